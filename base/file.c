@@ -1,0 +1,143 @@
+#include "base/file.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+status_t fd_write_all(int fd, const void *data, size_t n, struct err *e) {
+    const char *p = data;
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return err_errno(e, "write");
+        p += k;
+        n -= (size_t)k;
+    }
+    return ST_OK;
+}
+
+status_t fd_read_exact(int fd, void *data, size_t n, struct err *e) {
+    char *p = data;
+    while (n) {
+        ssize_t k = read(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return err_errno(e, "read");
+        if (k == 0)
+            return err_set(e, ST_OUT_OF_RANGE, "the data ends %zu bytes early", n);
+        p += k;
+        n -= (size_t)k;
+    }
+    return ST_OK;
+}
+
+status_t file_read(const char *path, struct bytes *ret, struct err *e) {
+    CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, "open '%s'", path);
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(e, "stat '%s'", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a regular file", path);
+    if ((uint64_t)st.st_size > ret->limit)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "'%s' has %lld bytes; at most %zu are read", path,
+                       (long long)st.st_size, ret->limit);
+    size_t n = (size_t)st.st_size;
+    TRY(bytes_reserve(ret, n, e));
+    status_t got = fd_read_exact(fd, ret->data + ret->len, n, e);
+    if (got != ST_OK)
+        return err_prefix(e, got, "'%s': ", path);
+    ret->len += n;
+    ret->data[ret->len] = '\0';
+    return ST_OK;
+}
+
+status_t dir_sync(const char *path, struct err *e) {
+    CLEANUP(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, "open folder '%s'", path);
+    if (fsync(fd) < 0)
+        return err_errno(e, "fsync folder '%s'", path);
+    return ST_OK;
+}
+
+static status_t sync_parent(const char *path, struct err *e) {
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        return dir_sync(".", e);
+    slash[slash == parent] = '\0'; /* keep the root's own slash */
+    return dir_sync(parent, e);
+}
+
+static status_t write_synced(const char *path, const void *data, size_t n, unsigned mode, struct err *e) {
+    CLEANUP(closep) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (fd < 0)
+        return err_errno(e, "create '%s'", path);
+    status_t st = fd_write_all(fd, data, n, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "'%s': ", path);
+    if (fsync(fd) < 0)
+        return err_errno(e, "fsync '%s'", path);
+    return ST_OK;
+}
+
+status_t file_write_atomic(const char *path, const void *data, size_t n, unsigned mode, struct err *e) {
+    char tmp[PATH_MAX];
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
+        return err_set(e, ST_INVALID_ARGUMENT, "the path '%.80s...' is too long", path);
+    status_t st = write_synced(tmp, data, n, mode, e);
+    if (st == ST_OK && rename(tmp, path) < 0)
+        st = err_errno(e, "rename '%s' to '%s'", tmp, path);
+    if (st != ST_OK) {
+        unlink(tmp);
+        return st;
+    }
+    return sync_parent(path, e);
+}
+
+status_t dir_make(const char *path, unsigned mode, struct err *e) {
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return err_set(e, ST_INVALID_ARGUMENT, "the path '%.80s...' is too long", path);
+    for (char *p = part + 1;; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char keep = *p;
+        *p = '\0';
+        if (mkdir(part, mode) < 0 && errno != EEXIST)
+            return err_errno(e, "create folder '%s'", part);
+        *p = keep;
+        if (!keep)
+            break;
+    }
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return err_errno(e, "stat '%s'", path);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ST_ALREADY_EXISTS, "'%s' exists and is not a folder", path);
+    return ST_OK;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
+    (void)st, (void)flag, (void)ftw;
+    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+status_t dir_remove(const char *path, struct err *e) {
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+        return err_errno(e, "remove '%s'", path);
+    return ST_OK;
+}

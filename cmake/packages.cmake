@@ -1,0 +1,23 @@
+# Debian's packages, found once. The engine part needs only the first group.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+pkg_check_modules(LIBCRYPTO REQUIRED IMPORTED_TARGET libcrypto>=3)
+pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c>=1.4)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+find_library(LIBDNNL dnnl REQUIRED)
+find_library(LIBGLOO gloo REQUIRED)
+find_program(PROTOC protoc REQUIRED)
+find_program(PROTOC_GEN_C protoc-gen-c REQUIRED)
+if(TRAINYARD_TESTS)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+
+if(TRAINYARD_PARTS STREQUAL "all")
+  # grpc.pc lists some sixty libraries that only C++ or static linking needs: name the two that C calls.
+  find_library(LIBGRPC grpc REQUIRED)
+  find_library(LIBGPR gpr REQUIRED)
+  pkg_check_modules(LIBPQ REQUIRED IMPORTED_TARGET libpq)
+  pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+endif()

@@ -1,0 +1,61 @@
+# House functions and flags: ty_library, ty_program, ty_test.
+
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+# Asserts stay in every build: they are for our own bugs, and cost nothing beside a step.
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+
+add_compile_definitions(_GNU_SOURCE TRAINYARD_VERSION="${PROJECT_VERSION}")
+set(TY_WARNINGS -Wall -Wextra -Wshadow -Wvla -Werror)
+set(TY_C_WARNINGS ${TY_WARNINGS} -Wstrict-prototypes -Wmissing-prototypes)
+
+if(TRAINYARD_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TRAINYARD_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+endif()
+if(TRAINYARD_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+# Includes are written from the root: "base/status.h".
+function(ty_flags target)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:${TY_C_WARNINGS}>
+                                           $<$<COMPILE_LANGUAGE:CXX>:${TY_WARNINGS}>)
+endfunction()
+
+function(ty_library target)
+  add_library(${target} STATIC ${ARGN})
+  ty_flags(${target})
+endfunction()
+
+function(ty_program target)
+  add_executable(${target} ${ARGN})
+  ty_flags(${target})
+endfunction()
+
+# ty_test(name file.c ... LIBS lib ... [TIMEOUT s] [LABELS l]): a cmocka program run by ctest, alone in its process.
+function(ty_test name)
+  cmake_parse_arguments(T "" "TIMEOUT;LABELS" "LIBS" ${ARGN})
+  add_executable(${name} ${T_UNPARSED_ARGUMENTS})
+  ty_flags(${name})
+  target_link_libraries(${name} PRIVATE ${T_LIBS} PkgConfig::CMOCKA)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
+    ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP")
+endfunction()
