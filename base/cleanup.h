@@ -50,7 +50,7 @@ static inline int take_fd(int *fd) {
 
 /* The pointer changes owner: the variable becomes NULL. take_ptr(&p) keeps p's type. */
 #define take_ptr(pp)                                                                                                   \
-    __extension__({                                                                                                                 \
+    __extension__({                                                                                                    \
         __typeof__(*(pp)) taken_ = *(pp);                                                                              \
         *(pp) = NULL;                                                                                                  \
         taken_;                                                                                                        \

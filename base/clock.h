@@ -3,8 +3,8 @@
  *   clock_mono_ms / clock_mono_ns   monotonic, for durations, deadlines and leases; no relation to the calendar
  *   clock_wall_us                   microseconds since 1970 UTC, for what a person or a row is told
  *
- * clock_override puts another source under all three, for tests of leases and backoff; NULL restores the real one. It is
- * process-wide and is set before threads start. Everything else is thread-safe. */
+ * clock_override puts another source under all three, for tests of leases and backoff; NULL restores the real one. It
+ * is process-wide and is set before threads start. Everything else is thread-safe. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -1,9 +1,10 @@
-/* Every ceiling that crosses a folder's border, with its unit and its reason. A limit that only one file needs stands in
- * that file. Changing one is a change of behaviour: say so in the commit. */
+/* Every ceiling that crosses a folder's border, with its unit and its reason. A limit that only one file needs stands
+ * in that file. Changing one is a change of behaviour: say so in the commit. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
-/* RPC: control messages are small, bulk is cut by its sender; 4 MiB is also what every gRPC client allows by default. */
+/* RPC: control messages are small, bulk is cut by its sender; 4 MiB is also what every gRPC client allows by default.
+ */
 #define LIMIT_RPC_MESSAGE_BYTES (4 << 20)
 /* Decoding amplifies (4 MiB of empty map entries decode into 223 MiB): one message may allocate this much. */
 #define LIMIT_RPC_DECODE_BYTES (32 << 20)
@@ -13,23 +14,23 @@
 /* Ranks in one gang. A placement row, a rendezvous address and a report stream exist for each. */
 #define LIMIT_WORLD_SIZE 1024
 /* One record from a worker to its agent; log lines are cut to LIMIT_LOG_LINE_BYTES before. */
-#define LIMIT_RECORD_BYTES (256 << 10)
+#define LIMIT_RECORD_BYTES   (256 << 10)
 #define LIMIT_LOG_LINE_BYTES (16 << 10)
 /* A rank's rendezvous address: Gloo's blob grows with the world size (about 150 bytes a peer). */
 #define LIMIT_RENDEZVOUS_BYTES (256 << 10)
 /* A metric's name. */
 #define LIMIT_METRIC_NAME_BYTES 64
 /* A page of a List call. */
-#define LIMIT_PAGE_SIZE 1000
+#define LIMIT_PAGE_SIZE   1000
 #define DEFAULT_PAGE_SIZE 100
 
 /* Liveness: an agent sends every 2 s and is lost after 10 s; a rank that makes no progress for 30 s hangs. */
 #define HEARTBEAT_INTERVAL_MS 2000
-#define LEASE_TTL_MS 10000
-#define HANG_TIMEOUT_MS 30000
+#define LEASE_TTL_MS          10000
+#define HANG_TIMEOUT_MS       30000
 /* Redial: gRPC's own backoff grows to 120 s, longer than a lease. */
-#define REDIAL_FIRST_MS 100
-#define REDIAL_MOST_MS 2000
+#define REDIAL_FIRST_MS    100
+#define REDIAL_MOST_MS     2000
 #define CONNECT_TIMEOUT_MS 2000
 /* A unary call without a deadline of its own gets this one. */
 #define UNARY_DEADLINE_MS 30000

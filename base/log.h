@@ -3,7 +3,7 @@
  *     log_event(LOG_INFO, "attempt_started", "job", LOG_INT(job), "attempt", LOG_INT(n), "host", LOG_STR(host), NULL);
  *
  * text:  2026-11-21T10:11:04.123Z info attempt_started job=7 attempt=1 host=gpu-3
- * json:  {"time":"2026-11-21T10:11:04.123Z","level":"info","event":"attempt_started","job":7,"attempt":1,"host":"gpu-3"}
+ * json: {"time":"2026-11-21T10:11:04.123Z","level":"info","event":"attempt_started","job":7,"attempt":1,"host":"gpu-3"}
  *
  * A line has at most 4,096 bytes (PIPE_BUF: one write(2) stays whole beside other writers); a longer one loses its last
  * fields and says so with cut=true. Strings are escaped, so that a value cannot forge a line. Thread-safe. Never fails:
@@ -27,9 +27,9 @@ struct log_value {
         const char *s; /* NULL is written as null (JSON) or "-" (text) */
     };
 };
-#define LOG_INT(x) (&(const struct log_value){ LOG_VALUE_INT, { .i = (x) } })
+#define LOG_INT(x)    (&(const struct log_value){ LOG_VALUE_INT, { .i = (x) } })
 #define LOG_DOUBLE(x) (&(const struct log_value){ LOG_VALUE_DOUBLE, { .d = (x) } })
-#define LOG_STR(x) (&(const struct log_value){ LOG_VALUE_STR, { .s = (x) } })
+#define LOG_STR(x)    (&(const struct log_value){ LOG_VALUE_STR, { .s = (x) } })
 
 /* After the event's name: pairs of `const char *key, const struct log_value *`, closed by NULL. Keys are snake_case. */
 void log_event(enum log_level level, const char *event, ...) __attribute__((sentinel));

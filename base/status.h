@@ -42,7 +42,8 @@ struct err {
     char msg[480];
 };
 
-/* Writes the sentence into e (if not NULL) and returns st: `return err_set(e, ST_NOT_FOUND, "job %s does not exist", id);` */
+/* Writes the sentence into e (if not NULL) and returns st: `return err_set(e, ST_NOT_FOUND, "job %s does not exist",
+ * id);` */
 MUST_CHECK status_t err_set(struct err *e, status_t st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 MUST_CHECK status_t err_vset(struct err *e, status_t st, const char *fmt, va_list args)
     __attribute__((format(printf, 3, 0)));
@@ -50,8 +51,9 @@ MUST_CHECK status_t err_vset(struct err *e, status_t st, const char *fmt, va_lis
 /* Puts a context before the sentence that is already there ("checkpoint step 40: " + "shard 1 is truncated"). */
 MUST_CHECK status_t err_prefix(struct err *e, status_t st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* errno as a status: ENOENT -> NOT_FOUND, EACCES/EPERM -> PERMISSION_DENIED, ENOSPC/ENOMEM/EMFILE -> RESOURCE_EXHAUSTED,
- * EEXIST -> ALREADY_EXISTS, ECONNREFUSED/EPIPE/ECONNRESET -> UNAVAILABLE, ETIMEDOUT -> DEADLINE_EXCEEDED, else INTERNAL. */
+/* errno as a status: ENOENT -> NOT_FOUND, EACCES/EPERM -> PERMISSION_DENIED, ENOSPC/ENOMEM/EMFILE ->
+ * RESOURCE_EXHAUSTED, EEXIST -> ALREADY_EXISTS, ECONNREFUSED/EPIPE/ECONNRESET -> UNAVAILABLE, ETIMEDOUT ->
+ * DEADLINE_EXCEEDED, else INTERNAL. */
 status_t status_of_errno(int errnum);
 
 /* err_set with errno's status and its text: "open '/x': No such file or directory". Reads errno first thing. */

@@ -1,0 +1,184 @@
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static void an_error_sentence_is_kept_and_prefixed(void **state) {
+    (void)state;
+    struct err e = { "" };
+    status_t st = err_set(&e, ST_NOT_FOUND, "job %d does not exist", 7);
+    assert_int_equal(st, ST_NOT_FOUND);
+    assert_string_equal(e.msg, "job 7 does not exist");
+    st = err_prefix(&e, st, "cancel: ");
+    assert_int_equal(st, ST_NOT_FOUND);
+    assert_string_equal(e.msg, "cancel: job 7 does not exist");
+    assert_int_equal(err_set(NULL, ST_ABORTED, "nobody reads this"), ST_ABORTED);
+}
+
+static void a_sentence_too_long_says_that_it_was_cut(void **state) {
+    (void)state;
+    struct err e;
+    char text[2000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    status_ignore(err_set(&e, ST_INTERNAL, "%s", text));
+    assert_int_equal(strlen(e.msg), sizeof e.msg - 1);
+    assert_string_equal(e.msg + sizeof e.msg - 4, "...");
+    status_ignore(err_prefix(&e, ST_INTERNAL, "before: "));
+    assert_int_equal(strncmp(e.msg, "before: xxx", 11), 0);
+    assert_string_equal(e.msg + sizeof e.msg - 4, "...");
+}
+
+static void errno_becomes_a_status_and_a_reason(void **state) {
+    (void)state;
+    struct err e;
+    errno = ENOENT;
+    assert_int_equal(err_errno(&e, "open '/nowhere'"), ST_NOT_FOUND);
+    assert_string_equal(e.msg, "open '/nowhere': No such file or directory");
+    errno = ENOSPC;
+    assert_int_equal(err_errno(&e, "write"), ST_RESOURCE_EXHAUSTED);
+}
+
+static void a_buffer_refuses_what_exceeds_its_limit_and_keeps_what_it_has(void **state) {
+    (void)state;
+    struct err e;
+    struct bytes b;
+    bytes_init(&b, 10);
+    assert_int_equal(bytes_append(&b, "12345678", 8, &e), ST_OK);
+    assert_int_equal(bytes_append(&b, "abc", 3, &e), ST_RESOURCE_EXHAUSTED);
+    assert_string_equal(b.data, "12345678");
+    assert_int_equal(bytes_printf(&b, &e, "%d", 42), ST_OK);
+    assert_string_equal(b.data, "1234567842");
+    assert_int_equal(bytes_reserve(&b, SIZE_MAX, &e), ST_RESOURCE_EXHAUSTED);
+    bytes_done(&b);
+}
+
+static void a_file_written_atomically_reads_back_and_leaves_no_temporary(void **state) {
+    (void)state;
+    struct err e;
+    char dir[] = "/tmp/trainyard-test-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    char sub[64], path[96], tmp[104];
+    snprintf(sub, sizeof sub, "%s/a/b", dir);
+    assert_int_equal(dir_make(sub, 0755, &e), ST_OK);
+    assert_int_equal(dir_make(sub, 0755, &e), ST_OK);
+    snprintf(path, sizeof path, "%s/f", sub);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    assert_int_equal(file_write_atomic(path, "one", 3, 0644, &e), ST_OK);
+    assert_int_equal(file_write_atomic(path, "second", 6, 0644, &e), ST_OK);
+    assert_int_equal(access(tmp, F_OK), -1);
+    struct bytes b;
+    bytes_init(&b, 100);
+    assert_int_equal(file_read(path, &b, &e), ST_OK);
+    assert_string_equal(b.data, "second");
+    bytes_done(&b);
+    bytes_init(&b, 5);
+    assert_int_equal(file_read(path, &b, &e), ST_RESOURCE_EXHAUSTED);
+    assert_int_equal(file_read(sub, &b, &e), ST_INVALID_ARGUMENT);
+    bytes_done(&b);
+    assert_int_equal(dir_make(path, 0755, &e), ST_ALREADY_EXISTS);
+    assert_int_equal(dir_remove(dir, &e), ST_OK);
+    assert_int_equal(dir_remove(dir, &e), ST_OK);
+    assert_int_equal(access(dir, F_OK), -1);
+}
+
+static void sha256_agrees_with_the_standard(void **state) {
+    (void)state;
+    uint8_t d[SHA256_BYTES];
+    char hex[SHA256_HEX];
+    sha256_of("abc", 3, d); /* FIPS 180-4, example B.1 */
+    sha256_hex(d, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    struct sha256 *s = sha256_new();
+    for (int round = 0; round < 2; round++) { /* a finished context starts afresh */
+        sha256_update(s, "a", 1);
+        sha256_update(s, "bc", 2);
+        sha256_final(s, d);
+        sha256_hex(d, hex);
+        assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+    sha256_free(s);
+}
+
+static int64_t fixed_ns(void *ctx) { return *(int64_t *)ctx; }
+static int64_t fixed_us(void *ctx) { return *(int64_t *)ctx / 1000; }
+
+static void a_test_clock_replaces_all_three_clocks(void **state) {
+    (void)state;
+    int64_t now = INT64_C(5000000000);
+    struct clock_source source = { fixed_ns, fixed_us, &now };
+    clock_override(&source);
+    assert_int_equal(clock_mono_ms(), 5000);
+    assert_int_equal(clock_wall_us(), 5000000);
+    deadline_ms_t d = deadline_in(250);
+    assert_int_equal(deadline_poll_ms(d), 250);
+    now += INT64_C(300000000);
+    assert_int_equal(deadline_poll_ms(d), 0);
+    assert_int_equal(deadline_poll_ms(DEADLINE_NEVER), -1);
+    clock_override(NULL);
+}
+
+/* Runs log_event with stderr in a file and returns what it wrote. */
+static void captured(char *text, size_t cap, enum log_format format, const char *value) {
+    FILE *f = tmpfile();
+    int keep = dup(STDERR_FILENO);
+    dup2(fileno(f), STDERR_FILENO);
+    log_setup(format, LOG_INFO);
+    log_event(LOG_INFO, "thing_done", "job", LOG_INT(7), "value", LOG_STR(value), "took_s", LOG_DOUBLE(0.5), NULL);
+    log_event(LOG_DEBUG, "not_shown", NULL);
+    dup2(keep, STDERR_FILENO);
+    close(keep);
+    rewind(f);
+    size_t n = fread(text, 1, cap - 1, f);
+    text[n] = '\0';
+    fclose(f);
+}
+
+static void a_log_line_cannot_be_forged_by_its_values(void **state) {
+    (void)state;
+    char text[8192];
+    captured(text, sizeof text, LOG_TEXT, "a b\nerror forged");
+    assert_non_null(strstr(text, " info thing_done job=7 value=\"a b\\u000aerror forged\" took_s=0.5\n"));
+    assert_null(strstr(text, "not_shown"));
+    captured(text, sizeof text, LOG_JSON, "say \"hi\"\\");
+    assert_non_null(
+        strstr(text, "\"event\":\"thing_done\",\"job\":7,\"value\":\"say \\\"hi\\\"\\\\\",\"took_s\":0.5}\n"));
+}
+
+static void a_log_line_too_long_drops_whole_fields_and_says_so(void **state) {
+    (void)state;
+    char text[8192], value[5000];
+    memset(value, 'v', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    captured(text, sizeof text, LOG_JSON, value);
+    assert_true(strlen(text) <= 4096);
+    assert_non_null(strstr(text, "\"job\":7,\"cut\":true}\n"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_error_sentence_is_kept_and_prefixed),
+        cmocka_unit_test(a_sentence_too_long_says_that_it_was_cut),
+        cmocka_unit_test(errno_becomes_a_status_and_a_reason),
+        cmocka_unit_test(a_buffer_refuses_what_exceeds_its_limit_and_keeps_what_it_has),
+        cmocka_unit_test(a_file_written_atomically_reads_back_and_leaves_no_temporary),
+        cmocka_unit_test(sha256_agrees_with_the_standard),
+        cmocka_unit_test(a_test_clock_replaces_all_three_clocks),
+        cmocka_unit_test(a_log_line_cannot_be_forged_by_its_values),
+        cmocka_unit_test(a_log_line_too_long_drops_whole_fields_and_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
