@@ -1,0 +1,57 @@
+/* The rules of a job spec, once: what may be left out and what it becomes, ranges, combinations.
+ *
+ *     struct spec_problems problems = { 0 };
+ *     Trainyard__V1__JobSpec *spec = NULL;
+ *     status_t st = spec_resolve(given, &spec, &problems, e);     // e: the first problem, and how many more
+ *     ... problems.lines[i] ...
+ *     spec_problems_done(&problems);
+ *     spec = spec_free(spec);
+ *
+ * Used by the client (validate, submit), the controller (CreateJob, ValidateJob) and the worker (once more, since a
+ * message may come from anywhere). docs/spec.md lists every field with default and range for people; this folder is
+ * where they are decided. A resolved spec resolves to itself.
+ *
+ * What this version accepts: model gpt; text data with the char or byte tokenizer; fp32; adamw; cosine, constant or
+ * linear schedules; data parallelism; accelerator cpu. Anything else is refused with the choices that exist.
+ *
+ * Pure: no I/O (whether a file exists is the executor's to say). Thread-safe. */
+#ifndef API_SPEC_SPEC_H
+#define API_SPEC_SPEC_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <trainyard/v1/spec.pb-c.h>
+
+/* A spec with more problems than this lists the first ones: nobody mends more at a time. */
+enum { SPEC_PROBLEMS = 64, SPEC_PROBLEM_BYTES = 320 };
+
+struct spec_problems {
+    char (*lines)[SPEC_PROBLEM_BYTES]; /* "model.gpt.heads: 5 does not divide width 128"; no full stop */
+    size_t n;
+};
+void spec_problems_done(struct spec_problems *p);
+
+/* A new spec with every default filled in; `given` is only read. problems may be NULL. On INVALID_ARGUMENT problems
+ * holds every line that was found and e the first one. What resolving cannot know stays unset: model.gpt.vocabulary
+ * with the char tokenizer (the data decides) and checkpoint.directory (the controller's own). */
+MUST_CHECK status_t spec_resolve(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret,
+                                 struct spec_problems *problems, struct err *e);
+Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec); /* NULL is fine; returns NULL */
+CLEANUP_DEFINE(Trainyard__V1__JobSpec *, spec_free)
+
+/* Of a resolved spec. */
+int32_t spec_world_size(const Trainyard__V1__JobSpec *spec);    /* data x pipeline: ranks, one slot each */
+int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec); /* M: of a step, over all ranks */
+int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec);
+/* Trained scalars of the model with that many token ids; the embedding and the head are one matrix. */
+int64_t spec_parameters(const Trainyard__V1__JobSpec *spec, int32_t vocabulary);
+
+/* The path of a file:// URI: "file:///data/my%20text" -> "/data/my text". INVALID_ARGUMENT unless it is an absolute
+ * local path (no host, query or fragment), in normal form (no "." or "..", no empty part, no slash at the end), without
+ * NUL or control characters, of fewer than cap bytes. */
+MUST_CHECK status_t spec_uri_path(const char *uri, char *ret, size_t cap, struct err *e);
+
+#endif
