@@ -1,0 +1,188 @@
+/* One rank's training, from a resolved configuration to its last step. This is the whole surface that a program needs:
+ * fill a configuration, open, run, close.
+ *
+ *     struct engine_config config = { .model = { .layers = 4, ... }, ... };
+ *     TRY(engine_open(&config, collective, &hooks, &engine, e));     // plans, allocates, loads: the rank has joined
+ *     status_t st = engine_run(engine, &outcome, e);                 // all steps; outcome is set on failure too
+ *     engine = engine_close(engine);
+ *
+ * The engine knows no jobs, pipes or protobuf, opens no socket (the collective is handed in) and never logs or exits.
+ *
+ * Threads: open, run and close belong to one thread, the compute thread. engine_stop_request and
+ * engine_checkpoint_committed may be called from any thread between open and close. Hooks are called from the compute
+ * thread, `shard` and `notice` also from the checkpoint writer's thread. A hook that blocks stops the step loop: that
+ * is how a full spool holds training back.
+ *
+ * Memory: everything is allocated in engine_open; the step loop allocates nothing. */
+#ifndef EXECUTOR_ENGINE_RUN_ENGINE_H
+#define EXECUTOR_ENGINE_RUN_ENGINE_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct collective; /* executor/engine/collective/collective.h */
+struct engine;
+
+enum { ENGINE_SHA256_HEX = 65 };
+
+/* GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks, GELU in its tanh form, tied embeddings. */
+struct engine_model {
+    int layers, heads, width, context; /* heads divides width; context = tokens a sample */
+    int vocabulary;                    /* 0 = the tokenizer's; else at least as large as the tokenizer's */
+    double dropout;                    /* probability, [0, 1) */
+};
+
+enum engine_tokenizer { ENGINE_TOKENIZER_CHAR, ENGINE_TOKENIZER_BYTE };
+
+struct engine_data {
+    const char *const *files; /* paths, read in this order as one text */
+    int n_files;
+    enum engine_tokenizer tokenizer;
+    double validation_fraction; /* the last part of the text, [0, 1); 0 = no validation */
+};
+
+enum engine_schedule { ENGINE_SCHEDULE_CONSTANT, ENGINE_SCHEDULE_COSINE, ENGINE_SCHEDULE_LINEAR };
+enum engine_reduce { ENGINE_REDUCE_STEP, ENGINE_REDUCE_MICRO_BATCH };
+enum engine_numerics { ENGINE_NUMERICS_REPRODUCIBLE, ENGINE_NUMERICS_STRICT, ENGINE_NUMERICS_FAST };
+
+struct engine_train {
+    int64_t steps;
+    int global_batch; /* samples a step over all ranks */
+    int micro_batch;  /* samples a forward/backward; divides global_batch */
+    int lanes;        /* power of two dividing global_batch / micro_batch; the data degree divides it */
+    enum engine_reduce reduce;
+    enum engine_numerics numerics;
+    int64_t seed;
+    double clip_norm; /* 0 = none */
+    struct {
+        double lr, beta1, beta2, eps, weight_decay; /* decay on matrices only (Loshchilov and Hutter 2019) */
+    } adamw;
+    struct {
+        enum engine_schedule kind;
+        int64_t warmup_steps;
+        double min_lr;
+    } schedule;
+    struct {
+        int64_t every; /* steps; 0 = only after the last step */
+        int batches;   /* of global_batch samples each */
+    } eval;
+};
+
+struct engine_checkpoints {
+    const char *directory;        /* step folders are made below it; NULL = none are written */
+    int64_t every;                /* steps; 0 = only the final one */
+    const char *resume_directory; /* a step folder to start from; NULL = from the start */
+};
+
+/* All strings are borrowed until engine_close. */
+struct engine_config {
+    struct engine_model model;
+    struct engine_data data;
+    struct engine_train train;
+    struct engine_checkpoints checkpoint;
+    const char *device;    /* "cpu" */
+    int threads;           /* compute threads of this rank, >= 1 */
+    int data_degree;       /* = the collective's world size: data parallel is the one layout here */
+    int64_t bucket_bytes;  /* of one overlapped reduction; 0 = the default. Changes no bits */
+    double peak_flops;     /* of this rank's device in fp32, for `mfu`; 0 = unknown, the metric is omitted */
+    const char *spec_json; /* the resolved spec as JSON text, stored in the manifest as it is; NULL = "{}" */
+};
+
+struct engine_metric {
+    const char *name; /* static storage */
+    double value;
+};
+
+/* What a rank wrote for one checkpoint: every field of a ShardReport. Strings are valid during the call. */
+struct engine_shard {
+    int64_t step;
+    int rank, world_size;
+    const char *directory, *file; /* the step folder, and the file's name in it */
+    int64_t bytes;
+    const char *sha256;         /* of the file, hex */
+    const char *weights_sha256; /* of the whole model, on the rank that knows it; else "" */
+    bool has_validation_loss;
+    double validation_loss; /* the newest one known */
+    bool final;             /* the state after the last step, or after a stop */
+};
+
+/* Any pointer may be NULL. */
+struct engine_hooks {
+    void *ctx;
+    /* At the end of engine_open: state is loaded or initialised and all ranks have met. */
+    void (*joined)(void *ctx, int64_t from_step, const char *numerics_id);
+    /* After each step: one call with the gang's values (per_rank false, rank 0 only), one with this rank's own. */
+    void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
+    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, plan. */
+    void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
+    void (*shard)(void *ctx, const struct engine_shard *shard);
+    /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */
+    void (*progress)(void *ctx);
+};
+
+/* How a run ended. On failure the status and its sentence say more. */
+enum engine_outcome {
+    ENGINE_FINISHED,         /* all steps done, the final checkpoint written */
+    ENGINE_STOPPED,          /* as requested, at a step boundary that all ranks agreed on; a checkpoint was written */
+    ENGINE_BAD_SPEC,         /* the configuration or the data cannot be trained */
+    ENGINE_PEER_LOST,        /* another rank went away */
+    ENGINE_CHECKPOINT_BAD,   /* the resume checkpoint failed its digests or does not fit the model */
+    ENGINE_CHECKPOINT_WRITE, /* the final checkpoint could not be written */
+    ENGINE_NUMERIC,          /* NaN or infinite loss or gradient norm */
+    ENGINE_INTERNAL,
+};
+
+/* What a failed engine_open (or engine_run) means: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED -> BAD_SPEC,
+ * UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED -> PEER_LOST, DATA_LOSS -> CHECKPOINT_BAD, OUT_OF_RANGE -> NUMERIC, else
+ * INTERNAL. */
+enum engine_outcome engine_outcome_of(status_t st);
+
+/* Reads the data, builds graph and plan, verifies the plan, allocates the arena, loads or initialises the state, and
+ * meets the other ranks. The collective is borrowed until engine_close and must not be used by the caller meanwhile,
+ * except collective_abort. Errors: as engine_outcome_of says; INVALID_ARGUMENT names the field of the spec. */
+MUST_CHECK status_t engine_open(const struct engine_config *config, struct collective *collective,
+                                const struct engine_hooks *hooks, struct engine **ret, struct err *e);
+
+/* Trains from the loaded step to the last one. *ret is always set. After a failure only engine_close is allowed. */
+MUST_CHECK status_t engine_run(struct engine *engine, enum engine_outcome *ret, struct err *e);
+
+/* Ends the run at the next step boundary that all ranks agree on, with a checkpoint. Any thread. */
+void engine_stop_request(struct engine *engine);
+
+/* The checkpoint of this step became durable for the gang. With two uncommitted ones, further checkpoints are skipped.
+ * Any thread. */
+void engine_checkpoint_committed(struct engine *engine, int64_t step);
+
+/* Steps done so far. Any thread. */
+int64_t engine_step(const struct engine *engine);
+
+/* Of the state after the last step, hex; "" before engine_run ended with FINISHED or STOPPED, and on ranks that do not
+ * know it. Valid until engine_close. */
+const char *engine_weights_sha256(const struct engine *engine);
+
+/* The plan of this rank as text, and bytes by family. Free the text with free(). */
+MUST_CHECK status_t engine_plan_text(const struct engine *engine, char **ret, struct err *e);
+
+struct engine *engine_close(struct engine *engine);
+CLEANUP_DEFINE(struct engine *, engine_close)
+
+/* Text from a checkpoint, piece by piece (a piece is whole UTF-8 characters, NUL-terminated, valid during the call).
+ * write returns false to stop early. temperature 0 = always the likeliest token. The same seed gives the same text.
+ * Errors: NOT_FOUND and DATA_LOSS of the checkpoint; INVALID_ARGUMENT for a prompt that the tokenizer does not know. */
+struct engine_sample_request {
+    const char *directory; /* a checkpoint's step folder */
+    const char *prompt;    /* may be "": starts from a newline */
+    int tokens;
+    double temperature;
+    int64_t seed;
+    int threads;
+    bool (*write)(void *ctx, const char *piece);
+    void *ctx;
+};
+MUST_CHECK status_t engine_sample(const struct engine_sample_request *request, struct err *e);
+
+#endif
