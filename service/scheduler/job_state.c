@@ -1,0 +1,55 @@
+#include "service/scheduler/job_state.h"
+
+#include <stddef.h>
+
+static const struct {
+    enum job_state from, to;
+    enum job_cause cause;
+} edges[] = {
+    { JOB_STATE_QUEUED, JOB_STATE_STARTING, JOB_CAUSE_PLACED },
+    { JOB_STATE_QUEUED, JOB_STATE_CANCELLED, JOB_CAUSE_CANCEL_ASKED },
+
+    { JOB_STATE_STARTING, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED },
+    { JOB_STATE_STARTING, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED },
+    { JOB_STATE_STARTING, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY },
+    { JOB_STATE_STARTING, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+
+    { JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE },
+    { JOB_STATE_RUNNING, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY },
+    { JOB_STATE_RUNNING, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED },
+    { JOB_STATE_RUNNING, JOB_STATE_PREEMPTING, JOB_CAUSE_PREEMPTED },
+    { JOB_STATE_RUNNING, JOB_STATE_PAUSING, JOB_CAUSE_PAUSE_ASKED },
+    { JOB_STATE_RUNNING, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+
+    { JOB_STATE_RESTARTING, JOB_STATE_STARTING, JOB_CAUSE_PLACED },
+    { JOB_STATE_RESTARTING, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM },
+    { JOB_STATE_RESTARTING, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY },
+    { JOB_STATE_RESTARTING, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+
+    { JOB_STATE_PREEMPTING, JOB_STATE_QUEUED, JOB_CAUSE_STOPPED },
+    { JOB_STATE_PREEMPTING, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+    { JOB_STATE_PAUSING, JOB_STATE_PAUSED, JOB_CAUSE_STOPPED },
+    { JOB_STATE_PAUSING, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+    { JOB_STATE_PAUSED, JOB_STATE_QUEUED, JOB_CAUSE_RESUME_ASKED },
+    { JOB_STATE_PAUSED, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED },
+
+    { JOB_STATE_CANCELLING, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED },
+    { JOB_STATE_FAILED, JOB_STATE_QUEUED, JOB_CAUSE_RETRY_ASKED },
+};
+
+bool job_state_edge(enum job_state from, enum job_state to, enum job_cause cause) {
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        if (edges[i].from == from && edges[i].to == to && edges[i].cause == cause)
+            return true;
+    return false;
+}
+
+bool job_state_final(enum job_state state) {
+    return state == JOB_STATE_SUCCEEDED || state == JOB_STATE_FAILED || state == JOB_STATE_CANCELLED;
+}
+
+const char *job_state_name(enum job_state state) {
+    static const char *const names[] = { "NONE",    "QUEUED", "STARTING",   "RUNNING",   "RESTARTING", "PREEMPTING",
+                                         "PAUSING", "PAUSED", "CANCELLING", "SUCCEEDED", "FAILED",     "CANCELLED" };
+    return (size_t)state < sizeof names / sizeof *names ? names[state] : names[0];
+}

@@ -1,0 +1,190 @@
+/* The scheduler: a pure core, (state, event, now) -> (state, actions). It reads no clock, does no I/O and starts no
+ * thread, so that a simulation can drive it through any history.
+ *
+ *     scheduler_step(s, &event, now_ms, &actions);      // state changed in memory
+ *     for each of actions: do it, in this order         // store first, then send: the caller's duty
+ *     sched_actions_clear(&actions);
+ *
+ * It owns the live jobs, their current attempt and the executors. A job that has ended is forgotten. Executors and jobs
+ * are named as the rest of the service names them: an id string, a number.
+ *
+ * Rules it keeps (each is checked by the simulation after every step): a slot has one rank; a job has one attempt that
+ * may run; every change of a job's state is an edge of job_state.h; attempt numbers grow; a host that may still run
+ * something of an old attempt gets nothing.
+ *
+ * Times are milliseconds on one monotonic clock. Memory: proportional to live jobs, ranks and executors; an allocation
+ * that fails aborts (some hundred bytes a time). Not thread-safe: one thread owns a scheduler. */
+#ifndef SERVICE_SCHEDULER_SCHEDULER_H
+#define SERVICE_SCHEDULER_SCHEDULER_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+#include "service/scheduler/failure.h"
+#include "service/scheduler/job_state.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How often EV_TICK should come. Ticks that come later extend every lease by their lateness. */
+#define SCHED_TICK_MS 100
+/* A gang that has not joined by then is ended and tried again: a data file or a checkpoint of tens of GB loads within.
+ */
+#define SCHED_START_TIMEOUT_MS 600000
+/* From a polite stop to kill. */
+#define SCHED_STOP_GRACE_MS     5000
+#define SCHED_EXECUTOR_ID_BYTES 64
+
+/* What a slot is. */
+enum sched_slot { SCHED_SLOT_CPU, SCHED_SLOT_CUDA, SCHED_SLOT_KINDS };
+
+/* A job as its row says. */
+struct sched_job_row {
+    int64_t job;
+    enum job_state state;
+    int priority; /* higher first */
+    int world_size;
+    enum sched_slot slot;
+    int max_restarts;
+    int restarts; /* those that count, so far */
+    int attempt;  /* the current or last one; 0 before the first */
+    /* Of the current attempt, when it has not ended: one executor id per rank. NULL otherwise. */
+    const char *const *placement; /* [world_size] */
+    const bool *started;          /* [world_size] the row has a pid; NULL = none */
+    bool final_committed;         /* the attempt's final checkpoint is COMMITTED */
+};
+
+/* What an executor says of one attempt when it attaches. */
+struct sched_rank_report {
+    int rank;
+    bool offered; /* an address came with it */
+    bool joined;
+};
+struct sched_part_report {
+    int64_t job;
+    int attempt;
+    bool ended;
+    int ranks_n; /* running */
+    const struct sched_rank_report *ranks;
+    int ends_n; /* with ended */
+    const struct rank_end *ends;
+};
+
+enum sched_event_kind {
+    EV_TICK,              /* leases and deadlines are judged; everything that arrived must have been given before */
+    EV_JOB_SUBMITTED,     /* row: QUEUED */
+    EV_JOB_CANCEL,        /* job, token: answered by one ACT_REPLY */
+    EV_JOB_RETRY,         /* row: FAILED; token */
+    EV_EXECUTOR_ATTACHED, /* executor, attach */
+    EV_EXECUTOR_HEARD,    /* executor, heard_ms */
+    EV_RANK_STARTED,      /* job, attempt, rank */
+    EV_RANK_OFFERED,
+    EV_RANK_JOINED,
+    EV_RANK_ENDED,      /* executor, job, attempt, ends: at once; EV_PART_ENDED tells it again */
+    EV_PART_ENDED,      /* executor, job, attempt, ends: no process of the attempt is left on that host */
+    EV_RANK_STORED,     /* job, attempt, rank, sequence: all records up to it are in the database */
+    EV_SHARDS_COMPLETE, /* job, attempt, step, final: every shard's row is in the database */
+};
+
+struct sched_event {
+    enum sched_event_kind kind;
+    int64_t job;
+    int attempt, rank;
+    int64_t sequence, step, heard_ms;
+    bool final;
+    uint64_t token; /* the caller's, comes back in ACT_REPLY */
+    const char *executor;
+    const struct sched_job_row *row;
+    struct {
+        int64_t incarnation;
+        int slots[SCHED_SLOT_KINDS];
+        int parts_n;
+        const struct sched_part_report *parts;
+    } attach;
+    int ends_n;
+    const struct rank_end *ends;
+};
+
+enum sched_action_kind {
+    /* To the database, each one transaction with its event row. */
+    ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement */
+    ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
+    ACT_ATTEMPT_END,        /* job, attempt, text: the attempt's row gets its end */
+    ACT_CHECKPOINT_COMMIT,  /* job, attempt, step */
+    ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
+    ACT_NOTE,               /* job, attempt, note, text: an event row without a change of state */
+    ACT_EXECUTOR_LOST,      /* executor, text */
+    /* To executors. One that is not attached loses the message: its next attach reconciles. */
+    ACT_SEND_START,       /* executor, job, attempt: its ranks of the placement */
+    ACT_SEND_RENDEZVOUS,  /* executor, job, attempt: every rank has offered its address */
+    ACT_SEND_STOP,        /* executor, job, attempt, text */
+    ACT_SEND_ACKNOWLEDGE, /* executor, job, attempt */
+    ACT_SEND_COMMITTED,   /* executor, job, attempt, step */
+    /* To the caller. */
+    ACT_AWAIT_STORED, /* job, attempt, rank, sequence: tell EV_RANK_STORED when it is so */
+    ACT_REPLY,        /* token, status, text */
+    ACT_FORGET,       /* job: it has ended; nothing more comes for it */
+};
+
+struct sched_action {
+    enum sched_action_kind kind;
+    int64_t job;
+    int attempt, rank;
+    int64_t sequence, step;
+    enum job_state from, to;
+    enum job_cause cause;
+    int restarts;
+    int failures; /* attempts in a row without a checkpoint; with ACT_ATTEMPT_END */
+    uint64_t token;
+    status_t status;
+    const char *note; /* static */
+    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char text[400];
+    int world_size;                             /* with placement */
+    char (*placement)[SCHED_EXECUTOR_ID_BYTES]; /* [world_size], rank order; owned by the list */
+};
+
+struct sched_actions {
+    struct sched_action *items;
+    size_t n, cap;
+};
+void sched_actions_clear(struct sched_actions *a); /* keeps the room */
+void sched_actions_done(struct sched_actions *a);
+
+struct scheduler;
+struct scheduler *scheduler_new(int64_t now_ms);
+struct scheduler *scheduler_free(struct scheduler *s);
+CLEANUP_DEFINE(struct scheduler *, scheduler_free)
+
+/* At start, once per job that has not ended. Executors named by a placement get one fresh lease from now: until they
+ * have attached, or it is over, nothing is decided about their ranks. */
+void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_t now_ms);
+
+void scheduler_step(struct scheduler *s, const struct sched_event *event, int64_t now_ms, struct sched_actions *ret);
+
+/* What the status page shows. */
+struct sched_counts {
+    int jobs, queued, executors, attached;
+    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+};
+struct sched_counts scheduler_counts(const struct scheduler *s);
+
+/* Walks for tests and pages: the state of every live job; the load of every executor. */
+struct sched_job_view {
+    int64_t job;
+    enum job_state state;
+    int attempt, restarts, world_size;
+    bool attempt_open; /* ranks of the attempt may be running */
+    enum sched_slot slot;
+};
+struct sched_executor_view {
+    const char *id;
+    bool attached, lost;
+    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+    int held; /* old attempts that may still run there */
+};
+void scheduler_each_job(const struct scheduler *s, void (*fn)(void *ctx, const struct sched_job_view *), void *ctx);
+void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *ctx, const struct sched_executor_view *),
+                             void *ctx);
+
+#endif
