@@ -1,0 +1,43 @@
+"""A full disk under the spool, and under the checkpoint directory: one clear error, nothing lost, nothing crashes."""
+
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from yard import wait_until
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MiB. Mounting needs root."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", mount]).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_full_checkpoint_disk_is_told_and_training_goes_on_when_there_is_room(service, tiny, small_disk):
+    filler = small_disk / "filler"
+    spec = tiny(steps=100000, data=2, every=50, checkpoint__directory=f"file://{small_disk}", checkpoint__keep_last=1)
+    job = service.submit(spec)
+    with service.watch(job) as watch:
+        watch.until_event("checkpoint_committed", 60)
+        with open(filler, "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+                    f.flush()
+            except OSError:
+                pass
+        told = watch.until(lambda u: "No space left" in u.get("event", {}).get("message", ""), 60, "the full disk is told")
+        assert str(small_disk) in told["event"]["message"]
+        filler.unlink()
+        watch.until_event("checkpoint_committed", 120)
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
+    assert not list(pathlib.Path(small_disk).glob("**/*.tmp")), "no partial file"

@@ -1,0 +1,72 @@
+"""The controller or PostgreSQL away: training does not notice, and nothing is lost. SIGSTOP keeps the supervisor from
+bringing it back at once, as a machine that hangs would."""
+
+import os
+import signal
+import statistics
+import time
+
+import pytest
+
+from yard import PATIENCE, SANITIZED, descendants, process_start_time, wait_until
+
+AWAY_S = float(os.environ.get("TRAINYARD_AWAY_S", "60"))
+
+
+def gaps(service, job, rank, first, last):
+    """Seconds between steps, as the rank itself measured them."""
+    took = service.metric(job, "step_seconds", rank)
+    return {s: v for s, v in took.items() if first <= s <= last}
+
+
+@pytest.mark.parametrize("target", ["controller", "postgres"])
+def test_training_goes_on_while_it_is_away(service, tiny, target):
+    # About 20 ms a step and a checkpoint each 150 steps: more than ten boundaries in the outage.
+    spec = tiny(steps=100000, data=2, every=150, layers=4, width=64)
+    job = service.submit(spec)
+    with service.watch(job) as watch:
+        watch.until_event("checkpoint_committed", 60)
+    before = service.json("get", job)
+    workers = service.worker_pids(job)
+    pid = service.pid_of("trainyard-controller") if target == "controller" else service.postmaster_pid()
+    frozen = [pid] + [p for p, line in descendants(pid).items()]
+    for p in frozen:
+        os.kill(p, signal.SIGSTOP)
+    stop = time.monotonic() + AWAY_S
+    wait_until(lambda: time.monotonic() > stop, AWAY_S + 5, "the outage")
+    for p in reversed(frozen):
+        os.kill(p, signal.SIGCONT)
+    with service.watch(job) as watch:
+        watch.until_event("checkpoint_committed", 60)
+        first = int(before["step"])
+        last = int(service.json("get", job)["step"])
+        watch.until_step(last + 50)
+    assert service.json("get", job)["attempt"] == 1
+    assert service.worker_pids(job) == workers, "the same processes"
+    took = gaps(service, job, 0, 1, last)
+    assert sorted(took) == list(range(1, last + 1)), "every step is there once"
+    typical = statistics.median(v for s, v in took.items() if s <= first)
+    longest = max(v for s, v in took.items() if s > first)
+    assert longest <= max(0.25, 5 * typical) * (1 if not SANITIZED else PATIENCE), (longest, typical)
+    committed = [int(c["step"]) for c in service.json("checkpoints", job)["checkpoints"]]
+    assert sum(1 for s in committed if s > first) >= 10 * min(1, AWAY_S / 60) or last - first < 1500, committed
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
+
+
+@pytest.mark.parametrize("target", ["controller", "postgres"])
+def test_a_job_that_ends_meanwhile_is_told_as_ended_afterwards(service, tiny, target):
+    job = service.submit(tiny(steps=300, data=2, every=100, width=64))
+    with service.watch(job) as watch:
+        watch.until_step(10)
+    workers = service.worker_pids(job)
+    pid = service.pid_of("trainyard-controller") if target == "controller" else service.postmaster_pid()
+    frozen = [pid] + [p for p, line in descendants(pid).items()]
+    for p in frozen:
+        os.kill(p, signal.SIGSTOP)
+    wait_until(lambda: all(process_start_time(p) != s for p, s in workers.values()), 60, "the workers ended by themselves")
+    for p in reversed(frozen):
+        os.kill(p, signal.SIGCONT)
+    ended = service.wait_end(job)
+    assert ended["attempt"] == 1 and int(ended["step"]) == 300
+    assert sorted(service.metric(job, "loss")) == list(range(1, 301))

@@ -1,0 +1,220 @@
+"""A real service for the tests that use one: `trainyard up` in a directory of its own, stopped and looked after at the end.
+
+Nothing sleeps to give time: a test waits for an event of the job's own stream, or for a process to be gone.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "build" / "bin"))
+SANITIZED = BIN.parent.name in ("asan", "tsan")
+# Sanitizers and a shared machine make everything slower; a wait that ends by its event costs nothing more.
+PATIENCE = 6.0 if SANITIZED else 1.5
+
+
+def sanitizer_environment():
+    return {
+        "ASAN_OPTIONS": "detect_leaks=1",
+        "LSAN_OPTIONS": f"suppressions={ROOT}/tests/lsan.supp:print_suppressions=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:halt_on_error=0:exitcode=66",
+    }
+
+
+# ---- processes, read from /proc ----
+
+def process_start_time(pid):
+    """Clock ticks since boot at which pid began: tells a reused pid. None when there is no such process."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(")") + 2:].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def descendants(pid):
+    """{pid: command line} of every living process below pid."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = pathlib.Path(f"/proc/{entry}/stat").read_text()
+            line = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = stat[stat.rindex(")") + 2:].split()
+        if fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append((int(entry), line))
+    found, todo = {}, [pid]
+    while todo:
+        for child, line in children.get(todo.pop(), []):
+            found[child] = line
+            todo.append(child)
+    return found
+
+
+def wait_until(condition, timeout_s, what):
+    """Polls a condition about the outside world that sends no event (a process, a file)."""
+    end = time.monotonic() + timeout_s * PATIENCE
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {timeout_s * PATIENCE:.0f} s: {what}"
+        select.select([], [], [], 0.02)
+
+
+class Watch:
+    """`trainyard watch JOB -o json`: one update per line, as the service sends it."""
+
+    def __init__(self, service, job, after_event=0):
+        self.seen = []
+        self.process = subprocess.Popen(
+            [BIN / "trainyard", "watch", job, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=service.environment(), text=True, bufsize=1)
+
+    def until(self, condition, timeout_s, what):
+        """Reads updates until condition(update) holds, and returns that update."""
+        end = time.monotonic() + timeout_s * PATIENCE
+        while True:
+            left = end - time.monotonic()
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, left))
+            assert ready, f"not within {timeout_s * PATIENCE:.0f} s: {what}; seen: {self.seen[-5:]}"
+            line = self.process.stdout.readline()
+            assert line, f"the watch ended before: {what}; seen: {self.seen[-5:]}"
+            update = json.loads(line)
+            self.seen.append(update)
+            if condition(update):
+                return update
+
+    def until_step(self, step, timeout_s=60):
+        return self.until(lambda u: int(u.get("progress", {}).get("step", 0)) >= step, timeout_s, f"step {step}")
+
+    def until_event(self, kind, timeout_s=30, **fields):
+        def matches(update):
+            event = update.get("event")
+            return event and event["kind"] == kind and all(event.get(k) == v for k, v in fields.items())
+        return self.until(matches, timeout_s, f"event {kind} {fields}")["event"]
+
+    def until_state(self, state, timeout_s=60):
+        return self.until(lambda u: u.get("event", {}).get("state") == state, timeout_s, f"state {state}")["event"]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Service:
+    def __init__(self, directory, executors=1, slots=2):
+        self.directory = pathlib.Path(directory)
+        self.arguments = ["--executors", str(executors), "--slots", str(slots)]
+        self.up = None
+        self.address = None
+        self.ever_seen = {}
+
+    def environment(self):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
+        environment.update(sanitizer_environment())
+        if self.address:
+            environment["TRAINYARD_CONTROLLER"] = self.address
+        return environment
+
+    def start(self):
+        self.log = open(self.directory.with_suffix(".up.log"), "ab")
+        self.up = subprocess.Popen(
+            [BIN / "trainyard", "up", "--dir", self.directory, *self.arguments],
+            stdout=subprocess.PIPE, stderr=self.log, env=self.environment(), text=True, start_new_session=True)
+        ready, _, _ = select.select([self.up.stdout], [], [], 60 * PATIENCE)
+        line = self.up.stdout.readline() if ready else ""
+        assert line.startswith("ready "), f"`trainyard up` said {line!r}; see {self.log.name}:\n{self.tail()}"
+        self.address = line.split(None, 1)[1].strip()
+        return self
+
+    def tail(self):
+        return pathlib.Path(self.log.name).read_text(errors="replace")[-3000:]
+
+    def stop(self):
+        if not self.up or self.up.poll() is not None:
+            return
+        self.note_processes()
+        self.up.send_signal(signal.SIGINT)
+        try:
+            self.up.wait(40 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            for pid in [*descendants(self.up.pid), self.up.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"`trainyard up` did not stop:\n{self.tail()}")
+        self.assert_nothing_left()
+
+    def note_processes(self):
+        for pid in descendants(self.up.pid):
+            self.ever_seen[pid] = process_start_time(pid)
+
+    def assert_nothing_left(self):
+        left = {p: s for p, s in self.ever_seen.items() if s is not None and process_start_time(p) == s}
+        assert not left, f"processes left behind: {left}"
+
+    def cli(self, *arguments, status=0, input=None):
+        done = subprocess.run([BIN / "trainyard", *map(str, arguments)], env=self.environment(), text=True,
+                              input=input, capture_output=True, timeout=120 * PATIENCE)
+        assert status is None or done.returncode == status, \
+            f"trainyard {arguments}: exit {done.returncode}, not {status}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments, **more):
+        return json.loads(self.cli(*arguments, "-o", "json", **more).stdout)
+
+    def submit(self, spec, *arguments):
+        path = self.directory / "submitted.json"
+        path.write_text(json.dumps(spec))
+        return self.cli("submit", path, *arguments).stdout.strip()
+
+    @contextlib.contextmanager
+    def watch(self, job):
+        watch = Watch(self, job)
+        try:
+            yield watch
+        finally:
+            watch.close()
+
+    def wait_end(self, job, state="SUCCEEDED", timeout_s=120):
+        done = subprocess.run([BIN / "trainyard", "watch", job], env=self.environment(), text=True,
+                              capture_output=True, timeout=timeout_s * PATIENCE)
+        ended = self.json("get", job)
+        assert ended["state"] == state, f"{ended['state']}: {ended.get('reason')}\n{done.stderr[-2000:]}\n{self.tail()}"
+        return ended
+
+    def metric(self, job, name, rank=0):
+        series = [s for s in self.json("metrics", job, name)["series"] if int(s.get("rank", 0)) == rank]
+        assert len(series) == 1, series
+        return dict(zip(map(int, series[0]["step"]), series[0]["mean"]))
+
+    def pid_of(self, program, index=0):
+        """The index-th living child of `up` that runs the program."""
+        self.note_processes()
+        found = sorted(p for p, line in descendants(self.up.pid).items()
+                       if os.path.basename(line.split(" ")[0]) == program)
+        assert len(found) > index, f"no {program} below up: {descendants(self.up.pid)}"
+        return found[index]
+
+    def postmaster_pid(self):
+        pids = [int(p.read_text().split()[0]) for p in self.directory.glob("**/postmaster.pid")]
+        if not pids:  # as root the cluster stands elsewhere
+            pids = [p for p, line in descendants(self.up.pid).items() if "postgres" in line and " -D " in line]
+        assert pids, descendants(self.up.pid)
+        return pids[0]
+
+    def worker_pids(self, job):
+        attempt = self.json("get", job)["attempts"][-1]
+        return {int(p.get("rank", 0)): (int(p["pid"]), int(p["pid_start_time"])) for p in attempt["placements"]}
