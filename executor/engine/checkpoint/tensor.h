@@ -1,0 +1,51 @@
+/* What a checkpoint is made of: named tensors, cut in pieces that ranks write and any other number of ranks reads.
+ *
+ * A tensor is F32 (the only dtype that training state has), row-major, little-endian. Its name says what it is: names
+ * that begin with CHECKPOINT_OPTIMIZER_PREFIX are optimizer state, all others are weights, and only those count in
+ * weights_sha256. Names have 1 to 200 bytes of printable ASCII without space, '[', '"' or '\'.
+ *
+ * A piece is a range of a tensor's elements in row-major order. Pieces begin at multiples of CHECKPOINT_CHUNK_BYTES, so
+ * that each writer can digest whole chunks. */
+#ifndef EXECUTOR_ENGINE_CHECKPOINT_TENSOR_H
+#define EXECUTOR_ENGINE_CHECKPOINT_TENSOR_H
+
+#include "base/sha256.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CHECKPOINT_OPTIMIZER_PREFIX "optimizer."
+
+enum {
+    CHECKPOINT_RANK = 8,         /* dimensions of a tensor, 0 .. 8 */
+    CHECKPOINT_NAME_BYTES = 201, /* with the NUL */
+    CHECKPOINT_TENSORS = 65536,  /* in one checkpoint */
+    CHECKPOINT_CHUNK_BYTES = 1 << 20,
+    CHECKPOINT_CHUNK_ELEMENTS = CHECKPOINT_CHUNK_BYTES / 4,
+};
+
+struct checkpoint_tensor {
+    const char *name;
+    int n_dims;
+    int64_t shape[CHECKPOINT_RANK]; /* each >= 1 */
+};
+
+int64_t checkpoint_tensor_elements(const struct checkpoint_tensor *t);
+bool checkpoint_tensor_is_weight(const char *name);
+/* INVALID_ARGUMENT names the tensor and what is wrong with its name or shape. */
+MUST_CHECK status_t checkpoint_tensor_check(const struct checkpoint_tensor *t, struct err *e);
+
+/* Elements [first, first + count) of tensors[tensor]. */
+struct checkpoint_piece {
+    int tensor;
+    int64_t first, count;
+};
+
+/* The pieces that `rank` of `world_size` writes when every rank holds every tensor (data parallel): the tensors' chunks
+ * in the order given, dealt out so that each rank writes an equal share to within one chunk. Every element belongs to
+ * exactly one rank. At most one piece a tensor and rank; pieces (n) has room for all. Returns how many were set. */
+int checkpoint_cut(const struct checkpoint_tensor *tensors, int n, int rank, int world_size,
+                   struct checkpoint_piece *pieces);
+
+#endif

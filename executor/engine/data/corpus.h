@@ -1,0 +1,56 @@
+/* The text that a job trains on: files read in order as one text, as tokens, split in a training and a validation part.
+ *
+ *     struct corpus_config config = { .files = paths, .n_files = 2, .kind = TOKENIZER_CHAR, .validation_fraction = 0.1
+ * }; TRY(corpus_open(&config, &corpus, e)); TRY(corpus_read(corpus, start, context + 1, window, e));
+ *
+ * The last validation_fraction of the tokens is for validation: training has floor(n * (1 - fraction)) tokens
+ * (nanoGPT's split).
+ *
+ * Memory: under the char tokenizer, and under the byte tokenizer up to CORPUS_OWNED_BYTES, the tokens are held in
+ * memory (1, 2 or 4 bytes each, by vocabulary); larger byte texts stay in their files and are read by pread(2). Nothing
+ * is mapped, so a file that shrinks while it is used is a sentence and not a SIGBUS.
+ *
+ * Threads: after open a corpus does not change; any number of threads may read it. */
+#ifndef EXECUTOR_ENGINE_DATA_CORPUS_H
+#define EXECUTOR_ENGINE_DATA_CORPUS_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+#include "executor/engine/data/tokenizer.h"
+
+#include <stdint.h>
+
+#define CORPUS_OWNED_BYTES ((int64_t)1 << 30)
+
+struct corpus_config {
+    const char *const *files; /* paths of regular files, at least one */
+    int n_files;
+    enum tokenizer_kind kind;
+    const struct tokenizer *tokenizer; /* as a checkpoint's manifest has it (copied); NULL = made from the text */
+    double validation_fraction;        /* [0, 1) */
+    void (*progress)(void *ctx);       /* called every few MiB while files are read; may be NULL */
+    void *ctx;
+};
+
+enum corpus_part { CORPUS_TRAIN, CORPUS_VALIDATION };
+
+struct corpus;
+
+/* Errors name the file: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a regular file; invalid UTF-8 with its byte
+ * offset; a character that the given tokenizer lacks; no text at all), RESOURCE_EXHAUSTED. */
+MUST_CHECK status_t corpus_open(const struct corpus_config *config, struct corpus **ret, struct err *e);
+struct corpus *corpus_close(struct corpus *c);
+CLEANUP_DEFINE(struct corpus *, corpus_close)
+
+const struct tokenizer *corpus_tokenizer(const struct corpus *c); /* lives as long as the corpus */
+int64_t corpus_tokens(const struct corpus *c, enum corpus_part part);
+
+/* SHA-256 of the files' bytes in order (`cat files | sha256sum`), hex. Lives as long as the corpus. */
+const char *corpus_sha256(const struct corpus *c);
+
+/* tokens (n) = the n tokens from `start` of this part. UNAVAILABLE names a file that has shrunk or changed since open;
+ * a range outside the part is our own bug. */
+MUST_CHECK status_t corpus_read(const struct corpus *c, enum corpus_part part, int64_t start, int n, int32_t *tokens,
+                                struct err *e);
+
+#endif

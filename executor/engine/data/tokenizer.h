@@ -1,0 +1,57 @@
+/* Text to token numbers and back. Two kinds:
+ *
+ *   char   one token a Unicode code point; the vocabulary is the text's own code points, sorted ascending
+ *   byte   one token a byte; the vocabulary is 256
+ *
+ * A tokenizer is immutable after it is made, so threads may share it. As JSON (for a checkpoint's manifest):
+ * {"kind":"byte"} or {"kind":"char","code_points":[10,32,...]}. */
+#ifndef EXECUTOR_ENGINE_DATA_TOKENIZER_H
+#define EXECUTOR_ENGINE_DATA_TOKENIZER_H
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum tokenizer_kind { TOKENIZER_CHAR, TOKENIZER_BYTE };
+
+struct tokenizer;
+
+/* The byte tokenizer. */
+MUST_CHECK status_t tokenizer_new_byte(struct tokenizer **ret, struct err *e);
+
+/* The char tokenizer of these code points: strictly ascending, each a Unicode scalar value, n >= 1.
+ * INVALID_ARGUMENT otherwise. The points are copied. */
+MUST_CHECK status_t tokenizer_new_char(const uint32_t *code_points, int n, struct tokenizer **ret, struct err *e);
+
+struct tokenizer *tokenizer_free(struct tokenizer *t);
+CLEANUP_DEFINE(struct tokenizer *, tokenizer_free)
+
+enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t);
+int tokenizer_vocabulary(const struct tokenizer *t); /* tokens are 0 .. vocabulary - 1 */
+
+/* The token of one code point (char) or byte value (byte); -1 when it is not in the vocabulary. */
+int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit);
+
+/* UTF-8 text to at most `capacity` tokens; *ret_n = how many. INVALID_ARGUMENT names the byte offset of invalid UTF-8
+ * or the character that the vocabulary lacks; RESOURCE_EXHAUSTED when capacity is too small (n_bytes is enough). */
+MUST_CHECK status_t tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, int32_t *tokens,
+                                     size_t capacity, size_t *ret_n, struct err *e);
+
+/* Appends the text of the tokens. A byte tokenizer's text need not be valid UTF-8. INVALID_ARGUMENT for a token outside
+ * the vocabulary. */
+MUST_CHECK status_t tokenizer_decode(const struct tokenizer *t, const int32_t *tokens, size_t n, struct bytes *ret,
+                                     struct err *e);
+
+/* JSON text, NUL-terminated, to be freed with free(); and back. from_json: INVALID_ARGUMENT for anything that to_json
+ * does not write. */
+MUST_CHECK status_t tokenizer_to_json(const struct tokenizer *t, char **ret, struct err *e);
+MUST_CHECK status_t tokenizer_from_json(const char *json, struct tokenizer **ret, struct err *e);
+
+/* One code point of UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF). Returns the bytes it took,
+ * 0 when the text at p is not valid, -1 when its n bytes end within a sequence that is valid so far. */
+int utf8_next(const unsigned char *p, size_t n, uint32_t *ret);
+
+#endif
