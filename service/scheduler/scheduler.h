@@ -109,7 +109,7 @@ enum sched_action_kind {
     /* To the database, each one transaction with its event row. */
     ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement */
     ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
-    ACT_ATTEMPT_END,        /* job, attempt, text: the attempt's row gets its end */
+    ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
     ACT_CHECKPOINT_COMMIT,  /* job, attempt, step */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
     ACT_NOTE,               /* job, attempt, note, text: an event row without a change of state */
@@ -134,7 +134,6 @@ struct sched_action {
     enum job_state from, to;
     enum job_cause cause;
     int restarts;
-    int failures; /* attempts in a row without a checkpoint; with ACT_ATTEMPT_END */
     uint64_t token;
     status_t status;
     const char *note; /* static */

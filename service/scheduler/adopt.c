@@ -1,0 +1,126 @@
+/* An executor attaches: what it says is compared with what is known, and each difference has one answer. */
+#include "base/limits.h"
+#include "service/scheduler/state.h"
+
+#include <stdio.h>
+
+static void hold(struct executor *ex, int64_t job, int attempt) {
+    if (ex->held_n == ex->held_cap) {
+        ex->held_cap = ex->held_cap ? 2 * ex->held_cap : 4;
+        ex->held = sched_grow(ex->held, (size_t)ex->held_cap, sizeof *ex->held);
+    }
+    ex->held[ex->held_n++] = (struct held){ .job = job, .attempt = attempt };
+}
+
+static struct part *current_part(const struct scheduler *s, const struct executor *ex, int64_t id, int attempt,
+                                 struct job **ret_job) {
+    struct job *job = job_find(s, id);
+    if (!job || !job->attempt || job->attempt->number != attempt)
+        return NULL;
+    struct part *part = attempt_part(job->attempt, ex);
+    if (!part || part->lost)
+        return NULL;
+    *ret_job = job;
+    return part;
+}
+
+/* Over for us: it ends there too, and until it has ended the host gets nothing. */
+static void refuse(struct executor *ex, const struct sched_part_report *report, struct sched_actions *out) {
+    struct job named = { .id = report->job, .number = report->attempt };
+    if (report->ended) {
+        action_send(out, ACT_SEND_ACKNOWLEDGE, &named, ex);
+        return;
+    }
+    hold(ex, report->job, report->attempt);
+    action_send(out, ACT_SEND_STOP, &named, ex);
+    action_text(&out->items[out->n - 1], "attempt %d of job %lld is over", report->attempt, (long long)report->job);
+}
+
+static void adopt(struct scheduler *s, struct job *job, struct part *part, const struct sched_part_report *report,
+                  int64_t now_ms, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (report->ended) {
+        attempt_part_ended(s, job, part, report->ends, report->ends_n, out);
+        attempt_try_close(s, job, now_ms, out);
+        return;
+    }
+    for (int i = 0; i < report->ranks_n; i++) {
+        const struct sched_rank_report *r = &report->ranks[i];
+        if (r->rank < 0 || r->rank >= a->ranks_n || a->ranks[r->rank].executor != part->executor)
+            continue;
+        a->ranks[r->rank].started = true;
+        a->ranks[r->rank].offered |= r->offered;
+        a->ranks[r->rank].joined |= r->joined;
+    }
+    if (a->ending || job->state == JOB_STATE_CANCELLING || job->state == JOB_STATE_RESTARTING) {
+        a->ending = true;
+        action_send(out, ACT_SEND_STOP, job, part->executor);
+        action_text(&out->items[out->n - 1], "the attempt is ending");
+        return;
+    }
+    /* The addresses may have been on their way when the stream broke. */
+    if (a->rendezvous_sent && !a->all_joined)
+        action_send(out, ACT_SEND_RENDEZVOUS, job, part->executor);
+    attempt_gather(s, job, out);
+}
+
+static bool part_started(const struct attempt *a, const struct executor *ex) {
+    for (int r = 0; r < a->ranks_n; r++)
+        if (a->ranks[r].executor == ex && a->ranks[r].started)
+            return true;
+    return false;
+}
+
+/* The executor does not know a part that we placed there. */
+static void missing(struct scheduler *s, struct job *job, struct part *part, int64_t now_ms,
+                    struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    bool stopping = a->ending || job->state == JOB_STATE_CANCELLING || job->state == JOB_STATE_RESTARTING;
+    if (!stopping && !part_started(a, part->executor)) {
+        action_send(out, ACT_SEND_START, job, part->executor); /* the order was lost with a stream or a controller */
+        return;
+    }
+    a->ending |= stopping;
+    char why[160];
+    snprintf(why, sizeof why, "executor %s came back without it", part->executor->id);
+    attempt_part_lost(s, job, part, RANK_END_AGENT_LOST, why, out);
+    attempt_try_close(s, job, now_ms, out);
+}
+
+static bool reported(const struct sched_event *ev, const struct job *job) {
+    for (int i = 0; i < ev->attach.parts_n; i++)
+        if (ev->attach.parts[i].job == job->id && ev->attach.parts[i].attempt == job->attempt->number)
+            return true;
+    return false;
+}
+
+void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+    struct executor *ex = executor_add(s, ev->executor, now_ms);
+    if (ev->attach.incarnation < ex->incarnation)
+        return; /* a half-open stream of an older start */
+    ex->incarnation = ev->attach.incarnation;
+    ex->attached = true;
+    ex->lost = false;
+    ex->held_n = 0;
+    if (ex->lease_until_ms < now_ms + LEASE_TTL_MS)
+        ex->lease_until_ms = now_ms + LEASE_TTL_MS;
+    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
+        ex->slots[k] = ev->attach.slots[k];
+    s->dirty = true;
+
+    for (struct job *job = s->active, *next; job; job = next) {
+        next = job->next;
+        struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
+        if (part && !part->lost && !reported(ev, job))
+            missing(s, job, part, now_ms, out);
+    }
+    for (int i = 0; i < ev->attach.parts_n; i++) {
+        const struct sched_part_report *report = &ev->attach.parts[i];
+        struct job *job = NULL;
+        struct part *part = current_part(s, ex, report->job, report->attempt, &job);
+        if (part)
+            adopt(s, job, part, report, now_ms, out);
+        else
+            refuse(ex, report, out);
+    }
+}

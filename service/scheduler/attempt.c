@@ -1,0 +1,169 @@
+#include "service/scheduler/state.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct attempt *attempt_new(int number, int ranks_n, struct executor **host, enum sched_slot slot) {
+    struct attempt *a = sched_alloc(1, sizeof *a);
+    a->number = number;
+    a->ranks_n = ranks_n;
+    a->ranks = sched_alloc((size_t)ranks_n, sizeof *a->ranks);
+    a->parts = sched_alloc((size_t)ranks_n, sizeof *a->parts);
+    for (int r = 0; r < ranks_n; r++) {
+        a->ranks[r].executor = host[r];
+        host[r]->used[slot]++;
+        if (!attempt_part(a, host[r])) {
+            a->parts[a->parts_n++].executor = host[r];
+            host[r]->parts++;
+        }
+    }
+    return a;
+}
+
+void attempt_free(struct attempt *a) {
+    if (!a)
+        return;
+    free(a->ranks);
+    free(a->parts);
+    free(a);
+}
+
+struct part *attempt_part(const struct attempt *a, const struct executor *ex) {
+    for (int p = 0; p < a->parts_n; p++)
+        if (a->parts[p].executor == ex)
+            return &a->parts[p];
+    return NULL;
+}
+
+void attempt_stop(struct job *job, const char *why, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (a->ending)
+        return;
+    a->ending = true;
+    for (int p = 0; p < a->parts_n; p++) {
+        if (a->parts[p].over)
+            continue;
+        action_send(out, ACT_SEND_STOP, job, a->parts[p].executor);
+        action_text(&out->items[out->n - 1], "%s", why);
+    }
+}
+
+void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (a->ending)
+        return;
+    int offered = 0, joined = 0;
+    for (int r = 0; r < a->ranks_n; r++) {
+        offered += a->ranks[r].offered;
+        joined += a->ranks[r].joined;
+    }
+    if (offered == a->ranks_n && joined < a->ranks_n && !a->rendezvous_sent) {
+        a->rendezvous_sent = true;
+        for (int p = 0; p < a->parts_n; p++)
+            action_send(out, ACT_SEND_RENDEZVOUS, job, a->parts[p].executor);
+    }
+    a->all_joined = joined == a->ranks_n;
+    if (a->all_joined && job->state == JOB_STATE_STARTING)
+        job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
+}
+
+/* What the job's reason and the event say of an end. */
+static void describe(const struct rank_end *end, char *ret, size_t n) {
+    if (end->message[0])
+        snprintf(ret, n, "rank %d: %s", end->rank, end->message);
+    else
+        snprintf(ret, n, "rank %d %s", end->rank, rank_end_text(end->cause));
+}
+
+void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (a->has_cause && !rank_end_prefer(end, &a->cause))
+        return;
+    a->has_cause = true;
+    a->cause = *end;
+    if (job->state == JOB_STATE_CANCELLING)
+        return;
+    char why[sizeof((struct sched_action *)0)->text];
+    describe(end, why, sizeof why);
+    struct sched_action *note = action_add(out, ACT_NOTE, job);
+    note->rank = end->rank;
+    note->note = "rank_ended";
+    action_text(note, "%s", why);
+    attempt_stop(job, why, out);
+    bool may_retry = !rank_end_fatal(end->cause);
+    if (may_retry && (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING))
+        job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
+}
+
+void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (end->rank < 0 || end->rank >= a->ranks_n)
+        return;
+    struct rank *rank = &a->ranks[end->rank];
+    bool known = rank->ended;
+    rank->started = true;
+    rank->ended = true;
+    if (!known || rank_end_prefer(end, &rank->end))
+        rank->end = *end;
+    else if (end->last_sequence > rank->end.last_sequence)
+        rank->end.last_sequence = end->last_sequence;
+    if (end->cause != RANK_END_FINISHED)
+        attempt_fail(s, job, end, out);
+}
+
+void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost) {
+    struct attempt *a = job->attempt;
+    part->lost |= lost;
+    for (int r = 0; r < a->ranks_n; r++) {
+        struct rank *rank = &a->ranks[r];
+        if (rank->executor != part->executor)
+            continue;
+        if (!part->over)
+            part->executor->used[job->slot]--;
+        if (lost)
+            rank->stored = true;
+    }
+    part->over = true;
+    s->dirty = true;
+}
+
+void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
+                        int ends_n, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (part->over)
+        return;
+    for (int i = 0; i < ends_n; i++)
+        if (ends[i].rank >= 0 && ends[i].rank < a->ranks_n && a->ranks[ends[i].rank].executor == part->executor)
+            attempt_rank_ended(s, job, &ends[i], out);
+    for (int r = 0; r < a->ranks_n; r++) {
+        struct rank *rank = &a->ranks[r];
+        if (rank->executor != part->executor)
+            continue;
+        if (!rank->ended) {
+            struct rank_end end = { .rank = r, .cause = a->ending ? RANK_END_STOPPED : RANK_END_INTERNAL };
+            snprintf(end.message, sizeof end.message, "never started on executor %s", part->executor->id);
+            attempt_rank_ended(s, job, &end, out);
+        }
+        struct sched_action *await = action_add(out, ACT_AWAIT_STORED, job);
+        await->rank = r;
+        await->sequence = rank->end.last_sequence;
+    }
+    attempt_part_over(s, job, part, false);
+}
+
+void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
+                       const char *why, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    for (int r = 0; r < a->ranks_n; r++) {
+        struct rank *rank = &a->ranks[r];
+        /* A rank that finished, but whose last records are lost, has not done its part. */
+        if (rank->executor != part->executor || (rank->ended && rank->stored))
+            continue;
+        struct rank_end end = { .rank = r, .cause = cause };
+        snprintf(end.message, sizeof end.message, "%s", why);
+        attempt_rank_ended(s, job, &end, out);
+        rank->end = end;
+    }
+    attempt_part_over(s, job, part, true);
+}

@@ -1,0 +1,128 @@
+#include "service/scheduler/state.h"
+
+#include <assert.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int by_id(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct job *job_find(const struct scheduler *s, int64_t id) {
+    void *const *node = tfind(&id, &s->jobs, by_id);
+    return node ? *node : NULL;
+}
+
+struct job *job_add(struct scheduler *s, const struct sched_job_row *row) {
+    struct job *job = sched_alloc(1, sizeof *job);
+    *job = (struct job){ .id = row->job,
+                         .state = row->state,
+                         .priority = row->priority,
+                         .world_size = row->world_size,
+                         .slot = row->slot,
+                         .max_restarts = row->max_restarts,
+                         .restarts = row->restarts,
+                         .number = row->attempt };
+    if (!tsearch(job, &s->jobs, by_id))
+        abort();
+    s->jobs_n++;
+    return job;
+}
+
+void job_free(struct job *job) {
+    attempt_free(job->attempt);
+    free(job);
+}
+
+void job_activate(struct scheduler *s, struct job *job, bool active) {
+    if (job->active == active)
+        return;
+    job->active = active;
+    if (active) {
+        job->prev = NULL;
+        job->next = s->active;
+        if (s->active)
+            s->active->prev = job;
+        s->active = job;
+        return;
+    }
+    if (job->next)
+        job->next->prev = job->prev;
+    if (job->prev)
+        job->prev->next = job->next;
+    else
+        s->active = job->next;
+    job->next = job->prev = NULL;
+}
+
+static void forget(struct scheduler *s, struct job *job, struct sched_actions *out) {
+    action_add(out, ACT_FORGET, job);
+    queue_remove(s, job);
+    job_activate(s, job, false);
+    tdelete(job, &s->jobs, by_id);
+    s->jobs_n--;
+    job_free(job);
+}
+
+void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
+              struct sched_actions *out) {
+    assert(job_state_edge(job->state, to, cause));
+    struct sched_action *a = action_add(out, ACT_JOB_STATE, job);
+    a->from = job->state;
+    a->to = to;
+    a->cause = cause;
+    snprintf(a->text, sizeof a->text, "%s", reason);
+    job->state = to;
+    if (job_state_final(to)) {
+        assert(!job->attempt);
+        forget(s, job, out);
+        return;
+    }
+    job_activate(s, job, to != JOB_STATE_QUEUED);
+}
+
+void job_submit(struct scheduler *s, const struct sched_event *ev) {
+    if (job_find(s, ev->row->job)) /* told twice: by its handler and by a scan of the rows */
+        return;
+    queue_insert(s, job_add(s, ev->row));
+}
+
+void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+    struct job *job = job_find(s, ev->job);
+    if (!job) {
+        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld has already ended", (long long)ev->job);
+        return;
+    }
+    if (job->state == JOB_STATE_CANCELLING) {
+        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld is already being cancelled", (long long)ev->job);
+        return;
+    }
+    if (job->state == JOB_STATE_QUEUED) {
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_CANCEL_ASKED, "cancelled while it was queued", out);
+    } else {
+        queue_remove(s, job);
+        job_move(s, job, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED, "cancelled by its user", out);
+        if (job->attempt) {
+            attempt_stop(job, "the job is cancelled", out);
+            attempt_try_close(s, job, now_ms, out);
+        } else {
+            job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+        }
+    }
+    action_reply(out, ev->token, ST_OK, "%s", "");
+}
+
+void job_retry(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out) {
+    if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
+        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld is not FAILED: only a failed job is retried",
+                     (long long)ev->row->job);
+        return;
+    }
+    struct job *job = job_add(s, ev->row);
+    job->restarts = 0;
+    job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_RETRY_ASKED, "retried by its user", out);
+    queue_insert(s, job);
+    action_reply(out, ev->token, ST_OK, "%s", "");
+}

@@ -1,0 +1,162 @@
+#include "service/scheduler/placement.h"
+#include "service/scheduler/state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool before(const struct job *a, const struct job *b) {
+    return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+/* The first place that is not before the job: its own, or where it belongs. */
+static size_t place_of(const struct scheduler *s, const struct job *job) {
+    size_t low = 0, high = s->queue_n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (before(s->queue[middle], job))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void queue_insert(struct scheduler *s, struct job *job) {
+    assert(!job->in_queue);
+    if (s->queue_n == s->queue_cap) {
+        s->queue_cap = s->queue_cap ? 2 * s->queue_cap : 64;
+        s->queue = sched_grow(s->queue, s->queue_cap, sizeof *s->queue);
+    }
+    size_t at = place_of(s, job);
+    memmove(s->queue + at + 1, s->queue + at, (s->queue_n - at) * sizeof *s->queue);
+    s->queue[at] = job;
+    s->queue_n++;
+    job->in_queue = true;
+    job->told_waiting = false;
+    s->dirty = true;
+}
+
+void queue_remove(struct scheduler *s, struct job *job) {
+    if (!job->in_queue)
+        return;
+    size_t at = place_of(s, job);
+    assert(at < s->queue_n && s->queue[at] == job);
+    s->queue_n--;
+    memmove(s->queue + at, s->queue + at + 1, (s->queue_n - at) * sizeof *s->queue);
+    job->in_queue = false;
+    s->dirty = true;
+}
+
+/* An executor takes new ranks when it is attached and nothing of an old attempt may still run there. */
+static bool takes_work(const struct executor *ex) { return ex->attached && !ex->lost && ex->held_n == 0; }
+
+struct room {
+    int free, slots;
+};
+
+static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
+    struct room room = { 0 };
+    for (int i = 0; i < s->all_n; i++) {
+        const struct executor *ex = s->all[i];
+        if (!ex->attached || ex->lost)
+            continue;
+        room.slots += ex->slots[slot];
+        if (takes_work(ex) && ex->slots[slot] > ex->used[slot])
+            room.free += ex->slots[slot] - ex->used[slot];
+    }
+    return room;
+}
+
+static void start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms, struct sched_actions *out) {
+    struct executor **executors = sched_alloc((size_t)job->world_size, sizeof *executors);
+    for (int r = 0; r < job->world_size; r++)
+        executors[r] = s->all[host[r]];
+    job->number++;
+    job->attempt = attempt_new(job->number, job->world_size, executors, job->slot);
+    job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
+    free(executors);
+
+    struct sched_action *a = action_add(out, ACT_ATTEMPT_CREATE, job);
+    a->from = job->state;
+    a->to = JOB_STATE_STARTING;
+    a->cause = JOB_CAUSE_PLACED;
+    a->world_size = job->world_size;
+    a->placement = sched_alloc((size_t)job->world_size, sizeof *a->placement);
+    for (int r = 0; r < job->world_size; r++)
+        memcpy(a->placement[r], job->attempt->ranks[r].executor->id, sizeof *a->placement);
+    assert(job_state_edge(job->state, JOB_STATE_STARTING, JOB_CAUSE_PLACED));
+    job->state = JOB_STATE_STARTING;
+    job_activate(s, job, true);
+    for (int p = 0; p < job->attempt->parts_n; p++)
+        action_send(out, ACT_SEND_START, job, job->attempt->parts[p].executor);
+}
+
+static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out) {
+    struct placement_host *hosts = sched_alloc((size_t)s->all_n, sizeof *hosts);
+    int *chosen = sched_alloc((size_t)job->world_size, sizeof *chosen);
+    int n = 0;
+    for (int i = 0; i < s->all_n; i++) {
+        const struct executor *ex = s->all[i];
+        int free_slots = ex->slots[job->slot] - ex->used[job->slot];
+        if (takes_work(ex) && free_slots > 0)
+            hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
+    }
+    bool fits = placement_choose(hosts, n, job->world_size, chosen);
+    if (fits)
+        start(s, job, chosen, now_ms, out);
+    free(hosts);
+    free(chosen);
+    return fits;
+}
+
+static void tell_waiting(struct job *job, struct room room, struct sched_actions *out) {
+    if (job->told_waiting)
+        return;
+    job->told_waiting = true;
+    struct sched_action *a = action_add(out, ACT_NOTE, job);
+    a->note = "waiting";
+    const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu";
+    if (job->world_size > room.slots)
+        action_text(a, "needs %d %s slots, more than the %d of all attached executors", job->world_size, slot,
+                    room.slots);
+    else
+        action_text(a, "needs %d %s slots, %d of %d are free", job->world_size, slot, room.free, room.slots);
+}
+
+/* Strict order: behind a job that must wait for slots nothing of the same kind starts, so that a wide gang is not
+ * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
+void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+    s->dirty = false;
+    struct room room[SCHED_SLOT_KINDS];
+    bool blocked[SCHED_SLOT_KINDS];
+    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
+        room[k] = room_of(s, (enum sched_slot)k);
+    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
+        blocked[k] = false;
+    size_t kept = 0, i = 0;
+    for (; i < s->queue_n; i++) {
+        struct job *job = s->queue[i];
+        if (blocked[SCHED_SLOT_CPU] && blocked[SCHED_SLOT_CUDA])
+            break;
+        if (!blocked[job->slot] && room[job->slot].free >= job->world_size && try_start(s, job, now_ms, out)) {
+            job->in_queue = false;
+            room[job->slot].free -= job->world_size;
+            continue;
+        }
+        if (!blocked[job->slot])
+            tell_waiting(job, room[job->slot], out);
+        if (room[job->slot].free == 0 || job->world_size <= room[job->slot].slots)
+            blocked[job->slot] = true;
+        s->queue[kept++] = job;
+    }
+    memmove(s->queue + kept, s->queue + i, (s->queue_n - i) * sizeof *s->queue);
+    s->queue_n -= i - kept;
+
+    /* What was to restart and found no room waits like any other job. */
+    for (struct job *job = s->active, *next; job; job = next) {
+        next = job->next;
+        if (job->in_queue && job->state == JOB_STATE_RESTARTING)
+            job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM, "waits for free slots", out);
+    }
+}

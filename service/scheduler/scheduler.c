@@ -1,0 +1,180 @@
+#include "base/limits.h"
+#include "service/scheduler/state.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct scheduler *scheduler_new(int64_t now_ms) {
+    struct scheduler *s = sched_alloc(1, sizeof *s);
+    s->last_tick_ms = now_ms;
+    return s;
+}
+
+static void free_job(void *job) { job_free(job); }
+
+struct scheduler *scheduler_free(struct scheduler *s) {
+    if (!s)
+        return NULL;
+    tdestroy(s->jobs, free_job);
+    for (int i = 0; i < s->all_n; i++)
+        free(s->all[i]->held);
+    tdestroy(s->executors, free);
+    free(s->all);
+    free(s->queue);
+    free(s);
+    return NULL;
+}
+
+static void load_attempt(struct scheduler *s, struct job *job, const struct sched_job_row *row, int64_t now_ms) {
+    struct executor **host = sched_alloc((size_t)row->world_size, sizeof *host);
+    for (int r = 0; r < row->world_size; r++)
+        host[r] = executor_add(s, row->placement[r], now_ms);
+    job->attempt = attempt_new(row->attempt, row->world_size, host, row->slot);
+    free(host);
+    for (int r = 0; r < row->world_size; r++)
+        job->attempt->ranks[r].started = row->started && row->started[r];
+    job->attempt->final_committed = row->final_committed;
+    job->attempt->all_joined = row->state == JOB_STATE_RUNNING;
+    job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
+}
+
+void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_t now_ms) {
+    struct job *job = job_add(s, row);
+    if (row->state == JOB_STATE_QUEUED) {
+        queue_insert(s, job);
+        return;
+    }
+    job_activate(s, job, true);
+    if (row->placement)
+        load_attempt(s, job, row, now_ms);
+    else
+        job->not_before_ms = now_ms;
+}
+
+/* The job, when the event is of its current attempt and that may still run. */
+static struct job *current(const struct scheduler *s, const struct sched_event *ev) {
+    struct job *job = job_find(s, ev->job);
+    return job && job->attempt && job->attempt->number == ev->attempt ? job : NULL;
+}
+
+static struct rank *current_rank(const struct job *job, int rank) {
+    return job && rank >= 0 && rank < job->attempt->ranks_n ? &job->attempt->ranks[rank] : NULL;
+}
+
+static void on_rank(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+    struct job *job = current(s, ev);
+    struct rank *rank = current_rank(job, ev->rank);
+    if (!rank)
+        return;
+    switch (ev->kind) {
+    case EV_RANK_STARTED: rank->started = true; return;
+    case EV_RANK_OFFERED:
+        rank->started = rank->offered = true;
+        attempt_gather(s, job, out);
+        return;
+    case EV_RANK_JOINED:
+        rank->started = rank->joined = true;
+        attempt_gather(s, job, out);
+        return;
+    case EV_RANK_STORED:
+        if (rank->ended && ev->sequence >= rank->end.last_sequence) {
+            rank->stored = true;
+            attempt_try_close(s, job, now_ms, out);
+        }
+        return;
+    default: return;
+    }
+}
+
+static void on_part_ended(struct scheduler *s, const struct sched_event *ev, int64_t now_ms,
+                          struct sched_actions *out) {
+    struct executor *ex = executor_find(s, ev->executor);
+    if (!ex)
+        return;
+    struct job *job = current(s, ev);
+    struct part *part = job ? attempt_part(job->attempt, ex) : NULL;
+    if (part && !part->lost) {
+        attempt_part_ended(s, job, part, ev->ends, ev->ends_n, out);
+        attempt_try_close(s, job, now_ms, out);
+        return;
+    }
+    executor_release(ex, ev->job, ev->attempt);
+    s->dirty = true;
+    action_send(out, ACT_SEND_ACKNOWLEDGE, &(struct job){ .id = ev->job, .number = ev->attempt }, ex);
+}
+
+static void on_rank_ended(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out) {
+    struct job *job = current(s, ev);
+    struct executor *ex = executor_find(s, ev->executor);
+    struct part *part = job && ex ? attempt_part(job->attempt, ex) : NULL;
+    for (int i = 0; part && !part->over && i < ev->ends_n; i++) {
+        const struct rank *rank = current_rank(job, ev->ends[i].rank);
+        if (rank && rank->executor == ex)
+            attempt_rank_ended(s, job, &ev->ends[i], out);
+    }
+}
+
+static void on_shards(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+    struct job *job = current(s, ev);
+    if (!job)
+        return;
+    action_add(out, ACT_CHECKPOINT_COMMIT, job)->step = ev->step;
+    for (int p = 0; p < job->attempt->parts_n; p++) {
+        const struct part *part = &job->attempt->parts[p];
+        if (part->over)
+            continue;
+        action_send(out, ACT_SEND_COMMITTED, job, part->executor);
+        out->items[out->n - 1].step = ev->step;
+    }
+    job->failures = 0;
+    job->attempt->final_committed |= ev->final;
+    attempt_try_close(s, job, now_ms, out);
+}
+
+static void on_tick(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+    executor_judge_leases(s, now_ms, out);
+    for (struct job *job = s->active, *next; job; job = next) {
+        next = job->next;
+        if (!job->attempt) {
+            if (job->state == JOB_STATE_CANCELLING)
+                job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+            else if (job->state == JOB_STATE_RESTARTING && !job->in_queue && now_ms >= job->not_before_ms)
+                queue_insert(s, job);
+            continue;
+        }
+        struct attempt *a = job->attempt;
+        if (job->state == JOB_STATE_STARTING && !a->ending && now_ms >= a->start_deadline_ms) {
+            struct rank_end end = { .cause = RANK_END_INTERNAL };
+            for (int r = 0; r < a->ranks_n; r++)
+                if (!a->ranks[r].joined) {
+                    end.rank = r;
+                    break;
+                }
+            snprintf(end.message, sizeof end.message, "did not join within %d s", SCHED_START_TIMEOUT_MS / 1000);
+            attempt_fail(s, job, &end, out);
+        }
+    }
+}
+
+void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *ret) {
+    struct executor *ex;
+    switch (ev->kind) {
+    case EV_TICK: on_tick(s, now_ms, ret); break;
+    case EV_JOB_SUBMITTED: job_submit(s, ev); break;
+    case EV_JOB_CANCEL: job_cancel(s, ev, now_ms, ret); break;
+    case EV_JOB_RETRY: job_retry(s, ev, ret); break;
+    case EV_EXECUTOR_ATTACHED: executor_attach(s, ev, now_ms, ret); break;
+    case EV_EXECUTOR_HEARD:
+        ex = executor_find(s, ev->executor);
+        if (ex && !ex->lost && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
+            ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
+        break;
+    case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
+    case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
+    case EV_SHARDS_COMPLETE: on_shards(s, ev, now_ms, ret); break;
+    default: on_rank(s, ev, now_ms, ret); break;
+    }
+    if (s->dirty)
+        queue_place(s, now_ms, ret);
+}

@@ -1,0 +1,139 @@
+/* What the scheduler's files share: its state, and the few moves that more than one of them makes. Private. */
+#ifndef SERVICE_SCHEDULER_STATE_H
+#define SERVICE_SCHEDULER_STATE_H
+
+#include "service/scheduler/scheduler.h"
+
+struct executor {
+    char id[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
+    int order;                        /* of arrival; breaks ties in placement */
+    int64_t incarnation;
+    bool attached, lost;
+    int64_t lease_until_ms;
+    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+    int parts; /* of live attempts that name it: a lost executor is forgotten at 0 */
+    struct held {
+        int64_t job;
+        int attempt;
+    } * held; /* old attempts that may still run there */
+    int held_n, held_cap;
+};
+
+struct rank {
+    struct executor *executor;
+    bool started, offered, joined;
+    bool ended, stored; /* stored: all records up to end.last_sequence, or they are lost with the host */
+    struct rank_end end;
+};
+
+/* One executor's share of an attempt. */
+struct part {
+    struct executor *executor;
+    bool over; /* no process is left there; its slots are free */
+    bool lost; /* over because the executor is: nobody to acknowledge */
+};
+
+struct attempt {
+    int number;
+    int ranks_n, parts_n;
+    struct rank *ranks;
+    struct part *parts;
+    bool rendezvous_sent, all_joined;
+    bool ending; /* stop orders are out */
+    bool has_cause;
+    struct rank_end cause; /* the nearest known, with has_cause */
+    bool final_committed;
+    int64_t start_deadline_ms;
+};
+
+struct job {
+    int64_t id; /* first: the tree's key */
+    enum job_state state;
+    int priority, world_size, max_restarts, restarts;
+    enum sched_slot slot;
+    int number;              /* of the current or last attempt */
+    struct attempt *attempt; /* NULL when no process of it can run */
+    int failures;            /* attempts in a row without a checkpoint */
+    bool in_queue, told_waiting;
+    int64_t not_before_ms;   /* RESTARTING without an attempt */
+    struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED */
+    bool active;
+};
+
+struct scheduler {
+    void *jobs, *executors; /* tsearch(3) trees */
+    struct executor **all;  /* in order of arrival */
+    int all_n, all_cap, next_order;
+    struct job **queue; /* sorted: priority down, id up */
+    size_t queue_n, queue_cap;
+    struct job *active;
+    int jobs_n;
+    bool dirty; /* room or the queue changed: place again */
+    int64_t last_tick_ms;
+};
+
+/* memory.c: allocation that aborts when the machine has no more */
+void *sched_alloc(size_t n, size_t size);
+void *sched_grow(void *p, size_t n, size_t size);
+
+/* actions.c */
+struct sched_action *action_add(struct sched_actions *out, enum sched_action_kind kind, const struct job *job);
+void action_text(struct sched_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void action_send(struct sched_actions *out, enum sched_action_kind kind, const struct job *job,
+                 const struct executor *to);
+void action_reply(struct sched_actions *out, uint64_t token, status_t st, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* job.c */
+struct job *job_find(const struct scheduler *s, int64_t id);
+struct job *job_add(struct scheduler *s, const struct sched_job_row *row);
+/* The one door: asserts that the table has the edge, writes the action, keeps the lists, forgets an ended job (the
+ * pointer is dead then). */
+void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
+              struct sched_actions *out);
+void job_activate(struct scheduler *s, struct job *job, bool active);
+void job_submit(struct scheduler *s, const struct sched_event *ev);
+void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out);
+void job_retry(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out);
+void job_free(struct job *job);
+
+/* queue.c */
+void queue_insert(struct scheduler *s, struct job *job);
+void queue_remove(struct scheduler *s, struct job *job);
+/* Places what fits, in order. */
+void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out);
+
+/* attempt.c */
+struct attempt *attempt_new(int number, int ranks_n, struct executor **host /* [ranks_n] */, enum sched_slot slot);
+void attempt_free(struct attempt *a);
+struct part *attempt_part(const struct attempt *a, const struct executor *ex);
+void attempt_stop(struct job *job, const char *why, struct sched_actions *out);
+/* After offers and joins: sends the addresses, or moves the job to RUNNING. */
+void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out);
+/* The attempt cannot succeed any more, for this reason. */
+void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out);
+void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out);
+/* No process is left on the part's host. lost: nor will its records come. */
+void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost);
+/* ends[]: what the agent tells with the end of its part; ranks that it does not name never ran. */
+void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
+                        int ends_n, struct sched_actions *out);
+/* Everything of the part is gone with its executor, for this reason. */
+void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
+                       const char *why, struct sched_actions *out);
+
+/* verdict.c: closes the attempt when its last sequence has ended, and decides what follows. May forget the job: do not
+ * touch it afterwards. */
+void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out);
+
+/* executor.c */
+struct executor *executor_find(const struct scheduler *s, const char *id);
+struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms);
+void executor_forget_if_gone(struct scheduler *s, struct executor *ex);
+void executor_release(struct executor *ex, int64_t job, int attempt); /* a held attempt has ended */
+void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct sched_actions *out);
+
+/* adopt.c */
+void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out);
+
+#endif

@@ -1,0 +1,93 @@
+#include "service/scheduler/retry.h"
+#include "service/scheduler/state.h"
+
+#include <stdio.h>
+
+static bool sequences_ended(const struct attempt *a) {
+    for (int p = 0; p < a->parts_n; p++)
+        if (!a->parts[p].over)
+            return false;
+    for (int r = 0; r < a->ranks_n; r++)
+        if (!a->ranks[r].stored)
+            return false;
+    return true;
+}
+
+static bool all_finished(const struct attempt *a) {
+    for (int r = 0; r < a->ranks_n; r++)
+        if (a->ranks[r].end.cause != RANK_END_FINISHED)
+            return false;
+    return true;
+}
+
+static struct rank_end cause_of(const struct attempt *a) {
+    struct rank_end end = a->cause;
+    if (!a->has_cause) {
+        end = (struct rank_end){ .cause = RANK_END_CHECKPOINT_WRITE };
+        snprintf(end.message, sizeof end.message, "finished, but the final checkpoint is not whole");
+    }
+    return end;
+}
+
+/* Writes the attempt's end, lets the agents forget it, and drops it from memory. */
+static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    action_text(action_add(out, ACT_ATTEMPT_END, job), "%s", why);
+    for (int p = 0; p < a->parts_n; p++) {
+        struct executor *ex = a->parts[p].executor;
+        if (!a->parts[p].lost)
+            action_send(out, ACT_SEND_ACKNOWLEDGE, job, ex);
+        ex->parts--;
+        executor_forget_if_gone(s, ex);
+    }
+    attempt_free(a);
+    job->attempt = NULL;
+}
+
+static void close_failed(struct scheduler *s, struct job *job, const struct rank_end *cause, int64_t now_ms,
+                         struct sched_actions *out) {
+    char why[360];
+    snprintf(why, sizeof why, "rank %d%s%s", cause->rank, cause->message[0] ? ": " : " ",
+             cause->message[0] ? cause->message : rank_end_text(cause->cause));
+    bool counts = rank_end_counts(cause->cause), fatal = rank_end_fatal(cause->cause);
+    bool used_up = counts && !fatal && job->restarts >= job->max_restarts;
+    if (counts && !fatal && !used_up)
+        job->restarts++;
+    if (cause->cause == RANK_END_CHECKPOINT_BAD)
+        action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
+    close_attempt(s, job, why, out);
+    if (fatal || used_up) {
+        char reason[sizeof((struct sched_action *)0)->text];
+        if (used_up)
+            snprintf(reason, sizeof reason, "%s (after %d of %d restarts)", why, job->restarts, job->max_restarts);
+        else
+            snprintf(reason, sizeof reason, "%s", why);
+        job_move(s, job, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY, reason, out);
+        return;
+    }
+    if (job->state != JOB_STATE_RESTARTING)
+        job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
+    job->failures++;
+    job->not_before_ms = now_ms + retry_delay_ms(job->failures);
+}
+
+void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    if (!a || !sequences_ended(a))
+        return;
+    if (job->state == JOB_STATE_CANCELLING) {
+        close_attempt(s, job, "cancelled", out);
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+        return;
+    }
+    if (all_finished(a) && a->final_committed && job->state != JOB_STATE_RESTARTING) {
+        /* A controller that was away during a short job learns of its start from its end. */
+        if (job->state == JOB_STATE_STARTING)
+            job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
+        close_attempt(s, job, "finished", out);
+        job_move(s, job, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE, "", out);
+        return;
+    }
+    struct rank_end cause = cause_of(a);
+    close_failed(s, job, &cause, now_ms, out);
+}

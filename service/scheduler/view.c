@@ -1,0 +1,48 @@
+#include "service/scheduler/state.h"
+
+#include <search.h>
+
+struct sched_counts scheduler_counts(const struct scheduler *s) {
+    struct sched_counts c = { .jobs = s->jobs_n, .queued = (int)s->queue_n, .executors = s->all_n };
+    for (int i = 0; i < s->all_n; i++) {
+        c.attached += s->all[i]->attached;
+        for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
+            c.slots[k] += s->all[i]->attached ? s->all[i]->slots[k] : 0;
+            c.used[k] += s->all[i]->used[k];
+        }
+    }
+    return c;
+}
+
+static void view_job(const struct job *job, void (*fn)(void *, const struct sched_job_view *), void *ctx) {
+    fn(ctx, &(struct sched_job_view){ .job = job->id,
+                                      .state = job->state,
+                                      .attempt = job->number,
+                                      .restarts = job->restarts,
+                                      .world_size = job->world_size,
+                                      .attempt_open = job->attempt != NULL,
+                                      .slot = job->slot });
+}
+
+void scheduler_each_job(const struct scheduler *s, void (*fn)(void *, const struct sched_job_view *), void *ctx) {
+    for (const struct job *job = s->active; job; job = job->next)
+        view_job(job, fn, ctx);
+    for (size_t i = 0; i < s->queue_n; i++)
+        if (!s->queue[i]->active)
+            view_job(s->queue[i], fn, ctx);
+}
+
+void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const struct sched_executor_view *),
+                             void *ctx) {
+    for (int i = 0; i < s->all_n; i++) {
+        const struct executor *ex = s->all[i];
+        struct sched_executor_view view = {
+            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .held = ex->held_n
+        };
+        for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
+            view.slots[k] = ex->slots[k];
+            view.used[k] = ex->used[k];
+        }
+        fn(ctx, &view);
+    }
+}
