@@ -128,6 +128,8 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
  * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
     s->dirty = false;
+    if (s->queue_n == 0)
+        return;
     struct room room[SCHED_SLOT_KINDS];
     bool blocked[SCHED_SLOT_KINDS];
     for (int k = 0; k < SCHED_SLOT_KINDS; k++)

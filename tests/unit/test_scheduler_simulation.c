@@ -1,0 +1,490 @@
+/* The scheduler against a random world: agents that crash, vanish and come back, streams that break, a controller that
+ * starts again from its rows, users that cancel and retry. After every step the rules of scheduler.h must hold, and
+ * once the faults stop every job must end. A failure prints its seed: SEED=n replays it. */
+#include "service/scheduler/scheduler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum {
+    AGENTS = 5,
+    JOBS = 120,
+    RANKS = 6,
+    PARTS = 64,
+    INBOX = 256,
+    AWAITS = 4096,
+    FAULT_STEPS = 30000,
+    HEAL_STEPS = 200000
+};
+
+struct sim_part { /* an attempt on an agent, as it really is */
+    bool used, ended, finished;
+    int64_t job;
+    int attempt, ranks_n, ranks[RANKS];
+    bool offered, joined;
+    enum rank_end_cause cause;
+};
+struct sim_agent {
+    char id[SCHED_EXECUTOR_ID_BYTES];
+    int slots;
+    int64_t incarnation, away_until;
+    bool up, connected;
+    struct sim_part parts[PARTS];
+    struct sched_action inbox[INBOX];
+    int inbox_n;
+};
+struct sim_job { /* its rows */
+    struct sched_job_row row;
+    bool attempt_open, final_committed;
+    char placement[RANKS][SCHED_EXECUTOR_ID_BYTES];
+};
+struct world {
+    uint64_t seed, random;
+    int64_t now;
+    struct scheduler *scheduler;
+    struct sim_agent agents[AGENTS];
+    struct sim_job jobs[JOBS + 1]; /* by id, from 1 */
+    int jobs_n;
+    struct sched_action awaits[AWAITS];
+    int awaits_n;
+    int succeeded, failed, cancelled;
+};
+
+static uint64_t draw(struct world *w) { /* splitmix64 */
+    uint64_t z = w->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static int below(struct world *w, int n) { return (int)(draw(w) % (uint64_t)n); }
+static bool chance(struct world *w, int one_in) { return below(w, one_in) == 0; }
+
+#define REQUIRE(w, cond, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            print_error("seed %llu at %lld ms: ", (unsigned long long)(w)->seed, (long long)(w)->now);                 \
+            print_error(__VA_ARGS__);                                                                                  \
+            fail();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+static struct sim_agent *agent_of(struct world *w, const char *id) {
+    for (int i = 0; i < AGENTS; i++)
+        if (strcmp(w->agents[i].id, id) == 0)
+            return &w->agents[i];
+    return NULL;
+}
+
+static struct sim_part *part_of(struct sim_agent *a, int64_t job, int attempt) {
+    for (int i = 0; i < PARTS; i++)
+        if (a->parts[i].used && a->parts[i].job == job && a->parts[i].attempt == attempt)
+            return &a->parts[i];
+    return NULL;
+}
+
+/* What the database would do with a change of state. */
+static void store_state(struct world *w, struct sim_job *job, const struct sched_action *a) {
+    REQUIRE(w, job->row.state == a->from, "job %lld is %s, not %s\n", (long long)a->job, job_state_name(job->row.state),
+            job_state_name(a->from));
+    REQUIRE(w, job_state_edge(a->from, a->to, a->cause), "%s -> %s is no edge\n", job_state_name(a->from),
+            job_state_name(a->to));
+    job->row.state = a->to;
+    job->row.restarts = a->restarts;
+    if (job_state_final(a->to))
+        REQUIRE(w, !job->attempt_open, "job %lld ended with an open attempt\n", (long long)a->job);
+    w->succeeded += a->to == JOB_STATE_SUCCEEDED;
+    w->failed += a->to == JOB_STATE_FAILED;
+    w->cancelled += a->to == JOB_STATE_CANCELLED;
+}
+
+static void store_attempt(struct world *w, struct sim_job *job, const struct sched_action *a) {
+    store_state(w, job, a);
+    REQUIRE(w, a->attempt > job->row.attempt, "attempt %d does not grow\n", a->attempt);
+    REQUIRE(w, !job->attempt_open, "job %lld is placed twice\n", (long long)a->job);
+    job->row.attempt = a->attempt;
+    job->attempt_open = true;
+    job->final_committed = false;
+    memcpy(job->placement, a->placement, (size_t)a->world_size * sizeof *a->placement);
+}
+
+static void apply(struct world *w, struct sched_actions *actions) {
+    for (size_t i = 0; i < actions->n; i++) {
+        const struct sched_action *a = &actions->items[i];
+        struct sim_job *job = a->job ? &w->jobs[a->job] : NULL;
+        struct sim_agent *agent = a->executor[0] ? agent_of(w, a->executor) : NULL;
+        switch (a->kind) {
+        case ACT_ATTEMPT_CREATE: store_attempt(w, job, a); break;
+        case ACT_JOB_STATE: store_state(w, job, a); break;
+        case ACT_ATTEMPT_END:
+            REQUIRE(w, job->attempt_open && job->row.attempt == a->attempt, "an attempt ends twice\n");
+            job->attempt_open = false;
+            job->row.restarts = a->restarts;
+            REQUIRE(w, a->restarts <= job->row.max_restarts, "more restarts than allowed\n");
+            break;
+        case ACT_AWAIT_STORED:
+            REQUIRE(w, w->awaits_n < AWAITS, "too many waits\n");
+            w->awaits[w->awaits_n++] = *a;
+            break;
+        case ACT_SEND_START:
+        case ACT_SEND_RENDEZVOUS:
+        case ACT_SEND_STOP:
+        case ACT_SEND_ACKNOWLEDGE:
+            if (agent->connected) {
+                REQUIRE(w, agent->inbox_n < INBOX, "an inbox is full\n");
+                agent->inbox[agent->inbox_n++] = *a;
+            }
+            break;
+        default: break;
+        }
+    }
+    sched_actions_clear(actions);
+}
+
+static void check_slots(void *ctx, const struct sched_executor_view *v) {
+    struct world *w = ctx;
+    REQUIRE(w, v->used[SCHED_SLOT_CPU] >= 0, "%s uses %d slots\n", v->id, v->used[SCHED_SLOT_CPU]);
+    if (v->attached)
+        REQUIRE(w, v->used[SCHED_SLOT_CPU] <= v->slots[SCHED_SLOT_CPU], "%s is overcommitted\n", v->id);
+}
+
+static void check_job(void *ctx, const struct sched_job_view *v) {
+    struct world *w = ctx;
+    REQUIRE(w, w->jobs[v->job].row.state == v->state, "job %lld: memory and row differ\n", (long long)v->job);
+    REQUIRE(w, w->jobs[v->job].attempt_open == v->attempt_open, "job %lld: attempt and row differ\n",
+            (long long)v->job);
+}
+
+static void step(struct world *w, const struct sched_event *ev) {
+    struct sched_actions actions = { 0 };
+    scheduler_step(w->scheduler, ev, w->now, &actions);
+    apply(w, &actions);
+    sched_actions_done(&actions);
+    scheduler_each_executor(w->scheduler, check_slots, w);
+    scheduler_each_job(w->scheduler, check_job, w);
+    /* The processes that really run, zombies included, never need more slots than there are. */
+    for (int i = 0; i < AGENTS; i++) {
+        int running = 0;
+        for (int p = 0; p < PARTS; p++)
+            if (w->agents[i].parts[p].used && !w->agents[i].parts[p].ended)
+                running += w->agents[i].parts[p].ranks_n;
+        REQUIRE(w, running <= w->agents[i].slots, "%s really runs %d ranks on %d slots\n", w->agents[i].id, running,
+                w->agents[i].slots);
+    }
+}
+
+static int ends_of(const struct sim_part *part, struct rank_end ret[RANKS]) {
+    for (int r = 0; r < part->ranks_n; r++)
+        ret[r] = (struct rank_end){ .rank = part->ranks[r], .cause = part->cause, .last_sequence = 5 };
+    return part->ranks_n;
+}
+
+static void attach(struct world *w, struct sim_agent *a) {
+    struct sched_part_report reports[PARTS];
+    struct sched_rank_report ranks[PARTS][RANKS];
+    struct rank_end ends[PARTS][RANKS];
+    int n = 0;
+    for (int i = 0; i < PARTS; i++) {
+        const struct sim_part *part = &a->parts[i];
+        if (!part->used)
+            continue;
+        for (int r = 0; r < part->ranks_n; r++)
+            ranks[n][r] = (struct sched_rank_report){ part->ranks[r], part->offered, part->joined };
+        reports[n] = (struct sched_part_report){ .job = part->job,
+                                                 .attempt = part->attempt,
+                                                 .ended = part->ended,
+                                                 .ranks_n = part->ranks_n,
+                                                 .ranks = ranks[n],
+                                                 .ends_n = ends_of(part, ends[n]),
+                                                 .ends = ends[n] };
+        n++;
+    }
+    a->connected = true;
+    a->inbox_n = 0;
+    struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = a->id };
+    ev.attach.incarnation = a->incarnation;
+    ev.attach.slots[SCHED_SLOT_CPU] = a->slots;
+    ev.attach.parts = reports;
+    ev.attach.parts_n = n;
+    step(w, &ev);
+}
+
+static void tell_end(struct world *w, struct sim_agent *a, const struct sim_part *part) {
+    if (!a->connected)
+        return;
+    struct rank_end ends[RANKS];
+    struct sched_event ev = { .kind = EV_PART_ENDED, .executor = a->id, .job = part->job, .attempt = part->attempt };
+    ev.ends = ends;
+    ev.ends_n = ends_of(part, ends);
+    if (chance(w, 2)) {
+        ev.kind = EV_RANK_ENDED;
+        step(w, &ev);
+        ev.kind = EV_PART_ENDED;
+    }
+    step(w, &ev);
+}
+
+static void end_part(struct world *w, struct sim_agent *a, struct sim_part *part, enum rank_end_cause cause) {
+    if (part->ended)
+        return;
+    part->ended = true;
+    part->cause = cause;
+    tell_end(w, a, part);
+}
+
+static void tell_ranks(struct world *w, const struct sim_agent *a, const struct sim_part *part,
+                       enum sched_event_kind kind) {
+    for (int r = 0; a->connected && r < part->ranks_n; r++)
+        step(w,
+             &(struct sched_event){ .kind = kind, .job = part->job, .attempt = part->attempt, .rank = part->ranks[r] });
+}
+
+static void start_part(struct world *w, struct sim_agent *a, const struct sched_action *m) {
+    struct sim_part *part = part_of(a, m->job, m->attempt);
+    if (part) {
+        if (part->ended)
+            tell_end(w, a, part);
+        return;
+    }
+    for (int i = 0; i < PARTS && !part; i++)
+        if (!a->parts[i].used)
+            part = &a->parts[i];
+    REQUIRE(w, part, "an agent has too many parts\n");
+    *part = (struct sim_part){ .used = true, .job = m->job, .attempt = m->attempt };
+    const struct sim_job *job = &w->jobs[m->job];
+    for (int r = 0; r < job->row.world_size; r++)
+        if (strcmp(job->placement[r], a->id) == 0)
+            part->ranks[part->ranks_n++] = r;
+    tell_ranks(w, a, part, EV_RANK_STARTED);
+    part->offered = true;
+    tell_ranks(w, a, part, EV_RANK_OFFERED);
+}
+
+/* The agent obeys its oldest order. */
+static void obey(struct world *w, struct sim_agent *a) {
+    if (!a->up || !a->connected || a->inbox_n == 0)
+        return;
+    struct sched_action m = a->inbox[0];
+    memmove(a->inbox, a->inbox + 1, (size_t)--a->inbox_n * sizeof *a->inbox);
+    struct sim_part *part = part_of(a, m.job, m.attempt);
+    switch (m.kind) {
+    case ACT_SEND_START: start_part(w, a, &m); break;
+    case ACT_SEND_RENDEZVOUS:
+        if (part && !part->ended && !part->joined) {
+            part->joined = true;
+            tell_ranks(w, a, part, EV_RANK_JOINED);
+        }
+        break;
+    case ACT_SEND_STOP:
+        if (!part)
+            step(w,
+                 &(struct sched_event){ .kind = EV_PART_ENDED, .executor = a->id, .job = m.job, .attempt = m.attempt });
+        else if (part->ended)
+            tell_end(w, a, part);
+        else
+            end_part(w, a, part, RANK_END_STOPPED);
+        break;
+    case ACT_SEND_ACKNOWLEDGE:
+        if (part && part->ended)
+            part->used = false;
+        break;
+    default: break;
+    }
+}
+
+/* Every part of a gang that runs, in step: finishes, or crashes with its echo. */
+static void gang_ends(struct world *w, int64_t id, bool finish) {
+    struct sim_job *job = &w->jobs[id];
+    if (job->row.state != JOB_STATE_RUNNING || !job->attempt_open)
+        return;
+    int attempt = job->row.attempt, parts = 0, joined = 0;
+    for (int i = 0; i < AGENTS; i++) {
+        struct sim_part *part = part_of(&w->agents[i], id, attempt);
+        parts += part && !part->ended ? part->ranks_n : 0;
+        joined += part && !part->ended && part->joined ? part->ranks_n : 0;
+    }
+    if (finish && joined < job->row.world_size)
+        return;
+    if (finish) {
+        job->final_committed = true;
+        step(w, &(struct sched_event){
+                    .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 10, .final = true });
+    } else if (chance(w, 3)) {
+        step(w, &(struct sched_event){ .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 5 });
+    }
+    static const enum rank_end_cause crashes[] = { RANK_END_UNKNOWN, RANK_END_INTERNAL, RANK_END_CHECKPOINT_BAD,
+                                                   RANK_END_NUMERIC };
+    bool first = true;
+    for (int i = 0; i < AGENTS; i++) {
+        struct sim_part *part = part_of(&w->agents[i], id, attempt);
+        if (!part)
+            continue;
+        enum rank_end_cause cause = finish ? RANK_END_FINISHED : first ? crashes[below(w, 4)] : RANK_END_PEER_LOST;
+        first = false;
+        end_part(w, &w->agents[i], part, cause);
+    }
+}
+
+static void kill_agent(struct world *w, struct sim_agent *a) {
+    a->up = a->connected = false;
+    a->inbox_n = 0;
+    a->away_until = w->now + below(w, 20000);
+    for (int i = 0; i < PARTS; i++)
+        if (a->parts[i].used && !a->parts[i].ended) {
+            a->parts[i].ended = true;
+            a->parts[i].cause = RANK_END_AGENT_LOST;
+        }
+}
+
+static void cut_stream(struct world *w, struct sim_agent *a) {
+    a->connected = false;
+    a->inbox_n = 0;
+    a->away_until = w->now + (chance(w, 3) ? 15000 : 300); /* past the lease, its workers alive: a zombie */
+}
+
+static void restart_controller(struct world *w) {
+    scheduler_free(w->scheduler);
+    w->scheduler = scheduler_new(w->now);
+    w->awaits_n = 0;
+    for (int i = 0; i < AGENTS; i++) {
+        w->agents[i].connected = false;
+        w->agents[i].inbox_n = 0;
+        w->agents[i].away_until = w->now + below(w, 1000);
+    }
+    for (int64_t id = 1; id <= w->jobs_n; id++) {
+        struct sim_job *job = &w->jobs[id];
+        if (job_state_final(job->row.state))
+            continue;
+        const char *names[RANKS];
+        for (int r = 0; r < RANKS; r++)
+            names[r] = job->placement[r];
+        struct sched_job_row row = job->row;
+        row.placement = job->attempt_open ? names : NULL;
+        row.final_committed = job->final_committed;
+        scheduler_load(w->scheduler, &row, w->now);
+    }
+}
+
+static void submit(struct world *w) {
+    if (w->jobs_n == JOBS)
+        return;
+    struct sim_job *job = &w->jobs[++w->jobs_n];
+    job->row = (struct sched_job_row){ .job = w->jobs_n,
+                                       .state = JOB_STATE_QUEUED,
+                                       .priority = below(w, 3),
+                                       .world_size = 1 + below(w, RANKS),
+                                       .max_restarts = below(w, 4) };
+    step(w, &(struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &job->row });
+}
+
+static void user_acts(struct world *w) {
+    if (w->jobs_n == 0)
+        return;
+    struct sim_job *job = &w->jobs[1 + below(w, w->jobs_n)];
+    struct sched_job_row row = job->row;
+    struct sched_event ev = { .kind = chance(w, 2) ? EV_JOB_RETRY : EV_JOB_CANCEL, .job = row.job, .row = &row };
+    step(w, &ev);
+}
+
+static void pass_time(struct world *w) {
+    w->now += chance(w, 500) ? 12000 : below(w, 150); /* now and then the loop itself was stuck */
+    for (int i = 0; i < AGENTS; i++) {
+        struct sim_agent *a = &w->agents[i];
+        if (a->connected)
+            step(w, &(struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = a->id, .heard_ms = w->now });
+        if (!a->connected && w->now >= a->away_until) {
+            if (!a->up)
+                a->incarnation++;
+            a->up = true;
+            attach(w, a);
+        }
+    }
+    step(w, &(struct sched_event){ .kind = EV_TICK });
+}
+
+static void store_records(struct world *w) {
+    if (w->awaits_n == 0)
+        return;
+    int at = below(w, w->awaits_n);
+    struct sched_action a = w->awaits[at];
+    w->awaits[at] = w->awaits[--w->awaits_n];
+    step(w, &(struct sched_event){
+                .kind = EV_RANK_STORED, .job = a.job, .attempt = a.attempt, .rank = a.rank, .sequence = a.sequence });
+}
+
+static void one_step(struct world *w, bool faults) {
+    for (int i = 0; i < AGENTS; i++)
+        obey(w, &w->agents[below(w, AGENTS)]);
+    store_records(w);
+    if (chance(w, 3))
+        pass_time(w);
+    if (w->jobs_n && chance(w, 4))
+        gang_ends(w, 1 + below(w, w->jobs_n), true);
+    if (!faults)
+        return;
+    if (chance(w, 100))
+        submit(w);
+    if (w->jobs_n && chance(w, 20))
+        gang_ends(w, 1 + below(w, w->jobs_n), false);
+    if (chance(w, 150))
+        kill_agent(w, &w->agents[below(w, AGENTS)]);
+    if (chance(w, 100))
+        cut_stream(w, &w->agents[below(w, AGENTS)]);
+    if (chance(w, 400))
+        restart_controller(w);
+    if (chance(w, 60))
+        user_acts(w);
+}
+
+static bool all_ended(const struct world *w) {
+    for (int id = 1; id <= w->jobs_n; id++)
+        if (!job_state_final(w->jobs[id].row.state))
+            return false;
+    return true;
+}
+
+static void run_world(uint64_t seed) {
+    struct world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->seed = w->random = seed;
+    w->scheduler = scheduler_new(0);
+    for (int i = 0; i < AGENTS; i++) {
+        snprintf(w->agents[i].id, sizeof w->agents[i].id, "host-%d", i);
+        w->agents[i].slots = 1 + i % 4;
+        w->agents[i].incarnation = 1;
+    }
+    for (int i = 0; i < FAULT_STEPS; i++)
+        one_step(w, true);
+    int i = 0;
+    for (; i < HEAL_STEPS && !all_ended(w); i++)
+        one_step(w, false);
+    REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
+    REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
+    print_message("seed %llu: %d jobs, %d succeeded, %d failed, %d cancelled\n", (unsigned long long)seed, w->jobs_n,
+                  w->succeeded, w->failed, w->cancelled);
+    scheduler_free(w->scheduler);
+    free(w);
+}
+
+static void random_histories_keep_every_rule_and_every_job_ends(void **state) {
+    (void)state;
+    const char *seed = getenv("SEED");
+    if (seed) {
+        run_world(strtoull(seed, NULL, 10));
+        return;
+    }
+    for (uint64_t s = 1; s <= 12; s++)
+        run_world(s);
+    run_world((uint64_t)time(NULL));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(random_histories_keep_every_rule_and_every_job_ends) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
