@@ -1,0 +1,225 @@
+#include "api/codec/parse.h"
+
+#include "api/codec/message.h"
+#include "api/codec/scalar.h"
+#include "api/codec/text.h"
+#include "api/codec/timestamp.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Entries of one map: each key is compared with all before it. */
+enum { MAP_ENTRIES = 1024 };
+/* Fields of one message, one bit each for "seen". */
+enum { MESSAGE_FIELDS = 256 };
+
+static status_t not_what(struct yaml_reader *r, const char *expected, struct field_path *p, struct err *e) {
+    char found[64];
+    yaml_reader_found(r, found);
+    return path_err(p, e, "expected %s, found %s", expected, found);
+}
+
+static status_t parse_scalar(struct yaml_reader *r, const ProtobufCFieldDescriptor *f, void *at, struct field_path *p,
+                             struct err *e) {
+    if (r->event.type != YAML_SCALAR_EVENT || yaml_reader_at_null(r))
+        return not_what(r, scalar_expected(f), p, e);
+    status_t st = scalar_parse(f, (const char *)r->event.data.scalar.value, r->event.data.scalar.length, at, e);
+    return st == ST_OK || p->len == 0 ? st : err_prefix(e, st, "%s: ", p->text);
+}
+
+static status_t parse_timestamp(struct yaml_reader *r, ProtobufCMessage *msg, struct field_path *p, struct err *e) {
+    Google__Protobuf__Timestamp *t = (Google__Protobuf__Timestamp *)msg;
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return not_what(r, "a time", p, e);
+    status_t st = timestamp_parse((const char *)r->event.data.scalar.value, &t->seconds, &t->nanos, e);
+    return st == ST_OK || p->len == 0 ? st : err_prefix(e, st, "%s: ", p->text);
+}
+
+static status_t parse_submessage(struct yaml_reader *r, const ProtobufCFieldDescriptor *f, ProtobufCMessage **at,
+                                 struct field_path *p, struct err *e) {
+    ProtobufCMessage *msg = NULL;
+    TRY(message_new(f->descriptor, &msg, e));
+    status_t st;
+    if (field_is_timestamp(f))
+        st = parse_timestamp(r, msg, p, e);
+    else if (yaml_reader_at_empty(r))
+        st = ST_OK; /* "constant:" with nothing behind it: all defaults */
+    else if (r->event.type == YAML_MAPPING_START_EVENT)
+        st = parse_message(r, msg, p, e);
+    else
+        st = not_what(r, "a mapping", p, e);
+    if (st != ST_OK) {
+        protobuf_c_message_free_unpacked(msg, NULL);
+        return st;
+    }
+    *at = msg;
+    return ST_OK;
+}
+
+/* One value of f's type to `at`, whether a field, a list's element or a map's value. */
+static status_t parse_value(struct yaml_reader *r, const ProtobufCFieldDescriptor *f, void *at, struct field_path *p,
+                            struct err *e) {
+    if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+        return parse_submessage(r, f, at, p, e);
+    return parse_scalar(r, f, at, p, e);
+}
+
+static status_t parse_list(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                           struct field_path *p, struct err *e) {
+    if (r->event.type != YAML_SEQUENCE_START_EVENT)
+        return not_what(r, "a list", p, e);
+    for (size_t i = 0;; i++) {
+        TRY(yaml_reader_next(r, e));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return ST_OK;
+        size_t mark = path_push_index(p, i);
+        uint64_t value[2] = { 0 }; /* the largest value is a ProtobufCBinaryData */
+        _Static_assert(sizeof value >= sizeof(ProtobufCBinaryData), "a value fits");
+        TRY(parse_value(r, f, value, p, e));
+        void *at = NULL;
+        TRY(field_append(msg, f, &at, e));
+        memcpy(at, value, field_element_bytes(f));
+        path_pop(p, mark);
+    }
+}
+
+static bool map_has_key(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const ProtobufCMessage *entry) {
+    const ProtobufCFieldDescriptor *key = &entry->descriptor->fields[0];
+    size_t n;
+    ProtobufCMessage **entries = field_elements(msg, f, &n);
+    for (size_t i = 0; i < n; i++) {
+        const void *a = field_value(entries[i], key), *b = field_value(entry, key);
+        bool same = key->type == PROTOBUF_C_TYPE_STRING ? strcmp(*(char *const *)a, *(char *const *)b) == 0
+                                                        : memcmp(a, b, field_element_bytes(key)) == 0;
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+/* The current event is the entry's key. */
+static status_t parse_map_entry(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                                ProtobufCMessage *entry, struct field_path *p, struct err *e) {
+    const ProtobufCFieldDescriptor *key = &entry->descriptor->fields[0], *value = &entry->descriptor->fields[1];
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return not_what(r, "a key", p, e);
+    size_t mark = path_push(p, (const char *)r->event.data.scalar.value, r->event.data.scalar.length);
+    TRY(scalar_parse(key, (const char *)r->event.data.scalar.value, r->event.data.scalar.length,
+                     field_value(entry, key), e));
+    if (map_has_key(msg, f, entry))
+        return path_err(p, e, "given twice");
+    TRY(yaml_reader_next(r, e));
+    TRY(parse_value(r, value, field_value(entry, value), p, e));
+    path_pop(p, mark);
+    return ST_OK;
+}
+
+static status_t parse_map(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                          struct field_path *p, struct err *e) {
+    if (r->event.type != YAML_MAPPING_START_EVENT)
+        return not_what(r, "a mapping", p, e);
+    for (size_t i = 0;; i++) {
+        TRY(yaml_reader_next(r, e));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return ST_OK;
+        if (i == MAP_ENTRIES)
+            return path_err(p, e, "more than %d entries", MAP_ENTRIES);
+        ProtobufCMessage *entry = NULL;
+        void *at = NULL;
+        TRY(message_new(f->descriptor, &entry, e));
+        status_t st = parse_map_entry(r, msg, f, entry, p, e);
+        if (st == ST_OK)
+            st = field_append(msg, f, &at, e);
+        if (st != ST_OK) {
+            protobuf_c_message_free_unpacked(entry, NULL);
+            return st;
+        }
+        *(ProtobufCMessage **)at = entry;
+    }
+}
+
+static status_t oneof_conflict(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, struct field_path *p,
+                               size_t parent, struct err *e) {
+    char names[200];
+    oneof_member_names(msg->descriptor, f, names, sizeof names);
+    path_pop(p, parent);
+    return path_err(p, e, "give exactly one of %s", names);
+}
+
+/* p already names the field; `parent` is its mark. */
+static status_t parse_singular(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                               struct field_path *p, size_t parent, struct err *e) {
+    if (field_is_oneof(f) && oneof_case(msg, f) != 0)
+        return oneof_conflict(msg, f, p, parent, e);
+    TRY(parse_value(r, f, field_value(msg, f), p, e));
+    if (field_is_oneof(f))
+        oneof_set_case(msg, f);
+    return ST_OK;
+}
+
+status_t parse_field(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                     struct field_path *p, struct err *e) {
+    size_t mark = path_push(p, f->name, strlen(f->name));
+    bool message = f->type == PROTOBUF_C_TYPE_MESSAGE && !field_is_repeated(f) && !field_is_timestamp(f);
+    bool absent = yaml_reader_at_null(r) && !(message && yaml_reader_at_empty(r));
+    status_t st = absent                 ? ST_OK
+                  : field_is_map(f)      ? parse_map(r, msg, f, p, e)
+                  : field_is_repeated(f) ? parse_list(r, msg, f, p, e)
+                                         : parse_singular(r, msg, f, p, mark, e);
+    path_pop(p, mark);
+    return st;
+}
+
+status_t parse_message(struct yaml_reader *r, ProtobufCMessage *msg, struct field_path *p, struct err *e) {
+    uint64_t seen[MESSAGE_FIELDS / 64] = { 0 };
+    assert(msg->descriptor->n_fields <= MESSAGE_FIELDS);
+    for (;;) {
+        TRY(yaml_reader_next(r, e));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return ST_OK;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return not_what(r, "a field's name", p, e);
+        const ProtobufCFieldDescriptor *f = NULL;
+        TRY(field_find(msg->descriptor, (const char *)r->event.data.scalar.value, r->event.data.scalar.length, p, &f,
+                       e));
+        size_t i = (size_t)(f - msg->descriptor->fields);
+        if (seen[i / 64] >> (i % 64) & 1) {
+            (void)path_push(p, f->name, strlen(f->name));
+            return path_err(p, e, "given twice");
+        }
+        seen[i / 64] |= (uint64_t)1 << (i % 64);
+        TRY(yaml_reader_next(r, e));
+        TRY(parse_field(r, msg, f, p, e));
+    }
+}
+
+static status_t parse_document(struct yaml_reader *r, ProtobufCMessage *msg, struct err *e) {
+    struct field_path p = { .len = 0 };
+    if (r->event.type == YAML_STREAM_END_EVENT)
+        return ST_OK;
+    if (r->event.type == YAML_MAPPING_START_EVENT)
+        TRY(parse_message(r, msg, &p, e));
+    else if (!yaml_reader_at_null(r))
+        return not_what(r, "a mapping", &p, e);
+    return yaml_reader_finish(r, e);
+}
+
+status_t codec_parse(const ProtobufCMessageDescriptor *desc, const char *text, size_t n,
+                     const struct codec_limits *limits, ProtobufCMessage **ret, struct err *e) {
+    struct yaml_reader r;
+    TRY(yaml_reader_open(&r, text, n, limits, e));
+    ProtobufCMessage *msg = NULL;
+    status_t st = message_new(desc, &msg, e);
+    if (st == ST_OK)
+        st = parse_document(&r, msg, e);
+    yaml_reader_close(&r);
+    if (st != ST_OK) {
+        if (msg)
+            protobuf_c_message_free_unpacked(msg, NULL);
+        return st;
+    }
+    *ret = msg;
+    return ST_OK;
+}

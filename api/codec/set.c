@@ -1,0 +1,139 @@
+#include "api/codec/message.h"
+#include "api/codec/parse.h"
+#include "api/codec/scalar.h"
+#include "api/codec/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Puts what `from` holds in f into msg and leaves `from` empty; f is its only field that is set, if any. */
+static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const ProtobufCFieldDescriptor *f) {
+    if (field_is_oneof(f) && !oneof_case(from, f) && !field_is_set(msg, f))
+        return; /* null for a member that is not the one set: the other one stays */
+    field_clear(msg, f);
+    if (field_is_repeated(f)) {
+        memcpy(field_value(msg, f), field_value(from, f), sizeof(void *));
+        memcpy((char *)msg + f->quantifier_offset, (char *)from + f->quantifier_offset, sizeof(size_t));
+    } else {
+        memcpy(field_value(msg, f), field_value(from, f), field_element_bytes(f));
+    }
+    if (field_is_oneof(f) && oneof_case(from, f))
+        oneof_set_case(msg, f);
+    protobuf_c_message_init(msg->descriptor, from);
+}
+
+/* The value for f, read as YAML into an empty message of its own, so that a bad value leaves msg as it was. */
+static status_t set_from_yaml(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
+                              struct field_path *p, struct err *e) {
+    struct yaml_reader r;
+    status_t st = yaml_reader_open(&r, value, strlen(value), NULL, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "%s.%s: ", p->text, f->name);
+    ProtobufCMessage *scratch = NULL;
+    st = message_new(msg->descriptor, &scratch, e);
+    if (st == ST_OK)
+        st = parse_field(&r, scratch, f, p, e);
+    if (st == ST_OK)
+        st = yaml_reader_finish(&r, e);
+    if (st == ST_OK)
+        field_move(msg, scratch, f);
+    if (scratch)
+        protobuf_c_message_free_unpacked(scratch, NULL);
+    yaml_reader_close(&r);
+    return st;
+}
+
+/* Text is taken as the shell gave it: "--set name=a: b" needs no second layer of quotes. */
+static status_t set_text(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
+                         struct field_path *p, struct err *e) {
+    char *copy = NULL;
+    status_t st = scalar_parse(f, value, strlen(value), &copy, e);
+    if (st != ST_OK) {
+        (void)path_push(p, f->name, strlen(f->name));
+        return err_prefix(e, st, "%s: ", p->text);
+    }
+    field_clear(msg, f);
+    *(char **)field_value(msg, f) = copy;
+    if (field_is_oneof(f))
+        oneof_set_case(msg, f);
+    return ST_OK;
+}
+
+static ProtobufCMessage *map_find(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *key) {
+    const ProtobufCMessageDescriptor *entry = f->descriptor;
+    size_t n;
+    ProtobufCMessage **entries = field_elements(msg, f, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(*(char **)field_value(entries[i], &entry->fields[0]), key) == 0)
+            return entries[i];
+    return NULL;
+}
+
+/* labels.team=research: what follows the map's name is the key, dots included. */
+static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *key,
+                              const char *value, struct field_path *p, struct err *e) {
+    const ProtobufCMessageDescriptor *desc = f->descriptor;
+    (void)path_push(p, f->name, strlen(f->name));
+    if (desc->fields[0].type != PROTOBUF_C_TYPE_STRING || desc->fields[1].type != PROTOBUF_C_TYPE_STRING)
+        return path_err(p, e, "single entries can be set in maps from text to text only");
+    ProtobufCMessage *entry = map_find(msg, f, key);
+    if (entry)
+        return set_text(entry, &desc->fields[1], value, p, e);
+    TRY(message_new(desc, &entry, e));
+    void *at = NULL;
+    status_t st = set_text(entry, &desc->fields[0], key, p, e);
+    if (st == ST_OK)
+        st = set_text(entry, &desc->fields[1], value, p, e);
+    if (st == ST_OK)
+        st = field_append(msg, f, &at, e);
+    if (st != ST_OK) {
+        protobuf_c_message_free_unpacked(entry, NULL);
+        return st;
+    }
+    *(ProtobufCMessage **)at = entry;
+    return ST_OK;
+}
+
+/* The submessage f of msg, made when it is not there. */
+static status_t enter(ProtobufCMessage **msg, const ProtobufCFieldDescriptor *f, struct field_path *p, struct err *e) {
+    (void)path_push(p, f->name, strlen(f->name));
+    if (f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_repeated(f) || field_is_timestamp(f))
+        return path_err(p, e, "has no fields: it holds %s", field_is_repeated(f) ? "a list" : scalar_expected(f));
+    if (!field_is_set(*msg, f)) {
+        ProtobufCMessage *made = NULL;
+        TRY(message_new(f->descriptor, &made, e));
+        field_clear(*msg, f);
+        *(ProtobufCMessage **)field_value(*msg, f) = made;
+        if (field_is_oneof(f))
+            oneof_set_case(*msg, f);
+    }
+    *msg = *(ProtobufCMessage **)field_value(*msg, f);
+    return ST_OK;
+}
+
+static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
+                         struct field_path *p, struct err *e) {
+    if (*value == '\0') {
+        if (!field_is_oneof(f) || field_is_set(msg, f))
+            field_clear(msg, f);
+        return ST_OK;
+    }
+    if (f->type == PROTOBUF_C_TYPE_STRING && !field_is_repeated(f))
+        return set_text(msg, f, value, p, e);
+    return set_from_yaml(msg, f, value, p, e);
+}
+
+status_t codec_set_path(ProtobufCMessage *msg, const char *path, const char *value, struct err *e) {
+    struct field_path p = { .len = 0 };
+    for (;;) {
+        const ProtobufCFieldDescriptor *f = NULL;
+        size_t n = strcspn(path, ".");
+        TRY(field_find(msg->descriptor, path, n, &p, &f, e));
+        if (path[n] == '\0')
+            return set_last(msg, f, value, &p, e);
+        path += n + 1;
+        if (field_is_map(f))
+            return set_map_entry(msg, f, path, value, &p, e);
+        TRY(enter(&msg, f, &p, e));
+    }
+}
