@@ -1,0 +1,150 @@
+#include "executor/engine/graph/graph.h"
+
+#include "executor/engine/graph/op.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t shape_elements(const struct shape *s) {
+    int64_t n = 1;
+    for (int i = 0; i < s->n; i++)
+        n *= s->dim[i];
+    return n;
+}
+
+/* Room for one more element of an array whose capacity is the power of two at or above its length. */
+static void *grow(void *array, int n, size_t size) {
+    if (n & (n - 1))
+        return array;
+    void *bigger = reallocarray(array, n ? (size_t)n * 2 : 1, size);
+    if (!bigger)
+        abort();
+    return bigger;
+}
+#define APPEND(array, n) ((array) = grow((array), (n), sizeof *(array)), &(array)[(n)++])
+
+struct graph *graph_new(void) {
+    struct graph *g = calloc(1, sizeof *g);
+    if (!g)
+        abort();
+    g->tokens = g->targets = g->logits = g->losses = -1;
+    return g;
+}
+
+struct graph *graph_free(struct graph *g) {
+    if (!g)
+        return NULL;
+    free(g->tensors);
+    free(g->parameters);
+    free(g->slots);
+    free(g->ops);
+    free(g->reverse);
+    free(g->blocks);
+    free(g);
+    return NULL;
+}
+
+static void name_set(char dst[GRAPH_NAME], const char *a, const char *b) {
+    int n = snprintf(dst, GRAPH_NAME, "%s%s", a, b);
+    assert(n < GRAPH_NAME);
+    (void)n;
+}
+
+static int add_tensor(struct graph *g, const char *prefix, const char *name, enum tensor_role role, enum dtype dtype,
+                      struct shape shape) {
+    int t = g->n_tensors;
+    struct tensor *p = APPEND(g->tensors, g->n_tensors);
+    *p = (struct tensor){ .role = role, .dtype = dtype, .shape = shape, .block = g->n_blocks - 1, .alias_of = -1 };
+    name_set(p->name, prefix, name);
+    return t;
+}
+
+int graph_add_batch(struct graph *g, const char *name, enum dtype dtype, struct shape shape) {
+    return add_tensor(g, "", name, TENSOR_BATCH, dtype, shape);
+}
+
+int graph_add_parameter(struct graph *g, const struct parameter *p) {
+    int i = g->n_parameters;
+    struct parameter *q = APPEND(g->parameters, g->n_parameters);
+    *q = *p;
+    q->first_slot = -1;
+    return i;
+}
+
+int graph_slot(struct graph *g, int parameter, int group) {
+    int *link = &g->parameters[parameter].first_slot;
+    for (; *link >= 0; link = &g->slots[*link].next_slot)
+        if (g->slots[*link].group == group)
+            return *link;
+    int s = *link = g->n_slots; /* before the array may move */
+    *(APPEND(g->slots, g->n_slots)) = (struct slot){ .parameter = parameter, .group = group, .next_slot = -1 };
+    return s;
+}
+
+int graph_begin_block(struct graph *g, const char *name) {
+    int input = g->n_blocks ? g->blocks[g->n_blocks - 1].output : -1;
+    int b = g->n_blocks;
+    struct block *p = APPEND(g->blocks, g->n_blocks);
+    *p = (struct block){ .first_op = g->n_ops, .input = input, .output = -1 };
+    name_set(p->name, name, "");
+    return b;
+}
+
+void graph_end_block(struct graph *g, int output) {
+    struct block *b = &g->blocks[g->n_blocks - 1];
+    b->n_ops = g->n_ops - b->first_op;
+    b->output = output;
+}
+
+status_t graph_add_op(struct graph *g, const struct op_kind *kind, const struct op_arguments *args,
+                      int ret_out[OP_OUTPUTS], struct err *e) {
+    assert(args->n_in == (int)kind->n_in && args->n_slots >= (int)kind->n_slots_least);
+    struct op op = { .kind = kind, .block = g->n_blocks - 1, .id = (uint32_t)g->n_ops, .attr = args->attr };
+    name_set(op.name, args->name, "");
+    for (int i = 0; i < OP_INPUTS; i++)
+        op.in[i] = i < args->n_in ? args->in[i] : -1;
+    for (int i = 0; i < OP_PARAMETERS; i++)
+        op.slot[i] = i < args->n_slots ? args->slot[i] : -1;
+    for (int i = 0; i < OP_OUTPUTS; i++)
+        op.out[i] = -1;
+    TRY(kind->shape(g, &op, e));
+    *(APPEND(g->ops, g->n_ops)) = op;
+    memcpy(ret_out, op.out, sizeof op.out);
+    return ST_OK;
+}
+
+void graph_add_output(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape, int alias_of) {
+    op->out[i] = add_tensor(g, op->name, suffix, TENSOR_ACTIVATION, DTYPE_F32, shape);
+    g->tensors[op->out[i]].alias_of = alias_of;
+}
+
+int graph_add_gradient(struct graph *g, int t, int alias_of) {
+    struct tensor of = g->tensors[t];
+    int d = add_tensor(g, "d:", of.name, TENSOR_GRADIENT, of.dtype, of.shape);
+    g->tensors[d].block = of.block;
+    g->tensors[d].alias_of = alias_of;
+    return d;
+}
+
+int graph_storage(const struct graph *g, int t) {
+    while (g->tensors[t].alias_of >= 0)
+        t = g->tensors[t].alias_of;
+    return t;
+}
+
+int64_t graph_parameter_elements(const struct graph *g) {
+    int64_t n = 0;
+    for (int i = 0; i < g->n_parameters; i++)
+        n += shape_elements(&g->parameters[i].shape);
+    return n;
+}
+
+double graph_flops(const struct graph *g) {
+    double flops = 0;
+    for (int i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind->flops)
+            flops += 3 * g->ops[i].kind->flops(g, &g->ops[i]);
+    return flops;
+}

@@ -1,0 +1,160 @@
+/* A model as data: tensors, parameters, ops in order, cut into blocks. model/ builds one, plan/ compiles it, run/ walks
+ * the plan. Shapes and types are known when an op is added; nothing here computes.
+ *
+ * A block is where a pipeline may be cut: it has one input and one output boundary tensor (the first block has no
+ * input, the last no output: it ends in the loss), its own parameters, and may read batch inputs. No fusion crosses its
+ * edge.
+ *
+ * Gradients: each use of a parameter belongs to a group named by the model. A (parameter, group) pair is a `slot`, with
+ * one gradient buffer. A parameter used in one place has one slot; GPT's tied embedding has two (embedding, head),
+ * which are reduced apart and then added, so that the sum is the same whether or not a pipeline cuts between them.
+ *
+ * Autodiff (graph_differentiate) appends one reverse op for each op that the loss depends on, in reverse order, and a
+ * gradient tensor for each activation that needs one. Where a tensor is read twice, the first reverse op writes its
+ * gradient and the later ones accumulate.
+ *
+ * A graph is built by one thread and read by any number. It owns everything in it; indices, not pointers, tie it
+ * together (-1 = none). */
+#ifndef EXECUTOR_ENGINE_GRAPH_GRAPH_H
+#define EXECUTOR_ENGINE_GRAPH_GRAPH_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OP_INPUTS = 3, OP_OUTPUTS = 4, OP_PARAMETERS = 2, SHAPE_DIMS = 4, GRAPH_NAME = 64 };
+
+struct op_kind; /* op.h */
+
+enum dtype { DTYPE_F32, DTYPE_I32 };
+
+struct shape {
+    int n;                   /* dimensions used */
+    int64_t dim[SHAPE_DIMS]; /* row-major */
+};
+#define SHAPE(...) ((struct shape){ .n = sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t), .dim = { __VA_ARGS__ } })
+int64_t shape_elements(const struct shape *s);
+
+enum tensor_role {
+    TENSOR_BATCH,      /* filled by LOAD: tokens, targets */
+    TENSOR_ACTIVATION, /* an op's output */
+    TENSOR_GRADIENT,   /* of an activation */
+};
+
+struct tensor {
+    char name[GRAPH_NAME]; /* "h.0.attn.qkv"; a gradient is "d:" and its activation's name */
+    enum tensor_role role;
+    enum dtype dtype;
+    struct shape shape; /* of one micro-batch */
+    int block;
+    int alias_of; /* shares the bytes of this older tensor: an op that works in place */
+};
+
+enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+
+struct parameter {
+    char name[GRAPH_NAME]; /* as in the family's Hugging Face checkpoints */
+    struct shape shape;
+    enum init init;
+    double init_std; /* INIT_NORMAL */
+    bool decay;      /* weight decay applies: matrices */
+    int first_slot;  /* the owner: it steps, and counts the norm once; later slots are added to it */
+};
+
+struct slot {
+    int parameter;
+    int group;     /* numbered by the model */
+    int next_slot; /* of the same parameter */
+};
+
+struct op_attributes {
+    int heads;       /* attention */
+    double epsilon;  /* layernorm */
+    double dropout;  /* probability: attention, dropout */
+    bool transposed; /* linear: W is (out, in) */
+};
+
+struct op {
+    const struct op_kind *kind;
+    char name[GRAPH_NAME];
+    int block;
+    uint32_t id; /* its number in the whole model: names its random stream, whatever the layout */
+    int in[OP_INPUTS], out[OP_OUTPUTS], slot[OP_PARAMETERS];
+    struct op_attributes attr;
+};
+
+struct reverse_op {
+    int op;
+    int d_out[OP_OUTPUTS]; /* gradient tensors read; -1 where nothing reads that output */
+    int d_in[OP_INPUTS];   /* gradient tensors written; -1 where none is needed */
+    bool accumulate[OP_INPUTS];
+};
+
+struct block {
+    char name[GRAPH_NAME];
+    int first_op, n_ops;
+    int first_reverse, n_reverse; /* in graph.reverse */
+    int input, output;            /* boundary tensors */
+};
+
+struct graph {
+    struct tensor *tensors;
+    struct parameter *parameters;
+    struct slot *slots;
+    struct op *ops;
+    struct reverse_op *reverse; /* ascending = the order in which the backward pass runs */
+    struct block *blocks;
+    int n_tensors, n_parameters, n_slots, n_ops, n_reverse, n_blocks;
+    int tokens, targets; /* batch inputs (B, T), i32 */
+    int logits;          /* (B, T, V): what sampling reads */
+    int losses;          /* (B, T): one per target, 0 where the target is -1 */
+    int micro_batch;     /* B */
+    int64_t targets_per_sample;
+};
+
+struct graph *graph_new(void); /* never NULL: running out of memory for a few KiB aborts */
+struct graph *graph_free(struct graph *g);
+CLEANUP_DEFINE(struct graph *, graph_free)
+
+/* Builders, for model/. Names are printf-formatted by the caller; each returns an index. */
+int graph_add_batch(struct graph *g, const char *name, enum dtype dtype, struct shape shape);
+int graph_add_parameter(struct graph *g, const struct parameter *p);
+/* The slot of this parameter in this group; made at the first use. */
+int graph_slot(struct graph *g, int parameter, int group);
+/* Opens the next block; its input is the boundary tensor that the block before it gave out (-1 for the first). */
+int graph_begin_block(struct graph *g, const char *name);
+void graph_end_block(struct graph *g, int output);
+
+/* Adds an op to the open block: applies the kind's shape rule, which makes the outputs. in and slots are filled up with
+ * -1. INVALID_ARGUMENT names the op and what does not fit. */
+struct op_arguments {
+    const char *name;
+    int in[OP_INPUTS], n_in;
+    int slot[OP_PARAMETERS], n_slots;
+    struct op_attributes attr;
+};
+MUST_CHECK status_t graph_add_op(struct graph *g, const struct op_kind *kind, const struct op_arguments *args,
+                                 int ret_out[OP_OUTPUTS], struct err *e);
+
+/* For shape rules: makes output i of the op as a new activation. suffix is "" for the main output. alias_of: an input
+ * tensor whose bytes it takes over, or -1. */
+void graph_add_output(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape, int alias_of);
+
+/* For autodiff: a tensor for the gradient of activation t. */
+int graph_add_gradient(struct graph *g, int t, int alias_of);
+
+/* Builds `reverse` from the losses back to the first op. Called once, after the last block. */
+MUST_CHECK status_t graph_differentiate(struct graph *g, struct err *e);
+
+/* Sums over the model: parameters counted once. */
+int64_t graph_parameter_elements(const struct graph *g);
+/* FLOPs of one micro-batch: matrix products and attention, forward and backward. */
+double graph_flops(const struct graph *g);
+
+/* The tensor whose bytes t uses: itself, or the end of its alias chain. */
+int graph_storage(const struct graph *g, int t);
+
+#endif

@@ -1,0 +1,65 @@
+/* Op kinds: everything that the compiler knows about an operation, in one const struct. Adding an operation is one file
+ * with one such struct (ops_*.c) and one extern line here; nothing else switches over kinds.
+ *
+ * The functions get a call with every pointer resolved into the arena; they forward to one or two kernels. `forward`
+ * may be run again by a recompute and must not update state. `backward_weight` is for matrix products (a schedule may
+ * delay it); other parameter gradients are written by `backward_input`. */
+#ifndef EXECUTOR_ENGINE_GRAPH_OP_H
+#define EXECUTOR_ENGINE_GRAPH_OP_H
+
+#include "base/status.h"
+#include "executor/engine/graph/graph.h"
+#include "kernels/kernels.h"
+
+struct op_call {
+    const struct kernels *kernels;
+    const struct graph *graph;
+    const struct op *op;
+    void *in[OP_INPUTS], *out[OP_OUTPUTS];
+    const float *param[OP_PARAMETERS];
+    float *d_out[OP_OUTPUTS];
+    float *d_in[OP_INPUTS];
+    bool accumulate[OP_INPUTS]; /* d_in += instead of = */
+    float *d_param[OP_PARAMETERS];
+    bool accumulate_param; /* false for the first micro-batch of a lane */
+    void *workspace;
+    bool training;        /* dropout is on */
+    uint64_t seed;        /* with step, op id and sample: the random stream */
+    int64_t step;         /* batches consumed before this one */
+    int64_t first_sample; /* number in the step's global batch of this micro-batch's first sample */
+    float loss_scale;     /* 1 / the step's valid targets */
+};
+
+#define OUT(i) (1u << (i))
+#define IN(i)  (1u << (i))
+
+struct op_kind {
+    const char *name;
+    status_t (*shape)(struct graph *g, struct op *op, struct err *e);
+    unsigned n_in, n_out, n_slots_least;
+    unsigned saved_in, saved_out; /* bit sets: what the reverse op reads */
+    unsigned differentiable;      /* bit set of the inputs that get a gradient */
+    unsigned accumulates;         /* bit set of the inputs whose gradient can be added to an existing one */
+    /* d_in[i] takes over the bytes of d_out[gradient_alias[i] - 1]; 0 = bytes of its own. */
+    uint8_t gradient_alias[OP_INPUTS];
+    bool reverse_is_view;     /* the aliased gradients are the same values: no kernel runs, nothing is overwritten */
+    bool gradient_in_forward; /* training's forward leaves its input's gradient in the input's place: the loss */
+    bool d_out_scratch;       /* backward_input overwrites d_out[0] with what backward_weight reads */
+    status_t (*forward)(const struct op_call *c, struct err *e);
+    status_t (*backward_input)(const struct op_call *c, struct err *e);
+    status_t (*backward_weight)(const struct op_call *c, struct err *e);
+    size_t (*workspace)(const struct kernels *k, const struct graph *g, const struct op *op); /* bytes */
+    double (*flops)(const struct graph *g, const struct op *op); /* of forward; backward is twice that */
+};
+
+extern const struct op_kind op_embedding;
+extern const struct op_kind op_linear;
+extern const struct op_kind op_linear_gelu;
+extern const struct op_kind op_layernorm;
+extern const struct op_kind op_residual_layernorm;
+extern const struct op_kind op_attention;
+extern const struct op_kind op_add;
+extern const struct op_kind op_dropout;
+extern const struct op_kind op_cross_entropy;
+
+#endif
