@@ -15,7 +15,7 @@
 
 enum {
     AGENTS = 5,
-    JOBS = 120,
+    JOBS = 500,
     RANKS = 6,
     PARTS = 64,
     INBOX = 256,
@@ -25,7 +25,7 @@ enum {
 };
 
 struct sim_part { /* an attempt on an agent, as it really is */
-    bool used, ended, finished;
+    bool used, ended, stopping;
     int64_t job;
     int attempt, ranks_n, ranks[RANKS];
     bool offered, joined;
@@ -43,6 +43,7 @@ struct sim_agent {
 struct sim_job { /* its rows */
     struct sched_job_row row;
     bool attempt_open, final_committed;
+    bool stored[RANKS], lost[RANKS]; /* of the current attempt: records in the database; gone with their host */
     char placement[RANKS][SCHED_EXECUTOR_ID_BYTES];
 };
 struct world {
@@ -97,6 +98,11 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
             job_state_name(a->to));
     job->row.state = a->to;
     job->row.restarts = a->restarts;
+    if (a->to == JOB_STATE_SUCCEEDED) {
+        REQUIRE(w, job->final_committed, "job %lld succeeded without its checkpoint\n", (long long)a->job);
+        for (int r = 0; r < job->row.world_size; r++)
+            REQUIRE(w, job->stored[r], "job %lld succeeded without rank %d's records\n", (long long)a->job, r);
+    }
     if (job_state_final(a->to))
         REQUIRE(w, !job->attempt_open, "job %lld ended with an open attempt\n", (long long)a->job);
     w->succeeded += a->to == JOB_STATE_SUCCEEDED;
@@ -111,7 +117,21 @@ static void store_attempt(struct world *w, struct sim_job *job, const struct sch
     job->row.attempt = a->attempt;
     job->attempt_open = true;
     job->final_committed = false;
+    memset(job->stored, 0, sizeof job->stored);
+    memset(job->lost, 0, sizeof job->lost);
     memcpy(job->placement, a->placement, (size_t)a->world_size * sizeof *a->placement);
+}
+
+/* Of every open attempt on that host, but for those that it still knows. */
+static void lose_records(struct world *w, const char *id, struct sim_agent *known) {
+    for (int64_t j = 1; j <= w->jobs_n; j++) {
+        struct sim_job *job = &w->jobs[j];
+        if (!job->attempt_open || (known && part_of(known, j, job->row.attempt)))
+            continue;
+        for (int r = 0; r < job->row.world_size; r++)
+            if (strcmp(job->placement[r], id) == 0)
+                job->lost[r] = true;
+    }
 }
 
 static void apply(struct world *w, struct sched_actions *actions) {
@@ -124,10 +144,14 @@ static void apply(struct world *w, struct sched_actions *actions) {
         case ACT_JOB_STATE: store_state(w, job, a); break;
         case ACT_ATTEMPT_END:
             REQUIRE(w, job->attempt_open && job->row.attempt == a->attempt, "an attempt ends twice\n");
+            for (int r = 0; r < job->row.world_size; r++)
+                REQUIRE(w, job->stored[r] || job->lost[r], "job %lld: rank %d has not ended its sequence\n",
+                        (long long)a->job, r);
             job->attempt_open = false;
             job->row.restarts = a->restarts;
             REQUIRE(w, a->restarts <= job->row.max_restarts, "more restarts than allowed\n");
             break;
+        case ACT_EXECUTOR_LOST: lose_records(w, a->executor, NULL); break;
         case ACT_AWAIT_STORED:
             REQUIRE(w, w->awaits_n < AWAITS, "too many waits\n");
             w->awaits[w->awaits_n++] = *a;
@@ -207,6 +231,7 @@ static void attach(struct world *w, struct sim_agent *a) {
     }
     a->connected = true;
     a->inbox_n = 0;
+    lose_records(w, a->id, a);
     struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = a->id };
     ev.attach.incarnation = a->incarnation;
     ev.attach.slots[SCHED_SLOT_CPU] = a->slots;
@@ -288,7 +313,7 @@ static void obey(struct world *w, struct sim_agent *a) {
         else if (part->ended)
             tell_end(w, a, part);
         else
-            end_part(w, a, part, RANK_END_STOPPED);
+            part->stopping = true; /* takes its time: the next order may come before it has ended */
         break;
     case ACT_SEND_ACKNOWLEDGE:
         if (part && part->ended)
@@ -311,11 +336,12 @@ static void gang_ends(struct world *w, int64_t id, bool finish) {
     }
     if (finish && joined < job->row.world_size)
         return;
-    if (finish) {
+    bool whole = !chance(w, 20); /* else the last checkpoint could not be written */
+    if (finish && whole) {
         job->final_committed = true;
         step(w, &(struct sched_event){
                     .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 10, .final = true });
-    } else if (chance(w, 3)) {
+    } else if (!finish && chance(w, 3)) {
         step(w, &(struct sched_event){ .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 5 });
     }
     static const enum rank_end_cause crashes[] = { RANK_END_UNKNOWN, RANK_END_INTERNAL, RANK_END_CHECKPOINT_BAD,
@@ -408,12 +434,23 @@ static void pass_time(struct world *w) {
     step(w, &(struct sched_event){ .kind = EV_TICK });
 }
 
+static void finish_stopping(struct world *w) {
+    for (int i = 0; i < AGENTS; i++)
+        for (int p = 0; p < PARTS; p++) {
+            struct sim_part *part = &w->agents[i].parts[p];
+            if (part->used && part->stopping && !part->ended && chance(w, 6))
+                end_part(w, &w->agents[i], part, RANK_END_STOPPED);
+        }
+}
+
 static void store_records(struct world *w) {
     if (w->awaits_n == 0)
         return;
     int at = below(w, w->awaits_n);
     struct sched_action a = w->awaits[at];
     w->awaits[at] = w->awaits[--w->awaits_n];
+    if (w->jobs[a.job].row.attempt == a.attempt)
+        w->jobs[a.job].stored[a.rank] = true;
     step(w, &(struct sched_event){
                 .kind = EV_RANK_STORED, .job = a.job, .attempt = a.attempt, .rank = a.rank, .sequence = a.sequence });
 }
@@ -421,14 +458,15 @@ static void store_records(struct world *w) {
 static void one_step(struct world *w, bool faults) {
     for (int i = 0; i < AGENTS; i++)
         obey(w, &w->agents[below(w, AGENTS)]);
+    finish_stopping(w);
     store_records(w);
     if (chance(w, 3))
         pass_time(w);
-    if (w->jobs_n && chance(w, 4))
+    for (int i = 0; w->jobs_n && i < 4; i++)
         gang_ends(w, 1 + below(w, w->jobs_n), true);
     if (!faults)
         return;
-    if (chance(w, 100))
+    if (chance(w, 40))
         submit(w);
     if (w->jobs_n && chance(w, 20))
         gang_ends(w, 1 + below(w, w->jobs_n), false);
@@ -461,6 +499,9 @@ static void run_world(uint64_t seed) {
     }
     for (int i = 0; i < FAULT_STEPS; i++)
         one_step(w, true);
+    /* One host never comes back; the others suffice. */
+    kill_agent(w, &w->agents[0]);
+    w->agents[0].away_until = INT64_MAX;
     int i = 0;
     for (; i < HEAL_STEPS && !all_ended(w); i++)
         one_step(w, false);
