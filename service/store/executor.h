@@ -1,0 +1,44 @@
+/* The hosts, as their agents last described them. Leases live in the leader's memory; the heartbeat's time is written
+ * now and then, for people. */
+#ifndef SERVICE_STORE_EXECUTOR_H
+#define SERVICE_STORE_EXECUTOR_H
+
+#include "service/store/state.h"
+#include "service/store/store.h"
+
+#include <stddef.h>
+
+struct store_device {
+    const char *kind; /* cpu | cuda */
+    int index;
+    const char *model;
+    int64_t memory_bytes;
+};
+struct store_executor {
+    const char *id;
+    int64_t incarnation;
+    enum store_executor_state state;
+    const char *hostname, *address, *version;
+    int slots;
+    int slots_used; /* read only: ranks of attempts that have not ended */
+    const char *reason;
+    int64_t attach_time_us, heartbeat_time_us; /* read only */
+    const struct store_device *devices;
+    size_t devices_n;
+};
+
+/* Inserts or replaces the row: ATTACHED, now. FAILED_PRECONDITION when a newer incarnation has attached. */
+MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor,
+                                          struct err *e);
+MUST_CHECK status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason,
+                                        struct err *e);
+/* Heartbeats of many at once. */
+MUST_CHECK status_t store_executor_heard(struct store *s, int64_t epoch, const char *const *ids,
+                                         const int64_t *times_us, size_t n, struct err *e);
+/* By id; those after `after` (NULL or "" = from the first). */
+MUST_CHECK status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
+                                        struct store_executor **ret, size_t *ret_n, struct err *e);
+/* counts[state], 3 entries. */
+MUST_CHECK status_t store_executor_counts(struct store *s, int64_t counts[3], struct err *e);
+
+#endif

@@ -1,0 +1,26 @@
+/* What workers print, in the order in which it was stored. */
+#ifndef SERVICE_STORE_LOG_H
+#define SERVICE_STORE_LOG_H
+
+#include "service/store/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct store_log_line {
+    int attempt, rank;
+    int64_t time_us;
+    const char *stream, *text;
+};
+struct store_log_query {
+    int64_t job;
+    int rank, attempt; /* < 0 = all */
+    int64_t cursor;    /* go on after it; 0 = from the first line */
+    int limit;         /* lines; a page may end up to one chunk (1,000 lines) later */
+};
+/* *ret_cursor: for the next call; the same as given when there was nothing. Lines that are stored later have a higher
+ * cursor: nothing is missed by asking again. */
+MUST_CHECK status_t store_log_list(struct store *s, struct store_memory *m, const struct store_log_query *query,
+                                   struct store_log_line **ret, size_t *ret_n, int64_t *ret_cursor, struct err *e);
+
+#endif

@@ -1,0 +1,42 @@
+/* Metrics read back: the job's story, downsampled.
+ *
+ * The story: an attempt that started from step S hides the points after S of all attempts before it. Downsampling cuts
+ * a series into at most max_points runs of consecutive points of equal length (the last may be shorter) and gives each
+ * one's last step, mean, minimum and maximum; the last value is exact. */
+#ifndef SERVICE_STORE_METRIC_H
+#define SERVICE_STORE_METRIC_H
+
+#include "service/store/store.h"
+
+#include <stddef.h>
+
+#define STORE_METRIC_MAX_POINTS 10000
+
+struct store_metric_query {
+    int64_t job;
+    const char *const *names; /* NULL or names_n = 0: all */
+    size_t names_n;
+    int64_t after_step;
+    int max_points; /* 1..STORE_METRIC_MAX_POINTS */
+    int rank;       /* < 0 = all */
+};
+struct store_series {
+    const char *name;
+    int rank;
+    int64_t points; /* in the range, before downsampling */
+    int64_t last_step;
+    double last_value;
+    size_t n; /* entries of the columns */
+    const int64_t *step;
+    const double *mean, *min, *max;
+};
+/* By name, then rank. NOT_FOUND without the job; a job without points has none. */
+MUST_CHECK status_t store_metric_query(struct store *s, struct store_memory *m, const struct store_metric_query *query,
+                                       struct store_series **ret, size_t *ret_n, struct err *e);
+
+/* The newest value of each of these names of rank 0, for progress lines: ret[i], NAN where there is none. One index
+ * lookup each. */
+MUST_CHECK status_t store_metric_last(struct store *s, int64_t job, const char *const *names, size_t n, double *ret,
+                                      struct err *e);
+
+#endif
