@@ -2,7 +2,8 @@
  *
  * A field's value stands at `offset`; beside it, at `quantifier_offset`, the number of elements (repeated), or the id
  * of the member that is set (oneof, and `optional`, which is a oneof with one member). Values of strings, bytes and
- * messages are malloc'ed, so that protobuf_c_message_free_unpacked(msg, NULL) frees them. Internal to this folder. */
+ * messages are malloc'ed, so that protobuf_c_message_free_unpacked(msg, NULL) frees them. For this folder and
+ * api/spec. */
 #ifndef API_CODEC_MESSAGE_H
 #define API_CODEC_MESSAGE_H
 

@@ -312,6 +312,10 @@ void codec_double_text(double value, char ret[32]) {
         snprintf(ret, 32, value < 0 ? "-Infinity" : "Infinity");
         return;
     }
+    if (value == floor(value) && fabs(value) < 1e15) { /* 2000 rather than 2e+03 */
+        snprintf(ret, 32, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(ret, 32, "%.*g", digits, value);
         if (strtod(ret, NULL) == value)

@@ -26,11 +26,9 @@ static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const Prot
 static status_t set_from_yaml(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
                               struct field_path *p, struct err *e) {
     struct yaml_reader r;
-    status_t st = yaml_reader_open(&r, value, strlen(value), NULL, e);
-    if (st != ST_OK)
-        return err_prefix(e, st, "%s.%s: ", p->text, f->name);
+    TRY(yaml_reader_open(&r, value, strlen(value), NULL, e));
     ProtobufCMessage *scratch = NULL;
-    st = message_new(msg->descriptor, &scratch, e);
+    status_t st = message_new(msg->descriptor, &scratch, e);
     if (st == ST_OK)
         st = parse_field(&r, scratch, f, p, e);
     if (st == ST_OK)
@@ -120,7 +118,10 @@ static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *
     }
     if (f->type == PROTOBUF_C_TYPE_STRING && !field_is_repeated(f))
         return set_text(msg, f, value, p, e);
-    return set_from_yaml(msg, f, value, p, e);
+    status_t st = set_from_yaml(msg, f, value, p, e);
+    bool placed = st == ST_OK || !e || strncmp(e->msg, "line ", 5) != 0;
+    (void)path_push(p, f->name, strlen(f->name));
+    return placed ? st : err_prefix(e, st, "%s: ", p->text); /* YAML's own errors know no path */
 }
 
 status_t codec_set_path(ProtobufCMessage *msg, const char *path, const char *value, struct err *e) {

@@ -10,10 +10,11 @@
  *   enum names          state: 'READY' is not one of: QUEUED, STARTING, ...
  *   anchors, aliases, tags and more than one document; text that is not UTF-8; deeper or longer than the limits
  *
- * Rules of values: int64 and uint64 may be numbers or strings of digits; an integer field takes no fraction (1e3 is
- * 1000); a double also takes NaN, Infinity, -Infinity; bool is true or false, as a plain word; a string field takes any
- * unquoted or quoted scalar but a bare null; bytes are base64; a Timestamp is RFC 3339 in UTC or with an offset; null
- * (or an empty value) means "not given"; a quoted scalar is never null, a number only for 64-bit fields.
+ * Rules of values: numbers may stand in quotes (proto3 JSON does so for 64 bits); an integer field takes no fraction
+ * (1e3 is 1000) and no leading zero; a double also takes NaN, Infinity, -Infinity; bool is true or false; a string
+ * field takes any scalar but an unquoted null; bytes are base64; a Timestamp is RFC 3339 in UTC or with an offset. An
+ * unquoted null or an empty value means "not given"; for a message an empty value is an empty message ("constant:" is a
+ * schedule).
  *
  * Writing follows proto3 JSON with snake_case names: 64-bit integers as strings, enums by name, Timestamps as RFC 3339,
  * doubles in the fewest digits that read back the same ("NaN" and "Infinity" as strings), maps as objects, bytes as

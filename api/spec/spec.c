@@ -1,0 +1,84 @@
+#include "api/spec/spec.h"
+
+#include "api/codec/message.h"
+#include "api/spec/defaults.h"
+#include "api/spec/problems.h"
+#include "api/spec/rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A client of a newer version may ask for what this one does not know: that is refused, not dropped. */
+static void check_unknown(const ProtobufCMessage *msg, const char *path, struct spec_problems *p) {
+    for (unsigned i = 0; i < msg->n_unknown_fields; i++)
+        problem_add(p, "%s%sfield number %u is not known to this version", path, *path ? ": " : "",
+                    msg->unknown_fields[i].tag);
+    for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
+        if (f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_repeated(f) || !field_is_set(msg, f))
+            continue;
+        char below[128];
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
+        check_unknown(*(ProtobufCMessage **)field_value(msg, f), below, p);
+    }
+}
+
+static status_t copy_of(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret, struct err *e) {
+    size_t n = trainyard__v1__job_spec__get_packed_size(given);
+    uint8_t *packed = malloc(n + 1);
+    Trainyard__V1__JobSpec *copy = NULL;
+    if (packed)
+        copy = trainyard__v1__job_spec__unpack(NULL, trainyard__v1__job_spec__pack(given, packed), packed);
+    free(packed);
+    if (!copy)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a job spec of %zu bytes", n);
+    *ret = copy;
+    return ST_OK;
+}
+
+/* The one sentence for a caller that shows one: the first problem, and how many more there are. */
+static status_t refuse(const struct spec_problems *p, struct err *e) {
+    if (!p->lines)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to list what is wrong with the job spec");
+    if (p->n == 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "%s", p->lines[0]);
+    return err_set(e, ST_INVALID_ARGUMENT, "%s (and %zu more problem%s)", p->lines[0], p->n - 1, p->n > 2 ? "s" : "");
+}
+
+status_t spec_resolve(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret, struct spec_problems *problems,
+                      struct err *e) {
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    struct spec_problems own = { 0 }, *p = problems ? problems : &own;
+    TRY(copy_of(given, &spec, e));
+    TRY(defaults_fill(spec, e));
+    check_unknown(&spec->base, "", p);
+    rules_check(spec, p);
+    status_t st = p->n == 0 ? ST_OK : refuse(p, e);
+    spec_problems_done(&own);
+    if (st == ST_OK)
+        *ret = take_ptr(&spec);
+    return st;
+}
+
+Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec) {
+    if (spec)
+        trainyard__v1__job_spec__free_unpacked(spec, NULL);
+    return NULL;
+}
+
+int32_t spec_world_size(const Trainyard__V1__JobSpec *spec) { return spec->parallel->data * spec->parallel->pipeline; }
+
+int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec) {
+    return spec->train->global_batch / spec->train->micro_batch;
+}
+
+int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec) {
+    return (int64_t)spec->train->global_batch * spec->model->gpt->context;
+}
+
+int64_t spec_parameters(const Trainyard__V1__JobSpec *spec, int32_t vocabulary) {
+    const Trainyard__V1__GptModel *gpt = spec->model->gpt;
+    int64_t c = gpt->width;
+    int64_t attention = c * 3 * c + 3 * c + c * c + c, mlp = c * 4 * c + 4 * c + 4 * c * c + c, norms = 4 * c;
+    return ((int64_t)vocabulary + gpt->context) * c + gpt->layers * (attention + mlp + norms) + 2 * c;
+}
