@@ -16,6 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct bytes {
     char *data; /* NULL until the first append */
     size_t len, cap, limit;
@@ -33,5 +37,9 @@ MUST_CHECK status_t bytes_reserve(struct bytes *b, size_t n, struct err *e);
 
 /* The buffer's memory changes owner (free it with free); b is empty then. Never NULL after an append. */
 char *bytes_take(struct bytes *b);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,6 +15,10 @@
 
 #include <stdarg.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     ST_OK = 0,
     ST_CANCELLED = 1,
@@ -72,5 +76,9 @@ static inline void status_ignore(status_t st) { (void)st; }
         if (try_st_ != ST_OK)                                                                                          \
             return try_st_;                                                                                            \
     } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

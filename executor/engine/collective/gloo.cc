@@ -1,0 +1,374 @@
+#include "executor/engine/collective/transport.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <array>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <netdb.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using gloo::transport::UnboundBuffer;
+using std::chrono::milliseconds;
+
+/* Longer than any job; Gloo computes with nanoseconds in 63 bits. */
+constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
+/* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
+constexpr milliseconds GOODBYE = std::chrono::seconds(1);
+/* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
+constexpr uint64_t GOODBYE_SLOT = (uint64_t)COLLECTIVE_CHANNELS << 56;
+
+/* Gloo asks its store for one address list a rank; one exchange answers all of it. */
+class ExchangeStore : public gloo::rendezvous::Store {
+  public:
+    explicit ExchangeStore(const collective_config &config) : config_(config), all_(config.world_size) {
+        for (bytes &b : all_)
+            bytes_init(&b, LIMIT_ADDRESS_BYTES);
+    }
+    ~ExchangeStore() override {
+        for (bytes &b : all_)
+            bytes_done(&b);
+    }
+    /* Beside the address lists Gloo stores host names under "rank_<r>", for a local rank that TCP never uses. */
+    void set(const std::string &key, const std::vector<char> &data) override {
+        if (is_host(key))
+            return;
+        status = config_.exchange(config_.exchange_ctx, data.data(), data.size(), all_.data(), &error);
+        if (status != ST_OK)
+            throw std::runtime_error("the exchange of addresses failed");
+    }
+    std::vector<char> get(const std::string &key) override {
+        if (is_host(key))
+            return {};
+        const bytes &b = all_.at(std::stoul(key));
+        return std::vector<char>(b.data, b.data + b.len);
+    }
+    void wait(const std::vector<std::string> &) override {}
+    void wait(const std::vector<std::string> &, const milliseconds &) override {}
+
+    status_t status = ST_OK;
+    struct err error = {};
+
+  private:
+    enum { LIMIT_ADDRESS_BYTES = 256 << 10 };
+    static bool is_host(const std::string &key) { return key.compare(0, 5, "rank_") == 0; }
+    const collective_config &config_;
+    std::vector<bytes> all_;
+};
+
+struct Transfer {
+    std::unique_ptr<UnboundBuffer> buffer; /* empty = this handle is free */
+    int peer;
+    bool is_send;
+};
+
+struct Channel {
+    std::array<Transfer, TRANSPORT_TRANSFERS> transfers;
+    std::vector<uint64_t> sent, received; /* messages so far, by peer */
+};
+
+/* Gloo prefixes its sentences with "[file:line] ". */
+const char *reason_of(const std::exception &x) {
+    const char *text = x.what(), *end = *text == '[' ? strstr(text, "] ") : nullptr;
+    return end ? end + 2 : text;
+}
+
+/* An operation of this context timed out, and Gloo closed all pairs: what the other operations then throw. */
+bool is_echo_of_timeout(const std::exception &x) { return strstr(x.what(), "Application timeout") != nullptr; }
+bool is_timeout(const std::exception &x) { return strstr(x.what(), "Timed out") != nullptr; }
+
+class GlooTransport : public transport {
+  public:
+    explicit GlooTransport(const collective_config &config)
+        : rank_(config.rank), world_size_(config.world_size), timeout_(config.timeout_ms) {
+        for (Channel &c : channels_) {
+            c.sent.resize(world_size_);
+            c.received.resize(world_size_);
+        }
+    }
+    ~GlooTransport();
+
+    status_t connect(const collective_config &config, const std::string &host, struct err *e);
+    status_t begin(int channel, int peer, void *data, size_t n, bool is_send, int *ret, struct err *e);
+    status_t finish(int channel, int handle, struct err *e);
+    void abort(const char *reason);
+
+  private:
+    void watch();
+    void say_goodbye();
+    status_t lost(int peer, const std::exception &x, struct err *e);
+    void fail(status_t status, const struct err &error);
+    status_t failed(struct err *e);
+
+    const int rank_, world_size_;
+    const milliseconds timeout_;
+    std::shared_ptr<gloo::transport::Device> device_;
+    std::shared_ptr<gloo::rendezvous::Context> context_;
+
+    std::mutex mutex_; /* of everything below */
+    std::condition_variable changed_;
+    std::array<Channel, COLLECTIVE_CHANNELS> channels_;
+    status_t status_ = ST_OK; /* the first failure, kept */
+    struct err error_ = {};
+    bool closed_ = false; /* after the failure: no thread of Gloo touches a caller's memory any more */
+    int goodbyes_ = 0;
+
+    /* A receive from every peer is always pending here, so that the end of a connection is known at once, whatever the
+     * other threads wait for: Gloo tells only the operations of that connection that have not begun. */
+    std::vector<char> goodbye_bytes_;
+    std::vector<std::unique_ptr<UnboundBuffer>> farewell_; /* by peer: whose connection it was */
+    std::unique_ptr<UnboundBuffer> watch_;
+    std::thread watcher_;
+};
+
+status_t GlooTransport::connect(const collective_config &config, const std::string &host, struct err *e) {
+    ExchangeStore store(config);
+    try {
+        gloo::transport::tcp::attr attr;
+        attr.hostname = host;
+        device_ = gloo::transport::tcp::CreateDevice(attr);
+        context_ = std::make_shared<gloo::rendezvous::Context>(rank_, world_size_);
+        context_->setTimeout(timeout_);
+        context_->connectFullMesh(store, device_);
+
+        goodbye_bytes_.resize(2 * world_size_);
+        watch_ = context_->createUnboundBuffer(goodbye_bytes_.data(), world_size_);
+        farewell_.resize(world_size_);
+        for (int peer = 0; peer < world_size_; peer++) {
+            if (peer == rank_)
+                continue;
+            /* This order: when a connection ends, its farewell knows it before the watcher wakes. */
+            farewell_[peer] = context_->createUnboundBuffer(&goodbye_bytes_[world_size_ + peer], 1);
+            farewell_[peer]->recv(peer, GOODBYE_SLOT);
+            watch_->recv(peer, GOODBYE_SLOT, peer, 1);
+        }
+        watcher_ = std::thread(&GlooTransport::watch, this);
+    } catch (const std::exception &x) {
+        if (store.status != ST_OK)
+            return err_set(e, store.status, "%s", store.error.msg);
+        return err_set(e, is_timeout(x) || strstr(x.what(), "imeout") ? ST_DEADLINE_EXCEEDED : ST_UNAVAILABLE,
+                       "connect rank %d at %s to its %d peers: %s", rank_, host.c_str(), world_size_ - 1, reason_of(x));
+    }
+    return ST_OK;
+}
+
+/* Ends with an error, with the last goodbye, or when the transport is destroyed. */
+void GlooTransport::watch() {
+    try {
+        int peer;
+        while (watch_->waitRecv(&peer, FOREVER)) {
+            std::lock_guard<std::mutex> lock(mutex_);
+            changed_.notify_all();
+            if (++goodbyes_ == world_size_ - 1)
+                return;
+        }
+    } catch (const std::exception &x) {
+        int culprit = -1;
+        std::string reason = reason_of(x);
+        for (int peer = 0; peer < world_size_ && culprit < 0 && !is_echo_of_timeout(x); peer++) {
+            if (peer == rank_)
+                continue;
+            try {
+                farewell_[peer]->waitRecv(milliseconds(0));
+            } catch (const std::exception &its) {
+                if (!is_echo_of_timeout(its) && !is_timeout(its)) {
+                    culprit = peer;
+                    reason = reason_of(its);
+                }
+            }
+        }
+        if (culprit < 0) {
+            status_ignore(lost(-1, x, nullptr));
+            return;
+        }
+        struct err error;
+        fail(err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", culprit, reason.c_str()), error);
+    }
+}
+
+/* What an operation with this peer threw. Returns the failure that is kept, which may be an earlier one. */
+status_t GlooTransport::lost(int peer, const std::exception &x, struct err *e) {
+    if (is_echo_of_timeout(x)) {
+        /* The operation that timed out tells it better, in a moment. */
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait_for(lock, GOODBYE, [this] { return status_ != ST_OK; });
+    }
+    struct err error;
+    status_t status = is_timeout(x) ? err_set(&error, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %lld ms", peer,
+                                              (long long)timeout_.count())
+                                    : err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", peer, reason_of(x));
+    fail(status, error);
+    return failed(e);
+}
+
+/* The first failure wins. Closes all connections, so that the peers fail too, and wakes this rank's other threads. */
+void GlooTransport::fail(status_t status, const struct err &error) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (status_ != ST_OK)
+        return;
+    status_ = status;
+    error_ = error;
+    for (Channel &channel : channels_)
+        for (Transfer &t : channel.transfers)
+            if (t.buffer) {
+                t.buffer->abortWaitRecv();
+                t.buffer->abortWaitSend();
+            }
+    watch_->abortWaitRecv();
+    changed_.notify_all();
+    lock.unlock();
+    context_->closeConnections();
+    lock.lock();
+    closed_ = true;
+    changed_.notify_all();
+}
+
+status_t GlooTransport::failed(struct err *e) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return closed_; });
+    return err_set(e, status_, "%s", error_.msg);
+}
+
+void GlooTransport::abort(const char *reason) {
+    struct err error;
+    fail(err_set(&error, ST_CANCELLED, "rank %d gave up: %s", rank_, reason), error);
+}
+
+status_t GlooTransport::begin(int channel, int peer, void *data, size_t n, bool is_send, int *ret, struct err *e) {
+    Channel &c = channels_[channel];
+    int handle = 0;
+    uint64_t slot;
+    try {
+        {
+            std::unique_lock<std::mutex> lock(mutex_);
+            if (status_ != ST_OK) {
+                lock.unlock();
+                return failed(e);
+            }
+            while (c.transfers.at(handle).buffer)
+                handle++;
+            c.transfers[handle] = { context_->createUnboundBuffer(data, n), peer, is_send };
+            slot = (uint64_t)channel << 56 | (is_send ? c.sent : c.received)[peer]++;
+        }
+        if (is_send)
+            c.transfers[handle].buffer->send(peer, slot);
+        else
+            c.transfers[handle].buffer->recv(peer, slot);
+    } catch (const std::exception &x) {
+        return lost(peer, x, e);
+    }
+    *ret = handle;
+    return ST_OK;
+}
+
+status_t GlooTransport::finish(int channel, int handle, struct err *e) {
+    Transfer &t = channels_[channel].transfers[handle];
+    try {
+        if (!(t.is_send ? t.buffer->waitSend(timeout_) : t.buffer->waitRecv(timeout_)))
+            return failed(e);
+        std::lock_guard<std::mutex> lock(mutex_);
+        t.buffer.reset();
+    } catch (const std::exception &x) {
+        return lost(t.peer, x, e);
+    }
+    return ST_OK;
+}
+
+/* Peers may still be in their last call with each other: without a word, the end of this rank's connections would look
+ * like its death. One byte for the peer's farewell and one for its watcher. */
+void GlooTransport::say_goodbye() {
+    char byte = 0;
+    std::vector<std::unique_ptr<UnboundBuffer>> sent;
+    for (int peer = 0; peer < world_size_; peer++)
+        for (int i = 0; i < 2 && peer != rank_; i++) {
+            sent.push_back(context_->createUnboundBuffer(&byte, 1));
+            sent.back()->send(peer, GOODBYE_SLOT);
+        }
+    for (auto &buffer : sent)
+        buffer->waitSend(GOODBYE);
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, GOODBYE, [this] { return goodbyes_ == world_size_ - 1 || status_ != ST_OK; });
+}
+
+GlooTransport::~GlooTransport() {
+    if (watcher_.joinable()) {
+        try {
+            mutex_.lock();
+            bool orderly = status_ == ST_OK;
+            mutex_.unlock();
+            if (orderly)
+                say_goodbye();
+            watch_->abortWaitRecv();
+        } catch (const std::exception &) {
+            watch_->abortWaitRecv(); /* a peer was faster or is gone: nothing is left to say to it */
+        }
+        watcher_.join();
+    }
+    /* Connections end before the buffers that their operations point to. */
+    context_.reset();
+    for (Channel &channel : channels_)
+        for (Transfer &t : channel.transfers)
+            t.buffer.reset();
+}
+
+const transport_ops OPS = {
+    [](transport *t, int channel, int peer, const void *data, size_t n, int *ret, struct err *e) {
+        return static_cast<GlooTransport *>(t)->begin(channel, peer, const_cast<void *>(data), n, true, ret, e);
+    },
+    [](transport *t, int channel, int peer, void *data, size_t n, int *ret, struct err *e) {
+        return static_cast<GlooTransport *>(t)->begin(channel, peer, data, n, false, ret, e);
+    },
+    [](transport *t, int channel, int handle, struct err *e) {
+        return static_cast<GlooTransport *>(t)->finish(channel, handle, e);
+    },
+    [](transport *t, const char *reason) { static_cast<GlooTransport *>(t)->abort(reason); },
+    [](transport *t) { delete static_cast<GlooTransport *>(t); },
+};
+
+/* Gloo 2022-05 takes a failed name look-up for an answer, so it gets an address that has been looked up. */
+status_t resolve(const char *address, std::string *ret, struct err *e) {
+    addrinfo hints = {}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    int rc = getaddrinfo(address, nullptr, &hints, &found);
+    if (rc != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the address '%s' of this host does not resolve: %s", address,
+                       gai_strerror(rc));
+    char host[NI_MAXHOST];
+    rc = getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+    if (rc != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the address '%s' cannot be read: %s", address, gai_strerror(rc));
+    *ret = host;
+    return ST_OK;
+}
+
+} // namespace
+
+status_t transport_open_gloo(const struct collective_config *config, struct transport **ret, struct err *e) {
+    try {
+        /* Gloo writes to sockets by writev(2), which raises SIGPIPE when the peer has gone. */
+        struct sigaction now;
+        if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+            signal(SIGPIPE, SIG_IGN);
+        std::string host;
+        TRY(resolve(config->address, &host, e));
+        auto t = std::make_unique<GlooTransport>(*config);
+        t->ops = &OPS;
+        TRY(t->connect(*config, host, e));
+        *ret = t.release();
+        return ST_OK;
+    } catch (const std::exception &x) {
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "prepare the connections of rank %d: %s", config->rank, x.what());
+    }
+}
