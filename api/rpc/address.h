@@ -1,0 +1,28 @@
+/* Where a server listens and a client dials, as a person writes it: `unix:/run/trainyard/api.sock`, `127.0.0.1:7700`,
+ * `[::1]:7700`, `controller.example:7700`. Pure, but for rpc_address_is_local. */
+#ifndef API_RPC_ADDRESS_H
+#define API_RPC_ADDRESS_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* A unix socket's path may have 107 bytes, a host name 253. */
+#define RPC_ADDRESS_BYTES 288
+
+struct rpc_address {
+    bool is_unix;
+    char path[108]; /* unix: absolute path */
+    char host[256]; /* TCP: without the brackets of an IPv6 address */
+    int port;       /* TCP: 0 to 65535; 0 lets the system choose, for listening only */
+    char text[RPC_ADDRESS_BYTES];
+};
+
+/* INVALID_ARGUMENT names the text and what is wrong with it. */
+MUST_CHECK status_t rpc_address_parse(const char *text, struct rpc_address *ret, struct err *e);
+
+/* No other machine can reach it: a unix socket, or a host whose every address is loopback. Resolves names (may block
+ * for seconds); a name that does not resolve is NOT_FOUND. */
+MUST_CHECK status_t rpc_address_is_local(const struct rpc_address *, bool *ret, struct err *e);
+
+#endif

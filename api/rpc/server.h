@@ -1,0 +1,96 @@
+/* A gRPC server for protobuf-c services.
+ *
+ *     static status_t get_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+ *         const Trainyard__V1__GetJobRequest *in = (const void *)request;
+ *         ...                                             // may block; runs on a worker thread
+ *         rpc_reply(call, &job.base);
+ *         return ST_OK;                                   // or err_set(e, ST_NOT_FOUND, "jobs/7 does not exist")
+ *     }
+ *     static const struct rpc_method methods[] = {
+ *         { "GetJob", RPC_UNARY, .unary = get_job },
+ *         { "WatchJob", RPC_SERVER_STREAM, .events = { .open = ..., .work = ..., .done = ... } },
+ *     };
+ *     TRY(rpc_server_open(&config, &server, e));
+ *     TRY(rpc_server_add(server, &trainyard__v1__job_service__descriptor, methods, 2, service, e));
+ *     TRY(rpc_server_listen(server, "unix:/run/trainyard/api.sock", NULL, bound, e));
+ *     TRY(rpc_server_start(server, e));
+ *     ...
+ *     server = rpc_server_close(server);
+ *
+ * A unary handler runs on one of `workers` threads. When `queue` calls wait for one, the next is refused with
+ * RESOURCE_EXHAUSTED. A call that is cancelled or late while it waits is never run.
+ *
+ * A failed handler's status, sentence and reason travel as grpc-status, grpc-message and a google.rpc.Status with
+ * ErrorInfo{reason, domain "trainyard"} in grpc-status-details-bin. A method of the descriptor without a row in the
+ * table is UNIMPLEMENTED.
+ *
+ * grpc.health.v1 (Check and Watch) and grpc.reflection.v1 and v1alpha are always served; `descriptors` is the
+ * serialised google.protobuf.FileDescriptorSet, imports included, that reflection answers from.
+ *
+ * open, add, listen, start and close belong to one thread. */
+#ifndef API_RPC_SERVER_H
+#define API_RPC_SERVER_H
+
+#include "api/rpc/address.h"
+#include "api/rpc/call.h"
+#include "api/rpc/tls.h"
+#include "base/cleanup.h"
+
+struct rpc_server;
+
+struct rpc_method {
+    const char *name;   /* as in the descriptor */
+    enum rpc_kind kind; /* protobuf-c's descriptors do not know it; a test compares it with the protos */
+    status_t (*unary)(void *service, struct rpc_call *, const ProtobufCMessage *request, struct err *e);
+    struct rpc_events events; /* of the other three kinds */
+};
+
+struct rpc_server_config {
+    int workers; /* threads for unary handlers and `work`; 0 is 8 */
+    int queue;   /* unary calls that may wait for a worker; 0 is 256 */
+    int calls;   /* calls alive at once, streams included, over all connections; 0 is 16384 */
+    int streams; /* calls alive at once on one connection; 0 is 256. More wait in the client */
+    const void *descriptors;
+    size_t descriptors_len;
+    /* Called on the completion-queue thread before anything else of a call, health and reflection included; not OK
+     * refuses it. Must not block. May be NULL. `method` is "/trainyard.v1.JobService/GetJob". */
+    status_t (*admit)(void *ctx, struct rpc_call *, const char *method, struct err *e);
+    void *admit_ctx;
+};
+
+MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
+
+/* The table is kept by pointer (static storage). INVALID_ARGUMENT when a name is not in the descriptor, is there twice,
+ * or has neither handler nor events. Before start. */
+MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
+                                   size_t n, void *service, struct err *e);
+
+/* Before start; may be called for several addresses. ret_bound (RPC_ADDRESS_BYTES) gets the address with the port that
+ * the system chose. A TCP address that other machines can reach needs tls: FAILED_PRECONDITION otherwise. An address in
+ * use is ALREADY_EXISTS. A unix socket is guarded by a lock on `<path>.lock` beside it, held until close; a socket that
+ * a dead server left is replaced, and both files are removed by close. TLS is not spoken on a unix socket: tls is
+ * ignored there. The socket is readable and writable for its owner alone (0600). */
+MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
+                                      char *ret_bound, struct err *e);
+
+MUST_CHECK status_t rpc_server_start(struct rpc_server *, struct err *e);
+
+/* Unary, in its handler, once: the answer. The message is copied. */
+void rpc_reply(struct rpc_call *, const ProtobufCMessage *message);
+
+/* What grpc.health.v1 answers for a service ("" is the server as a whole). Services start as serving. Any thread. */
+void rpc_server_set_serving(struct rpc_server *, const char *service, bool serving);
+
+/* Refuses new calls and tells clients to go; lets the running ones end for grace_ms, then cancels them, and waits until
+ * the last has had its done and the last reference is given back: a handler that never returns keeps it waiting. */
+void rpc_server_stop(struct rpc_server *, int grace_ms);
+
+/* Stops with no grace unless stopped, and frees. NULL is fine; returns NULL. */
+struct rpc_server *rpc_server_close(struct rpc_server *);
+CLEANUP_DEFINE(struct rpc_server *, rpc_server_close)
+
+/* gRPC's own log lines go to `sink`, from any thread, and nowhere else; NULL, as at the start of the process, drops
+ * them. severity: 0 debug, 1 info, 2 error. Process-wide. */
+void rpc_log_to(void (*sink)(int severity, const char *line));
+
+#endif
