@@ -1,0 +1,23 @@
+/* The tiles of attention, and one thread's workspace for them.
+ *
+ * Scores of a (batch, head) are cut in tiles of TILE queries by TILE keys: a tile of scores (16 KiB) stays in the L1
+ * cache while it is multiplied, exponentiated and multiplied again. Sizes are in floats and rounded to 16, so that
+ * every part begins on a cache line when the workspace does. */
+#ifndef KERNELS_CPU_ATTENTION_TILE_H
+#define KERNELS_CPU_ATTENTION_TILE_H
+
+#include "kernels/kernels.h"
+
+enum { TILE = 64 };
+
+static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* One thread's part: keys and values transposed by tile (2 x time x head), scores and their gradients (2 tiles), a tile
+ * of outputs, rows of statistics; the plain path needs one row of probabilities and one of their gradients. */
+static inline size_t attention_tile_bytes(const struct attention_dims *d) {
+    int64_t head = d->width / d->heads, time = round_up(d->time, TILE);
+    return sizeof(float) *
+           (size_t)(2 * time * round_up(head, 16) + 2 * TILE * TILE + TILE * round_up(head, 16) + 2 * time + 4 * TILE);
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* Dropout's mask, one element at a time: the definition that the vector code must agree with to the bit.
+ *
+ * Philox's key is the seed; its counter is (element / 4, sample, op, step), and element mod 4 picks one of its four
+ * numbers. Hence the ranges in kernels.h, and at most 2^34 elements in a sample. */
+#ifndef KERNELS_CPU_MASK_H
+#define KERNELS_CPU_MASK_H
+
+#include "kernels/kernels.h"
+#include "kernels/philox.h"
+
+struct mask {
+    uint64_t seed;
+    uint32_t op, step;
+    uint32_t threshold; /* numbers below it drop their element */
+    float kept;         /* 1 / (1 - probability) */
+};
+
+static inline struct mask mask_of(const struct dropout *d) {
+    return (struct mask){ .seed = d->key.seed,
+                          .op = d->key.op,
+                          .step = (uint32_t)d->key.step,
+                          .threshold = (uint32_t)((double)d->probability * 4294967296.0),
+                          .kept = 1.0f / (1.0f - d->probability) };
+}
+
+/* What the element is multiplied by: 0 or 1 / (1 - probability). */
+static inline float mask_factor(const struct mask *m, int64_t sample, int64_t element) {
+    if (m->threshold == 0)
+        return m->kept;
+    uint32_t counter[4] = { (uint32_t)(element / 4), (uint32_t)sample, m->op, m->step }, number[4];
+    philox4x32_10(counter, m->seed, number);
+    return number[element % 4] < m->threshold ? 0.0f : m->kept;
+}
+
+#endif

@@ -1,0 +1,48 @@
+#include "kernels/cpu/plain/ops.h"
+
+/* Columns are cut for threads in blocks of this many floats: 4 cache lines, so that no line has two writers. */
+enum { COLUMNS = 64 };
+
+static status_t check_tokens(const int32_t *tokens, int64_t n, int64_t vocabulary, struct err *e) {
+    for (int64_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocabulary)
+            return err_set(e, ST_INVALID_ARGUMENT, "token %d at position %lld is outside the vocabulary of %lld",
+                           tokens[i], (long long)i, (long long)vocabulary);
+    return ST_OK;
+}
+
+status_t plain_embedding_forward(const struct kernels *k, float *y, const int32_t *tokens, const float *wte,
+                                 const float *wpe, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
+                                 struct err *e) {
+    TRY(check_tokens(tokens, batch * time, vocabulary, e));
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t row = 0; row < batch * time; row++) {
+        const float *token = wte + tokens[row] * width, *position = wpe + row % time * width;
+        for (int64_t c = 0; c < width; c++)
+            y[row * width + c] = token[c] + position[c];
+    }
+    return ST_OK;
+}
+
+/* A thread owns columns, not rows: every element is then summed by one thread in the order of the batch, whichever
+ * tokens repeat. */
+status_t plain_embedding_backward(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
+                                  const float *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
+                                  int64_t positions, bool accumulate, struct err *e) {
+    if (!accumulate) {
+        TRY(k->fill(k, dwte, 0, vocabulary * width, e));
+        TRY(k->fill(k, dwpe, 0, positions * width, e));
+    }
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t begin = 0; begin < width; begin += COLUMNS) {
+        const int64_t end = begin + COLUMNS < width ? begin + COLUMNS : width;
+        for (int64_t row = 0; row < batch * time; row++) {
+            float *token = dwte + tokens[row] * width, *position = dwpe + row % time * width;
+            for (int64_t c = begin; c < end; c++) {
+                token[c] += dy[row * width + c];
+                position[c] += dy[row * width + c];
+            }
+        }
+    }
+    return ST_OK;
+}

@@ -1,0 +1,181 @@
+#include "kernels/cpu/primitive.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { A, B, C, BIAS, SCRATCH, ARGUMENTS };
+static const int ARGUMENT_ID[ARGUMENTS] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS,
+                                            DNNL_ARG_SCRATCHPAD };
+
+struct lane {
+    dnnl_stream_t stream;
+    dnnl_exec_arg_t argument[ARGUMENTS];
+    int count;
+    int at[ARGUMENTS]; /* where an argument stands in `argument`; -1 = not used */
+    void *scratch;
+};
+
+struct primitive {
+    dnnl_engine_t engine;
+    dnnl_primitive_desc_t desc;
+    dnnl_primitive_t primitive;
+    int threads, n_lanes;
+    bool in_order;
+    struct lane lanes[];
+};
+
+/* oneDNN takes its number of threads from the caller's OpenMP setting, when a primitive is built and when it runs. */
+static int threads_set(int threads) {
+    int before = omp_get_max_threads();
+    if (before != threads)
+        omp_set_num_threads(threads);
+    return before;
+}
+
+static status_t check(dnnl_status_t st, const char *what, struct err *e) {
+    if (st == dnnl_success)
+        return ST_OK;
+    return err_set(e, st == dnnl_out_of_memory ? ST_RESOURCE_EXHAUSTED : ST_INTERNAL, "oneDNN could not %s (%s)", what,
+                   st == dnnl_out_of_memory   ? "out of memory"
+                   : st == dnnl_unimplemented ? "not implemented"
+                                              : "internal error");
+}
+
+static status_t matrix_desc(dnnl_memory_desc_t *ret, int64_t rows, int64_t columns, int64_t ld, bool transposed,
+                            struct err *e) {
+    dnnl_dims_t dims = { rows, columns }, strides = { transposed ? 1 : ld, transposed ? ld : 1 };
+    return check(dnnl_memory_desc_init_by_strides(ret, 2, dims, dnnl_f32, strides), "describe a matrix", e);
+}
+
+static status_t attributes_new(bool accumulate, dnnl_primitive_attr_t *ret, struct err *e) {
+    TRY(check(dnnl_primitive_attr_create(ret), "create attributes", e));
+    TRY(check(dnnl_primitive_attr_set_scratchpad_mode(*ret, dnnl_scratchpad_mode_user), "set the scratchpad", e));
+    if (!accumulate)
+        return ST_OK;
+    dnnl_post_ops_t sum;
+    TRY(check(dnnl_post_ops_create(&sum), "create a sum", e));
+    status_t st = check(dnnl_post_ops_append_sum(sum, 1.0f), "append a sum", e);
+    if (st == ST_OK)
+        st = check(dnnl_primitive_attr_set_post_ops(*ret, sum), "set a sum", e);
+    dnnl_post_ops_destroy(sum);
+    return st;
+}
+
+static void attributes_destroyp(dnnl_primitive_attr_t *a) {
+    if (*a)
+        dnnl_primitive_attr_destroy(*a);
+}
+
+static status_t desc_new(struct primitive *p, const struct primitive_shape *s, struct err *e) {
+    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_matmul_desc_t product;
+    CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
+    TRY(matrix_desc(&a, s->m, s->k, s->lda, s->a_transposed, e));
+    TRY(matrix_desc(&b, s->k, s->n, s->ldb, s->b_transposed, e));
+    TRY(matrix_desc(&c, s->m, s->n, s->ldc, false, e));
+    TRY(matrix_desc(&bias, 1, s->n, s->n, false, e));
+    TRY(attributes_new(s->accumulate, &attributes, e));
+    TRY(check(dnnl_matmul_desc_init(&product, &a, &b, s->bias ? &bias : NULL, &c), "describe a product", e));
+    return check(dnnl_primitive_desc_create(&p->desc, &product, attributes, p->engine, NULL), "plan a product", e);
+}
+
+static status_t lane_add(struct lane *l, int which, const dnnl_memory_desc_t *desc, dnnl_engine_t engine, void *data,
+                         struct err *e) {
+    dnnl_memory_t memory;
+    TRY(check(dnnl_memory_create(&memory, desc, engine, data), "create a memory", e));
+    l->at[which] = l->count;
+    l->argument[l->count++] = (dnnl_exec_arg_t){ ARGUMENT_ID[which], memory };
+    return ST_OK;
+}
+
+static status_t lane_init(struct lane *l, const struct primitive *p, bool bias, struct err *e) {
+    for (int i = 0; i < ARGUMENTS; i++)
+        l->at[i] = -1;
+    TRY(check(dnnl_stream_create(&l->stream, p->engine, dnnl_stream_default_flags), "create a stream", e));
+    static const dnnl_query_t query[] = {
+        [A] = dnnl_query_src_md, [B] = dnnl_query_weights_md, [C] = dnnl_query_dst_md
+    };
+    for (int i = A; i <= C; i++)
+        TRY(lane_add(l, i, dnnl_primitive_desc_query_md(p->desc, query[i], 0), p->engine, NULL, e));
+    if (bias)
+        TRY(lane_add(l, BIAS, dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 1), p->engine, NULL, e));
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(p->desc, dnnl_query_scratchpad_md, 0);
+    size_t bytes = dnnl_memory_desc_get_size(scratch);
+    if (bytes == 0)
+        return ST_OK;
+    if (posix_memalign(&l->scratch, 64, bytes))
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes of a product's scratchpad", bytes);
+    return lane_add(l, SCRATCH, scratch, p->engine, l->scratch, e);
+}
+
+static status_t build(struct primitive *p, const struct primitive_shape *s, struct err *e) {
+    TRY(check(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "create an engine", e));
+    TRY(desc_new(p, s, e));
+    TRY(check(dnnl_primitive_create(&p->primitive, p->desc), "build a product", e));
+    const char *name = "";
+    TRY(check(dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &name), "name a product", e));
+    p->in_order = strncmp(name, "brg:", 4) == 0;
+    for (int i = 0; i < p->n_lanes; i++)
+        TRY(lane_init(&p->lanes[i], p, s->bias, e));
+    return ST_OK;
+}
+
+status_t primitive_new(const struct primitive_shape *s, int threads, int lanes, struct primitive **ret, struct err *e) {
+    CLEANUP(primitive_freep) struct primitive *p = calloc(1, sizeof *p + (size_t)lanes * sizeof p->lanes[0]);
+    if (!p)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a product of %d lanes", lanes);
+    p->threads = threads;
+    p->n_lanes = lanes;
+    int before = threads_set(threads);
+    status_t st = build(p, s, e);
+    (void)threads_set(before);
+    TRY(st);
+    *ret = take_ptr(&p);
+    return ST_OK;
+}
+
+struct primitive *primitive_free(struct primitive *p) {
+    if (!p)
+        return NULL;
+    for (int i = 0; i < p->n_lanes; i++) {
+        struct lane *l = &p->lanes[i];
+        for (int j = 0; j < l->count; j++)
+            dnnl_memory_destroy(l->argument[j].memory);
+        dnnl_stream_destroy(l->stream);
+        free(l->scratch);
+    }
+    dnnl_primitive_destroy(p->primitive);
+    dnnl_primitive_desc_destroy(p->desc);
+    dnnl_engine_destroy(p->engine);
+    free(p);
+    return NULL;
+}
+
+bool primitive_in_order(const struct primitive *p) { return p->in_order; }
+
+/* oneDNN's handles are not const, but a product only reads its inputs. */
+static dnnl_status_t point(const struct lane *l, int which, const void *data) {
+    if (l->at[which] < 0)
+        return dnnl_success;
+    union {
+        const void *in;
+        void *out;
+    } pointer = { .in = data };
+    return dnnl_memory_set_data_handle(l->argument[l->at[which]].memory, pointer.out);
+}
+
+status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b, const float *bias,
+                       struct err *e) {
+    const struct lane *l = &p->lanes[lane];
+    if (point(l, A, a) != dnnl_success || point(l, B, b) != dnnl_success || point(l, C, c) != dnnl_success ||
+        point(l, BIAS, bias) != dnnl_success)
+        return err_set(e, ST_INTERNAL, "oneDNN refused a matrix's address");
+    int before = p->n_lanes == 1 ? threads_set(p->threads) : 0;
+    dnnl_status_t st = dnnl_primitive_execute(p->primitive, l->stream, l->count, l->argument);
+    if (p->n_lanes == 1)
+        (void)threads_set(before);
+    return check(st, "run a product", e);
+}

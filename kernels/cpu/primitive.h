@@ -1,0 +1,33 @@
+/* One oneDNN matmul primitive with all that its runs need, so that a run allocates nothing.
+ *
+ * It is built for `threads` threads and for `lanes` simultaneous runs (lane i is one thread's). With lanes > 1 each run
+ * is one thread's, inside a parallel region. */
+#ifndef KERNELS_CPU_PRIMITIVE_H
+#define KERNELS_CPU_PRIMITIVE_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct primitive_shape {
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc; /* floats from a stored row to the next one */
+    bool a_transposed, b_transposed, bias, accumulate;
+};
+
+struct primitive;
+
+MUST_CHECK status_t primitive_new(const struct primitive_shape *s, int threads, int lanes, struct primitive **ret,
+                                  struct err *e);
+struct primitive *primitive_free(struct primitive *p);
+CLEANUP_DEFINE(struct primitive *, primitive_free)
+
+/* True for an implementation that adds along k in order, whatever the number of threads (see product.h). */
+bool primitive_in_order(const struct primitive *p);
+
+MUST_CHECK status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b,
+                                  const float *bias, struct err *e);
+
+#endif

@@ -1,0 +1,24 @@
+#include "kernels/cpu/workspace.h"
+
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/piece.h"
+
+size_t workspace_linear_backward_bias(const struct kernels *k, const struct linear_dims *d) {
+    (void)k;
+    return sizeof(float) * (size_t)(piece_count(d->rows) * d->out);
+}
+
+/* Pieces of a long product are accumulated in dw itself. */
+size_t workspace_linear_backward_weight(const struct kernels *k, const struct linear_dims *d) {
+    (void)k, (void)d;
+    return 0;
+}
+
+size_t workspace_layernorm_backward(const struct kernels *k, int64_t rows, int64_t width) {
+    (void)k;
+    return sizeof(float) * (size_t)(piece_count(rows) * 2 * width);
+}
+
+size_t workspace_attention(const struct kernels *k, const struct attention_dims *d) {
+    return (size_t)k->threads * attention_tile_bytes(d);
+}

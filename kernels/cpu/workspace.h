@@ -1,0 +1,12 @@
+/* Bytes that a call needs beyond its arguments: the same for every instruction set. See kernels.h. */
+#ifndef KERNELS_CPU_WORKSPACE_H
+#define KERNELS_CPU_WORKSPACE_H
+
+#include "kernels/kernels.h"
+
+size_t workspace_linear_backward_bias(const struct kernels *k, const struct linear_dims *d);
+size_t workspace_linear_backward_weight(const struct kernels *k, const struct linear_dims *d);
+size_t workspace_layernorm_backward(const struct kernels *k, int64_t rows, int64_t width);
+size_t workspace_attention(const struct kernels *k, const struct attention_dims *d);
+
+#endif
