@@ -1,0 +1,126 @@
+/* A gang of real processes for tests: forks one child a rank, with a rendezvous over shared memory, and gathers what
+ * each of them ended with. */
+#ifndef TESTS_ENGINE_GANG_H
+#define TESTS_ENGINE_GANG_H
+
+#include "base/clock.h"
+#include "executor/engine/collective/collective.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GANG_RANKS = 8, GANG_BLOB = 4096 };
+
+struct gang {
+    int world_size, timeout_ms;
+    void *arg;
+    pthread_barrier_t met;
+    char blobs[GANG_RANKS][GANG_BLOB];
+    size_t sizes[GANG_RANKS];
+    _Atomic int64_t progress[GANG_RANKS]; /* for a parent that waits for a rank to have come somewhere */
+    /* What each rank ended with. */
+    int64_t failed_at_ms[GANG_RANKS];
+    status_t status[GANG_RANKS];
+    struct err error[GANG_RANKS];
+    pid_t pids[GANG_RANKS];
+};
+
+/* What a child does; 0 = as it should be. */
+typedef int gang_main(struct gang *gang, int rank, struct collective *c);
+
+struct gang_seat {
+    struct gang *gang;
+    int rank;
+};
+
+static inline status_t gang_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+    struct gang_seat *seat = ctx;
+    struct gang *g = seat->gang;
+    if (n > GANG_BLOB)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a blob of %zu bytes", n);
+    memcpy(g->blobs[seat->rank], mine, n);
+    g->sizes[seat->rank] = n;
+    pthread_barrier_wait(&g->met);
+    for (int r = 0; r < g->world_size; r++)
+        TRY(bytes_append(&all[r], g->blobs[r], g->sizes[r], e));
+    return ST_OK;
+}
+
+static inline int gang_child(struct gang *g, int rank, gang_main *body) {
+    struct gang_seat seat = { g, rank };
+    struct collective_config config = { .rank = rank,
+                                        .world_size = g->world_size,
+                                        .address = "127.0.0.1",
+                                        .timeout_ms = g->timeout_ms,
+                                        .exchange = gang_exchange,
+                                        .exchange_ctx = &seat };
+    struct err e;
+    CLEANUP(collective_closep) struct collective *c = NULL;
+    status_t st = g->world_size == 1 ? collective_open_alone(&c, &e) : collective_open_gloo(&config, &c, &e);
+    if (st != ST_OK) {
+        fprintf(stderr, "rank %d: %s\n", rank, e.msg);
+        return 90;
+    }
+    return body(g, rank, c);
+}
+
+/* Maps a gang and forks its ranks. The caller must have no threads. */
+static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
+    struct gang *g = mmap(NULL, sizeof *g, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (g == MAP_FAILED)
+        abort();
+    g->world_size = world_size;
+    g->timeout_ms = timeout_ms;
+    g->arg = arg;
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&g->met, &shared, (unsigned)world_size);
+    fflush(NULL);
+    for (int r = 0; r < world_size; r++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(gang_child(g, r, body));
+        g->pids[r] = pid; /* shared memory: only the parent writes here */
+    }
+    return g;
+}
+
+/* Awaits one rank: its exit status, or 128 + the signal that ended it. */
+static inline int gang_await(struct gang *g, int rank) {
+    int status;
+    waitpid(g->pids[rank], &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static inline void gang_free(struct gang *g) { munmap(g, sizeof *g); }
+
+/* Awaits all; how many did not end with 0. */
+static inline int gang_end(struct gang *g) {
+    int bad = 0;
+    for (int r = 0; r < g->world_size; r++)
+        bad += gang_await(g, r) != 0;
+    gang_free(g);
+    return bad;
+}
+
+/* In a child: notes its failure for the parent. */
+static inline void gang_note(struct gang *g, int rank, status_t st, const struct err *e) {
+    g->failed_at_ms[rank] = clock_mono_ms();
+    g->status[rank] = st;
+    g->error[rank] = *e;
+}
+
+/* In the parent: returns once the rank has come this far. */
+static inline void gang_until(struct gang *g, int rank, int64_t progress) {
+    while (atomic_load(&g->progress[rank]) < progress)
+        sched_yield();
+}
+
+#endif

@@ -1,0 +1,385 @@
+#include "tests/engine/gang.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { PATIENCE_MS = 20000 };
+
+/* In a child: what is not as it should be ends it, with the line. */
+#define MUST(cond)                                                                                                     \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            fprintf(stderr, "# rank %d, line %d: %s (%s)\n", rank, __LINE__, #cond, e.msg);                            \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+/* A value that rounds differently in every order of addition. */
+static float value_of(int rank, int64_t i, int64_t n) {
+    uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(rank * 40503u) ^ (uint32_t)n;
+    x ^= x >> 13;
+    x *= 0x5bd1e995u;
+    x ^= x >> 15;
+    return ((float)(x & 0xffff) - 32768.0f) * (1.0f + (float)(x >> 28) * 1e-3f);
+}
+
+/* The tree over ranks first .. first + count - 1, serially. */
+static float tree_of(int first, int count, int64_t i, int64_t n) {
+    return count == 1 ? value_of(first, i, n)
+                      : tree_of(first, count / 2, i, n) + tree_of(first + count / 2, count / 2, i, n);
+}
+
+static int sums_equal_the_tree(struct gang *g, int rank, struct collective *c) {
+    static const int64_t sizes[] = { 0, 1, 2, 3, 5, 7, 64, 1000, 100003, 700001 };
+    struct err e = { "" };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s];
+        CLEANUP(freep) float *x = malloc(((size_t)n + 1) * sizeof *x);
+        for (int64_t i = 0; i < n; i++)
+            x[i] = value_of(rank, i, n);
+        x[n] = 42;
+        MUST(collective_reduce_ordered(c, COLLECTIVE_GRADIENTS, x, n, &e) == ST_OK);
+        for (int64_t i = 0; i < n; i++) {
+            float want = tree_of(0, g->world_size, i, n);
+            MUST(memcmp(&x[i], &want, sizeof want) == 0);
+        }
+        MUST(x[n] == 42);
+    }
+    return 0;
+}
+
+static void an_ordered_sum_is_the_serial_tree_to_the_bit_in_every_world_size(void **state) {
+    (void)state;
+    for (int P = 1; P <= GANG_RANKS; P *= 2)
+        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, sums_equal_the_tree, NULL)), 0);
+}
+
+static int everything_small(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    int P = g->world_size;
+    MUST(collective_rank(c) == rank && collective_world_size(c) == P);
+
+    int all[GANG_RANKS], mine = 10 + rank;
+    MUST(collective_all_gather(c, COLLECTIVE_CONTROL, &mine, sizeof mine, all, &e) == ST_OK);
+    for (int r = 0; r < P; r++)
+        MUST(all[r] == 10 + r);
+
+    for (int root = 0; root < P; root++) {
+        char text[100000];
+        memset(text, rank == root ? 'a' + root : '?', sizeof text);
+        MUST(collective_broadcast(c, COLLECTIVE_CONTROL, root, text, sizeof text, &e) == ST_OK);
+        MUST(text[0] == 'a' + root && text[sizeof text - 1] == 'a' + root);
+    }
+
+    double sums[2] = { 1e16 * (rank == 0), 1 + rank }, want[2] = { 1e16, 1 };
+    for (int r = 1; r < P; r++)
+        want[0] += 0.0, want[1] += 1 + r;
+    MUST(collective_sum_ordered(c, COLLECTIVE_CONTROL, sums, 2, &e) == ST_OK);
+    MUST(sums[0] == want[0] && sums[1] == want[1]);
+
+    uint64_t flags = (uint64_t)1 << rank;
+    MUST(collective_or(c, COLLECTIVE_CONTROL, &flags, &e) == ST_OK);
+    MUST(flags == ((uint64_t)1 << P) - 1);
+
+    struct bytes blobs[GANG_RANKS];
+    for (int r = 0; r < P; r++)
+        bytes_init(&blobs[r], 1 << 20);
+    char blob[GANG_RANKS * 1000];
+    memset(blob, 'A' + rank, sizeof blob);
+    MUST(collective_exchange(c, COLLECTIVE_CHECKPOINT, blob, (size_t)rank * 1000, blobs, &e) == ST_OK);
+    for (int r = 0; r < P; r++) {
+        MUST(blobs[r].len == (size_t)r * 1000 && (r == 0 || blobs[r].data[r * 1000 - 1] == 'A' + r));
+        bytes_done(&blobs[r]);
+    }
+
+    /* A ring by send and recv: even ranks speak first. */
+    int next = (rank + 1) % P, before = (rank + P - 1) % P, got = -1;
+    for (int turn = 0; turn < 2 && P > 1; turn++) {
+        if (rank % 2 == turn)
+            MUST(collective_send(c, COLLECTIVE_SPARE, next, &rank, sizeof rank, &e) == ST_OK);
+        else
+            MUST(collective_recv(c, COLLECTIVE_SPARE, before, &got, sizeof got, &e) == ST_OK);
+    }
+    MUST(P == 1 || got == before);
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    return 0;
+}
+
+static void gathers_broadcasts_sums_and_flags_reach_every_rank(void **state) {
+    (void)state;
+    for (int P = 1; P <= GANG_RANKS; P *= 2)
+        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, everything_small, NULL)), 0);
+}
+
+struct reducer {
+    struct collective *c;
+    int rank, P;
+    bool ok;
+};
+
+static void *reduce_many(void *arg) {
+    struct reducer *r = arg;
+    enum { N = 50000 };
+    CLEANUP(freep) float *x = malloc(N * sizeof *x);
+    struct err e;
+    for (int round = 0; round < 50; round++) {
+        for (int64_t i = 0; i < N; i++)
+            x[i] = value_of(r->rank, i, round);
+        if (collective_reduce_ordered(r->c, COLLECTIVE_GRADIENTS, x, N, &e) != ST_OK)
+            return NULL;
+        for (int64_t i = 0; i < N; i += 997)
+            if (x[i] != tree_of(0, r->P, i, round))
+                return NULL;
+    }
+    r->ok = true;
+    return NULL;
+}
+
+static int two_threads(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    struct reducer r = { c, rank, g->world_size, false };
+    pthread_t thread;
+    pthread_create(&thread, NULL, reduce_many, &r);
+    for (int round = 0; round < 300; round++) {
+        double x = rank + round;
+        MUST(collective_sum_ordered(c, COLLECTIVE_CONTROL, &x, 1, &e) == ST_OK);
+        MUST(x == g->world_size * (g->world_size - 1) / 2 + g->world_size * round);
+    }
+    pthread_join(thread, NULL);
+    MUST(r.ok);
+    return 0;
+}
+
+static void two_channels_work_at_once_from_two_threads(void **state) {
+    (void)state;
+    for (int P = 2; P <= 4; P *= 2)
+        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, two_threads, NULL)), 0);
+}
+
+/* Reduces until it fails, and notes when and why. */
+static int reduce_until_failure(struct gang *g, int rank, struct collective *c) {
+    enum { N = 1 << 20 };
+    CLEANUP(freep) float *x = calloc(N, sizeof *x);
+    struct err e = { "" };
+    status_t st = ST_OK;
+    while (st == ST_OK) {
+        atomic_fetch_add(&g->progress[rank], 1);
+        st = collective_reduce_ordered(c, COLLECTIVE_GRADIENTS, x, N, &e);
+    }
+    gang_note(g, rank, st, &e);
+    return 0;
+}
+
+static void a_killed_rank_is_known_to_all_others_within_a_second(void **state) {
+    (void)state;
+    for (int P = 2; P <= GANG_RANKS; P *= 2)
+        for (int victim = 0; victim < P; victim++) {
+            struct gang *g = gang_start(P, PATIENCE_MS, reduce_until_failure, NULL);
+            gang_until(g, victim, 5 + victim);
+            int64_t killed = clock_mono_ms();
+            kill(g->pids[victim], SIGKILL);
+            assert_int_equal(gang_await(g, victim), 128 + SIGKILL);
+            bool named = false;
+            for (int r = 0; r < P; r++) {
+                if (r == victim)
+                    continue;
+                assert_int_equal(gang_await(g, r), 0);
+                if (g->failed_at_ms[r] - killed >= 1000)
+                    fail_msg("rank %d of %d knew of rank %d's death after %lld ms", r, P, victim,
+                             (long long)(g->failed_at_ms[r] - killed));
+                assert_int_equal(g->status[r], ST_UNAVAILABLE);
+                char text[40];
+                snprintf(text, sizeof text, "rank %d went away: ", victim);
+                named = named || strncmp(g->error[r].msg, text, strlen(text)) == 0;
+            }
+            assert_true(named);
+            gang_free(g);
+        }
+}
+
+static void a_stopped_rank_is_known_by_the_deadline(void **state) {
+    (void)state;
+    enum { TIMEOUT_MS = 700 };
+    struct gang *g = gang_start(4, TIMEOUT_MS, reduce_until_failure, NULL);
+    gang_until(g, 2, 5);
+    kill(g->pids[2], SIGSTOP);
+    int64_t stopped = clock_mono_ms();
+    bool named = false;
+    for (int r = 0; r < 4; r++) {
+        if (r == 2)
+            continue;
+        assert_int_equal(gang_await(g, r), 0);
+        assert_in_range(g->failed_at_ms[r] - stopped, TIMEOUT_MS - 50, TIMEOUT_MS + 1000);
+        if (g->status[r] == ST_DEADLINE_EXCEEDED)
+            named = named || strstr(g->error[r].msg, "rank 2 did nothing for 700 ms");
+    }
+    assert_true(named);
+    kill(g->pids[2], SIGKILL);
+    gang_await(g, 2);
+    gang_free(g);
+}
+
+/* Rank 1 dies while rank 0 is in no call at all: rank 0's next call fails at once, though it is with rank 2. */
+static int idle_until_told(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    atomic_store(&g->progress[rank], 1);
+    if (rank == 1)
+        pause();
+    gang_until(g, 1, 2);
+    status_t st = ST_OK;
+    int64_t begun = clock_mono_ms();
+    char byte = 0;
+    while (st == ST_OK && clock_mono_ms() - begun < 5000) {
+        if (rank == 0)
+            st = collective_send(c, COLLECTIVE_CONTROL, 2, &byte, 1, &e);
+        else if (rank == 2)
+            st = collective_recv(c, COLLECTIVE_CONTROL, 0, &byte, 1, &e);
+        else
+            st = collective_recv(c, COLLECTIVE_CONTROL, 2, &byte, 1, &e); /* rank 3 waits for what never comes */
+    }
+    gang_note(g, rank, st, &e);
+    return 0;
+}
+
+static void a_death_reaches_ranks_that_wait_for_someone_else(void **state) {
+    (void)state;
+    struct gang *g = gang_start(4, PATIENCE_MS, idle_until_told, NULL);
+    for (int r = 0; r < 4; r++)
+        gang_until(g, r, 1);
+    kill(g->pids[1], SIGKILL);
+    gang_await(g, 1);
+    int64_t killed = clock_mono_ms();
+    atomic_store(&g->progress[1], 2);
+    for (int r = 0; r < 4; r++) {
+        if (r == 1)
+            continue;
+        assert_int_equal(gang_await(g, r), 0);
+        assert_int_equal(g->status[r], ST_UNAVAILABLE);
+        assert_in_range(g->failed_at_ms[r] - killed, 0, 999);
+    }
+    gang_free(g);
+}
+
+struct waiter {
+    struct collective *c;
+    status_t st;
+    struct err e;
+};
+
+static void *wait_for_rank_1(void *arg) {
+    struct waiter *w = arg;
+    char byte;
+    w->st = collective_recv(w->c, COLLECTIVE_GRADIENTS, 1, &byte, 1, &w->e);
+    return NULL;
+}
+
+static int abort_or_be_told(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    char byte;
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    if (rank == 1) {
+        status_t st = collective_recv(c, COLLECTIVE_CONTROL, 0, &byte, 1, &e);
+        MUST(st == ST_UNAVAILABLE && strncmp(e.msg, "rank 0 went away", 16) == 0);
+        return 0;
+    }
+    struct waiter w = { .c = c };
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait_for_rank_1, &w);
+    int64_t begun = clock_mono_ms();
+    collective_abort(c, "the spool is on fire");
+    pthread_join(thread, NULL);
+    MUST(clock_mono_ms() - begun < 1000);
+    MUST(w.st == ST_CANCELLED && strcmp(w.e.msg, "rank 0 gave up: the spool is on fire") == 0);
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_CANCELLED);
+    (void)g;
+    return 0;
+}
+
+static void an_abort_ends_this_ranks_calls_and_its_peers(void **state) {
+    (void)state;
+    assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, abort_or_be_told, NULL)), 0);
+}
+
+/* Rank 0 has nothing more to do and closes; the others still talk to each other. */
+static int leave_early(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    if (rank == 0) {
+        atomic_store(&g->progress[0], 1);
+        return 0;
+    }
+    gang_until(g, 0, 1);
+    int64_t begun = clock_mono_ms();
+    char bytes[5000] = { 0 };
+    for (int i = 0; clock_mono_ms() - begun < 300; i++) {
+        if (rank == 2)
+            MUST(collective_send(c, COLLECTIVE_CONTROL, 3, bytes, 1 + (size_t)i % 5000, &e) == ST_OK);
+        if (rank == 3)
+            MUST(collective_recv(c, COLLECTIVE_CONTROL, 2, bytes, 1 + (size_t)i % 5000, &e) == ST_OK);
+        if (rank == 1)
+            break;
+        char more = clock_mono_ms() - begun < 250;
+        if (rank == 3)
+            MUST(collective_send(c, COLLECTIVE_CONTROL, 2, &more, 1, &e) == ST_OK);
+        else
+            MUST(collective_recv(c, COLLECTIVE_CONTROL, 3, &more, 1, &e) == ST_OK);
+        if (!more)
+            break;
+    }
+    return 0;
+}
+
+static void a_rank_that_closes_in_order_disturbs_nobody(void **state) {
+    (void)state;
+    assert_int_equal(gang_end(gang_start(4, PATIENCE_MS, leave_early, NULL)), 0);
+}
+
+static status_t no_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+    (void)ctx, (void)mine, (void)n, (void)all;
+    return err_set(e, ST_CANCELLED, "the rendezvous was called off");
+}
+
+static void what_cannot_be_opened_says_why(void **state) {
+    (void)state;
+    struct err e;
+    struct collective *c = NULL;
+    struct collective_config config = {
+        .world_size = 3, .address = "127.0.0.1", .timeout_ms = 1000, .exchange = no_exchange
+    };
+    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg,
+                        "world size 3 is not a power of two: gradients are summed by a binary tree over the ranks");
+    config.world_size = 2;
+    config.rank = 2;
+    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "rank 2 is outside a world size of 2");
+    config.rank = 0;
+    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_CANCELLED);
+    assert_string_equal(e.msg, "the rendezvous was called off");
+    config.address = "no such host";
+    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "the address 'no such host' of this host does not resolve"));
+    assert_null(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_ordered_sum_is_the_serial_tree_to_the_bit_in_every_world_size),
+        cmocka_unit_test(gathers_broadcasts_sums_and_flags_reach_every_rank),
+        cmocka_unit_test(two_channels_work_at_once_from_two_threads),
+        cmocka_unit_test(a_killed_rank_is_known_to_all_others_within_a_second),
+        cmocka_unit_test(a_stopped_rank_is_known_by_the_deadline),
+        cmocka_unit_test(a_death_reaches_ranks_that_wait_for_someone_else),
+        cmocka_unit_test(an_abort_ends_this_ranks_calls_and_its_peers),
+        cmocka_unit_test(a_rank_that_closes_in_order_disturbs_nobody),
+        cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
