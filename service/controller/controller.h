@@ -1,0 +1,77 @@
+/* The controller as its services see it: what a handler of service/rpc or a page of service/http may ask of it.
+ *
+ * Handlers run on the runtime's worker threads. They read the store themselves, write what has one row of its own
+ * (a new job) and hand everything that moves a job to the loop, which alone owns the scheduler.
+ *
+ * All functions are thread-safe. */
+#ifndef SERVICE_CONTROLLER_CONTROLLER_H
+#define SERVICE_CONTROLLER_CONTROLLER_H
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "service/controller/dispatch.h"
+#include "service/controller/follow.h"
+#include "service/controller/ingest.h"
+#include "service/controller/progress.h"
+#include "service/controller/sample.h"
+#include "service/scheduler/scheduler.h"
+#include "service/store/store.h"
+
+#include <stdbool.h>
+
+struct controller;
+
+struct controller_options {
+    const char *database;    /* libpq's conninfo */
+    const char *checkpoints; /* the directory of jobs that name none; an absolute path */
+    int connections;         /* to PostgreSQL; 0 = 16 */
+};
+
+/* Opens the database and starts as a standby; leading begins when the lock is free. FAILED_PRECONDITION for a schema
+ * that is not this program's. */
+MUST_CHECK status_t controller_open(const struct controller_options *options, struct controller **ret, struct err *e);
+/* Stops: agents keep their workers and dial again. Call when no handler runs any more. */
+struct controller *controller_close(struct controller *c);
+CLEANUP_DEFINE(struct controller *, controller_close)
+
+/* ST_OK while this controller leads; UNAVAILABLE with the reason otherwise. Each handler that needs the leader asks
+ * first. *ret_epoch goes into every mutation of the store. */
+MUST_CHECK status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e);
+/* Blocks until it leads, or the deadline; for the start of the program. */
+MUST_CHECK status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e);
+/* Leadership was lost to another controller: the program should end and be started again. */
+bool controller_deposed(struct controller *c);
+
+struct store *controller_store(struct controller *c);
+struct follow_hub *controller_follow(struct controller *c);
+struct dispatch *controller_dispatch(struct controller *c);
+struct ingest *controller_ingest(struct controller *c);
+struct samples *controller_samples(struct controller *c);
+struct progress *controller_progress(struct controller *c);
+const char *controller_checkpoints(struct controller *c);
+
+/* A job's row was stored QUEUED. */
+void controller_submitted(struct controller *c, const struct sched_job_row *row);
+/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, DEADLINE_EXCEEDED when the database
+ * was away for so long (the move may still happen). */
+MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, deadline_ms_t deadline, struct err *e);
+MUST_CHECK status_t controller_retry(struct controller *c, const struct sched_job_row *row, deadline_ms_t deadline,
+                                     struct err *e);
+
+/* From an agent's control stream, but for heartbeats (dispatch_heard). The message is copied. RESOURCE_EXHAUSTED: the
+ * loop is behind; close the stream, the agent tells everything again at its next attach. */
+MUST_CHECK status_t controller_agent_said(struct controller *c, const char *executor,
+                                          const Trainyard__V1__AgentMessage *m, struct err *e);
+
+/* For /metrics; the scheduler's counts are those of the last tick. */
+struct controller_stats {
+    struct sched_counts scheduler;
+    bool leads;
+    int64_t epoch;
+    int attached, events_waiting;
+    int64_t events, actions; /* since the start */
+    int64_t loop_busy_ns;
+};
+void controller_stats(struct controller *c, struct controller_stats *ret);
+
+#endif

@@ -1,0 +1,193 @@
+#include "service/controller/dispatch.h"
+
+#include "base/clock.h"
+#include "service/scheduler/scheduler.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    char executor[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
+    int64_t incarnation, heard_ms;
+    uint64_t ticket; /* 0: not attached */
+    int picked;
+    bool news;
+    struct dispatch_link link;
+    struct entry *next; /* all, by arrival */
+};
+
+struct dispatch {
+    pthread_mutex_t lock;
+    void *by_name;
+    struct entry *all;
+    uint64_t next_ticket;
+    int64_t epoch;
+    int attached;
+};
+
+static int by_name(const void *a, const void *b) { return strcmp(a, b); }
+
+struct dispatch *dispatch_new(void) {
+    struct dispatch *d = calloc(1, sizeof *d);
+    if (!d)
+        return NULL;
+    pthread_mutex_init(&d->lock, NULL);
+    d->next_ticket = 1;
+    return d;
+}
+
+struct dispatch *dispatch_free(struct dispatch *d) {
+    if (!d)
+        return NULL;
+    assert(d->attached == 0);
+    tdestroy(d->by_name, free);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+    return NULL;
+}
+
+static struct entry *find(struct dispatch *d, const char *executor) {
+    void *const *node = tfind(executor, &d->by_name, by_name);
+    return node ? *node : NULL;
+}
+
+static struct entry *find_ticket(struct dispatch *d, uint64_t ticket) {
+    for (struct entry *en = d->all; en; en = en->next)
+        if (en->ticket == ticket)
+            return en;
+    return NULL;
+}
+
+static struct entry *add(struct dispatch *d, const char *executor) {
+    struct entry *en = calloc(1, sizeof *en);
+    if (!en)
+        return NULL;
+    snprintf(en->executor, sizeof en->executor, "%s", executor);
+    if (!tsearch(en, &d->by_name, by_name)) {
+        free(en);
+        return NULL;
+    }
+    en->next = d->all;
+    d->all = en;
+    return en;
+}
+
+uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
+                         const struct dispatch_link *link) {
+    uint64_t ticket = 0;
+    pthread_mutex_lock(&d->lock);
+    struct entry *en = find(d, executor);
+    if (!en)
+        en = add(d, executor);
+    if (en && (en->ticket == 0 || incarnation >= en->incarnation)) {
+        if (en->ticket)
+            en->link.close(en->link.ctx, ST_ABORTED, "another stream of this executor has attached");
+        else
+            d->attached++;
+        en->incarnation = incarnation;
+        en->link = *link;
+        en->heard_ms = clock_mono_ms();
+        en->news = true;
+        ticket = en->ticket = d->next_ticket++;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return ticket;
+}
+
+void dispatch_detach(struct dispatch *d, uint64_t ticket) {
+    pthread_mutex_lock(&d->lock);
+    struct entry *en = ticket ? find_ticket(d, ticket) : NULL;
+    if (en) {
+        en->ticket = 0;
+        d->attached--;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void dispatch_heard(struct dispatch *d, uint64_t ticket) {
+    pthread_mutex_lock(&d->lock);
+    struct entry *en = find_ticket(d, ticket);
+    if (en) {
+        en->heard_ms = clock_mono_ms();
+        en->news = true;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
+    pthread_mutex_lock(&d->lock);
+    struct entry *en = find(d, executor);
+    bool sent = false;
+    if (en && en->ticket) {
+        m->epoch = d->epoch;
+        sent = en->link.send(en->link.ctx, m);
+        if (!sent)
+            en->link.close(en->link.ctx, ST_RESOURCE_EXHAUSTED, "the executor does not read its orders");
+    }
+    pthread_mutex_unlock(&d->lock);
+    return sent;
+}
+
+void dispatch_set_epoch(struct dispatch *d, int64_t epoch) {
+    pthread_mutex_lock(&d->lock);
+    d->epoch = epoch;
+    pthread_mutex_unlock(&d->lock);
+}
+
+int64_t dispatch_epoch(struct dispatch *d) {
+    pthread_mutex_lock(&d->lock);
+    int64_t epoch = d->epoch;
+    pthread_mutex_unlock(&d->lock);
+    return epoch;
+}
+
+void dispatch_close_all(struct dispatch *d, status_t st, const char *why) {
+    pthread_mutex_lock(&d->lock);
+    for (struct entry *en = d->all; en; en = en->next)
+        if (en->ticket)
+            en->link.close(en->link.ctx, st, why);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool dispatch_attached(struct dispatch *d, const char *executor) {
+    pthread_mutex_lock(&d->lock);
+    const struct entry *en = find(d, executor);
+    bool attached = en && en->ticket;
+    pthread_mutex_unlock(&d->lock);
+    return attached;
+}
+
+int dispatch_count(struct dispatch *d) {
+    pthread_mutex_lock(&d->lock);
+    int n = d->attached;
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+void dispatch_take_heard(struct dispatch *d, void (*fn)(void *, const char *, int64_t), void *ctx) {
+    pthread_mutex_lock(&d->lock);
+    for (struct entry *en = d->all; en; en = en->next)
+        if (en->news) {
+            en->news = false;
+            fn(ctx, en->executor, en->heard_ms);
+        }
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {
+    pthread_mutex_lock(&d->lock);
+    struct entry *best = NULL;
+    for (struct entry *en = d->all; en; en = en->next)
+        if (en->ticket && (!best || en->picked < best->picked))
+            best = en;
+    if (best) {
+        best->picked++;
+        snprintf(ret, cap, "%s", best->executor);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return best != NULL;
+}

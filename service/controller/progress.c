@@ -1,0 +1,96 @@
+#include "service/controller/progress.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    int64_t job; /* first: the tree's key */
+    int attempt;
+    struct progress_values values;
+};
+
+struct progress {
+    pthread_mutex_t lock;
+    void *jobs;
+};
+
+static int by_job(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static struct entry *find(const struct progress *p, int64_t job) {
+    void *const *node = tfind(&job, &p->jobs, by_job);
+    return node ? *node : NULL;
+}
+
+struct progress *progress_new(void) {
+    struct progress *p = calloc(1, sizeof *p);
+    if (p)
+        pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+struct progress *progress_free(struct progress *p) {
+    if (!p)
+        return NULL;
+    tdestroy(p->jobs, free);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+    return NULL;
+}
+
+/* NULL when there is no memory: a progress line less. */
+static struct entry *find_or_add(struct progress *p, int64_t job) {
+    struct entry *en = find(p, job);
+    if (en)
+        return en;
+    en = calloc(1, sizeof *en);
+    if (!en)
+        return NULL;
+    en->job = job;
+    en->values = (struct progress_values){ .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN };
+    if (!tsearch(en, &p->jobs, by_job)) {
+        free(en);
+        return NULL;
+    }
+    return en;
+}
+
+void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value) {
+    pthread_mutex_lock(&p->lock);
+    struct entry *en = find_or_add(p, job);
+    if (en && attempt >= en->attempt) {
+        en->values.step = attempt > en->attempt || step > en->values.step ? step : en->values.step;
+        en->attempt = attempt;
+        if (strcmp(name, "loss") == 0)
+            en->values.loss = value;
+        else if (strcmp(name, "validation_loss") == 0)
+            en->values.validation_loss = value;
+        else if (strcmp(name, "tokens_per_second") == 0)
+            en->values.tokens_per_second = value;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool progress_get(struct progress *p, int64_t job, struct progress_values *ret) {
+    pthread_mutex_lock(&p->lock);
+    const struct entry *en = find(p, job);
+    if (en)
+        *ret = en->values;
+    pthread_mutex_unlock(&p->lock);
+    return en != NULL;
+}
+
+void progress_forget(struct progress *p, int64_t job) {
+    pthread_mutex_lock(&p->lock);
+    struct entry *en = find(p, job);
+    if (en) {
+        tdelete(&job, &p->jobs, by_job);
+        free(en);
+    }
+    pthread_mutex_unlock(&p->lock);
+}

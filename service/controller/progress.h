@@ -1,0 +1,27 @@
+/* How far each running job is: the newest values that went through the ingest, for watchers. In memory only: what
+ * matters is in the database. Bounded by live jobs. Thread-safe. */
+#ifndef SERVICE_CONTROLLER_PROGRESS_H
+#define SERVICE_CONTROLLER_PROGRESS_H
+
+#include "base/cleanup.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress_values {
+    int64_t step;
+    double loss, validation_loss, tokens_per_second; /* NAN = not known */
+};
+
+struct progress;
+struct progress *progress_new(void);
+struct progress *progress_free(struct progress *p);
+CLEANUP_DEFINE(struct progress *, progress_free)
+
+/* The names that count: loss, validation_loss, tokens_per_second. Values of an older attempt are dropped. */
+void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value);
+/* False when nothing is known of the job. */
+bool progress_get(struct progress *p, int64_t job, struct progress_values *ret);
+void progress_forget(struct progress *p, int64_t job);
+
+#endif
