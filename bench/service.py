@@ -1,0 +1,87 @@
+"""The service's own figures: submit to first step, durable CreateJob beside pgbench on the same inserts, a thousand attached
+executors, and an agent's memory."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+from report import BIN, percentile, report
+from yard import Service, descendants
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def memory_mib(pid, key="VmRSS"):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def cpu_s(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def run(program, *arguments):
+    return subprocess.run([BIN / program, *map(str, arguments)], check=True, text=True, capture_output=True).stdout
+
+
+def text(directory):
+    path = directory / "text.txt"
+    path.write_text("".join(f"line {i} of a text that is long enough to draw windows from\n" for i in range(5000)))
+    return path
+
+
+def latency(service, path, times=40):
+    lines = [list(map(float, line.split())) for line in run("bench_latency", service.address, path, times).splitlines()]
+    rows = []
+    for i, (what, goal) in enumerate([("submit → workers started", 20), ("submit → RUNNING", 150),
+                                      ("submit → first step", 500)]):
+        values = [line[i] for line in lines[2:]]
+        rows.append({"figure": what, "p50 ms": percentile(values, 0.5), "p99 ms": percentile(values, 0.99), "goal ms": goal,
+                     "peer": "Slurm, tuned, same kind of machine: 1000 ms to start" if i == 0 else ""})
+    return rows
+
+
+def agent(service):
+    pid = service.pid_of("trainyard-executor")
+    return [{"figure": "agent memory", "MiB": memory_mib(pid), "goal MiB": 20}]
+
+
+def attached(service, n=1000, seconds=12):
+    pid = service.pid_of("trainyard-controller")
+    before = memory_mib(pid)
+    bench = subprocess.Popen([BIN / "bench_attach", service.address, str(n), str(seconds)], stdout=subprocess.PIPE, text=True)
+    said = bench.stdout.readline().strip()
+    start, used = time.monotonic(), cpu_s(pid)
+    time.sleep(seconds - 3)
+    share = (cpu_s(pid) - used) / (time.monotonic() - start)
+    after = memory_mib(pid)
+    bench.wait()
+    return [{"figure": f"{n} executors: {said}", "MiB": after, "MiB before": before, "CPU at rest %": 100 * share}]
+
+
+def create(service, path, seconds=8):
+    rate, p50, p99 = map(float, run("bench_create", service.address, path, 8, seconds).split())
+    return {"figure": "durable CreateJob, 8 callers", "per s": rate, "p50 ms": p50, "p99 ms": p99, "goal per s": 2000}
+
+
+def main():
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
+    (directory / "yard").mkdir()
+    path = text(directory)
+    service = Service(directory / "yard").start()
+    try:
+        rows = latency(service, path) + agent(service) + attached(service)
+        rows.append(create(service, path))
+    finally:
+        service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    report("service", rows)
+
+
+main()
