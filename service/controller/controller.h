@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "service/controller/dispatch.h"
-#include "service/controller/follow.h"
 #include "service/controller/ingest.h"
 #include "service/controller/progress.h"
 #include "service/controller/sample.h"
+#include "service/controller/wake.h"
 #include "service/scheduler/scheduler.h"
 #include "service/store/store.h"
 
@@ -43,7 +43,7 @@ MUST_CHECK status_t controller_wait_leading(struct controller *c, deadline_ms_t 
 bool controller_deposed(struct controller *c);
 
 struct store *controller_store(struct controller *c);
-struct follow_hub *controller_follow(struct controller *c);
+struct wakes *controller_wakes(struct controller *c);
 struct dispatch *controller_dispatch(struct controller *c);
 struct ingest *controller_ingest(struct controller *c);
 struct samples *controller_samples(struct controller *c);

@@ -1,0 +1,29 @@
+/* The services of trainyard.v1 as tables for the runtime: one file per service, all with the controller as their
+ * `service` pointer. */
+#ifndef SERVICE_RPC_SERVICES_H
+#define SERVICE_RPC_SERVICES_H
+
+#include "api/rpc/server.h"
+#include "base/status.h"
+#include "service/controller/controller.h"
+
+struct rpc_service {
+    const ProtobufCServiceDescriptor *descriptor;
+    const struct rpc_method *methods;
+    size_t methods_n;
+};
+
+extern const struct rpc_service rpc_job_service;
+extern const struct rpc_service rpc_dispatch_service;
+extern const struct rpc_service rpc_checkpoint_service;
+extern const struct rpc_service rpc_executor_service;
+extern const struct rpc_service rpc_metric_service;
+extern const struct rpc_service rpc_log_service;
+
+/* CheckpointService.Sample's events (sample.c); the table stands in checkpoint.c. */
+extern const struct rpc_events rpc_sample_events;
+
+/* Adds them all. */
+MUST_CHECK status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e);
+
+#endif
