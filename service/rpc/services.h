@@ -20,8 +20,10 @@ extern const struct rpc_service rpc_executor_service;
 extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 
-/* CheckpointService.Sample's events (sample.c); the table stands in checkpoint.c. */
-extern const struct rpc_events rpc_sample_events;
+/* The events of CheckpointService.Sample (sample.c); its table stands in checkpoint.c. */
+void rpc_sample_open(struct rpc_call *call);
+void rpc_sample_work(struct rpc_call *call);
+void rpc_sample_done(struct rpc_call *call, status_t status, const char *why);
 
 /* Adds them all. */
 MUST_CHECK status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e);

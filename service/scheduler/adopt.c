@@ -58,7 +58,13 @@ static void adopt(struct scheduler *s, struct job *job, struct part *part, const
         action_text(&out->items[out->n - 1], "the attempt is ending");
         return;
     }
-    /* The addresses may have been on their way when the stream broke. */
+    /* Lost with a stream may be the word that a checkpoint is committed, without which its ranks would hold back the
+     * next ones. */
+    if (a->committed_step >= 0) {
+        action_send(out, ACT_SEND_COMMITTED, job, part->executor);
+        out->items[out->n - 1].step = a->committed_step;
+    }
+    /* And the addresses. */
     if (a->rendezvous_sent && !a->all_joined)
         action_send(out, ACT_SEND_RENDEZVOUS, job, part->executor);
     attempt_gather(s, job, out);

@@ -8,6 +8,7 @@ struct attempt *attempt_new(int number, int ranks_n, struct executor **host, enu
     struct attempt *a = sched_alloc(1, sizeof *a);
     a->number = number;
     a->ranks_n = ranks_n;
+    a->committed_step = -1;
     a->ranks = sched_alloc((size_t)ranks_n, sizeof *a->ranks);
     a->parts = sched_alloc((size_t)ranks_n, sizeof *a->parts);
     for (int r = 0; r < ranks_n; r++) {

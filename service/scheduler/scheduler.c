@@ -35,6 +35,7 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
     for (int r = 0; r < row->world_size; r++)
         job->attempt->ranks[r].started = row->started && row->started[r];
     job->attempt->final_committed = row->final_committed;
+    job->attempt->committed_step = row->committed_step;
     job->attempt->all_joined = row->state == JOB_STATE_RUNNING;
     job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
 }
@@ -115,11 +116,12 @@ static void on_rank_ended(struct scheduler *s, const struct sched_event *ev, str
     }
 }
 
-static void on_shards(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+static void on_committed(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
     struct job *job = current(s, ev);
     if (!job)
         return;
-    action_add(out, ACT_CHECKPOINT_COMMIT, job)->step = ev->step;
+    if (ev->step > job->attempt->committed_step)
+        job->attempt->committed_step = ev->step;
     for (int p = 0; p < job->attempt->parts_n; p++) {
         const struct part *part = &job->attempt->parts[p];
         if (part->over)
@@ -172,7 +174,7 @@ void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t n
         break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
-    case EV_SHARDS_COMPLETE: on_shards(s, ev, now_ms, ret); break;
+    case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;
     default: on_rank(s, ev, now_ms, ret); break;
     }
     if (s->dirty)

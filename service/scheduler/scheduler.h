@@ -52,6 +52,7 @@ struct sched_job_row {
     const char *const *placement; /* [world_size] */
     const bool *started;          /* [world_size] the row has a pid; NULL = none */
     bool final_committed;         /* the attempt's final checkpoint is COMMITTED */
+    int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1 = none */
 };
 
 /* What an executor says of one attempt when it attaches. */
@@ -80,10 +81,10 @@ enum sched_event_kind {
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
     EV_RANK_JOINED,
-    EV_RANK_ENDED,      /* executor, job, attempt, ends: at once; EV_PART_ENDED tells it again */
-    EV_PART_ENDED,      /* executor, job, attempt, ends: no process of the attempt is left on that host */
-    EV_RANK_STORED,     /* job, attempt, rank, sequence: all records up to it are in the database */
-    EV_SHARDS_COMPLETE, /* job, attempt, step, final: every shard's row is in the database */
+    EV_RANK_ENDED,  /* executor, job, attempt, ends: at once; EV_PART_ENDED tells it again */
+    EV_PART_ENDED,  /* executor, job, attempt, ends: no process of the attempt is left on that host */
+    EV_RANK_STORED, /* job, attempt, rank, sequence: all records up to it are in the database */
+    EV_COMMITTED,   /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
 };
 
 struct sched_event {
@@ -110,7 +111,6 @@ enum sched_action_kind {
     ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement */
     ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
     ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
-    ACT_CHECKPOINT_COMMIT,  /* job, attempt, step */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
     ACT_NOTE,               /* job, attempt, note, text: an event row without a change of state */
     ACT_EXECUTOR_LOST,      /* executor, text */

@@ -43,6 +43,7 @@ struct attempt {
     bool has_cause;
     struct rank_end cause; /* the nearest known, with has_cause */
     bool final_committed;
+    int64_t committed_step; /* -1 = none */
     int64_t start_deadline_ms;
 };
 

@@ -339,10 +339,10 @@ static void gang_ends(struct world *w, int64_t id, bool finish) {
     bool whole = !chance(w, 20); /* else the last checkpoint could not be written */
     if (finish && whole) {
         job->final_committed = true;
-        step(w, &(struct sched_event){
-                    .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 10, .final = true });
+        step(w,
+             &(struct sched_event){ .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 10, .final = true });
     } else if (!finish && chance(w, 3)) {
-        step(w, &(struct sched_event){ .kind = EV_SHARDS_COMPLETE, .job = id, .attempt = attempt, .step = 5 });
+        step(w, &(struct sched_event){ .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 5 });
     }
     static const enum rank_end_cause crashes[] = { RANK_END_UNKNOWN, RANK_END_INTERNAL, RANK_END_CHECKPOINT_BAD,
                                                    RANK_END_NUMERIC };
@@ -393,6 +393,7 @@ static void restart_controller(struct world *w) {
         struct sched_job_row row = job->row;
         row.placement = job->attempt_open ? names : NULL;
         row.final_committed = job->final_committed;
+        row.committed_step = -1;
         scheduler_load(w->scheduler, &row, w->now);
     }
 }
