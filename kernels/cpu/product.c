@@ -113,7 +113,7 @@ static status_t entry_of(struct products *p, const struct product_shape *s, stru
     status_t st = entry_build(oldest, s, p->threads, e);
     if (st != ST_OK) {
         entry_clear(oldest);
-        return err_prefix(e, st, "matrix product %lld x %lld x %lld", (long long)s->m, (long long)s->n,
+        return err_prefix(e, st, "matrix product %lld x %lld x %lld: ", (long long)s->m, (long long)s->n,
                           (long long)s->k);
     }
     oldest->used = p->clock;

@@ -1,0 +1,97 @@
+#include "tests/kernels/tensor.h"
+
+#include "kernels/philox.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+float *tensor_new(int64_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, (size_t)(n < 1 ? 1 : n) * sizeof(float)))
+        abort();
+    return p;
+}
+
+static uint32_t number(uint64_t seed, int64_t i) {
+    uint32_t counter[4] = { (uint32_t)(i / 4), (uint32_t)(i >> 34), 0, 0 }, four[4];
+    philox4x32_10(counter, seed, four);
+    return four[i % 4];
+}
+
+float *tensor_random(int64_t n, uint64_t seed, float scale) {
+    float *a = tensor_new(n);
+    for (int64_t i = 0; i < n; i++)
+        a[i] = ((float)(number(seed, i) >> 8) / 8388608.0f - 1.0f) * scale;
+    return a;
+}
+
+float *tensor_copy(const float *a, int64_t n) {
+    float *b = tensor_new(n);
+    memcpy(b, a, (size_t)n * sizeof *a);
+    return b;
+}
+
+int32_t *tokens_random(int64_t n, uint64_t seed, int32_t vocabulary) {
+    int32_t *t = (int32_t *)tensor_new(n);
+    for (int64_t i = 0; i < n; i++)
+        t[i] = (int32_t)(number(seed, i) % (uint32_t)vocabulary);
+    return t;
+}
+
+static double excess(double got, double want, double tolerance, double floor) {
+    return isfinite(got) ? fabs(got - want) / (tolerance * (fabs(want) + floor)) : INFINITY;
+}
+
+void tensor_assert_close(const char *what, const float *got, const float *want, int64_t n, double tolerance,
+                         double floor) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(excess(got[i], want[i], tolerance, floor) <= 1))
+            fail_msg("%s[%lld of %lld] is %.9g, not %.9g", what, (long long)i, (long long)n, got[i], want[i]);
+}
+
+void tensor_assert_near(const char *what, const float *got, const double *want, int64_t n, double tolerance,
+                        double floor) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(excess(got[i], want[i], tolerance, floor) <= 1))
+            fail_msg("%s[%lld of %lld] is %.9g, not %.9g", what, (long long)i, (long long)n, got[i], want[i]);
+}
+
+void tensor_assert_same_bits(const char *what, const float *a, const float *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0)
+            fail_msg("%s[%lld of %lld]: %.9g and %.9g differ", what, (long long)i, (long long)n, a[i], b[i]);
+}
+
+struct kernels *kernels_or_null(enum kernels_isa isa, int threads) {
+    struct kernels *k = NULL;
+    return kernels_open(&(struct kernels_config){ .device = "cpu", .threads = threads, .isa = isa }, &k, NULL) == ST_OK
+               ? k
+               : NULL;
+}
+
+static int isa_list(enum kernels_isa list[3]) {
+    int n = 0;
+    for (enum kernels_isa isa = KERNELS_ISA_PLAIN; isa <= KERNELS_ISA_AVX512; isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa, 1);
+        if (k)
+            list[n++] = isa;
+    }
+    return n;
+}
+
+int isa_count(void) {
+    enum kernels_isa list[3];
+    return isa_list(list);
+}
+
+enum kernels_isa isa_at(int i) {
+    enum kernels_isa list[3];
+    (void)isa_list(list);
+    return list[i];
+}

@@ -1,0 +1,37 @@
+/* Test tensors: aligned, filled with seeded numbers, compared with a tolerance that names the worst element. */
+#ifndef TESTS_KERNELS_TENSOR_H
+#define TESTS_KERNELS_TENSOR_H
+
+#include "kernels/kernels.h"
+
+/* n floats on a 64-byte boundary, or the test aborts. Free with free(). */
+float *tensor_new(int64_t n);
+/* Uniform in [-scale, scale), the same for the same seed on every machine. */
+float *tensor_random(int64_t n, uint64_t seed, float scale);
+float *tensor_copy(const float *a, int64_t n);
+int32_t *tokens_random(int64_t n, uint64_t seed, int32_t vocabulary);
+
+/* Fails the test when |got - want| > tolerance * (|want| + floor) somewhere. */
+void tensor_assert_close(const char *what, const float *got, const float *want, int64_t n, double tolerance,
+                         double floor);
+void tensor_assert_near(const char *what, const float *got, const double *want, int64_t n, double tolerance,
+                        double floor);
+/* Fails unless all bits are equal. */
+void tensor_assert_same_bits(const char *what, const float *a, const float *b, int64_t n);
+
+/* A table for the device "cpu"; NULL when this processor lacks the instruction set. */
+struct kernels *kernels_or_null(enum kernels_isa isa, int threads);
+
+/* For each instruction set of this processor, lowest first: `for (int i = 0; i < isa_count(); i++) isa_at(i)`. */
+int isa_count(void);
+enum kernels_isa isa_at(int i);
+
+/* The status must be OK. */
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        struct err err_ = { { 0 } }, *e = &err_;                                                                       \
+        if ((call) != ST_OK)                                                                                           \
+            fail_msg("%s: %s", #call, err_.msg);                                                                       \
+    } while (0)
+
+#endif
