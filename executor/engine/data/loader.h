@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "executor/engine/data/corpus.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { LOADER_RING = 4 };
@@ -53,7 +54,7 @@ MUST_CHECK status_t loader_next(struct loader *l, int64_t step, int k, struct lo
  * context + 1 tokens (ask loader_has_validation). */
 MUST_CHECK status_t loader_validation(struct loader *l, int64_t first, int B, int32_t *tokens, int32_t *targets,
                                       struct err *e);
-int loader_has_validation(const struct loader *l);
+bool loader_has_validation(const struct loader *l);
 
 /* Time that loader_next has waited for the prefetch thread so far. */
 int64_t loader_wait_ns(const struct loader *l);

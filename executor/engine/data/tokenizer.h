@@ -50,8 +50,4 @@ MUST_CHECK status_t tokenizer_decode(const struct tokenizer *t, const int32_t *t
 MUST_CHECK status_t tokenizer_to_json(const struct tokenizer *t, char **ret, struct err *e);
 MUST_CHECK status_t tokenizer_from_json(const char *json, struct tokenizer **ret, struct err *e);
 
-/* One code point of UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF). Returns the bytes it took,
- * 0 when the text at p is not valid, -1 when its n bytes end within a sequence that is valid so far. */
-int utf8_next(const unsigned char *p, size_t n, uint32_t *ret);
-
 #endif

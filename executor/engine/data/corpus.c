@@ -1,0 +1,322 @@
+#include "executor/engine/data/corpus.h"
+
+#include "base/sha256.h"
+#include "base/utf8.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 4 << 20, UNICODE_END = 0x110000 };
+
+struct source {
+    const char *path;
+    int fd;
+    int64_t bytes, first; /* first: offset of its first byte in the whole text */
+};
+
+struct corpus {
+    struct source *sources;
+    int n_sources;
+    char **paths; /* own copies, of the sources' names */
+    int64_t bytes, tokens, train_tokens;
+    struct tokenizer *tokenizer;
+    int token_bytes; /* 1, 2 or 4 in `owned`; 0 = tokens are bytes that stay in the files */
+    void *owned;     /* (tokens) */
+    char sha256[SHA256_HEX];
+};
+
+struct corpus *corpus_close(struct corpus *c) {
+    if (!c)
+        return NULL;
+    for (int i = 0; i < c->n_sources; i++) {
+        if (c->sources && c->sources[i].fd >= 0)
+            close(c->sources[i].fd);
+        if (c->paths)
+            free(c->paths[i]);
+    }
+    free(c->sources);
+    free(c->paths);
+    tokenizer_free(c->tokenizer);
+    free(c->owned);
+    free(c);
+    return NULL;
+}
+
+const struct tokenizer *corpus_tokenizer(const struct corpus *c) { return c->tokenizer; }
+const char *corpus_sha256(const struct corpus *c) { return c->sha256; }
+int64_t corpus_tokens(const struct corpus *c, enum corpus_part part) {
+    return part == CORPUS_TRAIN ? c->train_tokens : c->tokens - c->train_tokens;
+}
+
+static status_t open_sources(struct corpus *c, const struct corpus_config *config, struct err *e) {
+    c->sources = calloc((size_t)config->n_files, sizeof *c->sources);
+    c->paths = calloc((size_t)config->n_files, sizeof *c->paths);
+    if (!c->sources || !c->paths)
+        return err_errno(e, "allocate %d file names", config->n_files);
+    for (int i = 0; i < config->n_files; i++) {
+        struct source *s = &c->sources[c->n_sources++];
+        s->fd = -1;
+        if (!(s->path = c->paths[i] = strdup(config->files[i])))
+            return err_errno(e, "allocate a file name");
+        /* O_NONBLOCK: a FIFO is told as what it is, instead of waiting for its writer. */
+        if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+            return err_errno(e, "open the data file '%s'", s->path);
+        struct stat st;
+        if (fstat(s->fd, &st) < 0)
+            return err_errno(e, "stat the data file '%s'", s->path);
+        if (!S_ISREG(st.st_mode))
+            return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s' is not a regular file", s->path);
+        s->bytes = st.st_size;
+        s->first = c->bytes;
+        c->bytes += s->bytes;
+    }
+    return ST_OK;
+}
+
+/* Bytes [at, at + n) of one file. */
+static status_t read_source(const struct source *s, int64_t at, void *to, size_t n, struct err *e) {
+    char *p = to;
+    while (n) {
+        ssize_t k = pread(s->fd, p, n, at);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return err_errno(e, "read the data file '%s'", s->path);
+        if (k == 0)
+            return err_set(e, ST_UNAVAILABLE, "the data file '%s' had %lld bytes and now ends at byte %lld", s->path,
+                           (long long)s->bytes, (long long)at);
+        p += k;
+        at += k;
+        n -= (size_t)k;
+    }
+    return ST_OK;
+}
+
+/* What is done with the text while it passes by; `first` counts from the file's beginning. */
+typedef status_t visit_fn(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e);
+
+/* How many bytes at the end of p (n) begin a UTF-8 sequence that goes on after it. */
+static size_t cut_sequence(const char *p, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        uint8_t first = (uint8_t)p[n - back];
+        if (first >= 0xc0)
+            return back < (first < 0xe0 ? 2u : first < 0xf0 ? 3u : 4u) ? back : 0;
+    }
+    return 0;
+}
+
+/* All bytes in order, in pieces; under `characters` a piece never ends within a UTF-8 sequence. */
+static status_t visit(const struct corpus *c, const struct corpus_config *config, bool characters, visit_fn *fn,
+                      void *ctx, struct err *e) {
+    CLEANUP(freep) char *piece = malloc(READ_BYTES);
+    if (!piece)
+        return err_errno(e, "allocate %d bytes", READ_BYTES);
+    for (int i = 0; i < c->n_sources; i++) {
+        const struct source *s = &c->sources[i];
+        size_t kept = 0; /* bytes of a sequence that the last piece cut */
+        for (int64_t at = 0; at < s->bytes;) {
+            size_t n = READ_BYTES - kept;
+            if ((int64_t)n > s->bytes - at)
+                n = (size_t)(s->bytes - at);
+            TRY(read_source(s, at, piece + kept, n, e));
+            size_t have = kept + n, whole = have;
+            bool last = at + (int64_t)n == s->bytes;
+            if (characters && !last)
+                whole -= cut_sequence(piece, have);
+            TRY(fn(ctx, s, at - (int64_t)kept, piece, whole, e));
+            kept = have - whole;
+            memmove(piece, piece + whole, kept);
+            at += (int64_t)n;
+            if (config->progress)
+                config->progress(config->ctx);
+        }
+    }
+    return ST_OK;
+}
+
+struct survey {
+    struct sha256 *sha256;
+    bool characters;
+    uint64_t seen[UNICODE_END / 64]; /* one bit a code point */
+    int64_t n;                       /* code points */
+};
+
+static status_t bad_utf8(const struct source *s, int64_t at, struct err *e) {
+    return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s' is not valid UTF-8 at byte %lld", s->path,
+                   (long long)at);
+}
+
+/* utf8_next with a short way for ASCII. */
+static inline uint32_t next_character(const char *p, size_t n, size_t *length) {
+    if ((uint8_t)*p >= 0x80)
+        return utf8_next(p, n, length);
+    *length = 1;
+    return (uint8_t)*p;
+}
+
+static status_t survey_piece(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e) {
+    struct survey *y = ctx;
+    sha256_update(y->sha256, p, n);
+    if (!y->characters)
+        return ST_OK;
+    for (size_t at = 0; at < n; y->n++) {
+        size_t length;
+        uint32_t unit = next_character(p + at, n - at, &length);
+        if (length == 0)
+            return bad_utf8(s, first + (int64_t)at, e);
+        y->seen[unit / 64] |= (uint64_t)1 << unit % 64;
+        at += length;
+    }
+    return ST_OK;
+}
+
+static status_t make_tokenizer(struct corpus *c, const struct corpus_config *config, const struct survey *y,
+                               struct err *e) {
+    if (config->kind == TOKENIZER_BYTE)
+        return tokenizer_new_byte(&c->tokenizer, e);
+    if (config->tokenizer) {
+        CLEANUP(freep) char *json = NULL;
+        TRY(tokenizer_to_json(config->tokenizer, &json, e));
+        return tokenizer_from_json(json, &c->tokenizer, e);
+    }
+    CLEANUP(freep) uint32_t *points = malloc(UNICODE_END * sizeof *points);
+    if (!points)
+        return err_errno(e, "allocate a vocabulary");
+    int n = 0;
+    for (uint32_t unit = 0; unit < UNICODE_END; unit++)
+        if (y->seen[unit / 64] >> unit % 64 & 1)
+            points[n++] = unit;
+    return tokenizer_new_char(points, n, &c->tokenizer, e);
+}
+
+struct filling {
+    struct corpus *c;
+    int64_t n, room;
+    int32_t *token_of; /* (UNICODE_END), or NULL for bytes */
+};
+
+static void put_token(struct corpus *c, int64_t i, int32_t token) {
+    if (c->token_bytes == 1)
+        ((uint8_t *)c->owned)[i] = (uint8_t)token;
+    else if (c->token_bytes == 2)
+        ((uint16_t *)c->owned)[i] = (uint16_t)token;
+    else
+        ((int32_t *)c->owned)[i] = token;
+}
+
+static status_t fill_piece(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e) {
+    struct filling *f = ctx;
+    for (size_t at = 0; at < n; f->n++) {
+        size_t length = 1;
+        uint32_t unit = f->token_of ? next_character(p + at, n - at, &length) : (uint8_t)p[at];
+        if (length == 0)
+            return bad_utf8(s, first + (int64_t)at, e);
+        int32_t token = f->token_of ? f->token_of[unit] : (int32_t)unit;
+        if (token < 0)
+            return err_set(e, ST_INVALID_ARGUMENT,
+                           "the data file '%s' has the character U+%04X at byte %lld, which the vocabulary lacks",
+                           s->path, unit, (long long)(first + (int64_t)at));
+        if (f->n == f->room)
+            return err_set(e, ST_UNAVAILABLE, "the data file '%s' changed while it was read", s->path);
+        put_token(f->c, f->n, token);
+        at += length;
+    }
+    return ST_OK;
+}
+
+/* Second pass: every token into memory. */
+static status_t fill(struct corpus *c, const struct corpus_config *config, struct err *e) {
+    int vocabulary = tokenizer_vocabulary(c->tokenizer);
+    c->token_bytes = vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
+    if (!(c->owned = malloc((size_t)c->tokens * (size_t)c->token_bytes)))
+        return err_errno(e, "allocate the memory for %lld tokens", (long long)c->tokens);
+    CLEANUP(freep) int32_t *token_of = NULL;
+    if (config->kind == TOKENIZER_CHAR) {
+        if (!(token_of = malloc(UNICODE_END * sizeof *token_of)))
+            return err_errno(e, "allocate a vocabulary");
+        for (uint32_t unit = 0; unit < UNICODE_END; unit++)
+            token_of[unit] = tokenizer_token(c->tokenizer, unit);
+    }
+    struct filling f = { c, 0, c->tokens, token_of };
+    TRY(visit(c, config, config->kind == TOKENIZER_CHAR, fill_piece, &f, e));
+    if (f.n != c->tokens)
+        return err_set(e, ST_UNAVAILABLE, "the data files changed while they were read");
+    return ST_OK;
+}
+
+status_t corpus_open(const struct corpus_config *config, struct corpus **ret, struct err *e) {
+    if (config->n_files < 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "there are no data files");
+    if (!(config->validation_fraction >= 0 && config->validation_fraction < 1))
+        return err_set(e, ST_INVALID_ARGUMENT, "a validation fraction of %g is outside [0, 1)",
+                       config->validation_fraction);
+    if (config->tokenizer && tokenizer_kind_of(config->tokenizer) != config->kind)
+        return err_set(e, ST_INVALID_ARGUMENT, "the given tokenizer is of another kind than the data asks for");
+    CLEANUP(corpus_closep) struct corpus *c = calloc(1, sizeof *c);
+    CLEANUP(freep) struct survey *y = calloc(1, sizeof *y);
+    if (!c || !y)
+        return err_errno(e, "allocate a corpus");
+    TRY(open_sources(c, config, e));
+    if (c->bytes == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s no text", c->paths[0],
+                       c->n_sources > 1 ? " and the others hold" : " holds");
+
+    y->sha256 = sha256_new();
+    y->characters = config->kind == TOKENIZER_CHAR;
+    uint8_t digest[SHA256_BYTES];
+    status_t st = visit(c, config, y->characters, survey_piece, y, e);
+    sha256_final(y->sha256, digest);
+    y->sha256 = sha256_free(y->sha256);
+    if (st != ST_OK)
+        return st;
+    sha256_hex(digest, c->sha256);
+
+    TRY(make_tokenizer(c, config, y, e));
+    c->tokens = y->characters ? y->n : c->bytes;
+    c->train_tokens = (int64_t)floor((double)c->tokens * (1 - config->validation_fraction));
+    if (y->characters || c->bytes <= CORPUS_OWNED_BYTES)
+        TRY(fill(c, config, e));
+    *ret = take_ptr(&c);
+    return ST_OK;
+}
+
+static status_t read_bytes(const struct corpus *c, int64_t start, int n, int32_t *tokens, struct err *e) {
+    unsigned char part[4096];
+    for (int i = 0; n > 0; i++) {
+        const struct source *s = &c->sources[i];
+        while (n > 0 && start < s->first + s->bytes) {
+            int64_t k = s->first + s->bytes - start;
+            if (k > n)
+                k = n;
+            if (k > (int64_t)sizeof part)
+                k = sizeof part;
+            TRY(read_source(s, start - s->first, part, (size_t)k, e));
+            for (int64_t j = 0; j < k; j++)
+                *tokens++ = part[j];
+            start += k;
+            n -= (int)k;
+        }
+    }
+    return ST_OK;
+}
+
+status_t corpus_read(const struct corpus *c, enum corpus_part part, int64_t start, int n, int32_t *tokens,
+                     struct err *e) {
+    assert(start >= 0 && n >= 0 && start + n <= corpus_tokens(c, part));
+    if (part == CORPUS_VALIDATION)
+        start += c->train_tokens;
+    if (c->token_bytes == 0)
+        return read_bytes(c, start, n, tokens, e);
+    for (int i = 0; i < n; i++)
+        tokens[i] = c->token_bytes == 1   ? ((const uint8_t *)c->owned)[start + i]
+                    : c->token_bytes == 2 ? ((const uint16_t *)c->owned)[start + i]
+                                          : ((const int32_t *)c->owned)[start + i];
+    return ST_OK;
+}
