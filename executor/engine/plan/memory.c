@@ -87,20 +87,19 @@ static void place_batch(struct plan *p, int t) {
     p->family_bytes[FAMILY_BATCH] += aligned((size_t)shape_elements(&p->graph->tensors[t].shape) * 4);
 }
 
+size_t plan_chunk_sum_bytes(const struct plan *p) {
+    return aligned((size_t)(p->gradient_elements / PLAN_CHUNK) * sizeof(double));
+}
+
 static void size_families(struct plan *p) {
     bool train = p->layout.kind == PLAN_TRAIN;
     size_t parameters = (size_t)p->parameter_elements * sizeof(float);
-    size_t chunk_sums = (size_t)(p->gradient_elements / PLAN_CHUNK) * sizeof(double);
     p->family_bytes[FAMILY_PARAMETERS] = parameters;
     p->family_bytes[FAMILY_OPTIMIZER] = train ? 2 * parameters : 0;
     p->family_bytes[FAMILY_GRADIENTS] = train
                                             ? (size_t)p->gradient_buffers * (size_t)p->gradient_elements * sizeof(float)
                                             : 0;
-    p->family_bytes[FAMILY_WORKSPACE] = aligned(p->layout.workspace_bytes) + (train ? aligned(chunk_sums) : 0);
-    /* The ordered reduction stages the half of a bucket that it receives. */
-    if (train && p->layout.world_size > 1)
-        p->family_bytes[FAMILY_COMMUNICATION] = aligned((size_t)(p->buckets[0].end - p->buckets[0].begin + 1) / 2 *
-                                                        sizeof(float));
+    p->family_bytes[FAMILY_WORKSPACE] = plan_chunk_sum_bytes(p) + aligned(p->layout.workspace_bytes);
 }
 
 status_t plan_place_tensors(struct plan *p, struct err *e) {

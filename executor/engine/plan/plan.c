@@ -50,6 +50,12 @@ struct plan *plan_free(struct plan *p) {
     return NULL;
 }
 
+int plan_owner(const struct plan_layout *l, int k) {
+    if (l->kind != PLAN_TRAIN)
+        return k % l->world_size;
+    return k % l->lanes / (l->lanes / l->world_size);
+}
+
 static void read_tensor(struct tensor_access *a, int t) {
     if (t >= 0)
         a->reads[a->n_reads++] = t;

@@ -123,6 +123,11 @@ CLEANUP_DEFINE(struct plan *, plan_free)
  * `whole`). */
 MUST_CHECK status_t plan_print(const struct plan *plan, bool whole, struct bytes *ret, struct err *e);
 
+/* The rank that computes micro-batch k. */
+int plan_owner(const struct plan_layout *layout, int k);
+/* The sums of squares by chunk stand at the start of FAMILY_WORKSPACE, kernels' workspace behind them. */
+size_t plan_chunk_sum_bytes(const struct plan *plan);
+
 const char *instruction_name(enum instruction_kind kind);
 
 /* The tensors that an instruction touches: reads must be live; writes make live (and kill what shares the bytes); views

@@ -130,7 +130,7 @@ enum engine_outcome {
     ENGINE_STOPPED,          /* as requested, at a step boundary that all ranks agreed on; a checkpoint was written */
     ENGINE_BAD_SPEC,         /* the configuration or the data cannot be trained */
     ENGINE_PEER_LOST,        /* another rank went away */
-    ENGINE_CHECKPOINT_BAD,   /* the resume checkpoint failed its digests or does not fit the model */
+    ENGINE_CHECKPOINT_BAD,   /* the resume checkpoint failed its digests */
     ENGINE_CHECKPOINT_WRITE, /* the final checkpoint could not be written */
     ENGINE_NUMERIC,          /* NaN or infinite loss or gradient norm */
     ENGINE_INTERNAL,

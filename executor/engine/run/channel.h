@@ -1,0 +1,34 @@
+/* The communication thread of one channel: walks the channel queue of a plan beside the compute queue.
+ *
+ *     channel_begin(ch, plan, gradients, record);      // a new step: entries wait for the compute queue
+ *     channel_reached(ch, instructions_done);          // compute thread, after each instruction
+ *     TRY(channel_wait(ch, entry, e));                 // compute thread: until that entry is done
+ *
+ * An error of an entry ends the step: channel_wait returns it, and every later entry is skipped.
+ * Nothing is allocated after channel_open. */
+#ifndef EXECUTOR_ENGINE_RUN_CHANNEL_H
+#define EXECUTOR_ENGINE_RUN_CHANNEL_H
+
+#include "executor/engine/collective/collective.h"
+#include "executor/engine/plan/plan.h"
+
+struct channel;
+
+/* What the entries work on. */
+struct channel_memory {
+    float *gradients; /* buffer 0; buffer i starts gradient_elements further on */
+    void *record;     /* EXCHANGE: this rank's record */
+    void *records;    /* (world_size * record_bytes) */
+    size_t record_bytes;
+};
+
+MUST_CHECK status_t channel_open(struct collective *collective, struct channel **ret, struct err *e);
+struct channel *channel_close(struct channel *ch); /* aborts the collective when an entry is still under way */
+CLEANUP_DEFINE(struct channel *, channel_close)
+
+void channel_begin(struct channel *ch, const struct plan *plan, const struct channel_memory *memory);
+void channel_reached(struct channel *ch, int done);
+MUST_CHECK status_t channel_wait(struct channel *ch, int entry, struct err *e);
+int64_t channel_wait_ns(const struct channel *ch); /* time spent in channel_wait so far; compute thread */
+
+#endif

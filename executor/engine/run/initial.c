@@ -1,0 +1,34 @@
+#include "executor/engine/run/initial.h"
+
+#include "kernels/philox.h"
+
+#include <math.h>
+
+/* Keeps these numbers apart from those of dropout and sampling under the same seed. */
+static const uint64_t INITIAL_STREAM = 0x9d2c5680b5026f5aULL;
+
+static void normals4(uint64_t key, int number, int64_t block, float ret[4]) {
+    uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)number, 0 }, u[4];
+    philox4x32_10(counter, key, u);
+    for (int i = 0; i < 4; i += 2) {
+        /* (0, 1], so that the logarithm is finite. */
+        float radius = sqrtf(-2.0f * logf(((float)(u[i] >> 8) + 1.0f) * 0x1p-24f));
+        float angle = (float)(2 * M_PI) * ((float)(u[i + 1] >> 8) * 0x1p-24f);
+        ret[i] = radius * cosf(angle);
+        ret[i + 1] = radius * sinf(angle);
+    }
+}
+
+void initial_parameter(const struct parameter *p, int number, int64_t seed, float *data) {
+    const int64_t n = shape_elements(&p->shape);
+    const uint64_t key = (uint64_t)seed ^ INITIAL_STREAM;
+    const float std = (float)p->init_std, constant = p->init == INIT_ONE ? 1.0f : 0.0f;
+#pragma omp parallel for schedule(static)
+    for (int64_t block = 0; block < (n + 3) / 4; block++) {
+        float four[4];
+        if (p->init == INIT_NORMAL)
+            normals4(key, number, block, four);
+        for (int64_t i = block * 4; i < n && i < block * 4 + 4; i++)
+            data[i] = p->init == INIT_NORMAL ? std * four[i % 4] : constant;
+    }
+}

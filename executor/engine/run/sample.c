@@ -1,0 +1,210 @@
+/* Text from a checkpoint: the sampling plan run once a token over the window of the newest `context` tokens. */
+#include "executor/engine/checkpoint/reader.h"
+#include "executor/engine/data/tokenizer.h"
+#include "executor/engine/graph/op.h"
+#include "executor/engine/model/gpt.h"
+#include "executor/engine/plan/verify.h"
+#include "executor/engine/run/engine.h"
+#include "executor/engine/run/execute.h"
+#include "kernels/philox.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Keeps these numbers apart from those of dropout and initial weights under the same seed. */
+static const uint64_t SAMPLE_STREAM = 0x6a09e667f3bcc909ULL;
+
+/* Longer prompts and pieces than these serve no one: only the newest `context` tokens are seen. */
+enum { PROMPT_BYTES_MOST = 1 << 20, PIECE_BYTES = 16 };
+
+struct sampler {
+    const struct engine_sample_request *request;
+    struct checkpoint_reader *reader;
+    struct tokenizer *tokenizer;
+    struct gpt_shape shape;
+    struct kernels *kernels;
+    struct graph *graph;
+    struct plan *plan;
+    struct arena arena;
+    struct execution x;
+    struct bytes held; /* bytes of a character that is not whole */
+    int32_t *window;   /* [context] */
+    int length;        /* tokens in it */
+    double *weights;   /* [vocabulary] */
+};
+
+static void sampler_done(struct sampler *s) {
+    arena_close(&s->arena);
+    plan_free(s->plan);
+    graph_free(s->graph);
+    kernels_close(s->kernels);
+    tokenizer_free(s->tokenizer);
+    checkpoint_reader_close(s->reader);
+    bytes_done(&s->held);
+    free(s->window);
+    free(s->weights);
+}
+
+static status_t read_shape(struct sampler *s, struct err *e) {
+    json_t *root = json_loads(checkpoint_reader_info(s->reader)->layout_json, 0, NULL);
+    struct gpt_shape *g = &s->shape;
+    const char *family = "";
+    int failed = json_unpack(root, "{s:{s:s,s:i,s:i,s:i,s:i,s:i}}", "model", "family", &family, "layers", &g->layers,
+                             "heads", &g->heads, "width", &g->width, "context", &g->context, "vocabulary",
+                             &g->vocabulary);
+    bool known = !failed && strcmp(family, "gpt") == 0;
+    json_decref(root);
+    return known ? ST_OK
+                 : err_set(e, ST_DATA_LOSS, "%s: the manifest does not describe a model that can be sampled",
+                           s->request->directory);
+}
+
+static status_t build(struct sampler *s, struct err *e) {
+    const struct kernels_config config = { .device = "cpu",
+                                           .threads = s->request->threads > 0 ? s->request->threads : 1 };
+    TRY(kernels_open(&config, &s->kernels, e));
+    TRY(gpt_build(&s->shape, 1, &s->graph, e));
+    struct plan_layout layout = {
+        .kind = PLAN_SAMPLE, .world_size = 1, .lanes = 1, .micro_batches = 1, .bucket_bytes = 1 << 20
+    };
+    for (int i = 0; i < s->graph->n_ops; i++) {
+        const struct op *op = &s->graph->ops[i];
+        size_t bytes = op->kind->workspace ? op->kind->workspace(s->kernels, s->graph, op) : 0;
+        if (layout.workspace_bytes < bytes)
+            layout.workspace_bytes = bytes;
+    }
+    TRY(plan_build(s->graph, &layout, &s->plan, e));
+    const struct plan *plan = s->plan;
+    TRY(plan_verify(&plan, 1, e));
+    TRY(arena_open(&s->arena, &plan, 1, e));
+    execution_attach(&s->x, &s->arena, s->plan);
+    s->x.kernels = s->kernels;
+    s->window = calloc((size_t)s->shape.context, sizeof *s->window);
+    s->weights = calloc((size_t)s->shape.vocabulary, sizeof *s->weights);
+    if (!s->window || !s->weights)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a window of %d tokens", s->shape.context);
+    return ST_OK;
+}
+
+static status_t load_weights(struct sampler *s, struct err *e) {
+    for (int i = 0; i < s->graph->n_parameters; i++) {
+        const struct parameter *p = &s->graph->parameters[i];
+        const struct checkpoint_tensor *t = checkpoint_reader_find(s->reader, p->name);
+        if (!t || checkpoint_tensor_elements(t) != shape_elements(&p->shape))
+            return err_set(e, ST_DATA_LOSS, "%s: tensor %s is missing or of another shape", s->request->directory,
+                           p->name);
+        TRY(checkpoint_reader_read(s->reader, p->name, 0, shape_elements(&p->shape),
+                                   s->x.parameters + s->plan->parameter_begin[i], e));
+    }
+    return ST_OK;
+}
+
+static status_t load_window(void *ctx, int k, int32_t *tokens, int32_t *targets, struct err *e) {
+    (void)k, (void)e;
+    const struct sampler *s = ctx;
+    memset(targets, 0, (size_t)s->shape.context * sizeof *targets);
+    memcpy(tokens, s->window, (size_t)s->shape.context * sizeof *tokens);
+    return ST_OK;
+}
+
+/* The last `context` tokens stay; attention is causal, so what stands behind the newest one does not matter. */
+static void push(struct sampler *s, int32_t token) {
+    if (s->length == s->shape.context) {
+        memmove(s->window, s->window + 1, (size_t)(s->length - 1) * sizeof *s->window);
+        s->length--;
+    }
+    s->window[s->length++] = token;
+}
+
+static status_t push_prompt(struct sampler *s, struct err *e) {
+    const char *prompt = s->request->prompt && *s->request->prompt ? s->request->prompt : "\n";
+    size_t bytes = strlen(prompt), n = 0;
+    if (bytes > PROMPT_BYTES_MOST)
+        return err_set(e, ST_INVALID_ARGUMENT, "the prompt has %zu bytes, more than %d", bytes, PROMPT_BYTES_MOST);
+    CLEANUP(freep) int32_t *tokens = calloc(bytes, sizeof *tokens);
+    if (!tokens)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a prompt of %zu bytes", bytes);
+    if (s->request->prompt && *s->request->prompt)
+        TRY(tokenizer_encode(s->tokenizer, prompt, bytes, tokens, bytes, &n, e));
+    else
+        tokens[n++] = tokenizer_token(s->tokenizer, '\n') >= 0 ? tokenizer_token(s->tokenizer, '\n') : 0;
+    for (size_t i = 0; i < n; i++)
+        push(s, tokens[i]);
+    return ST_OK;
+}
+
+static int32_t choose(struct sampler *s, const float *logits, int64_t number) {
+    const int n = tokenizer_vocabulary(s->tokenizer);
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    if (!(s->request->temperature > 0))
+        return best;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += s->weights[i] = exp(((double)logits[i] - (double)logits[best]) / s->request->temperature);
+    uint32_t counter[4] = { (uint32_t)number, (uint32_t)((uint64_t)number >> 32), 0, 0 }, u[4];
+    philox4x32_10(counter, (uint64_t)s->request->seed ^ SAMPLE_STREAM, u);
+    double left = ((double)u[0] + 0.5) * 0x1p-32 * sum;
+    for (int i = 0; i < n; i++)
+        if ((left -= s->weights[i]) < 0)
+            return i;
+    return best;
+}
+
+/* Whole characters go out; a byte that cannot begin or continue one goes out as U+FFFD. */
+static bool write_held(struct sampler *s) {
+    bool more = true;
+    while (s->held.len && more) {
+        uint32_t point = 0;
+        char piece[PIECE_BYTES] = "\xEF\xBF\xBD";
+        int took = utf8_next((const unsigned char *)s->held.data, s->held.len, &point);
+        if (took < 0)
+            break;
+        if (took > 0 && point != 0) {
+            memcpy(piece, s->held.data, (size_t)took);
+            piece[took] = 0;
+        }
+        size_t gone = took > 0 ? (size_t)took : 1;
+        s->held.len -= gone;
+        memmove(s->held.data, s->held.data + gone, s->held.len);
+        more = s->request->write(s->request->ctx, piece);
+    }
+    return more;
+}
+
+static status_t generate(struct sampler *s, struct err *e) {
+    s->x.load = load_window;
+    s->x.load_ctx = s;
+    bool more = true;
+    for (int64_t i = 0; i < s->request->tokens && more; i++) {
+        TRY(execute(&s->x, s->plan, e));
+        const float *logits = execution_tensor(&s->x, s->plan, s->graph->logits);
+        int32_t token = choose(s, logits + (int64_t)(s->length - 1) * s->shape.vocabulary, i);
+        push(s, token);
+        TRY(tokenizer_decode(s->tokenizer, &token, 1, &s->held, e));
+        more = write_held(s);
+    }
+    return ST_OK;
+}
+
+static status_t sample(struct sampler *s, struct err *e) {
+    TRY(checkpoint_reader_open(s->request->directory, NULL, &s->reader, e));
+    TRY(tokenizer_from_json(checkpoint_reader_info(s->reader)->tokenizer_json, &s->tokenizer, e));
+    TRY(read_shape(s, e));
+    TRY(build(s, e));
+    TRY(load_weights(s, e));
+    TRY(push_prompt(s, e));
+    return generate(s, e);
+}
+
+status_t engine_sample(const struct engine_sample_request *request, struct err *e) {
+    struct sampler s = { .request = request };
+    bytes_init(&s.held, PIECE_BYTES);
+    status_t st = sample(&s, e);
+    sampler_done(&s);
+    return st;
+}

@@ -1,0 +1,38 @@
+/* The training state as checkpoint tensors: copied out at a step boundary for the writer, and read back in.
+ *
+ * Tensors are the parameters under their own names and both moments under "optimizer.m." and "optimizer.v." and the
+ * parameter's name. This rank's share (checkpoint_cut) is copied to host memory that is allocated by snapshot_open; the
+ * step goes on while the writer's thread writes it. */
+#ifndef EXECUTOR_ENGINE_RUN_SNAPSHOT_H
+#define EXECUTOR_ENGINE_RUN_SNAPSHOT_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+struct snapshot;
+
+/* NULL checkpoint.directory: *ret = NULL. */
+MUST_CHECK status_t snapshot_open(struct engine *engine, struct snapshot **ret, struct err *e);
+/* Waits for the checkpoint in work. */
+struct snapshot *snapshot_close(struct snapshot *s);
+CLEANUP_DEFINE(struct snapshot *, snapshot_close)
+
+/* The last checkpoint is still being written, or two are not committed: a new one must be skipped, by all ranks. */
+bool snapshot_busy(struct snapshot *s);
+/* Copies and hands over; returns the nanoseconds that this held up the step. */
+MUST_CHECK status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, struct err *e);
+/* Until nothing is being written, with the newest one's status; ticks progress meanwhile. */
+MUST_CHECK status_t snapshot_wait(struct snapshot *s, struct err *e);
+/* Any thread. */
+void snapshot_committed(struct snapshot *s, int64_t step);
+int64_t snapshot_bytes(const struct snapshot *s);
+
+/* Loads config.checkpoint.resume_directory: all digests, then parameters, moments and counters. DATA_LOSS for a bad
+ * file, or a checkpoint of another model; INVALID_ARGUMENT for other data, or other numerics under `strict`. */
+MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
+
+#endif
