@@ -1,0 +1,49 @@
+/* What the parts of the agent share: the host's attempts with their ranks, and the way to the controller.
+ *
+ * An agent is one thread (loop.h); nothing here is locked. */
+#ifndef EXECUTOR_AGENT_AGENT_H
+#define EXECUTOR_AGENT_AGENT_H
+
+#include "api/rpc/tls.h"
+#include "executor/agent/directory.h"
+#include "executor/agent/inventory.h"
+#include "executor/agent/loop.h"
+#include "executor/agent/spool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct attach;
+struct attempts;
+struct report;
+struct samples;
+
+struct agent_options {
+    const char *controller; /* as api/rpc reads an address */
+    struct rpc_tls tls;
+    const char *token; /* or NULL */
+    const char *directory;
+    const char *address; /* where other hosts reach this host's ranks */
+    const char *worker;  /* the program's path */
+    const char *const *data_roots;
+    size_t n_data_roots;
+    int slots;
+    int64_t spool_bytes;
+    int hang_ms; /* a rank without progress for so long is killed; HANG_TIMEOUT_MS but in tests */
+};
+
+struct agent {
+    const struct agent_options *options;
+    struct inventory inventory;
+    struct loop *loop;
+    struct directory *directory;
+    struct spool *spool;
+    struct attempts *attempts;
+    struct samples *samples;
+    struct attach *attach;
+    struct report *report;
+    bool leaving; /* SIGTERM came: workers are being stopped */
+    void (*attached)(const struct agent *agent); /* at each Welcome; NULL for none */
+};
+
+#endif

@@ -1,0 +1,254 @@
+#include "executor/agent/attach.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "executor/agent/attempts.h"
+#include "executor/agent/link.h"
+#include "executor/agent/report.h"
+#include "executor/agent/sample.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+/* A controller that takes the stream but does not welcome within it is as good as none. */
+enum { WELCOME_MS = 5000 };
+
+struct attach {
+    struct agent *agent;
+    struct rpc_channel *channel;
+    struct link *link;
+    bool attached;
+    struct loop_timer dial, welcome, heartbeat;
+    int64_t redial_ms, heartbeats;
+    bool told_away; /* one log line for each absence of the controller */
+};
+
+bool attach_attached(const struct attach *a) { return a->attached; }
+bool attach_gone(const struct attach *a) { return !a->link; }
+
+static void link_lost(struct attach *a, const char *why);
+
+/* ---- up ---- */
+
+bool attach_send(struct attach *a, const Trainyard__V1__AgentMessage *message) {
+    if (!a || !a->link)
+        return false;
+    enum rpc_sent sent = link_send(a->link, &message->base);
+    bool can_wait = message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT ||
+                    message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT;
+    if (sent == RPC_FULL && !can_wait)
+        link_lost(a, "the controller does not read");
+    return sent == RPC_SENT;
+}
+
+static void heartbeat_fire(void *ctx) {
+    struct attach *a = ctx;
+    Trainyard__V1__AgentHeartbeat beat = TRAINYARD__V1__AGENT_HEARTBEAT__INIT;
+    beat.number = ++a->heartbeats;
+    beat.spool_bytes = spool_bytes(a->agent->spool);
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT;
+    m.heartbeat = &beat;
+    attach_send(a, &m);
+    loop_timer_set(a->agent->loop, &a->heartbeat, HEARTBEAT_INTERVAL_MS);
+}
+
+/* ---- down ---- */
+
+static void refuse(struct attach *a, int64_t job, int32_t attempt, const char *why) {
+    Trainyard__V1__CommandRefused refused = TRAINYARD__V1__COMMAND_REFUSED__INIT;
+    refused.job = job;
+    refused.attempt = attempt;
+    refused.message = (char *)(uintptr_t)why;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED;
+    m.refused = &refused;
+    attach_send(a, &m);
+}
+
+/* The controller's epoch must not be older than any that was obeyed; a newer one is made durable before it is. */
+static bool epoch_admitted(struct attach *a, const Trainyard__V1__ControllerMessage *m) {
+    struct directory *d = a->agent->directory;
+    struct err why = { "" };
+    status_t st = directory_epoch_raise(d, m->epoch, &why);
+    if (st == ST_OK && m->epoch < directory_epoch(d))
+        st = err_set(&why, ST_FAILED_PRECONDITION, "a command of epoch %lld came after one of epoch %lld was obeyed",
+                     (long long)m->epoch, (long long)directory_epoch(d));
+    if (st == ST_OK)
+        return true;
+    log_event(LOG_WARN, "command_refused", "message", LOG_STR(why.msg), NULL);
+    refuse(a, m->message_case == TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START ? m->start->job : 0,
+           m->message_case == TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START ? m->start->attempt : 0, why.msg);
+    /* The refusal is queued before the end of our side, so it arrives; the other side, or the timer, ends the stream.
+     */
+    if (a->link)
+        link_send_end(a->link);
+    return false;
+}
+
+static void welcomed(struct attach *a) {
+    a->attached = true;
+    a->told_away = false;
+    a->redial_ms = REDIAL_FIRST_MS;
+    loop_timer_cancel(a->agent->loop, &a->welcome);
+    loop_timer_set(a->agent->loop, &a->heartbeat, 0);
+    log_event(LOG_INFO, "attached", "controller", LOG_STR(a->agent->options->controller), "executor",
+              LOG_STR(directory_id(a->agent->directory)), "epoch", LOG_INT(directory_epoch(a->agent->directory)), NULL);
+    if (a->agent->attached)
+        a->agent->attached(a->agent);
+    attempts_tell_all(a->agent->attempts);
+    report_wake(a->agent->report, true);
+}
+
+static void command_run(struct attach *a, const Trainyard__V1__ControllerMessage *m) {
+    struct attempts *attempts = a->agent->attempts;
+    switch (m->message_case) {
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME: welcomed(a); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START: attempts_start(attempts, m->start); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_RENDEZVOUS: attempts_rendezvous(attempts, m->rendezvous); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP: attempts_stop(attempts, m->stop); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_COMMITTED: attempts_committed(attempts, m->committed); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED:
+        attempts_acknowledged(attempts, m->acknowledged->job, m->acknowledged->attempt);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE:
+        samples_start(a->agent->samples, m->start_sample);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE:
+        samples_stop(a->agent->samples, m->stop_sample->sample);
+        break;
+    default: break; /* of a newer controller */
+    }
+}
+
+static void on_message(void *ctx, const ProtobufCMessage *message) {
+    struct attach *a = ctx;
+    const Trainyard__V1__ControllerMessage *m = (const Trainyard__V1__ControllerMessage *)message;
+    if (epoch_admitted(a, m))
+        command_run(a, m);
+}
+
+static void on_writable(void *ctx) { (void)ctx; }
+
+/* ---- dial ---- */
+
+static void redial_schedule(struct attach *a) {
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) < 0)
+        random = 0;
+    int64_t cut = a->redial_ms / 2 * (random % 1024) / 1024;
+    loop_timer_set(a->agent->loop, &a->dial, a->redial_ms - cut);
+    a->redial_ms = a->redial_ms * 2 < REDIAL_MOST_MS ? a->redial_ms * 2 : REDIAL_MOST_MS;
+}
+
+static void link_lost(struct attach *a, const char *why) {
+    a->link = link_close(a->link);
+    a->attached = false;
+    loop_timer_cancel(a->agent->loop, &a->heartbeat);
+    loop_timer_cancel(a->agent->loop, &a->welcome);
+    if (!a->told_away)
+        log_event(LOG_WARN, "detached", "controller", LOG_STR(a->agent->options->controller), "message", LOG_STR(why),
+                  NULL);
+    a->told_away = true;
+    samples_stop_all(a->agent->samples); /* whoever asked for them has lost them with the stream */
+    if (!a->agent->leaving)
+        redial_schedule(a);
+}
+
+static void on_ended(void *ctx, status_t status, const char *why) {
+    struct attach *a = ctx;
+    a->link = NULL;
+    link_lost(a, *why ? why : status_name(status));
+}
+
+static void welcome_fire(void *ctx) { link_lost(ctx, "the controller does not answer the hello"); }
+
+static void hello_fill(const struct agent *agent, Trainyard__V1__AgentHello *hello) {
+    const struct inventory *inv = &agent->inventory;
+    hello->executor = (char *)(uintptr_t)directory_id(agent->directory);
+    hello->incarnation = directory_incarnation(agent->directory);
+    hello->version = (char *)(uintptr_t)TRAINYARD_VERSION;
+    hello->hostname = (char *)(uintptr_t)inv->hostname;
+    hello->address = (char *)(uintptr_t)agent->options->address;
+    hello->slots = inv->slots;
+    hello->device_reason = (char *)(uintptr_t)inv->device_reason;
+    hello->highest_epoch = directory_epoch(agent->directory);
+    hello->n_data_roots = agent->options->n_data_roots;
+    hello->data_roots = (char **)(uintptr_t)agent->options->data_roots;
+    hello->may_read_all = agent->options->n_data_roots == 0;
+}
+
+static status_t hello_send(struct attach *a, struct err *e) {
+    const struct inventory *inv = &a->agent->inventory;
+    Trainyard__V1__Device devices[INVENTORY_DEVICES_MOST], *pointers[INVENTORY_DEVICES_MOST];
+    for (int i = 0; i < inv->n_devices; i++) {
+        trainyard__v1__device__init(pointers[i] = &devices[i]);
+        devices[i].kind = (char *)(uintptr_t) "cuda";
+        devices[i].index = inv->devices[i].index;
+        devices[i].model = (char *)(uintptr_t)inv->devices[i].model;
+        devices[i].memory_bytes = inv->devices[i].memory_bytes;
+    }
+    Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
+    hello_fill(a->agent, &hello);
+    hello.n_devices = (size_t)inv->n_devices;
+    hello.devices = pointers;
+    TRY(attempts_statuses(a->agent->attempts, &hello.attempts, &hello.n_attempts, e));
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
+    m.hello = &hello;
+    struct link_owner owner = { .ctx = a, .message = on_message, .writable = on_writable, .ended = on_ended };
+    status_t st = link_open(a->agent->loop, a->channel, &trainyard__v1__dispatch_service__descriptor, "Attach", &m.base,
+                            &owner, &a->link, e);
+    for (size_t i = 0; i < hello.n_attempts; i++)
+        trainyard__v1__attempt_status__free_unpacked(hello.attempts[i], NULL);
+    free(hello.attempts);
+    return st;
+}
+
+static void dial_fire(void *ctx) {
+    struct attach *a = ctx;
+    struct err why;
+    if (hello_send(a, &why) != ST_OK)
+        link_lost(a, why.msg);
+    else
+        loop_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
+}
+
+status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
+    CLEANUP(attach_closep) struct attach *a = calloc(1, sizeof *a);
+    if (!a)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the control stream");
+    a->agent = agent;
+    a->redial_ms = REDIAL_FIRST_MS;
+    a->dial = (struct loop_timer){ .fire = dial_fire, .ctx = a };
+    a->welcome = (struct loop_timer){ .fire = welcome_fire, .ctx = a };
+    a->heartbeat = (struct loop_timer){ .fire = heartbeat_fire, .ctx = a };
+    struct rpc_channel_config config = {
+        .address = agent->options->controller,
+        .tls = agent->options->tls,
+        .token = agent->options->token,
+    };
+    TRY(rpc_channel_open(&config, &a->channel, e));
+    loop_timer_set(agent->loop, &a->dial, 0);
+    *ret = take_ptr(&a);
+    return ST_OK;
+}
+
+void attach_leave(struct attach *a) {
+    loop_timer_cancel(a->agent->loop, &a->dial);
+    if (a->link)
+        link_send_end(a->link);
+}
+
+struct attach *attach_close(struct attach *a) {
+    if (!a)
+        return NULL;
+    loop_timer_cancel(a->agent->loop, &a->dial);
+    loop_timer_cancel(a->agent->loop, &a->welcome);
+    loop_timer_cancel(a->agent->loop, &a->heartbeat);
+    link_close(a->link);
+    rpc_channel_close(a->channel);
+    free(a);
+    return NULL;
+}

@@ -1,0 +1,733 @@
+#include "executor/agent/attempts.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "executor/agent/attach.h"
+#include "executor/agent/child.h"
+#include "executor/agent/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LADDER_MS = 2000,     /* from TERM to KILL: a worker in a checkpoint's write gets out of it */
+    STRANGER_MS = 10000,  /* a killed process of an earlier agent is gone by then, or its host is ill */
+    CHECK_MS = 1000,      /* how often progress is looked at */
+    HANG_FIRST_MS = 2000, /* a silent rank is judged this much before those that wait for it */
+    CHECK_LATE_MS = 3000, /* this process itself was stopped: nobody else may be blamed for the time */
+};
+
+struct rank {
+    struct attempt *attempt;
+    int32_t rank;
+    pid_t pid;
+    int64_t start_time;
+    struct child *child; /* NULL before the start and after the end */
+    struct spool_log *log;
+    ProtobufCBinaryData address;
+    Trainyard__V1__RankJoined *joined;
+    Trainyard__V1__WorkerEnd *word; /* its last one */
+    Trainyard__V1__RankEnd *end;    /* once it is dead */
+    int64_t progress, moved_ms, seen_ms;
+};
+
+struct attempt {
+    struct attempts *owner;
+    int64_t job;
+    int32_t attempt, world_size;
+    struct rank *ranks;
+    size_t n_ranks;
+    bool stopping, fenced, ended, acknowledged;
+    struct attempt *next;
+};
+
+struct attempts {
+    struct agent *agent;
+    struct attempt *first;
+    struct loop_timer check;
+    int64_t checked_ms;
+};
+
+static void *message_copy(const ProtobufCMessage *m) {
+    size_t n = protobuf_c_message_get_packed_size(m);
+    CLEANUP(freep) uint8_t *packed = malloc(n + 1);
+    if (!packed)
+        return NULL;
+    protobuf_c_message_pack(m, packed);
+    return protobuf_c_message_unpack(m->descriptor, NULL, n, packed);
+}
+
+static void message_free(void *m) {
+    if (m)
+        protobuf_c_message_free_unpacked(m, NULL);
+}
+
+static struct attempt *attempt_find(const struct attempts *a, int64_t job, int32_t attempt) {
+    for (struct attempt *at = a->first; at; at = at->next)
+        if (at->job == job && at->attempt == attempt)
+            return at;
+    return NULL;
+}
+
+bool attempts_known(const struct attempts *a, int64_t job, int32_t attempt) { return attempt_find(a, job, attempt); }
+
+size_t attempts_running(const struct attempts *a) {
+    size_t n = 0;
+    for (const struct attempt *at = a->first; at; at = at->next)
+        for (size_t i = 0; i < at->n_ranks; i++)
+            n += at->ranks[i].child != NULL;
+    return n;
+}
+
+/* ---- what is said about an attempt ---- */
+
+/* One message that borrows everything from the attempt, and the arrays that it points to. */
+struct view {
+    Trainyard__V1__AttemptStatus status;
+    Trainyard__V1__AttemptEnded end;
+    Trainyard__V1__RankStatus *ranks;
+    Trainyard__V1__RankStatus **rank_pointers;
+    Trainyard__V1__RankEnd **ends;
+};
+
+static void view_done(struct view *v) {
+    free(v->ranks);
+    free(v->rank_pointers);
+    free(v->ends);
+}
+
+static status_t view_fill(struct view *v, const struct attempt *at, struct err *e) {
+    size_t n = at->n_ranks;
+    trainyard__v1__attempt_status__init(&v->status);
+    trainyard__v1__attempt_ended__init(&v->end);
+    v->ranks = calloc(n + 1, sizeof *v->ranks);
+    v->rank_pointers = calloc(n + 1, sizeof *v->rank_pointers);
+    v->ends = calloc(n + 1, sizeof *v->ends);
+    if (!v->ranks || !v->rank_pointers || !v->ends) {
+        view_done(v);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an attempt's status");
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct rank *r = &at->ranks[i];
+        Trainyard__V1__RankStatus *s = v->rank_pointers[i] = &v->ranks[i];
+        trainyard__v1__rank_status__init(s);
+        s->rank = r->rank;
+        s->pid = r->pid;
+        s->pid_start_time = r->start_time;
+        s->address = r->address;
+        s->joined = r->joined != NULL;
+        s->last_sequence = r->log ? spool_log_last(r->log) : r->end ? r->end->last_sequence : 0;
+        if (r->end)
+            v->ends[v->end.n_ranks++] = r->end;
+    }
+    v->end.job = v->status.job = at->job;
+    v->end.attempt = v->status.attempt = at->attempt;
+    v->end.ranks = v->ends;
+    v->status.world_size = at->world_size;
+    v->status.n_ranks = n;
+    v->status.ranks = v->rank_pointers;
+    v->status.ended = at->ended;
+    v->status.end = &v->end;
+    return ST_OK;
+}
+
+/* Best effort but at the start: a record that cannot be written now is written at the attempt's next change. */
+static status_t attempt_record(const struct attempt *at, struct err *e) {
+    struct view v;
+    TRY(view_fill(&v, at, e));
+    status_t st = directory_attempt_write(at->owner->agent->directory, &v.status, e);
+    view_done(&v);
+    return st;
+}
+
+static void attempt_tell_ended(const struct attempt *at) {
+    struct view v;
+    if (view_fill(&v, at, NULL) != ST_OK)
+        return;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_ATTEMPT_ENDED;
+    m.attempt_ended = &v.end;
+    attach_send(at->owner->agent->attach, &m);
+    view_done(&v);
+}
+
+static void rank_tell_started(const struct rank *r) {
+    Trainyard__V1__RankStarted started = TRAINYARD__V1__RANK_STARTED__INIT;
+    started.job = r->attempt->job;
+    started.attempt = r->attempt->attempt;
+    started.rank = r->rank;
+    started.pid = r->pid;
+    started.pid_start_time = r->start_time;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED;
+    m.rank_started = &started;
+    attach_send(r->attempt->owner->agent->attach, &m);
+}
+
+static void rank_tell_offer(const struct rank *r) {
+    Trainyard__V1__RankOffer offer = TRAINYARD__V1__RANK_OFFER__INIT;
+    offer.job = r->attempt->job;
+    offer.attempt = r->attempt->attempt;
+    offer.rank = r->rank;
+    offer.address = r->address;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_OFFER;
+    m.rank_offer = &offer;
+    attach_send(r->attempt->owner->agent->attach, &m);
+}
+
+static void rank_tell_ready(const struct rank *r) {
+    Trainyard__V1__RankReady ready = TRAINYARD__V1__RANK_READY__INIT;
+    ready.job = r->attempt->job;
+    ready.attempt = r->attempt->attempt;
+    ready.rank = r->rank;
+    ready.joined = r->joined;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_READY;
+    m.rank_ready = &ready;
+    attach_send(r->attempt->owner->agent->attach, &m);
+}
+
+static void rank_tell_ended(const struct rank *r) {
+    Trainyard__V1__RankEnded ended = TRAINYARD__V1__RANK_ENDED__INIT;
+    ended.job = r->attempt->job;
+    ended.attempt = r->attempt->attempt;
+    ended.end = r->end;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED;
+    m.rank_ended = &ended;
+    attach_send(r->attempt->owner->agent->attach, &m);
+}
+
+void attempts_tell_all(struct attempts *a) {
+    for (const struct attempt *at = a->first; at; at = at->next) {
+        if (at->ended)
+            continue; /* the hello said all of it */
+        for (size_t i = 0; i < at->n_ranks; i++) {
+            const struct rank *r = &at->ranks[i];
+            if (r->end)
+                rank_tell_ended(r);
+            else if (r->joined)
+                rank_tell_ready(r);
+        }
+    }
+}
+
+status_t attempts_statuses(const struct attempts *a, Trainyard__V1__AttemptStatus ***ret, size_t *ret_n,
+                           struct err *e) {
+    size_t n = 0, k = 0;
+    for (const struct attempt *at = a->first; at; at = at->next)
+        n++;
+    Trainyard__V1__AttemptStatus **list = calloc(n + 1, sizeof *list);
+    status_t st = list ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the attempts' statuses");
+    for (const struct attempt *at = a->first; at && st == ST_OK; at = at->next) {
+        struct view v;
+        st = view_fill(&v, at, e);
+        if (st != ST_OK)
+            break;
+        if (!at->ended)
+            v.status.end = NULL;
+        list[k] = message_copy(&v.status.base);
+        view_done(&v);
+        if (!list[k++])
+            st = err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an attempt's status");
+    }
+    if (st != ST_OK) {
+        while (k)
+            message_free(list[--k]);
+        free(list);
+        return st;
+    }
+    *ret = list;
+    *ret_n = n;
+    return ST_OK;
+}
+
+/* ---- the end of ranks and attempts ---- */
+
+static void log_drop(struct rank *r) {
+    if (!r->log)
+        return;
+    report_forget(r->attempt->owner->agent->report, r->log);
+    spool_log_remove(r->log);
+    r->log = NULL;
+}
+
+static void attempt_free(struct attempt *at) {
+    for (size_t i = 0; i < at->n_ranks; i++) {
+        struct rank *r = &at->ranks[i];
+        child_close(r->child);
+        free(r->address.data);
+        message_free(r->joined);
+        message_free(r->word);
+        message_free(r->end);
+    }
+    free(at->ranks);
+    free(at);
+}
+
+static void attempt_remove(struct attempt *at) {
+    struct attempts *a = at->owner;
+    struct attempt **link = &a->first;
+    while (*link != at)
+        link = &(*link)->next;
+    *link = at->next;
+    directory_attempt_remove(a->agent->directory, at->job, at->attempt);
+    attempt_free(at);
+    report_sweep(a->agent->report);
+}
+
+/* All ranks are gone: tells it, and forgets the attempt when the controller has done so already. */
+static void attempt_check_ended(struct attempt *at) {
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].child || !at->ranks[i].end)
+            return;
+    at->ended = true;
+    for (size_t i = 0; at->fenced && i < at->n_ranks; i++)
+        log_drop(&at->ranks[i]);
+    status_ignore(attempt_record(at, NULL));
+    attempt_tell_ended(at);
+    if (at->acknowledged)
+        attempt_remove(at);
+}
+
+static void others_end(struct attempt *at) {
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].child && !at->ranks[i].end)
+            child_end(at->ranks[i].child, 0, LADDER_MS, "did not end after another rank's death and was killed");
+}
+
+/* r->end, from how the process ended (NULL: it never started) and its last word. */
+static status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
+                              const char *sentence) {
+    Trainyard__V1__RankEnd end = TRAINYARD__V1__RANK_END__INIT;
+    end.rank = r->rank;
+    end.exit_code = how ? how->exit_code : -1;
+    end.signal = how ? how->signal : 0;
+    end.cause = cause;
+    end.message = (char *)(uintptr_t)sentence;
+    end.last_sequence = r->log ? spool_log_last(r->log) : 0;
+    end.time_us = clock_wall_us();
+    int64_t step = r->child ? child_step(r->child) : -1;
+    end.step = r->word ? r->word->step : step < 0 ? 0 : step;
+    if (r->word)
+        end.weights_sha256 = r->word->weights_sha256;
+    r->end = message_copy(&end.base);
+    return r->end ? ST_OK : ST_RESOURCE_EXHAUSTED;
+}
+
+static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
+    struct rank *r = ctx;
+    struct attempt *at = r->attempt;
+    struct agent *agent = at->owner->agent;
+    if (!r->end) {
+        char sentence[240];
+        Trainyard__V1__WorkerEnd__Cause cause = reap_cause(how);
+        bool by_word = r->word && how->signal == 0;
+        if (by_word)
+            cause = r->word->cause;
+        reap_sentence(how, r->rank, child_killed_because(r->child), sentence, sizeof sentence);
+        if (by_word && *r->word->message)
+            snprintf(sentence, sizeof sentence, "%s", r->word->message);
+        if (agent->leaving && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
+            cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
+            snprintf(sentence, sizeof sentence, "rank %d was stopped because its executor was told to leave", r->rank);
+        }
+        if (rank_end_make(r, how, cause, sentence) != ST_OK)
+            abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
+        rank_tell_ended(r);
+        if (cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED && !at->stopping)
+            others_end(at);
+        status_ignore(attempt_record(at, NULL));
+    }
+    if (!drained)
+        return;
+    r->end->last_sequence = r->log ? spool_log_last(r->log) : 0;
+    r->child = child_close(r->child);
+    report_wake(agent->report, true);
+    attempt_check_ended(at);
+}
+
+/* A rank that could not be started. */
+static void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, const char *sentence) {
+    if (rank_end_make(r, NULL, cause, sentence) != ST_OK)
+        abort();
+    rank_tell_ended(r);
+}
+
+/* ---- what a rank says ---- */
+
+static void rank_moved(struct rank *r) { r->moved_ms = r->seen_ms = clock_mono_ms(); }
+
+static void rank_address(struct rank *r, const ProtobufCBinaryData *address) {
+    uint8_t *copy = malloc(address->len + 1);
+    if (!copy || address->len > LIMIT_RENDEZVOUS_BYTES) {
+        free(copy);
+        child_end(r->child, 0, 0, "offered an address that is too long and was killed");
+        return;
+    }
+    if (address->len)
+        memcpy(copy, address->data, address->len);
+    free(r->address.data);
+    r->address = (ProtobufCBinaryData){ .data = copy, .len = address->len };
+    rank_tell_offer(r);
+}
+
+static void rank_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
+    struct rank *r = ctx;
+    switch (record->record_case) {
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS:
+        rank_moved(r);
+        rank_address(r, &record->address->address);
+        break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED:
+        rank_moved(r);
+        message_free(r->joined);
+        r->joined = message_copy(&record->joined->base);
+        if (r->joined)
+            rank_tell_ready(r);
+        break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
+        r->seen_ms = clock_mono_ms();
+        if (record->alive->progress != r->progress || record->alive->waiting_for_spool)
+            rank_moved(r);
+        r->progress = record->alive->progress;
+        break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_END:
+        message_free(r->word);
+        r->word = message_copy(&record->end->base);
+        break;
+    default: break;
+    }
+}
+
+static void rank_spooled(void *ctx, bool urgent) {
+    struct rank *r = ctx;
+    report_wake(r->attempt->owner->agent->report, urgent);
+}
+
+/* ---- hangs ---- */
+
+static void rank_check(struct rank *r, int64_t now) {
+    int hang_ms = r->attempt->owner->agent->options->hang_ms;
+    char why[96];
+    if (child_waiting(r->child)) {
+        rank_moved(r);
+        return;
+    }
+    if (now - r->seen_ms >= hang_ms)
+        snprintf(why, sizeof why, "gave no sign of life for %d s and was killed", hang_ms / 1000);
+    else if (now - r->moved_ms >= hang_ms + HANG_FIRST_MS)
+        snprintf(why, sizeof why, "made no progress for %d s and was killed", hang_ms / 1000);
+    else
+        return;
+    child_end(r->child, 0, 0, why);
+}
+
+static void check_fire(void *ctx) {
+    struct attempts *a = ctx;
+    int64_t now = clock_mono_ms(), late = now - a->checked_ms - CHECK_MS;
+    a->checked_ms = now;
+    loop_timer_set(a->agent->loop, &a->check, CHECK_MS);
+    for (struct attempt *at = a->first; at; at = at->next)
+        for (size_t i = 0; i < at->n_ranks; i++) {
+            struct rank *r = &at->ranks[i];
+            if (!r->child || r->end)
+                continue;
+            if (late > CHECK_LATE_MS) {
+                r->seen_ms += late;
+                r->moved_ms += late;
+            }
+            rank_check(r, now);
+        }
+}
+
+/* ---- start ---- */
+
+static status_t rank_spawn(struct rank *r, struct err *e) {
+    struct agent *agent = r->attempt->owner->agent;
+    struct spool_key key = { r->attempt->job, r->attempt->attempt, r->rank };
+    TRY(spool_log_open(agent->spool, &key, &r->log, e));
+    char parent[16];
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *argv[] = { agent->options->worker, "--agent-pid", parent, NULL };
+    struct child_options options = {
+        .loop = agent->loop,
+        .spool = agent->spool,
+        .log = r->log,
+        .spawn = { .program = agent->options->worker, .argv = argv, .threads = agent->inventory.threads_per_rank },
+        .owner = { .ctx = r, .record = rank_record, .spooled = rank_spooled, .ended = rank_ended },
+    };
+    TRY(child_open(&options, &r->child, e));
+    r->pid = child_pid(r->child);
+    r->start_time = child_start_time(r->child);
+    rank_moved(r);
+    return ST_OK;
+}
+
+static status_t rank_send_start(struct rank *r, const Trainyard__V1__StartAttempt *start, struct err *e) {
+    struct agent *agent = r->attempt->owner->agent;
+    Trainyard__V1__WorkerStart s = TRAINYARD__V1__WORKER_START__INIT;
+    s.job = start->job;
+    s.attempt = start->attempt;
+    s.rank = r->rank;
+    s.world_size = start->world_size;
+    s.spec = start->spec;
+    s.checkpoint_directory = start->checkpoint_directory;
+    s.resume_directory = start->resume_directory;
+    s.resume_checkpoint = start->resume_checkpoint;
+    s.threads = agent->inventory.threads_per_rank;
+    s.address = (char *)(uintptr_t)agent->options->address;
+    s.n_data_roots = agent->options->n_data_roots;
+    s.data_roots = (char **)(uintptr_t)agent->options->data_roots;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
+    command.start = &s;
+    return child_send(r->child, &command, e);
+}
+
+static status_t attempt_spawn(struct attempt *at, const Trainyard__V1__StartAttempt *start, struct err *e) {
+    const struct agent *agent = at->owner->agent;
+    if (agent->leaving)
+        return err_set(e, ST_UNAVAILABLE, "the executor was told to leave");
+    if (!start->spec)
+        return err_set(e, ST_INVALID_ARGUMENT, "the start has no spec");
+    if (start->n_ranks > (size_t)agent->inventory.slots)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "%zu ranks were to start on a host of %d slots", start->n_ranks,
+                       agent->inventory.slots);
+    /* Ranks of an attempt that is being ended may still die beside those of its successor: twice the slots, no more. */
+    if (attempts_running(at->owner) + start->n_ranks > 2 * (size_t)agent->inventory.slots)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "%zu workers still run on this host of %d slots",
+                       attempts_running(at->owner), agent->inventory.slots);
+    for (size_t i = 0; i < at->n_ranks; i++)
+        TRY(rank_spawn(&at->ranks[i], e));
+    TRY(attempt_record(at, e));
+    for (size_t i = 0; i < at->n_ranks; i++)
+        TRY(rank_send_start(&at->ranks[i], start, e));
+    return ST_OK;
+}
+
+static struct attempt *attempt_new(struct attempts *a, int64_t job, int32_t number, int32_t world_size, size_t n) {
+    struct attempt *at = calloc(1, sizeof *at);
+    if (!at)
+        return NULL;
+    at->ranks = calloc(n + 1, sizeof *at->ranks);
+    if (!at->ranks) {
+        free(at);
+        return NULL;
+    }
+    at->owner = a;
+    at->job = job;
+    at->attempt = number;
+    at->world_size = world_size;
+    at->n_ranks = n;
+    for (size_t i = 0; i < n; i++)
+        at->ranks[i].attempt = at;
+    at->next = a->first;
+    a->first = at;
+    return at;
+}
+
+void attempts_start(struct attempts *a, const Trainyard__V1__StartAttempt *start) {
+    struct attempt *at = attempt_find(a, start->job, start->attempt);
+    if (at) {
+        if (at->ended)
+            attempt_tell_ended(at);
+        return;
+    }
+    at = attempt_new(a, start->job, start->attempt, start->world_size, start->n_ranks);
+    if (!at)
+        return; /* the controller's start deadline speaks: there is no memory to answer with */
+    for (size_t i = 0; i < at->n_ranks; i++)
+        at->ranks[i].rank = start->ranks[i];
+    struct err why;
+    if (attempt_spawn(at, start, &why) == ST_OK) {
+        for (size_t i = 0; i < at->n_ranks; i++)
+            rank_tell_started(&at->ranks[i]);
+        return;
+    }
+    at->stopping = true;
+    for (size_t i = 0; i < at->n_ranks; i++) {
+        struct rank *r = &at->ranks[i];
+        if (r->child)
+            child_end(r->child, 0, 0, "was killed because its attempt could not be started");
+        else
+            rank_fail(r, TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL, why.msg);
+    }
+    attempt_check_ended(at);
+}
+
+/* ---- the controller's other commands ---- */
+
+/* A queue that is full, or no memory: the worker does not read, which the hang check ends. */
+static void attempt_send(struct attempt *at, const Trainyard__V1__WorkerCommand *command) {
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].child)
+            status_ignore(child_send(at->ranks[i].child, command, NULL));
+}
+
+void attempts_rendezvous(struct attempts *a, const Trainyard__V1__AttemptRendezvous *rendezvous) {
+    struct attempt *at = attempt_find(a, rendezvous->job, rendezvous->attempt);
+    if (!at || !rendezvous->rendezvous)
+        return;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS;
+    command.rendezvous = rendezvous->rendezvous;
+    attempt_send(at, &command);
+}
+
+void attempts_committed(struct attempts *a, const Trainyard__V1__AttemptCommitted *committed) {
+    struct attempt *at = attempt_find(a, committed->job, committed->attempt);
+    if (!at || !committed->checkpoint)
+        return;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECKPOINT_COMMITTED;
+    command.checkpoint_committed = committed->checkpoint;
+    attempt_send(at, &command);
+}
+
+/* A word first, TERM in the middle of the grace, KILL at its end. */
+static void attempt_stop(struct attempt *at, int grace_ms, const char *reason) {
+    at->stopping = true;
+    Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
+    stop.reason = (char *)(uintptr_t)reason;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
+    command.stop = &stop;
+    if (grace_ms > 0)
+        attempt_send(at, &command);
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].child)
+            child_end(at->ranks[i].child, grace_ms / 2, grace_ms, "did not stop in time and was killed");
+}
+
+void attempts_stop(struct attempts *a, const Trainyard__V1__StopAttempt *stop) {
+    struct attempt *at = attempt_find(a, stop->job, stop->attempt);
+    if (at && !at->ended) {
+        attempt_stop(at, stop->grace_ms > 0 ? stop->grace_ms : 0, stop->reason);
+    } else if (at) {
+        attempt_tell_ended(at);
+    } else {
+        Trainyard__V1__AttemptEnded ended = TRAINYARD__V1__ATTEMPT_ENDED__INIT;
+        ended.job = stop->job;
+        ended.attempt = stop->attempt;
+        Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+        m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_ATTEMPT_ENDED;
+        m.attempt_ended = &ended;
+        attach_send(a->agent->attach, &m);
+    }
+}
+
+void attempts_leave(struct attempts *a) {
+    for (struct attempt *at = a->first; at; at = at->next) {
+        at->stopping = true;
+        for (size_t i = 0; i < at->n_ranks; i++)
+            if (at->ranks[i].child)
+                child_end(at->ranks[i].child, 0, LADDER_MS, NULL);
+    }
+}
+
+static void attempt_kill(struct attempt *at, const char *why) {
+    at->stopping = true;
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].child)
+            child_end(at->ranks[i].child, 0, 0, why);
+}
+
+void attempts_acknowledged(struct attempts *a, int64_t job, int32_t attempt) {
+    struct attempt *at = attempt_find(a, job, attempt);
+    if (!at)
+        return;
+    at->acknowledged = true;
+    if (at->ended)
+        attempt_remove(at);
+    else
+        attempt_kill(at, "was killed because the controller has closed its attempt");
+}
+
+void attempts_fenced(struct attempts *a, int64_t job, int32_t attempt) {
+    struct attempt *at = attempt_find(a, job, attempt);
+    if (!at)
+        return;
+    at->fenced = true;
+    attempt_kill(at, "was killed because its attempt is over");
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (!at->ranks[i].child)
+            log_drop(&at->ranks[i]);
+}
+
+/* ---- a start on what an earlier agent left ---- */
+
+static status_t rank_recover(struct rank *r, const Trainyard__V1__RankStatus *status,
+                             const Trainyard__V1__AttemptEnded *known, struct err *e) {
+    struct spool_key key = { r->attempt->job, r->attempt->attempt, status->rank };
+    r->rank = status->rank;
+    r->pid = status->pid;
+    r->start_time = status->pid_start_time;
+    r->log = spool_log_find(r->attempt->owner->agent->spool, &key);
+    for (size_t i = 0; known && i < known->n_ranks && !r->end; i++)
+        if (known->ranks[i]->rank == r->rank)
+            r->end = message_copy(&known->ranks[i]->base);
+    if (r->end) {
+        if (r->log)
+            r->end->last_sequence = spool_log_last(r->log);
+        return ST_OK;
+    }
+    if (r->pid > 0)
+        TRY(reap_stranger(r->pid, r->start_time, STRANGER_MS, e));
+    char sentence[120];
+    snprintf(sentence, sizeof sentence, "rank %d died with its executor's agent", r->rank);
+    struct reaped how = { .exit_code = -1, .signal = SIGKILL };
+    if (rank_end_make(r, &how, TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST, sentence) != ST_OK)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a rank's end");
+    return ST_OK;
+}
+
+static status_t attempt_recover(struct attempts *a, const Trainyard__V1__AttemptStatus *status, struct err *e) {
+    struct attempt *at = attempt_new(a, status->job, status->attempt, status->world_size, status->n_ranks);
+    if (!at)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an attempt");
+    for (size_t i = 0; i < at->n_ranks; i++)
+        TRY(rank_recover(&at->ranks[i], status->ranks[i], status->end, e));
+    at->ended = true;
+    return attempt_record(at, e);
+}
+
+status_t attempts_open(struct agent *agent, struct attempts **ret, struct err *e) {
+    CLEANUP(attempts_closep) struct attempts *a = calloc(1, sizeof *a);
+    if (!a)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the attempts");
+    a->agent = agent;
+    a->check = (struct loop_timer){ .fire = check_fire, .ctx = a };
+    a->checked_ms = clock_mono_ms();
+    Trainyard__V1__AttemptStatus **list;
+    size_t n;
+    TRY(directory_attempts_read(agent->directory, &list, &n, e));
+    status_t st = ST_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (st == ST_OK)
+            st = attempt_recover(a, list[i], e);
+        message_free(list[i]);
+    }
+    free(list);
+    if (st != ST_OK)
+        return err_prefix(e, st, "end the workers of an earlier agent: ");
+    loop_timer_set(agent->loop, &a->check, CHECK_MS);
+    *ret = take_ptr(&a);
+    return ST_OK;
+}
+
+struct attempts *attempts_close(struct attempts *a) {
+    if (!a)
+        return NULL;
+    loop_timer_cancel(a->agent->loop, &a->check);
+    while (a->first) {
+        struct attempt *at = a->first;
+        a->first = at->next;
+        attempt_free(at);
+    }
+    free(a);
+    return NULL;
+}

@@ -1,0 +1,167 @@
+#include "executor/agent/link.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Freed when the call's `done` has come through the loop, however early the owner lost interest. */
+struct link {
+    struct loop *loop;
+    pthread_mutex_t lock;  /* guards call */
+    struct rpc_call *call; /* NULL once it is done: a channel cannot be closed while a reference is held */
+    struct link_owner owner;
+    bool closed; /* the loop's thread */
+};
+
+struct event {
+    struct link *link;
+    enum { EVENT_MESSAGE, EVENT_WRITABLE, EVENT_DONE } kind;
+    ProtobufCMessage *message;
+    status_t status;
+    char why[480];
+};
+
+static void event_free(struct event *ev) {
+    if (ev->message)
+        protobuf_c_message_free_unpacked(ev->message, NULL);
+    free(ev);
+}
+
+static void link_free(struct link *l) {
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static void call_cancel(struct link *l) {
+    pthread_mutex_lock(&l->lock);
+    if (l->call)
+        rpc_cancel(l->call);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void call_resume(struct link *l) {
+    pthread_mutex_lock(&l->lock);
+    if (l->call)
+        rpc_resume(l->call);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* The loop is closing: nobody is called any more. */
+static void event_drop(void *payload) {
+    struct event *ev = payload;
+    if (ev->kind == EVENT_DONE)
+        link_free(ev->link);
+    event_free(ev);
+}
+
+static void event_run(void *ctx, void *payload) {
+    struct event *ev = payload;
+    struct link *l = ctx;
+    bool heard = !l->closed;
+    if (heard && ev->kind == EVENT_MESSAGE)
+        l->owner.message(l->owner.ctx, ev->message);
+    else if (heard && ev->kind == EVENT_WRITABLE)
+        l->owner.writable(l->owner.ctx);
+    else if (heard)
+        l->owner.ended(l->owner.ctx, ev->status, ev->why);
+    if (ev->kind == EVENT_MESSAGE)
+        call_resume(l);
+    if (ev->kind == EVENT_DONE)
+        link_free(l);
+    event_free(ev);
+}
+
+static void event_post(struct rpc_call *call, struct event *ev) {
+    struct link *l = ev->link = rpc_user(call);
+    struct loop_post post = { .fn = event_run, .drop = event_drop, .ctx = l, .payload = ev };
+    status_t st = loop_post(l->loop, &post, NULL);
+    assert(st == ST_OK); /* a link has at most two messages, one writable and one done under way */
+    (void)st;
+}
+
+static void on_message(struct rpc_call *call, const ProtobufCMessage *message) {
+    rpc_pause(call);
+    size_t n = protobuf_c_message_get_packed_size(message);
+    uint8_t *packed = malloc(n + 1);
+    struct event *ev = calloc(1, sizeof *ev);
+    if (packed && ev) {
+        protobuf_c_message_pack(message, packed);
+        ev->kind = EVENT_MESSAGE;
+        ev->message = protobuf_c_message_unpack(message->descriptor, NULL, n, packed);
+    }
+    free(packed);
+    if (ev && ev->message) {
+        event_post(call, ev);
+        return;
+    }
+    free(ev);
+    rpc_cancel(call); /* no memory: the next stream says it again */
+}
+
+static void on_writable(struct rpc_call *call) {
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev) {
+        rpc_cancel(call);
+        return;
+    }
+    ev->kind = EVENT_WRITABLE;
+    event_post(call, ev);
+}
+
+static void on_done(struct rpc_call *call, status_t status, const char *why) {
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev)
+        abort(); /* half a KiB was refused, and without it the stream would seem to live for ever */
+    ev->kind = EVENT_DONE;
+    ev->status = status;
+    snprintf(ev->why, sizeof ev->why, "%s", why ? why : "");
+    struct link *l = rpc_user(call);
+    pthread_mutex_lock(&l->lock);
+    l->call = rpc_unref(l->call);
+    pthread_mutex_unlock(&l->lock);
+    event_post(call, ev);
+}
+
+status_t link_open(struct loop *loop, struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
+                   const char *method, const ProtobufCMessage *first, const struct link_owner *owner, struct link **ret,
+                   struct err *e) {
+    static const struct rpc_events events = { .message = on_message, .writable = on_writable, .done = on_done };
+    struct link *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a stream");
+    l->loop = loop;
+    l->owner = *owner;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_lock(&l->lock); /* `done` may come before rpc_start returns, and waits here then */
+    status_t st = rpc_start(channel, service, method, RPC_BIDI, &events, l, first, 0, &l->call, e);
+    pthread_mutex_unlock(&l->lock);
+    if (st != ST_OK) {
+        link_free(l);
+        return st;
+    }
+    *ret = l;
+    return ST_OK;
+}
+
+struct link *link_close(struct link *l) {
+    if (!l)
+        return NULL;
+    l->closed = true;
+    call_cancel(l);
+    return NULL;
+}
+
+enum rpc_sent link_send(struct link *l, const ProtobufCMessage *message) {
+    pthread_mutex_lock(&l->lock);
+    enum rpc_sent sent = l->call ? rpc_send(l->call, message) : RPC_CLOSED;
+    pthread_mutex_unlock(&l->lock);
+    return sent;
+}
+
+void link_send_end(struct link *l) {
+    pthread_mutex_lock(&l->lock);
+    if (l->call)
+        rpc_send_end(l->call);
+    pthread_mutex_unlock(&l->lock);
+}

@@ -1,0 +1,156 @@
+#include "executor/agent/loop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Control messages come one by one and reports are acknowledged a batch at a time: hundreds at the very most. */
+enum { POSTS_MOST = 4096 };
+
+struct loop {
+    int epoll, wake;
+    bool quit;
+    struct loop_timer *timers;
+    pthread_mutex_t lock; /* guards the ring of posts */
+    struct loop_post posts[POSTS_MOST];
+    size_t head, count;
+};
+
+status_t loop_open(struct loop **ret, struct err *e) {
+    CLEANUP(loop_closep) struct loop *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the event loop");
+    pthread_mutex_init(&l->lock, NULL);
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
+    if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &event) < 0)
+        return err_errno(e, "open the event loop");
+    *ret = take_ptr(&l);
+    return ST_OK;
+}
+
+struct loop *loop_close(struct loop *l) {
+    if (!l)
+        return NULL;
+    for (; l->count; l->count--, l->head = (l->head + 1) % POSTS_MOST)
+        if (l->posts[l->head].drop)
+            l->posts[l->head].drop(l->posts[l->head].payload);
+    closep(&l->epoll);
+    closep(&l->wake);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+    return NULL;
+}
+
+status_t loop_watch_add(struct loop *l, struct loop_watch *w, uint32_t events, struct err *e) {
+    struct epoll_event event = { .events = events, .data.ptr = w };
+    if (events && epoll_ctl(l->epoll, EPOLL_CTL_ADD, w->fd, &event) < 0)
+        return err_errno(e, "watch descriptor %d", w->fd);
+    w->added = true;
+    w->events = events;
+    return ST_OK;
+}
+
+void loop_watch_change(struct loop *l, struct loop_watch *w, uint32_t events) {
+    if (!w->added || w->events == events)
+        return;
+    /* A pause takes the descriptor out: epoll reports EPOLLHUP whatever is asked for. */
+    int how = events == 0 ? EPOLL_CTL_DEL : w->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    struct epoll_event event = { .events = events, .data.ptr = w };
+    epoll_ctl(l->epoll, how, w->fd, &event);
+    w->events = events;
+}
+
+void loop_watch_remove(struct loop *l, struct loop_watch *w) {
+    loop_watch_change(l, w, 0);
+    w->added = false;
+}
+
+void loop_timer_cancel(struct loop *l, struct loop_timer *t) {
+    if (!t->armed)
+        return;
+    struct loop_timer **at = &l->timers;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    t->armed = false;
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, int64_t ms) {
+    loop_timer_cancel(l, t);
+    t->at = deadline_in(ms);
+    struct loop_timer **at = &l->timers;
+    while (*at && (*at)->at <= t->at)
+        at = &(*at)->next;
+    t->next = *at;
+    t->armed = true;
+    *at = t;
+}
+
+status_t loop_post(struct loop *l, const struct loop_post *post, struct err *e) {
+    pthread_mutex_lock(&l->lock);
+    bool full = l->count == POSTS_MOST;
+    if (!full)
+        l->posts[(l->head + l->count++) % POSTS_MOST] = *post;
+    pthread_mutex_unlock(&l->lock);
+    if (full)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the agent's loop has %d messages waiting", POSTS_MOST);
+    uint64_t one = 1;
+    ssize_t wrote = write(l->wake, &one, sizeof one); /* EAGAIN: it is awake already */
+    (void)wrote;
+    return ST_OK;
+}
+
+static bool post_next(struct loop *l, struct loop_post *ret) {
+    pthread_mutex_lock(&l->lock);
+    bool any = l->count > 0;
+    if (any) {
+        *ret = l->posts[l->head];
+        l->head = (l->head + 1) % POSTS_MOST;
+        l->count--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return any;
+}
+
+static void posts_run(struct loop *l) {
+    uint64_t n;
+    ssize_t got = read(l->wake, &n, sizeof n);
+    (void)got;
+    struct loop_post post;
+    while (!l->quit && post_next(l, &post))
+        post.fn(post.ctx, post.payload);
+}
+
+static void timers_run(struct loop *l) {
+    int64_t now = clock_mono_ms();
+    while (!l->quit && l->timers && l->timers->at <= now) {
+        struct loop_timer *t = l->timers;
+        loop_timer_cancel(l, t);
+        t->fire(t->ctx);
+    }
+}
+
+status_t loop_run(struct loop *l, struct err *e) {
+    while (!l->quit) {
+        /* One event at a time: a handler may free any other watch, of which a batch would still hold the pointer. */
+        struct epoll_event event = { 0 };
+        int n = epoll_wait(l->epoll, &event, 1, l->timers ? deadline_poll_ms(l->timers->at) : -1);
+        if (n < 0 && errno != EINTR)
+            return err_errno(e, "wait for events");
+        struct loop_watch *w = event.data.ptr;
+        if (n > 0 && w)
+            w->ready(w->ctx, event.events);
+        else if (n > 0)
+            posts_run(l);
+        timers_run(l);
+    }
+    return ST_OK;
+}
+
+void loop_quit(struct loop *l) { l->quit = true; }

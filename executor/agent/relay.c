@@ -1,0 +1,315 @@
+#include "executor/agent/relay.h"
+
+#include "api/codec/frame.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "executor/agent/lines.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    RETRY_MS = 100, /* a full spool is looked at again */
+    TELL_MS = 1000, /* drops are told at most this often */
+    SAMPLES_UNTIL_PERCENT = 80,
+    LINES_UNTIL_PERCENT = 90,
+    CHUNK_BYTES = 16 << 10, /* of stdout or stderr, a turn */
+};
+
+struct stream {
+    struct relay *relay;
+    const char *name;
+    struct loop_watch watch;
+    struct lines lines;
+    bool over;
+};
+
+struct relay {
+    struct relay_options o;
+    struct loop_watch watch;
+    struct frame_reader reader;
+    bool over; /* the records pipe has ended, or is broken */
+    struct {
+        const uint8_t *data; /* a record that the spool did not take; points into reader */
+        size_t n;
+        int64_t since_ms;
+    } held;
+    struct loop_timer retry, tell;
+    int64_t step;
+    int64_t dropped_samples, dropped_lines;
+    struct stream streams[2];
+};
+
+int64_t relay_step(const struct relay *r) { return r->step; }
+
+static bool spool_below(const struct relay *r, int percent) {
+    return spool_bytes(r->o.spool) < spool_limit(r->o.spool) / 100 * percent;
+}
+
+static status_t record_append(struct relay *r, const Trainyard__V1__WorkerRecord *record, bool urgent) {
+    uint8_t packed[LIMIT_LOG_LINE_BYTES + 512];
+    size_t n = trainyard__v1__worker_record__get_packed_size(record);
+    assert(n <= sizeof packed);
+    trainyard__v1__worker_record__pack(record, packed);
+    int64_t sequence;
+    TRY(spool_append(r->o.log, packed, n, &sequence, NULL));
+    r->o.owner.spooled(r->o.owner.ctx, urgent);
+    return ST_OK;
+}
+
+static status_t notice_append(struct relay *r, const char *kind, const char *message) {
+    Trainyard__V1__WorkerNotice notice = TRAINYARD__V1__WORKER_NOTICE__INIT;
+    notice.kind = (char *)(uintptr_t)kind;
+    notice.message = (char *)(uintptr_t)message;
+    notice.step = r->step < 0 ? 0 : r->step;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE;
+    record.notice = &notice;
+    record.time_us = clock_wall_us();
+    return record_append(r, &record, true);
+}
+
+/* ---- drops, counted and told ---- */
+
+static void drops_tell(void *ctx) {
+    struct relay *r = ctx;
+    int64_t limited = r->streams[0].lines.dropped + r->streams[1].lines.dropped;
+    if (!r->o.log || r->dropped_samples + r->dropped_lines + limited == 0)
+        return;
+    char text[200];
+    snprintf(text, sizeof text,
+             "%" PRId64 " device samples and %" PRId64 " log lines were dropped because the executor's spool is full, "
+             "%" PRId64 " log lines because they came too fast",
+             r->dropped_samples, r->dropped_lines, limited);
+    if (!spool_below(r, LINES_UNTIL_PERCENT) || notice_append(r, "records_dropped", text) != ST_OK) {
+        loop_timer_set(r->o.loop, &r->tell, TELL_MS);
+        return;
+    }
+    r->dropped_samples = r->dropped_lines = 0;
+    r->streams[0].lines.dropped = r->streams[1].lines.dropped = 0;
+}
+
+static void drops_tell_soon(struct relay *r) {
+    if (!r->tell.armed)
+        loop_timer_set(r->o.loop, &r->tell, TELL_MS);
+}
+
+/* ---- stdout and stderr ---- */
+
+static void line_spool(void *ctx, const char *text) {
+    struct stream *s = ctx;
+    struct relay *r = s->relay;
+    Trainyard__V1__LogText log = TRAINYARD__V1__LOG_TEXT__INIT;
+    log.stream = (char *)(uintptr_t)s->name;
+    log.text = (char *)(uintptr_t)text;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
+    record.log = &log;
+    record.time_us = clock_wall_us();
+    if (!r->o.log)
+        return;
+    if (!spool_below(r, LINES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
+        r->dropped_lines++;
+        drops_tell_soon(r);
+    }
+}
+
+/* One read; false when there is nothing more now. */
+static bool stream_read(struct stream *s) {
+    char chunk[CHUNK_BYTES];
+    ssize_t n = s->over ? 0 : read(s->watch.fd, chunk, sizeof chunk);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n > 0) {
+        lines_feed(&s->lines, chunk, (size_t)n);
+    } else if (!s->over) {
+        lines_end(&s->lines);
+        s->over = true;
+        loop_watch_remove(s->relay->o.loop, &s->watch);
+    }
+    if (s->lines.dropped)
+        drops_tell_soon(s->relay);
+    return !s->over;
+}
+
+static void stream_ready(void *ctx, uint32_t events) {
+    (void)events;
+    stream_read(ctx);
+}
+
+/* ---- records ---- */
+
+static void wait_begin(struct relay *r, const uint8_t *data, size_t n) {
+    if (!r->held.data) {
+        r->held.since_ms = clock_mono_ms();
+        r->o.owner.waiting(r->o.owner.ctx, true);
+    }
+    r->held.data = data;
+    r->held.n = n;
+    loop_watch_change(r->o.loop, &r->watch, 0);
+    loop_timer_set(r->o.loop, &r->retry, RETRY_MS);
+}
+
+static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *record, const uint8_t *data, size_t n) {
+    if (!r->o.log)
+        return;
+    bool sample = record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS && record->metrics->per_rank;
+    bool urgent = record->record_case != TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
+    int64_t sequence;
+    if (sample && !spool_below(r, SAMPLES_UNTIL_PERCENT)) {
+        r->dropped_samples++;
+        drops_tell_soon(r);
+    } else if (spool_append(r->o.log, data, n, &sequence, NULL) == ST_OK) {
+        r->o.owner.spooled(r->o.owner.ctx, urgent);
+    } else if (sample) {
+        r->dropped_samples++;
+        drops_tell_soon(r);
+    } else {
+        wait_begin(r, data, n);
+    }
+}
+
+static void relay_break(struct relay *r, const char *sentence) {
+    r->over = true;
+    loop_watch_remove(r->o.loop, &r->watch);
+    r->o.owner.broken(r->o.owner.ctx, sentence);
+}
+
+static void record_take(struct relay *r, const uint8_t *data, size_t n) {
+    Trainyard__V1__WorkerRecord *record = trainyard__v1__worker_record__unpack(NULL, n, data);
+    if (!record) {
+        relay_break(r, "wrote bytes to its records pipe that are no record");
+        return;
+    }
+    switch (record->record_case) {
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS:
+        if (record->metrics->step > r->step)
+            r->step = record->metrics->step;
+        record_spool(r, record, data, n);
+        break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD:
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE:
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG: record_spool(r, record, data, n); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_END:
+        r->o.owner.record(r->o.owner.ctx, record);
+        record_spool(r, record, data, n);
+        break;
+    default: r->o.owner.record(r->o.owner.ctx, record);
+    }
+    trainyard__v1__worker_record__free_unpacked(record, NULL);
+}
+
+/* The records that have arrived whole, until one is held back. */
+static void records_take(struct relay *r) {
+    while (!r->over && !r->held.data) {
+        const uint8_t *data;
+        size_t n;
+        if (frame_reader_next_packed(&r->reader, &data, &n, NULL) != ST_OK)
+            relay_break(r, "wrote a record that is too long");
+        else if (data)
+            record_take(r, data, n);
+        else
+            return;
+    }
+}
+
+/* One read and its records; false when there is nothing more now. */
+static bool records_read(struct relay *r) {
+    records_take(r);
+    if (r->over || r->held.data)
+        return false;
+    bool ended = false;
+    size_t before = r->reader.buf.len - r->reader.taken;
+    status_t st = frame_reader_fill(&r->reader, r->watch.fd, &ended, NULL);
+    bool grew = r->reader.buf.len - r->reader.taken != before;
+    if (st != ST_OK || ended) {
+        /* A worker that is killed while it writes leaves half a record: that is its death, told by its handle. */
+        r->over = true;
+        loop_watch_remove(r->o.loop, &r->watch);
+        return false;
+    }
+    records_take(r);
+    return grew;
+}
+
+static void records_ready(void *ctx, uint32_t events) {
+    (void)events;
+    records_read(ctx);
+}
+
+static void retry_fire(void *ctx) {
+    struct relay *r = ctx;
+    int64_t sequence;
+    if (spool_append(r->o.log, r->held.data, r->held.n, &sequence, NULL) != ST_OK) {
+        loop_timer_set(r->o.loop, &r->retry, RETRY_MS);
+        return;
+    }
+    r->held.data = NULL;
+    r->o.owner.spooled(r->o.owner.ctx, true);
+    records_take(r);
+    if (r->held.data)
+        return;
+    char text[160];
+    snprintf(text, sizeof text, "training waited %" PRId64 " ms because the executor's spool was full",
+             clock_mono_ms() - r->held.since_ms);
+    status_ignore(notice_append(r, "waited_for_spool", text)); /* with no room even for it, the next wait tells */
+    loop_watch_change(r->o.loop, &r->watch, EPOLLIN);
+    r->o.owner.waiting(r->o.owner.ctx, false);
+}
+
+bool relay_drain(struct relay *r) {
+    for (int i = 0; i < 2; i++)
+        while (r->streams[i].watch.fd >= 0 && stream_read(&r->streams[i])) {
+        }
+    while (records_read(r)) {
+    }
+    return !r->held.data;
+}
+
+static status_t stream_open(struct relay *r, int i, const char *name, int fd, struct err *e) {
+    struct stream *s = &r->streams[i];
+    s->relay = r;
+    s->name = name;
+    s->watch = (struct loop_watch){ .fd = fd, .ready = stream_ready, .ctx = s };
+    lines_init(&s->lines, line_spool, s);
+    if (fd >= 0)
+        TRY(loop_watch_add(r->o.loop, &s->watch, EPOLLIN, e));
+    s->over = fd < 0;
+    return ST_OK;
+}
+
+status_t relay_open(const struct relay_options *options, struct relay **ret, struct err *e) {
+    CLEANUP(relay_closep) struct relay *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a worker's relay");
+    r->o = *options;
+    r->step = -1;
+    r->retry = (struct loop_timer){ .fire = retry_fire, .ctx = r };
+    r->tell = (struct loop_timer){ .fire = drops_tell, .ctx = r };
+    frame_reader_init(&r->reader, LIMIT_RECORD_BYTES);
+    r->watch = (struct loop_watch){ .fd = options->records, .ready = records_ready, .ctx = r };
+    TRY(stream_open(r, 0, "stdout", options->out, e));
+    TRY(stream_open(r, 1, "stderr", options->err, e));
+    TRY(loop_watch_add(options->loop, &r->watch, EPOLLIN, e));
+    *ret = take_ptr(&r);
+    return ST_OK;
+}
+
+struct relay *relay_close(struct relay *r) {
+    if (!r)
+        return NULL;
+    drops_tell(r);
+    loop_timer_cancel(r->o.loop, &r->retry);
+    loop_timer_cancel(r->o.loop, &r->tell);
+    loop_watch_remove(r->o.loop, &r->watch);
+    for (int i = 0; i < 2; i++)
+        loop_watch_remove(r->o.loop, &r->streams[i].watch);
+    frame_reader_done(&r->reader);
+    free(r);
+    return NULL;
+}

@@ -1,0 +1,487 @@
+#include "executor/agent/spool.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "executor/agent/spool_record.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    SEGMENT_MOST_BYTES = 1 << 20,  /* what an acknowledgement cannot free yet, for each log */
+    SEGMENT_LEAST_BYTES = 8 << 10, /* with a small limit */
+    READ_BYTES = SPOOL_RECORD_HEADER + LIMIT_RECORD_BYTES + (64 << 10), /* holds the longest record */
+    NAME_BYTES = 96,
+};
+
+struct segment {
+    int64_t first; /* sequence of its first record, and its name */
+    int64_t bytes;
+};
+
+struct spool_log {
+    struct spool *spool;
+    struct spool_key key;
+    char name[NAME_BYTES]; /* of its folder */
+    struct segment *segments;
+    size_t n_segments;
+    int fd; /* of the newest segment; -1 until the next append */
+    int64_t last, acked;
+    struct {
+        int64_t segment, offset, sequence; /* where the record `sequence` begins, in the segment named so */
+    } cursor;
+    struct err *damage;
+};
+
+struct spool {
+    int folder;
+    int64_t limit, segment_bytes, bytes;
+    struct spool_log **logs;
+    size_t n_logs;
+    uint8_t *buffer; /* READ_BYTES, while it is needed */
+};
+
+int64_t spool_bytes(const struct spool *s) { return s->bytes; }
+int64_t spool_limit(const struct spool *s) { return s->limit; }
+size_t spool_count(const struct spool *s) { return s->n_logs; }
+struct spool_log *spool_at(const struct spool *s, size_t i) {
+    return s->logs[i];
+}
+const struct spool_key *spool_log_key(const struct spool_log *log) { return &log->key; }
+int64_t spool_log_first(const struct spool_log *log) {
+    return log->n_segments ? log->segments[0].first : log->last + 1;
+}
+int64_t spool_log_last(const struct spool_log *log) { return log->last; }
+int64_t spool_log_acked(const struct spool_log *log) { return log->acked; }
+const char *spool_log_damage(const struct spool_log *log) { return log->damage ? log->damage->msg : NULL; }
+
+static struct segment *newest(struct spool_log *log) { return &log->segments[log->n_segments - 1]; }
+
+static void segment_path(const struct spool_log *log, int64_t first, char ret[2 * NAME_BYTES]) {
+    snprintf(ret, 2 * NAME_BYTES, "%s/%020lld", log->name, (long long)first);
+}
+
+static void damage_set(struct spool_log *log, int64_t sequence) {
+    if (!log->damage)
+        log->damage = calloc(1, sizeof *log->damage);
+    if (log->damage)
+        status_ignore(err_set(log->damage, ST_DATA_LOSS,
+                              "the spool of job %lld attempt %d rank %d is damaged on disk from record %lld on",
+                              (long long)log->key.job, log->key.attempt, log->key.rank, (long long)sequence));
+}
+
+static status_t segments_push(struct spool_log *log, int64_t first, int64_t bytes, struct err *e) {
+    struct segment *grown = realloc(log->segments, (log->n_segments + 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the spool's index");
+    log->segments = grown;
+    log->segments[log->n_segments++] = (struct segment){ .first = first, .bytes = bytes };
+    return ST_OK;
+}
+
+static void newest_close(struct spool_log *log) {
+    if (log->fd >= 0)
+        close(log->fd);
+    log->fd = -1;
+}
+
+/* Everything from record `sequence` on, which begins at `offset` of segment i, is gone. */
+static void log_cut(struct spool_log *log, size_t i, int64_t offset, int64_t sequence) {
+    newest_close(log);
+    char path[2 * NAME_BYTES];
+    for (size_t k = log->n_segments; k-- > i + 1;) {
+        segment_path(log, log->segments[k].first, path);
+        unlinkat(log->spool->folder, path, 0);
+        log->spool->bytes -= log->segments[k].bytes;
+    }
+    log->n_segments = i + 1;
+    segment_path(log, log->segments[i].first, path);
+    CLEANUP(closep) int fd = openat(log->spool->folder, path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0)
+        status_ignore(ftruncate(fd, offset) == 0 ? ST_OK : ST_INTERNAL); /* appends go to `offset` in any case */
+    log->spool->bytes -= log->segments[i].bytes - offset;
+    log->segments[i].bytes = offset;
+    log->last = sequence - 1;
+}
+
+/* ---- recovery ---- */
+
+static int by_first(const void *a, const void *b) {
+    const struct segment *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static status_t segments_list(struct spool_log *log, struct err *e) {
+    int fd = openat(log->spool->folder, log->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        status_t st = err_errno(e, "open the spool's folder '%s'", log->name);
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    status_t st = ST_OK;
+    for (struct dirent *entry; st == ST_OK && (entry = readdir(dir));) {
+        char canonical[32], *end;
+        errno = 0;
+        long long first = strtoll(entry->d_name, &end, 10);
+        snprintf(canonical, sizeof canonical, "%020lld", first);
+        struct stat info;
+        if (errno || first < 1 || strcmp(canonical, entry->d_name) != 0 || fstatat(fd, entry->d_name, &info, 0) < 0)
+            continue;
+        st = segments_push(log, first, info.st_size, e);
+        log->spool->bytes += info.st_size;
+    }
+    closedir(dir);
+    if (log->n_segments)
+        qsort(log->segments, log->n_segments, sizeof *log->segments, by_first);
+    return st;
+}
+
+/* The intact records of segment i, counted from `*sequence`; ret_end is the byte after the last one. */
+static status_t segment_scan(struct spool_log *log, size_t i, int64_t *sequence, int64_t *ret_end, struct err *e) {
+    char path[2 * NAME_BYTES];
+    segment_path(log, log->segments[i].first, path);
+    CLEANUP(closep) int fd = openat(log->spool->folder, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, "open spool segment '%s'", path);
+    int64_t offset = 0;
+    for (;;) {
+        ssize_t got = pread(fd, log->spool->buffer, READ_BYTES, offset);
+        if (got < 0)
+            return err_errno(e, "read spool segment '%s'", path);
+        size_t used = 0, n, whole;
+        const uint8_t *payload;
+        while ((whole = spool_record_parse(log->spool->buffer + used, (size_t)got - used, *sequence, &payload, &n))) {
+            used += whole;
+            ++*sequence;
+        }
+        offset += (int64_t)used;
+        if (used == 0)
+            break;
+    }
+    *ret_end = offset;
+    return ST_OK;
+}
+
+static status_t log_recover(struct spool_log *log, struct err *e) {
+    TRY(segments_list(log, e));
+    int64_t sequence = log->n_segments ? log->segments[0].first : 1;
+    log->acked = log->last = sequence - 1;
+    for (size_t i = 0; i < log->n_segments; i++) {
+        int64_t end = 0;
+        TRY(segment_scan(log, i, &sequence, &end, e));
+        bool is_last = i + 1 == log->n_segments;
+        log->last = sequence - 1;
+        if (is_last ? end == log->segments[i].bytes : log->segments[i + 1].first == sequence)
+            continue;
+        if (!is_last)
+            damage_set(log, sequence);
+        log_cut(log, i, end, sequence);
+    }
+    return ST_OK;
+}
+
+static struct spool_log *log_free(struct spool_log *log) {
+    if (!log)
+        return NULL;
+    newest_close(log);
+    free(log->segments);
+    free(log->damage);
+    free(log);
+    return NULL;
+}
+CLEANUP_DEFINE(struct spool_log *, log_free)
+
+static status_t log_add(struct spool *s, const struct spool_key *key, struct spool_log **ret, struct err *e) {
+    CLEANUP(log_freep) struct spool_log *log = calloc(1, sizeof *log);
+    struct spool_log **grown = realloc(s->logs, (s->n_logs + 1) * sizeof(struct spool_log *));
+    if (grown)
+        s->logs = grown;
+    if (!s->buffer)
+        s->buffer = malloc(READ_BYTES);
+    if (!log || !grown || !s->buffer)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a spool log");
+    log->spool = s;
+    log->key = *key;
+    log->fd = -1;
+    snprintf(log->name, sizeof log->name, "%lld-%d-%d", (long long)key->job, key->attempt, key->rank);
+    if (mkdirat(s->folder, log->name, 0700) < 0 && errno != EEXIST)
+        return err_errno(e, "make the spool's folder '%s'", log->name);
+    TRY(log_recover(log, e));
+    *ret = s->logs[s->n_logs++] = take_ptr(&log);
+    return ST_OK;
+}
+
+static status_t logs_load(struct spool *s, struct err *e) {
+    int fd = openat(s->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        status_t st = err_errno(e, "list the spool's folder");
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    status_t st = ST_OK;
+    for (struct dirent *entry; st == ST_OK && (entry = readdir(dir));) {
+        long long job;
+        struct spool_key key = { 0 };
+        char canonical[NAME_BYTES];
+        if (sscanf(entry->d_name, "%lld-%d-%d", &job, &key.attempt, &key.rank) != 3)
+            continue;
+        key.job = job;
+        snprintf(canonical, sizeof canonical, "%lld-%d-%d", job, key.attempt, key.rank);
+        struct spool_log *log;
+        if (strcmp(canonical, entry->d_name) == 0)
+            st = log_add(s, &key, &log, e);
+    }
+    closedir(dir);
+    return st;
+}
+
+status_t spool_open(const char *folder, int64_t limit_bytes, struct spool **ret, struct err *e) {
+    if (limit_bytes < 64 << 10)
+        return err_set(e, ST_INVALID_ARGUMENT, "a spool of %lld bytes is too small; at least 65536 are needed",
+                       (long long)limit_bytes);
+    TRY(dir_make(folder, 0700, e));
+    CLEANUP(spool_closep) struct spool *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the spool");
+    s->folder = -1;
+    s->limit = limit_bytes;
+    s->segment_bytes = limit_bytes / 16;
+    if (s->segment_bytes > SEGMENT_MOST_BYTES)
+        s->segment_bytes = SEGMENT_MOST_BYTES;
+    if (s->segment_bytes < SEGMENT_LEAST_BYTES)
+        s->segment_bytes = SEGMENT_LEAST_BYTES;
+    s->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (s->folder < 0)
+        return err_errno(e, "open the spool's folder '%s'", folder);
+    status_t st = logs_load(s, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "spool '%s': ", folder);
+    *ret = take_ptr(&s);
+    return ST_OK;
+}
+
+struct spool *spool_close(struct spool *s) {
+    if (!s)
+        return NULL;
+    for (size_t i = 0; i < s->n_logs; i++)
+        log_free(s->logs[i]);
+    if (s->folder >= 0)
+        close(s->folder);
+    free(s->logs);
+    free(s->buffer);
+    free(s);
+    return NULL;
+}
+
+struct spool_log *spool_log_find(const struct spool *s, const struct spool_key *key) {
+    for (size_t i = 0; i < s->n_logs; i++) {
+        const struct spool_key *k = &s->logs[i]->key;
+        if (k->job == key->job && k->attempt == key->attempt && k->rank == key->rank)
+            return s->logs[i];
+    }
+    return NULL;
+}
+
+status_t spool_log_open(struct spool *s, const struct spool_key *key, struct spool_log **ret, struct err *e) {
+    struct spool_log *log = spool_log_find(s, key);
+    if (!log)
+        TRY(log_add(s, key, &log, e));
+    *ret = log;
+    return ST_OK;
+}
+
+void spool_log_remove(struct spool_log *log) {
+    struct spool *s = log->spool;
+    char path[2 * NAME_BYTES];
+    for (size_t i = 0; i < log->n_segments; i++) {
+        segment_path(log, log->segments[i].first, path);
+        unlinkat(s->folder, path, 0);
+        s->bytes -= log->segments[i].bytes;
+    }
+    unlinkat(s->folder, log->name, AT_REMOVEDIR);
+    for (size_t i = 0; i < s->n_logs; i++)
+        if (s->logs[i] == log)
+            s->logs[i] = s->logs[--s->n_logs];
+    log_free(log);
+}
+
+/* ---- append ---- */
+
+/* Makes the newest segment ready for an append: a new one when there is none or it is long enough. */
+static status_t newest_ready(struct spool_log *log, struct err *e) {
+    char path[2 * NAME_BYTES];
+    bool fresh = log->n_segments == 0 || newest(log)->bytes >= log->spool->segment_bytes;
+    if (!fresh && log->fd >= 0)
+        return ST_OK;
+    int64_t first = fresh ? log->last + 1 : newest(log)->first;
+    segment_path(log, first, path);
+    int fd = openat(log->spool->folder, path, O_WRONLY | O_CLOEXEC | (fresh ? O_CREAT | O_TRUNC : 0), 0600);
+    if (fd < 0)
+        return err_errno(e, "open spool segment '%s'", path);
+    if (fresh) {
+        status_t st = segments_push(log, first, 0, e);
+        if (st != ST_OK) {
+            close(fd);
+            return st;
+        }
+    }
+    newest_close(log);
+    log->fd = fd;
+    return ST_OK;
+}
+
+status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t *ret_sequence, struct err *e) {
+    struct spool *s = log->spool;
+    if (n == 0 || n > LIMIT_RECORD_BYTES)
+        return err_set(e, ST_INVALID_ARGUMENT, "a record of %zu bytes; 1 to %d can be spooled", n, LIMIT_RECORD_BYTES);
+    int64_t whole = SPOOL_RECORD_HEADER + (int64_t)n;
+    if (s->bytes + whole > s->limit)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the spool is full: it holds %lld of %lld bytes", (long long)s->bytes,
+                       (long long)s->limit);
+    TRY(newest_ready(log, e));
+    uint8_t header[SPOOL_RECORD_HEADER];
+    spool_record_header(header, log->last + 1, data, n);
+    struct iovec parts[2] = { { header, sizeof header }, { (void *)(uintptr_t)data, n } };
+    ssize_t wrote = pwritev(log->fd, parts, 2, newest(log)->bytes);
+    if (wrote != whole) {
+        if (wrote >= 0)
+            errno = ENOSPC; /* a short write: the disk took only a part */
+        status_t st = err_errno(e, "append to the spool");
+        status_ignore(ftruncate(log->fd, newest(log)->bytes) == 0 ? ST_OK : ST_INTERNAL);
+        return st;
+    }
+    newest(log)->bytes += whole;
+    s->bytes += whole;
+    *ret_sequence = ++log->last;
+    return ST_OK;
+}
+
+/* ---- read ---- */
+
+/* The index of the segment that holds record `first`; n_segments when none does. */
+static size_t segment_of(const struct spool_log *log, int64_t first) {
+    if (first > log->last || log->n_segments == 0 || first < log->segments[0].first)
+        return log->n_segments;
+    size_t i = log->n_segments - 1;
+    while (log->segments[i].first > first)
+        i--;
+    return i;
+}
+
+struct reading {
+    int64_t sequence; /* the next one */
+    int64_t from;     /* those before it are passed over */
+    size_t left;      /* payload bytes that may still be visited */
+    bool any, over;
+    spool_visit_fn visit;
+    void *ctx;
+};
+
+/* Visits the records of one buffer; returns the bytes used. */
+static size_t buffer_visit(const uint8_t *data, size_t n, struct reading *r) {
+    size_t used = 0, len, whole;
+    const uint8_t *payload;
+    while (!r->over && (whole = spool_record_parse(data + used, n - used, r->sequence, &payload, &len))) {
+        if (r->sequence >= r->from) {
+            if (r->any && len > r->left) {
+                r->over = true;
+                break;
+            }
+            r->left -= len < r->left ? len : r->left;
+            r->any = true;
+            r->over = !r->visit(r->ctx, r->sequence, payload, len);
+        }
+        used += whole;
+        r->sequence++;
+    }
+    return used;
+}
+
+static status_t segment_read(struct spool_log *log, size_t i, struct reading *r, struct err *e) {
+    const struct segment *seg = &log->segments[i];
+    char path[2 * NAME_BYTES];
+    segment_path(log, seg->first, path);
+    CLEANUP(closep) int fd = openat(log->spool->folder, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, "open spool segment '%s'", path);
+    int64_t offset = 0;
+    r->sequence = seg->first;
+    if (log->cursor.segment == seg->first && log->cursor.sequence <= r->from) {
+        offset = log->cursor.offset;
+        r->sequence = log->cursor.sequence;
+    }
+    while (!r->over && offset < seg->bytes) {
+        int64_t want = seg->bytes - offset < READ_BYTES ? seg->bytes - offset : READ_BYTES;
+        ssize_t got = pread(fd, log->spool->buffer, (size_t)want, offset);
+        if (got < 0)
+            return err_errno(e, "read spool segment '%s'", path);
+        size_t used = buffer_visit(log->spool->buffer, (size_t)got, r);
+        offset += (int64_t)used;
+        if (used == 0 && !r->over) {
+            damage_set(log, r->sequence);
+            log_cut(log, i, offset, r->sequence);
+            return err_set(e, ST_DATA_LOSS, "%s", log->damage ? log->damage->msg : "the spool is damaged");
+        }
+    }
+    log->cursor.segment = seg->first;
+    log->cursor.offset = offset;
+    log->cursor.sequence = r->sequence;
+    return ST_OK;
+}
+
+status_t spool_read(struct spool_log *log, int64_t first, size_t max_bytes, spool_visit_fn visit, void *ctx,
+                    struct err *e) {
+    struct reading r = { .from = first, .left = max_bytes, .visit = visit, .ctx = ctx };
+    for (size_t i = segment_of(log, first); i < log->n_segments && !r.over; i++)
+        TRY(segment_read(log, i, &r, e));
+    return ST_OK;
+}
+
+/* ---- acknowledge ---- */
+
+void spool_ack(struct spool_log *log, int64_t sequence) {
+    struct spool *s = log->spool;
+    if (sequence <= log->acked || sequence > log->last)
+        return;
+    log->acked = sequence;
+    char path[2 * NAME_BYTES];
+    size_t gone = 0;
+    while (gone + 1 < log->n_segments && log->segments[gone + 1].first <= sequence + 1) {
+        segment_path(log, log->segments[gone].first, path);
+        unlinkat(s->folder, path, 0);
+        s->bytes -= log->segments[gone].bytes;
+        gone++;
+    }
+    log->n_segments -= gone;
+    memmove(log->segments, log->segments + gone, log->n_segments * sizeof *log->segments);
+
+    /* All of it is stored: the newest segment starts again under its next name. Renaming before emptying it needs no
+     * space, and a crash between the two leaves records with wrong numbers, which recovery takes for a torn tail. */
+    struct segment *seg = newest(log);
+    bool worth = seg->bytes >= s->segment_bytes / 4 || (seg->bytes && s->bytes > s->limit / 2);
+    if (sequence < log->last || !worth)
+        return;
+    char next[2 * NAME_BYTES];
+    segment_path(log, seg->first, path);
+    segment_path(log, log->last + 1, next);
+    newest_close(log);
+    if (renameat(s->folder, path, s->folder, next) < 0)
+        return;
+    log->fd = openat(s->folder, next, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    s->bytes -= seg->bytes;
+    seg->first = log->last + 1;
+    seg->bytes = 0;
+    log->cursor.segment = 0;
+}
