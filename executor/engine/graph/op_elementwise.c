@@ -1,7 +1,8 @@
 #include "executor/engine/graph/op.h"
 
 /* add: y = a + b in b's place; both gradients are y's.
- * dropout: y = x under a mask, in x's place; its backward is the same mask, in place too. */
+ * dropout: y = x under a mask, in x's place. Its backward is the same mask, but not in place: the residual stream's
+ * gradient shares y's gradient's bytes (add), and still needs them. */
 
 static status_t shape_add(struct graph *g, struct op *op, struct err *e) {
     (void)e;
@@ -48,7 +49,6 @@ const struct op_kind op_dropout = {
     .name = "dropout",
     .n_in = 1,
     .differentiable = IN(0),
-    .gradient_alias = { 1 },
     .shape = shape_dropout,
     .forward = forward_dropout,
     .backward_input = backward_dropout,

@@ -23,7 +23,7 @@ void gradient_ledger_init(struct gradient_ledger *l, const struct plan *p) {
                 b++;
             int64_t end = p->buckets[b].end > at && p->buckets[b].end < p->slot_end[s] ? p->buckets[b].end
                                                                                        : p->slot_end[s];
-            l->segments[l->n_segments++] = (struct segment){ .slot = s, .begin = at, .end = end, .in_flight = -1 };
+            l->segments[l->n_segments++] = (struct segment){ .slot = s, .begin = at, .end = end };
             at = end;
         }
     }
@@ -55,12 +55,10 @@ static status_t check_buffer(const struct gradient_ledger *l, int buffer, struct
 }
 
 static status_t check_free(const struct gradient_ledger *l, int buffer, int segment, struct err *e) {
-    /* Reductions are told apart by segment: two buffers of one segment are never in flight together. */
-    const struct segment *s = &l->segments[segment];
-    if (s->in_flight < 0 || l->plan->channel.items[s->in_flight].buffer != buffer)
+    if (!cell(l, buffer, segment)->in_flight)
         return ST_OK;
     return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is touched while it is being reduced",
-                   name_of(l, s->slot));
+                   name_of(l, l->segments[segment].slot));
 }
 
 static bool covers(const struct instruction *i, const struct segment *s) {
@@ -154,20 +152,19 @@ status_t gradient_ledger_reduce(struct gradient_ledger *l, const struct instruct
             return err_set(e, ST_FAILED_PRECONDITION,
                            "the gradient of %s is reduced before all of the rank's lanes are in",
                            name_of(l, l->segments[s].slot));
-        l->segments[s].in_flight = entry;
+        c->in_flight = entry + 1;
     }
     return ST_OK;
 }
 
 void gradient_ledger_waited(struct gradient_ledger *l, int entry) {
-    for (int s = 0; s < l->n_segments; s++) {
-        struct segment *segment = &l->segments[s];
-        if (segment->in_flight < 0 || segment->in_flight > entry)
+    for (int i = 0; i < l->plan->gradient_buffers * l->n_segments; i++) {
+        struct ledger_cell *c = &l->cells[i];
+        if (!c->in_flight || c->in_flight > entry + 1)
             continue;
-        struct ledger_cell *c = cell(l, l->plan->channel.items[segment->in_flight].buffer, s);
         c->lane = 0;
         c->lanes = l->plan->layout.lanes;
-        segment->in_flight = -1;
+        c->in_flight = 0;
     }
 }
 
@@ -241,9 +238,9 @@ status_t gradient_ledger_end(const struct gradient_ledger *l, struct err *e) {
     for (int s = 0; s < l->plan->graph->n_slots; s++)
         if (is_owner(l->plan->graph, s) && !l->stepped[s])
             return err_set(e, ST_FAILED_PRECONDITION, "%s is never stepped", name_of(l, s));
-    for (int s = 0; s < l->n_segments; s++)
-        if (l->segments[s].in_flight >= 0)
+    for (int i = 0; i < l->plan->gradient_buffers * l->n_segments; i++)
+        if (l->cells[i].in_flight)
             return err_set(e, ST_FAILED_PRECONDITION, "the reduction of %s is never waited for",
-                           name_of(l, l->segments[s].slot));
+                           name_of(l, l->segments[i % l->n_segments].slot));
     return ST_OK;
 }

@@ -10,13 +10,13 @@
 struct segment {
     int slot;
     int64_t begin, end; /* elements in gradient space */
-    int in_flight;      /* the channel's entry that reduces it; -1 = none */
     bool normed;
 };
 
 /* Lanes [lane, lane + lanes) of rounds [round, round + rounds); lanes 0 = nothing yet. */
 struct ledger_cell {
     int lane, lanes, round, rounds;
+    int in_flight; /* the channel's entry that reduces it, counted from 1; 0 = none */
 };
 
 struct gradient_ledger {

@@ -1,4 +1,5 @@
 /* Text from a checkpoint: the sampling plan run once a token over the window of the newest `context` tokens. */
+#include "base/utf8.h"
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/data/tokenizer.h"
 #include "executor/engine/graph/op.h"
@@ -155,20 +156,30 @@ static int32_t choose(struct sampler *s, const float *logits, int64_t number) {
     return best;
 }
 
-/* Whole characters go out; a byte that cannot begin or continue one goes out as U+FFFD. */
+/* The bytes held begin a character whose rest is still to come. */
+static bool is_cut(const struct bytes *held) {
+    unsigned char lead = (unsigned char)held->data[0];
+    size_t whole = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 1;
+    if (lead > 0xf4 || held->len >= whole)
+        return false;
+    for (size_t i = 1; i < held->len; i++)
+        if (((unsigned char)held->data[i] & 0xc0) != 0x80)
+            return false;
+    return true;
+}
+
+/* Whole characters go out; a byte that is no part of one, or NUL, goes out as U+FFFD. Returns whether to go on. */
 static bool write_held(struct sampler *s) {
     bool more = true;
-    while (s->held.len && more) {
-        uint32_t point = 0;
+    while (s->held.len && more && !is_cut(&s->held)) {
         char piece[PIECE_BYTES] = "\xEF\xBF\xBD";
-        int took = utf8_next((const unsigned char *)s->held.data, s->held.len, &point);
-        if (took < 0)
-            break;
-        if (took > 0 && point != 0) {
-            memcpy(piece, s->held.data, (size_t)took);
-            piece[took] = 0;
+        size_t length;
+        uint32_t point = utf8_next(s->held.data, s->held.len, &length);
+        if (length && point) {
+            memcpy(piece, s->held.data, length);
+            piece[length] = 0;
         }
-        size_t gone = took > 0 ? (size_t)took : 1;
+        size_t gone = length ? length : 1;
         s->held.len -= gone;
         memmove(s->held.data, s->held.data + gone, s->held.len);
         more = s->request->write(s->request->ctx, piece);
