@@ -1,0 +1,1 @@
+DROP TABLE event, placement, attempt, job_spec, job, device, executor, leader;

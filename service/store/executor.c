@@ -1,0 +1,192 @@
+#include "service/store/executor.h"
+
+#include "service/store/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct sql EXECUTOR_ATTACH = {
+    "executor_attach",
+    "INSERT INTO executor (id, incarnation, state, hostname, address, version, slots, reason, attach_time, "
+    "heartbeat_time) "
+    "VALUES ($1, $2, 1, $3, $4, $5, $6, $7, now(), now()) ON CONFLICT (id) DO UPDATE SET incarnation = $2, state = 1, "
+    "hostname = $3, address = $4, version = $5, slots = $6, reason = $7, attach_time = now(), heartbeat_time = now(), "
+    "lost_time = NULL WHERE executor.incarnation <= $2 RETURNING 1"
+};
+static const struct sql DEVICE_CLEAR = { "device_clear", "DELETE FROM device WHERE executor = $1" };
+static const struct sql DEVICE_ADD = {
+    "device_add",
+    "INSERT INTO device (executor, position, kind, index, model, memory_bytes) VALUES ($1, $2, $3, $4, $5, $6)"
+};
+static const struct sql EXECUTOR_LOST = {
+    "executor_lost", "UPDATE executor SET state = 2, reason = $2, lost_time = now() WHERE id = $1 AND state = 1"
+};
+static const struct sql EXECUTOR_HEARD = {
+    "executor_heard", "UPDATE executor SET heartbeat_time = h.time FROM unnest($1, $2) AS h(id, time) "
+                      "WHERE executor.id = h.id AND heartbeat_time < h.time"
+};
+static const struct sql EXECUTOR_LIST = {
+    "executor_list",
+    "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "
+    "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "
+    "WHERE a.state < 4 AND p.executor = x.id AND p.end_time IS NULL), d.kind, d.index, d.model, d.memory_bytes "
+    "FROM (SELECT * FROM executor WHERE id > $1 ORDER BY id LIMIT $2) x LEFT JOIN device d ON d.executor = x.id "
+    "ORDER BY x.id, d.position"
+};
+static const struct sql EXECUTOR_COUNTS = { "executor_counts", "SELECT state, count(*) FROM executor GROUP BY state" };
+
+/* ---- attach, lost, heard ---- */
+
+static status_t add_device(struct connection *c, const char *executor, size_t position, const struct store_device *d,
+                           struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_text(&a, executor);
+    sql_add_int4(&a, (int)position);
+    sql_add_text(&a, d->kind);
+    sql_add_int4(&a, d->index);
+    sql_add_text(&a, d->model);
+    sql_add_int8(&a, d->memory_bytes);
+    return sql_run(c, &DEVICE_ADD, &a, NULL, e);
+}
+
+static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
+    const struct store_executor *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, x->id);
+    sql_add_int8(&a, x->incarnation);
+    sql_add_text(&a, x->hostname);
+    sql_add_text(&a, x->address);
+    sql_add_text(&a, x->version);
+    sql_add_int4(&a, x->slots);
+    sql_add_text(&a, x->reason ? x->reason : "");
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_ATTACH, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
+                       (long long)x->incarnation);
+    struct sql_args id = { 0 };
+    sql_add_text(&id, x->id);
+    TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
+    for (size_t i = 0; i < x->devices_n; i++)
+        TRY(add_device(c, x->id, i, &x->devices[i], e));
+    return ST_OK;
+}
+
+status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor, struct err *e) {
+    return store_transact(s, epoch, attach_body, (void *)executor, e);
+}
+
+struct lost {
+    const char *id, *reason;
+};
+
+static status_t lost_body(struct connection *c, void *ctx, struct err *e) {
+    const struct lost *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, x->id);
+    sql_add_text(&a, x->reason);
+    return sql_run(c, &EXECUTOR_LOST, &a, NULL, e);
+}
+
+status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason, struct err *e) {
+    return store_transact(s, epoch, lost_body, &(struct lost){ id, reason ? reason : "" }, e);
+}
+
+struct heard {
+    const char *const *ids;
+    const int64_t *times_us;
+    size_t n;
+};
+
+static status_t heard_body(struct connection *c, void *ctx, struct err *e) {
+    const struct heard *x = ctx;
+    struct sql_args a = { 0 };
+    CLEANUP(freep) char *ids = NULL;
+    TRY(sql_add_text_array(&a, x->ids, x->n, &ids, e));
+    CLEANUP(freep) char *times = malloc(sql_array_bytes_8(x->n));
+    if (!times)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu heartbeats", x->n);
+    sql_add_time_array(&a, times, x->times_us, x->n);
+    return sql_run(c, &EXECUTOR_HEARD, &a, NULL, e);
+}
+
+status_t store_executor_heard(struct store *s, int64_t epoch, const char *const *ids, const int64_t *times_us, size_t n,
+                              struct err *e) {
+    return store_transact(s, epoch, heard_body, &(struct heard){ ids, times_us, n }, e);
+}
+
+/* ---- read ---- */
+
+struct list {
+    struct store_memory *m;
+    const char *after;
+    int limit;
+    struct store_executor *executors;
+    size_t n;
+};
+
+static void read_executor(const PGresult *r, int row, struct store_executor *ret) {
+    *ret = (struct store_executor){
+        .id = sql_text(r, row, 0),
+        .incarnation = sql_int8(r, row, 1),
+        .state = (enum store_executor_state)sql_int2(r, row, 2),
+        .hostname = sql_text(r, row, 3),
+        .address = sql_text(r, row, 4),
+        .version = sql_text(r, row, 5),
+        .slots = sql_int4(r, row, 6),
+        .reason = sql_text(r, row, 7),
+        .attach_time_us = sql_time(r, row, 8),
+        .heartbeat_time_us = sql_time(r, row, 9),
+        .slots_used = (int)sql_int8(r, row, 10),
+    };
+}
+
+/* One row a device; an executor without devices has one row of NULLs. */
+static status_t list_body(struct connection *c, void *ctx, struct err *e) {
+    struct list *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, x->after);
+    sql_add_int8(&a, x->limit);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_LIST, &a, &r, e));
+    int rows = PQntuples(r);
+    struct store_device *devices;
+    TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->executors, &x->executors, e));
+    TRY(store_memory_get(x->m, (size_t)rows, sizeof *devices, &devices, e));
+    x->n = 0;
+    for (int row = 0; row < rows; row++) {
+        if (row == 0 || strcmp(sql_text(r, row, 0), x->executors[x->n - 1].id) != 0) {
+            read_executor(r, row, &x->executors[x->n++]);
+            x->executors[x->n - 1].devices = &devices[row];
+        }
+        if (sql_is_null(r, row, 11))
+            continue;
+        devices[row] = (struct store_device){ sql_text(r, row, 11), sql_int4(r, row, 12), sql_text(r, row, 13),
+                                              sql_int8(r, row, 14) };
+        x->executors[x->n - 1].devices_n++;
+    }
+    return store_memory_keep(x->m, &r, e);
+}
+
+status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
+                             struct store_executor **ret, size_t *ret_n, struct err *e) {
+    struct list x = { .m = m, .after = after ? after : "", .limit = limit };
+    TRY(store_query(s, list_body, &x, e));
+    *ret = x.executors;
+    *ret_n = x.n;
+    return ST_OK;
+}
+
+static status_t counts_body(struct connection *c, void *ctx, struct err *e) {
+    int64_t *counts = ctx;
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_COUNTS, NULL, &r, e));
+    counts[0] = counts[1] = counts[2] = 0;
+    for (int i = 0; i < PQntuples(r); i++)
+        counts[sql_int2(r, i, 0)] = sql_int8(r, i, 1);
+    return ST_OK;
+}
+
+status_t store_executor_counts(struct store *s, int64_t counts[3], struct err *e) {
+    return store_query(s, counts_body, counts, e);
+}

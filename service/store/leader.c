@@ -1,0 +1,66 @@
+#include "service/store/leader.h"
+
+#include "service/store/pool.h"
+
+#include <stdlib.h>
+
+/* Any number that no one else uses: "TYLD". */
+#define LEADER_LOCK 1415138380
+
+static const struct sql LEADER_LOCK_TRY = { "leader_lock_try", "SELECT pg_try_advisory_lock($1)" };
+static const struct sql LEADER_ELECT = {
+    "leader_elect", "UPDATE leader SET epoch = epoch + 1, holder = $1, elected_at = now() RETURNING epoch"
+};
+static const struct sql LEADER_STILL = { "leader_still", "SELECT 1 FROM leader WHERE epoch = $1" };
+
+struct store_leader {
+    struct connection *c; /* its session holds the lock */
+    int64_t epoch;
+};
+
+struct store_leader *store_leader_close(struct store_leader *l) {
+    if (l) {
+        connection_close(l->c);
+        free(l);
+    }
+    return NULL;
+}
+
+static status_t elect(struct store_leader *l, const char *holder, bool *ret_won, struct err *e) {
+    struct sql_args lock = { 0 };
+    sql_add_int8(&lock, LEADER_LOCK);
+    CLEANUP(sql_clearp) PGresult *locked = NULL;
+    TRY(sql_run_one(l->c, &LEADER_LOCK_TRY, &lock, &locked, "no answer about the leader's lock", e));
+    *ret_won = sql_bool(locked, 0, 0);
+    if (!*ret_won)
+        return ST_OK;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, holder);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run_one(l->c, &LEADER_ELECT, &a, &r, "the leader's row is missing", e));
+    l->epoch = sql_int8(r, 0, 0);
+    return ST_OK;
+}
+
+status_t store_leader_try(struct store *s, const char *holder, struct store_leader **ret, struct err *e) {
+    CLEANUP(store_leader_closep) struct store_leader *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the leader's lock");
+    TRY(connection_open(s->conninfo, &l->c, e));
+    bool won;
+    TRY(elect(l, holder, &won, e));
+    *ret = won ? take_ptr(&l) : NULL;
+    return ST_OK;
+}
+
+int64_t store_leader_epoch(const struct store_leader *l) { return l->epoch; }
+
+status_t store_leader_check(struct store_leader *l, struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, l->epoch);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(l->c, &LEADER_STILL, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "epoch %lld is over: another controller leads", (long long)l->epoch);
+    return ST_OK;
+}

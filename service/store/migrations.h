@@ -1,0 +1,12 @@
+/* The files of migrations/, put into the program by embed.cmake. Internal to the store. */
+#ifndef SERVICE_STORE_MIGRATIONS_H
+#define SERVICE_STORE_MIGRATIONS_H
+
+struct migration {
+    int version;
+    const char *name, *up, *down;
+};
+extern const struct migration migrations[]; /* [migrations_n], versions 1, 2, ... */
+extern const int migrations_n;
+
+#endif

@@ -1,0 +1,10 @@
+/* Which schema a database has. Internal to the store. */
+#ifndef SERVICE_STORE_SCHEMA_H
+#define SERVICE_STORE_SCHEMA_H
+
+#include "service/store/sql.h"
+
+/* 0: an empty database. */
+MUST_CHECK status_t schema_version(struct connection *c, int *ret, struct err *e);
+
+#endif
