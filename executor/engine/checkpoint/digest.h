@@ -1,0 +1,32 @@
+/* Digests of tensors and of a model, computable by shards and by anyone from the files:
+ *
+ *   chunk    SHA-256 of 1 MiB of a tensor's bytes (the last chunk may be shorter)
+ *   tensor   SHA-256 of its chunks' digests (32 bytes each), in order
+ *   weights  SHA-256 of one line a weight tensor, sorted by name (bytewise): "NAME F32 [D0,D1,...] HEX\n"
+ *
+ * tests/engine/weights_sha256.py is the same thing in 60 lines of Python. Pure. Private to this folder. */
+#ifndef EXECUTOR_ENGINE_CHECKPOINT_DIGEST_H
+#define EXECUTOR_ENGINE_CHECKPOINT_DIGEST_H
+
+#include "executor/engine/checkpoint/tensor.h"
+
+typedef uint8_t digest_t[SHA256_BYTES];
+
+/* How many chunks `elements` have. */
+int64_t digest_chunks(int64_t elements);
+
+/* chunks (digest_chunks(count)) = the digests of data (count). */
+void digest_data(const float *data, int64_t count, digest_t *chunks);
+
+/* "[50257,768]"; "[]" for a scalar. */
+enum { DIGEST_SHAPE_BYTES = 2 + CHECKPOINT_RANK * 21 };
+void digest_shape_text(const struct checkpoint_tensor *t, char ret[DIGEST_SHAPE_BYTES]);
+
+/* Of the weights among tensors (n), in any order, with their digests (n); hex. */
+MUST_CHECK status_t digest_weights(const struct checkpoint_tensor *tensors, const digest_t *digests, int n,
+                                   char ret[SHA256_HEX], struct err *e);
+
+/* Two hexadecimal digits a byte, lower case. False when `hex` is anything else. */
+bool digest_from_hex(const char *hex, digest_t ret);
+
+#endif

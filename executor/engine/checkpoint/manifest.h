@@ -1,0 +1,63 @@
+/* The two JSON files of a checkpoint, as structs, read and written.
+ *
+ * manifest.json (of the whole checkpoint):
+ *   format "trainyard-checkpoint-1", step, updates, world_size, numerics_id, data_sha256, weights_sha256, layout,
+ * tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256 rank-<r>.json (of one safetensors file):
+ *   format "trainyard-rank-1", step, rank, world_size, file, bytes, sha256,
+ *   pieces: [{name, dtype "F32", shape, first, count, chunks: [digest, ...]}], self_sha256
+ *
+ * shape is the whole tensor's; digests are hex, as digest.h defines them. The parsers take what sealed_check let pass,
+ * and trust none of it. Private to this folder and its fuzz target. */
+#ifndef EXECUTOR_ENGINE_CHECKPOINT_MANIFEST_H
+#define EXECUTOR_ENGINE_CHECKPOINT_MANIFEST_H
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "executor/engine/checkpoint/digest.h"
+
+/* Texts are borrowed by manifest_write and owned after manifest_parse. */
+struct manifest {
+    int64_t step, updates;
+    int world_size;
+    const char *numerics_id, *data_sha256, *weights_sha256;
+    const char *spec_json, *layout_json, *tokenizer_json;
+    const struct checkpoint_tensor *tensors; /* after parse: sorted by name, no name twice */
+    const digest_t *digests;                 /* (n_tensors) */
+    int n_tensors;
+};
+
+MUST_CHECK status_t manifest_write(const struct manifest *m, struct bytes *ret, struct err *e);
+MUST_CHECK status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struct err *e);
+struct manifest *manifest_free(struct manifest *m); /* of one that manifest_parse made */
+CLEANUP_DEFINE(struct manifest *, manifest_free)
+
+struct rank_piece {
+    struct checkpoint_tensor tensor;
+    int64_t first, count;
+    const digest_t *chunks; /* (digest_chunks(count)) */
+};
+
+struct rank_table {
+    int64_t step;
+    int rank, world_size;
+    int64_t bytes;      /* of the safetensors file */
+    const char *sha256; /* of it, hex */
+    const struct rank_piece *pieces;
+    int n_pieces;
+};
+
+MUST_CHECK status_t rank_table_write(const struct rank_table *t, struct bytes *ret, struct err *e);
+MUST_CHECK status_t rank_table_parse(const char *text, size_t n, struct rank_table **ret, struct err *e);
+struct rank_table *rank_table_free(struct rank_table *t); /* of one that rank_table_parse made */
+CLEANUP_DEFINE(struct rank_table *, rank_table_free)
+
+/* File names in a step folder. */
+enum { CHECKPOINT_FILE_BYTES = 32 };
+#define CHECKPOINT_MANIFEST "manifest.json"
+void checkpoint_data_file(int rank, char ret[CHECKPOINT_FILE_BYTES]);  /* rank-<r>.safetensors */
+void checkpoint_table_file(int rank, char ret[CHECKPOINT_FILE_BYTES]); /* rank-<r>.json */
+
+/* Ceilings of both files: a table has 67 bytes for each MiB of tensors. */
+#define CHECKPOINT_JSON_BYTES ((size_t)128 << 20)
+
+#endif
