@@ -42,7 +42,7 @@ struct agent {
     struct samples *samples;
     struct attach *attach;
     struct report *report;
-    bool leaving; /* SIGTERM came: workers are being stopped */
+    bool leaving;                                /* SIGTERM came: workers are being stopped */
     void (*attached)(const struct agent *agent); /* at each Welcome; NULL for none */
 };
 

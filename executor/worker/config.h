@@ -5,11 +5,13 @@
  *     struct engine_config *ec = config_engine(c);
  *     ec->threads = ...;                          // what the spec does not say: rank, world size, threads, directories
  *     ... engine_open(ec, ...) ...
- *     c = config_close(c);                        // after engine_close: the engine's strings point into c and into spec
+ *     c = config_close(c);                        // after engine_close: the engine's strings point into c and into
+ * spec
  *
- * Data files are file:// URIs. Each is opened once, must be a regular file, and must lie below one of `roots` after its
- * symbolic links are followed; NULL or no roots: whatever the process may read. Errors are INVALID_ARGUMENT and begin
- * with the field's path (`data.text.files[0]: ...`). The spec is not copied and must outlive the configuration. */
+ * Data files are file:// URIs. Each must be a regular file that can be read and lie below one of `roots`, after every
+ * symbolic link on the way is followed; NULL or no roots: whatever the process may read. The engine gets the path
+ * without links. Errors are INVALID_ARGUMENT and begin with the field's path (`data.text.files[0]: ...`). The spec is
+ * not copied and must outlive the configuration. */
 #ifndef EXECUTOR_WORKER_CONFIG_H
 #define EXECUTOR_WORKER_CONFIG_H
 
@@ -35,9 +37,5 @@ CLEANUP_DEFINE(struct config *, config_close)
 
 /* Borrowed and writable: the caller adds rank, world size, threads and directories. */
 struct engine_config *config_engine(struct config *c);
-
-/* "file:///data/a.txt" or "/data/a.txt" -> the path, decoded (%20), newly allocated; INVALID_ARGUMENT for any other
- * scheme, a relative path, or a NUL byte. */
-MUST_CHECK status_t config_file_path(const char *uri, char **ret, struct err *e);
 
 #endif

@@ -1,0 +1,206 @@
+#include "executor/worker/control.h"
+
+#include "executor/engine/collective/collective.h"
+#include "executor/engine/run/engine.h"
+#include "executor/worker/exit_code.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+/* Between SIGTERM and the process's own end: the agent kills after two seconds. */
+enum { TERM_MS = 1500 };
+
+struct control {
+    int fd, signals, leave;
+    struct frame_reader *reader;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    struct engine *engine;
+    struct collective *collective;
+    Trainyard__V1__WorkerCommand *rendezvous;
+    bool stopped, terminated;
+    char reason[240];
+};
+
+static void exit_as(Trainyard__V1__WorkerEnd__Cause cause) { _exit(worker_exit_code(cause)); }
+
+static void command_take(struct control *c, Trainyard__V1__WorkerCommand *command) {
+    pthread_mutex_lock(&c->lock);
+    switch (command->command_case) {
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS:
+        if (!c->rendezvous) { /* a second one is the first one again */
+            c->rendezvous = command;
+            command = NULL;
+        }
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECKPOINT_COMMITTED:
+        if (c->engine)
+            engine_checkpoint_committed(c->engine, command->checkpoint_committed->step);
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP:
+        if (!c->stopped)
+            snprintf(c->reason, sizeof c->reason, "%s", command->stop->reason);
+        c->stopped = true;
+        if (c->engine)
+            engine_stop_request(c->engine);
+        break;
+    default: break;
+    }
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    if (command)
+        trainyard__v1__worker_command__free_unpacked(command, NULL);
+}
+
+static void commands_read(struct control *c) {
+    bool ended = false;
+    if (frame_reader_fill(c->reader, c->fd, &ended, NULL) != ST_OK || ended)
+        exit_as(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+}
+
+static void commands_take(struct control *c) {
+    for (;;) {
+        ProtobufCMessage *message;
+        if (frame_reader_next(c->reader, &trainyard__v1__worker_command__descriptor, &message, NULL) != ST_OK)
+            exit_as(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+        if (!message)
+            return;
+        command_take(c, (Trainyard__V1__WorkerCommand *)message);
+    }
+}
+
+static void terminate(struct control *c) {
+    struct signalfd_siginfo info;
+    if (read(c->signals, &info, sizeof info) != sizeof info)
+        return;
+    pthread_mutex_lock(&c->lock);
+    if (!c->stopped)
+        snprintf(c->reason, sizeof c->reason, "by signal %u", info.ssi_signo);
+    c->stopped = c->terminated = true;
+    if (c->engine)
+        engine_stop_request(c->engine);
+    if (c->collective)
+        collective_abort(c->collective, "this rank was told to stop");
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void *control_run(void *ctx) {
+    struct control *c = ctx;
+    deadline_ms_t exit_at = DEADLINE_NEVER;
+    commands_take(c);
+    for (;;) {
+        struct pollfd p[] = { { .fd = c->leave, .events = POLLIN },
+                              { .fd = c->signals, .events = POLLIN },
+                              { .fd = c->fd, .events = POLLIN } };
+        int n = poll(p, 3, deadline_poll_ms(exit_at));
+        if (n == 0)
+            exit_as(TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+        if (n < 0)
+            continue;
+        if (p[0].revents)
+            return NULL;
+        if (p[1].revents) {
+            terminate(c);
+            exit_at = exit_at == DEADLINE_NEVER ? deadline_in(TERM_MS) : exit_at;
+        }
+        if (p[2].revents) {
+            commands_read(c);
+            commands_take(c);
+        }
+    }
+}
+
+status_t control_open(int fd, struct frame_reader *reader, struct control **ret, struct err *e) {
+    CLEANUP(freep) struct control *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the control thread");
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    c->fd = fd;
+    c->reader = reader;
+    c->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    c->leave = eventfd(0, EFD_CLOEXEC);
+    if (c->signals < 0 || c->leave < 0)
+        return err_errno(e, "open the control thread's descriptors");
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    errno = pthread_create(&c->thread, NULL, control_run, c);
+    if (errno)
+        return err_errno(e, "start the control thread");
+    *ret = take_ptr(&c);
+    return ST_OK;
+}
+
+struct control *control_close(struct control *c) {
+    if (!c)
+        return NULL;
+    uint64_t one = 1;
+    ssize_t wrote = write(c->leave, &one, sizeof one);
+    (void)wrote;
+    pthread_join(c->thread, NULL);
+    closep(&c->signals);
+    closep(&c->leave);
+    if (c->rendezvous)
+        trainyard__v1__worker_command__free_unpacked(c->rendezvous, NULL);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    return NULL;
+}
+
+void control_set_engine(struct control *c, struct engine *engine) {
+    pthread_mutex_lock(&c->lock);
+    c->engine = engine;
+    if (engine && c->stopped)
+        engine_stop_request(engine);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_set_collective(struct control *c, struct collective *collective) {
+    pthread_mutex_lock(&c->lock);
+    c->collective = collective;
+    if (collective && c->terminated)
+        collective_abort(collective, "this rank was told to stop");
+    pthread_mutex_unlock(&c->lock);
+}
+
+status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1__Rendezvous **ret, struct err *e) {
+    struct timespec until = deadline_timespec(deadline_in(tick_ms));
+    status_t st = ST_OK;
+    pthread_mutex_lock(&c->lock);
+    while (!c->rendezvous && !c->stopped)
+        if (pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+            break;
+    if (c->stopped)
+        st = err_set(e, ST_CANCELLED, "the rank was told to stop before all ranks had met");
+    else
+        *ret = c->rendezvous ? c->rendezvous->rendezvous : NULL;
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+bool control_stopped(struct control *c, char *ret, size_t n) {
+    pthread_mutex_lock(&c->lock);
+    bool stopped = c->stopped;
+    if (n)
+        snprintf(ret, n, "%s", c->reason);
+    pthread_mutex_unlock(&c->lock);
+    return stopped;
+}
+
+bool control_terminated(struct control *c) {
+    pthread_mutex_lock(&c->lock);
+    bool terminated = c->terminated;
+    pthread_mutex_unlock(&c->lock);
+    return terminated;
+}

@@ -1,0 +1,46 @@
+/* The agent's commands after the first one: a thread reads them for the life of the process.
+ *
+ *   rendezvous            wakes control_rendezvous
+ *   checkpoint_committed  goes to the engine
+ *   stop                  the engine is asked to stop at its next step
+ *   SIGTERM               the collective is aborted; a process that is not gone a second and a half later exits
+ *   the pipe's end        the agent is gone: the process exits with AGENT_LOST at once
+ *
+ * The process has SIGTERM blocked before any thread starts. */
+#ifndef EXECUTOR_WORKER_CONTROL_H
+#define EXECUTOR_WORKER_CONTROL_H
+
+#include "api/codec/frame.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <trainyard/v1/worker.pb-c.h>
+
+struct collective;
+struct control;
+struct engine;
+
+/* The reader may hold commands that came with the first one; it belongs to the thread from now on. */
+MUST_CHECK status_t control_open(int fd, struct frame_reader *reader, struct control **ret, struct err *e);
+/* The thread has no engine and no collective any more, and the process is about to exit. */
+struct control *control_close(struct control *c);
+CLEANUP_DEFINE(struct control *, control_close)
+
+/* What commands go to; NULL before the one is open, and again before it is closed. A stop that came before is passed
+ * on at once. */
+void control_set_engine(struct control *c, struct engine *engine);
+void control_set_collective(struct control *c, struct collective *collective);
+
+/* Waits for the rendezvous. The message stays valid until control_close. OK with NULL after tick_ms without one: call
+ * again. CANCELLED once a stop has come. */
+MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1__Rendezvous **ret,
+                                       struct err *e);
+
+/* Whether a stop or SIGTERM has come, and why ("" when none was given). ret has n bytes. */
+bool control_stopped(struct control *c, char *ret, size_t n);
+/* Whether SIGTERM has come: the agent waits for nothing. */
+bool control_terminated(struct control *c);
+
+#endif

@@ -1,0 +1,132 @@
+/* trainyard-worker: one rank, started by trainyard-executor. */
+#include "api/codec/frame.h"
+#include "base/limits.h"
+#include "executor/worker/control.h"
+#include "executor/worker/emit.h"
+#include "executor/worker/exit_code.h"
+#include "executor/worker/rank.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    COMMANDS_FD = 3,
+    RECORDS_FD = 4,
+    /* An agent that is stopped for so long has been noticed; the last records are worth the wait. */
+    FLUSH_MS = 3600 * 1000,
+    FLUSH_TERMINATED_MS = 500,
+};
+
+static const char usage[] =
+    "usage: trainyard-worker --agent-pid PID\n"
+    "\n"
+    "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
+    "to train without a service see trainyard-train.\n"
+    "\n"
+    "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
+
+/* The pid that was given; 0 after a usage, -1 for bad arguments. */
+static long arguments_parse(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        puts("trainyard-worker " TRAINYARD_VERSION);
+        return 0;
+    }
+    char *end = NULL;
+    long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
+    if (pid <= 0 || *end) {
+        fputs(usage, stderr);
+        return -1;
+    }
+    return pid;
+}
+
+static void end_emit(struct emitter *emitter, const struct rank_end *end) {
+    Trainyard__V1__WorkerEnd last = TRAINYARD__V1__WORKER_END__INIT;
+    last.cause = end->cause;
+    last.message = (char *)(uintptr_t)end->why.msg;
+    last.step = end->step;
+    last.weights_sha256 = (char *)(uintptr_t)end->weights_sha256;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_END;
+    record.end = &last;
+    emitter_put(emitter, &record);
+}
+
+/* The first command says what this process is for; the rest goes to the control thread. */
+static status_t work(const Trainyard__V1__WorkerCommand *first, struct frame_reader *reader, struct rank_end *end,
+                     struct err *e) {
+    struct emitter *emitter;
+    struct control *control;
+    TRY(emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e));
+    TRY(control_open(COMMANDS_FD, reader, &control, e));
+    if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE)
+        rank_sample(first->sample, control, emitter, end);
+    else
+        rank_train(first->start, control, emitter, end);
+    end_emit(emitter, end);
+    emitter_close(emitter, control_terminated(control) ? FLUSH_TERMINATED_MS : FLUSH_MS);
+    control_close(control);
+    return ST_OK;
+}
+
+static status_t first_command(struct frame_reader *reader, Trainyard__V1__WorkerCommand **ret, struct err *e) {
+    ProtobufCMessage *message = NULL;
+    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
+    Trainyard__V1__WorkerCommand *command = (Trainyard__V1__WorkerCommand *)message;
+    if (!command)
+        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it said what to do");
+    if (command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_START &&
+        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE) {
+        trainyard__v1__worker_command__free_unpacked(command, NULL);
+        return err_set(e, ST_INVALID_ARGUMENT, "the first command is neither a start nor a sample");
+    }
+    *ret = command;
+    return ST_OK;
+}
+
+int main(int argc, char **argv) {
+    /* First of all: from here on this process dies with its agent. Only then is it known whether that already has. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    long agent = arguments_parse(argc, argv);
+    if (agent <= 0)
+        return agent == 0 ? 0 : 2;
+    if (getppid() != agent)
+        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+    if (fcntl(COMMANDS_FD, F_GETFD) < 0 || fcntl(RECORDS_FD, F_GETFD) < 0) {
+        fputs("trainyard-worker: descriptors 3 and 4 are not open; trainyard-executor starts this program\n", stderr);
+        return 2;
+    }
+    sigset_t blocked; /* before any thread starts: each of them inherits it */
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    signal(SIGPIPE, SIG_IGN);
+
+    struct frame_reader reader;
+    frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
+    Trainyard__V1__WorkerCommand *first = NULL;
+    struct rank_end end = { .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL };
+    status_t st = first_command(&reader, &first, &end.why);
+    if (st == ST_UNAVAILABLE)
+        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+    if (st == ST_OK)
+        st = work(first, &reader, &end, &end.why);
+    if (st != ST_OK)
+        fprintf(stderr, "trainyard-worker: %s\n", end.why.msg);
+    if (first)
+        trainyard__v1__worker_command__free_unpacked(first, NULL);
+    frame_reader_done(&reader);
+    return worker_exit_code(end.cause);
+}
