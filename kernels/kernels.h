@@ -74,7 +74,7 @@ struct dropout {
 };
 
 struct adamw {
-    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    double learning_rate, beta1, beta2, epsilon, weight_decay; /* double: 1 - beta2 would lose its digits in float */
     float gradient_scale; /* clipping and averaging: g * gradient_scale is what the moments see */
     int64_t updates;      /* 1 for the first update: bias correction */
 };
@@ -96,8 +96,7 @@ struct kernels {
     /* dx (rows, in) = dy W^T; dy as linear_backward_bias left it. */
     MUST_CHECK status_t (*linear_backward_input)(const struct kernels *k, float *dx, const float *dy, const float *w,
                                                  const struct linear_dims *d, bool accumulate, struct err *e);
-    /* dw, shaped as W. May run long after linear_backward_input. Workspace: where the product has few outputs and many
-     * rows, partial products of fixed pieces. */
+    /* dw, shaped as W. May run long after linear_backward_input. The workspace may be 0 bytes. */
     MUST_CHECK status_t (*linear_backward_weight)(const struct kernels *k, float *dw, const float *x, const float *dy,
                                                   const struct linear_dims *d, bool accumulate, void *workspace,
                                                   struct err *e);

@@ -12,12 +12,11 @@ enum { TILE = 64 };
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* One thread's part: keys and values transposed by tile (2 x time x head), scores and their gradients (2 tiles), a tile
- * of outputs, rows of statistics; the plain path needs one row of probabilities and one of their gradients. */
+/* One thread's part: keys and values transposed (2 x time x head), scores and their gradients (2 tiles), a tile of
+ * outputs, and statistics of the rows (at least 2 x TILE). The plain path needs one row of probabilities of it. */
 static inline size_t attention_tile_bytes(const struct attention_dims *d) {
-    int64_t head = d->width / d->heads, time = round_up(d->time, TILE);
-    return sizeof(float) *
-           (size_t)(2 * time * round_up(head, 16) + 2 * TILE * TILE + TILE * round_up(head, 16) + 2 * time + 4 * TILE);
+    const int64_t head = round_up(d->width / d->heads, 16), time = round_up(d->time, TILE);
+    return sizeof(float) * (size_t)(2 * time * head + 2 * TILE * TILE + TILE * head + 2 * time);
 }
 
 #endif

@@ -43,18 +43,20 @@ status_t plain_tree_add(const struct kernels *k, float *const part[], int count,
 
 static const float GELU_SCALE = 0.79788456080286536f, GELU_CUBE = 0.044715f; /* sqrt(2/pi) */
 
+/* 1/2 (1 + tanh(u)) = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): without the sum that cancels where u < 0. */
+static float gelu_sigmoid(float x) { return 1.0f / (1.0f + expf(-2.0f * GELU_SCALE * (x + GELU_CUBE * x * x * x))); }
+
 status_t plain_gelu_forward(const struct kernels *k, float *y, const float *x, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        y[i] = 0.5f * x[i] * (1.0f + tanhf(GELU_SCALE * (x[i] + GELU_CUBE * x[i] * x[i] * x[i])));
+        y[i] = x[i] * gelu_sigmoid(x[i]);
     return ST_OK;
 }
 
 static float gelu_slope(float x) {
-    float t = tanhf(GELU_SCALE * (x + GELU_CUBE * x * x * x));
-    float inner = GELU_SCALE * (1.0f + 3.0f * GELU_CUBE * x * x);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+    const float s = gelu_sigmoid(x), slope = 2.0f * GELU_SCALE * (1.0f + 3.0f * GELU_CUBE * x * x);
+    return s + x * s * (1.0f - s) * slope;
 }
 
 status_t plain_gelu_backward(const struct kernels *k, float *dx, const float *dy, const float *x, int64_t n,
@@ -81,15 +83,17 @@ status_t plain_dropout(const struct kernels *k, float *y, const float *x, int64_
 status_t plain_adamw(const struct kernels *k, float *p, float *m, float *v, const float *g, int64_t n,
                      const struct adamw *o, struct err *e) {
     (void)e;
-    const float correction1 = (float)(1.0 - pow(o->beta1, (double)o->updates));
-    const float correction2 = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates));
-    const float step = o->learning_rate / correction1, keep = 1.0f - o->learning_rate * o->weight_decay;
+    const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
+    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), epsilon = (float)o->epsilon;
+    const float step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates)));
+    const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates));
+    const float keep = (float)(1.0 - o->learning_rate * o->weight_decay);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
         float gi = g[i] * o->gradient_scale;
-        m[i] = o->beta1 * m[i] + (1.0f - o->beta1) * gi;
-        v[i] = o->beta2 * v[i] + (1.0f - o->beta2) * gi * gi;
-        p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) / correction2 + o->epsilon);
+        m[i] = beta1 * m[i] + rest1 * gi;
+        v[i] = beta2 * v[i] + rest2 * gi * gi;
+        p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) / correction + epsilon);
     }
     return ST_OK;
 }

@@ -1,0 +1,127 @@
+#include "kernels/cpu/vector/tile.h"
+
+#include "kernels/cpu/vector/vector.h"
+
+/* A block of ROWS x COLUMNS vectors of C is held in registers while k runs: 24 of AVX-512's 32 registers, 12 of AVX2's
+ * 16; the rest hold a row of B and one element of A. */
+#ifdef __AVX512F__
+enum { ROWS = 6, COLUMNS = 4 };
+#else
+enum { ROWS = 6, COLUMNS = 2 };
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+struct operands {
+    float *c;
+    const float *a, *b;
+    int64_t ldc, a_row, a_column, ldb, k, last_lanes; /* last_lanes: of the last of a block's vectors */
+    bool accumulate;
+};
+
+/* rows and columns are constants where this is inlined, so that the block is in registers and nothing is left of the
+ * conditions on them. */
+INLINE void block(const struct operands *o, const int rows, const int columns, const bool whole) {
+    vf sum[ROWS][COLUMNS];
+#define LANES_OF(j) (j == columns - 1 ? o->last_lanes : LANES)
+#define LOAD(p, j)  (whole ? vf_load(p) : vf_load_first(p, LANES_OF(j)))
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; j++)
+            sum[i][j] = o->accumulate ? LOAD(o->c + i * o->ldc + j * LANES, j) : vf_set(0);
+    const float *a = o->a, *b = o->b;
+    for (int64_t l = 0; l < o->k; l++, a += o->a_column, b += o->ldb) {
+        vf row[COLUMNS];
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; j++)
+            row[j] = LOAD(b + j * LANES, j);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const vf x = vf_set(a[i * o->a_row]);
+#pragma GCC unroll 8
+            for (int j = 0; j < columns; j++)
+                sum[i][j] = vf_fma(x, row[j], sum[i][j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; j++) {
+            if (whole)
+                vf_store(o->c + i * o->ldc + j * LANES, sum[i][j]);
+            else
+                vf_store_first(o->c + i * o->ldc + j * LANES, sum[i][j], LANES_OF(j));
+        }
+#undef LOAD
+#undef LANES_OF
+}
+
+/* All m rows of C in one strip of `columns` vectors. */
+INLINE void strip(struct operands o, int64_t m, const int columns, const bool whole) {
+    for (; m >= ROWS; m -= ROWS) {
+        block(&o, ROWS, columns, whole);
+        o.a += ROWS * o.a_row;
+        o.c += ROWS * o.ldc;
+    }
+    switch (m) {
+    case 5: block(&o, 5, columns, whole); break;
+    case 4: block(&o, 4, columns, whole); break;
+    case 3: block(&o, 3, columns, whole); break;
+    case 2: block(&o, 2, columns, whole); break;
+    case 1: block(&o, 1, columns, whole); break;
+    default: break;
+    }
+}
+
+void VECTOR(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                          int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate) {
+    struct operands o = { c, a, b, ldc, a_row, a_column, ldb, k, LANES, accumulate };
+    for (; n >= COLUMNS * LANES; n -= COLUMNS * LANES) {
+        strip(o, m, COLUMNS, true);
+        o.b += COLUMNS * LANES;
+        o.c += COLUMNS * LANES;
+    }
+    o.last_lanes = n % LANES ? n % LANES : LANES;
+    switch ((n + LANES - 1) / LANES) {
+#if defined __AVX512F__
+    case 4: strip(o, m, 4, false); break;
+    case 3: strip(o, m, 3, false); break;
+#endif
+    case 2: strip(o, m, 2, false); break;
+    case 1: strip(o, m, 1, false); break;
+    default: break;
+    }
+}
+
+/* 8 x 8 by pairs of 4 x 4 transposes of 128-bit lanes. */
+static void transpose8(float *to, int64_t to_ld, const float *from, int64_t from_ld) {
+    __m256 r[8], s[8];
+    for (int i = 0; i < 4; i++) {
+        const float *p = from + i * from_ld;
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * from_ld), 1);
+        r[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4)), _mm_loadu_ps(p + 4 * from_ld + 4),
+                                        1);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        s[i + 2] = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+        s[i + 3] = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        _mm256_storeu_ps(to + i * to_ld, _mm256_shuffle_ps(s[i], s[i + 2], 0x44));
+        _mm256_storeu_ps(to + (i + 1) * to_ld, _mm256_shuffle_ps(s[i], s[i + 2], 0xee));
+        _mm256_storeu_ps(to + (i + 2) * to_ld, _mm256_shuffle_ps(s[i + 1], s[i + 3], 0x44));
+        _mm256_storeu_ps(to + (i + 3) * to_ld, _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee));
+    }
+}
+
+void VECTOR(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
+                            int64_t columns) {
+    const int64_t rows8 = rows / 8 * 8, columns8 = columns / 8 * 8;
+    for (int64_t i = 0; i < rows8; i += 8)
+        for (int64_t j = 0; j < columns8; j += 8)
+            transpose8(to + j * to_ld + i, to_ld, from + i * from_ld + j, from_ld);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = i < rows8 ? columns8 : 0; j < columns; j++)
+            to[j * to_ld + i] = from[i * from_ld + j];
+}

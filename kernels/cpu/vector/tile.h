@@ -1,0 +1,16 @@
+/* Products of small tiles that stay in the L1 cache: what attention is made of. */
+#ifndef KERNELS_CPU_VECTOR_TILE_H
+#define KERNELS_CPU_VECTOR_TILE_H
+
+#include "kernels/cpu/vector/ops.h"
+
+/* C (m, n) = or += A (m, k) B (k, n). Element (i, l) of A is a[i * a_row + l * a_column]; B's and C's rows are
+ * contiguous and ldb, ldc floats apart. Each element of C is added up in the order of l. */
+void VECTOR(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                          int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate);
+
+/* to (columns, to_ld) = from (rows, from_ld) transposed. */
+void VECTOR(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
+                            int64_t columns);
+
+#endif

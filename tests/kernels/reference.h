@@ -1,0 +1,22 @@
+/* The ops' forward in double, written from their formulas, for central finite differences. Loops, nothing else. */
+#ifndef TESTS_KERNELS_REFERENCE_H
+#define TESTS_KERNELS_REFERENCE_H
+
+#include "kernels/kernels.h"
+
+void reference_gelu(double *y, const double *x, int64_t n);
+/* branch, beta may be NULL. */
+void reference_layernorm(double *y, const double *x, const double *branch, const double *gamma, const double *beta,
+                         int64_t rows, int64_t width, double epsilon);
+/* lse may be NULL. */
+void reference_attention(double *out, double *lse, const double *qkv, const struct attention_dims *d,
+                         const struct dropout *dropout);
+/* losses (rows) */
+void reference_cross_entropy(double *losses, const double *logits, const int32_t *targets, int64_t rows,
+                             int64_t vocabulary);
+void reference_embedding(double *y, const int32_t *tokens, const double *wte, const double *wpe, int64_t batch,
+                         int64_t time, int64_t width);
+/* What dropout multiplies an element by, from the plain Philox alone. */
+double reference_mask(const struct dropout *d, int64_t sample, int64_t element);
+
+#endif
