@@ -1,0 +1,173 @@
+/* Runs the engine in forked processes over real Gloo, for tests: a small GPT on a small text, and what came out of it.
+ */
+#ifndef TESTS_ENGINE_TRAINEE_H
+#define TESTS_ENGINE_TRAINEE_H
+
+#include "base/file.h"
+#include "executor/engine/run/engine.h"
+#include "tests/engine/gang.h"
+
+#include <math.h>
+
+enum { TRAINEE_STEPS = 64, TRAINEE_NOTICES = 16 };
+
+struct trainee_result {
+    status_t status;
+    enum engine_outcome outcome;
+    char message[480];
+    int64_t from_step, step;
+    double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
+    int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
+    char weights_sha256[ENGINE_SHA256_HEX];
+    int shards, notices;
+    char notice[TRAINEE_NOTICES][32];
+};
+
+struct trainee {
+    struct engine_config config;
+    int ranks, threads, timeout_ms;
+    bool commit;       /* tell the engine that checkpoints are committed as soon as they are written */
+    int stop_rank;     /* asks for a stop ... */
+    int64_t stop_step; /* ... when this step is done; 0 = never */
+    char text[256], directory[256], resume[256];
+    struct trainee_result *results; /* [ranks], shared with the children */
+};
+
+struct trainee_child {
+    const struct trainee *trainee;
+    struct trainee_result *result;
+    struct engine *engine;
+    int rank;
+};
+
+static inline void trainee_joined(void *ctx, int64_t from_step, const char *numerics_id) {
+    (void)numerics_id;
+    ((struct trainee_child *)ctx)->result->from_step = from_step;
+}
+
+static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *m, int n) {
+    struct trainee_child *c = ctx;
+    if (step == c->trainee->stop_step && c->rank == c->trainee->stop_rank)
+        engine_stop_request(c->engine);
+    if (per_rank || step >= TRAINEE_STEPS)
+        return;
+    c->result->rows[step]++;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(m[i].name, "loss") == 0)
+            c->result->loss[step] = m[i].value;
+        if (strcmp(m[i].name, "grad_norm") == 0)
+            c->result->grad_norm[step] = m[i].value;
+        if (strcmp(m[i].name, "validation_loss") == 0)
+            c->result->validation_loss = m[i].value;
+    }
+}
+
+static inline void trainee_notice(void *ctx, const char *kind, const char *message, int64_t step) {
+    (void)message, (void)step;
+    struct trainee_child *c = ctx;
+    if (c->result->notices < TRAINEE_NOTICES)
+        snprintf(c->result->notice[c->result->notices++], sizeof c->result->notice[0], "%s", kind);
+}
+
+static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
+    struct trainee_child *c = ctx;
+    c->result->shards++;
+    if (c->trainee->commit)
+        engine_checkpoint_committed(c->engine, shard->step);
+}
+
+static inline int trainee_main(struct gang *gang, int rank, struct collective *collective) {
+    const struct trainee *t = gang->arg;
+    struct trainee_child child = { .trainee = t, .result = &t->results[rank], .rank = rank };
+    struct engine_hooks hooks = { .ctx = &child,
+                                  .joined = trainee_joined,
+                                  .metrics = trainee_metrics,
+                                  .notice = trainee_notice,
+                                  .shard = trainee_shard };
+    struct engine_config config = t->config;
+    config.threads = t->threads;
+    struct err e = { "" };
+    struct trainee_result *r = child.result;
+    r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
+    r->outcome = engine_outcome_of(r->status);
+    if (r->status == ST_OK) {
+        r->status = engine_run(child.engine, &r->outcome, &e);
+        r->step = engine_step(child.engine);
+        snprintf(r->weights_sha256, sizeof r->weights_sha256, "%s", engine_weights_sha256(child.engine));
+        child.engine = engine_close(child.engine);
+    }
+    snprintf(r->message, sizeof r->message, "%s", e.msg);
+    return 0;
+}
+
+/* Forgets the results of the run before and runs; returns ranks that did not end in peace. */
+static inline int trainee_run(struct trainee *t) {
+    t->config.data_degree = t->ranks;
+    t->config.checkpoint.directory = *t->directory ? t->directory : NULL;
+    t->config.checkpoint.resume_directory = *t->resume ? t->resume : NULL;
+    memset(t->results, 0, GANG_RANKS * sizeof *t->results);
+    return gang_end(gang_start(t->ranks, t->timeout_ms, trainee_main, t));
+}
+
+/* Some text with structure: a counter in words. Written once per folder. */
+static inline void trainee_write_text(const char *path, int lines) {
+    static const char *const digit[] = {
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+    };
+    FILE *f = fopen(path, "w");
+    if (!f)
+        abort();
+    for (int i = 0; i < lines; i++)
+        fprintf(f, "%s %s %s: %d is a number, and the next one follows.\n", digit[i / 100 % 10], digit[i / 10 % 10],
+                digit[i % 10], i);
+    fclose(f);
+}
+
+/* A trainee in a fresh temporary folder. */
+static inline struct trainee *trainee_new(void) {
+    static const char *files[1];
+    struct trainee *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct trainee_result *results = mmap(NULL, GANG_RANKS * sizeof *results, PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char root[] = "/tmp/trainyard-engine-XXXXXX";
+    if (t == MAP_FAILED || results == MAP_FAILED || !mkdtemp(root))
+        abort();
+    *t = (struct trainee){ .ranks = 1, .threads = 1, .timeout_ms = 60000, .commit = true, .results = results };
+    snprintf(t->text, sizeof t->text, "%s/text", root);
+    snprintf(t->directory, sizeof t->directory, "%s/checkpoints", root);
+    trainee_write_text(t->text, 300);
+    files[0] = t->text;
+    t->config = (struct engine_config){
+        .model = { .layers = 2, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 },
+        .data = { .files = files, .n_files = 1, .tokenizer = ENGINE_TOKENIZER_CHAR, .validation_fraction = 0.1 },
+        .train = { .steps = 4,
+                   .global_batch = 16,
+                   .micro_batch = 2,
+                   .lanes = 4,
+                   .seed = 7,
+                   .clip_norm = 1,
+                   .adamw = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 },
+                   .schedule = { .kind = ENGINE_SCHEDULE_COSINE, .warmup_steps = 2, .min_lr = 1e-3 },
+                   .eval = { .every = 2, .batches = 2 } },
+        .device = "cpu",
+        .threads = 1,
+        .bucket_bytes = 16384,
+    };
+    return t;
+}
+
+static inline void trainee_free(struct trainee *t) {
+    *strrchr(t->text, '/') = 0;
+    status_ignore(dir_remove(t->text, NULL));
+    munmap(t->results, GANG_RANKS * sizeof *t->results);
+    munmap(t, sizeof *t);
+}
+
+/* A fresh folder for the next run's checkpoints. */
+static inline void trainee_fresh_directory(struct trainee *t, const char *name) {
+    *strrchr(t->directory, '/') = 0;
+    size_t n = strlen(t->directory);
+    snprintf(t->directory + n, sizeof t->directory - n, "/%s", name);
+}
+
+#endif
