@@ -1,0 +1,374 @@
+/* The real trainyard-worker under the agent's child.h: gangs of real processes that really train, with this test in the
+ * controller's place. */
+#include "api/codec/text.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "executor/agent/child.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MOST = 2, STEPS = 12, PATIENCE_MS = 60000 };
+
+struct gang;
+struct member {
+    struct gang *gang;
+    int rank;
+    struct child *child;
+    Trainyard__V1__WorkerStart start;
+    ProtobufCBinaryData address;
+    Trainyard__V1__WorkerEnd__Cause cause;
+    char message[400], sha[65];
+    struct reaped how;
+    int losses, finals, joined;
+    int64_t died_ms, from_step;
+    bool ended;
+};
+struct gang {
+    char folder[64];
+    char text[96], checkpoints[96];
+    char resume[128];
+    struct loop *loop;
+    struct spool *spool;
+    struct loop_timer patience;
+    int world_size, offered, gone;
+    struct member members[RANKS_MOST];
+    Trainyard__V1__JobSpec *spec;
+    int kill_rank_at_loss; /* rank 1 is killed when rank 0 has reported so many losses; 0: never */
+    int stop_at_loss;      /* as WorkerStop */
+    bool term;             /* stop by SIGTERM instead */
+    int64_t killed_ms;
+    bool overdue;
+};
+
+static const char spec_text[] =
+    "name: test\n"
+    "model: {gpt: {layers: 2, heads: 2, width: 32, context: 16}}\n"
+    "data: {text: {files: ['file://%s']}}\n"
+    "train: {steps: %d, global_batch: 8, micro_batch: 2, seed: 3, optimizer: {adamw: {lr: 0.003}},\n"
+    "        eval: {every: 0, batches: 1}}\n"
+    "parallel: {data: %d}\n"
+    "checkpoint: {every: 5}\n";
+
+static void patience_over(void *ctx) {
+    struct gang *g = ctx;
+    g->overdue = true;
+    loop_quit(g->loop);
+}
+
+static void all_send(struct gang *g, const Trainyard__V1__WorkerCommand *command) {
+    for (int i = 0; i < g->world_size; i++)
+        assert_int_equal(child_send(g->members[i].child, command, NULL), ST_OK);
+}
+
+static void rendezvous(struct gang *g) {
+    ProtobufCBinaryData all[RANKS_MOST];
+    for (int i = 0; i < g->world_size; i++)
+        all[i] = g->members[i].address;
+    Trainyard__V1__Rendezvous r = TRAINYARD__V1__RENDEZVOUS__INIT;
+    r.n_addresses = (size_t)g->world_size;
+    r.addresses = all;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS;
+    command.rendezvous = &r;
+    all_send(g, &command);
+}
+
+static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
+    struct member *m = ctx;
+    struct gang *g = m->gang;
+    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS) {
+        m->address.len = record->address->address.len;
+        m->address.data = malloc(m->address.len + 1);
+        memcpy(m->address.data, record->address->address.data, m->address.len);
+        if (++g->offered == g->world_size)
+            rendezvous(g);
+    } else if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED) {
+        m->joined++;
+        m->from_step = record->joined->from_step;
+    } else if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_END) {
+        m->cause = record->end->cause;
+        snprintf(m->message, sizeof m->message, "%s", record->end->message);
+        snprintf(m->sha, sizeof m->sha, "%s", record->end->weights_sha256);
+    }
+}
+
+static bool count_visit(void *ctx, int64_t sequence, const uint8_t *data, size_t n) {
+    (void)sequence;
+    struct member *m = ctx;
+    Trainyard__V1__WorkerRecord *record = trainyard__v1__worker_record__unpack(NULL, n, data);
+    assert_non_null(record);
+    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS)
+        for (size_t i = 0; i < record->metrics->n_names; i++)
+            m->losses += strcmp(record->metrics->names[i], "loss") == 0;
+    m->finals += record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD && record->shard->final;
+    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG)
+        print_message("rank %d %s: %s\n", m->rank, record->log->stream, record->log->text);
+    trainyard__v1__worker_record__free_unpacked(record, NULL);
+    return true;
+}
+
+static void counts_take(struct member *m) {
+    struct spool_key key = { 1, 1, m->rank };
+    struct spool_log *log = spool_log_find(m->gang->spool, &key);
+    m->losses = m->finals = 0;
+    assert_int_equal(spool_read(log, 1, SIZE_MAX, count_visit, m, NULL), ST_OK);
+}
+
+static void on_spooled(void *ctx, bool urgent) {
+    (void)urgent;
+    struct member *m = ctx;
+    struct gang *g = m->gang;
+    if (m->rank != 0 || g->killed_ms || !(g->kill_rank_at_loss + g->stop_at_loss))
+        return;
+    counts_take(m);
+    if (g->kill_rank_at_loss && m->losses >= g->kill_rank_at_loss) {
+        g->killed_ms = clock_mono_ms();
+        kill(child_pid(g->members[1].child), SIGKILL);
+    } else if (g->stop_at_loss && m->losses >= g->stop_at_loss) {
+        g->killed_ms = clock_mono_ms();
+        Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
+        stop.reason = (char *)(uintptr_t) "cancelled by a test";
+        Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+        command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
+        command.stop = &stop;
+        if (g->term)
+            for (int i = 0; i < g->world_size; i++)
+                child_end(g->members[i].child, 0, 5000, NULL);
+        else
+            all_send(g, &command);
+    }
+}
+
+static void on_ended(void *ctx, const struct reaped *how, bool drained) {
+    struct member *m = ctx;
+    assert_true(drained);
+    m->how = *how;
+    m->died_ms = clock_mono_ms();
+    m->ended = true;
+    if (++m->gang->gone == m->gang->world_size)
+        loop_quit(m->gang->loop);
+}
+
+static void gang_open(struct gang *g, int world_size, const char *file) {
+    *g = (struct gang){ .world_size = world_size };
+    snprintf(g->folder, sizeof g->folder, "/tmp/ty-worker-XXXXXX");
+    assert_non_null(mkdtemp(g->folder));
+    snprintf(g->text, sizeof g->text, "%s/text", g->folder);
+    snprintf(g->checkpoints, sizeof g->checkpoints, "%s/checkpoints/1/attempt-1", g->folder);
+    FILE *f = fopen(g->text, "w");
+    for (int i = 0; i < 400; i++)
+        fprintf(f, "line %d of a text that has some pattern in it\n", i * i);
+    fclose(f);
+    char text[1024], spool[96];
+    snprintf(text, sizeof text, spec_text, file ? file : g->text, STEPS, world_size);
+    struct err why = { "" };
+    ProtobufCMessage *spec;
+    if (codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), NULL, &spec, &why) != ST_OK)
+        fail_msg("%s", why.msg);
+    g->spec = (Trainyard__V1__JobSpec *)spec;
+    assert_int_equal(loop_open(&g->loop, NULL), ST_OK);
+    snprintf(spool, sizeof spool, "%s/spool", g->folder);
+    assert_int_equal(spool_open(spool, 16 << 20, &g->spool, NULL), ST_OK);
+    g->patience = (struct loop_timer){ .fire = patience_over, .ctx = g };
+}
+
+static void member_start(struct gang *g, int rank) {
+    struct member *m = &g->members[rank];
+    m->gang = g;
+    m->rank = rank;
+    struct spool_key key = { 1, 1, rank };
+    struct spool_log *log;
+    assert_int_equal(spool_log_open(g->spool, &key, &log, NULL), ST_OK);
+    char program[256], parent[16];
+    snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *argv[] = { program, "--agent-pid", parent, NULL };
+    struct child_options o = { .loop = g->loop,
+                               .spool = g->spool,
+                               .log = log,
+                               .spawn = { .program = program, .argv = argv, .threads = 1 },
+                               .owner = { .ctx = m, .record = on_record, .spooled = on_spooled, .ended = on_ended } };
+    struct err why = { "" };
+    if (child_open(&o, &m->child, &why) != ST_OK)
+        fail_msg("%s", why.msg);
+    trainyard__v1__worker_start__init(&m->start);
+    m->start.job = m->start.attempt = 1;
+    m->start.rank = rank;
+    m->start.world_size = g->world_size;
+    m->start.spec = g->spec;
+    m->start.checkpoint_directory = g->checkpoints;
+    m->start.resume_directory = g->resume;
+    m->start.threads = 1;
+    m->start.address = (char *)(uintptr_t) "127.0.0.1";
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
+    command.start = &m->start;
+    assert_int_equal(child_send(m->child, &command, NULL), ST_OK);
+}
+
+static void gang_run(struct gang *g) {
+    for (int i = 0; i < g->world_size; i++)
+        member_start(g, i);
+    loop_timer_set(g->loop, &g->patience, PATIENCE_MS);
+    assert_int_equal(loop_run(g->loop, NULL), ST_OK);
+    assert_false(g->overdue);
+    loop_timer_cancel(g->loop, &g->patience);
+    for (int i = 0; i < g->world_size; i++)
+        counts_take(&g->members[i]);
+}
+
+static void gang_close(struct gang *g) {
+    for (int i = 0; i < g->world_size; i++) {
+        child_close(g->members[i].child);
+        free(g->members[i].address.data);
+    }
+    spool_close(g->spool);
+    loop_close(g->loop);
+    trainyard__v1__job_spec__free_unpacked(g->spec, NULL);
+    assert_int_equal(dir_remove(g->folder, NULL), ST_OK);
+}
+
+static void finished_is_asserted(const struct member *m) {
+    if (m->cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
+        fail_msg("rank %d ended with cause %d: %s", m->rank, m->cause, m->message);
+    assert_int_equal(m->how.exit_code, 0);
+    assert_int_equal(m->how.signal, 0);
+}
+
+static void a_rank_trains_alone_and_a_gang_of_two_gets_the_same_bits(void **state) {
+    (void)state;
+    char sha[65] = "";
+    for (int world_size = 1; world_size <= 2; world_size++) {
+        struct gang g;
+        gang_open(&g, world_size, NULL);
+        gang_run(&g);
+        for (int i = 0; i < world_size; i++) {
+            finished_is_asserted(&g.members[i]);
+            assert_int_equal(g.members[i].joined, 1);
+            assert_int_equal(g.members[i].from_step, 0);
+            assert_int_equal(g.members[i].losses, i == 0 ? STEPS : 0);
+            assert_int_equal(g.members[i].finals, 1);
+        }
+        assert_int_equal(strlen(g.members[0].sha), 64);
+        if (world_size == 1)
+            memcpy(sha, g.members[0].sha, sizeof sha);
+        assert_string_equal(g.members[0].sha, sha);
+        gang_close(&g);
+    }
+}
+
+static void a_killed_rank_is_known_within_a_second_and_its_peer_says_so(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 2, NULL);
+    g.spec->train->steps = 100000;
+    g.kill_rank_at_loss = 3;
+    gang_run(&g);
+    const struct member *killed = &g.members[1], *peer = &g.members[0];
+    assert_int_equal(killed->how.signal, SIGKILL);
+    assert_true(killed->died_ms - g.killed_ms < 1000);
+    assert_true(peer->died_ms - g.killed_ms < 3000);
+    assert_int_equal(peer->cause, TRAINYARD__V1__WORKER_END__CAUSE__PEER_LOST);
+    assert_int_equal(peer->how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__PEER_LOST);
+    assert_true(strlen(peer->message) > 10);
+    gang_close(&g);
+}
+
+static void a_stop_ends_all_ranks_with_its_reason(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 2, NULL);
+    g.spec->train->steps = 100000;
+    g.stop_at_loss = 3;
+    gang_run(&g);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(g.members[i].cause, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+        assert_string_equal(g.members[i].message, "told to stop: cancelled by a test");
+        assert_int_equal(g.members[i].how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+    }
+    gang_close(&g);
+}
+
+static void sigterm_ends_a_rank_at_once_and_with_a_last_word(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 2, NULL);
+    g.spec->train->steps = 100000;
+    g.stop_at_loss = 3;
+    g.term = true;
+    gang_run(&g);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(g.members[i].cause, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+        assert_int_equal(g.members[i].how.signal, 0);
+        assert_true(g.members[i].died_ms - g.killed_ms < 2000);
+    }
+    gang_close(&g);
+}
+
+static void missing_data_is_a_bad_spec_with_the_fields_path(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 1, "/nowhere/at/all");
+    gang_run(&g);
+    assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC);
+    assert_string_equal(g.members[0].message, "data.text.files[0]: open '/nowhere/at/all': No such file or directory");
+    gang_close(&g);
+}
+
+/* A process in the agent's place starts a worker and is killed: the worker must go with it. */
+static void a_worker_dies_with_its_agent(void **state) {
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t agent = fork();
+    assert_true(agent >= 0);
+    if (agent == 0) {
+        char program[256], parent[16];
+        snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
+        snprintf(parent, sizeof parent, "%d", (int)getpid());
+        const char *argv[] = { program, "--agent-pid", parent, NULL };
+        struct spawn_options o = { .program = program, .argv = argv, .threads = 1 };
+        struct spawned s;
+        if (spawn_worker(&o, &s, NULL) != ST_OK || write(ends[1], &s.pid, sizeof s.pid) != sizeof s.pid)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    pid_t worker;
+    assert_int_equal(read(ends[0], &worker, sizeof worker), sizeof worker);
+    int64_t start_time;
+    assert_int_equal(spawn_start_time(worker, &start_time, NULL), ST_OK);
+    kill(agent, SIGKILL);
+    waitpid(agent, NULL, 0);
+    /* Not our child: as a restarted agent does, kill what has this pid and start time, and wait until it is gone. Had
+     * it survived, the wait would be for our own kill, so look first. */
+    int64_t deadline = clock_mono_ms() + 5000, seen;
+    while (spawn_start_time(worker, &seen, NULL) == ST_OK && seen == start_time && clock_mono_ms() < deadline)
+        sched_yield();
+    assert_true(clock_mono_ms() < deadline);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+int main(void) {
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_trains_alone_and_a_gang_of_two_gets_the_same_bits),
+        cmocka_unit_test(a_killed_rank_is_known_within_a_second_and_its_peer_says_so),
+        cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason),
+        cmocka_unit_test(sigterm_ends_a_rank_at_once_and_with_a_last_word),
+        cmocka_unit_test(missing_data_is_a_bad_spec_with_the_fields_path),
+        cmocka_unit_test(a_worker_dies_with_its_agent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
