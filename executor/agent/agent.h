@@ -1,13 +1,13 @@
 /* What the parts of the agent share: the host's attempts with their ranks, and the way to the controller.
  *
- * An agent is one thread (loop.h); nothing here is locked. */
+ * An agent is one thread (reactor.h); nothing here is locked. */
 #ifndef EXECUTOR_AGENT_AGENT_H
 #define EXECUTOR_AGENT_AGENT_H
 
 #include "api/rpc/tls.h"
 #include "executor/agent/directory.h"
 #include "executor/agent/inventory.h"
-#include "executor/agent/loop.h"
+#include "executor/agent/reactor.h"
 #include "executor/agent/spool.h"
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ struct agent_options {
 struct agent {
     const struct agent_options *options;
     struct inventory inventory;
-    struct loop *loop;
+    struct reactor *loop;
     struct directory *directory;
     struct spool *spool;
     struct attempts *attempts;

@@ -19,7 +19,7 @@ struct attach {
     struct rpc_channel *channel;
     struct link *link;
     bool attached;
-    struct loop_timer dial, welcome, heartbeat;
+    struct reactor_timer dial, welcome, heartbeat;
     int64_t redial_ms, heartbeats;
     bool told_away; /* one log line for each absence of the controller */
 };
@@ -51,7 +51,7 @@ static void heartbeat_fire(void *ctx) {
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT;
     m.heartbeat = &beat;
     attach_send(a, &m);
-    loop_timer_set(a->agent->loop, &a->heartbeat, HEARTBEAT_INTERVAL_MS);
+    reactor_timer_set(a->agent->loop, &a->heartbeat, HEARTBEAT_INTERVAL_MS);
 }
 
 /* ---- down ---- */
@@ -91,8 +91,8 @@ static void welcomed(struct attach *a) {
     a->attached = true;
     a->told_away = false;
     a->redial_ms = REDIAL_FIRST_MS;
-    loop_timer_cancel(a->agent->loop, &a->welcome);
-    loop_timer_set(a->agent->loop, &a->heartbeat, 0);
+    reactor_timer_cancel(a->agent->loop, &a->welcome);
+    reactor_timer_set(a->agent->loop, &a->heartbeat, 0);
     log_event(LOG_INFO, "attached", "controller", LOG_STR(a->agent->options->controller), "executor",
               LOG_STR(directory_id(a->agent->directory)), "epoch", LOG_INT(directory_epoch(a->agent->directory)), NULL);
     if (a->agent->attached)
@@ -138,15 +138,15 @@ static void redial_schedule(struct attach *a) {
     if (getrandom(&random, sizeof random, GRND_NONBLOCK) < 0)
         random = 0;
     int64_t cut = a->redial_ms / 2 * (random % 1024) / 1024;
-    loop_timer_set(a->agent->loop, &a->dial, a->redial_ms - cut);
+    reactor_timer_set(a->agent->loop, &a->dial, a->redial_ms - cut);
     a->redial_ms = a->redial_ms * 2 < REDIAL_MOST_MS ? a->redial_ms * 2 : REDIAL_MOST_MS;
 }
 
 static void link_lost(struct attach *a, const char *why) {
     a->link = link_close(a->link);
     a->attached = false;
-    loop_timer_cancel(a->agent->loop, &a->heartbeat);
-    loop_timer_cancel(a->agent->loop, &a->welcome);
+    reactor_timer_cancel(a->agent->loop, &a->heartbeat);
+    reactor_timer_cancel(a->agent->loop, &a->welcome);
     if (!a->told_away)
         log_event(LOG_WARN, "detached", "controller", LOG_STR(a->agent->options->controller), "message", LOG_STR(why),
                   NULL);
@@ -212,7 +212,7 @@ static void dial_fire(void *ctx) {
     if (hello_send(a, &why) != ST_OK)
         link_lost(a, why.msg);
     else
-        loop_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
+        reactor_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
 }
 
 status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
@@ -221,22 +221,22 @@ status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the control stream");
     a->agent = agent;
     a->redial_ms = REDIAL_FIRST_MS;
-    a->dial = (struct loop_timer){ .fire = dial_fire, .ctx = a };
-    a->welcome = (struct loop_timer){ .fire = welcome_fire, .ctx = a };
-    a->heartbeat = (struct loop_timer){ .fire = heartbeat_fire, .ctx = a };
+    a->dial = (struct reactor_timer){ .fire = dial_fire, .ctx = a };
+    a->welcome = (struct reactor_timer){ .fire = welcome_fire, .ctx = a };
+    a->heartbeat = (struct reactor_timer){ .fire = heartbeat_fire, .ctx = a };
     struct rpc_channel_config config = {
         .address = agent->options->controller,
         .tls = agent->options->tls,
         .token = agent->options->token,
     };
     TRY(rpc_channel_open(&config, &a->channel, e));
-    loop_timer_set(agent->loop, &a->dial, 0);
+    reactor_timer_set(agent->loop, &a->dial, 0);
     *ret = take_ptr(&a);
     return ST_OK;
 }
 
 void attach_leave(struct attach *a) {
-    loop_timer_cancel(a->agent->loop, &a->dial);
+    reactor_timer_cancel(a->agent->loop, &a->dial);
     if (a->link)
         link_send_end(a->link);
 }
@@ -244,9 +244,9 @@ void attach_leave(struct attach *a) {
 struct attach *attach_close(struct attach *a) {
     if (!a)
         return NULL;
-    loop_timer_cancel(a->agent->loop, &a->dial);
-    loop_timer_cancel(a->agent->loop, &a->welcome);
-    loop_timer_cancel(a->agent->loop, &a->heartbeat);
+    reactor_timer_cancel(a->agent->loop, &a->dial);
+    reactor_timer_cancel(a->agent->loop, &a->welcome);
+    reactor_timer_cancel(a->agent->loop, &a->heartbeat);
     link_close(a->link);
     rpc_channel_close(a->channel);
     free(a);

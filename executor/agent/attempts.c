@@ -46,7 +46,7 @@ struct attempt {
 struct attempts {
     struct agent *agent;
     struct attempt *first;
-    struct loop_timer check;
+    struct reactor_timer check;
     int64_t checked_ms;
 };
 
@@ -430,7 +430,7 @@ static void check_fire(void *ctx) {
     struct attempts *a = ctx;
     int64_t now = clock_mono_ms(), late = now - a->checked_ms - CHECK_MS;
     a->checked_ms = now;
-    loop_timer_set(a->agent->loop, &a->check, CHECK_MS);
+    reactor_timer_set(a->agent->loop, &a->check, CHECK_MS);
     for (struct attempt *at = a->first; at; at = at->next)
         for (size_t i = 0; i < at->n_ranks; i++) {
             struct rank *r = &at->ranks[i];
@@ -700,7 +700,7 @@ status_t attempts_open(struct agent *agent, struct attempts **ret, struct err *e
     if (!a)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the attempts");
     a->agent = agent;
-    a->check = (struct loop_timer){ .fire = check_fire, .ctx = a };
+    a->check = (struct reactor_timer){ .fire = check_fire, .ctx = a };
     a->checked_ms = clock_mono_ms();
     Trainyard__V1__AttemptStatus **list;
     size_t n;
@@ -714,7 +714,7 @@ status_t attempts_open(struct agent *agent, struct attempts **ret, struct err *e
     free(list);
     if (st != ST_OK)
         return err_prefix(e, st, "end the workers of an earlier agent: ");
-    loop_timer_set(agent->loop, &a->check, CHECK_MS);
+    reactor_timer_set(agent->loop, &a->check, CHECK_MS);
     *ret = take_ptr(&a);
     return ST_OK;
 }
@@ -722,7 +722,7 @@ status_t attempts_open(struct agent *agent, struct attempts **ret, struct err *e
 struct attempts *attempts_close(struct attempts *a) {
     if (!a)
         return NULL;
-    loop_timer_cancel(a->agent->loop, &a->check);
+    reactor_timer_cancel(a->agent->loop, &a->check);
     while (a->first) {
         struct attempt *at = a->first;
         a->first = at->next;

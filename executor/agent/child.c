@@ -20,8 +20,8 @@ struct child {
     struct child_options o;
     struct spawned process;
     struct relay *relay;
-    struct loop_watch death, room;
-    struct loop_timer term, kill;
+    struct reactor_watch death, room;
+    struct reactor_timer term, kill;
     struct bytes commands;
     size_t commands_sent; /* of commands, already in the pipe */
     bool dead, waiting, killed;
@@ -43,7 +43,7 @@ static void commands_write(struct child *c) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            loop_watch_change(c->o.loop, &c->room, EPOLLOUT);
+            reactor_watch_change(c->o.loop, &c->room, EPOLLOUT);
             return;
         }
         if (n < 0)
@@ -52,7 +52,7 @@ static void commands_write(struct child *c) {
     }
     bytes_clear(&c->commands);
     c->commands_sent = 0;
-    loop_watch_change(c->o.loop, &c->room, 0);
+    reactor_watch_change(c->o.loop, &c->room, 0);
 }
 
 static void room_ready(void *ctx, uint32_t events) {
@@ -93,9 +93,9 @@ void child_end(struct child *c, int term_ms, int kill_ms, const char *why) {
     if (term_ms == 0)
         term_fire(c);
     else if (!c->term.armed || c->term.at > deadline_in(term_ms))
-        loop_timer_set(c->o.loop, &c->term, term_ms);
+        reactor_timer_set(c->o.loop, &c->term, term_ms);
     if (!c->kill.armed || c->kill.at > deadline_in(kill_ms))
-        loop_timer_set(c->o.loop, &c->kill, kill_ms);
+        reactor_timer_set(c->o.loop, &c->kill, kill_ms);
 }
 
 static void death_ready(void *ctx, uint32_t events) {
@@ -104,10 +104,10 @@ static void death_ready(void *ctx, uint32_t events) {
     if (reap_process(c->process.pid, &c->how, NULL) != ST_OK)
         return;
     c->dead = true;
-    loop_watch_remove(c->o.loop, &c->death);
-    loop_watch_remove(c->o.loop, &c->room);
-    loop_timer_cancel(c->o.loop, &c->term);
-    loop_timer_cancel(c->o.loop, &c->kill);
+    reactor_watch_remove(c->o.loop, &c->death);
+    reactor_watch_remove(c->o.loop, &c->room);
+    reactor_timer_cancel(c->o.loop, &c->term);
+    reactor_timer_cancel(c->o.loop, &c->kill);
     bool drained = relay_drain(c->relay);
     c->o.owner.ended(c->o.owner.ctx, &c->how, drained);
 }
@@ -146,10 +146,10 @@ static status_t watches_open(struct child *c, struct err *e) {
                    .broken = relay_broken },
     };
     TRY(relay_open(&relay, &c->relay, e));
-    c->room = (struct loop_watch){ .fd = c->process.commands, .ready = room_ready, .ctx = c };
-    c->death = (struct loop_watch){ .fd = c->process.pidfd, .ready = death_ready, .ctx = c };
-    TRY(loop_watch_add(c->o.loop, &c->room, 0, e));
-    return loop_watch_add(c->o.loop, &c->death, EPOLLIN, e);
+    c->room = (struct reactor_watch){ .fd = c->process.commands, .ready = room_ready, .ctx = c };
+    c->death = (struct reactor_watch){ .fd = c->process.pidfd, .ready = death_ready, .ctx = c };
+    TRY(reactor_watch_add(c->o.loop, &c->room, 0, e));
+    return reactor_watch_add(c->o.loop, &c->death, EPOLLIN, e);
 }
 
 status_t child_open(const struct child_options *options, struct child **ret, struct err *e) {
@@ -157,8 +157,8 @@ status_t child_open(const struct child_options *options, struct child **ret, str
     if (!c)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a worker");
     c->o = *options;
-    c->term = (struct loop_timer){ .fire = term_fire, .ctx = c };
-    c->kill = (struct loop_timer){ .fire = kill_fire, .ctx = c };
+    c->term = (struct reactor_timer){ .fire = term_fire, .ctx = c };
+    c->kill = (struct reactor_timer){ .fire = kill_fire, .ctx = c };
     bytes_init(&c->commands, COMMANDS_MOST_BYTES);
     status_t st = spawn_worker(&options->spawn, &c->process, e);
     if (st != ST_OK) {
@@ -181,10 +181,10 @@ struct child *child_close(struct child *c) {
         signal_send(c, SIGKILL);
         waitpid(c->process.pid, NULL, 0);
     }
-    loop_watch_remove(c->o.loop, &c->death);
-    loop_watch_remove(c->o.loop, &c->room);
-    loop_timer_cancel(c->o.loop, &c->term);
-    loop_timer_cancel(c->o.loop, &c->kill);
+    reactor_watch_remove(c->o.loop, &c->death);
+    reactor_watch_remove(c->o.loop, &c->room);
+    reactor_timer_cancel(c->o.loop, &c->term);
+    reactor_timer_cancel(c->o.loop, &c->kill);
     relay_close(c->relay);
     spawned_close(&c->process);
     bytes_done(&c->commands);

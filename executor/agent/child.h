@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
-#include "executor/agent/loop.h"
+#include "executor/agent/reactor.h"
 #include "executor/agent/reap.h"
 #include "executor/agent/relay.h"
 #include "executor/agent/spawn.h"
@@ -25,7 +25,7 @@ struct child_owner {
 };
 
 struct child_options {
-    struct loop *loop;
+    struct reactor *loop;
     struct spool *spool;
     struct spool_log *log; /* NULL: nothing is spooled */
     struct spawn_options spawn;

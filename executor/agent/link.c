@@ -7,7 +7,7 @@
 
 /* Freed when the call's `done` has come through the loop, however early the owner lost interest. */
 struct link {
-    struct loop *loop;
+    struct reactor *loop;
     pthread_mutex_t lock;  /* guards call */
     struct rpc_call *call; /* NULL once it is done: a channel cannot be closed while a reference is held */
     struct link_owner owner;
@@ -74,8 +74,8 @@ static void event_run(void *ctx, void *payload) {
 
 static void event_post(struct rpc_call *call, struct event *ev) {
     struct link *l = ev->link = rpc_user(call);
-    struct loop_post post = { .fn = event_run, .drop = event_drop, .ctx = l, .payload = ev };
-    status_t st = loop_post(l->loop, &post, NULL);
+    struct reactor_post post = { .fn = event_run, .drop = event_drop, .ctx = l, .payload = ev };
+    status_t st = reactor_post(l->loop, &post, NULL);
     assert(st == ST_OK); /* a link has at most two messages, one writable and one done under way */
     (void)st;
 }
@@ -123,7 +123,7 @@ static void on_done(struct rpc_call *call, status_t status, const char *why) {
     event_post(call, ev);
 }
 
-status_t link_open(struct loop *loop, struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
+status_t link_open(struct reactor *loop, struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
                    const char *method, const ProtobufCMessage *first, const struct link_owner *owner, struct link **ret,
                    struct err *e) {
     static const struct rpc_events events = { .message = on_message, .writable = on_writable, .done = on_done };

@@ -6,7 +6,7 @@
 #include "api/rpc/client.h"
 #include "base/cleanup.h"
 #include "base/status.h"
-#include "executor/agent/loop.h"
+#include "executor/agent/reactor.h"
 
 struct link;
 
@@ -19,9 +19,10 @@ struct link_owner {
 };
 
 /* Dials; `first` goes up as soon as the connection stands. */
-MUST_CHECK status_t link_open(struct loop *loop, struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
-                              const char *method, const ProtobufCMessage *first, const struct link_owner *owner,
-                              struct link **ret, struct err *e);
+MUST_CHECK status_t link_open(struct reactor *loop, struct rpc_channel *channel,
+                              const ProtobufCServiceDescriptor *service, const char *method,
+                              const ProtobufCMessage *first, const struct link_owner *owner, struct link **ret,
+                              struct err *e);
 /* Cancels the stream; no handler is called any more. NULL is fine. */
 struct link *link_close(struct link *l);
 

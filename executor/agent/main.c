@@ -204,8 +204,8 @@ static status_t options_parse(int argc, char **argv, struct options *o, struct e
 
 struct program {
     struct agent agent;
-    struct loop_watch signals;
-    struct loop_timer leave;
+    struct reactor_watch signals;
+    struct reactor_timer leave;
     int64_t leave_by_ms;
     bool left;
 };
@@ -220,9 +220,9 @@ static void leave_fire(void *ctx) {
         attach_leave(p->agent.attach);
     }
     if (late || (p->left && attach_gone(p->agent.attach)))
-        loop_quit(p->agent.loop);
+        reactor_quit(p->agent.loop);
     else
-        loop_timer_set(p->agent.loop, &p->leave, LEAVE_LOOK_MS);
+        reactor_timer_set(p->agent.loop, &p->leave, LEAVE_LOOK_MS);
 }
 
 static void signal_ready(void *ctx, uint32_t events) {
@@ -237,7 +237,7 @@ static void signal_ready(void *ctx, uint32_t events) {
     p->leave_by_ms = clock_mono_ms() + LEAVE_MOST_MS;
     samples_stop_all(p->agent.samples);
     attempts_leave(p->agent.attempts);
-    loop_timer_set(p->agent.loop, &p->leave, 0);
+    reactor_timer_set(p->agent.loop, &p->leave, 0);
 }
 
 /* ---- from start to end ---- */
@@ -276,14 +276,14 @@ static status_t agent_open(struct program *p, const struct options *o, const sig
     agent->attached = ready_print;
     inventory_take(&agent->inventory, o->agent.slots, "libnvidia-ml.so.1");
     TRY(directory_open(o->agent.directory, &agent->directory, e));
-    TRY(loop_open(&agent->loop, e));
-    p->signals = (struct loop_watch){ .fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK),
-                                      .ready = signal_ready,
-                                      .ctx = p };
-    p->leave = (struct loop_timer){ .fire = leave_fire, .ctx = p };
+    TRY(reactor_open(&agent->loop, e));
+    p->signals = (struct reactor_watch){ .fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK),
+                                         .ready = signal_ready,
+                                         .ctx = p };
+    p->leave = (struct reactor_timer){ .fire = leave_fire, .ctx = p };
     if (p->signals.fd < 0)
         return err_errno(e, "open the signals");
-    TRY(loop_watch_add(agent->loop, &p->signals, EPOLLIN, e));
+    TRY(reactor_watch_add(agent->loop, &p->signals, EPOLLIN, e));
     char spool[PATH_MAX];
     if (snprintf(spool, sizeof spool, "%s/spool", directory_path(agent->directory)) >= (int)sizeof spool)
         return err_set(e, ST_INVALID_ARGUMENT, "--directory: the path is too long");
@@ -306,7 +306,7 @@ static void agent_close(struct program *p) {
     agent->attach = attach_close(agent->attach);
     agent->spool = spool_close(agent->spool);
     closep(&p->signals.fd);
-    agent->loop = loop_close(agent->loop);
+    agent->loop = reactor_close(agent->loop);
     agent->directory = directory_close(agent->directory);
 }
 
@@ -330,7 +330,7 @@ int main(int argc, char **argv) {
                   LOG_INT(directory_incarnation(p.agent.directory)), "slots", LOG_INT(p.agent.inventory.slots),
                   "devices", LOG_INT(p.agent.inventory.n_devices), "device_reason",
                   LOG_STR(p.agent.inventory.device_reason), NULL);
-        st = loop_run(p.agent.loop, &why);
+        st = reactor_run(p.agent.loop, &why);
     }
     agent_close(&p);
     if (st != ST_OK) {

@@ -24,14 +24,14 @@ enum {
 struct stream {
     struct relay *relay;
     const char *name;
-    struct loop_watch watch;
+    struct reactor_watch watch;
     struct lines lines;
     bool over;
 };
 
 struct relay {
     struct relay_options o;
-    struct loop_watch watch;
+    struct reactor_watch watch;
     struct frame_reader reader;
     bool over; /* the records pipe has ended, or is broken */
     struct {
@@ -39,7 +39,7 @@ struct relay {
         size_t n;
         int64_t since_ms;
     } held;
-    struct loop_timer retry, tell;
+    struct reactor_timer retry, tell;
     int64_t step;
     int64_t dropped_samples, dropped_lines;
     struct stream streams[2];
@@ -87,7 +87,7 @@ static void drops_tell(void *ctx) {
              "%" PRId64 " log lines because they came too fast",
              r->dropped_samples, r->dropped_lines, limited);
     if (!spool_below(r, LINES_UNTIL_PERCENT) || notice_append(r, "records_dropped", text) != ST_OK) {
-        loop_timer_set(r->o.loop, &r->tell, TELL_MS);
+        reactor_timer_set(r->o.loop, &r->tell, TELL_MS);
         return;
     }
     r->dropped_samples = r->dropped_lines = 0;
@@ -96,7 +96,7 @@ static void drops_tell(void *ctx) {
 
 static void drops_tell_soon(struct relay *r) {
     if (!r->tell.armed)
-        loop_timer_set(r->o.loop, &r->tell, TELL_MS);
+        reactor_timer_set(r->o.loop, &r->tell, TELL_MS);
 }
 
 /* ---- stdout and stderr ---- */
@@ -130,7 +130,7 @@ static bool stream_read(struct stream *s) {
     } else if (!s->over) {
         lines_end(&s->lines);
         s->over = true;
-        loop_watch_remove(s->relay->o.loop, &s->watch);
+        reactor_watch_remove(s->relay->o.loop, &s->watch);
     }
     if (s->lines.dropped)
         drops_tell_soon(s->relay);
@@ -151,8 +151,8 @@ static void wait_begin(struct relay *r, const uint8_t *data, size_t n) {
     }
     r->held.data = data;
     r->held.n = n;
-    loop_watch_change(r->o.loop, &r->watch, 0);
-    loop_timer_set(r->o.loop, &r->retry, RETRY_MS);
+    reactor_watch_change(r->o.loop, &r->watch, 0);
+    reactor_timer_set(r->o.loop, &r->retry, RETRY_MS);
 }
 
 static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *record, const uint8_t *data, size_t n) {
@@ -176,7 +176,7 @@ static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *rec
 
 static void relay_break(struct relay *r, const char *sentence) {
     r->over = true;
-    loop_watch_remove(r->o.loop, &r->watch);
+    reactor_watch_remove(r->o.loop, &r->watch);
     r->o.owner.broken(r->o.owner.ctx, sentence);
 }
 
@@ -230,7 +230,7 @@ static bool records_read(struct relay *r) {
     if (st != ST_OK || ended) {
         /* A worker that is killed while it writes leaves half a record: that is its death, told by its handle. */
         r->over = true;
-        loop_watch_remove(r->o.loop, &r->watch);
+        reactor_watch_remove(r->o.loop, &r->watch);
         return false;
     }
     records_take(r);
@@ -246,7 +246,7 @@ static void retry_fire(void *ctx) {
     struct relay *r = ctx;
     int64_t sequence;
     if (spool_append(r->o.log, r->held.data, r->held.n, &sequence, NULL) != ST_OK) {
-        loop_timer_set(r->o.loop, &r->retry, RETRY_MS);
+        reactor_timer_set(r->o.loop, &r->retry, RETRY_MS);
         return;
     }
     r->held.data = NULL;
@@ -258,7 +258,7 @@ static void retry_fire(void *ctx) {
     snprintf(text, sizeof text, "training waited %" PRId64 " ms because the executor's spool was full",
              clock_mono_ms() - r->held.since_ms);
     status_ignore(notice_append(r, "waited_for_spool", text)); /* with no room even for it, the next wait tells */
-    loop_watch_change(r->o.loop, &r->watch, EPOLLIN);
+    reactor_watch_change(r->o.loop, &r->watch, EPOLLIN);
     r->o.owner.waiting(r->o.owner.ctx, false);
 }
 
@@ -275,10 +275,10 @@ static status_t stream_open(struct relay *r, int i, const char *name, int fd, st
     struct stream *s = &r->streams[i];
     s->relay = r;
     s->name = name;
-    s->watch = (struct loop_watch){ .fd = fd, .ready = stream_ready, .ctx = s };
+    s->watch = (struct reactor_watch){ .fd = fd, .ready = stream_ready, .ctx = s };
     lines_init(&s->lines, line_spool, s);
     if (fd >= 0)
-        TRY(loop_watch_add(r->o.loop, &s->watch, EPOLLIN, e));
+        TRY(reactor_watch_add(r->o.loop, &s->watch, EPOLLIN, e));
     s->over = fd < 0;
     return ST_OK;
 }
@@ -289,13 +289,13 @@ status_t relay_open(const struct relay_options *options, struct relay **ret, str
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a worker's relay");
     r->o = *options;
     r->step = -1;
-    r->retry = (struct loop_timer){ .fire = retry_fire, .ctx = r };
-    r->tell = (struct loop_timer){ .fire = drops_tell, .ctx = r };
+    r->retry = (struct reactor_timer){ .fire = retry_fire, .ctx = r };
+    r->tell = (struct reactor_timer){ .fire = drops_tell, .ctx = r };
     frame_reader_init(&r->reader, LIMIT_RECORD_BYTES);
-    r->watch = (struct loop_watch){ .fd = options->records, .ready = records_ready, .ctx = r };
+    r->watch = (struct reactor_watch){ .fd = options->records, .ready = records_ready, .ctx = r };
     TRY(stream_open(r, 0, "stdout", options->out, e));
     TRY(stream_open(r, 1, "stderr", options->err, e));
-    TRY(loop_watch_add(options->loop, &r->watch, EPOLLIN, e));
+    TRY(reactor_watch_add(options->loop, &r->watch, EPOLLIN, e));
     *ret = take_ptr(&r);
     return ST_OK;
 }
@@ -304,11 +304,11 @@ struct relay *relay_close(struct relay *r) {
     if (!r)
         return NULL;
     drops_tell(r);
-    loop_timer_cancel(r->o.loop, &r->retry);
-    loop_timer_cancel(r->o.loop, &r->tell);
-    loop_watch_remove(r->o.loop, &r->watch);
+    reactor_timer_cancel(r->o.loop, &r->retry);
+    reactor_timer_cancel(r->o.loop, &r->tell);
+    reactor_watch_remove(r->o.loop, &r->watch);
     for (int i = 0; i < 2; i++)
-        loop_watch_remove(r->o.loop, &r->streams[i].watch);
+        reactor_watch_remove(r->o.loop, &r->streams[i].watch);
     frame_reader_done(&r->reader);
     free(r);
     return NULL;

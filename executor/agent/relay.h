@@ -14,7 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
-#include "executor/agent/loop.h"
+#include "executor/agent/reactor.h"
 #include "executor/agent/spool.h"
 
 #include <stdbool.h>
@@ -33,7 +33,7 @@ struct relay_owner {
 
 /* log NULL: nothing is spooled (a sample). out, err: -1 when there is none. */
 struct relay_options {
-    struct loop *loop;
+    struct reactor *loop;
     struct spool *spool;
     struct spool_log *log;
     int records, out, err;

@@ -34,7 +34,7 @@ struct report {
     struct rpc_channel *channel;
     struct link *link;
     bool congested;
-    struct loop_timer pump, redial;
+    struct reactor_timer pump, redial;
     struct flow *flows;
     size_t n_flows, turn;
     /* The batch that is being put together: packed records pass through unread, as a field that the message carries
@@ -167,7 +167,7 @@ static void pump_fire(void *ctx) {
         sent += any;
     }
     if (sent == BATCHES_A_TURN)
-        loop_timer_set(r->agent->loop, &r->pump, 0);
+        reactor_timer_set(r->agent->loop, &r->pump, 0);
 }
 
 static void dial(struct report *r);
@@ -178,7 +178,7 @@ void report_wake(struct report *r, bool urgent) {
     if (!r->link && attach_attached(r->agent->attach) && !r->redial.armed)
         dial(r);
     if (urgent || !r->pump.armed)
-        loop_timer_set(r->agent->loop, &r->pump, urgent ? 0 : REPORT_DELAY_MS);
+        reactor_timer_set(r->agent->loop, &r->pump, urgent ? 0 : REPORT_DELAY_MS);
 }
 
 /* ---- down ---- */
@@ -217,18 +217,18 @@ static void on_message(void *ctx, const ProtobufCMessage *message) {
     if (log_done(r, log))
         log_remove(r, log);
     else if (f->sent < spool_log_last(log) && !r->pump.armed)
-        loop_timer_set(r->agent->loop, &r->pump, gone && f->n_ends >= BATCHES_UNDER_WAY / 2 ? 0 : REPORT_DELAY_MS);
+        reactor_timer_set(r->agent->loop, &r->pump, gone && f->n_ends >= BATCHES_UNDER_WAY / 2 ? 0 : REPORT_DELAY_MS);
 }
 
 static void on_writable(void *ctx) {
     struct report *r = ctx;
     r->congested = false;
-    loop_timer_set(r->agent->loop, &r->pump, 0);
+    reactor_timer_set(r->agent->loop, &r->pump, 0);
 }
 
 static void link_drop(struct report *r) {
     r->link = link_close(r->link);
-    loop_timer_set(r->agent->loop, &r->redial, REDIAL_MS);
+    reactor_timer_set(r->agent->loop, &r->redial, REDIAL_MS);
 }
 
 static void on_ended(void *ctx, status_t status, const char *why) {
@@ -260,8 +260,8 @@ status_t report_open(struct agent *agent, struct report **ret, struct err *e) {
     if (!r)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the bulk stream");
     r->agent = agent;
-    r->pump = (struct loop_timer){ .fire = pump_fire, .ctx = r };
-    r->redial = (struct loop_timer){ .fire = redial_fire, .ctx = r };
+    r->pump = (struct reactor_timer){ .fire = pump_fire, .ctx = r };
+    r->redial = (struct reactor_timer){ .fire = redial_fire, .ctx = r };
     bytes_init(&r->packed, BATCH_BYTES + LIMIT_RECORD_BYTES + BATCH_RECORDS * 5);
     r->records = calloc(BATCH_RECORDS, sizeof *r->records);
     if (!r->records)
@@ -279,8 +279,8 @@ status_t report_open(struct agent *agent, struct report **ret, struct err *e) {
 struct report *report_close(struct report *r) {
     if (!r)
         return NULL;
-    loop_timer_cancel(r->agent->loop, &r->pump);
-    loop_timer_cancel(r->agent->loop, &r->redial);
+    reactor_timer_cancel(r->agent->loop, &r->pump);
+    reactor_timer_cancel(r->agent->loop, &r->redial);
     link_close(r->link);
     rpc_channel_close(r->channel);
     bytes_done(&r->packed);

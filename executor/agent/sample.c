@@ -11,7 +11,7 @@ struct sample {
     struct samples *owner;
     int64_t id;
     struct child *child;
-    struct loop_timer limit;
+    struct reactor_timer limit;
     char why[240]; /* of its end record */
     status_t status;
 };
@@ -39,7 +39,7 @@ static void sample_free(struct sample *one) {
     for (int i = 0; i < SAMPLES_MOST; i++)
         if (s->list[i] == one)
             s->list[i] = NULL;
-    loop_timer_cancel(s->agent->loop, &one->limit);
+    reactor_timer_cancel(s->agent->loop, &one->limit);
     child_close(one->child);
     free(one);
 }
@@ -132,12 +132,12 @@ void samples_start(struct samples *s, const Trainyard__V1__StartSample *start) {
         st = err_set(&why, ST_RESOURCE_EXHAUSTED, "this executor writes %d samples already", SAMPLES_MOST);
     else if (start->request && (one = calloc(1, sizeof *one))) {
         *one = (struct sample){ .owner = s, .id = start->sample };
-        one->limit = (struct loop_timer){ .fire = limit_fire, .ctx = one };
+        one->limit = (struct reactor_timer){ .fire = limit_fire, .ctx = one };
         s->list[slot] = one;
         st = sample_spawn(one, start->request, &why);
     }
     if (st == ST_OK) {
-        loop_timer_set(s->agent->loop, &one->limit, SAMPLE_SECONDS_MOST * 1000L);
+        reactor_timer_set(s->agent->loop, &one->limit, SAMPLE_SECONDS_MOST * 1000L);
         return;
     }
     output_send(s, start->sample, "", true, st, why.msg);

@@ -37,9 +37,9 @@ struct gang {
     char folder[64];
     char text[96], checkpoints[96];
     char resume[128];
-    struct loop *loop;
+    struct reactor *loop;
     struct spool *spool;
-    struct loop_timer patience;
+    struct reactor_timer patience;
     int world_size, offered, gone;
     struct member members[RANKS_MOST];
     Trainyard__V1__JobSpec *spec;
@@ -62,7 +62,7 @@ static const char spec_text[] =
 static void patience_over(void *ctx) {
     struct gang *g = ctx;
     g->overdue = true;
-    loop_quit(g->loop);
+    reactor_quit(g->loop);
 }
 
 static void all_send(struct gang *g, const Trainyard__V1__WorkerCommand *command) {
@@ -156,7 +156,7 @@ static void on_ended(void *ctx, const struct reaped *how, bool drained) {
     m->died_ms = clock_mono_ms();
     m->ended = true;
     if (++m->gang->gone == m->gang->world_size)
-        loop_quit(m->gang->loop);
+        reactor_quit(m->gang->loop);
 }
 
 static void gang_open(struct gang *g, int world_size, const char *file) {
@@ -176,10 +176,10 @@ static void gang_open(struct gang *g, int world_size, const char *file) {
     if (codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), NULL, &spec, &why) != ST_OK)
         fail_msg("%s", why.msg);
     g->spec = (Trainyard__V1__JobSpec *)spec;
-    assert_int_equal(loop_open(&g->loop, NULL), ST_OK);
+    assert_int_equal(reactor_open(&g->loop, NULL), ST_OK);
     snprintf(spool, sizeof spool, "%s/spool", g->folder);
     assert_int_equal(spool_open(spool, 16 << 20, &g->spool, NULL), ST_OK);
-    g->patience = (struct loop_timer){ .fire = patience_over, .ctx = g };
+    g->patience = (struct reactor_timer){ .fire = patience_over, .ctx = g };
 }
 
 static void member_start(struct gang *g, int rank) {
@@ -219,10 +219,10 @@ static void member_start(struct gang *g, int rank) {
 static void gang_run(struct gang *g) {
     for (int i = 0; i < g->world_size; i++)
         member_start(g, i);
-    loop_timer_set(g->loop, &g->patience, PATIENCE_MS);
-    assert_int_equal(loop_run(g->loop, NULL), ST_OK);
+    reactor_timer_set(g->loop, &g->patience, PATIENCE_MS);
+    assert_int_equal(reactor_run(g->loop, NULL), ST_OK);
     assert_false(g->overdue);
-    loop_timer_cancel(g->loop, &g->patience);
+    reactor_timer_cancel(g->loop, &g->patience);
     for (int i = 0; i < g->world_size; i++)
         counts_take(&g->members[i]);
 }
@@ -233,7 +233,7 @@ static void gang_close(struct gang *g) {
         free(g->members[i].address.data);
     }
     spool_close(g->spool);
-    loop_close(g->loop);
+    reactor_close(g->loop);
     trainyard__v1__job_spec__free_unpacked(g->spec, NULL);
     assert_int_equal(dir_remove(g->folder, NULL), ST_OK);
 }

@@ -1,4 +1,4 @@
-#include "executor/agent/loop.h"
+#include "executor/agent/reactor.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,17 +11,17 @@
 /* Control messages come one by one and reports are acknowledged a batch at a time: hundreds at the very most. */
 enum { POSTS_MOST = 4096 };
 
-struct loop {
+struct reactor {
     int epoll, wake;
     bool quit;
-    struct loop_timer *timers;
+    struct reactor_timer *timers;
     pthread_mutex_t lock; /* guards the ring of posts */
-    struct loop_post posts[POSTS_MOST];
+    struct reactor_post posts[POSTS_MOST];
     size_t head, count;
 };
 
-status_t loop_open(struct loop **ret, struct err *e) {
-    CLEANUP(loop_closep) struct loop *l = calloc(1, sizeof *l);
+status_t reactor_open(struct reactor **ret, struct err *e) {
+    CLEANUP(reactor_closep) struct reactor *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the event loop");
     pthread_mutex_init(&l->lock, NULL);
@@ -34,7 +34,7 @@ status_t loop_open(struct loop **ret, struct err *e) {
     return ST_OK;
 }
 
-struct loop *loop_close(struct loop *l) {
+struct reactor *reactor_close(struct reactor *l) {
     if (!l)
         return NULL;
     for (; l->count; l->count--, l->head = (l->head + 1) % POSTS_MOST)
@@ -47,7 +47,7 @@ struct loop *loop_close(struct loop *l) {
     return NULL;
 }
 
-status_t loop_watch_add(struct loop *l, struct loop_watch *w, uint32_t events, struct err *e) {
+status_t reactor_watch_add(struct reactor *l, struct reactor_watch *w, uint32_t events, struct err *e) {
     struct epoll_event event = { .events = events, .data.ptr = w };
     if (events && epoll_ctl(l->epoll, EPOLL_CTL_ADD, w->fd, &event) < 0)
         return err_errno(e, "watch descriptor %d", w->fd);
@@ -56,7 +56,7 @@ status_t loop_watch_add(struct loop *l, struct loop_watch *w, uint32_t events, s
     return ST_OK;
 }
 
-void loop_watch_change(struct loop *l, struct loop_watch *w, uint32_t events) {
+void reactor_watch_change(struct reactor *l, struct reactor_watch *w, uint32_t events) {
     if (!w->added || w->events == events)
         return;
     /* A pause takes the descriptor out: epoll reports EPOLLHUP whatever is asked for. */
@@ -66,25 +66,25 @@ void loop_watch_change(struct loop *l, struct loop_watch *w, uint32_t events) {
     w->events = events;
 }
 
-void loop_watch_remove(struct loop *l, struct loop_watch *w) {
-    loop_watch_change(l, w, 0);
+void reactor_watch_remove(struct reactor *l, struct reactor_watch *w) {
+    reactor_watch_change(l, w, 0);
     w->added = false;
 }
 
-void loop_timer_cancel(struct loop *l, struct loop_timer *t) {
+void reactor_timer_cancel(struct reactor *l, struct reactor_timer *t) {
     if (!t->armed)
         return;
-    struct loop_timer **at = &l->timers;
+    struct reactor_timer **at = &l->timers;
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
     t->armed = false;
 }
 
-void loop_timer_set(struct loop *l, struct loop_timer *t, int64_t ms) {
-    loop_timer_cancel(l, t);
+void reactor_timer_set(struct reactor *l, struct reactor_timer *t, int64_t ms) {
+    reactor_timer_cancel(l, t);
     t->at = deadline_in(ms);
-    struct loop_timer **at = &l->timers;
+    struct reactor_timer **at = &l->timers;
     while (*at && (*at)->at <= t->at)
         at = &(*at)->next;
     t->next = *at;
@@ -92,7 +92,7 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, int64_t ms) {
     *at = t;
 }
 
-status_t loop_post(struct loop *l, const struct loop_post *post, struct err *e) {
+status_t reactor_post(struct reactor *l, const struct reactor_post *post, struct err *e) {
     pthread_mutex_lock(&l->lock);
     bool full = l->count == POSTS_MOST;
     if (!full)
@@ -106,7 +106,7 @@ status_t loop_post(struct loop *l, const struct loop_post *post, struct err *e) 
     return ST_OK;
 }
 
-static bool post_next(struct loop *l, struct loop_post *ret) {
+static bool post_next(struct reactor *l, struct reactor_post *ret) {
     pthread_mutex_lock(&l->lock);
     bool any = l->count > 0;
     if (any) {
@@ -118,32 +118,32 @@ static bool post_next(struct loop *l, struct loop_post *ret) {
     return any;
 }
 
-static void posts_run(struct loop *l) {
+static void posts_run(struct reactor *l) {
     uint64_t n;
     ssize_t got = read(l->wake, &n, sizeof n);
     (void)got;
-    struct loop_post post;
+    struct reactor_post post;
     while (!l->quit && post_next(l, &post))
         post.fn(post.ctx, post.payload);
 }
 
-static void timers_run(struct loop *l) {
+static void timers_run(struct reactor *l) {
     int64_t now = clock_mono_ms();
     while (!l->quit && l->timers && l->timers->at <= now) {
-        struct loop_timer *t = l->timers;
-        loop_timer_cancel(l, t);
+        struct reactor_timer *t = l->timers;
+        reactor_timer_cancel(l, t);
         t->fire(t->ctx);
     }
 }
 
-status_t loop_run(struct loop *l, struct err *e) {
+status_t reactor_run(struct reactor *l, struct err *e) {
     while (!l->quit) {
         /* One event at a time: a handler may free any other watch, of which a batch would still hold the pointer. */
         struct epoll_event event = { 0 };
         int n = epoll_wait(l->epoll, &event, 1, l->timers ? deadline_poll_ms(l->timers->at) : -1);
         if (n < 0 && errno != EINTR)
             return err_errno(e, "wait for events");
-        struct loop_watch *w = event.data.ptr;
+        struct reactor_watch *w = event.data.ptr;
         if (n > 0 && w)
             w->ready(w->ctx, event.events);
         else if (n > 0)
@@ -153,4 +153,4 @@ status_t loop_run(struct loop *l, struct err *e) {
     return ST_OK;
 }
 
-void loop_quit(struct loop *l) { l->quit = true; }
+void reactor_quit(struct reactor *l) { l->quit = true; }
