@@ -95,7 +95,8 @@ CREATE TABLE log_chunk (
 );
 -- How far a job's log is numbered, and how large it is.
 CREATE TABLE log_head (
-  job   bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,
-  last  bigint NOT NULL,
-  bytes bigint NOT NULL
+  job       bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,
+  last      bigint NOT NULL,
+  bytes     bigint NOT NULL,
+  full_told boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);

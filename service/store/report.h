@@ -91,7 +91,7 @@ struct store_batch_result {
     bool fenced;        /* the attempt is not the job's current one: nothing was stored */
     bool gap;           /* the batch starts after sequence + 1: nothing was stored */
     int64_t sequence;   /* the rank's high-water mark now */
-    int64_t last_event; /* the job's newest event's number after this write, when it wrote any; else 0 */
+    int64_t last_event; /* the newest event of the job, after this write */
     int64_t step;       /* the highest step of its metric rows; 0 = none */
     int committed_n;    /* checkpoints of this batch whose last shard was in it */
     struct {

@@ -1,0 +1,238 @@
+#include "service/store/checkpoint.h"
+
+#include "service/store/job_lock.h"
+#include "service/store/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define COLUMNS                                                                                                        \
+    "id, job, attempt, step, state, bytes, shards, world_size, directory, weights_sha256, reason, create_time, "       \
+    "commit_time, validation_loss, pinned, final"
+
+static const struct sql CHECKPOINT_LIST = { "checkpoint_list",
+                                            "SELECT " COLUMNS
+                                            " FROM checkpoint WHERE job = $1 AND id < $2 AND state < 5 "
+                                            "ORDER BY id DESC LIMIT $3" };
+static const struct sql CHECKPOINT_GET = { "checkpoint_get",
+                                           "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id = $2" };
+static const struct sql CHECKPOINT_NEWEST = { "checkpoint_newest",
+                                              "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = 2 "
+                                              "ORDER BY step DESC, attempt DESC LIMIT 1" };
+static const struct sql CHECKPOINT_CORRUPT = {
+    "checkpoint_corrupt", "UPDATE checkpoint SET state = 3, reason = $3 WHERE state = 2 AND id = "
+                          "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING step"
+};
+static const struct sql ATTEMPT_FROM = {
+    "attempt_from", "SELECT 1 FROM attempt WHERE job = $1 AND number = $2 AND from_checkpoint IS NOT NULL"
+};
+static const struct sql CHECKPOINT_PIN = {
+    "checkpoint_pin", "UPDATE checkpoint SET pinned = $3 WHERE job = $1 AND id = $2 AND state = 2"
+};
+static const struct sql CHECKPOINT_RETIRE = {
+    "checkpoint_retire",
+    "WITH j AS (SELECT attempt, state, greatest(keep_last, 1) AS keep_last, keep_best FROM job WHERE id = $1), "
+    "ranked AS (SELECT id, validation_loss, row_number() OVER (ORDER BY step DESC, attempt DESC) AS newest, "
+    "row_number() OVER (ORDER BY validation_loss NULLS LAST, step DESC) AS best "
+    "FROM checkpoint WHERE job = $1 AND state = 2), "
+    "kept AS (SELECT id FROM ranked, j WHERE newest <= keep_last OR (best <= keep_best AND validation_loss IS NOT "
+    "NULL) "
+    "UNION ALL SELECT a.from_checkpoint FROM attempt a, j WHERE a.job = $1 AND a.number = j.attempt "
+    "AND a.from_checkpoint IS NOT NULL) "
+    "UPDATE checkpoint k SET state = 4, delete_time = now() FROM j WHERE k.job = $1 AND "
+    "((k.state = 2 AND NOT k.pinned AND NOT k.final AND k.id NOT IN (SELECT id FROM kept)) "
+    "OR (k.state = 1 AND (k.attempt < j.attempt OR j.state >= 9)))"
+};
+static const struct sql CHECKPOINT_DELETING = { "checkpoint_deleting",
+                                                "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = 4 "
+                                                "ORDER BY id" };
+static const struct sql CHECKPOINT_DELETED = { "checkpoint_deleted",
+                                               "UPDATE checkpoint SET state = 5 WHERE id = $1 AND state = 4" };
+
+static void read_row(const PGresult *r, int row, struct store_checkpoint *ret) {
+    *ret = (struct store_checkpoint){
+        .id = sql_int8(r, row, 0),
+        .job = sql_int8(r, row, 1),
+        .attempt = sql_int4(r, row, 2),
+        .step = sql_int8(r, row, 3),
+        .state = (enum store_checkpoint_state)sql_int2(r, row, 4),
+        .bytes = sql_int8(r, row, 5),
+        .shards = sql_int4(r, row, 6),
+        .world_size = sql_int4(r, row, 7),
+        .directory = sql_text(r, row, 8),
+        .weights_sha256 = sql_text(r, row, 9),
+        .reason = sql_text(r, row, 10),
+        .create_time_us = sql_time(r, row, 11),
+        .commit_time_us = sql_time(r, row, 12),
+        .has_validation_loss = !sql_is_null(r, row, 13),
+        .validation_loss = sql_double(r, row, 13),
+        .pinned = sql_bool(r, row, 14),
+        .final = sql_bool(r, row, 15),
+    };
+}
+
+struct rows {
+    struct store_memory *m;
+    int64_t job, id;
+    int limit;
+    struct store_checkpoint *at;
+    size_t n;
+};
+
+static status_t take_rows(struct rows *x, PGresult **r, struct err *e) {
+    x->n = (size_t)PQntuples(*r);
+    TRY(store_memory_get(x->m, x->n, sizeof *x->at, &x->at, e));
+    for (size_t i = 0; i < x->n; i++)
+        read_row(*r, (int)i, &x->at[i]);
+    return store_memory_keep(x->m, r, e);
+}
+
+/* ---- read ---- */
+
+static status_t list_body(struct connection *c, void *ctx, struct err *e) {
+    struct rows *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    sql_add_int8(&a, x->id > 0 ? x->id : INT64_MAX);
+    sql_add_int8(&a, x->limit);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_LIST, &a, &r, e));
+    return take_rows(x, &r, e);
+}
+
+status_t store_checkpoint_list(struct store *s, struct store_memory *m, int64_t job, int64_t before, int limit,
+                               struct store_checkpoint **ret, size_t *ret_n, struct err *e) {
+    struct rows x = { .m = m, .job = job, .id = before, .limit = limit };
+    TRY(store_query(s, list_body, &x, e));
+    *ret = x.at;
+    *ret_n = x.n;
+    return ST_OK;
+}
+
+static status_t get_body(struct connection *c, void *ctx, struct err *e) {
+    struct rows *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    if (x->id)
+        sql_add_int8(&a, x->id);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, x->id ? &CHECKPOINT_GET : &CHECKPOINT_NEWEST, &a, &r, e));
+    if (PQntuples(r) == 0 && x->id)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)x->job,
+                       (long long)x->id);
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint", (long long)x->job);
+    return take_rows(x, &r, e);
+}
+
+status_t store_checkpoint_get(struct store *s, struct store_memory *m, int64_t job, int64_t id,
+                              struct store_checkpoint *ret, struct err *e) {
+    if (id <= 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)job, (long long)id);
+    struct rows x = { .m = m, .job = job, .id = id };
+    TRY(store_query(s, get_body, &x, e));
+    *ret = x.at[0];
+    return ST_OK;
+}
+
+status_t store_checkpoint_newest(struct store *s, struct store_memory *m, int64_t job, struct store_checkpoint *ret,
+                                 struct err *e) {
+    struct rows x = { .m = m, .job = job };
+    TRY(store_query(s, get_body, &x, e));
+    *ret = x.at[0];
+    return ST_OK;
+}
+
+/* ---- corrupt ---- */
+
+struct corrupt {
+    int64_t job;
+    int attempt;
+    const char *reason;
+};
+
+static status_t corrupt_body(struct connection *c, void *ctx, struct err *e) {
+    const struct corrupt *x = ctx;
+    struct job_lock l;
+    TRY(job_lock(c, x->job, &l, e));
+    struct sql_args key = { 0 };
+    sql_add_int8(&key, x->job);
+    sql_add_int4(&key, x->attempt);
+    CLEANUP(sql_clearp) PGresult *from = NULL;
+    TRY(sql_run_one(c, &ATTEMPT_FROM, &key, &from, "the attempt started from no checkpoint", e));
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    sql_add_int4(&a, x->attempt);
+    sql_add_text(&a, x->reason);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_CORRUPT, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return ST_OK;
+    char sentence[440];
+    snprintf(sentence, sizeof sentence, "step %lld: %s", (long long)sql_int8(r, 0, 0), x->reason);
+    return event_write(c, x->job, x->attempt, "checkpoint_corrupt", sentence, NULL, NULL, e);
+}
+
+status_t store_checkpoint_corrupt(struct store *s, int64_t epoch, int64_t job, int attempt, const char *reason,
+                                  struct err *e) {
+    const char *said = reason && *reason ? reason : "its files do not match their digests";
+    return store_transact(s, epoch, corrupt_body, &(struct corrupt){ job, attempt, said }, e);
+}
+
+/* ---- pin, retire ---- */
+
+struct pin {
+    int64_t job, id;
+    bool pinned;
+};
+
+static status_t pin_body(struct connection *c, void *ctx, struct err *e) {
+    const struct pin *x = ctx;
+    struct job_lock l;
+    TRY(job_lock(c, x->job, &l, e));
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    sql_add_int8(&a, x->id);
+    sql_add_bool(&a, x->pinned);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_PIN, &a, &r, e));
+    if (atoi(PQcmdTuples(r)) == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld is not COMMITTED", (long long)x->job,
+                       (long long)x->id);
+    return ST_OK;
+}
+
+status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t job, int64_t id, bool pinned, struct err *e) {
+    return store_transact(s, epoch, pin_body, &(struct pin){ job, id, pinned }, e);
+}
+
+static status_t retire_body(struct connection *c, void *ctx, struct err *e) {
+    struct rows *x = ctx;
+    struct job_lock l;
+    TRY(job_lock(c, x->job, &l, e));
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    TRY(sql_run(c, &CHECKPOINT_RETIRE, &a, NULL, e));
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_DELETING, &a, &r, e));
+    return take_rows(x, &r, e);
+}
+
+status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
+                                 struct store_checkpoint **ret, size_t *ret_n, struct err *e) {
+    struct rows x = { .m = m, .job = job };
+    TRY(store_transact(s, epoch, retire_body, &x, e));
+    *ret = x.at;
+    *ret_n = x.n;
+    return ST_OK;
+}
+
+static status_t deleted_body(struct connection *c, void *ctx, struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, *(const int64_t *)ctx);
+    return sql_run(c, &CHECKPOINT_DELETED, &a, NULL, e);
+}
+
+status_t store_checkpoint_deleted(struct store *s, int64_t epoch, int64_t id, struct err *e) {
+    return store_transact(s, epoch, deleted_body, &id, e);
+}
