@@ -1,0 +1,91 @@
+#include "api/rpc/blocking.h"
+
+#include "api/rpc/buffer.h"
+#include "api/rpc/explain.h"
+
+#include <assert.h>
+
+status_t blocking_open(struct blocking *b, struct rpc_channel *ch, const ProtobufCServiceDescriptor *service,
+                       const char *method, const ProtobufCMessage *request, int64_t timeout_ms, struct err *e) {
+    *b = (struct blocking){ .channel = ch, .timeout_ms = timeout_ms, .details = grpc_empty_slice() };
+    TRY(channel_check_size(request, e));
+    b->queue = grpc_completion_queue_create_for_pluck(NULL);
+    status_t st = channel_call(ch, service, method, b->queue, channel_deadline(timeout_ms), &b->owned.call, &b->reply,
+                               e);
+    if (st != ST_OK) {
+        grpc_completion_queue_shutdown(b->queue);
+        grpc_completion_queue_destroy(b->queue);
+        return st;
+    }
+    owner_add(&ch->owner, &b->owned);
+    size_t bytes;
+    b->request = buffer_pack(request, &bytes);
+    b->n_metadata = channel_metadata(ch, &b->metadata);
+    grpc_metadata_array_init(&b->first_metadata);
+    grpc_metadata_array_init(&b->trailing);
+    return ST_OK;
+}
+
+void blocking_close(struct blocking *b) {
+    assert(b->running == 0);
+    grpc_byte_buffer_destroy(b->request);
+    if (b->received)
+        grpc_byte_buffer_destroy(b->received);
+    grpc_slice_unref(b->details);
+    grpc_slice_unref(b->metadata.value);
+    grpc_metadata_array_destroy(&b->first_metadata);
+    grpc_metadata_array_destroy(&b->trailing);
+    owner_unlink(&b->channel->owner, &b->owned);
+    grpc_call_unref(b->owned.call);
+    grpc_completion_queue_shutdown(b->queue);
+    grpc_completion_queue_destroy(b->queue);
+    owner_release(&b->channel->owner);
+}
+
+grpc_op blocking_send_headers(struct blocking *b) {
+    grpc_op op = { .op = GRPC_OP_SEND_INITIAL_METADATA };
+    op.data.send_initial_metadata.metadata = &b->metadata;
+    op.data.send_initial_metadata.count = b->n_metadata;
+    return op;
+}
+
+grpc_op blocking_send_request(struct blocking *b) {
+    return (grpc_op){ .op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = b->request };
+}
+
+grpc_op blocking_receive_headers(struct blocking *b) {
+    return (grpc_op){ .op = GRPC_OP_RECV_INITIAL_METADATA,
+                      .data.recv_initial_metadata.recv_initial_metadata = &b->first_metadata };
+}
+
+grpc_op blocking_receive_message(struct blocking *b) {
+    return (grpc_op){ .op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &b->received };
+}
+
+grpc_op blocking_receive_status(struct blocking *b) {
+    grpc_op op = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
+    op.data.recv_status_on_client.trailing_metadata = &b->trailing;
+    op.data.recv_status_on_client.status = &b->code;
+    op.data.recv_status_on_client.status_details = &b->details;
+    return op;
+}
+
+void blocking_start(struct blocking *b, const grpc_op *ops, size_t n, void *tag) {
+    grpc_call_error refused = grpc_call_start_batch(b->owned.call, ops, n, tag, NULL);
+    assert(refused == GRPC_CALL_OK); /* the operations are ours, and the metadata was checked */
+    (void)refused;
+    b->running++;
+}
+
+bool blocking_wait(struct blocking *b, void *tag) {
+    grpc_event event = grpc_completion_queue_pluck(b->queue, tag, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    b->running--;
+    return event.success;
+}
+
+status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e) {
+    status_t st;
+    struct err why = { "" };
+    explain(b->channel->peer, b->timeout_ms, b->code, b->details, &b->trailing, &st, &why, ret_reason);
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
+}

@@ -1,0 +1,43 @@
+/* What unary.c and stream.c share: a call whose batches its own thread waits for. */
+#ifndef API_RPC_BLOCKING_H
+#define API_RPC_BLOCKING_H
+
+#include "api/rpc/client_state.h"
+
+struct blocking {
+    struct rpc_channel *channel;
+    struct owned owned;
+    grpc_completion_queue *queue;
+    const ProtobufCMessageDescriptor *reply;
+    int64_t timeout_ms;
+    grpc_metadata metadata;
+    size_t n_metadata;
+    grpc_byte_buffer *request, *received;
+    grpc_metadata_array first_metadata, trailing;
+    grpc_status_code code;
+    grpc_slice details;
+    int running; /* batches that were not waited for */
+};
+
+/* A failure leaves b closed. */
+MUST_CHECK status_t blocking_open(struct blocking *b, struct rpc_channel *, const ProtobufCServiceDescriptor *,
+                                  const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+                                  struct err *e);
+/* Cancels, waits for what runs, frees. */
+void blocking_close(struct blocking *b);
+
+/* The operations; their operands stand in b. */
+grpc_op blocking_send_headers(struct blocking *b);
+grpc_op blocking_send_request(struct blocking *b);
+grpc_op blocking_receive_headers(struct blocking *b);
+grpc_op blocking_receive_message(struct blocking *b);
+grpc_op blocking_receive_status(struct blocking *b);
+
+/* Starts a batch under a tag (any distinct pointer) and waits for one. */
+void blocking_start(struct blocking *b, const grpc_op *ops, size_t n, void *tag);
+bool blocking_wait(struct blocking *b, void *tag);
+
+/* How the call ended, after its status was received. */
+MUST_CHECK status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e);
+
+#endif

@@ -1,0 +1,20 @@
+/* Messages in gRPC's byte buffers. */
+#ifndef API_RPC_BUFFER_H
+#define API_RPC_BUFFER_H
+
+#include "api/rpc/arena.h"
+#include "base/status.h"
+
+#include <grpc/byte_buffer.h>
+
+/* The packed message; *ret_bytes is its length. The caller destroys it. */
+grpc_byte_buffer *buffer_pack(const ProtobufCMessage *, size_t *ret_bytes);
+
+/* decode_message and decode_message_owned (limit LIMIT_RPC_DECODE_BYTES) for a received buffer, which stays the
+ * caller's. A compressed one was inflated by gRPC before. */
+MUST_CHECK status_t buffer_decode(grpc_byte_buffer *, const ProtobufCMessageDescriptor *, struct arena *,
+                                  ProtobufCMessage **ret, struct err *e);
+MUST_CHECK status_t buffer_decode_owned(grpc_byte_buffer *, const ProtobufCMessageDescriptor *, ProtobufCMessage **ret,
+                                        struct err *e);
+
+#endif

@@ -1,0 +1,129 @@
+#include "api/rpc/call_state.h"
+#include "api/rpc/explain.h"
+
+#include <grpc/support/time.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void call_over(struct tag *, bool ok);
+
+static void headers_received(struct tag *tag, bool ok) {
+    struct rpc_call *c = TAG_OWNER(tag, struct rpc_call, headers);
+    if (ok && c->events.open)
+        c->events.open(c);
+    pthread_mutex_lock(&c->lock);
+    c->in.open = true;
+    receive_arm(c);
+    call_end_of(c);
+}
+
+struct rpc_call *call_new(struct owner *owner, grpc_call *call, bool is_server, enum rpc_kind kind) {
+    struct rpc_call *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    atomic_init(&c->refs, 1);
+    pthread_mutex_init(&c->lock, NULL);
+    c->is_server = is_server;
+    c->kind = kind;
+    c->out.last = &c->out.first;
+    c->sent.run = send_finished;
+    c->received.run = receive_finished;
+    c->headers.run = headers_received;
+    c->ended.run = call_over;
+    c->details = grpc_empty_slice();
+    grpc_metadata_array_init(&c->metadata);
+    grpc_metadata_array_init(&c->first_metadata);
+    c->owner = owner;
+    c->owned.call = call;
+    owner_add(owner, &c->owned);
+    return c;
+}
+
+void rpc_ref(struct rpc_call *c) { atomic_fetch_add(&c->refs, 1); }
+
+struct rpc_call *rpc_unref(struct rpc_call *c) {
+    if (!c || atomic_fetch_sub(&c->refs, 1) != 1)
+        return NULL;
+    send_drop_queue(c);
+    if (c->out.in_flight)
+        grpc_byte_buffer_destroy(c->out.in_flight);
+    if (c->in.buffer)
+        grpc_byte_buffer_destroy(c->in.buffer);
+    grpc_slice_unref(c->details);
+    grpc_slice_unref(c->trailing.value);
+    grpc_slice_unref(c->authorization.value);
+    /* The elements belong to gRPC's call: the arrays go first. */
+    grpc_metadata_array_destroy(&c->metadata);
+    grpc_metadata_array_destroy(&c->first_metadata);
+    arena_done(&c->arena);
+    pthread_mutex_destroy(&c->lock);
+    struct owner *owner = c->owner;
+    owner_unlink(owner, &c->owned);
+    grpc_call_unref(c->owned.call);
+    free(c);
+    owner_release(owner);
+    return NULL;
+}
+
+bool call_start(struct rpc_call *c, const grpc_op *ops, size_t n, struct tag *tag) {
+    rpc_ref(c);
+    c->running++;
+    if (grpc_call_start_batch(c->owned.call, ops, n, tag, NULL) == GRPC_CALL_OK)
+        return true;
+    c->running--;
+    atomic_fetch_sub(&c->refs, 1); /* never the last: the caller has one */
+    grpc_call_cancel(c->owned.call, NULL);
+    return false;
+}
+
+/* The sentence and status of the end, as done tells them. */
+static status_t conclude(struct rpc_call *c) {
+    if (!c->is_server) {
+        explain(c->peer, c->timeout_ms, c->code, c->details, &c->metadata, &c->status, &c->why, c->reason);
+        return c->status;
+    }
+    if (c->out.settled)
+        return c->status;
+    return err_set(&c->why, ST_CANCELLED, "the client went away");
+}
+
+void call_end_of(struct rpc_call *c) {
+    c->running--;
+    bool last = atomic_load(&c->over) && c->running == 0 && !c->done;
+    c->done = c->done || last;
+    pthread_mutex_unlock(&c->lock);
+    if (last) {
+        status_t st = conclude(c);
+        if (c->events.done)
+            c->events.done(c, st, c->why.msg);
+        rpc_unref(c); /* the library's own */
+    }
+    rpc_unref(c); /* of what has ended */
+}
+
+static void call_over(struct tag *tag, bool ok) {
+    (void)ok; /* always: how it ended stands in the operands */
+    struct rpc_call *c = TAG_OWNER(tag, struct rpc_call, ended);
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->over, true);
+    send_drop_queue(c);
+    call_end_of(c);
+}
+
+void rpc_cancel(struct rpc_call *c) { grpc_call_cancel(c->owned.call, NULL); }
+
+const ProtobufCMessage *rpc_request(const struct rpc_call *c) { return c->request; }
+void *rpc_user(const struct rpc_call *c) { return c->user; }
+void rpc_set_user(struct rpc_call *c, void *user) { c->user = user; }
+void *rpc_service(const struct rpc_call *c) { return c->service; }
+const char *rpc_reason(const struct rpc_call *c) { return c->reason; }
+
+int64_t rpc_time_left_ms(const struct rpc_call *c) {
+    if (gpr_time_cmp(c->deadline, gpr_inf_future(c->deadline.clock_type)) == 0)
+        return RPC_NO_DEADLINE;
+    gpr_timespec left = gpr_time_sub(c->deadline, gpr_now(c->deadline.clock_type));
+    int64_t ms = left.tv_sec * 1000 + left.tv_nsec / 1000000;
+    return ms > 0 ? ms : 0;
+}
+
+bool rpc_cancelled(const struct rpc_call *c) { return atomic_load(&c->over) || rpc_time_left_ms(c) == 0; }

@@ -1,0 +1,113 @@
+/* The inside of a call. gRPC runs batches of operations and hands each back through the completion queue; a call has at
+ * most one batch that sends (send.c), one that receives a message (receive.c), one for the headers (client) and one
+ * that ends when the call does. Each batch, and each job on a worker thread (work.c), holds a reference and counts in
+ * `running`; `done` is told when the end has come and nothing runs any more. */
+#ifndef API_RPC_CALL_STATE_H
+#define API_RPC_CALL_STATE_H
+
+#include "api/rpc/arena.h"
+#include "api/rpc/call.h"
+#include "api/rpc/loop.h"
+#include "api/rpc/owner.h"
+#include "api/rpc/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct outgoing {
+    struct outgoing *next;
+    grpc_byte_buffer *buffer;
+    size_t bytes;
+};
+
+struct sender {
+    struct outgoing *first, **last;
+    size_t bytes;                /* queued */
+    grpc_byte_buffer *in_flight; /* destroyed when its batch is back */
+    bool busy;                   /* a batch is out */
+    bool headers_sent;
+    bool held;    /* unary: nothing goes out before the handler has returned */
+    bool ending;  /* rpc_finish or rpc_send_end was called */
+    bool ended;   /* and its operation was started */
+    bool settled; /* server: and has succeeded */
+    bool failed;
+    bool full_told; /* rpc_send said RPC_FULL; `writable` is owed */
+};
+
+struct receiver {
+    grpc_byte_buffer *buffer;
+    bool open, busy, paused, ended;
+};
+
+struct worker {
+    struct pool *pool; /* NULL on a client */
+    struct pool_job job;
+    bool queued, running, again;
+};
+
+struct rpc_call {
+    struct owned owned;
+    struct owner *owner;
+    atomic_int refs;
+    bool is_server;
+    enum rpc_kind kind;
+    const ProtobufCMessageDescriptor *incoming;
+    struct rpc_events events;
+    status_t (*unary)(void *service, struct rpc_call *, const ProtobufCMessage *request, struct err *e);
+    void *service, *user;
+    gpr_timespec deadline;
+
+    pthread_mutex_t lock; /* guards what follows; never held over an event */
+    int running;
+    atomic_bool over; /* nothing can be sent or received any more */
+    bool done;
+    struct sender out;
+    struct receiver in;
+    struct worker work;
+    struct tag sent, received, headers, ended;
+    struct arena arena; /* of the request, or of the message that is being delivered */
+    ProtobufCMessage *request;
+
+    status_t status; /* server: sent by rpc_finish; client: received */
+    struct err why;
+    char reason[RPC_REASON_BYTES];
+    grpc_metadata_array metadata, first_metadata; /* server: the request's; client: trailing and initial */
+    /* server: the operands of the batch that carries the status */
+    grpc_slice details;
+    grpc_metadata trailing;
+    int cancelled;
+    /* client */
+    const char *peer;
+    int64_t timeout_ms;
+    grpc_status_code code;
+    grpc_metadata authorization;
+    bool has_authorization;
+};
+
+/* Takes gRPC's call over. The new call has one reference: the library's own. */
+struct rpc_call *call_new(struct owner *, grpc_call *, bool is_server, enum rpc_kind);
+
+static inline bool streams_in(const struct rpc_call *c) {
+    return c->kind == RPC_BIDI || c->kind == (c->is_server ? RPC_CLIENT_STREAM : RPC_SERVER_STREAM);
+}
+
+/* With the lock held: starts a batch whose end runs `tag`. A batch that gRPC refuses cancels the call: false. */
+bool call_start(struct rpc_call *, const grpc_op *ops, size_t n, struct tag *tag);
+/* With the lock held, which it releases: something that counted in `running` is over; tells done if it was the last. */
+void call_end_of(struct rpc_call *);
+
+/* With the lock held: starts the next batch of what is queued, if none is out. */
+void send_pump(struct rpc_call *);
+void send_drop_queue(struct rpc_call *);
+void send_finished(struct tag *, bool ok);
+/* Without the lock: queues although the call is `held`. */
+enum rpc_sent send_queue(struct rpc_call *, const ProtobufCMessage *);
+
+/* With the lock held: asks for the next message, unless paused or at the end. */
+void receive_arm(struct rpc_call *);
+void receive_finished(struct tag *, bool ok);
+
+/* Without the lock: gives the unary call, whose request is there, to a worker. */
+void work_offer_unary(struct rpc_call *);
+
+#endif

@@ -1,0 +1,181 @@
+#include "api/rpc/call_state.h"
+#include "api/rpc/client_state.h"
+#include "api/rpc/credentials.h"
+#include "api/rpc/log.h"
+#include "base/limits.h"
+
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    METADATA_BYTES = 8 << 10,
+    KEEPALIVE_MS = 10000, /* a dead peer is known after 15 s; the server allows a ping each 5 s */
+    KEEPALIVE_TIMEOUT_MS = 5000,
+    TOKEN_BYTES = 4096,
+    PATH_BYTES = 256,
+};
+
+static grpc_arg integer(const char *key, int value) {
+    return (grpc_arg){ .type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value };
+}
+
+static grpc_channel *core_new(const char *target, grpc_channel_credentials *credentials, const char *tls_name) {
+    grpc_arg args[] = {
+        integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_RPC_MESSAGE_BYTES),
+        integer(GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES),
+        integer(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
+        integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
+        integer(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        integer(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, REDIAL_FIRST_MS),
+        integer(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                CONNECT_TIMEOUT_MS), /* in gRPC that is the time a connect may take */
+        integer(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, REDIAL_MOST_MS),
+        integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1), /* a connection of its own */
+        integer(GRPC_ARG_ENABLE_RETRIES, 0),            /* an RPC may have run: repeating is the caller's decision */
+        integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        { .type = GRPC_ARG_STRING, .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, .value.string = (char *)tls_name },
+    };
+    grpc_channel_args list = { sizeof args / sizeof args[0] - !tls_name, args };
+    return grpc_channel_create(target, credentials, &list);
+}
+
+static status_t set_token(struct rpc_channel *ch, const char *token, struct err *e) {
+    if (!token || !token[0])
+        return ST_OK;
+    size_t n = strlen(token);
+    grpc_slice value = grpc_slice_from_static_string(token);
+    if (n > TOKEN_BYTES || !grpc_header_nonbin_value_is_legal(value))
+        return err_set(e, ST_INVALID_ARGUMENT, "the token is too long or holds characters that a header cannot carry");
+    ch->authorization = malloc(n + sizeof "Bearer ");
+    if (!ch->authorization)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the token");
+    sprintf(ch->authorization, "Bearer %s", token);
+    return ST_OK;
+}
+
+status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_channel **ret, struct err *e) {
+    struct rpc_address address;
+    TRY(rpc_address_parse(config->address, &address, e));
+    if (!address.is_unix && address.port == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the address %s has no port to dial", address.text);
+    struct rpc_channel *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a channel to %s", address.text);
+    owner_init(&fresh->owner);
+    rpc_log_own();
+    grpc_init();
+    CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
+    snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
+    TRY(set_token(ch, config->token, e));
+    grpc_channel_credentials *credentials;
+    TRY(credentials_client(&config->tls, &credentials, e));
+    ch->core = core_new(address.text, credentials, config->tls_name);
+    grpc_channel_credentials_release(credentials);
+    TRY(loop_shared_take(&ch->loop, e));
+    *ret = take_ptr(&ch);
+    return ST_OK;
+}
+
+struct rpc_channel *rpc_channel_close(struct rpc_channel *ch) {
+    if (!ch)
+        return NULL;
+    owner_cancel_all(&ch->owner);
+    owner_wait_empty(&ch->owner);
+    owner_done(&ch->owner);
+    if (ch->core)
+        grpc_channel_destroy(ch->core);
+    if (ch->loop)
+        loop_shared_give();
+    free(ch->authorization);
+    free(ch);
+    grpc_shutdown();
+    return NULL;
+}
+
+gpr_timespec channel_deadline(int64_t timeout_ms) {
+    if (timeout_ms <= 0)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
+}
+
+status_t channel_call(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
+                      grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
+                      const ProtobufCMessageDescriptor **ret_reply, struct err *e) {
+    const ProtobufCMethodDescriptor *m = protobuf_c_service_descriptor_get_method_by_name(service, method);
+    if (!m)
+        return err_set(e, ST_INVALID_ARGUMENT, "the service %s has no method %s", service->name, method);
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "/%s/%s", service->name, m->name);
+    grpc_slice slice = grpc_slice_from_copied_string(path);
+    *ret = grpc_channel_create_call(ch->core, NULL, GRPC_PROPAGATE_DEFAULTS, queue, slice, NULL, deadline, NULL);
+    grpc_slice_unref(slice);
+    *ret_reply = m->output;
+    return ST_OK;
+}
+
+size_t channel_metadata(const struct rpc_channel *ch, grpc_metadata *ret) {
+    if (!ch->authorization)
+        return 0;
+    ret->key = grpc_slice_from_static_string("authorization");
+    ret->value = grpc_slice_from_copied_string(ch->authorization);
+    return 1;
+}
+
+status_t channel_check_size(const ProtobufCMessage *request, struct err *e) {
+    size_t n = protobuf_c_message_get_packed_size(request);
+    if (n <= LIMIT_RPC_MESSAGE_BYTES)
+        return ST_OK;
+    return err_set(e, ST_RESOURCE_EXHAUSTED, "a %s of %zu bytes is larger than the limit of %d",
+                   request->descriptor->name, n, LIMIT_RPC_MESSAGE_BYTES);
+}
+
+/* With the lock held: the batch that ends with the call, and the one that waits for the server's headers. */
+static void start_batches(struct rpc_call *c) {
+    grpc_op ends = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
+    ends.data.recv_status_on_client.trailing_metadata = &c->metadata;
+    ends.data.recv_status_on_client.status = &c->code;
+    ends.data.recv_status_on_client.status_details = &c->details;
+    (void)call_start(c, &ends, 1, &c->ended);
+    grpc_op headers = { .op = GRPC_OP_RECV_INITIAL_METADATA };
+    headers.data.recv_initial_metadata.recv_initial_metadata = &c->first_metadata;
+    (void)call_start(c, &headers, 1, &c->headers);
+}
+
+status_t rpc_start(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
+                   enum rpc_kind kind, const struct rpc_events *events, void *user, const ProtobufCMessage *request,
+                   int64_t timeout_ms, struct rpc_call **ret, struct err *e) {
+    bool single = kind == RPC_UNARY || kind == RPC_SERVER_STREAM;
+    if (single && !request)
+        return err_set(e, ST_INVALID_ARGUMENT, "the method %s needs a request", method);
+    if (kind == RPC_UNARY && timeout_ms <= 0)
+        timeout_ms = UNARY_DEADLINE_MS;
+    gpr_timespec deadline = channel_deadline(timeout_ms);
+    grpc_call *core;
+    const ProtobufCMessageDescriptor *reply;
+    TRY(channel_call(ch, service, method, ch->loop->queue, deadline, &core, &reply, e));
+    struct rpc_call *c = call_new(&ch->owner, core, false, kind);
+    if (!c) {
+        grpc_call_unref(core);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a call of %s", method);
+    }
+    c->incoming = reply;
+    c->events = *events;
+    c->user = user;
+    c->deadline = deadline;
+    c->timeout_ms = timeout_ms;
+    c->peer = ch->peer;
+    c->has_authorization = channel_metadata(ch, &c->authorization);
+    rpc_ref(c); /* the caller's */
+    pthread_mutex_lock(&c->lock);
+    start_batches(c);
+    send_pump(c); /* the headers: a server may speak first */
+    pthread_mutex_unlock(&c->lock);
+    if (request)
+        (void)rpc_send(c, request);
+    if (single)
+        rpc_send_end(c);
+    *ret = c;
+    return ST_OK;
+}

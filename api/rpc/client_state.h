@@ -1,0 +1,31 @@
+/* The inside of a channel: client.c opens it and starts calls with events; unary.c and stream.c block on a queue of
+ * their own, which saves the hand-over to another thread. */
+#ifndef API_RPC_CLIENT_STATE_H
+#define API_RPC_CLIENT_STATE_H
+
+#include "api/rpc/client.h"
+#include "api/rpc/loop.h"
+#include "api/rpc/owner.h"
+
+struct rpc_channel {
+    grpc_channel *core;
+    struct loop *loop;
+    struct owner owner;
+    char peer[RPC_ADDRESS_BYTES + 64]; /* "the controller at unix:/run/..." */
+    char *authorization;               /* "Bearer ...", or NULL */
+};
+
+gpr_timespec channel_deadline(int64_t timeout_ms); /* <= 0: never */
+
+/* A call on `queue`; INVALID_ARGUMENT when the service has no such method. *ret_reply is what the method answers. */
+MUST_CHECK status_t channel_call(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
+                                 grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
+                                 const ProtobufCMessageDescriptor **ret_reply, struct err *e);
+
+/* The metadata that each call carries: 0 or 1 element, whose value the caller unrefs. */
+size_t channel_metadata(const struct rpc_channel *, grpc_metadata *ret);
+
+/* RESOURCE_EXHAUSTED for a request that the server would refuse for its size. */
+MUST_CHECK status_t channel_check_size(const ProtobufCMessage *request, struct err *e);
+
+#endif

@@ -1,0 +1,206 @@
+#include "api/rpc/descriptors.h"
+
+#include <google/protobuf/descriptor.pb-c.h>
+#include <rpc/descriptors.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef Google__Protobuf__FileDescriptorSet set_t;
+typedef Google__Protobuf__FileDescriptorProto file_t;
+typedef Google__Protobuf__DescriptorProto message_t;
+typedef Google__Protobuf__EnumDescriptorProto enum_t;
+typedef Google__Protobuf__ServiceDescriptorProto service_t;
+
+enum { SETS = 2 };
+
+struct descriptors {
+    set_t *sets[SETS];
+    const file_t **files;
+    ProtobufCBinaryData *packed; /* [n] */
+    size_t n;
+};
+
+int descriptors_file_by_name(const struct descriptors *d, const char *name) {
+    for (size_t i = 0; i < d->n; i++)
+        if (!strcmp(d->files[i]->name, name))
+            return (int)i;
+    return -1;
+}
+
+static status_t add_file(struct descriptors *d, const file_t *file, struct err *e) {
+    if (!file->name || descriptors_file_by_name(d, file->name) >= 0)
+        return ST_OK; /* both sets may have it */
+    size_t n = google__protobuf__file_descriptor_proto__get_packed_size(file);
+    uint8_t *packed = malloc(n ? n : 1);
+    if (!packed)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the descriptors of %s", file->name);
+    google__protobuf__file_descriptor_proto__pack(file, packed);
+    d->files[d->n] = file;
+    d->packed[d->n++] = (ProtobufCBinaryData){ n, packed };
+    return ST_OK;
+}
+
+static status_t index_files(struct descriptors *d, struct err *e) {
+    size_t n = d->sets[0]->n_file + d->sets[1]->n_file;
+    d->files = calloc(n, sizeof(const file_t *));
+    d->packed = calloc(n, sizeof *d->packed);
+    if (!d->files || !d->packed)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu descriptors", n);
+    for (int s = 0; s < SETS; s++)
+        for (size_t i = 0; i < d->sets[s]->n_file; i++)
+            TRY(add_file(d, d->sets[s]->file[i], e));
+    return ST_OK;
+}
+
+status_t descriptors_open(const void *set, size_t n, struct descriptors **ret, struct err *e) {
+    struct descriptors *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for descriptors");
+    d->sets[0] = google__protobuf__file_descriptor_set__unpack(NULL, rpc_descriptors_len, rpc_descriptors);
+    d->sets[1] = google__protobuf__file_descriptor_set__unpack(NULL, n, n ? set : "");
+    status_t st = d->sets[0] && d->sets[1]
+                      ? index_files(d, e)
+                      : err_set(e, ST_INVALID_ARGUMENT, "the descriptors are not a FileDescriptorSet");
+    if (st == ST_OK)
+        *ret = d;
+    else
+        descriptors_close(d);
+    return st;
+}
+
+struct descriptors *descriptors_close(struct descriptors *d) {
+    if (!d)
+        return NULL;
+    for (size_t i = 0; i < d->n; i++)
+        free(d->packed[i].data);
+    free(d->packed);
+    free(d->files);
+    for (int s = 0; s < SETS; s++)
+        if (d->sets[s])
+            google__protobuf__file_descriptor_set__free_unpacked(d->sets[s], NULL);
+    free(d);
+    return NULL;
+}
+
+size_t descriptors_count(const struct descriptors *d) { return d->n; }
+
+/* What follows "name" or "name." in symbol: "" when the symbol ends there, NULL when it does not begin so. An empty
+ * name (a file without a package) is no part of a symbol. */
+static const char *behind(const char *symbol, const char *name) {
+    size_t n = name ? strlen(name) : 0;
+    if (n == 0)
+        return symbol;
+    if (strncmp(symbol, name, n) != 0 || (symbol[n] && symbol[n] != '.'))
+        return NULL;
+    return symbol + n + (symbol[n] == '.');
+}
+
+static bool is(const char *symbol, const char *name) { return name && !strcmp(symbol, name); }
+
+/* A value belongs to the scope around its enum, as in C++. */
+static bool enum_has(const enum_t *t, const char *symbol) {
+    bool found = is(symbol, t->name);
+    for (size_t i = 0; i < t->n_value; i++)
+        found = found || is(symbol, t->value[i]->name);
+    return found;
+}
+
+static bool message_has(const message_t *m, const char *symbol) {
+    const char *rest = behind(symbol, m->name);
+    if (!rest || !*rest)
+        return rest != NULL;
+    bool found = false;
+    for (size_t i = 0; i < m->n_field; i++)
+        found = found || is(rest, m->field[i]->name);
+    for (size_t i = 0; i < m->n_oneof_decl; i++)
+        found = found || is(rest, m->oneof_decl[i]->name);
+    for (size_t i = 0; i < m->n_enum_type; i++)
+        found = found || enum_has(m->enum_type[i], rest);
+    for (size_t i = 0; i < m->n_nested_type; i++)
+        found = found || message_has(m->nested_type[i], rest);
+    return found;
+}
+
+static bool service_has(const service_t *s, const char *symbol) {
+    const char *rest = behind(symbol, s->name);
+    bool found = rest && !*rest;
+    for (size_t i = 0; rest && i < s->n_method; i++)
+        found = found || is(rest, s->method[i]->name);
+    return found;
+}
+
+static bool file_has(const file_t *f, const char *symbol) {
+    const char *rest = behind(symbol, f->package);
+    if (!rest || !*rest)
+        return false;
+    bool found = false;
+    for (size_t i = 0; i < f->n_message_type; i++)
+        found = found || message_has(f->message_type[i], rest);
+    for (size_t i = 0; i < f->n_enum_type; i++)
+        found = found || enum_has(f->enum_type[i], rest);
+    for (size_t i = 0; i < f->n_service; i++)
+        found = found || service_has(f->service[i], rest);
+    return found;
+}
+
+int descriptors_file_by_symbol(const struct descriptors *d, const char *symbol) {
+    for (size_t i = 0; i < d->n; i++)
+        if (file_has(d->files[i], symbol))
+            return (int)i;
+    return -1;
+}
+
+static bool nests(message_t *const *messages, size_t n, const char *symbol) {
+    for (size_t i = 0; i < n; i++) {
+        const char *rest = behind(symbol, messages[i]->name);
+        if (rest && (!*rest || nests(messages[i]->nested_type, messages[i]->n_nested_type, rest)))
+            return true;
+    }
+    return false;
+}
+
+bool descriptors_is_message(const struct descriptors *d, const char *symbol) {
+    for (size_t i = 0; i < d->n; i++) {
+        const char *rest = behind(symbol, d->files[i]->package);
+        if (rest && nests(d->files[i]->message_type, d->files[i]->n_message_type, rest))
+            return true;
+    }
+    return false;
+}
+
+size_t descriptors_with_imports(const struct descriptors *d, int file, ProtobufCBinaryData *ret) {
+    size_t n = 0;
+    ret[n++] = d->packed[file];
+    for (size_t done = 0; done < n; done++) { /* breadth first: ret is the queue, too */
+        size_t at = 0;
+        while (d->packed[at].data != ret[done].data)
+            at++;
+        for (size_t i = 0; i < d->files[at]->n_dependency; i++) {
+            int import = descriptors_file_by_name(d, d->files[at]->dependency[i]);
+            bool known = import < 0;
+            for (size_t k = 0; k < n && !known; k++)
+                known = ret[k].data == d->packed[import].data;
+            if (!known)
+                ret[n++] = d->packed[import];
+        }
+    }
+    return n;
+}
+
+status_t descriptors_method_kind(const struct descriptors *d, const char *service, const char *method,
+                                 enum rpc_kind *ret, struct err *e) {
+    for (size_t i = 0; i < d->n; i++) {
+        const char *rest = behind(service, d->files[i]->package);
+        for (size_t s = 0; rest && s < d->files[i]->n_service; s++) {
+            const service_t *found = d->files[i]->service[s];
+            for (size_t m = 0; is(rest, found->name) && m < found->n_method; m++) {
+                if (!is(method, found->method[m]->name))
+                    continue;
+                bool in = found->method[m]->client_streaming, out = found->method[m]->server_streaming;
+                *ret = in && out ? RPC_BIDI : in ? RPC_CLIENT_STREAM : out ? RPC_SERVER_STREAM : RPC_UNARY;
+                return ST_OK;
+            }
+        }
+    }
+    return err_set(e, ST_NOT_FOUND, "the descriptors do not have the method %s of %s", method, service);
+}

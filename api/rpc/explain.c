@@ -1,0 +1,56 @@
+#include "api/rpc/explain.h"
+
+#include "api/rpc/details.h"
+
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <string.h>
+
+/* True when the answer carries a google.rpc.Status: then the server's handler speaks, and not gRPC on the way. */
+static bool read_details(const grpc_metadata_array *trailing, char ret_reason[RPC_REASON_BYTES]) {
+    for (size_t i = 0; i < trailing->count; i++) {
+        const grpc_metadata *m = &trailing->metadata[i];
+        if (grpc_slice_str_cmp(m->key, "grpc-status-details-bin") == 0) {
+            details_read(GRPC_SLICE_START_PTR(m->value), GRPC_SLICE_LENGTH(m->value), ret_reason);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* gRPC wraps the cause in its own layers: "failed to connect to all addresses; last error: UNKNOWN: ipv4:...: Failed to
+ * connect to remote host: Connection refused". What follows the last colon is what a person needs. */
+static const char *innermost(const char *text) {
+    const char *cause = text;
+    for (const char *p = strstr(text, ": "); p; p = strstr(p + 2, ": "))
+        cause = p + 2;
+    return *cause ? cause : text;
+}
+
+static status_t explain_transport(const char *peer, int64_t timeout_ms, status_t st, const char *text, struct err *e) {
+    if (st == ST_DEADLINE_EXCEEDED)
+        return err_set(e, st, "%s did not answer within %lld ms", peer, (long long)timeout_ms);
+    if (st == ST_CANCELLED)
+        return err_set(e, st, "the call to %s was cancelled", peer);
+    if (st != ST_UNAVAILABLE)
+        return err_set(e, st, "%s", text[0] ? text : status_name(st));
+    if (strstr(text, "failed to connect") || strstr(text, "DNS resolution failed") || strstr(text, "onnection refused"))
+        return err_set(e, st, "%s cannot be reached: %s", peer, innermost(text));
+    return err_set(e, st, "the connection to %s was lost: %s", peer, text[0] ? innermost(text) : "no reason was given");
+}
+
+void explain(const char *peer, int64_t timeout_ms, grpc_status_code code, grpc_slice details,
+             const grpc_metadata_array *trailing, status_t *ret_status, struct err *ret_why,
+             char ret_reason[RPC_REASON_BYTES]) {
+    ret_reason[0] = '\0';
+    *ret_status = code >= GRPC_STATUS_OK && code <= GRPC_STATUS_UNAUTHENTICATED ? (status_t)code : ST_UNKNOWN;
+    if (*ret_status == ST_OK)
+        return;
+    bool spoken = read_details(trailing, ret_reason);
+    char *text = grpc_slice_to_c_string(details);
+    if (spoken && text[0])
+        snprintf(ret_why->msg, sizeof ret_why->msg, "%s", text);
+    else
+        status_ignore(explain_transport(peer, timeout_ms, *ret_status, text, ret_why));
+    gpr_free(text);
+}

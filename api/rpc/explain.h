@@ -1,0 +1,15 @@
+/* How a call ended, in the client's words: gRPC's status, details and trailing metadata become a status, a sentence
+ * that names the peer, and the server's reason. */
+#ifndef API_RPC_EXPLAIN_H
+#define API_RPC_EXPLAIN_H
+
+#include "api/rpc/call.h"
+
+#include <grpc/grpc.h>
+
+/* peer: "the controller at 127.0.0.1:7700". timeout_ms: the call's, for the sentence of a late answer. */
+void explain(const char *peer, int64_t timeout_ms, grpc_status_code, grpc_slice details,
+             const grpc_metadata_array *trailing, status_t *ret_status, struct err *ret_why,
+             char ret_reason[RPC_REASON_BYTES]);
+
+#endif

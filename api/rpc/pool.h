@@ -1,0 +1,29 @@
+/* Worker threads for what may block: unary handlers and the `work` of streams.
+ *
+ * A job is a function with its struct around it, linked into the queue by the struct itself, so that posting allocates
+ * nothing. pool_offer is bounded; pool_post is for jobs whose number is bounded elsewhere (one per call) and is never
+ * refused. Jobs run in the order in which they came. */
+#ifndef API_RPC_POOL_H
+#define API_RPC_POOL_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+struct pool;
+
+struct pool_job {
+    void (*run)(struct pool_job *);
+    struct pool_job *next;
+    bool offered;
+};
+
+MUST_CHECK status_t pool_open(int threads, int queue, struct pool **ret, struct err *e);
+bool pool_offer(struct pool *, struct pool_job *); /* false: `queue` offered jobs wait already */
+void pool_post(struct pool *, struct pool_job *);
+/* Runs what waits, joins the threads. NULL is fine; returns NULL. */
+struct pool *pool_close(struct pool *);
+CLEANUP_DEFINE(struct pool *, pool_close)
+
+#endif

@@ -1,0 +1,176 @@
+#include "api/rpc/buffer.h"
+#include "api/rpc/call_state.h"
+#include "api/rpc/details.h"
+#include "base/limits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a queued message costs beside its bytes: many empty ones must fill the queue too. */
+enum { QUEUE_ENTRY_BYTES = 128 };
+
+void send_drop_queue(struct rpc_call *c) {
+    for (struct outgoing *o = c->out.first, *next; o; o = next) {
+        next = o->next;
+        grpc_byte_buffer_destroy(o->buffer);
+        free(o);
+    }
+    c->out.first = NULL;
+    c->out.last = &c->out.first;
+    c->out.bytes = 0;
+}
+
+static void take_message(struct rpc_call *c, grpc_op *op) {
+    struct outgoing *o = c->out.first;
+    c->out.first = o->next;
+    if (!o->next)
+        c->out.last = &c->out.first;
+    c->out.bytes -= o->bytes;
+    c->out.in_flight = o->buffer;
+    free(o);
+    *op = (grpc_op){ .op = GRPC_OP_SEND_MESSAGE,
+                     .flags = c->out.first ? GRPC_WRITE_BUFFER_HINT : 0,
+                     .data.send_message.send_message = c->out.in_flight };
+}
+
+static grpc_op end_op(struct rpc_call *c) {
+    c->out.ended = true;
+    if (!c->is_server)
+        return (grpc_op){ .op = GRPC_OP_SEND_CLOSE_FROM_CLIENT };
+    grpc_op op = { .op = GRPC_OP_SEND_STATUS_FROM_SERVER };
+    op.data.send_status_from_server.status = (grpc_status_code)c->status;
+    op.data.send_status_from_server.status_details = &c->details;
+    op.data.send_status_from_server.trailing_metadata = &c->trailing;
+    op.data.send_status_from_server.trailing_metadata_count = c->status != ST_OK;
+    return op;
+}
+
+void send_pump(struct rpc_call *c) {
+    struct sender *out = &c->out;
+    if (out->busy || out->failed || atomic_load(&c->over))
+        return;
+    grpc_op ops[3];
+    size_t n = 0;
+    if (!out->headers_sent) {
+        out->headers_sent = true;
+        ops[n] = (grpc_op){ .op = GRPC_OP_SEND_INITIAL_METADATA };
+        ops[n].data.send_initial_metadata.metadata = &c->authorization;
+        ops[n].data.send_initial_metadata.count = c->has_authorization;
+        n++;
+    }
+    if (out->first)
+        take_message(c, &ops[n++]);
+    if (!out->first && out->ending && !out->ended)
+        ops[n++] = end_op(c);
+    if (n == 0)
+        return;
+    out->busy = call_start(c, ops, n, &c->sent);
+    out->failed = !out->busy;
+}
+
+void send_finished(struct tag *tag, bool ok) {
+    struct rpc_call *c = TAG_OWNER(tag, struct rpc_call, sent);
+    struct sender *out = &c->out;
+    pthread_mutex_lock(&c->lock);
+    out->busy = false;
+    if (out->in_flight)
+        grpc_byte_buffer_destroy(out->in_flight);
+    out->in_flight = NULL;
+    out->failed = !ok;
+    out->settled = ok && out->ended;
+    send_pump(c);
+    bool writable = out->full_told && out->bytes <= RPC_QUEUE_BYTES / 2 && !out->ending && !out->failed;
+    if (writable) {
+        out->full_told = false;
+        pthread_mutex_unlock(&c->lock);
+        if (c->events.writable)
+            c->events.writable(c);
+        else if (c->events.work)
+            rpc_wake(c);
+        pthread_mutex_lock(&c->lock);
+    }
+    call_end_of(c);
+}
+
+static bool is_closed(const struct rpc_call *c) { return atomic_load(&c->over) || c->out.ending || c->out.failed; }
+
+/* A message that the other side would refuse ends the call here, with a sentence that says which. */
+static enum rpc_sent refuse_large(struct rpc_call *c, const ProtobufCMessage *message, size_t bytes) {
+    struct err e;
+    status_ignore(err_set(&e, ST_RESOURCE_EXHAUSTED, "a %s of %zu bytes is larger than the limit of %d",
+                          message->descriptor->name, bytes, LIMIT_RPC_MESSAGE_BYTES));
+    if (c->is_server)
+        rpc_finish(c, ST_RESOURCE_EXHAUSTED, e.msg);
+    else
+        grpc_call_cancel_with_status(c->owned.call, GRPC_STATUS_RESOURCE_EXHAUSTED, e.msg, NULL);
+    return RPC_CLOSED;
+}
+
+enum rpc_sent send_queue(struct rpc_call *c, const ProtobufCMessage *message) {
+    pthread_mutex_lock(&c->lock);
+    bool closed = is_closed(c), full = c->out.bytes >= RPC_QUEUE_BYTES;
+    c->out.full_told = c->out.full_told || (full && !closed);
+    pthread_mutex_unlock(&c->lock);
+    if (closed || full)
+        return closed ? RPC_CLOSED : RPC_FULL;
+    /* Packing takes its time: not under the lock. Two senders at once may each go over the limit by one message. */
+    size_t bytes;
+    grpc_byte_buffer *buffer = buffer_pack(message, &bytes);
+    struct outgoing *o = bytes <= LIMIT_RPC_MESSAGE_BYTES ? malloc(sizeof *o) : NULL;
+    if (!o) {
+        grpc_byte_buffer_destroy(buffer);
+        return refuse_large(c, message, bytes);
+    }
+    *o = (struct outgoing){ .buffer = buffer, .bytes = bytes + QUEUE_ENTRY_BYTES };
+    pthread_mutex_lock(&c->lock);
+    closed = is_closed(c);
+    if (!closed) {
+        *c->out.last = o;
+        c->out.last = &o->next;
+        c->out.bytes += o->bytes;
+        if (!c->out.held)
+            send_pump(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!closed)
+        return RPC_SENT;
+    grpc_byte_buffer_destroy(buffer);
+    free(o);
+    return RPC_CLOSED;
+}
+
+enum rpc_sent rpc_send(struct rpc_call *c, const ProtobufCMessage *message) { return send_queue(c, message); }
+
+void rpc_set_reason(struct rpc_call *c, const char *reason) {
+    pthread_mutex_lock(&c->lock);
+    snprintf(c->reason, sizeof c->reason, "%s", reason);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
+    pthread_mutex_lock(&c->lock);
+    if (!is_closed(c)) {
+        c->out.ending = true;
+        c->out.held = false;
+        c->status = status;
+        if (status != ST_OK) {
+            snprintf(c->why.msg, sizeof c->why.msg, "%s", why ? why : "");
+            c->details = grpc_slice_from_copied_string(c->why.msg);
+            c->trailing.key = grpc_slice_from_static_string("grpc-status-details-bin");
+            c->trailing.value = details_pack(status, c->why.msg, c->reason);
+            send_drop_queue(c);
+        }
+        send_pump(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void rpc_send_end(struct rpc_call *c) {
+    pthread_mutex_lock(&c->lock);
+    if (!is_closed(c)) {
+        c->out.ending = true;
+        send_pump(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}

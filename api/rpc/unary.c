@@ -1,0 +1,31 @@
+#include "api/rpc/blocking.h"
+#include "api/rpc/buffer.h"
+#include "base/limits.h"
+
+status_t rpc_call_unary(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
+                        const ProtobufCMessage *request, int64_t timeout_ms, ProtobufCMessage **ret_reply,
+                        struct err *e) {
+    char reason[RPC_REASON_BYTES];
+    return rpc_call_unary_reason(ch, service, method, request, timeout_ms, ret_reply, reason, e);
+}
+
+status_t rpc_call_unary_reason(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
+                               const ProtobufCMessage *request, int64_t timeout_ms, ProtobufCMessage **ret_reply,
+                               char ret_reason[RPC_REASON_BYTES], struct err *e) {
+    struct blocking b;
+    ret_reason[0] = '\0';
+    TRY(blocking_open(&b, ch, service, method, request, timeout_ms > 0 ? timeout_ms : UNARY_DEADLINE_MS, e));
+    grpc_op ops[] = {
+        blocking_send_headers(&b),    blocking_send_request(&b),    { .op = GRPC_OP_SEND_CLOSE_FROM_CLIENT },
+        blocking_receive_headers(&b), blocking_receive_message(&b), blocking_receive_status(&b)
+    };
+    blocking_start(&b, ops, sizeof ops / sizeof ops[0], &b);
+    blocking_wait(&b, &b);
+    status_t st = blocking_conclude(&b, ret_reason, e);
+    if (st == ST_OK && !b.received)
+        st = err_set(e, ST_INTERNAL, "%s gave no answer to %s", ch->peer, method);
+    else if (st == ST_OK && buffer_decode_owned(b.received, b.reply, ret_reply, e) != ST_OK)
+        st = err_prefix(e, ST_INTERNAL, "the answer of %s to %s: ", ch->peer, method);
+    blocking_close(&b);
+    return st;
+}

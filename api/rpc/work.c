@@ -1,0 +1,70 @@
+#include "api/rpc/call_state.h"
+#include "api/rpc/server.h"
+
+static void unary_run(struct pool_job *job) {
+    struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);
+    struct err e = { "" };
+    if (!rpc_cancelled(c)) {
+        status_t st = c->unary(c->service, c, c->request, &e);
+        pthread_mutex_lock(&c->lock);
+        bool replied = c->out.first != NULL;
+        pthread_mutex_unlock(&c->lock);
+        if (st == ST_OK && !replied && !rpc_cancelled(c))
+            st = err_set(&e, ST_INTERNAL, "the method gave no answer");
+        rpc_finish(c, st, e.msg);
+    }
+    pthread_mutex_lock(&c->lock);
+    call_end_of(c);
+}
+
+void work_offer_unary(struct rpc_call *c) {
+    pthread_mutex_lock(&c->lock);
+    c->out.held = true; /* the reply goes out together with its status, in one batch */
+    rpc_ref(c);
+    c->running++;
+    pthread_mutex_unlock(&c->lock);
+    c->work.job.run = unary_run;
+    if (pool_offer(c->work.pool, &c->work.job))
+        return;
+    rpc_finish(c, ST_RESOURCE_EXHAUSTED, "the server is busy: too many calls wait already");
+    pthread_mutex_lock(&c->lock);
+    call_end_of(c);
+}
+
+void rpc_reply(struct rpc_call *c, const ProtobufCMessage *message) { (void)send_queue(c, message); }
+
+static void work_run(struct pool_job *job) {
+    struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);
+    pthread_mutex_lock(&c->lock);
+    c->work.queued = false;
+    c->work.running = true;
+    pthread_mutex_unlock(&c->lock);
+    if (!atomic_load(&c->over))
+        c->events.work(c);
+    pthread_mutex_lock(&c->lock);
+    c->work.running = false;
+    if (c->work.again && !atomic_load(&c->over)) {
+        c->work.again = false;
+        c->work.queued = true;
+        pool_post(c->work.pool, &c->work.job); /* at the end of the queue: others come first */
+        pthread_mutex_unlock(&c->lock);
+        return;
+    }
+    call_end_of(c);
+}
+
+void rpc_wake(struct rpc_call *c) {
+    pthread_mutex_lock(&c->lock);
+    if (c->work.pool && c->events.work && !c->work.queued && !atomic_load(&c->over)) {
+        if (c->work.running) {
+            c->work.again = true;
+        } else {
+            c->work.queued = true;
+            rpc_ref(c);
+            c->running++;
+            c->work.job.run = work_run;
+            pool_post(c->work.pool, &c->work.job);
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,38 @@
+#include "base/utf8.h"
+
+uint32_t utf8_next(const char *s, size_t n, size_t *ret_len) {
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    uint8_t first = (uint8_t)s[0];
+    size_t len = first < 0x80 ? 1 : (first >> 5) == 6 ? 2 : (first >> 4) == 14 ? 3 : (first >> 3) == 30 ? 4 : 0;
+    *ret_len = 0;
+    if (len == 0 || len > n)
+        return 0;
+    uint32_t code = len == 1 ? first : first & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++) {
+        if (((uint8_t)s[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | ((uint8_t)s[i] & 0x3f);
+    }
+    if (code < least[len] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+        return 0;
+    *ret_len = len;
+    return code;
+}
+
+bool utf8_valid(const char *s, size_t n) {
+    for (size_t len; n; s += len, n -= len) {
+        utf8_next(s, n, &len);
+        if (len == 0)
+            return false;
+    }
+    return true;
+}
+
+size_t utf8_put(uint32_t code, char ret[4]) {
+    size_t len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const uint8_t lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    for (size_t i = len; i-- > 1; code >>= 6)
+        ret[i] = (char)(0x80 | (code & 0x3f));
+    ret[0] = (char)(lead[len] | code);
+    return len;
+}

@@ -1,0 +1,17 @@
+/* UTF-8 as RFC 3629 defines it: shortest forms only, no surrogates, up to U+10FFFF. Pure. */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The code point at s, of n bytes that are left, and its length; length 0 when the bytes are not UTF-8. n > 0. */
+uint32_t utf8_next(const char *s, size_t n, size_t *ret_len);
+
+bool utf8_valid(const char *s, size_t n);
+
+/* Writes one code point; returns its length, 1 to 4. */
+size_t utf8_put(uint32_t code, char ret[4]);
+
+#endif
