@@ -68,11 +68,11 @@ static void prepare_step(struct engine *engine, int64_t step) {
     x->step = step;
     x->loss_scale = (float)(1.0 / (double)step_targets(engine));
     x->clip_norm = t->clip_norm;
-    x->adamw = (struct adamw){ .learning_rate = (float)learning_rate(t, step),
-                               .beta1 = (float)t->adamw.beta1,
-                               .beta2 = (float)t->adamw.beta2,
-                               .epsilon = (float)t->adamw.eps,
-                               .weight_decay = (float)t->adamw.weight_decay,
+    x->adamw = (struct adamw){ .learning_rate = learning_rate(t, step),
+                               .beta1 = t->adamw.beta1,
+                               .beta2 = t->adamw.beta2,
+                               .epsilon = t->adamw.eps,
+                               .weight_decay = t->adamw.weight_decay,
                                .gradient_scale = 1,
                                .updates = engine->updates + 1 };
     x->load = engine_load_train;
@@ -131,7 +131,7 @@ static void report(struct engine *engine, double loss, bool evaluated, int64_t s
     if (engine->rank == 0) {
         struct metric_row row = { .n = 0 };
         metric(&row, "loss", loss);
-        metric(&row, "learning_rate", (double)engine->execution.adamw.learning_rate);
+        metric(&row, "learning_rate", engine->execution.adamw.learning_rate);
         metric(&row, "grad_norm", engine->execution.grad_norm);
         metric(&row, "tokens_per_second", (double)step_targets(engine) / seconds);
         metric(&row, "step_seconds", seconds);
