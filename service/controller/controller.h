@@ -15,6 +15,7 @@
 #include "service/controller/sample.h"
 #include "service/controller/wake.h"
 #include "service/scheduler/scheduler.h"
+#include "service/store/job.h"
 #include "service/store/store.h"
 
 #include <stdbool.h>
@@ -50,6 +51,8 @@ struct samples *controller_samples(struct controller *c);
 struct progress *controller_progress(struct controller *c);
 const char *controller_checkpoints(struct controller *c);
 
+/* What the scheduler needs of a job's row. */
+struct sched_job_row sched_row_of(const struct store_job *job);
 /* A job's row was stored QUEUED. */
 void controller_submitted(struct controller *c, const struct sched_job_row *row);
 /* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, DEADLINE_EXCEEDED when the database

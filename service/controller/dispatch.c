@@ -10,20 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
+struct known {
     char executor[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
     int64_t incarnation, heard_ms;
     uint64_t ticket; /* 0: not attached */
     int picked;
     bool news;
     struct dispatch_link link;
-    struct entry *next; /* all, by arrival */
+    struct known *next; /* all, by arrival */
 };
 
 struct dispatch {
     pthread_mutex_t lock;
     void *by_name;
-    struct entry *all;
+    struct known *all;
     uint64_t next_ticket;
     int64_t epoch;
     int attached;
@@ -50,20 +50,20 @@ struct dispatch *dispatch_free(struct dispatch *d) {
     return NULL;
 }
 
-static struct entry *find(struct dispatch *d, const char *executor) {
+static struct known *find(struct dispatch *d, const char *executor) {
     void *const *node = tfind(executor, &d->by_name, by_name);
     return node ? *node : NULL;
 }
 
-static struct entry *find_ticket(struct dispatch *d, uint64_t ticket) {
-    for (struct entry *en = d->all; en; en = en->next)
+static struct known *find_ticket(struct dispatch *d, uint64_t ticket) {
+    for (struct known *en = d->all; en; en = en->next)
         if (en->ticket == ticket)
             return en;
     return NULL;
 }
 
-static struct entry *add(struct dispatch *d, const char *executor) {
-    struct entry *en = calloc(1, sizeof *en);
+static struct known *add(struct dispatch *d, const char *executor) {
+    struct known *en = calloc(1, sizeof *en);
     if (!en)
         return NULL;
     snprintf(en->executor, sizeof en->executor, "%s", executor);
@@ -80,7 +80,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
                          const struct dispatch_link *link) {
     uint64_t ticket = 0;
     pthread_mutex_lock(&d->lock);
-    struct entry *en = find(d, executor);
+    struct known *en = find(d, executor);
     if (!en)
         en = add(d, executor);
     if (en && (en->ticket == 0 || incarnation >= en->incarnation)) {
@@ -100,7 +100,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
 
 void dispatch_detach(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
-    struct entry *en = ticket ? find_ticket(d, ticket) : NULL;
+    struct known *en = ticket ? find_ticket(d, ticket) : NULL;
     if (en) {
         en->ticket = 0;
         d->attached--;
@@ -110,7 +110,7 @@ void dispatch_detach(struct dispatch *d, uint64_t ticket) {
 
 void dispatch_heard(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
-    struct entry *en = find_ticket(d, ticket);
+    struct known *en = find_ticket(d, ticket);
     if (en) {
         en->heard_ms = clock_mono_ms();
         en->news = true;
@@ -120,7 +120,7 @@ void dispatch_heard(struct dispatch *d, uint64_t ticket) {
 
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
     pthread_mutex_lock(&d->lock);
-    struct entry *en = find(d, executor);
+    struct known *en = find(d, executor);
     bool sent = false;
     if (en && en->ticket) {
         m->epoch = d->epoch;
@@ -147,7 +147,7 @@ int64_t dispatch_epoch(struct dispatch *d) {
 
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why) {
     pthread_mutex_lock(&d->lock);
-    for (struct entry *en = d->all; en; en = en->next)
+    for (struct known *en = d->all; en; en = en->next)
         if (en->ticket)
             en->link.close(en->link.ctx, st, why);
     pthread_mutex_unlock(&d->lock);
@@ -155,7 +155,7 @@ void dispatch_close_all(struct dispatch *d, status_t st, const char *why) {
 
 bool dispatch_attached(struct dispatch *d, const char *executor) {
     pthread_mutex_lock(&d->lock);
-    const struct entry *en = find(d, executor);
+    const struct known *en = find(d, executor);
     bool attached = en && en->ticket;
     pthread_mutex_unlock(&d->lock);
     return attached;
@@ -170,7 +170,7 @@ int dispatch_count(struct dispatch *d) {
 
 void dispatch_take_heard(struct dispatch *d, void (*fn)(void *, const char *, int64_t), void *ctx) {
     pthread_mutex_lock(&d->lock);
-    for (struct entry *en = d->all; en; en = en->next)
+    for (struct known *en = d->all; en; en = en->next)
         if (en->news) {
             en->news = false;
             fn(ctx, en->executor, en->heard_ms);
@@ -180,8 +180,8 @@ void dispatch_take_heard(struct dispatch *d, void (*fn)(void *, const char *, in
 
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {
     pthread_mutex_lock(&d->lock);
-    struct entry *best = NULL;
-    for (struct entry *en = d->all; en; en = en->next)
+    struct known *best = NULL;
+    for (struct known *en = d->all; en; en = en->next)
         if (en->ticket && (!best || en->picked < best->picked))
             best = en;
     if (best) {

@@ -33,7 +33,6 @@ struct ingest_listener {
     void (*checkpoint)(void *ctx, int64_t job, int attempt, int64_t step, bool final);
     void (*changed)(void *ctx, int64_t job); /* events, metrics or logs are new */
     void (*metric)(void *ctx, int64_t job, int attempt, int64_t step, const char *name, double value); /* of rank 0 */
-    void (*deposed)(void *ctx);
     void *ctx;
 };
 

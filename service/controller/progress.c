@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
+struct known {
     int64_t job; /* first: the tree's key */
     int attempt;
     struct progress_values values;
@@ -22,7 +22,7 @@ static int by_job(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static struct entry *find(const struct progress *p, int64_t job) {
+static struct known *find(const struct progress *p, int64_t job) {
     void *const *node = tfind(&job, &p->jobs, by_job);
     return node ? *node : NULL;
 }
@@ -44,8 +44,8 @@ struct progress *progress_free(struct progress *p) {
 }
 
 /* NULL when there is no memory: a progress line less. */
-static struct entry *find_or_add(struct progress *p, int64_t job) {
-    struct entry *en = find(p, job);
+static struct known *find_or_add(struct progress *p, int64_t job) {
+    struct known *en = find(p, job);
     if (en)
         return en;
     en = calloc(1, sizeof *en);
@@ -62,7 +62,7 @@ static struct entry *find_or_add(struct progress *p, int64_t job) {
 
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value) {
     pthread_mutex_lock(&p->lock);
-    struct entry *en = find_or_add(p, job);
+    struct known *en = find_or_add(p, job);
     if (en && attempt >= en->attempt) {
         en->values.step = attempt > en->attempt || step > en->values.step ? step : en->values.step;
         en->attempt = attempt;
@@ -78,7 +78,7 @@ void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, co
 
 bool progress_get(struct progress *p, int64_t job, struct progress_values *ret) {
     pthread_mutex_lock(&p->lock);
-    const struct entry *en = find(p, job);
+    const struct known *en = find(p, job);
     if (en)
         *ret = en->values;
     pthread_mutex_unlock(&p->lock);
@@ -87,7 +87,7 @@ bool progress_get(struct progress *p, int64_t job, struct progress_values *ret) 
 
 void progress_forget(struct progress *p, int64_t job) {
     pthread_mutex_lock(&p->lock);
-    struct entry *en = find(p, job);
+    struct known *en = find(p, job);
     if (en) {
         tdelete(&job, &p->jobs, by_job);
         free(en);

@@ -87,10 +87,6 @@ void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *e
         return;
     char why[sizeof((struct sched_action *)0)->text];
     describe(end, why, sizeof why);
-    struct sched_action *note = action_add(out, ACT_NOTE, job);
-    note->rank = end->rank;
-    note->note = "rank_ended";
-    action_text(note, "%s", why);
     attempt_stop(job, why, out);
     bool may_retry = !rank_end_fatal(end->cause);
     if (may_retry && (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING))

@@ -1,0 +1,208 @@
+#include "service/controller/controller.h"
+
+#include "service/controller/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONNECTIONS 16
+
+static void on_stored(void *ctx, int64_t job, int attempt, int rank, int64_t sequence) {
+    struct controller *c = ctx;
+    struct inbox_item item = {
+        .kind = INBOX_STORED, .job = job, .attempt = attempt, .rank = rank, .sequence = sequence
+    };
+    status_ignore(inbox_put(c->inbox, &item, true, NULL));
+}
+
+static void on_checkpoint(void *ctx, int64_t job, int attempt, int64_t step, bool final) {
+    struct controller *c = ctx;
+    struct inbox_item item = { .kind = INBOX_COMMITTED, .job = job, .attempt = attempt, .step = step, .final = final };
+    status_ignore(inbox_put(c->inbox, &item, true, NULL));
+    wake_now(c->wakes, job);
+}
+
+static void on_changed(void *ctx, int64_t job) { wake_soon(((struct controller *)ctx)->wakes, job); }
+
+static void on_metric(void *ctx, int64_t job, int attempt, int64_t step, const char *name, double value) {
+    progress_put(((struct controller *)ctx)->progress, job, attempt, step, name, value);
+}
+
+static status_t build(struct controller *c, const struct controller_options *o, struct err *e) {
+    c->database = strdup(o->database);
+    c->checkpoints = strdup(o->checkpoints);
+    c->wakes = wakes_new();
+    c->dispatch = dispatch_new();
+    c->samples = samples_new(c->dispatch);
+    c->progress = progress_new();
+    c->inbox = inbox_new();
+    c->rendezvous = rendezvous_new();
+    if (!c->database || !c->checkpoints || !c->wakes || !c->dispatch || !c->samples || !c->progress || !c->inbox ||
+        !c->rendezvous)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the controller");
+    struct store_options options = { .conninfo = c->database,
+                                     .connections = o->connections ? o->connections : DEFAULT_CONNECTIONS };
+    TRY(store_open(&options, &c->store, e));
+    struct ingest_listener listener = {
+        .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
+    };
+    TRY(ingest_open(c->store, &listener, &c->ingest, e));
+    if (pthread_create(&c->thread, NULL, loop_run, c) != 0)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
+    c->thread_runs = true;
+    return ST_OK;
+}
+
+status_t controller_open(const struct controller_options *options, struct controller **ret, struct err *e) {
+    struct controller *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the controller");
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    status_t st = build(c, options, e);
+    if (st != ST_OK) {
+        controller_close(c);
+        return st;
+    }
+    *ret = c;
+    return ST_OK;
+}
+
+struct controller *controller_close(struct controller *c) {
+    if (!c)
+        return NULL;
+    pthread_mutex_lock(&c->lock);
+    c->stopping = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    if (c->thread_runs) {
+        inbox_stir(c->inbox);
+        pthread_join(c->thread, NULL);
+    }
+    c->ingest = ingest_close(c->ingest);
+    c->inbox = inbox_free(c->inbox);
+    c->samples = samples_free(c->samples);
+    c->dispatch = dispatch_free(c->dispatch);
+    c->wakes = wakes_free(c->wakes);
+    c->progress = progress_free(c->progress);
+    c->scheduler = scheduler_free(c->scheduler);
+    c->rendezvous = rendezvous_free(c->rendezvous);
+    launches_done(&c->launches);
+    sched_actions_done(&c->actions);
+    c->store = store_close(c->store);
+    free(c->database);
+    free(c->checkpoints);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    return NULL;
+}
+
+status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e) {
+    pthread_mutex_lock(&c->lock);
+    bool leads = c->leads;
+    int64_t epoch = c->epoch;
+    pthread_mutex_unlock(&c->lock);
+    if (!leads)
+        return err_set(e, ST_UNAVAILABLE,
+                       epoch ? "the controller waits for its database" : "this controller does not lead yet");
+    *ret_epoch = epoch;
+    return ST_OK;
+}
+
+status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e) {
+    struct timespec until = deadline_timespec(deadline);
+    pthread_mutex_lock(&c->lock);
+    int rc = 0;
+    while (!c->leads && !c->deposed && !c->stopping && rc == 0)
+        rc = pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until);
+    bool leads = c->leads;
+    pthread_mutex_unlock(&c->lock);
+    return leads ? ST_OK : err_set(e, ST_UNAVAILABLE, "this controller does not lead yet");
+}
+
+bool controller_deposed(struct controller *c) {
+    pthread_mutex_lock(&c->lock);
+    bool deposed = c->deposed;
+    pthread_mutex_unlock(&c->lock);
+    return deposed;
+}
+
+struct store *controller_store(struct controller *c) {
+    return c->store;
+}
+struct wakes *controller_wakes(struct controller *c) {
+    return c->wakes;
+}
+struct dispatch *controller_dispatch(struct controller *c) {
+    return c->dispatch;
+}
+struct ingest *controller_ingest(struct controller *c) {
+    return c->ingest;
+}
+struct samples *controller_samples(struct controller *c) {
+    return c->samples;
+}
+struct progress *controller_progress(struct controller *c) {
+    return c->progress;
+}
+const char *controller_checkpoints(struct controller *c) { return c->checkpoints; }
+
+void controller_submitted(struct controller *c, const struct sched_job_row *row) {
+    struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };
+    /* The row is stored: this must not be lost. Submitters wait for the database, which bounds them. */
+    status_ignore(inbox_put(c->inbox, &item, true, NULL));
+}
+
+static status_t ask_loop(struct controller *c, struct inbox_item *item, deadline_ms_t deadline, struct err *e) {
+    struct ask *ask = ask_new();
+    if (!ask)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a question to the loop");
+    item->ask = ask;
+    status_t st = inbox_put(c->inbox, item, false, e);
+    if (st == ST_OK)
+        st = ask_wait(ask, deadline, e);
+    else
+        ask_unref(ask); /* the loop's */
+    ask_unref(ask);
+    return st;
+}
+
+status_t controller_cancel(struct controller *c, int64_t job, deadline_ms_t deadline, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, deadline, e);
+}
+
+status_t controller_retry(struct controller *c, const struct sched_job_row *row, deadline_ms_t deadline,
+                          struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = row->job, .row = *row }, deadline, e);
+}
+
+status_t controller_agent_said(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m,
+                               struct err *e) {
+    size_t n = trainyard__v1__agent_message__get_packed_size(m);
+    uint8_t *packed = malloc(n ? n : 1);
+    if (!packed)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
+    trainyard__v1__agent_message__pack(m, packed);
+    struct inbox_item item = { .kind = INBOX_AGENT };
+    item.message = trainyard__v1__agent_message__unpack(NULL, n, packed);
+    free(packed);
+    if (!item.message)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
+    strncpy(item.executor, executor, sizeof item.executor - 1);
+    status_t st = inbox_put(c->inbox, &item, false, e);
+    if (st != ST_OK)
+        trainyard__v1__agent_message__free_unpacked(item.message, NULL);
+    return st;
+}
+
+void controller_stats(struct controller *c, struct controller_stats *ret) {
+    pthread_mutex_lock(&c->lock);
+    *ret = (struct controller_stats){ .scheduler = c->counts, .leads = c->leads, .epoch = c->epoch };
+    pthread_mutex_unlock(&c->lock);
+    ret->attached = dispatch_count(c->dispatch);
+    ret->events_waiting = inbox_count(c->inbox);
+    ret->events = atomic_load(&c->events);
+    ret->actions = atomic_load(&c->actions_done);
+    ret->loop_busy_ns = atomic_load(&c->busy_ns);
+}

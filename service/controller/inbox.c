@@ -1,0 +1,156 @@
+#include "service/controller/inbox.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct ask {
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    int refs;
+    bool done;
+    status_t status;
+    struct err err;
+};
+
+struct ask *ask_new(void) {
+    struct ask *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->answered, NULL);
+    a->refs = 2;
+    return a;
+}
+
+struct ask *ask_unref(struct ask *a) {
+    if (!a)
+        return NULL;
+    pthread_mutex_lock(&a->lock);
+    bool last = --a->refs == 0;
+    pthread_mutex_unlock(&a->lock);
+    if (last) {
+        pthread_cond_destroy(&a->answered);
+        pthread_mutex_destroy(&a->lock);
+        free(a);
+    }
+    return NULL;
+}
+
+void ask_answer(struct ask *a, status_t st, const char *text) {
+    pthread_mutex_lock(&a->lock);
+    a->done = true;
+    a->status = err_set(&a->err, st, "%s", text);
+    pthread_cond_signal(&a->answered);
+    pthread_mutex_unlock(&a->lock);
+}
+
+status_t ask_wait(struct ask *a, deadline_ms_t deadline, struct err *e) {
+    struct timespec until = deadline_timespec(deadline);
+    pthread_mutex_lock(&a->lock);
+    int rc = 0;
+    while (!a->done && rc == 0)
+        rc = pthread_cond_clockwait(&a->answered, &a->lock, CLOCK_MONOTONIC, &until);
+    status_t st = a->status;
+    if (!a->done)
+        st = err_set(e, ST_DEADLINE_EXCEEDED, "the controller could not answer in time; it may still happen");
+    else if (st != ST_OK)
+        st = err_set(e, st, "%s", a->err.msg);
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+struct inbox {
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    struct inbox_item *first, **last;
+    int n;
+    bool stirred;
+};
+
+struct inbox *inbox_new(void) {
+    struct inbox *in = calloc(1, sizeof *in);
+    if (!in)
+        return NULL;
+    pthread_mutex_init(&in->lock, NULL);
+    pthread_cond_init(&in->arrived, NULL);
+    in->last = &in->first;
+    return in;
+}
+
+struct inbox_item *inbox_item_free(struct inbox_item *item) {
+    if (!item)
+        return NULL;
+    if (item->message)
+        trainyard__v1__agent_message__free_unpacked(item->message, NULL);
+    ask_unref(item->ask);
+    free(item);
+    return NULL;
+}
+
+struct inbox *inbox_free(struct inbox *in) {
+    if (!in)
+        return NULL;
+    for (struct inbox_item *item = in->first, *next; item; item = next) {
+        next = item->next;
+        if (item->ask)
+            ask_answer(item->ask, ST_UNAVAILABLE, "the controller is stopping");
+        inbox_item_free(item);
+    }
+    pthread_cond_destroy(&in->arrived);
+    pthread_mutex_destroy(&in->lock);
+    free(in);
+    return NULL;
+}
+
+status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e) {
+    struct inbox_item *copy = malloc(sizeof *copy);
+    if (!copy)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an event");
+    *copy = *item;
+    copy->next = NULL;
+    pthread_mutex_lock(&in->lock);
+    if (in->n >= INBOX_MOST && !force) {
+        pthread_mutex_unlock(&in->lock);
+        free(copy);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the controller is behind by %d events", INBOX_MOST);
+    }
+    *in->last = copy;
+    in->last = &copy->next;
+    in->n++;
+    pthread_cond_signal(&in->arrived);
+    pthread_mutex_unlock(&in->lock);
+    return ST_OK;
+}
+
+struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
+    struct timespec until = deadline_timespec(deadline);
+    pthread_mutex_lock(&in->lock);
+    int rc = 0;
+    while (!in->first && !in->stirred && rc == 0)
+        rc = pthread_cond_clockwait(&in->arrived, &in->lock, CLOCK_MONOTONIC, &until);
+    in->stirred = false;
+    struct inbox_item *item = in->first;
+    if (item) {
+        in->first = item->next;
+        if (!in->first)
+            in->last = &in->first;
+        in->n--;
+    }
+    pthread_mutex_unlock(&in->lock);
+    return item;
+}
+
+void inbox_stir(struct inbox *in) {
+    pthread_mutex_lock(&in->lock);
+    in->stirred = true;
+    pthread_cond_signal(&in->arrived);
+    pthread_mutex_unlock(&in->lock);
+}
+
+int inbox_count(struct inbox *in) {
+    pthread_mutex_lock(&in->lock);
+    int n = in->n;
+    pthread_mutex_unlock(&in->lock);
+    return n;
+}

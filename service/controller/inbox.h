@@ -1,0 +1,58 @@
+/* The loop's inbox: everything that the scheduler is told comes through here, in order. Bounded: a sender learns that
+ * it is full and says so to its peer. Thread-safe. */
+#ifndef SERVICE_CONTROLLER_INBOX_H
+#define SERVICE_CONTROLLER_INBOX_H
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "service/scheduler/scheduler.h"
+
+#include <stdbool.h>
+#include <trainyard/v1/dispatch.pb-c.h>
+
+/* Some seconds of the fastest senders; each item is at most a control message. */
+#define INBOX_MOST 65536
+
+/* A question to the loop, and its answer. Shared by the asker, who may give up, and the loop. */
+struct ask;
+struct ask *ask_new(void); /* two references: the asker's and the loop's */
+struct ask *ask_unref(struct ask *a);
+void ask_answer(struct ask *a, status_t st, const char *text);
+/* DEADLINE_EXCEEDED when there is no answer in time. */
+MUST_CHECK status_t ask_wait(struct ask *a, deadline_ms_t deadline, struct err *e);
+
+struct inbox_item {
+    enum inbox_kind {
+        INBOX_AGENT,     /* executor, message */
+        INBOX_SUBMITTED, /* row */
+        INBOX_CANCEL,    /* job, ask */
+        INBOX_RETRY,     /* row, ask */
+        INBOX_STORED,    /* job, attempt, rank, sequence */
+        INBOX_COMMITTED, /* job, attempt, step, final */
+    } kind;
+    char executor[SCHED_EXECUTOR_ID_BYTES];
+    Trainyard__V1__AgentMessage *message; /* owned */
+    struct sched_job_row row;
+    struct ask *ask; /* owned: one reference */
+    int64_t job, sequence, step;
+    int attempt, rank;
+    bool final;
+    struct inbox_item *next;
+};
+
+struct inbox;
+struct inbox *inbox_new(void);
+struct inbox *inbox_free(struct inbox *in);
+CLEANUP_DEFINE(struct inbox *, inbox_free)
+
+/* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when it is full. `force` ignores the
+ * bound, for what is told once and is itself bounded by live ranks. */
+MUST_CHECK status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e);
+/* Waits for an item until the deadline or inbox_stir; NULL when there is none. The caller frees it. */
+struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline);
+struct inbox_item *inbox_item_free(struct inbox_item *item);
+void inbox_stir(struct inbox *in); /* wakes a waiting inbox_take */
+int inbox_count(struct inbox *in);
+
+#endif

@@ -1,0 +1,100 @@
+#include "service/controller/launch.h"
+
+#include "api/spec/spec.h"
+
+#include <search.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_job(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void free_launch(void *p) {
+    struct launch *l = p;
+    if (l->executors)
+        for (int r = 0; r < l->world_size; r++)
+            free(l->executors[r]);
+    free(l->executors);
+    spec_free(l->spec);
+    free(l->checkpoint_directory);
+    free(l->resume_directory);
+    free(l);
+}
+
+void launches_done(struct launches *l) {
+    tdestroy(l->by_job, free_launch);
+    l->by_job = NULL;
+}
+
+/* DIR/<job>/attempt-<n> below the spec's own directory, or the controller's. */
+static status_t attempt_directory(const struct launch_order *o, const Trainyard__V1__JobSpec *spec, char **ret,
+                                  struct err *e) {
+    char own[4096];
+    const char *base = o->checkpoints;
+    if (spec->checkpoint && spec->checkpoint->directory && spec->checkpoint->directory[0]) {
+        TRY(spec_uri_path(spec->checkpoint->directory, own, sizeof own, e));
+        base = own;
+    }
+    if (asprintf(ret, "%s/%lld/attempt-%d", base, (long long)o->job, o->attempt) < 0) {
+        *ret = NULL;
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)o->job);
+    }
+    return ST_OK;
+}
+
+static status_t fill(struct launch *l, const struct launch_order *o, struct err *e) {
+    l->job = o->job;
+    l->attempt = o->attempt;
+    l->world_size = o->world_size;
+    l->resume_checkpoint = o->resume_checkpoint;
+    l->spec = trainyard__v1__job_spec__unpack(NULL, o->spec_bytes, o->spec);
+    if (!l->spec)
+        return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)o->job);
+    TRY(attempt_directory(o, l->spec, &l->checkpoint_directory, e));
+    l->resume_directory = strdup(o->resume_directory);
+    l->executors = calloc((size_t)o->world_size, sizeof *l->executors);
+    bool whole = l->resume_directory && l->executors;
+    for (int r = 0; whole && r < o->world_size; r++)
+        whole = (l->executors[r] = strdup(o->executors[r])) != NULL;
+    return whole ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)o->job);
+}
+
+status_t launch_put(struct launches *l, const struct launch_order *order, struct err *e) {
+    launch_forget(l, order->job);
+    struct launch *launch = calloc(1, sizeof *launch);
+    if (!launch)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)order->job);
+    status_t st = fill(launch, order, e);
+    if (st == ST_OK && !tsearch(launch, &l->by_job, by_job))
+        st = err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)order->job);
+    if (st != ST_OK)
+        free_launch(launch);
+    return st;
+}
+
+const struct launch *launch_find(const struct launches *l, int64_t job, int attempt) {
+    void *const *node = tfind(&job, &l->by_job, by_job);
+    const struct launch *launch = node ? *node : NULL;
+    return launch && launch->attempt == attempt ? launch : NULL;
+}
+
+void launch_forget(struct launches *l, int64_t job) {
+    void *const *node = tfind(&job, &l->by_job, by_job);
+    if (!node)
+        return;
+    struct launch *launch = *node;
+    tdelete(&job, &l->by_job, by_job);
+    free_launch(launch);
+}
+
+size_t launch_ranks(const struct launch *launch, const char *executor, int32_t *ret) {
+    size_t n = 0;
+    for (int r = 0; r < launch->world_size; r++)
+        if (strcmp(launch->executors[r], executor) == 0)
+            ret[n++] = r;
+    return n;
+}

@@ -1,0 +1,112 @@
+#include "base/log.h"
+#include "service/controller/state.h"
+#include "service/store/executor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The lock's connection is looked at this often. */
+#define LEADER_CHECK_MS 1000
+/* Heartbeat times are written for people only. */
+#define HEARD_WRITE_MS 5000
+/* Events handled between two looks at the clock; a flood must not starve the ticks. */
+#define EVENTS_PER_TURN 1024
+#define HEARD_PER_WRITE 1024
+
+struct heard {
+    struct controller *c;
+    size_t n;
+    char names[HEARD_PER_WRITE][SCHED_EXECUTOR_ID_BYTES];
+    int64_t times_ms[HEARD_PER_WRITE];
+};
+
+static void note_heard(void *ctx, const char *executor, int64_t heard_ms) {
+    struct heard *h = ctx;
+    scheduler_step(h->c->scheduler,
+                   &(struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms },
+                   clock_mono_ms(), &h->c->actions);
+    if (h->n < HEARD_PER_WRITE) {
+        snprintf(h->names[h->n], sizeof h->names[0], "%s", executor);
+        h->times_ms[h->n++] = heard_ms;
+    }
+}
+
+static void write_heard(struct controller *c, const struct heard *h) {
+    if (h->n == 0 || clock_mono_ms() < c->next_heard_ms)
+        return;
+    c->next_heard_ms = clock_mono_ms() + HEARD_WRITE_MS;
+    const char *ids[HEARD_PER_WRITE];
+    int64_t times_us[HEARD_PER_WRITE], now_us = clock_wall_us(), now_ms = clock_mono_ms();
+    for (size_t i = 0; i < h->n; i++) {
+        ids[i] = h->names[i];
+        times_us[i] = now_us - (now_ms - h->times_ms[i]) * 1000;
+    }
+    status_ignore(store_executor_heard(c->store, c->own_epoch, ids, times_us, h->n, NULL));
+}
+
+/* Everything that arrived has been told before: leases may be judged. */
+static void tick(struct controller *c) {
+    static struct heard heard; /* 72 KiB: not for a stack; the loop is one thread */
+    heard.c = c;
+    heard.n = 0;
+    dispatch_take_heard(c->dispatch, note_heard, &heard);
+    act_on(c, &(struct sched_event){ .kind = EV_TICK });
+    write_heard(c, &heard);
+    wake_flush(c->wakes);
+    pthread_mutex_lock(&c->lock);
+    c->counts = scheduler_counts(c->scheduler);
+    pthread_mutex_unlock(&c->lock);
+    if (clock_mono_ms() >= c->next_check_ms) {
+        lead_keep(c);
+        c->next_check_ms = clock_mono_ms() + LEADER_CHECK_MS;
+    }
+}
+
+static void handle(struct controller *c, struct inbox_item *item) {
+    struct sched_event ev = { .job = item->job,
+                              .attempt = item->attempt,
+                              .rank = item->rank,
+                              .sequence = item->sequence,
+                              .step = item->step,
+                              .final = item->final,
+                              .row = &item->row };
+    switch (item->kind) {
+    case INBOX_AGENT: tell_agent(c, item->executor, item->message); return;
+    case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
+    case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
+    case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
+    case INBOX_STORED: ev.kind = EV_RANK_STORED; break;
+    case INBOX_COMMITTED: ev.kind = EV_COMMITTED; break;
+    }
+    act_ask(c, &ev, item->ask);
+}
+
+static void lead(struct controller *c) {
+    int64_t next_tick = clock_mono_ms();
+    while (!lead_over(c)) {
+        struct inbox_item *item = inbox_take(c->inbox, next_tick);
+        int64_t begun = clock_mono_ns();
+        for (int i = 0; item && i < EVENTS_PER_TURN; i++) {
+            handle(c, item);
+            inbox_item_free(item);
+            item = lead_over(c) ? NULL : inbox_take(c->inbox, 0);
+        }
+        if (item) { /* taken, and the turn is over */
+            handle(c, item);
+            inbox_item_free(item);
+        }
+        if (!lead_over(c) && clock_mono_ms() >= next_tick) {
+            tick(c);
+            next_tick = clock_mono_ms() + SCHED_TICK_MS;
+        }
+        atomic_fetch_add(&c->busy_ns, clock_mono_ns() - begun);
+    }
+}
+
+void *loop_run(void *arg) {
+    struct controller *c = arg;
+    if (lead_take(c))
+        lead(c);
+    lead_drop(c);
+    return NULL;
+}

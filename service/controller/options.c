@@ -1,0 +1,142 @@
+#include "service/controller/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *options_help(void) {
+    return "trainyard-controller: stores jobs in PostgreSQL, places them on executors, and answers clients\n"
+           "\n"
+           "  trainyard-controller --database CONNINFO --listen ADDR... --checkpoints DIR [flags]\n"
+           "  trainyard-controller migrate --database CONNINFO [--to VERSION]\n"
+           "\n"
+           "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
+           "  --listen ADDR         unix:/path or host:port; may be given several times\n"
+           "  --checkpoints DIR     where jobs that name no directory write; shared by all executors\n"
+           "  --http ADDR           serve /metrics and /healthz at host:port\n"
+           "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
+           "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS)\n"
+           "  --log-format FORMAT   text (default) or json, on stderr\n"
+           "  --log-level LEVEL     debug, info (default), warn or error\n"
+           "  --to VERSION          migrate: to this schema version, up or down; default: this program's\n"
+           "  --help, --version\n"
+           "\n"
+           "Prints 'ready ADDR' on stdout once it leads and serves. A second controller on the same database stands "
+           "by.\n"
+           "\n"
+           "Example:\n"
+           "  trainyard-controller migrate --database 'host=/run/postgresql dbname=trainyard'\n"
+           "  trainyard-controller --database 'host=/run/postgresql dbname=trainyard' --listen 127.0.0.1:7700 \\\n"
+           "      --checkpoints /srv/trainyard/checkpoints\n";
+}
+
+enum flag {
+    FLAG_DATABASE = 256,
+    FLAG_LISTEN,
+    FLAG_CHECKPOINTS,
+    FLAG_HTTP,
+    FLAG_CERT,
+    FLAG_KEY,
+    FLAG_CA,
+    FLAG_FORMAT,
+    FLAG_LEVEL,
+    FLAG_TO,
+    FLAG_HELP,
+    FLAG_VERSION
+};
+
+static const struct option flags[] = {
+    { "database", required_argument, NULL, FLAG_DATABASE },
+    { "listen", required_argument, NULL, FLAG_LISTEN },
+    { "checkpoints", required_argument, NULL, FLAG_CHECKPOINTS },
+    { "http", required_argument, NULL, FLAG_HTTP },
+    { "tls-cert", required_argument, NULL, FLAG_CERT },
+    { "tls-key", required_argument, NULL, FLAG_KEY },
+    { "tls-ca", required_argument, NULL, FLAG_CA },
+    { "log-format", required_argument, NULL, FLAG_FORMAT },
+    { "log-level", required_argument, NULL, FLAG_LEVEL },
+    { "to", required_argument, NULL, FLAG_TO },
+    { "help", no_argument, NULL, FLAG_HELP },
+    { "version", no_argument, NULL, FLAG_VERSION },
+    { NULL, 0, NULL, 0 },
+};
+
+static status_t take_log(struct options *o, int flag, const char *value, struct err *e) {
+    int parsed = flag == FLAG_FORMAT ? log_format_parse(value) : log_level_parse(value);
+    if (parsed < 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "--log-%s: '%s' is unknown", flag == FLAG_FORMAT ? "format" : "level",
+                       value);
+    if (flag == FLAG_FORMAT)
+        o->log_format = (enum log_format)parsed;
+    else
+        o->log_level = (enum log_level)parsed;
+    return ST_OK;
+}
+
+static status_t take_version(struct options *o, const char *value, struct err *e) {
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+    if (errno || *end || end == value || n < 0 || n > 9999)
+        return err_set(e, ST_INVALID_ARGUMENT, "--to: '%s' is not a schema version", value);
+    o->to = (int)n;
+    return ST_OK;
+}
+
+static status_t take(struct options *o, int flag, const char *value, struct err *e) {
+    switch (flag) {
+    case FLAG_DATABASE: o->database = value; return ST_OK;
+    case FLAG_CHECKPOINTS: o->checkpoints = value; return ST_OK;
+    case FLAG_HTTP: o->http = value; return ST_OK;
+    case FLAG_CERT: o->tls.cert = value; return ST_OK;
+    case FLAG_KEY: o->tls.key = value; return ST_OK;
+    case FLAG_CA: o->tls.ca = value; return ST_OK;
+    case FLAG_FORMAT:
+    case FLAG_LEVEL: return take_log(o, flag, value, e);
+    case FLAG_TO: return take_version(o, value, e);
+    case FLAG_HELP: o->what = OPTIONS_HELP; return ST_OK;
+    case FLAG_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
+    case FLAG_LISTEN:
+        if (o->listen_n == OPTIONS_LISTEN_MOST)
+            return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_LISTEN_MOST);
+        o->listen[o->listen_n++] = value;
+        return ST_OK;
+    default: return err_set(e, ST_INVALID_ARGUMENT, "unknown flag or missing value; see --help");
+    }
+}
+
+static status_t check(const struct options *o, struct err *e) {
+    if (o->what == OPTIONS_HELP || o->what == OPTIONS_VERSION)
+        return ST_OK;
+    if (!o->database)
+        return err_set(e, ST_INVALID_ARGUMENT, "--database is missing");
+    if (o->what == OPTIONS_MIGRATE)
+        return ST_OK;
+    if (o->listen_n == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "--listen is missing");
+    if (!o->checkpoints || o->checkpoints[0] != '/')
+        return err_set(e, ST_INVALID_ARGUMENT, "--checkpoints must be an absolute path");
+    if (!o->tls.cert != !o->tls.key || (o->tls.ca && !o->tls.cert))
+        return err_set(e, ST_INVALID_ARGUMENT, "--tls-cert and --tls-key belong together, --tls-ca needs them");
+    return ST_OK;
+}
+
+status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
+    struct options o = { .what = OPTIONS_SERVE, .to = -1, .log_level = LOG_INFO };
+    opterr = 0;
+    int flag;
+    while ((flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
+        TRY(take(&o, flag, optarg, e));
+    if (optind < argc && o.what == OPTIONS_SERVE) {
+        if (strcmp(argv[optind], "migrate") != 0)
+            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no command; see --help", argv[optind]);
+        o.what = OPTIONS_MIGRATE;
+        optind++;
+    }
+    if (optind < argc)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is one word too many; see --help", argv[optind]);
+    TRY(check(&o, e));
+    *ret = o;
+    return ST_OK;
+}

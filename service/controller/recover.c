@@ -1,0 +1,81 @@
+#include "base/log.h"
+#include "service/controller/state.h"
+#include "service/store/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static status_t committed_step(struct controller *c, struct store_memory *m, const struct store_live_job *live,
+                               int64_t *ret, struct err *e) {
+    struct store_checkpoint newest;
+    *ret = -1;
+    status_t st = store_checkpoint_newest(c->store, m, live->job.id, &newest, e);
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    if (st == ST_OK && newest.attempt == live->job.attempt)
+        *ret = newest.step;
+    return st;
+}
+
+static status_t load_attempt(struct controller *c, struct store_memory *m, const struct store_live_job *live,
+                             struct sched_job_row *row, struct err *e) {
+    TRY(committed_step(c, m, live, &row->committed_step, e));
+    struct launch_order order = { .job = live->job.id,
+                                  .attempt = live->job.attempt,
+                                  .world_size = live->job.world_size,
+                                  .executors = live->executors,
+                                  .spec = live->job.spec,
+                                  .spec_bytes = live->job.spec_bytes,
+                                  .checkpoints = c->checkpoints,
+                                  .resume_directory = live->resume_directory,
+                                  .resume_checkpoint = live->from_checkpoint };
+    TRY(launch_put(&c->launches, &order, e));
+    return rendezvous_expect(c->rendezvous, live->job.id, live->job.attempt, live->job.world_size, e);
+}
+
+static status_t load_job(struct controller *c, struct store_memory *m, const struct store_live_job *live,
+                         struct err *e) {
+    bool *started = calloc((size_t)live->job.world_size + 1, sizeof *started);
+    if (!started)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)live->job.id);
+    struct sched_job_row row = sched_row_of(&live->job);
+    status_t st = ST_OK;
+    if (live->attempt_open) {
+        for (int r = 0; r < live->job.world_size; r++)
+            started[r] = live->pids[r] != 0;
+        row.placement = live->executors;
+        row.started = started;
+        row.final_committed = live->final_committed;
+        st = load_attempt(c, m, live, &row, e);
+    }
+    if (st == ST_OK)
+        scheduler_load(c->scheduler, &row, clock_mono_ms());
+    free(started);
+    return st;
+}
+
+struct sched_job_row sched_row_of(const struct store_job *job) {
+    return (struct sched_job_row){ .job = job->id,
+                                   .state = (enum job_state)job->state,
+                                   .priority = job->priority,
+                                   .world_size = job->world_size,
+                                   .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHED_SLOT_CUDA : SCHED_SLOT_CPU,
+                                   .max_restarts = job->max_restarts,
+                                   .restarts = job->restarts,
+                                   .attempt = job->attempt,
+                                   .committed_step = -1 };
+}
+
+status_t recover(struct controller *c, struct err *e) {
+    scheduler_free(c->scheduler);
+    launches_done(&c->launches);
+    c->scheduler = scheduler_new(clock_mono_ms());
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_live_job *jobs;
+    size_t n;
+    TRY(store_job_live(c->store, m, &jobs, &n, e));
+    for (size_t i = 0; i < n; i++)
+        TRY(load_job(c, m, &jobs[i], e));
+    log_event(LOG_INFO, "recovered", "jobs", LOG_INT((int64_t)n), NULL);
+    return ST_OK;
+}

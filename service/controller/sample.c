@@ -1,0 +1,120 @@
+#include "service/controller/sample.h"
+
+#include "base/clock.h"
+#include "service/scheduler/scheduler.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct known {
+    int64_t id; /* 0: free */
+    char executor[SCHED_EXECUTOR_ID_BYTES];
+    struct sample_sink sink;
+};
+
+struct samples {
+    pthread_mutex_t lock;
+    struct dispatch *dispatch;
+    int64_t next;
+    struct known all[SAMPLE_MOST];
+};
+
+struct samples *samples_new(struct dispatch *d) {
+    struct samples *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    pthread_mutex_init(&s->lock, NULL);
+    s->dispatch = d;
+    s->next = clock_wall_us(); /* no number of an earlier controller comes again */
+    return s;
+}
+
+struct samples *samples_free(struct samples *s) {
+    if (!s)
+        return NULL;
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    return NULL;
+}
+
+static struct known *find(struct samples *s, int64_t id) {
+    for (int i = 0; i < SAMPLE_MOST; i++)
+        if (s->all[i].id == id)
+            return &s->all[i];
+    return NULL;
+}
+
+/* With the lock held, so that an output cannot overtake the entry. dispatch has a lock of its own below this one. */
+static status_t order(struct samples *s, struct known *en, const Trainyard__V1__WorkerSample *request, struct err *e) {
+    if (!dispatch_pick(s->dispatch, en->executor, sizeof en->executor))
+        return err_set(e, ST_UNAVAILABLE, "no executor is attached that could run the sample");
+    Trainyard__V1__StartSample start = TRAINYARD__V1__START_SAMPLE__INIT;
+    start.sample = s->next;
+    start.request = (Trainyard__V1__WorkerSample *)request;
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE;
+    m.start_sample = &start;
+    if (!dispatch_send(s->dispatch, en->executor, &m))
+        return err_set(e, ST_UNAVAILABLE, "executor %s went away before the sample", en->executor);
+    en->id = s->next++;
+    return ST_OK;
+}
+
+status_t sample_start(struct samples *s, const Trainyard__V1__WorkerSample *request, const struct sample_sink *sink,
+                      int64_t *ret, struct err *e) {
+    pthread_mutex_lock(&s->lock);
+    struct known *en = find(s, 0);
+    status_t st = ST_OK;
+    if (!en) {
+        st = err_set(e, ST_RESOURCE_EXHAUSTED, "%d samples are running already", SAMPLE_MOST);
+    } else {
+        en->sink = *sink;
+        st = order(s, en, request, e);
+        if (st == ST_OK)
+            *ret = en->id;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void sample_stop(struct samples *s, int64_t sample) {
+    pthread_mutex_lock(&s->lock);
+    struct known *en = sample ? find(s, sample) : NULL;
+    if (en) {
+        Trainyard__V1__StopSample stop = TRAINYARD__V1__STOP_SAMPLE__INIT;
+        stop.sample = sample;
+        Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+        m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE;
+        m.stop_sample = &stop;
+        dispatch_send(s->dispatch, en->executor, &m);
+        en->id = 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sample_output(struct samples *s, const char *executor, const Trainyard__V1__SampleOutput *output) {
+    pthread_mutex_lock(&s->lock);
+    struct known *en = output->sample > 0 ? find(s, output->sample) : NULL;
+    if (en && strcmp(en->executor, executor) == 0) {
+        if (output->text && output->text[0])
+            en->sink.text(en->sink.ctx, output->text);
+        if (output->last) {
+            en->sink.done(en->sink.ctx, (status_t)output->status, output->message ? output->message : "");
+            en->id = 0;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sample_executor_gone(struct samples *s, const char *executor) {
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < SAMPLE_MOST; i++) {
+        struct known *en = &s->all[i];
+        if (en->id == 0 || strcmp(en->executor, executor) != 0)
+            continue;
+        en->sink.done(en->sink.ctx, ST_UNAVAILABLE, "the executor that ran the sample went away");
+        en->id = 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+}

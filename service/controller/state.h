@@ -1,0 +1,77 @@
+/* What the controller's files share. Private. */
+#ifndef SERVICE_CONTROLLER_STATE_H
+#define SERVICE_CONTROLLER_STATE_H
+
+#include "service/controller/controller.h"
+#include "service/controller/inbox.h"
+#include "service/controller/launch.h"
+#include "service/controller/rendezvous.h"
+#include "service/store/leader.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct controller {
+    char *database, *checkpoints;
+    struct store *store;
+    struct wakes *wakes;
+    struct dispatch *dispatch;
+    struct ingest *ingest;
+    struct samples *samples;
+    struct progress *progress;
+    struct inbox *inbox;
+
+    pthread_mutex_t lock; /* guards what stands up to the empty line */
+    pthread_cond_t changed;
+    bool leads, deposed, stopping;
+    int64_t epoch;
+    struct sched_counts counts;
+
+    /* The loop's own. */
+    pthread_t thread;
+    bool thread_runs;
+    struct store_leader *leader;
+    struct scheduler *scheduler;
+    struct sched_actions actions;
+    struct rendezvous *rendezvous;
+    struct launches launches;
+    int64_t own_epoch, requests; /* for request ids */
+    int64_t next_check_ms, next_heard_ms;
+    atomic_llong events, actions_done, busy_ns;
+};
+
+/* lead.c: true while this controller leads. Takes the lock again after PostgreSQL was away; when another one has led
+ * meanwhile, this one is deposed. */
+bool lead_keep(struct controller *c);
+/* Waits until it leads, or the controller stops. */
+bool lead_take(struct controller *c);
+void lead_drop(struct controller *c);
+bool lead_over(struct controller *c); /* stopping or deposed */
+void lead_depose(struct controller *c, const char *why);
+/* Sleeps, but not past a stop. */
+void lead_pause(struct controller *c, int64_t ms);
+
+/* write.c: a mutation, tried until it is done. The call may stand in a loop: it is repeated while PostgreSQL is away.
+ */
+enum write_after {
+    WRITE_DONE,
+    WRITE_AGAIN,
+    WRITE_REFUSED, /* what the guard protects is no longer so; for a state of a job: deposed */
+};
+enum write_after write_judge(struct controller *c, status_t st, const struct err *e, int *tries);
+
+/* act.c: one event for the scheduler, and what follows from it, in order. Stops early when leading is over. */
+void act_on(struct controller *c, const struct sched_event *ev);
+/* The same for a question: its reply goes to ask. */
+void act_ask(struct controller *c, const struct sched_event *ev, struct ask *ask);
+
+/* tell.c: an agent's message becomes the scheduler's event. */
+void tell_agent(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m);
+
+/* recover.c: a new leader reads what there is. */
+MUST_CHECK status_t recover(struct controller *c, struct err *e);
+
+/* loop.c: the thread. */
+void *loop_run(void *controller);
+
+#endif

@@ -1,0 +1,79 @@
+#include "service/rpc/convert_job.h"
+
+#include "api/codec/timestamp.h"
+
+Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us) {
+    if (time_us == 0)
+        return NULL;
+    Google__Protobuf__Timestamp *t = arena_alloc(a, 1, sizeof *t);
+    google__protobuf__timestamp__init(t);
+    timestamp_of_us(time_us, t);
+    return t;
+}
+
+Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
+    Trainyard__V1__Job *job = arena_alloc(a, 1, sizeof *job);
+    trainyard__v1__job__init(job);
+    job->name = arena_printf(a, "jobs/%lld", (long long)row->id);
+    job->display_name = (char *)row->name;
+    job->state = (Trainyard__V1__Job__State)row->state;
+    job->reason = (char *)row->reason;
+    job->spec = row->spec ? arena_spec(a, row->spec, row->spec_bytes) : NULL;
+    job->create_time = convert_timestamp(a, row->create_time_us);
+    job->start_time = convert_timestamp(a, row->start_time_us);
+    job->end_time = convert_timestamp(a, row->end_time_us);
+    job->attempt = row->attempt;
+    job->restarts = row->restarts;
+    job->step = row->step;
+    job->last_event = row->last_event;
+    job->weights_sha256 = (char *)row->weights_sha256;
+    job->queue = (char *)row->queue;
+    job->priority = row->priority;
+    return job;
+}
+
+static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, const struct store_attempt *row) {
+    Trainyard__V1__Attempt *attempt = arena_alloc(a, 1, sizeof *attempt);
+    trainyard__v1__attempt__init(attempt);
+    attempt->number = row->number;
+    attempt->state = (Trainyard__V1__Attempt__State)row->state;
+    attempt->from_step = row->from_step;
+    if (row->from_checkpoint)
+        attempt->from_checkpoint = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)job,
+                                                (long long)row->from_checkpoint);
+    attempt->reason = (char *)row->reason;
+    attempt->create_time = convert_timestamp(a, row->create_time_us);
+    attempt->start_time = convert_timestamp(a, row->start_time_us);
+    attempt->end_time = convert_timestamp(a, row->end_time_us);
+    attempt->n_placements = row->placements_n;
+    attempt->placements = arena_alloc(a, row->placements_n, sizeof *attempt->placements);
+    for (size_t i = 0; i < row->placements_n; i++) {
+        Trainyard__V1__Placement *p = attempt->placements[i] = arena_alloc(a, 1, sizeof *p);
+        trainyard__v1__placement__init(p);
+        p->rank = row->placements[i].rank;
+        p->executor = arena_printf(a, "executors/%s", row->placements[i].executor);
+        p->pid = row->placements[i].pid;
+        p->pid_start_time = row->placements[i].pid_start_time;
+    }
+    return attempt;
+}
+
+void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *rows, size_t n,
+                      Trainyard__V1__Job *ret) {
+    ret->n_attempts = n;
+    ret->attempts = arena_alloc(a, n, sizeof *ret->attempts);
+    for (size_t i = 0; i < n; i++)
+        ret->attempts[i] = convert_attempt(a, job, &rows[i]);
+}
+
+Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *row) {
+    Trainyard__V1__Event *event = arena_alloc(a, 1, sizeof *event);
+    trainyard__v1__event__init(event);
+    event->number = row->number;
+    event->time = convert_timestamp(a, row->time_us);
+    event->attempt = row->attempt;
+    event->kind = (char *)row->kind;
+    event->state = (Trainyard__V1__Job__State)row->state;
+    event->message = (char *)row->message;
+    return event;
+}

@@ -1,0 +1,262 @@
+#include "api/spec/spec.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "service/rpc/convert_job.h"
+#include "service/rpc/name.h"
+#include "service/rpc/page.h"
+#include "service/rpc/services.h"
+#include "service/rpc/watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* A UUID has 36; clients may use ids of their own. */
+#define REQUEST_ID_BYTES 128
+
+/* Every problem that fits into one sentence. */
+static status_t say_problems(struct rpc_call *call, const struct spec_problems *problems, status_t st, struct err *e) {
+    if (st != ST_INVALID_ARGUMENT || problems->n == 0)
+        return st;
+    rpc_set_reason(call, "SPEC_INVALID");
+    size_t used = 0, told = 0;
+    for (; told < problems->n; told++) {
+        size_t n = strlen(problems->lines[told]);
+        if (told > 0 && used + n + 40 > sizeof e->msg)
+            break;
+        used += (size_t)snprintf(e->msg + used, sizeof e->msg - used, "%s%s", told ? "; " : "", problems->lines[told]);
+    }
+    if (told < problems->n)
+        snprintf(e->msg + used, sizeof e->msg - used, " (and %zu more)", problems->n - told);
+    return st;
+}
+
+/* Without an id of the client's a call is its own: repeating it makes another job. */
+static status_t request_id(const char *given, char ret[REQUEST_ID_BYTES + 1], struct err *e) {
+    size_t n = strlen(given);
+    if (n > REQUEST_ID_BYTES)
+        return err_set(e, ST_INVALID_ARGUMENT, "request_id: %zu bytes are more than %d", n, REQUEST_ID_BYTES);
+    if (strncmp(given, "controller-", 11) == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "request_id: ids that begin with 'controller-' are the service's own");
+    if (n > 0) {
+        memcpy(ret, given, n + 1);
+        return ST_OK;
+    }
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return err_errno(e, "random bytes for a request id");
+    snprintf(ret, REQUEST_ID_BYTES + 1, "unnamed-%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    return ST_OK;
+}
+
+static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t id, bool with_attempts, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_job row;
+    status_t st = store_job_get(controller_store(c), m, id, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    Trainyard__V1__Job *job = convert_job(a, &row);
+    if (with_attempts) {
+        struct store_attempt *attempts;
+        size_t n;
+        TRY(store_attempt_list(controller_store(c), m, id, &attempts, &n, e));
+        convert_attempts(a, id, attempts, n, job);
+    }
+    rpc_reply(call, &job->base);
+    return ST_OK;
+}
+
+static status_t create(struct controller *c, int64_t epoch, const Trainyard__V1__JobSpec *spec, const char *id,
+                       int64_t *ret_job, struct err *e) {
+    size_t n = trainyard__v1__job_spec__get_packed_size(spec);
+    CLEANUP(freep) uint8_t *packed = malloc(n + 1);
+    if (!packed)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a spec of %zu bytes", n);
+    trainyard__v1__job_spec__pack(spec, packed);
+    struct store_job_new row = { .request_id = id,
+                                 .name = spec->name,
+                                 .queue = spec->queue,
+                                 .priority = spec->priority,
+                                 .world_size = spec_world_size(spec),
+                                 .accelerator = spec->resources->accelerator,
+                                 .max_restarts = spec->retry->max_restarts,
+                                 .steps = spec->train->steps,
+                                 .keep_last = spec->checkpoint->keep_last,
+                                 .keep_best = spec->checkpoint->keep_best,
+                                 .spec = packed,
+                                 .spec_bytes = n };
+    bool existed;
+    TRY(store_job_create(controller_store(c), epoch, &row, ret_job, &existed, e));
+    if (!existed)
+        controller_submitted(
+            c, &(struct sched_job_row){ .job = *ret_job,
+                                        .state = JOB_STATE_QUEUED,
+                                        .priority = row.priority,
+                                        .world_size = row.world_size,
+                                        .slot = strcmp(row.accelerator, "cuda") == 0 ? SCHED_SLOT_CUDA : SCHED_SLOT_CPU,
+                                        .max_restarts = row.max_restarts,
+                                        .committed_step = -1 });
+    return ST_OK;
+}
+
+static status_t create_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__CreateJobRequest *in = (const void *)request;
+    struct controller *c = service;
+    char id[REQUEST_ID_BYTES + 1];
+    int64_t epoch, job;
+    if (!in->spec)
+        return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
+    TRY(request_id(in->request_id, id, e));
+    struct spec_problems problems = { 0 };
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    status_t st = say_problems(call, &problems, spec_resolve(in->spec, &spec, &problems, e), e);
+    spec_problems_done(&problems);
+    TRY(st);
+    TRY(controller_leads(c, &epoch, e));
+    TRY(create(c, epoch, spec, id, &job, e));
+    return reply_job(c, call, job, false, e);
+}
+
+static status_t get_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    int64_t job;
+    TRY(name_job(((const Trainyard__V1__GetJobRequest *)request)->name, &job, e));
+    return reply_job(service, call, job, true, e);
+}
+
+static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ListJobsRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_job_filter filter = { .state = (int)in->state, .queue = in->queue, .with_spec = true };
+    const char *bound = arena_printf(a, "%d %s", (int)in->state, in->queue);
+    TRY(page_size(in->page_size, &filter.limit, e));
+    TRY(page_token_read(in->page_token, bound, &filter.before, e));
+    struct store_job *rows;
+    size_t n;
+    TRY(store_job_list(controller_store(service), m, &filter, &rows, &n, e));
+    Trainyard__V1__ListJobsResponse out = TRAINYARD__V1__LIST_JOBS_RESPONSE__INIT;
+    out.n_jobs = n;
+    out.jobs = arena_alloc(a, n, sizeof *out.jobs);
+    for (size_t i = 0; i < n; i++)
+        out.jobs[i] = convert_job(a, &rows[i]);
+    char token[PAGE_TOKEN_BYTES];
+    if (n == (size_t)filter.limit) {
+        page_token_write(rows[n - 1].id, bound, token);
+        out.next_page_token = token;
+    }
+    rpc_reply(call, &out.base);
+    return ST_OK;
+}
+
+static deadline_ms_t deadline_of(const struct rpc_call *call) {
+    int64_t left = rpc_time_left_ms(call);
+    return deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left);
+}
+
+static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__CancelJobRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_job row;
+    int64_t job, epoch;
+    TRY(name_job(in->name, &job, e));
+    TRY(controller_leads(service, &epoch, e));
+    status_t st = store_job_get(controller_store(service), m, job, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    if (job_state_final((enum job_state)row.state)) {
+        rpc_set_reason(call, "JOB_ENDED");
+        return err_set(e, ST_FAILED_PRECONDITION, "job %lld is %s: it cannot be cancelled", (long long)job,
+                       job_state_name((enum job_state)row.state));
+    }
+    st = controller_cancel(service, job, deadline_of(call), e);
+    if (st == ST_FAILED_PRECONDITION)
+        rpc_set_reason(call, "JOB_NOT_CANCELLABLE");
+    TRY(st);
+    return reply_job(service, call, job, false, e);
+}
+
+static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__RetryJobRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_job row;
+    int64_t job, epoch;
+    TRY(name_job(in->name, &job, e));
+    TRY(controller_leads(service, &epoch, e));
+    status_t st = store_job_get(controller_store(service), m, job, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    struct sched_job_row sched = sched_row_of(&row);
+    st = controller_retry(service, &sched, deadline_of(call), e);
+    if (st == ST_FAILED_PRECONDITION)
+        rpc_set_reason(call, "JOB_NOT_FAILED");
+    TRY(st);
+    return reply_job(service, call, job, false, e);
+}
+
+static status_t list_events(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ListEventsRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    int64_t job;
+    int limit;
+    TRY(name_job(in->name, &job, e));
+    TRY(page_size(in->page_size, &limit, e));
+    struct store_event *rows;
+    size_t n;
+    status_t st = store_event_list(controller_store(service), m, job, in->after_event, limit, &rows, &n, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    Trainyard__V1__ListEventsResponse out = TRAINYARD__V1__LIST_EVENTS_RESPONSE__INIT;
+    out.n_events = n;
+    out.events = arena_alloc(a, n, sizeof *out.events);
+    for (size_t i = 0; i < n; i++)
+        out.events[i] = convert_event(a, &rows[i]);
+    rpc_reply(call, &out.base);
+    return ST_OK;
+}
+
+static status_t validate_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    (void)service;
+    const Trainyard__V1__ValidateJobRequest *in = (const void *)request;
+    if (!in->spec)
+        return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    struct spec_problems problems = { 0 };
+    Trainyard__V1__ValidateJobResponse out = TRAINYARD__V1__VALIDATE_JOB_RESPONSE__INIT;
+    status_t st = spec_resolve(in->spec, &spec, &problems, e);
+    if (st == ST_OK || st == ST_INVALID_ARGUMENT) {
+        out.resolved = spec;
+        out.n_problems = problems.n;
+        out.problems = arena_alloc(a, problems.n, sizeof *out.problems);
+        for (size_t i = 0; i < problems.n; i++)
+            out.problems[i] = problems.lines[i];
+        rpc_reply(call, &out.base);
+        st = ST_OK;
+    }
+    spec_problems_done(&problems);
+    return st;
+}
+
+static const struct rpc_method methods[] = {
+    { .name = "CreateJob", .kind = RPC_UNARY, .unary = create_job },
+    { .name = "GetJob", .kind = RPC_UNARY, .unary = get_job },
+    { .name = "ListJobs", .kind = RPC_UNARY, .unary = list_jobs },
+    { .name = "CancelJob", .kind = RPC_UNARY, .unary = cancel_job },
+    { .name = "RetryJob", .kind = RPC_UNARY, .unary = retry_job },
+    { .name = "WatchJob",
+      .kind = RPC_SERVER_STREAM,
+      .events = { .work = watch_work, .writable = rpc_wake, .done = watch_done } },
+    { .name = "ListEvents", .kind = RPC_UNARY, .unary = list_events },
+    { .name = "ValidateJob", .kind = RPC_UNARY, .unary = validate_job },
+};
+
+const struct rpc_service rpc_job_service = { &trainyard__v1__job_service__descriptor, methods,
+                                             sizeof methods / sizeof *methods };

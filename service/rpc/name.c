@@ -1,0 +1,57 @@
+#include "service/rpc/name.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A positive number without a sign or a leading zero; advances past it. */
+static bool number(const char **at, int64_t *ret) {
+    if (!isdigit((unsigned char)**at) || **at == '0')
+        return false;
+    char *end;
+    errno = 0;
+    long long value = strtoll(*at, &end, 10);
+    if (errno != 0)
+        return false;
+    *at = end;
+    *ret = value;
+    return true;
+}
+
+static bool word(const char **at, const char *text) {
+    size_t n = strlen(text);
+    if (strncmp(*at, text, n) != 0)
+        return false;
+    *at += n;
+    return true;
+}
+
+status_t name_job(const char *name, int64_t *ret_job, struct err *e) {
+    const char *at = name;
+    int64_t job;
+    word(&at, "jobs/");
+    if (!number(&at, &job) || *at)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not the name of a job, such as jobs/42", name);
+    *ret_job = job;
+    return ST_OK;
+}
+
+status_t name_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e) {
+    const char *at = name;
+    int64_t job, id;
+    if (!word(&at, "jobs/") || !number(&at, &job) || !word(&at, "/checkpoints/") || !number(&at, &id) || *at)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not the name of a checkpoint, such as jobs/42/checkpoints/7",
+                       name);
+    *ret_job = job;
+    *ret_id = id;
+    return ST_OK;
+}
+
+status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e) {
+    if (strstr(name, "/checkpoints/"))
+        return name_checkpoint(name, ret_job, ret_id, e);
+    *ret_id = 0;
+    return name_job(name, ret_job, e);
+}

@@ -1,0 +1,18 @@
+/* Resource names: `jobs/42` (a client may also give `42`) and `jobs/42/checkpoints/7`. */
+#ifndef SERVICE_RPC_NAME_H
+#define SERVICE_RPC_NAME_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* Room for any name that these functions write. */
+#define NAME_BYTES 64
+
+/* INVALID_ARGUMENT quotes what is no name. */
+MUST_CHECK status_t name_job(const char *name, int64_t *ret_job, struct err *e);
+MUST_CHECK status_t name_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e);
+/* A job or a checkpoint: *ret_id is 0 for a job. */
+MUST_CHECK status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e);
+
+#endif

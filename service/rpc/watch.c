@@ -1,0 +1,142 @@
+#include "service/rpc/watch.h"
+
+#include "base/clock.h"
+#include "service/controller/controller.h"
+#include "service/rpc/convert_job.h"
+#include "service/rpc/name.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Events read at a time: a new watcher of a long job gets its history in pages. */
+#define WATCH_PAGE 100
+/* Ten progress lines a second are as fast as anyone reads. */
+#define WATCH_PROGRESS_MS 100
+
+struct watch {
+    struct wake_sub sub;
+    int64_t job, seen; /* the last event that was sent */
+    int64_t steps;
+    int64_t progress_ms;
+    struct progress_values told;
+};
+
+static void wake(void *call) { rpc_wake(call); }
+
+static struct watch *begin(struct rpc_call *call, struct controller *c) {
+    const Trainyard__V1__WatchJobRequest *in = (const void *)rpc_request(call);
+    struct err e;
+    int64_t job;
+    if (name_job(in->name, &job, &e) != ST_OK) {
+        rpc_finish(call, ST_INVALID_ARGUMENT, e.msg);
+        return NULL;
+    }
+    struct watch *w = calloc(1, sizeof *w);
+    if (!w) {
+        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for a watcher");
+        return NULL;
+    }
+    *w = (struct watch){ .job = job, .seen = in->after_event, .told = { .step = -1 } };
+    w->sub = (struct wake_sub){ .job = job, .wake = wake, .ctx = call };
+    rpc_set_user(call, w);
+    wake_subscribe(controller_wakes(c), &w->sub);
+    return w;
+}
+
+static enum rpc_sent send_events(struct rpc_call *call, struct watch *w, const struct store_event *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        CLEANUP(arena_freep) struct arena *a = arena_new();
+        Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
+        out.update_case = TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT;
+        out.event = convert_event(a, &rows[i]);
+        enum rpc_sent sent = rpc_send(call, &out.base);
+        if (sent != RPC_SENT)
+            return sent;
+        w->seen = rows[i].number;
+    }
+    return RPC_SENT;
+}
+
+static void put_optional(Trainyard__V1__Progress *p, const struct progress_values *v) {
+    if (!isnan(v->loss)) {
+        p->_loss_case = TRAINYARD__V1__PROGRESS___LOSS_LOSS;
+        p->loss = v->loss;
+    }
+    if (!isnan(v->validation_loss)) {
+        p->_validation_loss_case = TRAINYARD__V1__PROGRESS___VALIDATION_LOSS_VALIDATION_LOSS;
+        p->validation_loss = v->validation_loss;
+    }
+    if (!isnan(v->tokens_per_second)) {
+        p->_tokens_per_second_case = TRAINYARD__V1__PROGRESS___TOKENS_PER_SECOND_TOKENS_PER_SECOND;
+        p->tokens_per_second = v->tokens_per_second;
+    }
+}
+
+static enum rpc_sent send_progress(struct rpc_call *call, struct controller *c, struct watch *w) {
+    struct progress_values now;
+    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->told.step ||
+        clock_mono_ms() < w->progress_ms)
+        return RPC_SENT;
+    Trainyard__V1__Progress progress = TRAINYARD__V1__PROGRESS__INIT;
+    progress.step = now.step;
+    progress.steps = w->steps;
+    put_optional(&progress, &now);
+    Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
+    out.update_case = TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_PROGRESS;
+    out.progress = &progress;
+    enum rpc_sent sent = rpc_send(call, &out.base);
+    if (sent == RPC_SENT) {
+        w->told = now;
+        w->progress_ms = clock_mono_ms() + WATCH_PROGRESS_MS;
+    }
+    return sent;
+}
+
+/* The job has ended and every event of it is sent: the job itself is the last word. */
+static void send_last(struct rpc_call *call, const struct store_job *row) {
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
+    out.job = convert_job(a, row);
+    if (rpc_send(call, &out.base) != RPC_FULL)
+        rpc_finish(call, ST_OK, NULL);
+}
+
+void watch_work(struct rpc_call *call) {
+    struct controller *c = rpc_service(call);
+    struct watch *w = rpc_user(call);
+    if (!w && !(w = begin(call, c)))
+        return;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct err e;
+    struct store_job row;
+    struct store_event *events;
+    size_t n = WATCH_PAGE;
+    /* The job before its events: what ended it is then among them. */
+    status_t st = store_job_get(controller_store(c), m, w->job, &row, &e);
+    while (st == ST_OK && n == WATCH_PAGE) {
+        st = store_event_list(controller_store(c), m, w->job, w->seen, WATCH_PAGE, &events, &n, &e);
+        if (st == ST_OK && send_events(call, w, events, n) != RPC_SENT)
+            return; /* `writable` comes back here, or `done` */
+    }
+    if (st != ST_OK) {
+        if (st == ST_NOT_FOUND)
+            rpc_set_reason(call, "JOB_NOT_FOUND");
+        rpc_finish(call, st, e.msg);
+        return;
+    }
+    w->steps = row.steps;
+    if (send_progress(call, c, w) != RPC_SENT)
+        return;
+    if (job_state_final((enum job_state)row.state))
+        send_last(call, &row);
+}
+
+void watch_done(struct rpc_call *call, status_t status, const char *why) {
+    (void)status;
+    (void)why;
+    struct watch *w = rpc_user(call);
+    if (!w)
+        return;
+    wake_unsubscribe(controller_wakes(rpc_service(call)), &w->sub);
+    free(w);
+}
