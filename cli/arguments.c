@@ -1,0 +1,184 @@
+#include "cli/command.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Options of every command, and more than any has. */
+enum { MOST_OPTIONS = 24, CODE_FIRST = 256 };
+
+struct shared {
+    const char *output, *controller;
+    bool help;
+};
+
+static const struct option_row shared_options[] = {
+    { "output", 'o', "FORMAT", "table, json, yaml or name", OPTION_TEXT, offsetof(struct shared, output), "table" },
+    { "controller", 0, "ADDR", "unix:/path or host:port of the controller", OPTION_TEXT,
+      offsetof(struct shared, controller), NULL },
+    { "help", 'h', NULL, "this page", OPTION_FLAG, offsetof(struct shared, help), NULL },
+    { 0 },
+};
+
+static status_t set_int(const struct option_row *o, const char *text, int64_t *at, struct err *e) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || *end || end == text || value == OPTION_ABSENT)
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: expected an integer, found '%s'", o->name, text);
+    *at = value;
+    return ST_OK;
+}
+
+static status_t set_real(const struct option_row *o, const char *text, double *at, struct err *e) {
+    char *end;
+    double value = strtod(text, &end);
+    if (*end || end == text || !isfinite(value))
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: expected a number, found '%s'", o->name, text);
+    *at = value;
+    return ST_OK;
+}
+
+static status_t set_option(const struct option_row *o, void *args, const char *text, struct err *e) {
+    void *at = (char *)args + o->offset;
+    switch (o->kind) {
+    case OPTION_FLAG: *(bool *)at = true; return ST_OK;
+    case OPTION_TEXT: *(const char **)at = text; return ST_OK;
+    case OPTION_INT: return set_int(o, text, at, e);
+    case OPTION_REAL: return set_real(o, text, at, e);
+    case OPTION_LIST: {
+        struct text_list *list = at;
+        if (list->n == sizeof list->items / sizeof *list->items)
+            return err_set(e, ST_INVALID_ARGUMENT, "--%s: given more than %zu times", o->name, list->n);
+        list->items[list->n++] = text;
+        return ST_OK;
+    }
+    }
+    return ST_OK;
+}
+
+static status_t preset(const struct option_row *o, void *args, struct err *e) {
+    if (o->preset)
+        return set_option(o, args, o->preset, e);
+    if (o->kind == OPTION_INT)
+        *(int64_t *)((char *)args + o->offset) = OPTION_ABSENT;
+    if (o->kind == OPTION_REAL)
+        *(double *)((char *)args + o->offset) = NAN;
+    return ST_OK;
+}
+
+/* The rows of a command and the shared ones as getopt_long wants them: code CODE_FIRST + i for row i. */
+struct getopt_tables {
+    const struct option_row *rows[MOST_OPTIONS];
+    void *args[MOST_OPTIONS];
+    struct option longs[MOST_OPTIONS + 1];
+    char letters[2 * MOST_OPTIONS + 2];
+    int n;
+};
+
+static status_t add_rows(struct getopt_tables *t, const struct option_row *rows, void *args, struct err *e) {
+    for (; rows && rows->name && t->n < MOST_OPTIONS; rows++) {
+        int i = t->n++;
+        t->rows[i] = rows;
+        t->args[i] = args;
+        t->longs[i] = (struct option){ rows->name, rows->value ? required_argument : no_argument, NULL,
+                                       CODE_FIRST + i };
+        if (rows->letter) {
+            size_t used = strlen(t->letters);
+            t->letters[used++] = rows->letter;
+            if (rows->value)
+                t->letters[used++] = ':';
+        }
+        TRY(preset(rows, args, e));
+    }
+    return ST_OK;
+}
+
+static int row_of(const struct getopt_tables *t, int code) {
+    if (code >= CODE_FIRST)
+        return code - CODE_FIRST;
+    for (int i = 0; i < t->n; i++)
+        if (t->rows[i]->letter == code)
+            return i;
+    return -1;
+}
+
+static status_t parse_options(const struct command *cmd, struct getopt_tables *t, int argc, char **argv,
+                              struct err *e) {
+    opterr = 0;
+    optind = 0; /* GNU: start afresh */
+    for (int code; (code = getopt_long(argc, argv, t->letters, t->longs, NULL)) != -1;) {
+        const char *given = argv[optind - 1];
+        if (code == ':')
+            return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see 'trainyard help %s'", given, cmd->name);
+        int i = code == '?' ? -1 : row_of(t, code);
+        if (i < 0)
+            return err_set(e, ST_INVALID_ARGUMENT, "%s has no option %s; see 'trainyard help %s'", cmd->name, given,
+                           cmd->name);
+        TRY(set_option(t->rows[i], t->args[i], optarg, e));
+    }
+    return ST_OK;
+}
+
+static status_t parse_output(const char *text, enum output_format *ret, struct err *e) {
+    static const char *const names[] = { "table", "json", "yaml", "name" };
+    for (size_t i = 0; i < 4; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum output_format)i;
+            return ST_OK;
+        }
+    return err_set(e, ST_INVALID_ARGUMENT, "--output: '%s' is not one of: table, json, yaml, name", text);
+}
+
+status_t arguments_parse(const struct command *cmd, int argc, char **argv, struct cli *c, void *args,
+                         char *const **ret_words, int *ret_help, struct err *e) {
+    struct getopt_tables t = { .n = 0, .letters = ":" };
+    struct shared shared = { 0 };
+    TRY(add_rows(&t, cmd->options, args, e));
+    TRY(add_rows(&t, shared_options, &shared, e));
+    TRY(parse_options(cmd, &t, argc, argv, e));
+    *ret_help = shared.help;
+    if (shared.help)
+        return ST_OK;
+    TRY(parse_output(shared.output, &c->output, e));
+    c->controller = shared.controller;
+    int n = argc - optind;
+    if (n < cmd->least || n > cmd->most)
+        return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard %s %s", cmd->name, cmd->arguments);
+    *ret_words = argv + optind;
+    return ST_OK;
+}
+
+static void print_rows(const struct option_row *o) {
+    for (; o && o->name; o++) {
+        if (!o->about) /* for the program itself */
+            continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+                 o->letter ? "," : " ", o->name, o->value ? " " : "", o->value ? o->value : "");
+        printf("  %-30s %s", left, o->about);
+        if (o->preset)
+            printf(" (default %s)", o->preset);
+        printf("\n");
+    }
+}
+
+void help_print(const struct command *cmd) {
+    printf("trainyard %s %s\n\n%s\n", cmd->name, cmd->arguments, cmd->summary);
+    if (cmd->details)
+        printf("\n%s\n", cmd->details);
+    printf("\nOptions\n");
+    print_rows(cmd->options);
+    print_rows(shared_options);
+    printf("\nExample\n");
+    for (const char *line = cmd->example; *line;) {
+        size_t n = strcspn(line, "\n");
+        printf("  %.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}

@@ -1,0 +1,179 @@
+/* trainyard checkpoints, sample. */
+#include "base/limits.h"
+#include "cli/client.h"
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/v1/checkpoint.pb-c.h>
+#include <unistd.h>
+
+/* Far more than retention keeps. */
+enum { MOST_CHECKPOINTS = 100000 };
+
+static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
+
+/* Moves the checkpoints of `page` behind those of `all`. */
+static status_t join(Trainyard__V1__ListCheckpointsResponse *all, Trainyard__V1__ListCheckpointsResponse *page,
+                     struct err *e) {
+    size_t n = all->n_checkpoints + page->n_checkpoints;
+    Trainyard__V1__Checkpoint **grown = realloc(all->checkpoints, (n ? n : 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu checkpoints", n);
+    all->checkpoints = grown;
+    for (size_t i = 0; i < page->n_checkpoints; i++)
+        grown[all->n_checkpoints++] = page->checkpoints[i];
+    page->n_checkpoints = 0;
+    return ST_OK;
+}
+
+static status_t list_all(struct cli *c, const char *job, Trainyard__V1__ListCheckpointsResponse *all, struct err *e) {
+    Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    char token[256] = "";
+    request.parent = (char *)job;
+    request.page_size = LIMIT_PAGE_SIZE;
+    request.page_token = token;
+    do {
+        ProtobufCMessage *reply = NULL;
+        TRY(client_call(c, checkpoints, "ListCheckpoints", &request.base, &reply, e));
+        Trainyard__V1__ListCheckpointsResponse *page = (Trainyard__V1__ListCheckpointsResponse *)reply;
+        snprintf(token, sizeof token, "%s", page->next_page_token);
+        status_t st = join(all, page, e);
+        protobuf_c_message_free_unpacked(reply, NULL);
+        TRY(st);
+    } while (*token && all->n_checkpoints < MOST_CHECKPOINTS);
+    return ST_OK;
+}
+
+static void add_row(struct table *t, const Trainyard__V1__Checkpoint *row) {
+    char size[24], age[24];
+    output_bytes(row->bytes, size);
+    output_between(row->create_time, NULL, age);
+    table_cell(t, "%s", output_id(row->name));
+    table_cell(t, "%" PRId64, row->step);
+    table_cell(t, "%d", row->attempt);
+    table_cell(t, "%s%s", output_enum(&trainyard__v1__checkpoint__state__descriptor, (int)row->state),
+               row->pinned ? ", pinned" : "");
+    table_cell(t, "%s", size);
+    if (row->_validation_loss_case)
+        table_cell(t, "%.4f", row->validation_loss);
+    else
+        table_cell(t, "-");
+    table_cell(t, "%s", age);
+    table_cell(t, "%s%s%s", row->directory, *row->reason ? "  " : "", row->reason);
+}
+
+static status_t show(const struct cli *c, const Trainyard__V1__ListCheckpointsResponse *all, struct err *e) {
+    static const char *const heads[] = { "ID",         "STEP", "ATTEMPT",   "STATE", "SIZE",
+                                         "VALIDATION", "AGE",  "DIRECTORY", NULL };
+    bool done = false;
+    TRY(output_message(c, &all->base, &done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_checkpoints; i++)
+        printf("%s\n", all->checkpoints[i]->name);
+    if (done || c->output == OUTPUT_NAME)
+        return ST_OK;
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < all->n_checkpoints; i++)
+        add_row(&t, all->checkpoints[i]);
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t run_checkpoints(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80];
+    (void)args;
+    TRY(client_job_name(words[0], name, e));
+    Trainyard__V1__ListCheckpointsResponse *all = malloc(sizeof *all);
+    if (!all)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the checkpoints");
+    trainyard__v1__list_checkpoints_response__init(all);
+    status_t st = list_all(c, name, all, e);
+    if (st == ST_OK)
+        st = show(c, all, e);
+    trainyard__v1__list_checkpoints_response__free_unpacked(all, NULL);
+    return st;
+}
+
+const struct command command_checkpoints = {
+    .name = "checkpoints",
+    .arguments = "JOB",
+    .summary = "Lists a job's checkpoints, newest first.",
+    .example = "trainyard checkpoints 42\ntrainyard checkpoints 42 -o name",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_checkpoints,
+};
+
+/* ---- sample ---- */
+
+struct sample_args {
+    const char *prompt;
+    int64_t tokens, seed;
+    double temperature;
+};
+
+static status_t show_piece(const struct cli *c, const Trainyard__V1__SampleResponse *piece, struct err *e) {
+    if (c->output == OUTPUT_JSON)
+        return output_json_line(&piece->base, e);
+    if (isatty(STDOUT_FILENO))
+        output_text(stdout, piece->text);
+    else
+        fputs(piece->text, stdout);
+    fflush(stdout);
+    return ST_OK;
+}
+
+static status_t run_sample(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct sample_args *args = args_;
+    char name[80];
+    Trainyard__V1__SampleRequest request = TRAINYARD__V1__SAMPLE_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    if (args->tokens < 1 || args->tokens > 10000)
+        return err_set(e, ST_INVALID_ARGUMENT, "--tokens: %" PRId64 " is not from 1 to 10000", args->tokens);
+    request.name = name;
+    request.prompt = (char *)args->prompt;
+    request.seed = args->seed;
+    request._tokens_case = TRAINYARD__V1__SAMPLE_REQUEST___TOKENS_TOKENS;
+    request.tokens = (int32_t)args->tokens;
+    request._temperature_case = TRAINYARD__V1__SAMPLE_REQUEST___TEMPERATURE_TEMPERATURE;
+    request.temperature = args->temperature;
+    CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    TRY(client_stream(c, checkpoints, "Sample", &request.base, &stream, e));
+    for (;;) {
+        const ProtobufCMessage *message = NULL;
+        TRY(rpc_stream_next(stream, &message, e));
+        if (!message)
+            break;
+        TRY(show_piece(c, (const Trainyard__V1__SampleResponse *)message, e));
+    }
+    if (c->output != OUTPUT_JSON)
+        putchar('\n');
+    return ST_OK;
+}
+
+static const struct option_row sample_options[] = {
+    { "prompt", 'p', "TEXT", "what the text begins with", OPTION_TEXT, offsetof(struct sample_args, prompt), "\n" },
+    { "tokens", 'n', "N", "how many tokens follow it", OPTION_INT, offsetof(struct sample_args, tokens), "200" },
+    { "temperature", 't', "T", "0: always the likeliest token", OPTION_REAL, offsetof(struct sample_args, temperature),
+      "0.8" },
+    { "seed", 0, "S", "the same seed gives the same text", OPTION_INT, offsetof(struct sample_args, seed), "0" },
+    { 0 },
+};
+
+const struct command command_sample = {
+    .name = "sample",
+    .arguments = "JOB|CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]",
+    .summary = "Lets a checkpoint write text after a prompt; of a JOB, its newest good checkpoint.",
+    .details = "CHECKPOINT is a name as 'checkpoints -o name' prints it: jobs/42/checkpoints/7.",
+    .example = "trainyard sample 42 --prompt '#include <' --tokens 400 --temperature 0.7",
+    .options = sample_options,
+    .args_bytes = sizeof(struct sample_args),
+    .least = 1,
+    .most = 1,
+    .run = run_sample,
+};

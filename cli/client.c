@@ -1,0 +1,109 @@
+#include "cli/client.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/limits.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* How long a mutation is tried while the controller restarts: longer than a failover, shorter than patience. */
+enum { AGAIN_MS = 20000 };
+
+struct client {
+    struct rpc_channel *channel;
+};
+
+/* What `trainyard up` wrote, in the folder where we stand. */
+static bool read_address(char *ret, size_t cap) {
+    FILE *f = fopen(".trainyard/address", "re");
+    if (!f)
+        return false;
+    bool got = fgets(ret, (int)cap, f) != NULL;
+    fclose(f);
+    if (got)
+        ret[strcspn(ret, "\n")] = '\0';
+    return got && *ret;
+}
+
+status_t client_open(struct cli *c, struct err *e) {
+    char written[RPC_ADDRESS_BYTES];
+    const char *environment = getenv("TRAINYARD_CONTROLLER");
+    if (c->client)
+        return ST_OK;
+    const char *address = c->controller                           ? c->controller
+                          : environment && *environment           ? environment
+                          : read_address(written, sizeof written) ? written
+                                                                  : "127.0.0.1:7700";
+    struct rpc_channel_config config = {
+        .address = address,
+        .tls = { .ca = getenv("TRAINYARD_CA"), .cert = getenv("TRAINYARD_CERT"), .key = getenv("TRAINYARD_KEY") },
+        .token = getenv("TRAINYARD_TOKEN"),
+    };
+    struct client *client = calloc(1, sizeof *client);
+    if (!client)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a connection");
+    status_t st = rpc_channel_open(&config, &client->channel, e);
+    if (st != ST_OK) {
+        free(client);
+        return st;
+    }
+    c->client = client;
+    return ST_OK;
+}
+
+struct client *client_close(struct client *client) {
+    if (client)
+        rpc_channel_close(client->channel);
+    free(client);
+    return NULL;
+}
+
+status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                     const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    TRY(client_open(c, e));
+    return rpc_call_unary(c->client->channel, service, method, request, 0, ret, e);
+}
+
+status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                           const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    deadline_ms_t end = deadline_in(AGAIN_MS);
+    for (int pause_ms = REDIAL_FIRST_MS;; pause_ms = pause_ms * 2 < REDIAL_MOST_MS ? pause_ms * 2 : REDIAL_MOST_MS) {
+        status_t st = client_call(c, service, method, request, ret, e);
+        if (st != ST_UNAVAILABLE || clock_mono_ms() + pause_ms > end)
+            return st;
+        poll(NULL, 0, pause_ms);
+    }
+}
+
+status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                       const ProtobufCMessage *request, struct rpc_stream **ret, struct err *e) {
+    TRY(client_open(c, e));
+    return rpc_stream_open(c->client->channel, service, method, request, 0, ret, e);
+}
+
+status_t client_job_name(const char *word, char ret[80], struct err *e) {
+    int n = snprintf(ret, 80, "%s%s", strchr(word, '/') ? "" : "jobs/", word);
+    if (n >= 80 || *word == '\0')
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is no job: give its number, as 'trainyard list' shows it",
+                       word);
+    return ST_OK;
+}
+
+void client_request_id(char ret[37]) {
+    uint8_t r[16] = { 0 };
+    if (getrandom(r, sizeof r, 0) != sizeof r)
+        abort(); /* cannot fail for 16 bytes once the kernel has booted */
+    r[6] = (uint8_t)((r[6] & 0x0f) | 0x40);
+    r[8] = (uint8_t)((r[8] & 0x3f) | 0x80);
+    int n = 0;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            ret[n++] = '-';
+        n += snprintf(ret + n, 3, "%02x", r[i]);
+    }
+}

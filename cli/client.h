@@ -1,0 +1,33 @@
+/* The connection to the controller, as every command uses it: found, dialled, called, and its answer printed. */
+#ifndef CLI_CLIENT_H
+#define CLI_CLIENT_H
+
+#include "api/rpc/client.h"
+#include "cli/command.h"
+
+struct client;
+
+/* --controller, else TRAINYARD_CONTROLLER, else what ./.trainyard/address says, else 127.0.0.1:7700. Identity from
+ * TRAINYARD_TOKEN, TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. Nothing is dialled yet; once for a run. */
+MUST_CHECK status_t client_open(struct cli *c, struct err *e);
+struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
+
+/* One unary call, with the default deadline. Free the reply with protobuf_c_message_free_unpacked(reply, NULL). */
+MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
+
+/* As client_call for a mutation that carries a request_id: tried again for some seconds while the controller is away,
+ * because the same id is carried out once. */
+MUST_CHECK status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                      const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
+
+MUST_CHECK status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                  const ProtobufCMessage *request, struct rpc_stream **ret, struct err *e);
+
+/* "42" -> "jobs/42"; a name with a slash stays. ret has 80 bytes. */
+MUST_CHECK status_t client_job_name(const char *word, char ret[80], struct err *e);
+
+/* A random UUID (version 4). ret has 37 bytes. */
+void client_request_id(char ret[37]);
+
+#endif

@@ -1,0 +1,95 @@
+/* The client's commands: one table of them, how their arguments are declared, and what they share.
+ *
+ * A command is a row: what it is called, what it takes, what it does, an example, and a function. Its options are rows
+ * too, with the offset of a field in the command's own argument struct, so that `help` prints them and one parser reads
+ * them. The function returns a status and a sentence; main prints the sentence and turns the status into an exit code:
+ *
+ *   0 done   1 the thing asked about failed   2 bad usage or spec   3 cancelled   4 not found
+ *   5 controller unreachable   6 not allowed
+ *
+ * A program of one thread (gRPC's own apart). */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum output_format { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_YAML, OUTPUT_NAME };
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_CANCELLED = 3,
+    EXIT_NOT_FOUND = 4,
+    EXIT_UNREACHABLE = 5,
+    EXIT_NOT_ALLOWED = 6,
+};
+
+/* One run of the program. */
+struct cli {
+    enum output_format output;
+    const char *controller;   /* --controller, or NULL */
+    enum exit_code exit_code; /* when the command returns ST_OK */
+    struct client *client;    /* NULL until a command connects: cli/client.h */
+};
+
+enum option_kind {
+    OPTION_FLAG, /* bool */
+    OPTION_TEXT, /* const char *, NULL when not given */
+    OPTION_INT,  /* int64_t, OPTION_ABSENT when not given */
+    OPTION_REAL, /* double, NAN when not given */
+    OPTION_LIST, /* struct text_list: may be given several times */
+};
+#define OPTION_ABSENT INT64_MIN
+
+struct text_list {
+    const char *items[64];
+    size_t n;
+};
+
+struct option_row {
+    const char *name;  /* "set", without the dashes; NULL ends the table */
+    char letter;       /* 0 = none */
+    const char *value; /* "KEY.PATH=VALUE" in help; NULL for a flag */
+    const char *about; /* one line */
+    enum option_kind kind;
+    size_t offset;      /* in the command's argument struct */
+    const char *preset; /* the default as text; NULL = none */
+};
+
+struct command {
+    const char *name;
+    const char *arguments; /* "JOB [NAME]..." */
+    const char *summary;   /* one line */
+    const char *details;   /* paragraphs, or NULL */
+    const char *example;   /* what to type, lines */
+    const struct option_row *options;
+    size_t args_bytes; /* of the argument struct; at least 1 */
+    int least, most;   /* positional arguments */
+    /* args: the struct, filled. words: the positional arguments, closed by NULL. */
+    status_t (*run)(struct cli *c, const void *args, char *const words[], struct err *e);
+};
+
+/* All commands, in the order of `help`; closed by a row with name NULL. */
+extern const struct command *const commands[];
+
+/* One definition in each file of a command group. */
+extern const struct command command_up, command_down, command_submit, command_list, command_get, command_events,
+    command_watch, command_logs, command_metrics, command_checkpoints, command_cancel, command_retry, command_executors,
+    command_validate, command_sample;
+
+/* Reads argv (after the command's name) into args, which has cmd->args_bytes zeroed bytes, and into c's own options
+ * (-o, --controller). ret_words points into argv. ret_help: --help was asked for, nothing else was checked. */
+MUST_CHECK status_t arguments_parse(const struct command *cmd, int argc, char **argv, struct cli *c, void *args,
+                                    char *const **ret_words, int *ret_help, struct err *e);
+
+/* Pages for a person, on stdout. */
+void help_print_all(void);
+void help_print(const struct command *cmd);
+
+const struct command *command_find(const char *name); /* NULL when there is none */
+
+#endif

@@ -1,0 +1,376 @@
+/* trainyard submit, list, get, cancel, retry. */
+#include "api/codec/text.h"
+#include "api/spec/spec.h"
+#include "base/limits.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/spec_file.h"
+#include "cli/watch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/v1/job.pb-c.h>
+
+static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
+
+static const char *state_name(Trainyard__V1__Job__State state) {
+    return output_enum(&trainyard__v1__job__state__descriptor, (int)state);
+}
+
+/* ---- submit ---- */
+
+struct submit_args {
+    struct text_list set;
+    const char *name, *request_id;
+    bool watch;
+};
+
+static status_t print_submitted(const struct cli *c, const Trainyard__V1__Job *job, struct err *e) {
+    bool done = false;
+    TRY(output_message(c, &job->base, &done, e));
+    if (!done)
+        printf("%s\n", c->output == OUTPUT_NAME ? job->name : output_id(job->name));
+    fflush(stdout);
+    return ST_OK;
+}
+
+static status_t run_submit(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct submit_args *args = args_;
+    char id[37];
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    TRY(spec_file_read(words[0], &args->set, args->name, &spec, e));
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    client_request_id(id);
+    request.spec = spec;
+    request.request_id = args->request_id ? (char *)args->request_id : id;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call_again(c, jobs, "CreateJob", &request.base, &reply, e));
+    Trainyard__V1__Job *job = (Trainyard__V1__Job *)reply;
+    status_t st = print_submitted(c, job, e);
+    if (st == ST_OK && args->watch)
+        st = watch_job(c, job->name, e);
+    trainyard__v1__job__free_unpacked(job, NULL);
+    return st;
+}
+
+static const struct option_row submit_options[] = {
+    { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be given several times", OPTION_LIST,
+      offsetof(struct submit_args, set), NULL },
+    { "name", 0, "NAME", "the job's name instead of the file's", OPTION_TEXT, offsetof(struct submit_args, name),
+      NULL },
+    { "watch", 'w', NULL, "then show the job until it ends, as 'watch' does", OPTION_FLAG,
+      offsetof(struct submit_args, watch), NULL },
+    { "request-id", 0, "ID", "a UUID: the same one never makes a second job", OPTION_TEXT,
+      offsetof(struct submit_args, request_id), NULL },
+    { 0 },
+};
+
+const struct command command_submit = {
+    .name = "submit",
+    .arguments = "FILE [--set KEY.PATH=VALUE]... [--name N] [--watch] [--request-id ID]",
+    .summary = "Submits the job that FILE describes (YAML or JSON; '-' is standard input) and prints its id.",
+    .details =
+        "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.",
+    .example = "trainyard submit job.yaml --set train.steps=200 --set labels.team=research\n"
+               "job=$(trainyard submit job.yaml) && trainyard watch $job",
+    .options = submit_options,
+    .args_bytes = sizeof(struct submit_args),
+    .least = 1,
+    .most = 1,
+    .run = run_submit,
+};
+
+/* ---- list ---- */
+
+struct list_args {
+    const char *state, *queue;
+    int64_t limit;
+};
+
+static status_t parse_state(const char *text, Trainyard__V1__Job__State *ret, struct err *e) {
+    if (!text)
+        return ST_OK;
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value_by_name(&trainyard__v1__job__state__descriptor,
+                                                                               text);
+    if (!v || v->value == 0)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "--state: '%.40s' is no state; states are QUEUED, STARTING, RUNNING, "
+                       "RESTARTING, CANCELLING, SUCCEEDED, FAILED, CANCELLED and more",
+                       text);
+    *ret = (Trainyard__V1__Job__State)v->value;
+    return ST_OK;
+}
+
+/* Moves the jobs of `page` behind those of `all`. */
+static status_t join_jobs(Trainyard__V1__ListJobsResponse *all, Trainyard__V1__ListJobsResponse *page, struct err *e) {
+    size_t n = all->n_jobs + page->n_jobs;
+    Trainyard__V1__Job **grown = realloc(all->jobs, (n ? n : 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu jobs", n);
+    all->jobs = grown;
+    for (size_t i = 0; i < page->n_jobs; i++)
+        grown[all->n_jobs++] = page->jobs[i];
+    page->n_jobs = 0;
+    return ST_OK;
+}
+
+static status_t list_jobs(struct cli *c, const struct list_args *args, Trainyard__V1__ListJobsResponse *all,
+                          struct err *e) {
+    Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
+    char token[256] = "";
+    TRY(parse_state(args->state, &request.state, e));
+    if (args->queue)
+        request.queue = (char *)args->queue;
+    do {
+        int64_t left = args->limit - (int64_t)all->n_jobs;
+        request.page_size = (int32_t)(left < LIMIT_PAGE_SIZE ? left : LIMIT_PAGE_SIZE);
+        request.page_token = token;
+        ProtobufCMessage *reply = NULL;
+        TRY(client_call(c, jobs, "ListJobs", &request.base, &reply, e));
+        Trainyard__V1__ListJobsResponse *page = (Trainyard__V1__ListJobsResponse *)reply;
+        snprintf(token, sizeof token, "%s", page->next_page_token);
+        status_t st = join_jobs(all, page, e);
+        trainyard__v1__list_jobs_response__free_unpacked(page, NULL);
+        TRY(st);
+    } while (*token && (int64_t)all->n_jobs < args->limit);
+    return ST_OK;
+}
+
+static status_t show_jobs(const struct cli *c, const Trainyard__V1__ListJobsResponse *all, struct err *e) {
+    static const char *const heads[] = { "JOB", "NAME", "STATE", "STEP", "ATTEMPT", "AGE", "RAN", "REASON", NULL };
+    bool done = false;
+    TRY(output_message(c, &all->base, &done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_jobs; i++)
+        printf("%s\n", all->jobs[i]->name);
+    if (done || c->output == OUTPUT_NAME)
+        return ST_OK;
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < all->n_jobs; i++) {
+        const Trainyard__V1__Job *job = all->jobs[i];
+        char age[24], ran[24];
+        output_between(job->create_time, NULL, age);
+        output_between(job->start_time, job->end_time, ran);
+        table_cell(&t, "%s", output_id(job->name));
+        table_cell(&t, "%s", job->display_name);
+        table_cell(&t, "%s", state_name(job->state));
+        table_cell(&t, "%" PRId64, job->step);
+        table_cell(&t, "%d", job->attempt);
+        table_cell(&t, "%s", age);
+        table_cell(&t, "%s", ran);
+        table_cell(&t, "%s", job->reason);
+    }
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t run_list(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct list_args *args = args_;
+    (void)words;
+    if (args->limit < 1 || args->limit > 100000)
+        return err_set(e, ST_INVALID_ARGUMENT, "--limit: %" PRId64 " is not from 1 to 100000", args->limit);
+    Trainyard__V1__ListJobsResponse *all = malloc(sizeof *all);
+    if (!all)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the jobs");
+    trainyard__v1__list_jobs_response__init(all);
+    status_t st = list_jobs(c, args, all, e);
+    if (st == ST_OK)
+        st = show_jobs(c, all, e);
+    trainyard__v1__list_jobs_response__free_unpacked(all, NULL);
+    return st;
+}
+
+static const struct option_row list_options[] = {
+    { "state", 's', "STATE", "only these: QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED, ...", OPTION_TEXT,
+      offsetof(struct list_args, state), NULL },
+    { "queue", 'q', "QUEUE", "only these", OPTION_TEXT, offsetof(struct list_args, queue), NULL },
+    { "limit", 'n', "N", "at most so many, newest first", OPTION_INT, offsetof(struct list_args, limit), "100" },
+    { 0 },
+};
+
+const struct command command_list = {
+    .name = "list",
+    .arguments = "[--state S] [--queue Q] [--limit N]",
+    .summary = "Lists jobs, newest first.",
+    .example = "trainyard list --state RUNNING\ntrainyard list -o json | jq -r '.jobs[].name'",
+    .options = list_options,
+    .args_bytes = sizeof(struct list_args),
+    .run = run_list,
+};
+
+/* ---- get ---- */
+
+static void show_line(const char *label, const char *text) {
+    if (!*text)
+        return;
+    printf("%-10s ", label);
+    output_text(stdout, text);
+    putchar('\n');
+}
+
+static void show_time(const char *label, const Google__Protobuf__Timestamp *t) {
+    char when[24];
+    output_time(t, when);
+    if (t)
+        show_line(label, when);
+}
+
+static status_t show_attempts(const Trainyard__V1__Job *job, struct err *e) {
+    static const char *const heads[] = { "ATTEMPT", "STATE", "FROM STEP", "RAN", "RANKS", "REASON", NULL };
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < job->n_attempts; i++) {
+        const Trainyard__V1__Attempt *a = job->attempts[i];
+        char ran[24], ranks[256] = "";
+        output_between(a->start_time, a->end_time, ran);
+        for (size_t j = 0, used = 0; j < a->n_placements && used < sizeof ranks; j++)
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d on %s (pid %d)", j ? ", " : "",
+                                     a->placements[j]->rank, output_id(a->placements[j]->executor),
+                                     a->placements[j]->pid);
+        table_cell(&t, "%d", a->number);
+        table_cell(&t, "%s", output_enum(&trainyard__v1__attempt__state__descriptor, (int)a->state));
+        table_cell(&t, "%" PRId64, a->from_step);
+        table_cell(&t, "%s", ran);
+        table_cell(&t, "%s", ranks);
+        table_cell(&t, "%s", a->reason);
+    }
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t show_spec(const Trainyard__V1__JobSpec *spec, struct err *e) {
+    struct bytes text;
+    bytes_init(&text, 4 << 20);
+    status_t st = codec_print_yaml(&spec->base, &text, e);
+    if (st == ST_OK) {
+        printf("\nspec:\n");
+        for (const char *line = text.data; *line;) {
+            size_t n = strcspn(line, "\n");
+            printf("  %.*s\n", (int)n, line);
+            line += n + (line[n] == '\n');
+        }
+    }
+    bytes_done(&text);
+    return st;
+}
+
+static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
+    char text[64];
+    show_line("job", output_id(job->name));
+    show_line("name", job->display_name);
+    show_line("state", state_name(job->state));
+    show_line("reason", job->reason);
+    snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, job->step,
+             job->spec && job->spec->train ? job->spec->train->steps : 0);
+    show_line("step", text);
+    snprintf(text, sizeof text, "%d, %d of them counted", job->attempt > 0 ? job->attempt - 1 : 0, job->restarts);
+    show_line("restarts", text);
+    snprintf(text, sizeof text, "%s, priority %d", job->queue, job->priority);
+    show_line("queue", text);
+    show_time("created", job->create_time);
+    show_time("started", job->start_time);
+    show_time("ended", job->end_time);
+    show_line("weights", job->weights_sha256);
+    if (job->n_attempts) {
+        putchar('\n');
+        TRY(show_attempts(job, e));
+    }
+    return job->spec ? show_spec(job->spec, e) : ST_OK;
+}
+
+static status_t run_get(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80];
+    bool done = false;
+    (void)args;
+    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    request.name = name;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call(c, jobs, "GetJob", &request.base, &reply, e));
+    status_t st = output_message(c, reply, &done, e);
+    if (st == ST_OK && c->output == OUTPUT_NAME)
+        printf("%s\n", ((Trainyard__V1__Job *)reply)->name);
+    else if (st == ST_OK && !done)
+        st = show_job((Trainyard__V1__Job *)reply, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+const struct command command_get = {
+    .name = "get",
+    .arguments = "JOB",
+    .summary = "Shows a job: its state, its attempts and where they ran, its spec with every default.",
+    .example = "trainyard get 42\ntrainyard get 42 -o yaml",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_get,
+};
+
+/* ---- cancel, retry ---- */
+
+static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, struct err *e) {
+    const Trainyard__V1__Job *job = (const Trainyard__V1__Job *)reply;
+    bool done = false;
+    TRY(output_message(c, reply, &done, e));
+    if (c->output == OUTPUT_NAME)
+        printf("%s\n", job->name);
+    else if (!done)
+        printf("%s %s\n", output_id(job->name), state_name(job->state));
+    return ST_OK;
+}
+
+static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80], id[37];
+    (void)args;
+    Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    client_request_id(id);
+    request.name = name;
+    request.request_id = id;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call_again(c, jobs, "CancelJob", &request.base, &reply, e));
+    status_t st = show_moved(c, reply, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+const struct command command_cancel = {
+    .name = "cancel",
+    .arguments = "JOB",
+    .summary = "Cancels a job that has not ended.",
+    .example = "trainyard cancel 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_cancel,
+};
+
+static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80], id[37];
+    (void)args;
+    Trainyard__V1__RetryJobRequest request = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    client_request_id(id);
+    request.name = name;
+    request.request_id = id;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call_again(c, jobs, "RetryJob", &request.base, &reply, e));
+    status_t st = show_moved(c, reply, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+const struct command command_retry = {
+    .name = "retry",
+    .arguments = "JOB",
+    .summary = "Lets a FAILED job go on from its newest good checkpoint.",
+    .example = "trainyard retry 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_retry,
+};

@@ -1,0 +1,102 @@
+/* trainyard logs. */
+#include "base/clock.h"
+#include "base/limits.h"
+#include "cli/client.h"
+#include "cli/output.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <trainyard/v1/log.pb-c.h>
+
+/* With -f a lost connection is dialled again for so long. */
+enum { PATIENCE_MS = 30 * 60 * 1000 };
+
+struct logs_args {
+    bool follow;
+    int64_t rank, attempt;
+};
+
+struct tail {
+    struct cli *c;
+    const char *job;
+    const struct logs_args *args;
+    char cursor[256]; /* of the last lines printed */
+    bool heard;
+};
+
+static void print_line(const Trainyard__V1__LogLine *line) {
+    char when[24];
+    output_time(line->time, when);
+    printf("%s %d/%d %s ", when, line->attempt, line->rank, line->stream);
+    output_text(stdout, line->text);
+    putchar('\n');
+}
+
+static status_t print_lines(struct tail *t, const Trainyard__V1__TailLogsResponse *lines, struct err *e) {
+    t->heard = true;
+    snprintf(t->cursor, sizeof t->cursor, "%s", lines->cursor);
+    if (t->c->output == OUTPUT_JSON)
+        return output_json_line(&lines->base, e);
+    for (size_t i = 0; i < lines->n_lines; i++)
+        print_line(lines->lines[i]);
+    fflush(stdout);
+    return ST_OK;
+}
+
+static status_t tail_once(struct tail *t, struct err *e) {
+    Trainyard__V1__TailLogsRequest request = TRAINYARD__V1__TAIL_LOGS_REQUEST__INIT;
+    request.job = (char *)t->job;
+    request.follow = t->args->follow;
+    request.cursor = t->cursor;
+    if (t->args->rank != OPTION_ABSENT) {
+        request._rank_case = TRAINYARD__V1__TAIL_LOGS_REQUEST___RANK_RANK;
+        request.rank = (int32_t)t->args->rank;
+    }
+    if (t->args->attempt != OPTION_ABSENT) {
+        request._attempt_case = TRAINYARD__V1__TAIL_LOGS_REQUEST___ATTEMPT_ATTEMPT;
+        request.attempt = (int32_t)t->args->attempt;
+    }
+    CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    TRY(client_stream(t->c, &trainyard__v1__log_service__descriptor, "TailLogs", &request.base, &stream, e));
+    for (;;) {
+        const ProtobufCMessage *message = NULL;
+        TRY(rpc_stream_next(stream, &message, e));
+        if (!message)
+            return ST_OK;
+        TRY(print_lines(t, (const Trainyard__V1__TailLogsResponse *)message, e));
+    }
+}
+
+static status_t run_logs(struct cli *c, const void *args, char *const words[], struct err *e) {
+    struct tail t = { .c = c, .args = args };
+    char name[80];
+    TRY(client_job_name(words[0], name, e));
+    t.job = name;
+    deadline_ms_t end = deadline_in(PATIENCE_MS);
+    for (;;) {
+        status_t st = tail_once(&t, e);
+        if (st != ST_UNAVAILABLE || !t.args->follow || !t.heard || clock_mono_ms() > end)
+            return st;
+        poll(NULL, 0, REDIAL_MOST_MS);
+    }
+}
+
+static const struct option_row logs_options[] = {
+    { "follow", 'f', NULL, "go on until the job has ended", OPTION_FLAG, offsetof(struct logs_args, follow), NULL },
+    { "rank", 0, "R", "only this rank's lines", OPTION_INT, offsetof(struct logs_args, rank), NULL },
+    { "attempt", 0, "A", "only this attempt's lines", OPTION_INT, offsetof(struct logs_args, attempt), NULL },
+    { 0 },
+};
+
+const struct command command_logs = {
+    .name = "logs",
+    .arguments = "JOB [-f] [--rank R] [--attempt A]",
+    .summary = "Prints what a job's workers wrote: time, attempt/rank, stream, text.",
+    .example = "trainyard logs 42 -f --rank 0",
+    .options = logs_options,
+    .args_bytes = sizeof(struct logs_args),
+    .least = 1,
+    .most = 1,
+    .run = run_logs,
+};

@@ -1,0 +1,105 @@
+/* trainyard: the client of the training service, and `up`, which runs the whole service on one machine. */
+#include "base/status.h"
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/up/exec_child.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct command *const commands[] = {
+    &command_up,     &command_down,    &command_submit,      &command_validate,
+    &command_list,   &command_get,     &command_events,      &command_watch,
+    &command_logs,   &command_metrics, &command_checkpoints, &command_sample,
+    &command_cancel, &command_retry,   &command_executors,   NULL,
+};
+
+const struct command *command_find(const char *name) {
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+void help_print_all(void) {
+    printf("trainyard COMMAND [ARGUMENT]...\n\nSubmits training jobs and looks after them.\n\nCommands\n");
+    for (size_t i = 0; commands[i]; i++)
+        printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    printf("  %-12s %s\n", "help", "this page, or that of a command: trainyard help submit");
+    printf("  %-12s %s\n", "version", "this program's version");
+    printf(
+        "\nThe controller is found by --controller ADDR, else TRAINYARD_CONTROLLER, else ./.trainyard/address (which\n"
+        "'trainyard up' writes), else 127.0.0.1:7700.\n"
+        "\nExample\n  trainyard up --detach\n  trainyard submit job.yaml --watch\n  trainyard down\n");
+}
+
+static enum exit_code exit_code_of(status_t st) {
+    switch (st) {
+    case ST_OK: return EXIT_DONE;
+    case ST_INVALID_ARGUMENT: return EXIT_USAGE;
+    case ST_CANCELLED: return EXIT_CANCELLED;
+    case ST_NOT_FOUND: return EXIT_NOT_FOUND;
+    case ST_UNAVAILABLE:
+    case ST_DEADLINE_EXCEEDED: return EXIT_UNREACHABLE;
+    case ST_PERMISSION_DENIED:
+    case ST_UNAUTHENTICATED: return EXIT_NOT_ALLOWED;
+    default: return EXIT_FAILED;
+    }
+}
+
+static int complain(status_t st, const struct err *e) {
+    fflush(stdout);
+    fprintf(stderr, "trainyard: %s\n", e->msg);
+    return (int)exit_code_of(st);
+}
+
+static int run_command(const struct command *cmd, int argc, char **argv) {
+    struct cli c = { .output = OUTPUT_TABLE };
+    struct err e = { "" };
+    char *const *words = NULL;
+    int help = 0;
+    CLEANUP(freep) void *args = calloc(1, cmd->args_bytes);
+    if (!args)
+        return complain(ST_RESOURCE_EXHAUSTED, &(struct err){ "no memory" });
+    status_t st = arguments_parse(cmd, argc, argv, &c, args, &words, &help, &e);
+    if (st == ST_OK && help)
+        help_print(cmd);
+    else if (st == ST_OK)
+        st = cmd->run(&c, args, words, &e);
+    c.client = client_close(c.client);
+    if (st == ST_OK && fflush(stdout) != 0)
+        st = err_set(&e, ST_INTERNAL, "standard output cannot be written");
+    return st == ST_OK ? (int)c.exit_code : complain(st, &e);
+}
+
+static int help_command(const char *name) {
+    const struct command *cmd = name ? command_find(name) : NULL;
+    if (name && !cmd) {
+        fprintf(stderr, "trainyard: there is no command '%s'; see 'trainyard help'\n", name);
+        return EXIT_USAGE;
+    }
+    if (cmd)
+        help_print(cmd);
+    else
+        help_print_all();
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "help";
+    if (strcmp(name, EXEC_CHILD_COMMAND) == 0)
+        return exec_child_main(argc - 2, argv + 2);
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of the write, not a death */
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return help_command(argc > 2 ? argv[2] : NULL);
+    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0)
+        return printf("trainyard %s\n", TRAINYARD_VERSION) < 0;
+    const struct command *cmd = command_find(name);
+    if (!cmd) {
+        fprintf(stderr, "trainyard: there is no command '%s'; see 'trainyard help'\n", name);
+        return EXIT_USAGE;
+    }
+    return run_command(cmd, argc - 1, argv + 1);
+}

@@ -1,0 +1,145 @@
+/* trainyard metrics. */
+#include "api/codec/text.h"
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/plot.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <trainyard/v1/metric.pb-c.h>
+#include <unistd.h>
+
+enum { MOST_NAMES = 64, PLOT_ROWS = 16, DEFAULT_COLUMNS = 80, AXIS_COLUMNS = 14 };
+
+struct metrics_args {
+    bool plot;
+    int64_t since, rank, points;
+};
+
+static int terminal_columns(void) {
+    struct winsize size;
+    int columns = DEFAULT_COLUMNS;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        columns = size.ws_col;
+    columns -= AXIS_COLUMNS;
+    return columns < 10 ? 10 : columns > PLOT_MOST_COLUMNS ? PLOT_MOST_COLUMNS : columns;
+}
+
+static status_t plot_series(const Trainyard__V1__MetricSeries *s, struct bytes *text, struct err *e) {
+    char title[160], last[32];
+    size_t n = s->n_step < s->n_mean ? s->n_step : s->n_mean;
+    codec_double_text(s->last_value, last);
+    snprintf(title, sizeof title, "%.64s, rank %d: %s at step %" PRId64, s->name, s->rank, last, s->last_step);
+    struct plot p = {
+        .title = title, .x = s->step, .y = s->mean, .n = n, .columns = terminal_columns(), .rows = PLOT_ROWS
+    };
+    return plot_print(&p, text, e);
+}
+
+static status_t show_plots(const Trainyard__V1__QueryMetricsResponse *answer, struct err *e) {
+    struct bytes text;
+    bytes_init(&text, 16 << 20);
+    status_t st = ST_OK;
+    for (size_t i = 0; i < answer->n_series && st == ST_OK; i++)
+        st = plot_series(answer->series[i], &text, e);
+    if (text.len)
+        fwrite(text.data, 1, text.len, stdout);
+    bytes_done(&text);
+    return st;
+}
+
+static double least_of(const double *values, size_t n) {
+    double least = NAN;
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, values[i]); /* fmin passes over NaN */
+    return least;
+}
+
+static double most_of(const double *values, size_t n) {
+    double most = NAN;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, values[i]);
+    return most;
+}
+
+static void real_cell(struct table *t, double value) { table_cell(t, "%.6g", value); }
+
+static status_t show_table(const Trainyard__V1__QueryMetricsResponse *answer, struct err *e) {
+    static const char *const heads[] = { "NAME", "RANK", "POINTS", "LAST STEP", "LAST", "LEAST", "MOST", NULL };
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < answer->n_series; i++) {
+        const Trainyard__V1__MetricSeries *s = answer->series[i];
+        table_cell(&t, "%s", s->name);
+        table_cell(&t, "%d", s->rank);
+        table_cell(&t, "%" PRId64, s->points);
+        table_cell(&t, "%" PRId64, s->last_step);
+        real_cell(&t, s->last_value);
+        real_cell(&t, least_of(s->min, s->n_min));
+        real_cell(&t, most_of(s->max, s->n_max));
+    }
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t show_metrics(const struct cli *c, bool plot, const ProtobufCMessage *reply, struct err *e) {
+    const Trainyard__V1__QueryMetricsResponse *answer = (const Trainyard__V1__QueryMetricsResponse *)reply;
+    bool done = false;
+    if (plot)
+        return show_plots(answer, e);
+    TRY(output_message(c, reply, &done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < answer->n_series; i++)
+        printf("%s\n", answer->series[i]->name);
+    return done || c->output == OUTPUT_NAME ? ST_OK : show_table(answer, e);
+}
+
+static status_t run_metrics(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct metrics_args *args = args_;
+    char name[80], *names[MOST_NAMES];
+    Trainyard__V1__QueryMetricsRequest request = TRAINYARD__V1__QUERY_METRICS_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    request.job = name;
+    request.names = names;
+    for (char *const *word = words + 1; *word; word++)
+        names[request.n_names++] = *word;
+    request.after_step = args->since;
+    if (args->points < 1 || args->points > 10000)
+        return err_set(e, ST_INVALID_ARGUMENT, "--points: %" PRId64 " is not from 1 to 10000", args->points);
+    request.max_points = args->plot ? 2 * terminal_columns() : (int32_t)args->points;
+    if (args->rank != OPTION_ABSENT) {
+        request._rank_case = TRAINYARD__V1__QUERY_METRICS_REQUEST___RANK_RANK;
+        request.rank = (int32_t)args->rank;
+    }
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call(c, &trainyard__v1__metric_service__descriptor, "QueryMetrics", &request.base, &reply, e));
+    status_t st = show_metrics(c, args->plot, reply, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+static const struct option_row metrics_options[] = {
+    { "plot", 'p', NULL, "draw each series in the terminal", OPTION_FLAG, offsetof(struct metrics_args, plot), NULL },
+    { "since", 0, "STEP", "only points after this step", OPTION_INT, offsetof(struct metrics_args, since), "0" },
+    { "rank", 0, "R", "only this rank's series", OPTION_INT, offsetof(struct metrics_args, rank), NULL },
+    { "points", 0, "N", "at most so many points a series; more are averaged", OPTION_INT,
+      offsetof(struct metrics_args, points), "10000" },
+    { 0 },
+};
+
+const struct command command_metrics = {
+    .name = "metrics",
+    .arguments = "JOB [NAME]... [--plot] [--since STEP]",
+    .summary = "Shows a job's metrics: the last value, the least and the most, or the curve.",
+    .details = "NAME is loss, validation_loss, learning_rate, grad_norm, tokens_per_second, step_seconds, ...; without "
+               "one, all.",
+    .example = "trainyard metrics 42 loss validation_loss --plot\ntrainyard metrics 42 loss -o json",
+    .options = metrics_options,
+    .args_bytes = sizeof(struct metrics_args),
+    .least = 1,
+    .most = 1 + MOST_NAMES,
+    .run = run_metrics,
+};

@@ -1,0 +1,113 @@
+#include "cli/output.h"
+
+#include "api/codec/text.h"
+#include "api/codec/timestamp.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+/* What one answer may take as text: a message of 4 MiB with every number spelled out. */
+enum { OUTPUT_BYTES = 64 << 20 };
+
+static status_t write_out(struct bytes *text, struct err *e) {
+    if (text->len && fwrite(text->data, 1, text->len, stdout) != text->len)
+        return err_errno(e, "writing to standard output");
+    return ST_OK;
+}
+
+status_t output_message(const struct cli *c, const ProtobufCMessage *msg, bool *ret_done, struct err *e) {
+    *ret_done = c->output == OUTPUT_JSON || c->output == OUTPUT_YAML;
+    if (!*ret_done)
+        return ST_OK;
+    struct bytes text;
+    bytes_init(&text, OUTPUT_BYTES);
+    status_t st = c->output == OUTPUT_YAML ? codec_print_yaml(msg, &text, e) : codec_print_json(msg, 2, &text, e);
+    if (st == ST_OK && c->output == OUTPUT_JSON)
+        st = bytes_append(&text, "\n", 1, e);
+    if (st == ST_OK)
+        st = write_out(&text, e);
+    bytes_done(&text);
+    return st;
+}
+
+status_t output_json_line(const ProtobufCMessage *msg, struct err *e) {
+    struct bytes text;
+    bytes_init(&text, OUTPUT_BYTES);
+    status_t st = codec_print_json(msg, 0, &text, e);
+    if (st == ST_OK)
+        st = bytes_append(&text, "\n", 1, e);
+    if (st == ST_OK)
+        st = write_out(&text, e);
+    bytes_done(&text);
+    if (st == ST_OK && fflush(stdout) != 0)
+        return err_errno(e, "writing to standard output");
+    return st;
+}
+
+status_t output_table(const struct table *t, struct err *e) {
+    struct bytes text;
+    bytes_init(&text, OUTPUT_BYTES);
+    status_t st = table_print(t, &text, e);
+    if (st == ST_OK)
+        st = write_out(&text, e);
+    bytes_done(&text);
+    return st;
+}
+
+void output_duration(int64_t s, char ret[24]) {
+    if (s < 0)
+        s = 0;
+    if (s < 60)
+        snprintf(ret, 24, "%" PRId64 "s", s);
+    else if (s < 3600)
+        snprintf(ret, 24, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(ret, 24, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
+    else
+        snprintf(ret, 24, "%" PRId64 "d%02" PRId64 "h", s / 86400, s / 3600 % 24);
+}
+
+void output_time(const Google__Protobuf__Timestamp *t, char ret[24]) {
+    struct tm tm;
+    time_t s = t ? t->seconds : 0;
+    snprintf(ret, 24, "-");
+    if (t && gmtime_r(&s, &tm))
+        strftime(ret, 24, "%Y-%m-%d %H:%M:%S", &tm);
+}
+
+void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]) {
+    snprintf(ret, 24, "-");
+    if (a)
+        output_duration((b ? b->seconds : clock_wall_us() / 1000000) - a->seconds, ret);
+}
+
+void output_bytes(int64_t bytes, char ret[24]) {
+    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
+        value /= 1000;
+    snprintf(ret, 24, unit && value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+}
+
+const char *output_id(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+const char *output_enum(const ProtobufCEnumDescriptor *desc, int value) {
+    static _Thread_local char digits[16];
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(desc, value);
+    if (v)
+        return v->name;
+    snprintf(digits, sizeof digits, "%d", value);
+    return digits;
+}
+
+void output_text(FILE *f, const char *s) {
+    for (; *s; s++)
+        fputc(((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f ? '?' : *s, f);
+}

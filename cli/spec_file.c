@@ -1,0 +1,66 @@
+#include "cli/spec_file.h"
+
+#include "api/codec/text.h"
+#include "api/spec/spec.h"
+#include "base/file.h"
+#include "base/limits.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static status_t read_stdin(struct bytes *ret, struct err *e) {
+    for (;;) {
+        TRY(bytes_reserve(ret, 4096, e));
+        ssize_t n = read(STDIN_FILENO, ret->data + ret->len, 4096);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(e, "standard input");
+        if (n == 0)
+            return ST_OK;
+        ret->len += (size_t)n;
+    }
+}
+
+static status_t set_change(ProtobufCMessage *spec, const char *change, struct err *e) {
+    char path[256];
+    const char *equals = strchr(change, '=');
+    if (!equals || equals == change || (size_t)(equals - change) >= sizeof path)
+        return err_set(e, ST_INVALID_ARGUMENT, "--set: '%.80s' is not of the form key.path=value", change);
+    memcpy(path, change, (size_t)(equals - change));
+    path[equals - change] = '\0';
+    status_t st = codec_set_path(spec, path, equals + 1, e);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "--set: ");
+}
+
+static status_t parse_text(const char *file, const struct bytes *text, ProtobufCMessage **ret, struct err *e) {
+    status_t st = codec_parse(&trainyard__v1__job_spec__descriptor, text->data ? text->data : "", text->len, NULL, ret,
+                              e);
+    /* A text that is too long is bad input as well. */
+    return st == ST_OK ? ST_OK : err_prefix(e, ST_INVALID_ARGUMENT, "%s: ", file);
+}
+
+static status_t read_text(const char *file, struct bytes *ret, struct err *e) {
+    status_t st = strcmp(file, "-") == 0 ? read_stdin(ret, e) : file_read(file, ret, e);
+    return st == ST_OK ? ST_OK : ST_INVALID_ARGUMENT;
+}
+
+status_t spec_file_read(const char *file, const struct text_list *changes, const char *name,
+                        Trainyard__V1__JobSpec **ret, struct err *e) {
+    struct bytes text;
+    ProtobufCMessage *msg = NULL;
+    bytes_init(&text, LIMIT_SPEC_BYTES + 4096); /* codec_parse says by how much it is too long */
+    status_t st = read_text(file, &text, e);
+    if (st == ST_OK)
+        st = parse_text(file, &text, &msg, e);
+    bytes_done(&text);
+    TRY(st);
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = (Trainyard__V1__JobSpec *)msg;
+    for (size_t i = 0; i < changes->n; i++)
+        TRY(set_change(&spec->base, changes->items[i], e));
+    if (name)
+        TRY(codec_set_path(&spec->base, "name", name, e));
+    *ret = take_ptr(&spec);
+    return ST_OK;
+}

@@ -1,0 +1,74 @@
+#include "cli/table.h"
+
+#include "api/codec/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void table_init(struct table *t, const char *const heads[]) { *t = (struct table){ .heads = heads }; }
+
+void table_done(struct table *t) {
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    *t = (struct table){ 0 };
+}
+
+static void make_printable(char *s) {
+    size_t n = strlen(s);
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t code = utf8_next(s + i, n - i, &len);
+        bool bad = len == 0 || code < 0x20 || code == 0x7f;
+        len = len ? len : 1;
+        if (bad)
+            s[i] = '?';
+        else if (code >= 0x80 && code < 0xa0) /* controls too: two bytes */
+            s[i] = s[i + 1] = '?';
+    }
+}
+
+void table_cell(struct table *t, const char *fmt, ...) {
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    char **grown = n < 0 ? NULL : realloc(t->cells, (t->n + 1) * sizeof *grown);
+    if (!grown) {
+        if (n >= 0)
+            free(text);
+        return;
+    }
+    make_printable(text);
+    t->cells = grown;
+    t->cells[t->n++] = text;
+}
+
+static size_t width_of(const char *s) {
+    size_t width = 0;
+    for (; *s; s++)
+        width += ((unsigned char)*s & 0xc0) != 0x80;
+    return width;
+}
+
+static status_t print_cell(const char *s, size_t width, bool last, struct bytes *ret, struct err *e) {
+    size_t pad = last ? 0 : width - width_of(s) + 2;
+    return bytes_printf(ret, e, "%s%*s%s", s, (int)pad, "", last ? "\n" : "");
+}
+
+status_t table_print(const struct table *t, struct bytes *ret, struct err *e) {
+    size_t columns = 0, width[TABLE_COLUMNS] = { 0 };
+    for (; t->heads[columns] && columns < TABLE_COLUMNS; columns++)
+        width[columns] = width_of(t->heads[columns]);
+    for (size_t i = 0; i < t->n; i++) {
+        size_t w = width_of(t->cells[i]), column = i % columns;
+        width[column] = w > width[column] ? w : width[column];
+    }
+    for (size_t i = 0; i < columns; i++)
+        TRY(print_cell(t->heads[i], width[i], i + 1 == columns, ret, e));
+    for (size_t i = 0; i < t->n; i++)
+        TRY(print_cell(t->cells[i], width[i % columns], (i + 1) % columns == 0, ret, e));
+    return ST_OK;
+}

@@ -1,0 +1,270 @@
+/* trainyard watch, events. */
+#include "cli/watch.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "cli/client.h"
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/v1/job.pb-c.h>
+#include <unistd.h>
+
+enum {
+    /* A lost connection is dialled again for so long: the longest outage that training is promised to survive. */
+    PATIENCE_MS = 30 * 60 * 1000,
+    /* Between lines of progress where nothing can be redrawn. */
+    PLAIN_PROGRESS_MS = 5000,
+    EVENTS_PAGE = 1000,
+    MOST_EVENTS = 100000,
+};
+
+struct watch {
+    struct cli *c;
+    const char *name;
+    int64_t last_event;
+    bool terminal; /* stderr can be redrawn */
+    bool drawn;    /* a progress line stands there without a newline */
+    bool heard;    /* anything at all came */
+    int64_t plain_at_ms;
+    int64_t first_step, first_ms; /* since when the rate is measured */
+    bool ended;
+    Trainyard__V1__Job__State state;
+};
+
+static void clear_line(struct watch *w) {
+    if (w->drawn)
+        fputs("\r\033[K", stderr);
+    w->drawn = false;
+}
+
+static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
+    char when[24];
+    output_time(event->time, when);
+    clear_line(w);
+    fprintf(stderr, "%s  %-10s  ", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
+    output_text(stderr, *event->message ? event->message : event->kind);
+    fputc('\n', stderr);
+}
+
+/* Seconds to the last step at the rate since the first progress seen; -1 when unknown. */
+static int64_t seconds_left(struct watch *w, const Trainyard__V1__Progress *p, int64_t now) {
+    if (w->first_ms == 0 || p->step < w->first_step) { /* also after a restart from an older checkpoint */
+        w->first_ms = now;
+        w->first_step = p->step;
+    }
+    if (p->step == w->first_step)
+        return -1;
+    double ms_per_step = (double)(now - w->first_ms) / (double)(p->step - w->first_step);
+    return (int64_t)((double)(p->steps - p->step) * ms_per_step / 1000);
+}
+
+static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
+    char left[24];
+    int64_t now = clock_mono_ms(), seconds = seconds_left(w, p, now);
+    if (!w->terminal && now < w->plain_at_ms && p->step != p->steps)
+        return;
+    w->plain_at_ms = now + PLAIN_PROGRESS_MS;
+    clear_line(w);
+    fprintf(stderr, "step %" PRId64 "/%" PRId64, p->step, p->steps);
+    if (p->_loss_case)
+        fprintf(stderr, "  loss %.4f", p->loss);
+    if (p->_validation_loss_case)
+        fprintf(stderr, "  validation %.4f", p->validation_loss);
+    if (p->_tokens_per_second_case)
+        fprintf(stderr, "  %.0f tokens/s", p->tokens_per_second);
+    if (seconds >= 0) {
+        output_duration(seconds, left);
+        fprintf(stderr, "  %s left", left);
+    }
+    w->drawn = w->terminal;
+    if (!w->terminal)
+        fputc('\n', stderr);
+    fflush(stderr);
+}
+
+static status_t take_update(struct watch *w, const Trainyard__V1__WatchJobResponse *update, struct err *e) {
+    bool json = w->c->output == OUTPUT_JSON;
+    bool is_event = update->update_case == TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT;
+    w->heard = true;
+    if (is_event)
+        w->last_event = update->event->number;
+    if (json)
+        TRY(output_json_line(&update->base, e));
+    else if (is_event)
+        show_event(w, update->event);
+    else if (update->update_case == TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_PROGRESS)
+        show_progress(w, update->progress);
+    if (update->job) {
+        w->ended = true;
+        w->state = update->job->state;
+    }
+    return ST_OK;
+}
+
+/* One stream, to its end. */
+static status_t follow_once(struct watch *w, struct err *e) {
+    Trainyard__V1__WatchJobRequest request = TRAINYARD__V1__WATCH_JOB_REQUEST__INIT;
+    request.name = (char *)w->name;
+    request.after_event = w->last_event;
+    CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    TRY(client_stream(w->c, &trainyard__v1__job_service__descriptor, "WatchJob", &request.base, &stream, e));
+    for (;;) {
+        const ProtobufCMessage *message = NULL;
+        TRY(rpc_stream_next(stream, &message, e));
+        if (!message)
+            return ST_OK;
+        TRY(take_update(w, (const Trainyard__V1__WatchJobResponse *)message, e));
+    }
+}
+
+/* The first failure is told at once; once something was heard, an absence is waited for. */
+static status_t follow(struct watch *w, struct err *e) {
+    deadline_ms_t end = deadline_in(PATIENCE_MS);
+    for (bool told = false;;) {
+        bool heard_before = w->heard;
+        w->heard = false;
+        status_t st = follow_once(w, e);
+        if (w->heard) {
+            end = deadline_in(PATIENCE_MS);
+            told = false;
+        }
+        w->heard = w->heard || heard_before;
+        if (w->ended || (st != ST_OK && st != ST_UNAVAILABLE) || (st != ST_OK && !w->heard))
+            return w->ended ? ST_OK : st;
+        if (clock_mono_ms() > end)
+            return st == ST_OK ? err_set(e, ST_UNAVAILABLE, "the controller ends each watch at once") : st;
+        if (!told && st != ST_OK && w->c->output != OUTPUT_JSON) {
+            clear_line(w);
+            fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
+            told = true;
+        }
+        poll(NULL, 0, REDIAL_FIRST_MS * 5);
+    }
+}
+
+static enum exit_code exit_code_of_state(Trainyard__V1__Job__State state) {
+    switch (state) {
+    case TRAINYARD__V1__JOB__STATE__SUCCEEDED: return EXIT_DONE;
+    case TRAINYARD__V1__JOB__STATE__CANCELLED: return EXIT_CANCELLED;
+    default: return EXIT_FAILED;
+    }
+}
+
+status_t watch_job(struct cli *c, const char *name, struct err *e) {
+    struct watch w = { .c = c, .name = name, .terminal = isatty(STDERR_FILENO) };
+    status_t st = follow(&w, e);
+    if (w.drawn)
+        fputc('\n', stderr);
+    TRY(st);
+    c->exit_code = exit_code_of_state(w.state);
+    return ST_OK;
+}
+
+static status_t run_watch(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80];
+    (void)args;
+    TRY(client_job_name(words[0], name, e));
+    return watch_job(c, name, e);
+}
+
+const struct command command_watch = {
+    .name = "watch",
+    .arguments = "JOB",
+    .summary = "Shows a job's events and progress until it ends.",
+    .details = "Exits with 0 when the job SUCCEEDED, 1 when it FAILED, 3 when it was CANCELLED. With -o json each "
+               "update is one\n"
+               "line of JSON (a WatchJobResponse) on stdout. Goes on by itself after a restart of the controller.",
+    .example = "trainyard watch 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_watch,
+};
+
+/* ---- events ---- */
+
+/* Moves the events of `page` behind those of `all`. */
+static status_t join_events(Trainyard__V1__ListEventsResponse *all, Trainyard__V1__ListEventsResponse *page,
+                            struct err *e) {
+    size_t n = all->n_events + page->n_events;
+    Trainyard__V1__Event **grown = realloc(all->events, (n ? n : 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu events", n);
+    all->events = grown;
+    for (size_t i = 0; i < page->n_events; i++)
+        grown[all->n_events++] = page->events[i];
+    page->n_events = 0;
+    return ST_OK;
+}
+
+static status_t list_events(struct cli *c, const char *name, Trainyard__V1__ListEventsResponse *all, struct err *e) {
+    Trainyard__V1__ListEventsRequest request = TRAINYARD__V1__LIST_EVENTS_REQUEST__INIT;
+    request.name = (char *)name;
+    request.page_size = EVENTS_PAGE;
+    for (;;) {
+        ProtobufCMessage *reply = NULL;
+        TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ListEvents", &request.base, &reply, e));
+        size_t before = all->n_events;
+        status_t st = join_events(all, (Trainyard__V1__ListEventsResponse *)reply, e);
+        protobuf_c_message_free_unpacked(reply, NULL);
+        TRY(st);
+        if (all->n_events - before < EVENTS_PAGE || all->n_events >= MOST_EVENTS)
+            return ST_OK;
+        request.after_event = all->events[all->n_events - 1]->number;
+    }
+}
+
+static status_t show_events(const struct cli *c, const Trainyard__V1__ListEventsResponse *all, struct err *e) {
+    static const char *const heads[] = { "NUMBER", "TIME", "ATTEMPT", "STATE", "KIND", "MESSAGE", NULL };
+    bool done = false;
+    TRY(output_message(c, &all->base, &done, e));
+    if (done)
+        return ST_OK;
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < all->n_events; i++) {
+        const Trainyard__V1__Event *event = all->events[i];
+        char when[24];
+        output_time(event->time, when);
+        table_cell(&t, "%" PRId64, event->number);
+        table_cell(&t, "%s", when);
+        table_cell(&t, "%d", event->attempt);
+        table_cell(&t, "%s", output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
+        table_cell(&t, "%s", event->kind);
+        table_cell(&t, "%s", event->message);
+    }
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t run_events(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80];
+    (void)args;
+    TRY(client_job_name(words[0], name, e));
+    Trainyard__V1__ListEventsResponse *all = malloc(sizeof *all);
+    if (!all)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the events");
+    trainyard__v1__list_events_response__init(all);
+    status_t st = list_events(c, name, all, e);
+    if (st == ST_OK)
+        st = show_events(c, all, e);
+    trainyard__v1__list_events_response__free_unpacked(all, NULL);
+    return st;
+}
+
+const struct command command_events = {
+    .name = "events",
+    .arguments = "JOB",
+    .summary = "Lists what happened to a job, in order.",
+    .example = "trainyard events 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_events,
+};
