@@ -18,7 +18,7 @@ executor/engine/plan executor/engine/graph executor/engine/model executor/engine
 executor/engine/run executor/engine kernels base
 executor/engine/collective base
 executor/engine/checkpoint base
-executor/engine/data base
+executor/engine/data kernels base
 executor/worker executor/engine kernels api/codec api/spec base
 executor/agent api base
 api/codec base

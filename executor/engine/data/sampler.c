@@ -1,20 +1,16 @@
 #include "executor/engine/data/sampler.h"
 
+#include "kernels/philox.h"
+
 #include <assert.h>
 
-/* Philox4x32-10's first word: counter {c0, c1, c2, c3} under key {k0, k1}. */
-static uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-        uint32_t next0 = (uint32_t)(b >> 32) ^ c1 ^ k0, next2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        c0 = next0;
-        c2 = next2;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    return c0;
+/* The round function: one number of 32 bits. */
+static uint32_t mix(uint32_t half, int round, int64_t epoch, enum sampler_stream stream, int64_t seed) {
+    const uint32_t counter[4] = { half, (uint32_t)round << 8 | (uint32_t)stream, (uint32_t)epoch,
+                                  (uint32_t)((uint64_t)epoch >> 32) };
+    uint32_t random[4];
+    philox4x32_10(counter, (uint64_t)seed, random);
+    return random[0];
 }
 
 int64_t sampler_permute(int64_t seed, int64_t epoch, enum sampler_stream stream, int64_t n, int64_t i) {
@@ -31,9 +27,7 @@ int64_t sampler_permute(int64_t seed, int64_t epoch, enum sampler_stream stream,
     do {
         uint32_t left = (uint32_t)(x >> half), right = (uint32_t)x & mask;
         for (int round = 0; round < ROUNDS; round++) {
-            uint32_t f = philox(right, (uint32_t)round << 8 | (uint32_t)stream, (uint32_t)epoch,
-                                (uint32_t)((uint64_t)epoch >> 32), (uint32_t)seed, (uint32_t)((uint64_t)seed >> 32));
-            uint32_t next = left ^ (f & mask);
+            uint32_t next = left ^ (mix(right, round, epoch, stream, seed) & mask);
             left = right;
             right = next;
         }
