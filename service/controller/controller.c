@@ -47,7 +47,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
-    if (pthread_create(&c->thread, NULL, loop_run, c) != 0)
+    if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
     c->thread_runs = true;
     return ST_OK;

@@ -103,7 +103,7 @@ static void lead(struct controller *c) {
     }
 }
 
-void *loop_run(void *arg) {
+void *controller_loop(void *arg) {
     struct controller *c = arg;
     if (lead_take(c))
         lead(c);

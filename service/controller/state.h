@@ -72,6 +72,6 @@ void tell_agent(struct controller *c, const char *executor, const Trainyard__V1_
 MUST_CHECK status_t recover(struct controller *c, struct err *e);
 
 /* loop.c: the thread. */
-void *loop_run(void *controller);
+void *controller_loop(void *controller);
 
 #endif
