@@ -16,7 +16,7 @@ struct store_log_query {
     int64_t job;
     int rank, attempt; /* < 0 = all */
     int64_t cursor;    /* go on after it; 0 = from the first line */
-    int limit;         /* lines; a page may end up to one chunk (1,000 lines) later */
+    int limit;         /* lines, 1..LIMIT_PAGE_SIZE; long lines make a page end earlier */
 };
 /* *ret_cursor: for the next call; the same as given when there was nothing. Lines that are stored later have a higher
  * cursor: nothing is missed by asking again. */

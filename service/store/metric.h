@@ -2,7 +2,8 @@
  *
  * The story: an attempt that started from step S hides the points after S of all attempts before it. Downsampling cuts
  * a series into at most max_points runs of consecutive points of equal length (the last may be shorter) and gives each
- * one's last step, mean, minimum and maximum; the last value is exact. */
+ * one's last step, mean, minimum and maximum; the last value is exact. A series of more than 240 points an entry is cut
+ * at the edges of its chunks, so that its values need not be read. */
 #ifndef SERVICE_STORE_METRIC_H
 #define SERVICE_STORE_METRIC_H
 
@@ -11,6 +12,8 @@
 #include <stddef.h>
 
 #define STORE_METRIC_MAX_POINTS 10000
+/* Entries of all series of one answer: 3 MiB, below a message's limit. A query of more has fewer entries a series. */
+#define STORE_METRIC_MAX_TOTAL 98304
 
 struct store_metric_query {
     int64_t job;

@@ -21,8 +21,7 @@ bool series_has_room(const struct series *s, int64_t step) {
         return true;
     if (s->n == STORE_CHUNK_POINTS)
         return false;
-    /* Offsets are 32 bits wide. Against the first and the last point is enough for steps that grow; for any others a
-     * quarter of the range is left on each side. */
+    /* Offsets are 32 bits wide and counted from the lowest step, which may come after the first. */
     const int64_t reach = INT32_MAX / 4;
     int64_t d;
     return !__builtin_sub_overflow(step, s->steps[0], &d) && d > -reach && d < reach;
