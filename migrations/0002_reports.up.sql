@@ -61,13 +61,15 @@ CREATE TABLE metric_chunk (
   min        double precision NOT NULL,
   max        double precision NOT NULL,
   sum        double precision NOT NULL,
-  values     double precision[] STORAGE PLAIN NOT NULL,
-  offsets    integer[] STORAGE PLAIN,
+  values     double precision[] NOT NULL,
+  offsets    integer[],
   PRIMARY KEY (job, name, rank, attempt, number),
   CONSTRAINT metric_chunk_steps_are_given CHECK ((stride IS NULL) = (offsets IS NOT NULL)),
   CONSTRAINT metric_chunk_is_whole CHECK (cardinality(values) = n AND (offsets IS NULL OR cardinality(offsets) = n)),
   CONSTRAINT metric_chunk_steps_in_order CHECK (last_step >= first_step)
 ) WITH (fillfactor = 75);
+ALTER TABLE metric_chunk ALTER COLUMN values SET STORAGE PLAIN, ALTER COLUMN offsets SET STORAGE PLAIN;
+ALTER TABLE metric_chunk ALTER COLUMN values SET STORAGE PLAIN, ALTER COLUMN offsets SET STORAGE PLAIN;
 
 -- All records of the rank up to `sequence` are stored.
 CREATE TABLE rank_sequence (
