@@ -342,10 +342,27 @@ static status_t newest_ready(struct spool_log *log, struct err *e) {
     return ST_OK;
 }
 
-status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t *ret_sequence, struct err *e) {
+/* When all of it is acknowledged the newest segment starts again under its next name. Renaming before emptying it
+ * needs no space, and a crash between the two leaves records with wrong numbers, which recovery takes for a torn tail.
+ */
+static void newest_restart(struct spool_log *log) {
     struct spool *s = log->spool;
-    if (n == 0 || n > LIMIT_RECORD_BYTES)
-        return err_set(e, ST_INVALID_ARGUMENT, "a record of %zu bytes; 1 to %d can be spooled", n, LIMIT_RECORD_BYTES);
+    if (log->n_segments != 1 || newest(log)->bytes == 0 || log->acked < log->last)
+        return;
+    char path[2 * NAME_BYTES], next[2 * NAME_BYTES];
+    segment_path(log, newest(log)->first, path);
+    segment_path(log, log->last + 1, next);
+    newest_close(log);
+    if (renameat(s->folder, path, s->folder, next) < 0)
+        return;
+    log->fd = openat(s->folder, next, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    s->bytes -= newest(log)->bytes;
+    *newest(log) = (struct segment){ .first = log->last + 1 };
+    log->cursor.segment = 0;
+}
+
+static status_t append_once(struct spool_log *log, const void *data, size_t n, struct err *e) {
+    struct spool *s = log->spool;
     int64_t whole = SPOOL_RECORD_HEADER + (int64_t)n;
     if (s->bytes + whole > s->limit)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "the spool is full: it holds %lld of %lld bytes", (long long)s->bytes,
@@ -364,8 +381,23 @@ status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t
     }
     newest(log)->bytes += whole;
     s->bytes += whole;
-    *ret_sequence = ++log->last;
+    log->last++;
     return ST_OK;
+}
+
+status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t *ret_sequence, struct err *e) {
+    if (n == 0 || n > LIMIT_RECORD_BYTES)
+        return err_set(e, ST_INVALID_ARGUMENT, "a record of %zu bytes; 1 to %d can be spooled", n, LIMIT_RECORD_BYTES);
+    status_t st = append_once(log, data, n, e);
+    if (st == ST_RESOURCE_EXHAUSTED) {
+        /* Small logs that are acknowledged to the end still hold their files. */
+        for (size_t i = 0; i < log->spool->n_logs; i++)
+            newest_restart(log->spool->logs[i]);
+        st = append_once(log, data, n, e);
+    }
+    if (st == ST_OK)
+        *ret_sequence = log->last;
+    return st;
 }
 
 /* ---- read ---- */
@@ -466,22 +498,6 @@ void spool_ack(struct spool_log *log, int64_t sequence) {
     }
     log->n_segments -= gone;
     memmove(log->segments, log->segments + gone, log->n_segments * sizeof *log->segments);
-
-    /* All of it is stored: the newest segment starts again under its next name. Renaming before emptying it needs no
-     * space, and a crash between the two leaves records with wrong numbers, which recovery takes for a torn tail. */
-    struct segment *seg = newest(log);
-    bool worth = seg->bytes >= s->segment_bytes / 4 || (seg->bytes && s->bytes > s->limit / 2);
-    if (sequence < log->last || !worth)
-        return;
-    char next[2 * NAME_BYTES];
-    segment_path(log, seg->first, path);
-    segment_path(log, log->last + 1, next);
-    newest_close(log);
-    if (renameat(s->folder, path, s->folder, next) < 0)
-        return;
-    log->fd = openat(s->folder, next, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    s->bytes -= seg->bytes;
-    seg->first = log->last + 1;
-    seg->bytes = 0;
-    log->cursor.segment = 0;
+    if (newest(log)->bytes >= s->segment_bytes / 4)
+        newest_restart(log);
 }
