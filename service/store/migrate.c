@@ -44,7 +44,7 @@ static status_t migrate_step(struct connection *c, const struct migration *m, bo
     status_t st = step_body(c, m, up, e);
     if (st != ST_OK) {
         status_ignore(sql_script(c, "ROLLBACK", NULL));
-        return err_prefix(e, st, "migration %04d_%s.%s", m->version, m->name, up ? "up" : "down");
+        return err_prefix(e, st, "migration %04d_%s.%s.sql: ", m->version, m->name, up ? "up" : "down");
     }
     return sql_script(c, "COMMIT", e);
 }

@@ -1,0 +1,217 @@
+#include "tests/store/pg_fixture.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "service/store/migrate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <grp.h>
+#include <libpq-fe.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define START_TIMEOUT_MS 60000
+
+struct pg {
+    char dir[64], data[80], bin[256], conninfo[256];
+    pid_t postmaster;
+    int databases;
+};
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "pg_fixture: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* PostgreSQL refuses root. The death signal comes after the change of user, which clears it. */
+static void become_server(void) {
+    if (geteuid() == 0) {
+        const struct passwd *user = getpwnam("postgres");
+        if (!user || initgroups(user->pw_name, user->pw_gid) || setgid(user->pw_gid) || setuid(user->pw_uid))
+            die("become user postgres", strerror(errno));
+    }
+    prctl(PR_SET_PDEATHSIG, SIGQUIT);
+    setsid();
+    int null = open("/dev/null", O_RDWR);
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+}
+
+static pid_t spawn(const struct pg *pg, const char *program, char *const argv[]) {
+    char path[512], log[128];
+    snprintf(path, sizeof path, "%s/%s", pg->bin, program);
+    snprintf(log, sizeof log, "%s/server.log", pg->dir);
+    pid_t pid = fork();
+    if (pid < 0)
+        die("fork", strerror(errno));
+    if (pid == 0) {
+        become_server();
+        int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        dup2(fd, STDERR_FILENO);
+        /* The sanitizers' options are ours, not the server's. */
+        unsetenv("ASAN_OPTIONS");
+        execv(path, argv);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void find_programs(struct pg *pg) {
+    glob_t found = { 0 };
+    if (glob("/usr/lib/postgresql/*/bin/initdb", 0, NULL, &found) != 0 || found.gl_pathc == 0)
+        die("PostgreSQL's programs", "not found under /usr/lib/postgresql");
+    snprintf(pg->bin, sizeof pg->bin, "%s", found.gl_pathv[found.gl_pathc - 1]);
+    *strrchr(pg->bin, '/') = '\0';
+    globfree(&found);
+}
+
+static PGconn *connect_until(const char *conninfo) {
+    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
+    for (;;) {
+        PGconn *c = PQconnectdb(conninfo);
+        if (PQstatus(c) == CONNECTION_OK)
+            return c;
+        if (clock_mono_ms() > deadline)
+            die("connect", PQerrorMessage(c));
+        PQfinish(c);
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+}
+
+/* After a kill the old children may hold the cluster's shared memory for a moment: the server exits, and is tried
+ * again.
+ */
+static void start_server(struct pg *pg) {
+    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
+    char sockets[128];
+    snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", pg->dir);
+    char *argv[] = { "postgres",
+                     "-D",
+                     pg->data,
+                     "-c",
+                     sockets,
+                     "-c",
+                     "listen_addresses=",
+                     "-c",
+                     "max_connections=60",
+                     "-c",
+                     "shared_buffers=64MB",
+                     "-c",
+                     "fsync=on",
+                     NULL };
+    for (;;) {
+        pg->postmaster = spawn(pg, "postgres", argv);
+        for (;;) {
+            if (PQping(pg->conninfo) == PQPING_OK)
+                return;
+            if (clock_mono_ms() > deadline)
+                die("start PostgreSQL", "not ready in time");
+            int status;
+            if (waitpid(pg->postmaster, &status, WNOHANG) == pg->postmaster)
+                break;
+            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        }
+    }
+}
+
+struct pg *pg_start(void) {
+    struct pg *pg = calloc(1, sizeof *pg);
+    snprintf(pg->dir, sizeof pg->dir, "/tmp/ty-pg-XXXXXX");
+    if (!pg || !mkdtemp(pg->dir))
+        die("mkdtemp", strerror(errno));
+    const struct passwd *user = getpwnam("postgres");
+    if (geteuid() == 0 && (!user || chown(pg->dir, user->pw_uid, user->pw_gid)))
+        die("chown", "there is no user postgres");
+    snprintf(pg->data, sizeof pg->data, "%s/data", pg->dir);
+    snprintf(pg->conninfo, sizeof pg->conninfo, "host=%s user=postgres dbname=postgres", pg->dir);
+    find_programs(pg);
+    char *argv[] = { "initdb", "-D", pg->data, "-U",         "postgres",  "-A",
+                     "trust",  "-E", "UTF8",   "--locale=C", "--no-sync", NULL };
+    int status;
+    waitpid(spawn(pg, "initdb", argv), &status, 0);
+    if (status != 0)
+        die("initdb", pg->dir);
+    start_server(pg);
+    return pg;
+}
+
+static void wait_gone(pid_t group) {
+    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
+    while (kill(-group, 0) == 0 && clock_mono_ms() < deadline) {
+        while (waitpid(-group, NULL, WNOHANG) > 0)
+            ;
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+}
+
+void pg_stop(struct pg *pg) {
+    kill(pg->postmaster, SIGQUIT);
+    waitpid(pg->postmaster, NULL, 0);
+    struct err e;
+    if (dir_remove(pg->dir, &e) != ST_OK)
+        fprintf(stderr, "pg_fixture: %s\n", e.msg);
+    free(pg);
+}
+
+void pg_kill(struct pg *pg) {
+    kill(pg->postmaster, SIGKILL);
+    waitpid(pg->postmaster, NULL, 0);
+    wait_gone(pg->postmaster);
+}
+
+void pg_restart(struct pg *pg) { start_server(pg); }
+const char *pg_socket_dir(const struct pg *pg) { return pg->dir; }
+
+const char *pg_database(struct pg *pg, bool migrated) {
+    static char conninfo[256];
+    char sql[128];
+    struct err e;
+    if (migrated && pg->databases == 0) {
+        pg->databases++;
+        pg_run(pg->conninfo, "CREATE DATABASE migrated");
+        snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=migrated", pg->dir);
+        if (store_migrate(conninfo, store_schema_version(), NULL, &e) != ST_OK)
+            die("migrate", e.msg);
+    }
+    int number = ++pg->databases;
+    snprintf(sql, sizeof sql, "CREATE DATABASE test%d TEMPLATE %s", number, migrated ? "migrated" : "template0");
+    pg_run(pg->conninfo, sql);
+    snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=test%d", pg->dir, number);
+    return conninfo;
+}
+
+const char *pg_try(const char *conninfo, const char *sql) {
+    static char state[6];
+    PGconn *c = connect_until(conninfo);
+    PGresult *r = PQexec(c, sql);
+    const char *found = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    snprintf(state, sizeof state, "%s", found ? found : "00000");
+    PQclear(r);
+    PQfinish(c);
+    return state;
+}
+
+void pg_run(const char *conninfo, const char *sql) {
+    const char *state = pg_try(conninfo, sql);
+    if (strcmp(state, "00000") != 0)
+        die(sql, state);
+}
+
+long long pg_number(const char *conninfo, const char *sql) {
+    PGconn *c = connect_until(conninfo);
+    PGresult *r = PQexec(c, sql);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK || PQntuples(r) < 1)
+        die(sql, PQresultErrorMessage(r));
+    long long number = atoll(PQgetvalue(r, 0, 0));
+    PQclear(r);
+    PQfinish(c);
+    return number;
+}

@@ -1,0 +1,29 @@
+/* A PostgreSQL cluster of the test's own: initdb in a temporary folder, a unix socket, fsync on. As root it runs as
+ * user postgres, since PostgreSQL refuses root. One cluster a test program, a fresh database a test.
+ *
+ * Every function ends the program with a sentence when it fails: without a server there is nothing to test. */
+#ifndef TESTS_STORE_PG_FIXTURE_H
+#define TESTS_STORE_PG_FIXTURE_H
+
+#include <stdbool.h>
+
+struct pg;
+struct pg *pg_start(void);
+void pg_stop(struct pg *pg); /* the cluster and its folder are gone */
+
+/* The folder of the socket, whose name is .s.PGSQL.5432. */
+const char *pg_socket_dir(const struct pg *pg);
+
+/* A new database, with the newest schema or empty; its conninfo, valid until the next call. */
+const char *pg_database(struct pg *pg, bool migrated);
+
+void pg_kill(struct pg *pg);    /* SIGKILL to the postmaster, and all its children gone */
+void pg_restart(struct pg *pg); /* after pg_kill */
+
+/* Runs SQL on a connection of its own. pg_try returns the SQLSTATE ("00000" = fine), static. */
+void pg_run(const char *conninfo, const char *sql);
+const char *pg_try(const char *conninfo, const char *sql);
+/* The first column of the first row, as a number. */
+long long pg_number(const char *conninfo, const char *sql);
+
+#endif

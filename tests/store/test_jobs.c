@@ -1,0 +1,345 @@
+/* Jobs, attempts, events, executors: every guard, and races between two connections. */
+#include "tests/store/store_fixture.h"
+
+#include "service/store/event.h"
+#include "service/store/executor.h"
+#include "service/store/job.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static void a_job_is_read_back_as_it_was_stored(void **state) {
+    struct fixture *f = *state;
+    int64_t id = fixture_job(f, 2);
+    struct store_job job;
+    OK(store_job_get(f->store, f->m, id, &job, &e));
+    assert_string_equal(job.name, "test");
+    assert_int_equal(job.state, STORE_JOB_QUEUED);
+    assert_int_equal(job.world_size, 2);
+    assert_int_equal(job.spec_bytes, 10);
+    assert_memory_equal(job.spec, "spec\0bytes", 10);
+    assert_int_equal(job.last_event, 1);
+    assert_true(job.create_time_us > 1700000000000000);
+    assert_int_equal(job.end_time_us, 0);
+    FAILS(store_job_get(f->store, f->m, id + 1, &job, &e), ST_NOT_FOUND, "does not exist");
+}
+
+static void the_same_request_creates_one_job(void **state) {
+    struct fixture *f = *state;
+    struct store_job_new job = {
+        .request_id = "once", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
+    };
+    int64_t first, second;
+    bool existed;
+    OK(store_job_create(f->store, f->epoch, &job, &first, &existed, &e));
+    assert_false(existed);
+    OK(store_job_create(f->store, f->epoch, &job, &second, &existed, &e));
+    assert_true(existed);
+    assert_int_equal(first, second);
+    OK(store_request_find(f->store, "once", &second, &e));
+    assert_int_equal(first, second);
+    FAILS(store_request_find(f->store, "never", &second, &e), ST_NOT_FOUND, "never");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job"), 1);
+}
+
+struct racer {
+    struct fixture *f;
+    int64_t job;
+    status_t status;
+    bool existed;
+    const char *request;
+};
+
+static void *create_one(void *ctx) {
+    struct racer *r = ctx;
+    struct store_job_new job = {
+        .request_id = "race", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
+    };
+    r->status = store_job_create(r->f->store, r->f->epoch, &job, &r->job, &r->existed, NULL);
+    return NULL;
+}
+
+static void eight_callers_with_one_request_create_one_job(void **state) {
+    struct fixture *f = *state;
+    pthread_t threads[8];
+    struct racer racers[8];
+    for (int i = 0; i < 8; i++) {
+        racers[i] = (struct racer){ .f = f };
+        pthread_create(&threads[i], NULL, create_one, &racers[i]);
+    }
+    int created = 0;
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(racers[i].status, ST_OK);
+        assert_int_equal(racers[i].job, racers[0].job);
+        created += !racers[i].existed;
+    }
+    assert_int_equal(created, 1);
+}
+
+static void a_move_needs_its_state_and_its_attempt(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    struct store_job_move move = {
+        .request_id = "m1", .job = job, .attempt = 1, .from = STORE_JOB_STARTING, .to = STORE_JOB_RUNNING, .reason = ""
+    };
+    FAILS(store_job_move(f->store, f->epoch, &move, NULL, &e), ST_FAILED_PRECONDITION, "is RUNNING, not STARTING");
+    move.from = STORE_JOB_RUNNING;
+    move.to = STORE_JOB_FAILED;
+    move.attempt = 2;
+    FAILS(store_job_move(f->store, f->epoch, &move, NULL, &e), ST_FAILED_PRECONDITION, "fenced");
+    move.attempt = 1;
+    FAILS(store_job_move(f->store, f->epoch + 1, &move, NULL, &e), ST_FAILED_PRECONDITION, "epoch");
+    move.job++;
+    FAILS(store_job_move(f->store, f->epoch, &move, NULL, &e), ST_NOT_FOUND, "does not exist");
+    move.job--;
+    OK(store_job_move(f->store, f->epoch, &move, NULL, &e));
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_int_equal(row.state, STORE_JOB_FAILED);
+    assert_true(row.end_time_us > 0 && row.start_time_us > 0);
+}
+
+static void a_repeated_move_changes_nothing_and_returns_its_event(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1), other = fixture_job(f, 1), first, second;
+    struct store_job_move move = { .request_id = "twice",
+                                   .job = job,
+                                   .attempt = 1,
+                                   .from = STORE_JOB_RUNNING,
+                                   .to = STORE_JOB_CANCELLING,
+                                   .reason = "asked" };
+    OK(store_job_move(f->store, f->epoch, &move, &first, &e));
+    OK(store_job_move(f->store, f->epoch, &move, &second, &e));
+    assert_int_equal(first, second);
+    struct store_job_move stolen = move;
+    stolen.job = other;
+    FAILS(store_job_move(f->store, f->epoch, &stolen, NULL, &e), ST_ALREADY_EXISTS, "twice");
+}
+
+static void *move_one(void *ctx) {
+    struct racer *r = ctx;
+    struct store_job_move move = { .request_id = r->request,
+                                   .job = r->job,
+                                   .attempt = 1,
+                                   .from = STORE_JOB_RUNNING,
+                                   .to = STORE_JOB_CANCELLING,
+                                   .reason = "" };
+    r->status = store_job_move(r->f->store, r->f->epoch, &move, NULL, NULL);
+    return NULL;
+}
+
+static void of_two_moves_at_once_one_wins(void **state) {
+    struct fixture *f = *state;
+    for (int round = 0; round < 10; round++) {
+        int64_t job = fixture_running(f, 1);
+        char ids[2][32];
+        struct racer racers[2];
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++) {
+            snprintf(ids[i], sizeof ids[i], "race-%d-%d", round, i);
+            racers[i] = (struct racer){ .f = f, .job = job, .request = ids[i] };
+            pthread_create(&threads[i], NULL, move_one, &racers[i]);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        assert_int_equal((racers[0].status == ST_OK) + (racers[1].status == ST_OK), 1);
+        assert_int_equal(racers[0].status + racers[1].status, ST_FAILED_PRECONDITION);
+    }
+}
+
+static void *add_events(void *ctx) {
+    struct racer *r = ctx;
+    for (int i = 0; i < 25 && r->status == ST_OK; i++) {
+        char id[64];
+        snprintf(id, sizeof id, "%s-%d", r->request, i);
+        r->status = store_event_add(r->f->store, r->f->epoch, id, r->job, 0, "noted", "text", NULL, NULL);
+    }
+    return NULL;
+}
+
+static void events_are_numbered_without_gaps_by_four_writers(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 1);
+    static const char *const names[] = { "a", "b", "c", "d" };
+    struct racer racers[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        racers[i] = (struct racer){ .f = f, .job = job, .request = names[i] };
+        pthread_create(&threads[i], NULL, add_events, &racers[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(racers[i].status, ST_OK);
+    }
+    int64_t after = 0;
+    for (size_t n = 1; n;) {
+        struct store_event *events;
+        OK(store_event_list(f->store, f->m, job, after, 30, &events, &n, &e));
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(events[i].number, ++after);
+    }
+    assert_int_equal(after, 101);
+    struct store_event *none;
+    size_t n;
+    FAILS(store_event_list(f->store, f->m, job + 1, 0, 10, &none, &n, &e), ST_NOT_FOUND, "does not exist");
+}
+
+static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 2);
+    const char *executors[] = { "a", "b" };
+    struct store_attempt_new attempt = {
+        .request_id = "x1", .job = job, .attempt = 2, .from = STORE_JOB_QUEUED, .world_size = 2, .executors = executors
+    };
+    struct store_attempt_start start;
+    FAILS(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e), ST_FAILED_PRECONDITION, "not the next");
+    attempt.attempt = 1;
+    attempt.from = STORE_JOB_RESTARTING;
+    FAILS(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e), ST_FAILED_PRECONDITION, "is QUEUED");
+    attempt.from = STORE_JOB_QUEUED;
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
+    assert_int_equal(start.from_step, 0);
+    assert_string_equal(start.directory, "");
+    int64_t event = start.event;
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
+    assert_int_equal(start.event, event);
+    fixture_move(f, job, 1, STORE_JOB_STARTING, STORE_JOB_RESTARTING);
+    struct store_attempt_new next = attempt;
+    next.request_id = "x2";
+    next.attempt = 2;
+    next.from = STORE_JOB_RESTARTING;
+    FAILS(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e), ST_FAILED_PRECONDITION, "has not ended");
+    OK(store_attempt_end(f->store, f->epoch, job, 1, "rank 1 died", &e));
+    OK(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e));
+    FAILS(store_rank_started(f->store, f->epoch, job, 1, 0, 7, 8, &e), ST_FAILED_PRECONDITION, "fenced");
+    FAILS(store_attempt_end(f->store, f->epoch, job, 1, "again", &e), ST_FAILED_PRECONDITION, "fenced");
+    OK(store_rank_started(f->store, f->epoch, job, 2, 1, 77, 88, &e));
+    struct store_attempt *attempts;
+    size_t n;
+    OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
+    assert_int_equal(n, 2);
+    assert_int_equal(attempts[0].state, STORE_ATTEMPT_ENDED);
+    assert_string_equal(attempts[0].reason, "rank 1 died");
+    assert_int_equal(attempts[1].placements_n, 2);
+    assert_int_equal(attempts[1].placements[1].pid, 77);
+    assert_string_equal(attempts[1].placements[1].executor, "b");
+}
+
+static void a_ranks_end_is_told_once(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    struct store_rank_end end = {
+        .rank = 1, .exit_code = -1, .signal = 9, .message = "killed by signal 9", .time_us = 5
+    };
+    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    FAILS(store_rank_ended(f->store, f->epoch, job, 2, &end, 1, &e), ST_FAILED_PRECONDITION, "fenced");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'rank_ended'"), 1);
+}
+
+static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
+    struct fixture *f = *state;
+    int64_t queued = fixture_job(f, 1), running = fixture_running(f, 2), ended = fixture_running(f, 1);
+    fixture_move(f, ended, 1, STORE_JOB_RUNNING, STORE_JOB_FAILED);
+    OK(store_rank_started(f->store, f->epoch, running, 1, 1, 42, 43, &e));
+    struct store_live_job *live;
+    size_t n;
+    OK(store_job_live(f->store, f->m, &live, &n, &e));
+    assert_int_equal(n, 2);
+    assert_int_equal(live[0].job.id, queued);
+    assert_false(live[0].attempt_open);
+    assert_int_equal(live[1].job.id, running);
+    assert_true(live[1].attempt_open);
+    assert_string_equal(live[1].executors[1], "host");
+    assert_int_equal(live[1].pids[0], 0);
+    assert_int_equal(live[1].pids[1], 42);
+    assert_false(live[1].final_committed);
+}
+
+static void pages_of_jobs_meet_without_gap_or_overlap(void **state) {
+    struct fixture *f = *state;
+    int64_t ids[7];
+    for (int i = 0; i < 7; i++)
+        ids[i] = fixture_job(f, 1);
+    fixture_move(f, ids[3], 0, STORE_JOB_QUEUED, STORE_JOB_CANCELLED);
+    struct store_job_filter filter = { .limit = 3 };
+    struct store_job *jobs;
+    size_t n, seen = 0;
+    do {
+        OK(store_job_list(f->store, f->m, &filter, &jobs, &n, &e));
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(jobs[i].id, ids[6 - seen++]);
+        assert_true(n == 0 || jobs[0].spec == NULL);
+        filter.before = n ? jobs[n - 1].id : 0;
+    } while (n == 3);
+    assert_int_equal(seen, 7);
+    OK(store_job_list(f->store, f->m, &(struct store_job_filter){ .limit = 10, .state = STORE_JOB_CANCELLED }, &jobs,
+                      &n, &e));
+    assert_int_equal(n, 1);
+    assert_int_equal(jobs[0].id, ids[3]);
+    OK(store_job_list(f->store, f->m, &(struct store_job_filter){ .limit = 10, .queue = "other" }, &jobs, &n, &e));
+    assert_int_equal(n, 0);
+    int64_t counts[12];
+    OK(store_job_counts(f->store, counts, &e));
+    assert_int_equal(counts[STORE_JOB_QUEUED], 6);
+    assert_int_equal(counts[STORE_JOB_CANCELLED], 1);
+}
+
+static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state) {
+    struct fixture *f = *state;
+    struct store_device devices[] = { { "cpu", 0, "Xeon", 64 }, { "cuda", 0, "H200", 128 } };
+    struct store_executor x = { .id = "one",
+                                .incarnation = 5,
+                                .hostname = "h",
+                                .address = "a",
+                                .version = "1",
+                                .slots = 2,
+                                .devices = devices,
+                                .devices_n = 2 };
+    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+    x.incarnation = 4;
+    FAILS(store_executor_attach(f->store, f->epoch, &x, &e), ST_FAILED_PRECONDITION, "newer start");
+    OK(store_executor_lost(f->store, f->epoch, "one", "its lease is over", &e));
+    x.id = "two";
+    x.devices_n = 0;
+    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+    const char *ids[] = { "two" };
+    OK(store_executor_heard(f->store, f->epoch, ids, (int64_t[]){ 4000000000000000 }, 1, &e));
+    struct store_executor *list;
+    size_t n;
+    OK(store_executor_list(f->store, f->m, NULL, 10, &list, &n, &e));
+    assert_int_equal(n, 2);
+    assert_int_equal(list[0].state, STORE_EXECUTOR_LOST);
+    assert_int_equal(list[0].devices_n, 2);
+    assert_string_equal(list[0].devices[1].model, "H200");
+    assert_int_equal(list[1].heartbeat_time_us, 4000000000000000);
+    assert_int_equal(list[1].devices_n, 0);
+    OK(store_executor_list(f->store, f->m, "one", 10, &list, &n, &e));
+    assert_int_equal(n, 1);
+    x.incarnation = 6;
+    x.id = "one";
+    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+    int64_t counts[3];
+    OK(store_executor_counts(f->store, counts, &e));
+    assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_is_read_back_as_it_was_stored),
+        TEST(the_same_request_creates_one_job),
+        TEST(eight_callers_with_one_request_create_one_job),
+        TEST(a_move_needs_its_state_and_its_attempt),
+        TEST(a_repeated_move_changes_nothing_and_returns_its_event),
+        TEST(of_two_moves_at_once_one_wins),
+        TEST(events_are_numbered_without_gaps_by_four_writers),
+        TEST(an_attempt_starts_only_as_the_next_one_of_an_idle_job),
+        TEST(a_ranks_end_is_told_once),
+        TEST(a_new_leader_loads_live_jobs_with_their_placement),
+        TEST(pages_of_jobs_meet_without_gap_or_overlap),
+        TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
+    };
+    return cmocka_run_group_tests_name("store jobs", tests, fixture_group_setup, fixture_group_teardown);
+}
