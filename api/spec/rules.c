@@ -27,6 +27,7 @@ enum {
     BYTE_VOCABULARY = 256,
 };
 static const int64_t MOST_STEPS = 1000000000000;
+static const double MOST_LR = 1e30;
 
 static void check_gpt(const Trainyard__V1__GptModel *gpt, struct spec_problems *p) {
     check_given(p, "model.gpt.layers", gpt->layers, MOST_LAYERS);
@@ -102,17 +103,19 @@ static bool check_batches(const Trainyard__V1__TrainSpec *t, struct spec_problem
     return true;
 }
 
-static void check_adamw(const Trainyard__V1__AdamW *adamw, struct spec_problems *p) {
-    if (!(adamw->lr > 0 && adamw->lr <= 100)) {
+static bool check_adamw(const Trainyard__V1__AdamW *adamw, struct spec_problems *p) {
+    bool lr = adamw->lr > 0 && adamw->lr <= MOST_LR; /* false for NaN */
+    if (!lr) {
         char shown[32];
         codec_double_text(adamw->lr, shown);
-        problem_add(p, "train.optimizer.adamw.lr: %s is not above 0 and at most 100", shown);
+        problem_add(p, "train.optimizer.adamw.lr: %s is not above 0 and at most 1e+30", shown);
     }
     check_real_below(p, "train.optimizer.adamw.beta1", adamw->beta1, 0, 1);
     check_real_below(p, "train.optimizer.adamw.beta2", adamw->beta2, 0, 1);
     /* Less than this and fp32 gradients of zero divide by zero. */
     check_real(p, "train.optimizer.adamw.eps", adamw->eps, 1e-30, 1);
     check_real(p, "train.optimizer.adamw.weight_decay", adamw->weight_decay, 0, 100);
+    return lr;
 }
 
 static void check_warmup(const char *path, int64_t warmup, int64_t steps, struct spec_problems *p) {
@@ -151,8 +154,8 @@ static void check_train(const Trainyard__V1__TrainSpec *t, struct spec_problems 
     static const char *const numerics[] = { "reproducible", "strict", "fast", NULL };
     static const char *const reductions[] = { "step", "micro_batch", NULL };
     bool steps = check_given(p, "train.steps", t->steps, MOST_STEPS);
-    check_adamw(t->optimizer->adamw, p);
-    if (steps)
+    bool lr = check_adamw(t->optimizer->adamw, p);
+    if (steps && lr)
         check_schedule(t->learning_rate_schedule, t->steps, t->optimizer->adamw->lr, p);
     check_real(p, "train.clip_norm", t->clip_norm, 0, 1e30);
     check_choice(p, "train.precision", t->precision, precisions);

@@ -365,7 +365,7 @@ static void a_bad_path_or_value_is_refused_and_changes_nothing(void **state) {
         { "data.text.files.0", "1", "data.text.files: has no fields: it holds a list" },
         { "data.text.files", "x", "data.text.files: expected a list, found 'x'" },
         { "", "1",
-          ": unknown field; known here: name, model, data, train, parallel, checkpoint, resources, retry, "
+          "unknown field; known here: name, model, data, train, parallel, checkpoint, resources, retry, "
           "queue, priority, labels" },
         { "name", "\xff", "name: the text is not UTF-8" },
     };

@@ -1,0 +1,276 @@
+/* api/spec: what is accepted and what it becomes, and the exact sentence for each wrong spec of specs/wrong.txt. */
+#include "api/codec/text.h"
+#include "api/spec/spec.h"
+#include "base/file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void read_table(const char *name, struct bytes *ret) {
+    char path[512];
+    struct err e = { "" };
+    const char *source = getenv("TRAINYARD_SOURCE");
+    snprintf(path, sizeof path, "%s/tests/unit/specs/%s", source ? source : ".", name);
+    bytes_init(ret, 1 << 20);
+    if (file_read(path, ret, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
+static Trainyard__V1__JobSpec *parse(const char *text) {
+    ProtobufCMessage *msg = NULL;
+    struct err e = { "" };
+    if (codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), NULL, &msg, &e) != ST_OK)
+        fail_msg("%s: %s", text, e.msg);
+    return (Trainyard__V1__JobSpec *)msg;
+}
+
+static Trainyard__V1__JobSpec *resolve(const char *text) {
+    Trainyard__V1__JobSpec *given = parse(text), *spec = NULL;
+    struct err e = { "" };
+    if (spec_resolve(given, &spec, NULL, &e) != ST_OK)
+        fail_msg("refused: %s", e.msg);
+    spec_free(given);
+    return spec;
+}
+
+static char *json_of(const Trainyard__V1__JobSpec *spec) {
+    struct bytes text;
+    bytes_init(&text, 1 << 20);
+    assert_int_equal(codec_print_json(&spec->base, 0, &text, NULL), ST_OK);
+    return bytes_take(&text);
+}
+
+static const char smallest[] = "name: a\nmodel: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}\n"
+                               "data: {text: {files: [\"file:///x\"]}}\ntrain: {steps: 1, global_batch: 12}\n";
+
+static void the_full_example_is_accepted_unchanged(void **state) {
+    (void)state;
+    struct bytes text;
+    read_table("good.yaml", &text);
+    Trainyard__V1__JobSpec *given = parse(text.data), *spec = resolve(text.data);
+    char *a = json_of(given), *b = json_of(spec);
+    assert_string_equal(a, b);
+    assert_int_equal(spec_world_size(spec), 2);
+    assert_int_equal(spec_micro_batches(spec), 2);
+    assert_int_equal(spec_tokens_per_step(spec), 12 * 64);
+    free(a);
+    free(b);
+    spec_free(given);
+    spec_free(spec);
+    bytes_done(&text);
+}
+
+static void the_smallest_spec_gets_every_default(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *spec = resolve(smallest);
+    char *json = json_of(spec);
+    assert_string_equal(
+        json,
+        "{\"name\":\"a\",\"model\":{\"gpt\":{\"layers\":1,\"heads\":1,\"width\":8,\"context\":4,\"dropout\":0}},"
+        "\"data\":{\"text\":{\"files\":[\"file:///x\"],\"tokenizer\":\"char\",\"validation_fraction\":0.1}},"
+        "\"train\":{\"steps\":\"1\",\"global_batch\":12,\"micro_batch\":3,\"optimizer\":{\"adamw\":{\"lr\":0.0003,"
+        "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-08,\"weight_decay\":0.1}},\"learning_rate_schedule\":{\"constant\":"
+        "{\"warmup_steps\":\"0\"}},\"clip_norm\":1,\"precision\":\"fp32\",\"seed\":\"0\",\"numerics\":\"reproducible\","
+        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\",\"batches\":20}},\"parallel\":{\"data\":1,"
+        "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\"},\"checkpoint\":{\"every\":\"500\",\"keep_last\":3,"
+        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\"},\"retry\":{\"max_restarts\":3},"
+        "\"queue\":\"default\",\"priority\":0,\"labels\":{}}");
+    free(json);
+    spec_free(spec);
+}
+
+static void a_resolved_spec_resolves_to_itself(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *once = resolve(smallest), *twice = NULL;
+    assert_int_equal(spec_resolve(once, &twice, NULL, NULL), ST_OK);
+    char *a = json_of(once), *b = json_of(twice);
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+    spec_free(once);
+    spec_free(twice);
+}
+
+static void lanes_follow_the_batches_and_never_the_layout(void **state) {
+    (void)state;
+    static const struct {
+        int batch, micro, lanes;
+    } table[] = { { 1, 1, 1 }, { 2, 1, 2 },  { 6, 3, 2 },  { 7, 7, 1 },
+                  { 8, 1, 8 }, { 16, 2, 8 }, { 64, 8, 8 }, { 12, 3, 4 } };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (int data = 1; data <= table[i].lanes; data *= 2) {
+            Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+            char text[16];
+            snprintf(text, sizeof text, "%d", data);
+            given->train->global_batch = table[i].batch;
+            assert_int_equal(codec_set_path(&given->base, "parallel.data", text, NULL), ST_OK);
+            assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
+            assert_int_equal(spec->train->micro_batch, table[i].micro);
+            assert_int_equal(spec->train->lanes, table[i].lanes);
+            spec_free(given);
+            spec_free(spec);
+        }
+}
+
+/* Applies one `set` line; true when that is already refused, with the sentence in e. */
+static bool set_refused(Trainyard__V1__JobSpec *spec, char *line, struct err *e) {
+    char *equals = strchr(line, '=');
+    assert_non_null(equals);
+    *equals = '\0';
+    return codec_set_path(&spec->base, line, equals + 1, e) != ST_OK;
+}
+
+static void check_block(Trainyard__V1__JobSpec *spec, char *sets[], size_t n, const char *sentence) {
+    struct err e = { "" };
+    struct spec_problems problems = { 0 };
+    Trainyard__V1__JobSpec *resolved = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (set_refused(spec, sets[i], &e)) {
+            assert_string_equal(e.msg, sentence);
+            return;
+        }
+    status_t st = spec_resolve(spec, &resolved, &problems, &e);
+    if (st == ST_OK)
+        fail_msg("accepted, but should say: %s", sentence);
+    assert_int_equal(st, ST_INVALID_ARGUMENT);
+    assert_null(resolved);
+    assert_string_equal(e.msg, sentence);
+    assert_int_equal(problems.n, 1); /* one mistake, one line */
+    assert_string_equal(problems.lines[0], sentence);
+    spec_problems_done(&problems);
+}
+
+static void each_wrong_spec_gets_its_one_exact_sentence(void **state) {
+    (void)state;
+    struct bytes good, wrong;
+    read_table("good.yaml", &good);
+    read_table("wrong.txt", &wrong);
+    char *sets[8];
+    size_t n = 0, blocks = 0;
+    for (char *save = NULL, *line = strtok_r(wrong.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, "set ", 4) == 0) {
+            assert_in_range(n, 0, 7);
+            sets[n++] = line + 4;
+        } else if (strncmp(line, "-> ", 3) == 0) {
+            Trainyard__V1__JobSpec *spec = parse(good.data);
+            check_block(spec, sets, n, line + 3);
+            spec_free(spec);
+            n = 0;
+            blocks++;
+        } else {
+            assert_int_equal(*line, '#');
+        }
+    }
+    assert_in_range(blocks, 60, 1000);
+    bytes_done(&good);
+    bytes_done(&wrong);
+}
+
+static void all_problems_are_told_at_once(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *given = parse("name: x\ntrain: {precision: fp8}"), *spec = NULL;
+    struct spec_problems problems = { 0 };
+    struct err e = { "" };
+    assert_int_equal(spec_resolve(given, &spec, &problems, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "model: give exactly one of gpt (and 4 more problems)");
+    static const char *const lines[] = { "model: give exactly one of gpt", "data: give exactly one of text",
+                                         "train.steps: must be given, from 1 to 1000000000000",
+                                         "train.precision: 'fp8' is not one of: fp32",
+                                         "train.global_batch: must be given, from 1 to 1048576" };
+    assert_int_equal(problems.n, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(problems.lines[i], lines[i]);
+    spec_problems_done(&problems);
+    spec_free(given);
+}
+
+static void a_field_of_a_newer_version_is_refused(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *given = parse(smallest);
+    uint8_t packed[512];
+    size_t n = trainyard__v1__model_spec__pack(given->model, packed);
+    const uint8_t llama[] = { 0x12, 0x00 }; /* field 2, an empty message */
+    memcpy(packed + n, llama, sizeof llama);
+    trainyard__v1__model_spec__free_unpacked(given->model, NULL);
+    given->model = trainyard__v1__model_spec__unpack(NULL, n + sizeof llama, packed);
+    assert_non_null(given->model);
+    Trainyard__V1__JobSpec *spec = NULL;
+    struct err e = { "" };
+    assert_int_equal(spec_resolve(given, &spec, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "model: field number 2 is not known to this version");
+    spec_free(given);
+}
+
+static void texts_of_a_peer_are_made_printable_and_labels_checked(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+    Trainyard__V1__JobSpec__LabelsEntry a = TRAINYARD__V1__JOB_SPEC__LABELS_ENTRY__INIT, b = a;
+    Trainyard__V1__JobSpec__LabelsEntry *labels[] = { &a, &b };
+    struct spec_problems problems = { 0 };
+    a.key = b.key = (char *)"k";
+    a.value = (char *)"\xff";
+    b.value = (char *)"tab\t";
+    given->labels = labels;
+    given->n_labels = 2;
+    char *name = given->name;
+    given->name = (char *)"\xffx\n";
+    assert_int_equal(spec_resolve(given, &spec, &problems, NULL), ST_INVALID_ARGUMENT);
+    assert_int_equal(problems.n, 4);
+    assert_string_equal(problems.lines[0],
+                        "name: '?x?' is no name: letters, digits, '.', '_' and '-', the first a letter or a digit");
+    assert_string_equal(problems.lines[1], "labels.k: is not UTF-8");
+    assert_string_equal(problems.lines[2], "labels.k: has a control character");
+    assert_string_equal(problems.lines[3], "labels.k: given twice");
+    spec_problems_done(&problems);
+    given->labels = NULL;
+    given->n_labels = 0;
+    given->name = name;
+    spec_free(given);
+}
+
+static void uris_become_paths(void **state) {
+    (void)state;
+    char path[64];
+    struct err e = { "" };
+    assert_int_equal(spec_uri_path("file:///data/my%20text%3f", path, sizeof path, &e), ST_OK);
+    assert_string_equal(path, "/data/my text?");
+    strcpy(path, "kept");
+    assert_int_equal(spec_uri_path("file:///", path, sizeof path, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(spec_uri_path("file:///0123456789", path, 8, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(path, "kept");
+}
+
+static void parameters_are_counted_as_gpt2_counts_them(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *spec = resolve(smallest);
+    *spec->model->gpt = (Trainyard__V1__GptModel)TRAINYARD__V1__GPT_MODEL__INIT;
+    spec->model->gpt->layers = 12;
+    spec->model->gpt->heads = 12;
+    spec->model->gpt->width = 768;
+    spec->model->gpt->context = 1024;
+    assert_int_equal(spec_parameters(spec, 50257), 124439808); /* GPT-2 small, as its authors count */
+    spec_free(spec);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_full_example_is_accepted_unchanged),
+        cmocka_unit_test(the_smallest_spec_gets_every_default),
+        cmocka_unit_test(a_resolved_spec_resolves_to_itself),
+        cmocka_unit_test(lanes_follow_the_batches_and_never_the_layout),
+        cmocka_unit_test(each_wrong_spec_gets_its_one_exact_sentence),
+        cmocka_unit_test(all_problems_are_told_at_once),
+        cmocka_unit_test(a_field_of_a_newer_version_is_refused),
+        cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
+        cmocka_unit_test(uris_become_paths),
+        cmocka_unit_test(parameters_are_counted_as_gpt2_counts_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
