@@ -1,0 +1,333 @@
+/* Reports: exactly once under replay, gaps, fences, checkpoints, logs, and chunks that outlive their writer. */
+#include "tests/store/store_fixture.h"
+
+#include "base/clock.h"
+#include "service/store/checkpoint.h"
+#include "service/store/event.h"
+#include "service/store/log.h"
+#include "service/store/metric.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *const NAMES[] = { "loss", "grad_norm" };
+
+static struct store_batch_result write_one(struct fixture *f, struct store_report *r, int64_t job, int attempt,
+                                           int rank, int64_t first, const struct store_record *records, size_t n) {
+    (void)f;
+    struct store_batch batch = { job, attempt, rank, first, records, n };
+    struct store_batch_result result;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    return result;
+}
+
+static void records_are_stored_once_and_gaps_are_refused(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    double values[2] = { 1, 2 };
+    struct store_record records[3];
+    for (int i = 0; i < 3; i++)
+        records[i] = record_metrics(i + 1, 2, NAMES, values);
+    assert_int_equal(write_one(f, r, job, 1, 0, 1, records, 3).sequence, 3);
+    struct store_batch_result again = write_one(f, r, job, 1, 0, 1, records, 3);
+    assert_int_equal(again.sequence, 3);
+    struct store_batch_result gap = write_one(f, r, job, 1, 0, 5, records, 1);
+    assert_true(gap.gap);
+    assert_int_equal(gap.sequence, 3);
+    struct store_batch_result overlap = write_one(f, r, job, 1, 0, 3, records, 3);
+    assert_int_equal(overlap.sequence, 5);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 10);
+    int64_t mark;
+    OK(store_rank_sequence(f->store, job, 1, 0, &mark, &e));
+    assert_int_equal(mark, 5);
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_int_equal(row.step, 3);
+}
+
+static void an_old_attempts_report_is_fenced(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    struct store_record none = { .kind = STORE_RECORD_NONE };
+    write_one(f, r, job, 1, 0, 1, &none, 1);
+    fixture_next_attempt(f, job, 1, 1);
+    struct store_batch_result late = write_one(f, r, job, 1, 0, 2, &none, 1);
+    assert_true(late.fenced);
+    assert_true(write_one(f, r, job + 1, 1, 0, 2, &none, 1).fenced);
+    assert_int_equal(write_one(f, r, job, 2, 0, 1, &none, 1).sequence, 1);
+    CLEANUP(store_report_closep) struct store_report *deposed = NULL;
+    OK(store_report_open(f->store, f->epoch + 1, &deposed, &e));
+    struct store_batch batch = { job, 2, 0, 2, &none, 1 };
+    struct store_batch_result result;
+    FAILS(store_report_write(deposed, &batch, 1, &result, &e), ST_FAILED_PRECONDITION, "epoch");
+}
+
+static void the_last_shard_commits_the_checkpoint_in_its_transaction(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    struct store_record shard0 = record_shard(40, 0, 2, true), shard1 = record_shard(40, 1, 2, true);
+    assert_int_equal(write_one(f, r, job, 1, 0, 1, &shard0, 1).committed_n, 0);
+    struct store_checkpoint newest;
+    FAILS(store_checkpoint_newest(f->store, f->m, job, &newest, &e), ST_NOT_FOUND, "no committed checkpoint");
+    struct store_batch_result last = write_one(f, r, job, 1, 1, 1, &shard1, 1);
+    assert_int_equal(last.committed_n, 1);
+    assert_int_equal(last.committed[0].step, 40);
+    assert_true(last.committed[0].final);
+    OK(store_checkpoint_newest(f->store, f->m, job, &newest, &e));
+    assert_int_equal(newest.id, last.committed[0].checkpoint);
+    assert_int_equal(newest.bytes, 20);
+    assert_int_equal(newest.state, STORE_CHECKPOINT_COMMITTED);
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_int_equal(strlen(row.weights_sha256), 64);
+    assert_int_equal(row.last_event, last.last_event);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'checkpoint_committed'"), 1);
+    /* The answer may have been lost: the repeated report is told of it again, and changes nothing. */
+    struct store_batch_result repeated = write_one(f, r, job, 1, 1, 1, &shard1, 1);
+    assert_int_equal(repeated.committed_n, 1);
+    assert_int_equal(repeated.last_event, last.last_event);
+}
+
+static void what_cannot_be_stored_is_dropped_and_told_once(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    char long_name[100];
+    memset(long_name, 'x', 99);
+    long_name[99] = '\0';
+    char *names[] = { long_name, "loss", "", "\xff" };
+    double values[] = { 1, 2, 3, 4 };
+    struct store_record bad = record_shard(40, 1, 2, false);
+    bad.shard.sha256 = "short";
+    struct store_record records[] = { record_metrics(1, 4, names, values),
+                                      record_shard(40, 1, 2, false),
+                                      bad,
+                                      { .kind = STORE_RECORD_NOTICE, .notice = { "Bad Kind", "caf\xe9" } },
+                                      record_log("caf\xe9\n") };
+    assert_int_equal(write_one(f, r, job, 1, 0, 1, records, 5).sequence, 5);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM shard"), 0);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'records_dropped'"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'notice'"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM log_chunk WHERE lines[1] = E'caf\\uFFFD\\n'"), 1);
+}
+
+static void a_rank_has_a_bounded_number_of_series(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    static char text[STORE_SERIES_PER_RANK + 5][16];
+    static char *names[STORE_SERIES_PER_RANK + 5];
+    static double values[STORE_SERIES_PER_RANK + 5];
+    for (int i = 0; i < STORE_SERIES_PER_RANK + 5; i++) {
+        snprintf(text[i], sizeof text[i], "name_%d", i);
+        names[i] = text[i];
+    }
+    struct store_record record = record_metrics(1, STORE_SERIES_PER_RANK + 5, names, values);
+    write_one(f, r, job, 1, 0, 1, &record, 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM metric_chunk"), STORE_SERIES_PER_RANK);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'records_dropped'"), 1);
+}
+
+/* ---- random replay ---- */
+
+enum { REPLAY_RANKS = 3, REPLAY_STEPS = 1500 };
+
+/* The value that rank's step must have. */
+static double value_of(int rank, int64_t step, int name) { return (double)rank * 1e6 + (double)step + name * 0.5; }
+
+struct replay {
+    struct store_record records[REPLAY_RANKS][REPLAY_STEPS];
+    double values[REPLAY_RANKS][REPLAY_STEPS][2];
+    int64_t acked[REPLAY_RANKS];
+};
+
+static void check_replayed(struct fixture *f, int64_t job) {
+    struct store_series *series;
+    size_t n;
+    struct store_metric_query query = { .job = job, .max_points = REPLAY_STEPS, .rank = -1 };
+    OK(store_metric_query(f->store, f->m, &query, &series, &n, &e));
+    assert_int_equal(n, REPLAY_RANKS * 2);
+    for (size_t s = 0; s < n; s++) {
+        assert_int_equal(series[s].points, REPLAY_STEPS);
+        assert_int_equal(series[s].n, REPLAY_STEPS);
+        int name = strcmp(series[s].name, "loss") == 0 ? 0 : 1;
+        for (int i = 0; i < REPLAY_STEPS; i++) {
+            assert_int_equal(series[s].step[i], 3 * i + 1 + (i % 7 == 0));
+            assert_true(series[s].mean[i] == value_of(series[s].rank, i, name));
+        }
+    }
+}
+
+/* Batches overlap, repeat and jump; the writer is replaced; the connections are cut. Each point is there once. */
+static void random_replay_stores_every_point_once(void **state) {
+    struct fixture *f = *state;
+    const char *given = getenv("TRAINYARD_SEED");
+    unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
+    print_message("# seed %u\n", seed);
+    srand(seed);
+    int64_t job = fixture_running(f, REPLAY_RANKS);
+    static struct replay p;
+    memset(&p, 0, sizeof p);
+    for (int rank = 0; rank < REPLAY_RANKS; rank++)
+        for (int i = 0; i < REPLAY_STEPS; i++) {
+            for (int name = 0; name < 2; name++)
+                p.values[rank][i][name] = value_of(rank, i, name);
+            p.records[rank][i] = record_metrics(3 * i + 1 + (i % 7 == 0), 2, NAMES, p.values[rank][i]);
+        }
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    for (int left = REPLAY_RANKS; left;) {
+        struct store_batch batches[4];
+        struct store_batch_result results[4];
+        size_t n = 1 + (size_t)rand() % 4;
+        for (size_t i = 0; i < n; i++) {
+            int rank = rand() % REPLAY_RANKS;
+            int64_t first = p.acked[rank] + 1 - rand() % 300 + (rand() % 20 == 0 ? 50 : 0);
+            first = first < 1 ? 1 : first > REPLAY_STEPS ? REPLAY_STEPS : first;
+            size_t len = 1 + (size_t)rand() % 400;
+            if (first - 1 + (int64_t)len > REPLAY_STEPS)
+                len = (size_t)(REPLAY_STEPS - first + 1);
+            batches[i] = (struct store_batch){ job, 1, rank, first, &p.records[rank][first - 1], len };
+        }
+        OK(store_report_write(r, batches, n, results, &e));
+        for (size_t i = 0; i < n; i++)
+            p.acked[batches[i].rank] = results[i].sequence;
+        if (rand() % 10 == 0) {
+            r = store_report_close(r);
+            OK(store_report_open(f->store, f->epoch, &r, &e));
+        }
+        if (rand() % 10 == 0)
+            pg_run(f->conninfo,
+                   "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                   "AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory') "
+                   "AND pid <> pg_backend_pid()");
+        left = 0;
+        for (int rank = 0; rank < REPLAY_RANKS; rank++)
+            left += p.acked[rank] < REPLAY_STEPS;
+    }
+    check_replayed(f, job);
+    assert_true(pg_number(f->conninfo, "SELECT max(n) FROM metric_chunk") == STORE_CHUNK_POINTS);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM metric_chunk"), REPLAY_RANKS * 2 * 7);
+}
+
+static void logs_are_read_by_cursor_without_gap_or_overlap(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    static char text[2500][16];
+    static struct store_record records[2500];
+    for (int i = 0; i < 2500; i++) {
+        snprintf(text[i], sizeof text[i], "line %d", i);
+        records[i] = record_log(text[i]);
+    }
+    write_one(f, r, job, 1, 0, 1, records, 2500);
+    struct store_record other = record_log("of rank 1");
+    write_one(f, r, job, 1, 1, 1, &other, 1);
+    int64_t cursor = 0;
+    size_t n, seen = 0;
+    do {
+        struct store_log_line *lines;
+        struct store_log_query query = { .job = job, .rank = 0, .attempt = -1, .cursor = cursor, .limit = 300 };
+        OK(store_log_list(f->store, f->m, &query, &lines, &n, &cursor, &e));
+        for (size_t i = 0; i < n; i++)
+            assert_string_equal(lines[i].text, text[seen++]);
+    } while (n);
+    assert_int_equal(seen, 2500);
+    struct store_log_line *lines;
+    struct store_log_query rest = { .job = job, .rank = -1, .attempt = 1, .cursor = cursor, .limit = 300 };
+    OK(store_log_list(f->store, f->m, &rest, &lines, &n, &cursor, &e));
+    assert_int_equal(n, 1);
+    assert_string_equal(lines[0].text, "of rank 1");
+    assert_int_equal(lines[0].rank, 1);
+    assert_string_equal(lines[0].stream, "stdout");
+}
+
+/* ---- checkpoints ---- */
+
+static void commit(struct fixture *f, struct store_report *r, int64_t job, int64_t step, double loss,
+                   int64_t sequence) {
+    struct store_record shard = record_shard(step, 0, 1, false);
+    shard.shard.has_validation_loss = true;
+    shard.shard.validation_loss = loss;
+    assert_int_equal(write_one(f, r, job, 1, 0, sequence, &shard, 1).committed_n, 1);
+}
+
+static void retention_keeps_the_last_the_best_the_pinned(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1); /* keep_last 2, keep_best 1 */
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    static const double losses[] = { 5, 1, 4, 3, 2.5, 2 };
+    for (int i = 0; i < 6; i++)
+        commit(f, r, job, (i + 1) * 10, losses[i], i + 1);
+    struct store_checkpoint *list;
+    size_t n;
+    OK(store_checkpoint_list(f->store, f->m, job, 0, 100, &list, &n, &e));
+    assert_int_equal(n, 6);
+    assert_int_equal(list[0].step, 60);
+    OK(store_checkpoint_pin(f->store, f->epoch, job, list[5].id, true, &e));
+    struct store_checkpoint *gone;
+    OK(store_checkpoint_retire(f->store, f->m, f->epoch, job, &gone, &n, &e));
+    assert_int_equal(n, 2); /* 30 and 40: 10 is pinned, 20 the best, 50 and 60 the last */
+    assert_int_equal(gone[0].step, 30);
+    assert_int_equal(gone[1].step, 40);
+    OK(store_checkpoint_deleted(f->store, f->epoch, gone[0].id, &e));
+    OK(store_checkpoint_retire(f->store, f->m, f->epoch, job, &gone, &n, &e));
+    assert_int_equal(n, 1);
+    FAILS(store_checkpoint_pin(f->store, f->epoch, job, gone[0].id, true, &e), ST_FAILED_PRECONDITION, "not COMMITTED");
+}
+
+static void a_corrupt_checkpoint_gives_way_to_the_older_good_one(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, job, 10, 1, 1);
+    commit(f, r, job, 20, 1, 2);
+    fixture_next_attempt(f, job, 1, 1);
+    struct store_attempt *attempts;
+    size_t n;
+    OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
+    assert_int_equal(attempts[1].from_step, 20);
+    /* The one that the attempt runs from is not retired. */
+    struct store_checkpoint *gone;
+    OK(store_checkpoint_retire(f->store, f->m, f->epoch, job, &gone, &n, &e));
+    assert_int_equal(n, 0);
+    OK(store_checkpoint_corrupt(f->store, f->epoch, job, 2, "rank-0.safetensors is truncated", &e));
+    OK(store_checkpoint_corrupt(f->store, f->epoch, job, 2, "again", &e));
+    FAILS(store_checkpoint_corrupt(f->store, f->epoch, job, 1, "x", &e), ST_NOT_FOUND, "started from no checkpoint");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'checkpoint_corrupt'"), 1);
+    fixture_next_attempt(f, job, 2, 1);
+    OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
+    assert_int_equal(attempts[2].from_step, 10);
+    struct store_checkpoint bad;
+    OK(store_checkpoint_get(f->store, f->m, job, attempts[1].from_checkpoint, &bad, &e));
+    assert_int_equal(bad.state, STORE_CHECKPOINT_CORRUPT);
+    assert_string_equal(bad.reason, "rank-0.safetensors is truncated");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(records_are_stored_once_and_gaps_are_refused),
+        TEST(an_old_attempts_report_is_fenced),
+        TEST(the_last_shard_commits_the_checkpoint_in_its_transaction),
+        TEST(what_cannot_be_stored_is_dropped_and_told_once),
+        TEST(a_rank_has_a_bounded_number_of_series),
+        TEST(random_replay_stores_every_point_once),
+        TEST(logs_are_read_by_cursor_without_gap_or_overlap),
+        TEST(retention_keeps_the_last_the_best_the_pinned),
+        TEST(a_corrupt_checkpoint_gives_way_to_the_older_good_one),
+    };
+    return cmocka_run_group_tests_name("store reports", tests, fixture_group_setup, fixture_group_teardown);
+}
