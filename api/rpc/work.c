@@ -3,15 +3,16 @@
 
 static void unary_run(struct pool_job *job) {
     struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);
-    struct err e = { "" };
     if (!rpc_cancelled(c)) {
+        struct err e = { "" };
         status_t st = c->unary(c->service, c, c->request, &e);
         pthread_mutex_lock(&c->lock);
         bool replied = c->out.first != NULL;
         pthread_mutex_unlock(&c->lock);
-        if (st == ST_OK && !replied && !rpc_cancelled(c))
+        if (st == ST_OK && !replied)
             st = err_set(&e, ST_INTERNAL, "the method gave no answer");
-        rpc_finish(c, st, e.msg);
+        if (!rpc_cancelled(c)) /* else nobody waits any more: gRPC ends a late call itself */
+            rpc_finish(c, st, e.msg);
     }
     pthread_mutex_lock(&c->lock);
     call_end_of(c);
