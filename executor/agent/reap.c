@@ -40,6 +40,8 @@ Trainyard__V1__WorkerEnd__Cause reap_cause(const struct reaped *r) {
 void reap_sentence(const struct reaped *r, int rank, const char *killed_because, char *ret, size_t n) {
     if (killed_because)
         snprintf(ret, n, "rank %d %s", rank, killed_because);
+    else if (r->signal == 0 && r->exit_code == 0)
+        snprintf(ret, n, "rank %d finished", rank);
     else if (r->signal == SIGKILL)
         snprintf(ret, n, "rank %d was killed by signal 9 (Killed): by someone, or by the kernel for want of memory",
                  rank);
