@@ -328,12 +328,12 @@ static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
         bool by_word = r->word && how->signal == 0;
         if (by_word)
             cause = r->word->cause;
-        reap_sentence(how, r->rank, child_killed_because(r->child), sentence, sizeof sentence);
+        reap_sentence(how, child_killed_because(r->child), sentence, sizeof sentence);
         if (by_word && *r->word->message)
             snprintf(sentence, sizeof sentence, "%s", r->word->message);
         if (agent->leaving && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
             cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
-            snprintf(sentence, sizeof sentence, "rank %d was stopped because its executor was told to leave", r->rank);
+            snprintf(sentence, sizeof sentence, "stopped because its executor was told to leave");
         }
         if (rank_end_make(r, how, cause, sentence) != ST_OK)
             abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
@@ -677,10 +677,8 @@ static status_t rank_recover(struct rank *r, const Trainyard__V1__RankStatus *st
     }
     if (r->pid > 0)
         TRY(reap_stranger(r->pid, r->start_time, STRANGER_MS, e));
-    char sentence[120];
-    snprintf(sentence, sizeof sentence, "rank %d died with its executor's agent", r->rank);
     struct reaped how = { .exit_code = -1, .signal = SIGKILL };
-    if (rank_end_make(r, &how, TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST, sentence) != ST_OK)
+    if (rank_end_make(r, &how, TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST, "died with its executor's agent") != ST_OK)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a rank's end");
     return ST_OK;
 }

@@ -37,18 +37,17 @@ Trainyard__V1__WorkerEnd__Cause reap_cause(const struct reaped *r) {
     return TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
 }
 
-void reap_sentence(const struct reaped *r, int rank, const char *killed_because, char *ret, size_t n) {
+void reap_sentence(const struct reaped *r, const char *killed_because, char *ret, size_t n) {
     if (killed_because)
-        snprintf(ret, n, "rank %d %s", rank, killed_because);
-    else if (r->signal == 0 && r->exit_code == 0)
-        snprintf(ret, n, "rank %d finished", rank);
+        snprintf(ret, n, "%s", killed_because);
     else if (r->signal == SIGKILL)
-        snprintf(ret, n, "rank %d was killed by signal 9 (Killed): by someone, or by the kernel for want of memory",
-                 rank);
+        snprintf(ret, n, "killed by signal 9 (Killed): by someone, or by the kernel for want of memory");
     else if (r->signal)
-        snprintf(ret, n, "rank %d was killed by signal %d (%s)", rank, r->signal, strsignal(r->signal));
+        snprintf(ret, n, "killed by signal %d (%s)", r->signal, strsignal(r->signal));
+    else if (r->exit_code == 0)
+        snprintf(ret, n, "finished");
     else
-        snprintf(ret, n, "rank %d exited with status %d and no last word", rank, r->exit_code);
+        snprintf(ret, n, "exited with status %d and no last word", r->exit_code);
 }
 
 status_t reap_stranger(pid_t pid, int64_t start_time, int timeout_ms, struct err *e) {

@@ -23,9 +23,10 @@ MUST_CHECK status_t reap_process(pid_t pid, struct reaped *ret, struct err *e);
 /* An exit code 20 + cause says the cause when the worker's own last word is missing; else INTERNAL. */
 Trainyard__V1__WorkerEnd__Cause reap_cause(const struct reaped *r);
 
-/* "rank 1 was killed by signal 9 (Killed)", "rank 0 exited with status 3 and no last word". killed_because: why the
- * agent itself killed it, which is then the sentence; NULL when it did not. */
-void reap_sentence(const struct reaped *r, int rank, const char *killed_because, char *ret, size_t n);
+/* What a rank's name or "the worker" is put before: "killed by signal 11 (Segmentation fault)", "exited with status 3
+ * and no last word", "finished". killed_because: why the agent itself killed it, which is then the sentence; NULL when
+ * it did not. */
+void reap_sentence(const struct reaped *r, const char *killed_because, char *ret, size_t n);
 
 /* Kills the process that had this pid and start time, and waits until it is gone. Not our child, so only its handle
  * tells its end. OK when it is gone already or the pid belongs to another process by now. DEADLINE_EXCEEDED when it

@@ -76,12 +76,9 @@ static void sample_ended(void *ctx, const struct reaped *how, bool drained) {
         return;
     if (how->exit_code != 0 && one->status == ST_OK) {
         one->status = status_of(reap_cause(how));
-        const char *because = child_killed_because(one->child);
-        if (because)
-            snprintf(one->why, sizeof one->why, "the sample's worker %s", because);
-        else
-            snprintf(one->why, sizeof one->why, "the sample's worker ended with %s %d",
-                     how->signal ? "signal" : "status", how->signal ? how->signal : how->exit_code);
+        char sentence[160];
+        reap_sentence(how, child_killed_because(one->child), sentence, sizeof sentence);
+        snprintf(one->why, sizeof one->why, "the sample's worker: %s", sentence);
     }
     output_send(one->owner, one->id, "", true, one->status, one->why);
     sample_free(one);
