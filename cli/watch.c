@@ -46,8 +46,15 @@ static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
     char when[24];
     output_time(event->time, when);
     clear_line(w);
-    fprintf(stderr, "%s  %-10s  ", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
-    output_text(stderr, *event->message ? event->message : event->kind);
+    fprintf(stderr, "%s  %s", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
+    if (strcmp(event->kind, "state_changed") != 0) {
+        fputs("  ", stderr);
+        output_text(stderr, event->kind);
+    }
+    if (*event->message) {
+        fputs("  ", stderr);
+        output_text(stderr, event->message);
+    }
     fputc('\n', stderr);
 }
 
@@ -57,7 +64,7 @@ static int64_t seconds_left(struct watch *w, const Trainyard__V1__Progress *p, i
         w->first_ms = now;
         w->first_step = p->step;
     }
-    if (p->step == w->first_step)
+    if (p->step == w->first_step || p->step >= p->steps)
         return -1;
     double ms_per_step = (double)(now - w->first_ms) / (double)(p->step - w->first_step);
     return (int64_t)((double)(p->steps - p->step) * ms_per_step / 1000);
