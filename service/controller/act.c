@@ -100,7 +100,7 @@ static void job_state(struct controller *c, const struct sched_action *a) {
 /* Writes whose refusal changes nothing: an end that is told already, a checkpoint that is gone. */
 static status_t record(struct controller *c, const struct sched_action *a, const char *request, struct err *e) {
     switch (a->kind) {
-    case ACT_ATTEMPT_END: return store_attempt_end(c->store, c->own_epoch, a->job, a->attempt, a->text, e);
+    case ACT_ATTEMPT_END: return store_attempt_end(c->store, c->own_epoch, a->job, a->attempt, a->restarts, a->text, e);
     case ACT_CHECKPOINT_CORRUPT:
         return store_checkpoint_corrupt(c->store, c->own_epoch, a->job, a->attempt, a->text, e);
     case ACT_NOTE:
@@ -201,8 +201,11 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     case ACT_JOB_STATE: job_state(c, a); break;
     case ACT_ATTEMPT_END:
     case ACT_CHECKPOINT_CORRUPT:
-    case ACT_NOTE:
-    case ACT_EXECUTOR_LOST: record_all(c, a); break;
+    case ACT_NOTE: record_all(c, a); break;
+    case ACT_EXECUTOR_LOST:
+        dispatch_close(c->dispatch, a->executor, ST_UNAVAILABLE, "the executor's lease is over");
+        record_all(c, a);
+        break;
     case ACT_SEND_START: send_start(c, a, &m); break;
     case ACT_SEND_RENDEZVOUS: send_rendezvous(c, a, &m); break;
     case ACT_SEND_STOP:

@@ -145,6 +145,14 @@ int64_t dispatch_epoch(struct dispatch *d) {
     return epoch;
 }
 
+void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why) {
+    pthread_mutex_lock(&d->lock);
+    struct known *en = find(d, executor);
+    if (en && en->ticket)
+        en->link.close(en->link.ctx, st, why);
+    pthread_mutex_unlock(&d->lock);
+}
+
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why) {
     pthread_mutex_lock(&d->lock);
     for (struct known *en = d->all; en; en = en->next)

@@ -41,6 +41,8 @@ bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__Cont
 void dispatch_set_epoch(struct dispatch *d, int64_t epoch);
 int64_t dispatch_epoch(struct dispatch *d);
 
+/* Closes the executor's link, if it has one: its lease is over, and it must attach anew. */
+void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why);
 /* Closes every link: the controller no longer leads, or stops. */
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why);
 

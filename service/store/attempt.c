@@ -37,8 +37,10 @@ static const struct sql RANK_ENDED = {
     "rank_ended", "UPDATE placement SET end_time = $4, exit_code = $5, signal = $6, cause = $7, message = $8, "
                   "last_sequence = $9, step = $10 WHERE job = $1 AND attempt = $2 AND rank = $3 AND end_time IS NULL"
 };
-static const struct sql ATTEMPT_END = { "attempt_end", "UPDATE attempt SET state = 4, end_time = now(), reason = $3 "
-                                                       "WHERE job = $1 AND number = $2 AND state < 4" };
+static const struct sql ATTEMPT_END = { "attempt_end",
+                                        "WITH a AS (UPDATE attempt SET state = 4, end_time = now(), reason = $3 "
+                                        "WHERE job = $1 AND number = $2 AND state < 4 RETURNING job) "
+                                        "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
 static const struct sql ATTEMPT_LIST = {
     "attempt_list",
     "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "
@@ -222,7 +224,7 @@ status_t store_rank_ended(struct store *s, int64_t epoch, int64_t job, int attem
 
 struct end {
     int64_t job;
-    int attempt;
+    int attempt, restarts;
     const char *reason;
 };
 
@@ -234,12 +236,13 @@ static status_t end_body(struct connection *c, void *ctx, struct err *e) {
     struct sql_args a = { 0 };
     add_key(&a, x->job, x->attempt);
     sql_add_text(&a, x->reason);
+    sql_add_int4(&a, x->restarts);
     return sql_run(c, &ATTEMPT_END, &a, NULL, e);
 }
 
-status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, const char *reason,
+status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, int restarts, const char *reason,
                            struct err *e) {
-    return store_transact(s, epoch, end_body, &(struct end){ job, attempt, reason ? reason : "" }, e);
+    return store_transact(s, epoch, end_body, &(struct end){ job, attempt, restarts, reason ? reason : "" }, e);
 }
 
 /* ---- read ---- */

@@ -43,9 +43,10 @@ struct store_rank_end {
 MUST_CHECK status_t store_rank_ended(struct store *s, int64_t epoch, int64_t job, int attempt,
                                      const struct store_rank_end *ends, size_t n, struct err *e);
 
-/* No process of the attempt is left, or its hosts are fenced: the attempt's row gets its end. Idempotent. */
-MUST_CHECK status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, const char *reason,
-                                      struct err *e);
+/* No process of the attempt is left, or its hosts are fenced: the attempt's row gets its end, and the job's its count
+ * of restarts, which this end decides. Idempotent. */
+MUST_CHECK status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, int restarts,
+                                      const char *reason, struct err *e);
 
 struct store_placement {
     int rank;

@@ -95,7 +95,7 @@ int64_t fixture_running(struct fixture *f, int world_size) {
 
 int fixture_next_attempt(struct fixture *f, int64_t job, int attempt, int world_size) {
     fixture_move(f, job, attempt, STORE_JOB_RUNNING, STORE_JOB_RESTARTING);
-    OK(store_attempt_end(f->store, f->epoch, job, attempt, "a rank died", &e));
+    OK(store_attempt_end(f->store, f->epoch, job, attempt, 0, "a rank died", &e));
     int next = fixture_attempt(f, job, STORE_JOB_RESTARTING, world_size);
     fixture_move(f, job, next, STORE_JOB_STARTING, STORE_JOB_RUNNING);
     return next;

@@ -211,10 +211,10 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     next.attempt = 2;
     next.from = STORE_JOB_RESTARTING;
     FAILS(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e), ST_FAILED_PRECONDITION, "has not ended");
-    OK(store_attempt_end(f->store, f->epoch, job, 1, "rank 1 died", &e));
+    OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "rank 1 died", &e));
     OK(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e));
     FAILS(store_rank_started(f->store, f->epoch, job, 1, 0, 7, 8, &e), ST_FAILED_PRECONDITION, "fenced");
-    FAILS(store_attempt_end(f->store, f->epoch, job, 1, "again", &e), ST_FAILED_PRECONDITION, "fenced");
+    FAILS(store_attempt_end(f->store, f->epoch, job, 1, 0, "again", &e), ST_FAILED_PRECONDITION, "fenced");
     OK(store_rank_started(f->store, f->epoch, job, 2, 1, 77, 88, &e));
     struct store_attempt *attempts;
     size_t n;
