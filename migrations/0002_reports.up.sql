@@ -69,7 +69,6 @@ CREATE TABLE metric_chunk (
   CONSTRAINT metric_chunk_steps_in_order CHECK (last_step >= first_step)
 ) WITH (fillfactor = 75);
 ALTER TABLE metric_chunk ALTER COLUMN values SET STORAGE PLAIN, ALTER COLUMN offsets SET STORAGE PLAIN;
-ALTER TABLE metric_chunk ALTER COLUMN values SET STORAGE PLAIN, ALTER COLUMN offsets SET STORAGE PLAIN;
 
 -- All records of the rank up to `sequence` are stored.
 CREATE TABLE rank_sequence (

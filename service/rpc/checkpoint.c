@@ -1,0 +1,65 @@
+#include "service/store/checkpoint.h"
+
+#include "service/rpc/convert_checkpoint.h"
+#include "service/rpc/name.h"
+#include "service/rpc/page.h"
+#include "service/rpc/services.h"
+#include "service/store/job.h"
+
+static status_t list_checkpoints(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ListCheckpointsRequest *in = (const void *)request;
+    struct store *s = controller_store(service);
+    int64_t job, before;
+    int size;
+    TRY(name_job(in->parent, &job, e));
+    TRY(page_size(in->page_size, &size, e));
+    TRY(page_token_read(in->page_token, in->parent, &before, e));
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_job row;
+    status_t st = store_job_get(s, m, job, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    struct store_checkpoint *rows;
+    size_t n;
+    TRY(store_checkpoint_list(s, m, job, before, size, &rows, &n, e));
+    Trainyard__V1__ListCheckpointsResponse out = TRAINYARD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    out.n_checkpoints = n;
+    out.checkpoints = arena_alloc(a, n, sizeof *out.checkpoints);
+    for (size_t i = 0; i < n; i++)
+        out.checkpoints[i] = convert_checkpoint(a, &rows[i]);
+    char token[PAGE_TOKEN_BYTES];
+    if (n == (size_t)size) {
+        page_token_write(rows[n - 1].id, in->parent, token);
+        out.next_page_token = token;
+    }
+    rpc_reply(call, &out.base);
+    return ST_OK;
+}
+
+static status_t get_checkpoint(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__GetCheckpointRequest *in = (const void *)request;
+    int64_t job, id;
+    TRY(name_checkpoint(in->name, &job, &id, e));
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_checkpoint row;
+    status_t st = store_checkpoint_get(controller_store(service), m, job, id, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "CHECKPOINT_NOT_FOUND");
+    TRY(st);
+    rpc_reply(call, &convert_checkpoint(a, &row)->base);
+    return ST_OK;
+}
+
+static const struct rpc_method methods[] = {
+    { .name = "ListCheckpoints", .kind = RPC_UNARY, .unary = list_checkpoints },
+    { .name = "GetCheckpoint", .kind = RPC_UNARY, .unary = get_checkpoint },
+    { .name = "Sample",
+      .kind = RPC_SERVER_STREAM,
+      .events = { .open = rpc_sample_open, .work = rpc_sample_work, .done = rpc_sample_done } },
+};
+
+const struct rpc_service rpc_checkpoint_service = { &trainyard__v1__checkpoint_service__descriptor, methods,
+                                                    sizeof methods / sizeof *methods };
