@@ -151,8 +151,7 @@ static double norm_loss(const void *ctx) {
 static void check_layernorm_shape(struct kernels *k, int64_t rows, int64_t width) {
     const int64_t n = rows * width;
     CLEANUP(freep)
-    float *x = tensor_random(n, 1, 2),
-          *branch = tensor_random(n, 2, 1), *gamma = tensor_random(width, 3, 1);
+    float *x = tensor_random(n, 1, 2), *branch = tensor_random(n, 2, 1), *gamma = tensor_random(width, 3, 1);
     CLEANUP(freep) float *beta = tensor_random(width, 4, 1), *y = tensor_new(n), *r = tensor_new(n);
     CLEANUP(freep) float *mean = tensor_new(rows), *rstd = tensor_new(rows), *dy = tensor_random(n, 5, 1);
     CLEANUP(freep) float *addend = tensor_random(n, 6, 1), *dx = tensor_new(n), *dgamma = tensor_new(width);

@@ -35,6 +35,10 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* a 2^n for integral n in float's range of exponents and a little beyond. */
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+/* a, but 0 where x < least. */
+static inline vf vf_zero_below(vf a, vf x, vf least) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), a);
+}
 static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 static inline float vf_most(vf a) { return _mm512_reduce_max_ps(a); }
 static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
@@ -79,6 +83,7 @@ static inline vf vf_scale2(vf a, vf n) {
     vf second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(a, first), second);
 }
+static inline vf vf_zero_below(vf a, vf x, vf least) { return _mm256_and_ps(a, _mm256_cmp_ps(x, least, _CMP_NLT_UQ)); }
 static inline float vf_sum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -1,0 +1,176 @@
+/* The small ops and the table itself: dropout's numbers, sums, trees, finiteness, the error of exp, opening. */
+#include "tests/kernels/reference.h"
+#include "tests/kernels/tensor.h"
+
+#include "kernels/philox.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The known answers that the generator's authors publish (Random123, kat_vectors: philox4x32 10). */
+static void philox_gives_its_known_answers(void **state) {
+    (void)state;
+    uint32_t four[4];
+    philox4x32_10((uint32_t[]){ 0, 0, 0, 0 }, 0, four);
+    assert_memory_equal(four, ((uint32_t[]){ 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 }), 16);
+    philox4x32_10((uint32_t[]){ ~0u, ~0u, ~0u, ~0u }, ~(uint64_t)0, four);
+    assert_memory_equal(four, ((uint32_t[]){ 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd }), 16);
+    philox4x32_10((uint32_t[]){ 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, 0x299f31d0a4093822u, four);
+    assert_memory_equal(four, ((uint32_t[]){ 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 }), 16);
+}
+
+static void dropout_draws_the_same_mask_on_every_instruction_set(void **state) {
+    (void)state;
+    const struct dropout d = { .probability = 0.3f,
+                               .key = { .seed = 0xfedcba9876543210u, .step = 4000000000, .op = 17 },
+                               .first_sample = 100 };
+    const int64_t samples = 3, n = 333;
+    CLEANUP(freep) float *x = tensor_random(samples * n, 1, 1), *y = tensor_new(samples * n);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        int64_t kept = 0;
+        OK(k->dropout(k, y, x, samples, n, &d, e));
+        for (int64_t i = 0; i < samples * n; i++) {
+            const double factor = reference_mask(&d, i / n, i % n);
+            assert_true(factor == 0 ? y[i] == 0 : fabs(y[i] - x[i] * factor) < 1e-6);
+            kept += factor != 0;
+        }
+        assert_true(kept > 0.6 * (double)(samples * n) && kept < 0.8 * (double)(samples * n));
+    }
+}
+
+static void a_samples_mask_does_not_depend_on_the_micro_batch_it_is_in(void **state) {
+    (void)state;
+    struct dropout d = { .probability = 0.5f, .key = { .seed = 1, .step = 2, .op = 3 }, .first_sample = 8 };
+    const int64_t n = 70;
+    CLEANUP(freep) float *x = tensor_random(4 * n, 1, 1), *whole = tensor_new(4 * n), *half = tensor_new(2 * n);
+    CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(KERNELS_ISA_BEST, 1);
+    OK(k->dropout(k, whole, x, 4, n, &d, e));
+    d.first_sample = 10;
+    OK(k->dropout(k, half, x + 2 * n, 2, n, &d, e));
+    tensor_assert_same_bits("the second half", half, whole + 2 * n, 2 * n);
+    d.key.step = 3;
+    OK(k->dropout(k, half, x + 2 * n, 2, n, &d, e));
+    assert_memory_not_equal(half, whole + 2 * n, 2 * n * sizeof(float));
+}
+
+enum { LOGITS_OF_TEST = 16 }; /* one whole vector: the vector path, not a tail */
+
+/* cross_entropy's gradient shows exp itself: with one logit at 0 and the other at x, it is exp(x) / (1 + exp(x)). */
+static void exp_is_accurate_to_a_few_units_in_the_last_place(void **state) {
+    (void)state;
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 1);
+        for (float x = -87; x < 0; x += 0.0137f) {
+            float logits[LOGITS_OF_TEST], loss;
+            for (int i = 0; i < LOGITS_OF_TEST; i++)
+                logits[i] = -INFINITY;
+            logits[0] = 0;
+            logits[1] = x;
+            OK(k->cross_entropy(k, &loss, logits, (int32_t[]){ 0 }, 1, LOGITS_OF_TEST, 1, true, e));
+            const double want = exp((double)x) / (1 + exp((double)x));
+            assert_true(fabs(logits[1] - want) <= 3 * 5.96e-8 * want);
+        }
+    }
+}
+
+static void sums_of_squares_are_those_of_each_chunk_in_double(void **state) {
+    (void)state;
+    const int64_t n = 3 * KERNELS_CHUNK + 5;
+    CLEANUP(freep) float *a = tensor_random(n, 1, 1000);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        double sums[4];
+        OK(k->sum_squares(k, sums, a, n, e));
+        for (int c = 0; c < 4; c++) {
+            double want = 0;
+            for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
+                want += (double)a[i] * a[i];
+            assert_true(fabs(sums[c] - want) <= 1e-12 * want);
+        }
+    }
+}
+
+static void a_tree_adds_adjacent_pairs(void **state) {
+    (void)state;
+    /* 1e8 + 1 is 1e8 in float: the order shows. */
+    float parts[4][3] = { { 1e8f, 1, 2 }, { 1, 10, 20 }, { -1e8f, 100, 200 }, { 1, 1000, 2000 } };
+    float *part[4] = { parts[0], parts[1], parts[2], parts[3] };
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 1);
+        float copies[4][3];
+        memcpy(copies, parts, sizeof parts);
+        for (int i = 0; i < 4; i++)
+            part[i] = copies[i];
+        OK(k->tree_add(k, part, 4, 3, e));
+        assert_true(copies[0][0] == (1e8f + 1) + (-1e8f + 1) && copies[0][1] == 1111 && copies[0][2] == 2222);
+    }
+}
+
+static void one_nan_or_infinity_among_many_is_found(void **state) {
+    (void)state;
+    const int64_t n = 20011;
+    CLEANUP(freep) float *a = tensor_random(n, 1, 3e38f);
+    const float bad[] = { NAN, -NAN, INFINITY, -INFINITY };
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        bool finite = false;
+        OK(k->all_finite(k, &finite, a, n, e));
+        assert_true(finite);
+        for (int i = 0; i < 4; i++) {
+            const int64_t at[] = { 0, 8191, n - 1, n / 2 };
+            const float kept = a[at[i]];
+            a[at[i]] = bad[i];
+            OK(k->all_finite(k, &finite, a, n, e));
+            assert_false(finite);
+            a[at[i]] = kept;
+        }
+    }
+}
+
+static void a_wrong_device_or_thread_count_is_refused_in_a_sentence(void **state) {
+    (void)state;
+    struct kernels *k = NULL;
+    struct err e = { "" };
+    assert_int_equal(kernels_open(&(struct kernels_config){ .device = "abacus", .threads = 1 }, &k, &e),
+                     ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "device 'abacus' is not known to this build (it has: cpu)");
+    assert_int_equal(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = 0 }, &k, &e),
+                     ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "0 threads is not between 1 and 1024");
+    assert_null(k);
+    assert_null(kernels_close(NULL));
+}
+
+static void the_numerics_id_tells_instruction_sets_apart(void **state) {
+    (void)state;
+    char ids[3][KERNELS_NUMERICS_ID_BYTES];
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 1);
+        kernels_numerics_id(k, ids[isa], sizeof ids[isa]);
+        assert_non_null(strstr(ids[isa], "oneDNN"));
+        for (int other = 0; other < isa; other++)
+            assert_string_not_equal(ids[isa], ids[other]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_gives_its_known_answers),
+        cmocka_unit_test(dropout_draws_the_same_mask_on_every_instruction_set),
+        cmocka_unit_test(a_samples_mask_does_not_depend_on_the_micro_batch_it_is_in),
+        cmocka_unit_test(exp_is_accurate_to_a_few_units_in_the_last_place),
+        cmocka_unit_test(sums_of_squares_are_those_of_each_chunk_in_double),
+        cmocka_unit_test(a_tree_adds_adjacent_pairs),
+        cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
+        cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),
+        cmocka_unit_test(the_numerics_id_tells_instruction_sets_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
