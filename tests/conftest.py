@@ -37,7 +37,7 @@ def tiny(text_file):
             "train": {
                 "steps": steps, "global_batch": 8, "micro_batch": 2, "lanes": 4, "seed": seed,
                 "optimizer": {"adamw": {"lr": 0.003}},
-                "learning_rate_schedule": {"cosine": {"warmup_steps": 5, "min_lr": 0.0003}},
+                "learning_rate_schedule": {"cosine": {"warmup_steps": min(5, steps), "min_lr": 0.0003}},
                 "eval": {"every": 0, "batches": 2},
             },
             "parallel": {"data": data},
