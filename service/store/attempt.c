@@ -156,6 +156,21 @@ status_t store_attempt_create(struct store *s, struct store_memory *m, int64_t e
 
 /* ---- ranks ---- */
 
+/* What is said of ranks counts only while the attempt is open: a host that was thought lost, and its workers were not,
+ * changes nothing. */
+static status_t lock_open_attempt(struct connection *c, int64_t job, int attempt, struct err *e) {
+    struct job_lock l;
+    TRY(job_lock(c, job, &l, e));
+    TRY(job_lock_fence(&l, attempt, e));
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &ATTEMPT_OPEN, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "fenced: attempt %d of jobs/%lld has ended", attempt, (long long)job);
+    return ST_OK;
+}
+
 struct started {
     int64_t job;
     int attempt, rank, pid;
@@ -164,9 +179,7 @@ struct started {
 
 static status_t started_body(struct connection *c, void *ctx, struct err *e) {
     const struct started *x = ctx;
-    struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    TRY(job_lock_fence(&l, x->attempt, e));
+    TRY(lock_open_attempt(c, x->job, x->attempt, e));
     struct sql_args a = { 0 };
     add_key(&a, x->job, x->attempt);
     sql_add_int4(&a, x->rank);
@@ -209,9 +222,7 @@ static status_t end_rank(struct connection *c, const struct ended *x, const stru
 
 static status_t ended_body(struct connection *c, void *ctx, struct err *e) {
     const struct ended *x = ctx;
-    struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    TRY(job_lock_fence(&l, x->attempt, e));
+    TRY(lock_open_attempt(c, x->job, x->attempt, e));
     for (size_t i = 0; i < x->n; i++)
         TRY(end_rank(c, x, &x->ends[i], e));
     return ST_OK;

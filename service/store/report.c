@@ -15,8 +15,11 @@
 /* Events of one job that workers may cause by notices: what comes after is dropped. */
 #define EVENTS_PER_JOB 100000
 
-static const struct sql JOBS_LOCK = { "jobs_lock", "SELECT id, attempt, last_event FROM job WHERE id = ANY ($1) "
+static const struct sql JOBS_LOCK = { "jobs_lock", "SELECT id, last_event FROM job WHERE id = ANY ($1) "
                                                    "ORDER BY id FOR NO KEY UPDATE" };
+/* A statement of its own: its snapshot is taken after the locks. */
+static const struct sql JOBS_OPEN = { "jobs_open", "SELECT job, number FROM attempt WHERE job = ANY ($1) AND state < 4 "
+                                                   "ORDER BY job" };
 static const struct sql JOB_EVENT = { "job_event", "SELECT last_event FROM job WHERE id = $1" };
 static const struct sql JOB_STEP = { "job_step", "UPDATE job SET step = $2 WHERE id = $1 AND step < $2" };
 static const struct sql JOB_RESULT = { "job_result", "UPDATE job SET weights_sha256 = $2 WHERE id = $1" };
@@ -67,8 +70,17 @@ status_t store_report_open(struct store *s, int64_t epoch, struct store_report *
 
 /* ---- the jobs ---- */
 
-/* In ascending order, so that two writers never wait for each other. *ret: id, attempt, last event. */
-static status_t lock_jobs(struct connection *c, const struct write *w, PGresult **ret, struct err *e) {
+struct jobs {
+    PGresult *all;  /* id, last event: locked, in ascending order, so that two writers never wait for each other */
+    PGresult *open; /* job, number of its attempt that has not ended */
+};
+
+static void jobs_done(struct jobs *j) {
+    PQclear(j->all);
+    PQclear(j->open);
+}
+
+static status_t lock_jobs(struct connection *c, const struct write *w, struct jobs *ret, struct err *e) {
     CLEANUP(freep) int64_t *ids = calloc(w->n, sizeof *ids);
     CLEANUP(freep) char *buffer = malloc(sql_array_bytes_8(w->n));
     if (!ids || !buffer)
@@ -77,15 +89,16 @@ static status_t lock_jobs(struct connection *c, const struct write *w, PGresult 
         ids[i] = w->batches[i].job;
     struct sql_args a = { 0 };
     sql_add_int8_array(&a, buffer, ids, w->n);
-    return sql_run(c, &JOBS_LOCK, &a, ret, e);
+    TRY(sql_run(c, &JOBS_LOCK, &a, &ret->all, e));
+    return sql_run(c, &JOBS_OPEN, &a, &ret->open, e);
 }
 
-/* The row of a job; -1 when it does not exist. Jobs of one call are few. */
-static int row_of(const PGresult *jobs, int64_t job) {
-    int low = 0, high = PQntuples(jobs) - 1;
+/* The row whose first column is the job; -1 when there is none. */
+static int row_of(const PGresult *rows, int64_t job) {
+    int low = 0, high = PQntuples(rows) - 1;
     while (low <= high) {
         int mid = (low + high) / 2;
-        int64_t id = sql_int8(jobs, mid, 0);
+        int64_t id = sql_int8(rows, mid, 0);
         if (id == job)
             return mid;
         if (id < job)
@@ -209,11 +222,11 @@ static status_t write_rare(struct connection *c, struct write *w, size_t i, int6
 }
 
 /* Fenced, gap, or how many of its records are known; then its rare records. */
-static status_t take_batch(struct connection *c, struct write *w, size_t i, const PGresult *jobs, struct err *e) {
+static status_t take_batch(struct connection *c, struct write *w, size_t i, const struct jobs *jobs, struct err *e) {
     const struct store_batch *b = &w->batches[i];
     struct store_batch_result *result = &w->results[i];
-    int row = row_of(jobs, b->job);
-    result->fenced = row < 0 || sql_int4(jobs, row, 1) != b->attempt;
+    int row = row_of(jobs->all, b->job), open = row_of(jobs->open, b->job);
+    result->fenced = row < 0 || open < 0 || sql_int4(jobs->open, open, 1) != b->attempt;
     if (result->fenced)
         return ST_OK;
     struct rank_memory *k;
@@ -228,7 +241,7 @@ static status_t take_batch(struct connection *c, struct write *w, size_t i, cons
     k->sequence += (int64_t)(b->n - w->from[i]);
     result->sequence = k->sequence;
     w->records += (int64_t)(b->n - w->from[i]);
-    return write_rare(c, w, i, sql_int8(jobs, row, 2), e);
+    return write_rare(c, w, i, sql_int8(jobs->all, row, 1), e);
 }
 
 /* ---- metrics and marks, in one pipeline ---- */
@@ -364,10 +377,10 @@ static status_t write_body(struct connection *c, void *ctx, struct err *e) {
     memset(w->results, 0, w->n * sizeof *w->results);
     memset(w->ranks, 0, w->n * sizeof *w->ranks);
     memset(w->from, 0, w->n * sizeof *w->from);
-    CLEANUP(sql_clearp) PGresult *jobs = NULL;
+    CLEANUP(jobs_done) struct jobs jobs = { 0 };
     TRY(lock_jobs(c, w, &jobs, e));
     for (size_t i = 0; i < w->n; i++)
-        TRY(take_batch(c, w, i, jobs, e));
+        TRY(take_batch(c, w, i, &jobs, e));
     TRY(write_pipeline(c, w, e));
     return read_events(c, w, e);
 }

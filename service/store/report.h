@@ -88,7 +88,7 @@ struct store_batch {
 /* Of the checkpoints that became COMMITTED: at most this many per batch are told; the agent's batches hold fewer. */
 #define STORE_COMMITTED_PER_BATCH 8
 struct store_batch_result {
-    bool fenced;        /* the attempt is not the job's current one: nothing was stored */
+    bool fenced;        /* the attempt is not the job's current one, or has ended: nothing was stored */
     bool gap;           /* the batch starts after sequence + 1: nothing was stored */
     int64_t sequence;   /* the rank's high-water mark now */
     int64_t last_event; /* the newest event of the job, after this write */

@@ -55,6 +55,11 @@ static void an_old_attempts_report_is_fenced(void **state) {
     OK(store_report_open(f->store, f->epoch, &r, &e));
     struct store_record none = { .kind = STORE_RECORD_NONE };
     write_one(f, r, job, 1, 0, 1, &none, 1);
+    /* A zombie: its attempt has ended, and no other has begun. */
+    int64_t ended = fixture_running(f, 1);
+    OK(store_attempt_end(f->store, f->epoch, ended, 1, 0, "its lease is over", &e));
+    assert_true(write_one(f, r, ended, 1, 0, 1, &none, 1).fenced);
+    FAILS(store_rank_started(f->store, f->epoch, ended, 1, 0, 7, 8, &e), ST_FAILED_PRECONDITION, "has ended");
     fixture_next_attempt(f, job, 1, 1);
     struct store_batch_result late = write_one(f, r, job, 1, 0, 2, &none, 1);
     assert_true(late.fenced);

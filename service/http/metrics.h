@@ -1,0 +1,12 @@
+/* The text of /metrics. */
+#ifndef SERVICE_HTTP_METRICS_H
+#define SERVICE_HTTP_METRICS_H
+
+#include "base/bytes.h"
+#include "service/controller/controller.h"
+
+/* Appends all metrics; ret's limit must have room for METRICS_BYTES. */
+#define METRICS_BYTES (64 << 10)
+MUST_CHECK status_t metrics_write(struct controller *c, struct bytes *ret, struct err *e);
+
+#endif
