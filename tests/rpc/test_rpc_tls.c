@@ -1,0 +1,182 @@
+/* TLS and mutual TLS: who is let in, who is not, and what each side knows of the other. */
+#include "tests/rpc/fixture.h"
+
+#include <sys/wait.h>
+
+static char folder[64];
+
+static const char *file(const char *name) {
+    static char paths[8][128];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static int make_certificates(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/rpc-tls-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    char command[512];
+    snprintf(command, sizeof command, "sh '%s/tests/rpc/certificates.sh' %s >%s/log 2>&1",
+             getenv("TRAINYARD_SOURCE") ? getenv("TRAINYARD_SOURCE") : ".", folder, folder);
+    int st = system(command);
+    return WIFEXITED(st) && WEXITSTATUS(st) == 0 ? 0 : -1;
+}
+
+static int remove_certificates(void **state) {
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static struct rpc_server *serve(struct echo *echo, const char *cert, const char *ca, char *address) {
+    struct rpc_server *server;
+    char pem[32], key[32];
+    snprintf(pem, sizeof pem, "%s.pem", cert);
+    snprintf(key, sizeof key, "%s.key", cert);
+    struct rpc_tls tls = { .cert = file(pem), .key = file(key), .ca = ca ? file(ca) : NULL };
+    OK(echo_open(NULL, echo, &server, why));
+    OK(rpc_server_listen(server, "127.0.0.1:0", &tls, address, why));
+    OK(rpc_server_start(server, why));
+    return server;
+}
+
+/* One call; the server's view of the client is left in `seen`. */
+static status_t try_call(const char *address, const char *ca, const char *cert, const char *tls_name, char *seen,
+                         struct err *e) {
+    struct rpc_channel_config config = { .address = address, .peer = "the server", .tls_name = tls_name };
+    char pem[32], key[32];
+    if (ca)
+        config.tls.ca = file(ca);
+    if (cert) {
+        snprintf(pem, sizeof pem, "%s.pem", cert);
+        snprintf(key, sizeof key, "%s.key", cert);
+        config.tls.cert = file(pem);
+        config.tls.key = file(key);
+    }
+    CLEANUP(rpc_channel_closep) struct rpc_channel *channel = NULL;
+    OK(rpc_channel_open(&config, &channel, why));
+    Test__V1__EchoReply *reply = NULL;
+    status_t st = ask(channel, "who", 10000, &reply, NULL, e);
+    if (st == ST_OK) {
+        snprintf(seen, 200, "%s", reply->text);
+        test__v1__echo_reply__free_unpacked(reply, NULL);
+    }
+    return st;
+}
+
+struct attempt {
+    const char *ca, *cert, *tls_name;
+    status_t status;
+    const char *seen; /* how the server's answer begins */
+};
+
+static void try_all(const char *address, const struct attempt *attempts, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char seen[200] = "";
+        struct err e = { "" };
+        status_t st = try_call(address, attempts[i].ca, attempts[i].cert, attempts[i].tls_name, seen, &e);
+        if (st != attempts[i].status || strncmp(seen, attempts[i].seen, strlen(attempts[i].seen)) != 0)
+            fail_msg("attempt %zu: %s, '%s', %s", i, status_name(st), seen, e.msg);
+        if (st != ST_OK)
+            assert_non_null(strstr(e.msg, address));
+    }
+}
+
+static void a_server_with_tls_proves_who_it_is(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    char address[RPC_ADDRESS_BYTES];
+    struct rpc_server *server = serve(&echo, "server", NULL, address);
+    static const struct attempt attempts[] = {
+        { "good.pem", NULL, NULL, ST_OK, "name=- san=- " },
+        { "good.pem", "executor-7", NULL, ST_OK, "name=- san=- " }, /* nobody asked for it */
+        { "good.pem", NULL, "localhost", ST_OK, "name=- san=- " },
+        { "other.pem", NULL, NULL, ST_UNAVAILABLE, "" },
+        { "good.pem", NULL, "elsewhere.example", ST_UNAVAILABLE, "" },
+        { NULL, NULL, NULL, ST_UNAVAILABLE, "" }, /* plain */
+    };
+    try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
+    rpc_server_close(server);
+}
+
+static void a_server_with_mutual_tls_lets_only_its_own_in_and_knows_them(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    char address[RPC_ADDRESS_BYTES];
+    struct rpc_server *server = serve(&echo, "server", "good.pem", address);
+    static const struct attempt attempts[] = {
+        { "good.pem", "executor-7", NULL, ST_OK, "name=executor-7 san=trainyard://executor/7 " },
+        { "good.pem", NULL, NULL, ST_UNAVAILABLE, "" },
+        { "good.pem", "stranger", NULL, ST_UNAVAILABLE, "" },
+        { "good.pem", "expired", NULL, ST_UNAVAILABLE, "" },
+        { "other.pem", "executor-7", NULL, ST_UNAVAILABLE, "" },
+        { NULL, NULL, NULL, ST_UNAVAILABLE, "" },
+    };
+    try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
+    rpc_server_close(server);
+}
+
+static void a_certificate_of_another_host_is_not_believed(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    char address[RPC_ADDRESS_BYTES];
+    struct rpc_server *server = serve(&echo, "elsewhere", NULL, address);
+    static const struct attempt attempts[] = {
+        { "good.pem", NULL, NULL, ST_UNAVAILABLE, "" },
+        { "good.pem", NULL, "elsewhere.example", ST_OK, "name=- " },
+    };
+    try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
+    rpc_server_close(server);
+}
+
+static void all_addresses_may_be_listened_on_with_tls(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    char bound[RPC_ADDRESS_BYTES];
+    struct rpc_server *server;
+    struct rpc_tls tls = { .cert = file("server.pem"), .key = file("server.key"), .ca = file("good.pem") };
+    OK(echo_open(NULL, &echo, &server, why));
+    OK(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, why));
+    OK(rpc_server_start(server, why));
+    char dialled[64], seen[200];
+    snprintf(dialled, sizeof dialled, "127.0.0.1:%s", strrchr(bound, ':') + 1);
+    OK(try_call(dialled, "good.pem", "executor-7", NULL, seen, why));
+    rpc_server_close(server);
+}
+
+static void tls_files_that_do_not_fit_are_named(void **state) {
+    (void)state;
+    struct err e;
+    struct echo echo = { 0 };
+    struct rpc_server *server;
+    OK(echo_open(NULL, &echo, &server, why));
+    struct rpc_tls half = { .cert = file("server.pem") };
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &half, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "TLS needs a certificate together with its key");
+    struct rpc_tls absent = { .cert = file("nothing.pem"), .key = file("server.key") };
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &absent, NULL, &e), ST_NOT_FOUND);
+    assert_non_null(strstr(e.msg, "nothing.pem': No such file"));
+    struct rpc_tls noise = { .cert = file("log"), .key = file("server.key") };
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &noise, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "cannot use the certificate"));
+    rpc_server_close(server);
+    struct rpc_channel *channel;
+    struct rpc_channel_config config = { .address = "127.0.0.1:1", .tls = { .cert = file("server.pem") } };
+    assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "TLS needs the CA that signed the server's certificate");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_with_tls_proves_who_it_is),
+        cmocka_unit_test(a_server_with_mutual_tls_lets_only_its_own_in_and_knows_them),
+        cmocka_unit_test(a_certificate_of_another_host_is_not_believed),
+        cmocka_unit_test(all_addresses_may_be_listened_on_with_tls),
+        cmocka_unit_test(tls_files_that_do_not_fit_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_certificates, remove_certificates);
+}
