@@ -1,0 +1,265 @@
+/* What is lost when a connection, the leader or PostgreSQL dies: nothing, and nothing happens twice. */
+#include "tests/store/store_fixture.h"
+
+#include "service/store/checkpoint.h"
+#include "service/store/event.h"
+#include "tests/store/proxy.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A store that reaches the fixture's database through a proxy. */
+struct cut {
+    struct proxy *proxy;
+    struct store *store;
+};
+
+static struct cut cut_open(struct fixture *f) {
+    struct cut c = { .proxy = proxy_start(pg_socket_dir(f->pg)) };
+    char conninfo[256];
+    snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=%s", proxy_dir(c.proxy),
+             strstr(f->conninfo, "dbname=") + strlen("dbname="));
+    OK(store_open(&(struct store_options){ .conninfo = conninfo, .patience_ms = 20000 }, &c.store, &e));
+    return c;
+}
+
+static void cut_close(struct cut *c) {
+    store_close(c->store);
+    proxy_stop(c->proxy);
+}
+
+static const enum proxy_cut HOW[] = { PROXY_CUT_REQUEST, PROXY_CUT_ANSWER };
+
+static void a_job_is_created_once_though_the_answer_is_lost(void **state) {
+    struct fixture *f = *state;
+    struct cut c = cut_open(f);
+    for (int i = 0; i < 2; i++) {
+        struct store_job_new job = {
+            .request_id = fixture_request(f), .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
+        };
+        int64_t id;
+        bool existed;
+        /* The first call prepares the statement (once) and runs it; the second one finds it prepared by the retry. */
+        proxy_cut_at(c.proxy, "job_create", i == 0 ? 2 : 1, HOW[i]);
+        OK(store_job_create(c.store, f->epoch, &job, &id, &existed, &e));
+        assert_int_equal(existed, HOW[i] == PROXY_CUT_ANSWER);
+    }
+    assert_int_equal(proxy_cuts(c.proxy), 2);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job"), 2);
+    cut_close(&c);
+}
+
+static void a_move_happens_once_though_its_commit_is_cut(void **state) {
+    struct fixture *f = *state;
+    struct cut c = cut_open(f);
+    for (int i = 0; i < 2; i++) {
+        int64_t job = fixture_running(f, 1), event;
+        struct store_job_move move = { .request_id = fixture_request(f),
+                                       .job = job,
+                                       .attempt = 1,
+                                       .from = STORE_JOB_RUNNING,
+                                       .to = STORE_JOB_CANCELLING,
+                                       .reason = "asked" };
+        proxy_cut_at(c.proxy, "COMMIT", 1, HOW[i]);
+        OK(store_job_move(c.store, f->epoch, &move, &event, &e));
+        assert_int_equal(proxy_cuts(c.proxy), i + 1);
+        struct store_job row;
+        OK(store_job_get(f->store, f->m, job, &row, &e));
+        assert_int_equal(row.state, STORE_JOB_CANCELLING);
+        assert_int_equal(row.last_event, event);
+    }
+    cut_close(&c);
+}
+
+static void an_attempt_starts_once_though_its_commit_is_cut(void **state) {
+    struct fixture *f = *state;
+    struct cut c = cut_open(f);
+    for (int i = 0; i < 2; i++) {
+        int64_t job = fixture_job(f, 1);
+        const char *executors[] = { "host" };
+        struct store_attempt_new attempt = { .request_id = fixture_request(f),
+                                             .job = job,
+                                             .attempt = 1,
+                                             .from = STORE_JOB_QUEUED,
+                                             .world_size = 1,
+                                             .executors = executors };
+        struct store_attempt_start start;
+        proxy_cut_at(c.proxy, "COMMIT", 1, HOW[i]);
+        OK(store_attempt_create(c.store, f->m, f->epoch, &attempt, &start, &e));
+        assert_int_equal(proxy_cuts(c.proxy), i + 1);
+        assert_int_equal(start.event, 2);
+    }
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM attempt"), 2);
+    cut_close(&c);
+}
+
+static void reports_are_stored_once_though_their_commits_are_cut(void **state) {
+    struct fixture *f = *state;
+    struct cut c = cut_open(f);
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(c.store, f->epoch, &r, &e));
+    static char *const names[] = { "loss" };
+    for (int i = 0; i < 10; i++) {
+        double value = i;
+        struct store_record records[] = { record_metrics(i + 1, 1, names, &value), record_shard(i + 1, 0, 1, false) };
+        struct store_batch batch = { job, 1, 0, 2 * i + 1, records, 2 };
+        struct store_batch_result result;
+        proxy_cut_at(c.proxy, "COMMIT", 1, HOW[i % 2]);
+        OK(store_report_write(r, &batch, 1, &result, &e));
+        assert_int_equal(result.sequence, 2 * i + 2);
+        assert_int_equal(result.committed_n, 1);
+    }
+    assert_int_equal(proxy_cuts(c.proxy), 10);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 10);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(sum) FROM metric_chunk"), 45);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'checkpoint_committed'"), 10);
+    cut_close(&c);
+}
+
+/* ---- PostgreSQL itself ---- */
+
+struct writer {
+    struct fixture *f;
+    int64_t job;
+    int done;
+    status_t status;
+};
+
+static void *write_events(void *ctx) {
+    struct writer *w = ctx;
+    for (int i = 0; i < 300 && w->status == ST_OK; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "w-%d", i);
+        struct err e;
+        w->status = store_event_add(w->f->store, w->f->epoch, id, w->job, 0, "noted", "", NULL, &e);
+        if (w->status != ST_OK)
+            fprintf(stderr, "# %s\n", e.msg);
+        __atomic_store_n(&w->done, i + 1, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+static void a_killed_postmaster_loses_nothing_that_was_answered(void **state) {
+    struct fixture *f = *state;
+    struct writer w = { .f = f, .job = fixture_job(f, 1) };
+    pthread_t thread;
+    pthread_create(&thread, NULL, write_events, &w);
+    while (__atomic_load_n(&w.done, __ATOMIC_ACQUIRE) < 50)
+        sched_yield();
+    pg_kill(f->pg);
+    FAILS(store_leader_check(f->leader, &e), ST_UNAVAILABLE, "PostgreSQL");
+    pg_restart(f->pg);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.status, ST_OK);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'noted'"), 300);
+    struct store_stats stats;
+    store_stats(f->store, &stats);
+    assert_true(stats.connections >= 1 && stats.busy == 0);
+    f->leader = store_leader_close(f->leader);
+    OK(store_leader_try(f->store, "again", &f->leader, &e));
+    assert_non_null(f->leader);
+    assert_int_equal(store_leader_epoch(f->leader), f->epoch + 1);
+}
+
+static void a_store_without_patience_says_at_once_that_postgresql_is_away(void **state) {
+    struct fixture *f = *state;
+    struct store *s;
+    FAILS(store_open(&(struct store_options){ .conninfo = "host=/nonexistent dbname=x", .patience_ms = -1 }, &s, &e),
+          ST_UNAVAILABLE, "PostgreSQL");
+    FAILS(store_open(&(struct store_options){ .conninfo = "host=/nonexistent dbname=x", .patience_ms = 100 }, &s, &e),
+          ST_UNAVAILABLE, "PostgreSQL");
+    OK(store_ping(f->store, &e));
+}
+
+static void the_server_gives_up_a_statement_that_waits_too_long(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 1);
+    /* Another session holds the job's row for longer than a statement may take. */
+    pid_t holder = fork();
+    if (holder == 0) {
+        char sql[160];
+        snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %lld FOR UPDATE; SELECT pg_sleep(20)", (long long)job);
+        pg_try(f->conninfo, sql);
+        _exit(0);
+    }
+    while (pg_number(f->conninfo,
+                     "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FOR UPDATE; SELECT pg_sleep%' "
+                     "AND wait_event = 'PgSleep'") == 0)
+        sched_yield();
+    FAILS(store_event_add(f->store, f->epoch, "late", job, 0, "noted", "", NULL, &e), ST_DEADLINE_EXCEEDED, "57014");
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    OK(store_ping(f->store, &e));
+}
+
+/* ---- the leader ---- */
+
+static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **state) {
+    struct fixture *f = *state;
+    struct store_leader *second = NULL;
+    OK(store_leader_try(f->store, "second", &second, &e));
+    assert_null(second);
+    OK(store_leader_check(f->leader, &e));
+    f->leader = store_leader_close(f->leader);
+    OK(store_leader_try(f->store, "second", &second, &e));
+    assert_non_null(second);
+    assert_int_equal(store_leader_epoch(second), f->epoch + 1);
+    struct store_job_new job = {
+        .request_id = "late", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
+    };
+    int64_t id;
+    bool existed;
+    FAILS(store_job_create(f->store, f->epoch, &job, &id, &existed, &e), ST_FAILED_PRECONDITION, "another controller");
+    store_leader_close(second);
+}
+
+/* The lead is free as soon as the kernel has closed the killed process's sockets. */
+static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state) {
+    struct fixture *f = *state;
+    f->leader = store_leader_close(f->leader);
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct store *s;
+        struct store_leader *l = NULL;
+        if (store_open(&(struct store_options){ .conninfo = f->conninfo }, &s, NULL) != ST_OK ||
+            store_leader_try(s, "child", &l, NULL) != ST_OK || !l || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    OK(store_leader_try(f->store, "parent", &f->leader, &e));
+    assert_null(f->leader);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    /* The server's own process must notice the closed socket. */
+    for (int i = 0; i < 1000 && !f->leader; i++)
+        OK(store_leader_try(f->store, "parent", &f->leader, &e));
+    assert_non_null(f->leader);
+    assert_int_equal(store_leader_epoch(f->leader), f->epoch + 2);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_is_created_once_though_the_answer_is_lost),
+        TEST(a_move_happens_once_though_its_commit_is_cut),
+        TEST(an_attempt_starts_once_though_its_commit_is_cut),
+        TEST(reports_are_stored_once_though_their_commits_are_cut),
+        TEST(a_store_without_patience_says_at_once_that_postgresql_is_away),
+        TEST(the_server_gives_up_a_statement_that_waits_too_long),
+        TEST(of_two_leaders_one_leads_and_the_next_has_a_higher_epoch),
+        TEST(a_killed_leader_is_followed_without_waiting_for_a_lease),
+        TEST(a_killed_postmaster_loses_nothing_that_was_answered),
+    };
+    return cmocka_run_group_tests_name("store outages", tests, fixture_group_setup, fixture_group_teardown);
+}
