@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <time.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 int64_t clock_mono_ns(void);
 int64_t clock_mono_ms(void);
 int64_t clock_wall_us(void);
@@ -32,5 +36,9 @@ int deadline_poll_ms(deadline_ms_t deadline);
 
 /* An absolute CLOCK_MONOTONIC time for pthread_cond_clockwait and friends. */
 struct timespec deadline_timespec(deadline_ms_t deadline);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

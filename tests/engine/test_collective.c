@@ -341,6 +341,27 @@ static void a_rank_that_closes_in_order_disturbs_nobody(void **state) {
     assert_int_equal(gang_end(gang_start(4, PATIENCE_MS, leave_early, NULL)), 0);
 }
 
+/* Rank 0 leaves in order; rank 1 wants more of it, first by a call that waits already, then by a new one. */
+static int want_more(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    char byte;
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    (void)g;
+    if (rank == 0)
+        return 0;
+    int64_t begun = clock_mono_ms();
+    MUST(collective_recv(c, COLLECTIVE_CONTROL, 0, &byte, 1, &e) == ST_UNAVAILABLE);
+    MUST(strncmp(e.msg, "rank 0 went away", 16) == 0);
+    MUST(collective_recv(c, COLLECTIVE_GRADIENTS, 0, &byte, 1, &e) == ST_UNAVAILABLE);
+    MUST(clock_mono_ms() - begun < 1000);
+    return 0;
+}
+
+static void a_rank_that_closed_in_order_is_missed_within_a_second(void **state) {
+    (void)state;
+    assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, want_more, NULL)), 0);
+}
+
 static status_t no_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     (void)ctx, (void)mine, (void)n, (void)all;
     return err_set(e, ST_CANCELLED, "the rendezvous was called off");
@@ -379,6 +400,7 @@ int main(void) {
         cmocka_unit_test(a_death_reaches_ranks_that_wait_for_someone_else),
         cmocka_unit_test(an_abort_ends_this_ranks_calls_and_its_peers),
         cmocka_unit_test(a_rank_that_closes_in_order_disturbs_nobody),
+        cmocka_unit_test(a_rank_that_closed_in_order_is_missed_within_a_second),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,11 @@
 #include "executor/engine/collective/transport.h"
 
+#include "base/clock.h"
+
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <array>
@@ -14,7 +17,9 @@
 #include <mutex>
 #include <netdb.h>
 #include <string>
+#include <sys/eventfd.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -25,7 +30,7 @@ using std::chrono::milliseconds;
 /* Longer than any job; Gloo computes with nanoseconds in 63 bits. */
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
 /* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
-constexpr milliseconds GOODBYE = std::chrono::seconds(1);
+constexpr milliseconds GOODBYE = milliseconds(500);
 /* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
 constexpr uint64_t GOODBYE_SLOT = (uint64_t)COLLECTIVE_CHANNELS << 56;
 
@@ -71,11 +76,14 @@ struct Transfer {
     std::unique_ptr<UnboundBuffer> buffer; /* empty = this handle is free */
     int peer;
     bool is_send;
+    uint64_t slot;
 };
 
 struct Channel {
     std::array<Transfer, TRANSPORT_TRANSFERS> transfers;
     std::vector<uint64_t> sent, received; /* messages so far, by peer */
+    int64_t waiting_until_ms = 0;         /* 0 = its thread does not wait */
+    int waiting_for = 0;
 };
 
 /* Gloo prefixes its sentences with "[file:line] ". */
@@ -84,9 +92,60 @@ const char *reason_of(const std::exception &x) {
     return end ? end + 2 : text;
 }
 
-/* An operation of this context timed out, and Gloo closed all pairs: what the other operations then throw. */
-bool is_echo_of_timeout(const std::exception &x) { return strstr(x.what(), "Application timeout") != nullptr; }
-bool is_timeout(const std::exception &x) { return strstr(x.what(), "Timed out") != nullptr; }
+/* What Gloo's waits throw after they have timed out, and what all others throw then: none of them is a cause. */
+bool is_timeout(const std::exception &x) {
+    return strstr(x.what(), "Application timeout") || strstr(x.what(), "Timed out");
+}
+
+/* Runs posted transfers in the thread of Gloo's loop. Posted by their own threads they would hold a connection's lock
+ * whenever something arrives on it; the loop then spins until it gets the lock, and when both share a core, that is
+ * until the scheduler takes the core from it: milliseconds for each message. */
+class Poster : public gloo::transport::tcp::Handler {
+  public:
+    Poster(std::shared_ptr<gloo::transport::Device> device, std::mutex &mutex, const bool &closing)
+        : device_(std::dynamic_pointer_cast<gloo::transport::tcp::Device>(device)), mutex_(mutex), closing_(closing) {
+        if (!device_ || (event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+            throw std::runtime_error("no eventfd for the transfers");
+        device_->registerDescriptor(event_, EPOLLIN, this);
+    }
+    ~Poster() override {
+        device_->unregisterDescriptor(event_, this);
+        close(event_);
+    }
+    /* With the mutex held. */
+    void post(Transfer *t) {
+        posted_.push_back(t);
+        if (posted_.size() == 1)
+            eventfd_write(event_, 1);
+    }
+    void handleEvents(int) override {
+        eventfd_t count;
+        std::lock_guard<std::mutex> lock(mutex_);
+        eventfd_read(event_, &count);
+        for (Transfer *t : posted_) {
+            /* A connection that is being closed is locked by a thread that waits for this one. */
+            if (closing_)
+                break;
+            try {
+                if (t->is_send)
+                    t->buffer->send(t->peer, t->slot);
+                else
+                    t->buffer->recv(t->peer, t->slot);
+            } catch (const std::exception &) {
+                t->buffer->abortWaitRecv();
+                t->buffer->abortWaitSend();
+            }
+        }
+        posted_.clear();
+    }
+
+  private:
+    std::shared_ptr<gloo::transport::tcp::Device> device_;
+    std::mutex &mutex_;
+    const bool &closing_;
+    int event_ = -1;
+    std::vector<Transfer *> posted_;
+};
 
 class GlooTransport : public transport {
   public:
@@ -106,8 +165,8 @@ class GlooTransport : public transport {
 
   private:
     void watch();
+    void keep_deadlines();
     void say_goodbye();
-    status_t lost(int peer, const std::exception &x, struct err *e);
     void fail(status_t status, const struct err &error);
     status_t failed(struct err *e);
 
@@ -116,12 +175,14 @@ class GlooTransport : public transport {
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
 
-    std::mutex mutex_; /* of everything below */
+    std::mutex mutex_; /* of everything below, up to the threads */
     std::condition_variable changed_;
     std::array<Channel, COLLECTIVE_CHANNELS> channels_;
+    bool closing_ = false;    /* no transfer is posted any more */
     status_t status_ = ST_OK; /* the first failure, kept */
     struct err error_ = {};
     bool closed_ = false; /* after the failure: no thread of Gloo touches a caller's memory any more */
+    bool done_ = false;
     int goodbyes_ = 0;
 
     /* A receive from every peer is always pending here, so that the end of a connection is known at once, whatever the
@@ -129,7 +190,8 @@ class GlooTransport : public transport {
     std::vector<char> goodbye_bytes_;
     std::vector<std::unique_ptr<UnboundBuffer>> farewell_; /* by peer: whose connection it was */
     std::unique_ptr<UnboundBuffer> watch_;
-    std::thread watcher_;
+    std::unique_ptr<Poster> poster_;
+    std::thread watcher_, deadlines_;
 };
 
 status_t GlooTransport::connect(const collective_config &config, const std::string &host, struct err *e) {
@@ -153,11 +215,13 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
             farewell_[peer]->recv(peer, GOODBYE_SLOT);
             watch_->recv(peer, GOODBYE_SLOT, peer, 1);
         }
+        poster_ = std::make_unique<Poster>(device_, mutex_, closing_);
         watcher_ = std::thread(&GlooTransport::watch, this);
+        deadlines_ = std::thread(&GlooTransport::keep_deadlines, this);
     } catch (const std::exception &x) {
         if (store.status != ST_OK)
             return err_set(e, store.status, "%s", store.error.msg);
-        return err_set(e, is_timeout(x) || strstr(x.what(), "imeout") ? ST_DEADLINE_EXCEEDED : ST_UNAVAILABLE,
+        return err_set(e, strstr(x.what(), "imeout") || is_timeout(x) ? ST_DEADLINE_EXCEEDED : ST_UNAVAILABLE,
                        "connect rank %d at %s to its %d peers: %s", rank_, host.c_str(), world_size_ - 1, reason_of(x));
     }
     return ST_OK;
@@ -174,42 +238,48 @@ void GlooTransport::watch() {
                 return;
         }
     } catch (const std::exception &x) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            closing_ = true;
+        }
+        /* Which peer was it? Its farewell throws the same; asking another one closes everything, which is due anyway.
+         */
         int culprit = -1;
         std::string reason = reason_of(x);
-        for (int peer = 0; peer < world_size_ && culprit < 0 && !is_echo_of_timeout(x); peer++) {
-            if (peer == rank_)
-                continue;
+        for (int peer = 0; peer < world_size_ && culprit < 0; peer++) {
             try {
-                farewell_[peer]->waitRecv(milliseconds(0));
+                if (peer != rank_)
+                    farewell_[peer]->waitRecv(milliseconds(0));
             } catch (const std::exception &its) {
-                if (!is_echo_of_timeout(its) && !is_timeout(its)) {
+                if (!is_timeout(its)) {
                     culprit = peer;
                     reason = reason_of(its);
                 }
             }
-        }
-        if (culprit < 0) {
-            status_ignore(lost(-1, x, nullptr));
-            return;
         }
         struct err error;
         fail(err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", culprit, reason.c_str()), error);
     }
 }
 
-/* What an operation with this peer threw. Returns the failure that is kept, which may be an earlier one. */
-status_t GlooTransport::lost(int peer, const std::exception &x, struct err *e) {
-    if (is_echo_of_timeout(x)) {
-        /* The operation that timed out tells it better, in a moment. */
-        std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait_for(lock, GOODBYE, [this] { return status_ != ST_OK; });
+/* Gloo's own time-outs close all connections behind our back, so nothing waits in Gloo with one. */
+void GlooTransport::keep_deadlines() {
+    const milliseconds tick = std::min(milliseconds(100), timeout_ / 8 + milliseconds(1));
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!done_ && status_ == ST_OK) {
+        changed_.wait_for(lock, tick, [this] { return done_ || status_ != ST_OK; });
+        int64_t now = clock_mono_ms();
+        for (Channel &c : channels_) {
+            if (!c.waiting_until_ms || now < c.waiting_until_ms || status_ != ST_OK)
+                continue;
+            struct err error;
+            status_t status = err_set(&error, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %lld ms", c.waiting_for,
+                                      (long long)timeout_.count());
+            lock.unlock();
+            fail(status, error);
+            return;
+        }
     }
-    struct err error;
-    status_t status = is_timeout(x) ? err_set(&error, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %lld ms", peer,
-                                              (long long)timeout_.count())
-                                    : err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", peer, reason_of(x));
-    fail(status, error);
-    return failed(e);
 }
 
 /* The first failure wins. Closes all connections, so that the peers fail too, and wakes this rank's other threads. */
@@ -217,6 +287,7 @@ void GlooTransport::fail(status_t status, const struct err &error) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (status_ != ST_OK)
         return;
+    closing_ = true;
     status_ = status;
     error_ = error;
     for (Channel &channel : channels_)
@@ -246,42 +317,48 @@ void GlooTransport::abort(const char *reason) {
 }
 
 status_t GlooTransport::begin(int channel, int peer, void *data, size_t n, bool is_send, int *ret, struct err *e) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (closing_) {
+        lock.unlock();
+        return failed(e);
+    }
     Channel &c = channels_[channel];
     int handle = 0;
-    uint64_t slot;
-    try {
-        {
-            std::unique_lock<std::mutex> lock(mutex_);
-            if (status_ != ST_OK) {
-                lock.unlock();
-                return failed(e);
-            }
-            while (c.transfers.at(handle).buffer)
-                handle++;
-            c.transfers[handle] = { context_->createUnboundBuffer(data, n), peer, is_send };
-            slot = (uint64_t)channel << 56 | (is_send ? c.sent : c.received)[peer]++;
-        }
-        if (is_send)
-            c.transfers[handle].buffer->send(peer, slot);
-        else
-            c.transfers[handle].buffer->recv(peer, slot);
-    } catch (const std::exception &x) {
-        return lost(peer, x, e);
-    }
+    while (c.transfers.at(handle).buffer)
+        handle++;
+    uint64_t slot = (uint64_t)channel << 56 | (is_send ? c.sent : c.received)[peer]++;
+    c.transfers[handle] = { context_->createUnboundBuffer(data, n), peer, is_send, slot };
+    poster_->post(&c.transfers[handle]);
     *ret = handle;
     return ST_OK;
 }
 
 status_t GlooTransport::finish(int channel, int handle, struct err *e) {
-    Transfer &t = channels_[channel].transfers[handle];
-    try {
-        if (!(t.is_send ? t.buffer->waitSend(timeout_) : t.buffer->waitRecv(timeout_)))
-            return failed(e);
+    Channel &c = channels_[channel];
+    Transfer &t = c.transfers[handle];
+    {
         std::lock_guard<std::mutex> lock(mutex_);
-        t.buffer.reset();
-    } catch (const std::exception &x) {
-        return lost(t.peer, x, e);
+        c.waiting_for = t.peer;
+        c.waiting_until_ms = clock_mono_ms() + timeout_.count();
     }
+    bool arrived = false, told = false;
+    std::string reason = "its connection is closed";
+    try {
+        arrived = t.is_send ? t.buffer->waitSend(FOREVER) : t.buffer->waitRecv(FOREVER);
+    } catch (const std::exception &x) {
+        told = is_timeout(x); /* by the watcher, which is looking for the culprit */
+        reason = reason_of(x);
+    }
+    if (!arrived) {
+        struct err error;
+        status_t lost = err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", t.peer, reason.c_str());
+        if (!told)
+            fail(lost, error); /* the watcher does not know of a peer that said goodbye before */
+        return failed(e);
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    c.waiting_until_ms = 0;
+    t.buffer.reset();
     return ST_OK;
 }
 
@@ -303,18 +380,24 @@ void GlooTransport::say_goodbye() {
 
 GlooTransport::~GlooTransport() {
     if (watcher_.joinable()) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        bool orderly = status_ == ST_OK && !closing_;
+        lock.unlock();
         try {
-            mutex_.lock();
-            bool orderly = status_ == ST_OK;
-            mutex_.unlock();
             if (orderly)
                 say_goodbye();
-            watch_->abortWaitRecv();
         } catch (const std::exception &) {
-            watch_->abortWaitRecv(); /* a peer was faster or is gone: nothing is left to say to it */
+            /* A peer was faster or is gone: nothing is left to say to it. */
         }
+        watch_->abortWaitRecv();
         watcher_.join();
+        lock.lock();
+        closing_ = done_ = true;
+        changed_.notify_all();
+        lock.unlock();
+        deadlines_.join();
     }
+    poster_.reset();
     /* Connections end before the buffers that their operations point to. */
     context_.reset();
     for (Channel &channel : channels_)
