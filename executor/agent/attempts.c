@@ -335,6 +335,8 @@ static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
             cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
             snprintf(sentence, sizeof sentence, "stopped because its executor was told to leave");
         }
+        if (!by_word)
+            child_say(r->child, sentence);
         if (rank_end_make(r, how, cause, sentence) != ST_OK)
             abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
         rank_tell_ended(r);

@@ -35,6 +35,8 @@ int64_t child_step(const struct child *c) { return relay_step(c->relay); }
 bool child_waiting(const struct child *c) { return c->waiting; }
 const char *child_killed_because(const struct child *c) { return c->killed && *c->why ? c->why : NULL; }
 
+void child_say(struct child *c, const char *text) { relay_say(c->relay, text); }
+
 /* ---- commands ---- */
 
 static void commands_write(struct child *c) {

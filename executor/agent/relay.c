@@ -101,11 +101,9 @@ static void drops_tell_soon(struct relay *r) {
 
 /* ---- stdout and stderr ---- */
 
-static void line_spool(void *ctx, const char *text) {
-    struct stream *s = ctx;
-    struct relay *r = s->relay;
+static void log_append(struct relay *r, const char *stream, const char *text) {
     Trainyard__V1__LogText log = TRAINYARD__V1__LOG_TEXT__INIT;
-    log.stream = (char *)(uintptr_t)s->name;
+    log.stream = (char *)(uintptr_t)stream;
     log.text = (char *)(uintptr_t)text;
     Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
@@ -118,6 +116,13 @@ static void line_spool(void *ctx, const char *text) {
         drops_tell_soon(r);
     }
 }
+
+static void line_spool(void *ctx, const char *text) {
+    struct stream *s = ctx;
+    log_append(s->relay, s->name, text);
+}
+
+void relay_say(struct relay *r, const char *text) { log_append(r, "agent", text); }
 
 /* One read; false when there is nothing more now. */
 static bool stream_read(struct stream *s) {
@@ -159,15 +164,15 @@ static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *rec
     if (!r->o.log)
         return;
     bool sample = record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS && record->metrics->per_rank;
-    bool urgent = record->record_case != TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
+    bool line = record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
+    bool urgent = !line && record->record_case != TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
+    int percent = sample ? SAMPLES_UNTIL_PERCENT : line ? LINES_UNTIL_PERCENT : 0;
     int64_t sequence;
-    if (sample && !spool_below(r, SAMPLES_UNTIL_PERCENT)) {
-        r->dropped_samples++;
-        drops_tell_soon(r);
-    } else if (spool_append(r->o.log, data, n, &sequence, NULL) == ST_OK) {
+    if ((!percent || spool_below(r, percent)) && spool_append(r->o.log, data, n, &sequence, NULL) == ST_OK) {
         r->o.owner.spooled(r->o.owner.ctx, urgent);
-    } else if (sample) {
-        r->dropped_samples++;
+    } else if (percent) {
+        r->dropped_samples += sample;
+        r->dropped_lines += line;
         drops_tell_soon(r);
     } else {
         wait_begin(r, data, n);

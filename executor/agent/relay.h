@@ -47,6 +47,9 @@ CLEANUP_DEFINE(struct relay *, relay_close)
  * spool holds the rest back (the relay goes on by itself and calls `waiting(false)`: drain again then). */
 bool relay_drain(struct relay *r);
 
+/* A line of the agent's own, as LogText of the stream "agent"; dropped when there is no room. */
+void relay_say(struct relay *r, const char *text);
+
 /* The newest step that a metric row named; -1 before the first. */
 int64_t relay_step(const struct relay *r);
 

@@ -10,12 +10,16 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { WAIT_WORTH_TELLING_MS = 1000 };
+enum {
+    WAIT_WORTH_TELLING_MS = 1000,
+    SAY_MOST_BYTES = 640, /* a sentence of struct err and a few words around it */
+};
 
 struct emitter {
     int fd;
@@ -134,6 +138,21 @@ void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
         notice_waited(em, clock_mono_ms() - begun_ms);
     pthread_cond_signal(&em->filled);
     pthread_mutex_unlock(&em->lock);
+}
+
+void emitter_say(struct emitter *em, const char *fmt, ...) {
+    char line[SAY_MOST_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    Trainyard__V1__LogText log = TRAINYARD__V1__LOG_TEXT__INIT;
+    log.stream = (char *)(uintptr_t) "worker";
+    log.text = line;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
+    record.log = &log;
+    emitter_put(em, &record);
 }
 
 status_t emitter_open(int fd, size_t queue_bytes, struct emitter **ret, struct err *e) {

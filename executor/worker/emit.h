@@ -31,4 +31,7 @@ struct emitter *emitter_close(struct emitter *em, int timeout_ms);
 void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record);
 void emitter_progress(struct emitter *em);
 
+/* A line for a person who reads the job's log, as LogText of the stream "worker". */
+void emitter_say(struct emitter *em, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

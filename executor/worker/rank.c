@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     /* A peer that is silent is the agent's to judge, after 30 s, and by its own name; this is for what it cannot see.
@@ -54,6 +55,8 @@ static void on_joined(void *ctx, int64_t from_step, const char *numerics_id) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED;
     record.joined = &joined;
     emitter_put(r->emitter, &record);
+    emitter_say(r->emitter, "all ranks have met: training from step %lld, numerics %s", (long long)from_step,
+                numerics_id);
 }
 
 static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n) {
@@ -68,6 +71,8 @@ static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engi
     for (int i = 0; i < n && i < METRICS_MOST; i++) {
         names[row.n_names++] = text(metrics[i].name);
         values[row.n_values++] = metrics[i].value;
+        if (strcmp(metrics[i].name, "validation_loss") == 0)
+            emitter_say(r->emitter, "step %lld: validation loss %.4f", (long long)step, metrics[i].value);
     }
     Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
@@ -85,6 +90,7 @@ static void on_notice(void *ctx, const char *kind, const char *message, int64_t 
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE;
     record.notice = &notice;
     emitter_put(r->emitter, &record);
+    emitter_say(r->emitter, "step %lld: %s: %s", (long long)step, kind, message);
 }
 
 static void on_shard(void *ctx, const struct engine_shard *s) {
@@ -107,6 +113,8 @@ static void on_shard(void *ctx, const struct engine_shard *s) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD;
     record.shard = &shard;
     emitter_put(r->emitter, &record);
+    emitter_say(r->emitter, "step %lld: wrote %s/%s, %lld bytes", (long long)s->step, s->directory, s->file,
+                (long long)s->bytes);
 }
 
 static void on_progress(void *ctx) {
@@ -242,6 +250,10 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
                 struct rank_end *ret) {
     struct rank r = { .start = start, .control = control, .emitter = emitter };
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC };
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    emitter_say(emitter, "rank %d of %d, job %lld, attempt %d, on %s with %d threads", start->rank, start->world_size,
+                (long long)start->job, start->attempt, host, start->threads);
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     if (!start->spec)
         status_ignore(err_set(&ret->why, ST_INVALID_ARGUMENT, "the start command has no spec"));
@@ -252,6 +264,8 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
         ret->why.msg[0] = '\0';
     else if (!*ret->why.msg)
         status_ignore(err_set(&ret->why, ST_INTERNAL, "the engine ended without a reason"));
+    emitter_say(emitter, "%s after step %lld%s%s", *ret->why.msg ? "ended" : "finished", (long long)ret->step,
+                *ret->why.msg ? ": " : "", ret->why.msg);
 }
 
 /* ---- samples ---- */
