@@ -1,0 +1,237 @@
+/* The job's story, and downsampling against a naive computation over the points that were reported. */
+#include "tests/store/store_fixture.h"
+
+#include "base/clock.h"
+#include "service/store/metric.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *const LOSS[] = { "loss" };
+
+struct point {
+    int64_t step;
+    double value;
+};
+
+/* Reports all points of one attempt, in batches. */
+static void report(struct fixture *f, int64_t job, int attempt, const struct point *points, size_t n) {
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    struct store_record *records = calloc(n, sizeof *records);
+    for (size_t i = 0; i < n; i++)
+        records[i] = record_metrics(points[i].step, 1, LOSS, &points[i].value);
+    for (size_t at = 0; at < n;) {
+        size_t len = n - at < 5000 ? n - at : 5000;
+        struct store_batch batch = { job, attempt, 0, (int64_t)at + 1, records + at, len };
+        struct store_batch_result result;
+        OK(store_report_write(r, &batch, 1, &result, &e));
+        assert_int_equal(result.sequence, at + len);
+        at += len;
+    }
+    free(records);
+}
+
+static struct store_series query(struct fixture *f, int64_t job, int64_t after, int most) {
+    struct store_series *series;
+    size_t n;
+    struct store_metric_query q = { .job = job, .after_step = after, .max_points = most, .rank = -1 };
+    OK(store_metric_query(f->store, f->m, &q, &series, &n, &e));
+    assert_int_equal(n, 1);
+    return series[0];
+}
+
+static void near(double a, double b) {
+    if (!(fabs(a - b) <= 1e-9 * (1 + fabs(b))))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+/* Runs of equal length over the points, by the definition in metric.h. */
+static void check_runs(const struct store_series *s, const struct point *points, size_t n, size_t most) {
+    size_t per = n <= most ? 1 : (n + most - 1) / most, runs = (n + per - 1) / per;
+    assert_int_equal(s->points, n);
+    assert_int_equal(s->n, runs);
+    assert_int_equal(s->last_step, points[n - 1].step);
+    assert_true(s->last_value == points[n - 1].value);
+    for (size_t i = 0; i < runs; i++) {
+        size_t from = i * per, to = from + per < n ? from + per : n;
+        double sum = 0, min = INFINITY, max = -INFINITY;
+        for (size_t k = from; k < to; k++) {
+            sum += points[k].value;
+            min = fmin(min, points[k].value);
+            max = fmax(max, points[k].value);
+        }
+        assert_int_equal(s->step[i], points[to - 1].step);
+        near(s->mean[i], sum / (double)(to - from));
+        assert_true(s->min[i] == min && s->max[i] == max);
+    }
+}
+
+static void downsampling_agrees_with_a_naive_computation(void **state) {
+    struct fixture *f = *state;
+    const char *given = getenv("TRAINYARD_SEED");
+    unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
+    print_message("# seed %u\n", seed);
+    srand(seed);
+    for (int round = 0; round < 12; round++) {
+        int64_t job = fixture_running(f, 1);
+        size_t n = 1 + (size_t)(rand() % 4000);
+        struct point *points = calloc(n, sizeof *points);
+        int64_t step = 0;
+        bool regular = round % 2;
+        for (size_t i = 0; i < n; i++) {
+            step += regular ? 5 : 1 + rand() % 9;
+            points[i] = (struct point){ step, (double)rand() / RAND_MAX - 0.5 };
+        }
+        report(f, job, 1, points, n);
+        static const int mosts[] = { 17, 100, 1000, 10000 };
+        for (size_t i = 0; i < 4; i++) {
+            size_t most = (size_t)mosts[i];
+            if (n > most * STORE_CHUNK_POINTS)
+                continue;
+            struct store_series s = query(f, job, 0, mosts[i]);
+            check_runs(&s, points, n, most);
+        }
+        size_t skip = (size_t)rand() % n;
+        struct store_series rest = query(f, job, points[skip].step - 1, 10000);
+        check_runs(&rest, points + skip, n - skip, 10000);
+        free(points);
+    }
+}
+
+/* Long series are folded from chunks: what must be exact then are the counts, the extremes and the last value. */
+static void a_long_series_is_folded_from_its_chunks(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    enum { N = 50000 };
+    struct point *points = calloc(N, sizeof *points);
+    for (int i = 0; i < N; i++)
+        points[i] = (struct point){ i + 1, sin(i * 0.01) };
+    points[12345].value = 7;
+    report(f, job, 1, points, N);
+    struct store_series s = query(f, job, 100, 50);
+    assert_int_equal(s.points, N - 100);
+    assert_true(s.n <= 50 && s.n >= 30);
+    assert_int_equal(s.last_step, N);
+    assert_true(s.last_value == points[N - 1].value);
+    assert_int_equal(s.step[s.n - 1], N);
+    size_t from = 100;
+    for (size_t i = 0; i < s.n; i++) {
+        double sum = 0, max = -INFINITY;
+        size_t count = 0;
+        for (; from < N && points[from].step <= s.step[i]; from++, count++) {
+            sum += points[from].value;
+            max = fmax(max, points[from].value);
+        }
+        near(s.mean[i], sum / (double)count);
+        assert_true(s.max[i] == max);
+    }
+    assert_int_equal(from, N);
+    free(points);
+}
+
+static void a_later_attempt_hides_what_it_did_again(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    struct point first[30], second[40];
+    for (int i = 0; i < 30; i++)
+        first[i] = (struct point){ i + 1, 100 + i };
+    for (int i = 0; i < 40; i++)
+        second[i] = (struct point){ i + 21, 200 + i };
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    report(f, job, 1, first, 30);
+    struct store_record shard = record_shard(20, 0, 1, false);
+    struct store_batch batch = { job, 1, 0, 31, &shard, 1 };
+    struct store_batch_result result;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    struct store_series before = query(f, job, 0, 1000);
+    assert_int_equal(before.points, 30);
+    assert_int_equal(fixture_next_attempt(f, job, 1, 1), 2);
+    struct store_series hidden = query(f, job, 0, 1000);
+    assert_int_equal(hidden.points, 20);
+    report(f, job, 2, second, 40);
+    struct store_series s = query(f, job, 0, 1000);
+    assert_int_equal(s.points, 60);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(s.step[i], i + 1);
+        assert_true(s.mean[i] == (i < 20 ? 100 + i : 180 + i));
+    }
+}
+
+static void nan_and_infinity_are_kept(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    struct point points[] = { { 1, 2 }, { 2, NAN }, { 3, INFINITY }, { 4, 1 } };
+    report(f, job, 1, points, 4);
+    struct store_series s = query(f, job, 0, 10);
+    assert_true(isnan(s.mean[1]) && isinf(s.mean[2]));
+    struct store_series one = query(f, job, 0, 1);
+    assert_true(isnan(one.mean[0]) && one.min[0] == 1 && isinf(one.max[0]));
+}
+
+static void names_and_ranks_choose_the_series(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    static char *const names[] = { "b", "a" };
+    double values[] = { 1, 2 };
+    struct store_record record = record_metrics(3, 2, names, values);
+    for (int rank = 0; rank < 2; rank++) {
+        struct store_batch batch = { job, 1, rank, 1, &record, 1 };
+        struct store_batch_result result;
+        OK(store_report_write(r, &batch, 1, &result, &e));
+    }
+    const char *wanted[] = { "a" };
+    struct store_series *series;
+    size_t n;
+    struct store_metric_query q = { .job = job, .max_points = 10, .rank = -1 };
+    OK(store_metric_query(f->store, f->m, &q, &series, &n, &e));
+    assert_int_equal(n, 4);
+    assert_string_equal(series[0].name, "a");
+    assert_int_equal(series[1].rank, 1);
+    assert_string_equal(series[2].name, "b");
+    q.names = wanted;
+    q.names_n = 1;
+    q.rank = 1;
+    OK(store_metric_query(f->store, f->m, &q, &series, &n, &e));
+    assert_int_equal(n, 1);
+    assert_true(series[0].last_value == 2);
+    const char *lasts[] = { "b", "none", "a" };
+    double last[3];
+    OK(store_metric_last(f->store, job, lasts, 3, last, &e));
+    assert_true(last[0] == 1 && isnan(last[1]) && last[2] == 2);
+    q.job++;
+    FAILS(store_metric_query(f->store, f->m, &q, &series, &n, &e), ST_NOT_FOUND, "does not exist");
+    q.max_points = 10001;
+    FAILS(store_metric_query(f->store, f->m, &q, &series, &n, &e), ST_INVALID_ARGUMENT, "max_points");
+}
+
+/* Chunks are cut where 32-bit offsets would not reach. */
+static void steps_that_lie_far_apart_are_kept(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    struct point points[] = { { 1, 1 }, { 5, 2 }, { 3, 3 }, { 1LL << 40, 4 }, { (1LL << 40) + 1, 5 }, { 7, 6 } };
+    report(f, job, 1, points, 6);
+    struct store_series s = query(f, job, 0, 10);
+    assert_int_equal(s.n, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(s.step[i], points[i].step);
+        assert_true(s.mean[i] == points[i].value);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(downsampling_agrees_with_a_naive_computation),
+        TEST(a_long_series_is_folded_from_its_chunks),
+        TEST(a_later_attempt_hides_what_it_did_again),
+        TEST(nan_and_infinity_are_kept),
+        TEST(names_and_ranks_choose_the_series),
+        TEST(steps_that_lie_far_apart_are_kept),
+    };
+    return cmocka_run_group_tests_name("store metrics", tests, fixture_group_setup, fixture_group_teardown);
+}

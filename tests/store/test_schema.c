@@ -1,0 +1,217 @@
+/* Migrations up, down and up again; a newer schema is refused; every CHECK refuses what it names. */
+#include "tests/store/store_fixture.h"
+
+#include "service/store/migrate.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int setup(void **state) {
+    struct fixture *f = *state;
+    snprintf(f->conninfo, sizeof f->conninfo, "%s", pg_database(f->pg, false));
+    return 0;
+}
+
+static const char OBJECTS[] = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname "
+                              "NOT LIKE 'schema_migration%'";
+
+static void migrations_go_up_down_and_up(void **state) {
+    struct fixture *f = *state;
+    int from, newest = store_schema_version();
+    struct store *s;
+    FAILS(store_open(&(struct store_options){ .conninfo = f->conninfo }, &s, &e), ST_FAILED_PRECONDITION,
+          "trainyard-controller migrate");
+    OK(store_migrate(f->conninfo, newest, &from, &e));
+    assert_int_equal(from, 0);
+    long long objects = pg_number(f->conninfo, OBJECTS);
+    assert_true(objects > 20);
+    OK(store_migrate(f->conninfo, newest, &from, &e));
+    assert_int_equal(from, newest);
+    OK(store_migrate(f->conninfo, 0, &from, &e));
+    assert_int_equal(pg_number(f->conninfo, OBJECTS), 0);
+    for (int version = 1; version <= newest; version++)
+        OK(store_migrate(f->conninfo, version, &from, &e));
+    assert_int_equal(pg_number(f->conninfo, OBJECTS), objects);
+    OK(store_open(&(struct store_options){ .conninfo = f->conninfo }, &s, &e));
+    store_close(s);
+    FAILS(store_migrate(f->conninfo, newest + 1, &from, &e), ST_INVALID_ARGUMENT, "there is no schema");
+}
+
+static void a_newer_schema_is_refused(void **state) {
+    struct fixture *f = *state;
+    int from;
+    struct store *s;
+    OK(store_migrate(f->conninfo, store_schema_version(), &from, &e));
+    pg_run(f->conninfo, "INSERT INTO schema_migration VALUES (9999, 'future')");
+    FAILS(store_migrate(f->conninfo, store_schema_version(), &from, &e), ST_FAILED_PRECONDITION, "newer");
+    FAILS(store_migrate(f->conninfo, 0, &from, &e), ST_FAILED_PRECONDITION, "newer");
+    FAILS(store_open(&(struct store_options){ .conninfo = f->conninfo }, &s, &e), ST_FAILED_PRECONDITION, "newer");
+}
+
+static void a_failed_migration_leaves_nothing(void **state) {
+    struct fixture *f = *state;
+    int from;
+    /* In the way of the second one. */
+    pg_run(f->conninfo, "CREATE TABLE metric_name ()");
+    FAILS(store_migrate(f->conninfo, store_schema_version(), &from, &e), ST_INTERNAL, "migration 0002_reports.up.sql");
+    assert_int_equal(pg_number(f->conninfo, "SELECT max(version) FROM schema_migration"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM pg_class WHERE relname = 'checkpoint'"), 0);
+    pg_run(f->conninfo, "DROP TABLE metric_name");
+    OK(store_migrate(f->conninfo, store_schema_version(), &from, &e));
+    assert_int_equal(from, 1);
+}
+
+static void *migrate_one(void *ctx) {
+    struct fixture *f = ctx;
+    status_t *st = malloc(sizeof *st);
+    *st = store_migrate(f->conninfo, store_schema_version(), NULL, NULL);
+    return st;
+}
+
+static void four_programs_that_migrate_at_once_take_turns(void **state) {
+    struct fixture *f = *state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, migrate_one, f);
+    for (int i = 0; i < 4; i++) {
+        void *st;
+        pthread_join(threads[i], &st);
+        assert_int_equal(*(status_t *)st, ST_OK);
+        free(st);
+    }
+}
+
+/* ---- CHECKs: a statement that each refuses, on rows that are fine ---- */
+
+static const char ROWS[] =
+    "INSERT INTO executor VALUES ('x', 1, 1, 'h', 'a', 'v', 2, '', now(), now(), NULL);"
+    "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
+    "keep_best) "
+    "VALUES ('n', 'q', 1, 0, 2, 'cpu', 3, 10, 1, 0);"
+    "INSERT INTO event VALUES (1, 1, now(), 0, 'made', 1, '', 'r1');"
+    "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
+    "INSERT INTO placement (job, attempt, rank, executor) VALUES (1, 1, 0, 'x');"
+    "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 2, 'd');"
+    "INSERT INTO metric_name (name) VALUES ('loss');"
+    "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 0, 2, 1, 1, 2, 0, 1, 1, '{0,1}', NULL);"
+    "INSERT INTO rank_sequence VALUES (1, 1, 0, 5);"
+    "INSERT INTO log_chunk VALUES (1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4);";
+
+static const char *const REFUSED[] = {
+    "INSERT INTO leader VALUES (false, 1, '', now())",
+    "UPDATE leader SET epoch = -1",
+    "UPDATE executor SET state = 3",
+    "UPDATE executor SET state = 2",
+    "UPDATE executor SET lost_time = now()",
+    "UPDATE executor SET slots = -1",
+    "UPDATE executor SET id = ''",
+    "INSERT INTO device VALUES ('x', 0, 'tpu', 0, '', 0)",
+    "UPDATE job SET state = 0",
+    "UPDATE job SET state = 12",
+    "UPDATE job SET state = 10",
+    "UPDATE job SET end_time = now()",
+    "UPDATE job SET state = 3, attempt = 1",
+    "UPDATE job SET state = 2",
+    "UPDATE job SET world_size = 0",
+    "UPDATE job SET world_size = 1025",
+    "UPDATE job SET accelerator = 'tpu'",
+    "UPDATE job SET max_restarts = -1",
+    "UPDATE job SET restarts = -1",
+    "UPDATE job SET attempt = -1",
+    "UPDATE job SET steps = -1",
+    "UPDATE job SET step = -1",
+    "UPDATE job SET keep_last = -1",
+    "UPDATE job SET keep_best = -1",
+    "UPDATE job SET last_event = 0",
+    "UPDATE job SET weights_sha256 = 'ABC'",
+    "UPDATE attempt SET number = 0",
+    "UPDATE attempt SET state = 5",
+    "UPDATE attempt SET state = 4",
+    "UPDATE attempt SET end_time = now()",
+    "UPDATE attempt SET state = 2",
+    "UPDATE attempt SET from_step = -1",
+    "UPDATE attempt SET from_step = 5",
+    "UPDATE placement SET rank = -1",
+    "UPDATE placement SET rank = 1024",
+    "UPDATE placement SET pid = 1",
+    "UPDATE placement SET end_time = now()",
+    "UPDATE event SET number = 0",
+    "UPDATE event SET kind = 'Bad Kind'",
+    "UPDATE event SET state = 0",
+    "UPDATE event SET request_id = ''",
+    "UPDATE checkpoint SET state = 6",
+    "UPDATE checkpoint SET step = -1",
+    "UPDATE checkpoint SET shards = 3",
+    "UPDATE checkpoint SET shards = 2, state = 2",
+    "UPDATE checkpoint SET state = 2, commit_time = now()",
+    "UPDATE checkpoint SET commit_time = now()",
+    "UPDATE checkpoint SET state = 3, commit_time = now()",
+    "UPDATE checkpoint SET state = 4",
+    "UPDATE checkpoint SET delete_time = now()",
+    "UPDATE checkpoint SET bytes = -1",
+    "UPDATE checkpoint SET world_size = 0",
+    "UPDATE checkpoint SET weights_sha256 = 'x'",
+    "INSERT INTO shard VALUES (1, -1, 'f', 1, repeat('a', 64))",
+    "INSERT INTO shard VALUES (1, 0, 'f', -1, repeat('a', 64))",
+    "INSERT INTO shard VALUES (1, 0, 'f', 1, 'short')",
+    "INSERT INTO metric_name (name) VALUES ('')",
+    "INSERT INTO metric_name (name) VALUES (repeat('x', 65))",
+    "UPDATE metric_chunk SET n = 0",
+    "UPDATE metric_chunk SET n = 1",
+    "UPDATE metric_chunk SET n = 241",
+    "UPDATE metric_chunk SET number = -1",
+    "UPDATE metric_chunk SET stride = -1",
+    "UPDATE metric_chunk SET stride = NULL",
+    "UPDATE metric_chunk SET offsets = '{0,1}'",
+    "UPDATE metric_chunk SET stride = NULL, offsets = '{0}'",
+    "UPDATE metric_chunk SET last_step = 0",
+    "UPDATE rank_sequence SET sequence = -1",
+    "UPDATE log_chunk SET lines = '{}'",
+    "UPDATE log_chunk SET lines = '{a,b}'",
+    "UPDATE log_chunk SET times = '{}'",
+    "UPDATE log_chunk SET streams = '{}'",
+    "UPDATE log_chunk SET bytes = -1",
+    "UPDATE log_chunk SET number = 0",
+};
+
+static void every_check_refuses_what_it_names(void **state) {
+    struct fixture *f = *state;
+    OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
+    pg_run(f->conninfo, ROWS);
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
+        const char *found = pg_try(f->conninfo, REFUSED[i]);
+        if (strcmp(found, "23514") != 0)
+            fail_msg("%s: SQLSTATE %s", REFUSED[i], found);
+    }
+}
+
+static void keys_refuse_what_may_be_there_once(void **state) {
+    struct fixture *f = *state;
+    OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
+    pg_run(f->conninfo, ROWS);
+    static const char *const twice[] = {
+        "INSERT INTO event VALUES (1, 2, now(), 0, 'made', 1, '', 'r1')",
+        "INSERT INTO event VALUES (1, 1, now(), 0, 'made', 1, '', NULL)",
+        "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 2, 1, 1, 0)",
+        "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 2, 'd')",
+        "INSERT INTO metric_name (name) VALUES ('loss')",
+        "INSERT INTO leader VALUES (true, 1, '', now())",
+    };
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++)
+        assert_string_equal(pg_try(f->conninfo, twice[i]), "23505");
+    assert_string_equal(pg_try(f->conninfo, "UPDATE attempt SET from_step = 5, from_checkpoint = 99"), "23503");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(migrations_go_up_down_and_up, setup),
+        cmocka_unit_test_setup(a_newer_schema_is_refused, setup),
+        cmocka_unit_test_setup(a_failed_migration_leaves_nothing, setup),
+        cmocka_unit_test_setup(four_programs_that_migrate_at_once_take_turns, setup),
+        cmocka_unit_test_setup(every_check_refuses_what_it_names, setup),
+        cmocka_unit_test_setup(keys_refuse_what_may_be_there_once, setup),
+    };
+    return cmocka_run_group_tests_name("store schema", tests, fixture_group_setup, fixture_group_teardown);
+}
