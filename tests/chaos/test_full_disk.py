@@ -27,11 +27,10 @@ def test_a_full_checkpoint_disk_is_told_and_training_goes_on_when_there_is_room(
     job = service.submit(spec)
     with service.watch(job) as watch:
         watch.until_event("checkpoint_committed", 60)
-        with open(filler, "wb") as f:
+        with open(filler, "wb", buffering=0) as f:
             try:
                 while True:
                     f.write(bytes(4096))
-                    f.flush()
             except OSError:
                 pass
         told = watch.until(lambda u: "No space left" in u.get("event", {}).get("message", ""), 60, "the full disk is told")

@@ -36,18 +36,19 @@ def test_training_goes_on_while_it_is_away(service, tiny, target):
     wait_until(lambda: time.monotonic() > stop, AWAY_S + 5, "the outage")
     for p in reversed(frozen):
         os.kill(p, signal.SIGCONT)
+    first = int(before["step"])
     with service.watch(job) as watch:
-        watch.until_event("checkpoint_committed", 60)
-        first = int(before["step"])
-        last = int(service.json("get", job)["step"])
-        watch.until_step(last + 50)
+        watch.until_step(first + 10 * EVERY)  # the spools drain
+    last = int(service.json("get", job)["step"])
     assert service.json("get", job)["attempt"] == 1
     assert service.worker_pids(job) == workers, "the same processes"
     took = gaps(service, job, 0, 1, last)
     assert sorted(took) == list(range(1, last + 1)), "every step is there once"
-    typical = statistics.median(v for s, v in took.items() if s <= first)
+    earlier = [v for s, v in took.items() if s <= first]
+    # What this machine did to steps while all was well is not the outage's doing.
+    allowed = max(0.25, 5 * statistics.median(earlier), max(earlier))
     longest = max(v for s, v in took.items() if s > first)
-    assert longest <= max(0.25, 5 * typical) * (1 if not SANITIZED else PATIENCE), (longest, typical)
+    assert longest <= allowed * (PATIENCE if SANITIZED else 1), (longest, allowed)
     boundaries = last // EVERY - first // EVERY
     assert boundaries >= 10, f"the outage saw only {boundaries} checkpoint boundaries"
     service.cli("cancel", job)
