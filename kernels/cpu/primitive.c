@@ -24,6 +24,10 @@ struct primitive {
     dnnl_primitive_t primitive;
     int threads, n_lanes;
     bool in_order;
+    /* Packing: B as the caller has it and as the product reads it. NULL: the product reads the caller's. */
+    dnnl_primitive_t reorder;
+    dnnl_memory_t plain_b;
+    size_t packed_bytes;
     struct lane lanes[];
 };
 
@@ -74,7 +78,12 @@ static status_t desc_new(struct primitive *p, const struct primitive_shape *s, s
     dnnl_matmul_desc_t product;
     CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
     TRY(matrix_desc(&a, s->m, s->k, s->lda, s->a_transposed, e));
-    TRY(matrix_desc(&b, s->k, s->n, s->ldb, s->b_transposed, e));
+    if (s->packed) {
+        dnnl_dims_t dims = { s->k, s->n };
+        TRY(check(dnnl_memory_desc_init_by_tag(&b, 2, dims, dnnl_f32, dnnl_format_tag_any), "describe a matrix", e));
+    } else {
+        TRY(matrix_desc(&b, s->k, s->n, s->ldb, s->b_transposed, e));
+    }
     TRY(matrix_desc(&c, s->m, s->n, s->ldc, false, e));
     TRY(matrix_desc(&bias, 1, s->n, s->n, false, e));
     TRY(attributes_new(s->accumulate, &attributes, e));
@@ -111,6 +120,22 @@ static status_t lane_init(struct lane *l, const struct primitive *p, bool bias, 
     return lane_add(l, SCRATCH, scratch, p->engine, l->scratch, e);
 }
 
+static status_t reorder_new(struct primitive *p, const struct primitive_shape *s, struct err *e) {
+    dnnl_memory_desc_t plain;
+    dnnl_primitive_desc_t desc;
+    const dnnl_memory_desc_t *wanted = dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 0);
+    TRY(matrix_desc(&plain, s->k, s->n, s->ldb, s->b_transposed, e));
+    if (dnnl_memory_desc_equal(&plain, wanted))
+        return ST_OK;
+    TRY(check(dnnl_memory_create(&p->plain_b, &plain, p->engine, NULL), "create a memory", e));
+    TRY(check(dnnl_reorder_primitive_desc_create(&desc, &plain, p->engine, wanted, p->engine, NULL), "plan a reorder",
+              e));
+    status_t st = check(dnnl_primitive_create(&p->reorder, desc), "build a reorder", e);
+    dnnl_primitive_desc_destroy(desc);
+    p->packed_bytes = dnnl_memory_desc_get_size(wanted);
+    return st;
+}
+
 static status_t build(struct primitive *p, const struct primitive_shape *s, struct err *e) {
     TRY(check(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "create an engine", e));
     TRY(desc_new(p, s, e));
@@ -118,6 +143,8 @@ static status_t build(struct primitive *p, const struct primitive_shape *s, stru
     const char *name = "";
     TRY(check(dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &name), "name a product", e));
     p->in_order = strncmp(name, "brg:", 4) == 0;
+    if (s->packed)
+        TRY(reorder_new(p, s, e));
     for (int i = 0; i < p->n_lanes; i++)
         TRY(lane_init(&p->lanes[i], p, s->bias, e));
     return ST_OK;
@@ -147,6 +174,8 @@ struct primitive *primitive_free(struct primitive *p) {
         dnnl_stream_destroy(l->stream);
         free(l->scratch);
     }
+    dnnl_memory_destroy(p->plain_b);
+    dnnl_primitive_destroy(p->reorder);
     dnnl_primitive_destroy(p->primitive);
     dnnl_primitive_desc_destroy(p->desc);
     dnnl_engine_destroy(p->engine);
@@ -157,24 +186,37 @@ struct primitive *primitive_free(struct primitive *p) {
 bool primitive_in_order(const struct primitive *p) { return p->in_order; }
 
 /* oneDNN's handles are not const, but a product only reads its inputs. */
-static dnnl_status_t point(const struct lane *l, int which, const void *data) {
-    if (l->at[which] < 0)
-        return dnnl_success;
+static dnnl_status_t point_memory(dnnl_memory_t memory, const void *data) {
     union {
         const void *in;
         void *out;
     } pointer = { .in = data };
-    return dnnl_memory_set_data_handle(l->argument[l->at[which]].memory, pointer.out);
+    return dnnl_memory_set_data_handle(memory, pointer.out);
 }
 
+static dnnl_status_t point(const struct lane *l, int which, const void *data) {
+    return l->at[which] < 0 ? dnnl_success : point_memory(l->argument[l->at[which]].memory, data);
+}
+
+static dnnl_status_t pack(const struct primitive *p, const struct lane *l, const float *b) {
+    const dnnl_exec_arg_t arguments[] = { { DNNL_ARG_FROM, p->plain_b },
+                                          { DNNL_ARG_TO, l->argument[l->at[B]].memory } };
+    dnnl_status_t st = point_memory(p->plain_b, b);
+    return st == dnnl_success ? dnnl_primitive_execute(p->reorder, l->stream, 2, arguments) : st;
+}
+
+size_t primitive_packed_bytes(const struct primitive *p) { return p->packed_bytes; }
+
 status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b, const float *bias,
-                       struct err *e) {
+                       void *packed, struct err *e) {
     const struct lane *l = &p->lanes[lane];
-    if (point(l, A, a) != dnnl_success || point(l, B, b) != dnnl_success || point(l, C, c) != dnnl_success ||
-        point(l, BIAS, bias) != dnnl_success)
+    if (point(l, A, a) != dnnl_success || point(l, B, p->reorder ? packed : (const void *)b) != dnnl_success ||
+        point(l, C, c) != dnnl_success || point(l, BIAS, bias) != dnnl_success)
         return err_set(e, ST_INTERNAL, "oneDNN refused a matrix's address");
     int before = p->n_lanes == 1 ? threads_set(p->threads) : 0;
-    dnnl_status_t st = dnnl_primitive_execute(p->primitive, l->stream, l->count, l->argument);
+    dnnl_status_t st = p->reorder ? pack(p, l, b) : dnnl_success;
+    if (st == dnnl_success)
+        st = dnnl_primitive_execute(p->primitive, l->stream, l->count, l->argument);
     if (p->n_lanes == 1)
         (void)threads_set(before);
     return check(st, "run a product", e);

@@ -1,7 +1,9 @@
 /* One oneDNN matmul primitive with all that its runs need, so that a run allocates nothing.
  *
  * It is built for `threads` threads and for `lanes` simultaneous runs (lane i is one thread's). With lanes > 1 each run
- * is one thread's, inside a parallel region. */
+ * is one thread's, inside a parallel region.
+ *
+ * A packed primitive first reorders B into the blocks that oneDNN's inner loop reads, in a buffer of the caller's. */
 #ifndef KERNELS_CPU_PRIMITIVE_H
 #define KERNELS_CPU_PRIMITIVE_H
 
@@ -9,12 +11,14 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct primitive_shape {
     int64_t m, n, k;
     int64_t lda, ldb, ldc; /* floats from a stored row to the next one */
     bool a_transposed, b_transposed, bias, accumulate;
+    bool packed; /* only with one lane */
 };
 
 struct primitive;
@@ -27,7 +31,11 @@ CLEANUP_DEFINE(struct primitive *, primitive_free)
 /* True for an implementation that adds along k in order, whatever the number of threads (see product.h). */
 bool primitive_in_order(const struct primitive *p);
 
+/* Bytes of the buffer for B; 0 when it is not packed, or needs no other order. */
+size_t primitive_packed_bytes(const struct primitive *p);
+
+/* packed: primitive_packed_bytes, on a cache line; NULL for 0 bytes. */
 MUST_CHECK status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b,
-                                  const float *bias, struct err *e);
+                                  const float *bias, void *packed, struct err *e);
 
 #endif

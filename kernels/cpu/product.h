@@ -4,16 +4,19 @@
  * used is dropped first. Bits do not depend on the number of threads, for two reasons:
  *   - oneDNN's blocked AVX-512 product adds along k in order, whatever the threads, unless A is transposed, k is at
  *     least 2,048 and there are more threads than blocks of 64 columns; so a transposed A is cut here along k in pieces
- *     of PRODUCT_DEPTH, accumulated in order
+ *     of PRODUCT_DEPTH_TRANSPOSED, accumulated in order
  *   - its other implementations cut k by the number of threads; with one of those a product is cut in slices of C
  *     by shape alone, each slice computed by one thread
- * A struct products belongs to one thread at a time. */
+ *
+ * B is packed first where C has enough rows to pay for it: oneDNN copies an unpacked B again for each block of rows,
+ * and reads rows a power of two apart slowly. Any k is cut in pieces of PRODUCT_DEPTH, so that a piece of B that was
+ * just packed is still in the cache, and the buffer stays small. A struct products belongs to one thread at a time. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
 
 #include "kernels/kernels.h"
 
-enum { PRODUCT_DEPTH = 1536 };
+enum { PRODUCT_DEPTH = 4096, PRODUCT_DEPTH_TRANSPOSED = 1536 };
 
 struct product_shape {
     int64_t m, n, k;
