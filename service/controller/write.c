@@ -3,8 +3,6 @@
 
 #define WRITE_FIRST_PAUSE_MS 50
 #define WRITE_MOST_PAUSE_MS  1000
-/* Statements that fail for other reasons than absence are tried a few times: a bug must not spin. */
-#define WRITE_TRIES 5
 
 enum write_after write_judge(struct controller *c, status_t st, const struct err *e, int *tries) {
     if (st == ST_OK)
@@ -16,7 +14,7 @@ enum write_after write_judge(struct controller *c, status_t st, const struct err
         int64_t before = c->own_epoch;
         if (lead_keep(c) && c->own_epoch == before)
             return WRITE_REFUSED;
-    } else if (!away && *tries >= WRITE_TRIES) {
+    } else if (!away) {
         return WRITE_REFUSED;
     } else if (*tries == 1) {
         log_event(LOG_WARN, "database_write_waits", "reason", LOG_STR(e->msg), NULL);

@@ -1,0 +1,322 @@
+/* JobService and DispatchService as clients and agents meet them. */
+#include "tests/rpc/service_yard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define STATE(s) TRAINYARD__V1__JOB__STATE__##s
+
+static void assert_job(struct service_yard *y, int64_t id, Trainyard__V1__Job__State state, int attempt, int restarts) {
+    Trainyard__V1__Job *job = yard_job(y, id);
+    assert_int_equal(job->state, state);
+    assert_int_equal(job->attempt, attempt);
+    assert_int_equal(job->restarts, restarts);
+    trainyard__v1__job__free_unpacked(job, NULL);
+}
+
+static status_t by_name(struct service_yard *y, const char *method, const char *name, struct err *e) {
+    /* CancelJob, RetryJob and GetJob begin with the same field. */
+    Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
+    Trainyard__V1__RetryJobRequest retry = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
+    Trainyard__V1__GetJobRequest get = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
+    request.name = retry.name = get.name = (char *)name;
+    ProtobufCMessage *reply = NULL;
+    status_t st = yard_call(y, method,
+                            *method == 'C'   ? &request.base
+                            : *method == 'R' ? &retry.base
+                                             : &get.base,
+                            &reply, e);
+    if (st == ST_OK)
+        protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+static void a_gang_goes_from_submit_to_success(void **state) {
+    struct service_yard *y = *state;
+    struct agent *agents[] = { agent_new(y, "host-a", 1, 1), agent_new(y, "host-b", 1, 1) };
+    agent_attach(agents[0], NULL);
+    agent_attach(agents[1], NULL);
+    int64_t job = yard_submit(y, 2, 0);
+    yard_run(y, agents, 2, job, 1);
+    yard_finish(agents, 2, job, 1);
+    yard_await_state(y, job, STATE(SUCCEEDED));
+    assert_job(y, job, STATE(SUCCEEDED), 1, 0);
+    agent_free(agents[0]);
+    agent_free(agents[1]);
+}
+
+static void a_job_is_not_done_before_its_last_record_is_stored(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__FINISHED, 3);
+    assert_job(y, job, STATE(RUNNING), 1, 0);
+    assert_true(agent_idle(a));
+    agent_report_end(a, job, 1, 0, 1);
+    yard_await_state(y, job, STATE(SUCCEEDED));
+    agent_free(a);
+}
+
+static void a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 1);
+    yard_run(y, &a, 1, job, 1);
+    agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL, 0);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED);
+    yard_run(y, &a, 1, job, 2);
+    assert_job(y, job, STATE(RUNNING), 2, 1);
+    agent_say_ended(a, job, 2, 0, TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL, 0);
+    yard_await_state(y, job, STATE(FAILED));
+    Trainyard__V1__Job *failed = yard_job(y, job);
+    assert_string_equal(failed->reason, "rank 0: died in a test (after 1 of 1 restarts)");
+    trainyard__v1__job__free_unpacked(failed, NULL);
+
+    OK(by_name(y, "RetryJob", "jobs/1", &e));
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED);
+    yard_run(y, &a, 1, job, 3);
+    assert_job(y, job, STATE(RUNNING), 3, 0);
+    agent_free(a);
+}
+
+static void a_restarted_agent_costs_an_attempt_but_no_restart(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    agent_free(a);
+
+    Trainyard__V1__RankEnd end = TRAINYARD__V1__RANK_END__INIT, *ends = &end;
+    end.cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
+    end.message = "died with its agent";
+    end.time_us = 1;
+    Trainyard__V1__AttemptEnded ended = TRAINYARD__V1__ATTEMPT_ENDED__INIT;
+    ended.job = job;
+    ended.attempt = 1;
+    ended.ranks = &ends;
+    ended.n_ranks = 1;
+    Trainyard__V1__AttemptStatus status = TRAINYARD__V1__ATTEMPT_STATUS__INIT;
+    status.job = job;
+    status.attempt = 1;
+    status.ended = true;
+    status.end = &ended;
+    a = agent_new(y, "host-a", 2, 1);
+    agent_attach(a, &status);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED);
+    yard_run(y, &a, 1, job, 2);
+    assert_job(y, job, STATE(RUNNING), 2, 0);
+    agent_free(a);
+}
+
+static Trainyard__V1__AttemptStatus running_status(int64_t job, int attempt, Trainyard__V1__RankStatus **rank) {
+    Trainyard__V1__AttemptStatus status = TRAINYARD__V1__ATTEMPT_STATUS__INIT;
+    status.job = job;
+    status.attempt = attempt;
+    status.world_size = 1;
+    status.ranks = rank;
+    status.n_ranks = 1;
+    return status;
+}
+
+static void a_controller_that_starts_again_adopts_what_runs(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    yard_stop_controller(y);
+    agent_free(a);
+    yard_start_controller(y);
+
+    Trainyard__V1__RankStatus rank = TRAINYARD__V1__RANK_STATUS__INIT, *ranks = &rank;
+    rank.pid = 1;
+    rank.joined = true;
+    Trainyard__V1__AttemptStatus status = running_status(job, 1, &ranks);
+    a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, &status);
+    yard_finish(&a, 1, job, 1);
+    yard_await_state(y, job, STATE(SUCCEEDED));
+    assert_job(y, job, STATE(SUCCEEDED), 1, 0);
+    agent_free(a);
+}
+
+static void a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended(void **state) {
+    struct service_yard *y = *state;
+    Trainyard__V1__RankStatus rank = TRAINYARD__V1__RANK_STATUS__INIT, *ranks = &rank;
+    Trainyard__V1__AttemptStatus status = running_status(77, 3, &ranks);
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, &status);
+    assert_int_equal(agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP)->stop->job, 77);
+    int64_t job = yard_submit(y, 1, 0);
+    assert_job(y, job, STATE(QUEUED), 0, 0);
+    assert_true(agent_idle(a));
+    agent_say_ended(a, 77, 3, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, 0);
+    /* First the old one is settled, then the new one starts. */
+    yard_await_state(y, job, STATE(STARTING));
+    agent_free(a);
+}
+
+static void postgresql_may_die_without_the_running_attempt_noticing(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    pg_kill(y->pg);
+    FAILS(by_name(y, "GetJob", "1", &e), ST_UNAVAILABLE, "");
+    agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__FINISHED, 3);
+    pg_restart(y->pg);
+    agent_report_end(a, job, 1, 0, 1);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED);
+    yard_await_state(y, job, STATE(SUCCEEDED));
+    assert_job(y, job, STATE(SUCCEEDED), 1, 0);
+    agent_free(a);
+}
+
+static void a_request_id_makes_one_job(void **state) {
+    struct service_yard *y = *state;
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    char names[2][64];
+    for (int i = 0; i < 2; i++) {
+        request.spec = yard_spec(1, 0);
+        request.request_id = "3b241101-e2bb-4255-8caf-4136c566a962";
+        ProtobufCMessage *reply;
+        OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+        snprintf(names[i], sizeof names[i], "%s", ((Trainyard__V1__Job *)reply)->name);
+        protobuf_c_message_free_unpacked(reply, NULL);
+    }
+    assert_string_equal(names[0], names[1]);
+}
+
+static void a_wrong_spec_is_refused_with_every_problem(void **state) {
+    struct service_yard *y = *state;
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    request.spec = yard_spec(1, 0);
+    request.spec->model->gpt->heads = 5;
+    request.spec->train->steps = -1;
+    ProtobufCMessage *reply;
+    FAILS(yard_call(y, "CreateJob", &request.base, &reply, &e), ST_INVALID_ARGUMENT, "model.gpt.heads");
+    FAILS(yard_call(y, "CreateJob", &request.base, &reply, &e), ST_INVALID_ARGUMENT, "train.steps");
+}
+
+static void illegal_moves_and_unknown_jobs_are_clear_errors(void **state) {
+    struct service_yard *y = *state;
+    FAILS(by_name(y, "GetJob", "jobs/99", &e), ST_NOT_FOUND, "jobs/99 does not exist");
+    FAILS(by_name(y, "CancelJob", "99", &e), ST_NOT_FOUND, "does not exist");
+    FAILS(by_name(y, "GetJob", "jobs/x", &e), ST_INVALID_ARGUMENT, "'jobs/x'");
+    int64_t job = yard_submit(y, 1, 0);
+    FAILS(by_name(y, "RetryJob", "1", &e), ST_FAILED_PRECONDITION, "not FAILED");
+    OK(by_name(y, "CancelJob", "1", &e));
+    assert_job(y, job, STATE(CANCELLED), 0, 0);
+    FAILS(by_name(y, "CancelJob", "1", &e), ST_FAILED_PRECONDITION, "CANCELLED");
+}
+
+static void a_cancelled_gang_is_stopped_before_the_job_is_cancelled(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    OK(by_name(y, "CancelJob", "1", &e));
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
+    assert_job(y, job, STATE(CANCELLING), 1, 0);
+    FAILS(by_name(y, "CancelJob", "1", &e), ST_FAILED_PRECONDITION, "already being cancelled");
+    agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, 0);
+    yard_await_state(y, job, STATE(CANCELLED));
+    agent_free(a);
+}
+
+static status_t list(struct service_yard *y, int size, const char *token, Trainyard__V1__Job__State filter,
+                     Trainyard__V1__ListJobsResponse **ret, struct err *e) {
+    Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
+    request.page_size = size;
+    request.page_token = (char *)token;
+    request.state = filter;
+    return yard_call(y, "ListJobs", &request.base, (ProtobufCMessage **)ret, e);
+}
+
+static void pages_hold_every_job_once_and_a_token_belongs_to_its_filter(void **state) {
+    struct service_yard *y = *state;
+    for (int i = 0; i < 7; i++)
+        yard_submit(y, 1, 0);
+    char token[64] = "";
+    int64_t before = 8, seen = 0;
+    do {
+        Trainyard__V1__ListJobsResponse *page = NULL;
+        OK(list(y, 3, token, STATE(STATE_UNSPECIFIED), &page, &e));
+        for (size_t i = 0; i < page->n_jobs; i++, seen++) {
+            int64_t id = atoll(page->jobs[i]->name + 5);
+            assert_int_equal(id, --before);
+        }
+        snprintf(token, sizeof token, "%s", page->next_page_token);
+        trainyard__v1__list_jobs_response__free_unpacked(page, NULL);
+        Trainyard__V1__ListJobsResponse *other;
+        if (token[0])
+            FAILS(list(y, 3, token, STATE(QUEUED), &other, &e), ST_INVALID_ARGUMENT, "other filters");
+    } while (token[0]);
+    assert_int_equal(seen, 7);
+}
+
+static void a_watcher_sees_every_event_once_and_may_go_on_where_it_was(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    yard_finish(&a, 1, job, 1);
+    for (int64_t after = 0; after < 3; after++) {
+        Trainyard__V1__WatchJobRequest request = TRAINYARD__V1__WATCH_JOB_REQUEST__INIT;
+        request.name = "1";
+        request.after_event = after;
+        struct rpc_stream *stream;
+        OK(rpc_stream_open(y->channel, &trainyard__v1__job_service__descriptor, "WatchJob", &request.base,
+                           YARD_PATIENCE_MS, &stream, &e));
+        int64_t seen = after;
+        const ProtobufCMessage *m;
+        bool ended = false;
+        for (;;) {
+            OK(rpc_stream_next(stream, &m, &e));
+            if (!m)
+                break;
+            const Trainyard__V1__WatchJobResponse *update = (const void *)m;
+            if (update->update_case == TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT)
+                assert_int_equal(update->event->number, ++seen);
+            if (update->job) {
+                assert_int_equal(update->job->state, STATE(SUCCEEDED));
+                assert_int_equal(update->job->last_event, seen);
+                ended = true;
+            }
+        }
+        assert_true(ended);
+        rpc_stream_close(stream);
+    }
+    agent_free(a);
+}
+
+#define YARD(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        YARD(a_gang_goes_from_submit_to_success),
+        YARD(a_job_is_not_done_before_its_last_record_is_stored),
+        YARD(a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job),
+        YARD(a_restarted_agent_costs_an_attempt_but_no_restart),
+        YARD(a_controller_that_starts_again_adopts_what_runs),
+        YARD(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),
+        YARD(postgresql_may_die_without_the_running_attempt_noticing),
+        YARD(a_request_id_makes_one_job),
+        YARD(a_wrong_spec_is_refused_with_every_problem),
+        YARD(illegal_moves_and_unknown_jobs_are_clear_errors),
+        YARD(a_cancelled_gang_is_stopped_before_the_job_is_cancelled),
+        YARD(pages_hold_every_job_once_and_a_token_belongs_to_its_filter),
+        YARD(a_watcher_sees_every_event_once_and_may_go_on_where_it_was),
+    };
+    return cmocka_run_group_tests(tests, yard_group_setup, yard_group_teardown);
+}
