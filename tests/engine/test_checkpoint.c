@@ -199,8 +199,9 @@ static status_t save(const char *directory, int world_size, int64_t step, int se
                                                 .n_pieces = n,
                                                 .tag = &ranks[r] };
         struct err e;
-        if (writers[r])
-            o->status[r] = checkpoint_writer_submit(writers[r], &snapshot, &e);
+        status_t taken = writers[r] ? checkpoint_writer_submit(writers[r], &snapshot, &e) : ST_OK;
+        if (taken != ST_OK) /* from here on the writer's thread says how it went */
+            o->status[r] = taken;
     }
     for (int r = 0; r < world_size; r++) {
         struct err e;
