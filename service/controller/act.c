@@ -219,6 +219,7 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     case ACT_FORGET:
         launch_forget(&c->launches, a->job);
         progress_forget(c->progress, a->job);
+        retire_soon(c->retire, a->job);
         wake_now(c->wakes, a->job);
         break;
     }

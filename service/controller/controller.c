@@ -20,6 +20,7 @@ static void on_checkpoint(void *ctx, int64_t job, int attempt, int64_t step, boo
     struct inbox_item item = { .kind = INBOX_COMMITTED, .job = job, .attempt = attempt, .step = step, .final = final };
     status_ignore(inbox_put(c->inbox, &item, true, NULL));
     wake_now(c->wakes, job);
+    retire_soon(c->retire, job);
 }
 
 static void on_changed(void *ctx, int64_t job) { wake_soon(((struct controller *)ctx)->wakes, job); }
@@ -46,6 +47,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     struct ingest_listener listener = {
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
+    TRY(retire_open(c->store, c->checkpoints, &c->retire, e));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -80,6 +82,7 @@ struct controller *controller_close(struct controller *c) {
         pthread_join(c->thread, NULL);
     }
     c->ingest = ingest_close(c->ingest);
+    c->retire = retire_close(c->retire);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
     c->dispatch = dispatch_free(c->dispatch);

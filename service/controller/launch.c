@@ -30,18 +30,17 @@ void launches_done(struct launches *l) {
     l->by_job = NULL;
 }
 
-/* DIR/<job>/attempt-<n> below the spec's own directory, or the controller's. */
-static status_t attempt_directory(const struct launch_order *o, const Trainyard__V1__JobSpec *spec, char **ret,
-                                  struct err *e) {
+status_t launch_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints, int64_t job, int attempt,
+                          char **ret, struct err *e) {
     char own[4096];
-    const char *base = o->checkpoints;
+    const char *base = checkpoints;
     if (spec->checkpoint && spec->checkpoint->directory && spec->checkpoint->directory[0]) {
         TRY(spec_uri_path(spec->checkpoint->directory, own, sizeof own, e));
         base = own;
     }
-    if (asprintf(ret, "%s/%lld/attempt-%d", base, (long long)o->job, o->attempt) < 0) {
+    if (asprintf(ret, "%s/%lld/attempt-%d", base, (long long)job, attempt) < 0) {
         *ret = NULL;
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)o->job);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a path of job %lld", (long long)job);
     }
     return ST_OK;
 }
@@ -54,7 +53,7 @@ static status_t fill(struct launch *l, const struct launch_order *o, struct err 
     l->spec = trainyard__v1__job_spec__unpack(NULL, o->spec_bytes, o->spec);
     if (!l->spec)
         return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)o->job);
-    TRY(attempt_directory(o, l->spec, &l->checkpoint_directory, e));
+    TRY(launch_directory(l->spec, o->checkpoints, o->job, o->attempt, &l->checkpoint_directory, e));
     l->resume_directory = strdup(o->resume_directory);
     l->executors = calloc((size_t)o->world_size, sizeof *l->executors);
     bool whole = l->resume_directory && l->executors;

@@ -40,6 +40,10 @@ MUST_CHECK status_t launch_put(struct launches *l, const struct launch_order *or
 const struct launch *launch_find(const struct launches *l, int64_t job, int attempt);
 void launch_forget(struct launches *l, int64_t job);
 
+/* DIR/<job>/attempt-<n> below the spec's own directory, or `checkpoints` when it names none. For free(). */
+MUST_CHECK status_t launch_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints, int64_t job,
+                                     int attempt, char **ret, struct err *e);
+
 /* The ranks of one executor, into ret[world_size]; returns how many. */
 size_t launch_ranks(const struct launch *launch, const char *executor, int32_t *ret);
 

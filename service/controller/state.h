@@ -6,6 +6,7 @@
 #include "service/controller/inbox.h"
 #include "service/controller/launch.h"
 #include "service/controller/rendezvous.h"
+#include "service/controller/retire.h"
 #include "service/store/leader.h"
 
 #include <pthread.h>
@@ -20,6 +21,7 @@ struct controller {
     struct samples *samples;
     struct progress *progress;
     struct inbox *inbox;
+    struct retire *retire;
 
     pthread_mutex_t lock; /* guards what stands up to the empty line */
     pthread_cond_t changed;
