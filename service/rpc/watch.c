@@ -4,6 +4,7 @@
 #include "service/controller/controller.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
+#include "service/store/metric.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,11 +73,7 @@ static void put_optional(Trainyard__V1__Progress *p, const struct progress_value
     }
 }
 
-static enum rpc_sent send_progress(struct rpc_call *call, struct controller *c, struct watch *w) {
-    struct progress_values now;
-    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->told.step ||
-        clock_mono_ms() < w->progress_ms)
-        return RPC_SENT;
+static enum rpc_sent send_progress(struct rpc_call *call, struct watch *w, struct progress_values now) {
     Trainyard__V1__Progress progress = TRAINYARD__V1__PROGRESS__INIT;
     progress.step = now.step;
     progress.steps = w->steps;
@@ -92,8 +89,31 @@ static enum rpc_sent send_progress(struct rpc_call *call, struct controller *c, 
     return sent;
 }
 
+static enum rpc_sent send_news(struct rpc_call *call, struct controller *c, struct watch *w) {
+    struct progress_values now;
+    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->told.step ||
+        clock_mono_ms() < w->progress_ms)
+        return RPC_SENT;
+    return send_progress(call, w, now);
+}
+
+/* A job that has ended is out of the progress table: its rows tell the last step. */
+static enum rpc_sent send_last_step(struct rpc_call *call, struct controller *c, struct watch *w, int64_t step) {
+    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second" };
+    double values[3];
+    if (step == 0 || step == w->told.step ||
+        store_metric_last(controller_store(c), w->job, names, 3, values, NULL) != ST_OK)
+        return RPC_SENT;
+    return send_progress(
+        call, w,
+        (struct progress_values){
+            .step = step, .loss = values[0], .validation_loss = values[1], .tokens_per_second = values[2] });
+}
+
 /* The job has ended and every event of it is sent: the job itself is the last word. */
-static void send_last(struct rpc_call *call, const struct store_job *row) {
+static void send_last(struct rpc_call *call, struct controller *c, struct watch *w, const struct store_job *row) {
+    if (send_last_step(call, c, w, row->step) != RPC_SENT)
+        return; /* `writable` comes back here */
     CLEANUP(arena_freep) struct arena *a = arena_new();
     Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
     out.job = convert_job(a, row);
@@ -125,10 +145,10 @@ void watch_work(struct rpc_call *call) {
         return;
     }
     w->steps = row.steps;
-    if (send_progress(call, c, w) != RPC_SENT)
-        return;
     if (job_state_final((enum job_state)row.state))
-        send_last(call, &row);
+        send_last(call, c, w, &row);
+    else
+        (void)send_news(call, c, w); /* what is not sent now comes with the next wake */
 }
 
 void watch_done(struct rpc_call *call, status_t status, const char *why) {
