@@ -122,7 +122,8 @@ status_t child_start(struct child *c, const char *self, struct err *e) {
     c->out = ends[0];
     c->ready = false;
     c->line_len = 0;
-    c->last_line[0] = '\0';
+    c->reason[0] = '\0';
+    c->has_complaint = false;
     c->kill_at_ms = 0;
     c->started_ms = clock_mono_ms();
     return ST_OK;
@@ -134,12 +135,26 @@ static bool says_ready(const struct child *c) {
     return at && (at == c->line || (at - c->line >= 2 && at[-1] == ' ' && at[-2] == ' '));
 }
 
+/* Our programs put their name before the sentence they end with; PostgreSQL's have a severity. */
+static bool is_complaint(const struct child *c) {
+    static const char *const marks[] = { "trainyard-", "FATAL:", "PANIC:", "error:", " error " };
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        const char *at = strstr(c->line, marks[i]);
+        if (at && (i > 0 || at == c->line))
+            return true;
+    }
+    return false;
+}
+
 static void line_done(struct child *c) {
     c->line[c->line_len] = '\0';
     c->line_len = 0;
     if (c->line[0] == '\0')
         return;
-    memcpy(c->last_line, c->line, sizeof c->line);
+    bool complaint = is_complaint(c);
+    if (complaint || !c->has_complaint)
+        memcpy(c->reason, c->line, sizeof c->line);
+    c->has_complaint = c->has_complaint || complaint;
     if (says_ready(c))
         c->ready = c->was_ready = true;
 }

@@ -1,7 +1,8 @@
 /* One program that `up` runs: how it is started, known to be ready, watched, and stopped.
  *
  * Each child has a process group of its own (so that Ctrl-C reaches only `up`), dies with `up`, and writes into a pipe
- * that `up` copies to DIR/logs/NAME.log. A child's last line is kept: it is the reason told when it dies too early. */
+ * that `up` copies to DIR/logs/NAME.log. One line is kept as the reason told when it dies too early: the last that is a
+ * complaint ("trainyard-controller: ...", "FATAL: ...", "initdb: error: ..."), else the last. */
 #ifndef CLI_UP_CHILD_H
 #define CLI_UP_CHILD_H
 
@@ -41,7 +42,8 @@ struct child {
     int64_t started_ms, start_at_ms, backoff_ms, kill_at_ms;
     char line[CHILD_LINE_BYTES]; /* the line being read */
     size_t line_len;
-    char last_line[CHILD_LINE_BYTES];
+    char reason[CHILD_LINE_BYTES];
+    bool has_complaint; /* reason is one */
     struct log_file log;
 };
 
@@ -57,7 +59,7 @@ void child_argument(struct child *c, const char *fmt, ...) __attribute__((format
 /* self: this program's path, for exec-child. */
 MUST_CHECK status_t child_start(struct child *c, const char *self, struct err *e);
 
-/* Copies what the child wrote to its log; sets ready and last_line. Returns false at the pipe's end. */
+/* Copies what the child wrote to its log; sets ready and reason. Returns false at the pipe's end. */
 bool child_read(struct child *c);
 
 /* After waitpid: reads the rest, and says how it ended: "exited with status 1", "was killed by signal 9 (Killed)". */

@@ -105,7 +105,8 @@ static void on_end(struct supervise *s, struct child *c, int wait_status) {
         return;
     }
     if (!c->was_ready && ++c->early_ends >= c->tries) {
-        const char *line = c->last_line[0] ? c->last_line : how;
+        const char *colon = strncmp(c->reason, "trainyard-", 10) == 0 ? strstr(c->reason, ": ") : NULL;
+        const char *line = colon ? colon + 2 : c->reason[0] ? c->reason : how;
         give_up(s, err_set(&s->why, ST_FAILED_PRECONDITION, "%s does not start: %.300s (its log is %.120s)", c->name,
                            line, c->log.path));
         return;
