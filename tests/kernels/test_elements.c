@@ -82,17 +82,35 @@ static void exp_is_accurate_to_a_few_units_in_the_last_place(void **state) {
 
 static void sums_of_squares_are_those_of_each_chunk_in_double(void **state) {
     (void)state;
-    const int64_t n = 3 * KERNELS_CHUNK + 5;
+    enum { CHUNKS = 11 };
+    const int64_t n = (CHUNKS - 1) * KERNELS_CHUNK + 5;
     CLEANUP(freep) float *a = tensor_random(n, 1, 1000);
     for (int isa = 0; isa < isa_count(); isa++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
-        double sums[4];
+        double sums[CHUNKS];
         OK(k->sum_squares(k, sums, a, n, e));
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < CHUNKS; c++) {
             double want = 0;
             for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
                 want += (double)a[i] * a[i];
             assert_true(fabs(sums[c] - want) <= 1e-12 * want);
+        }
+    }
+}
+
+static void a_fill_sets_every_element_and_nothing_else(void **state) {
+    (void)state;
+    const int64_t sizes[] = { 0, 1, 37, 9000, (2 << 20) + 21 };
+    CLEANUP(freep) float *a = tensor_new(sizes[4] + 64);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        for (int i = 0; i < 5; i++) {
+            const int64_t n = sizes[i];
+            for (int64_t j = 0; j < n + 40; j++)
+                a[j] = -1;
+            OK(k->fill(k, a + 3, 2.5f, n, e));
+            for (int64_t j = 0; j < n + 40; j++)
+                assert_true(a[j] == (j >= 3 && j < 3 + n ? 2.5f : -1));
         }
     }
 }
@@ -167,6 +185,7 @@ int main(void) {
         cmocka_unit_test(a_samples_mask_does_not_depend_on_the_micro_batch_it_is_in),
         cmocka_unit_test(exp_is_accurate_to_a_few_units_in_the_last_place),
         cmocka_unit_test(sums_of_squares_are_those_of_each_chunk_in_double),
+        cmocka_unit_test(a_fill_sets_every_element_and_nothing_else),
         cmocka_unit_test(a_tree_adds_adjacent_pairs),
         cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
         cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),

@@ -99,6 +99,24 @@ status_t VECTOR(adamw)(const struct kernels *k, float *p, float *m, float *v, co
     return ST_OK;
 }
 
+/* One chunk alone is one stream of reads, which leaves a core waiting for memory: SIDE chunks are added side by side.
+ */
+enum { SIDE = 4 };
+
+static void whole_chunks_sum_squares(double *sums, const float *a) {
+    vd low[SIDE], high[SIDE];
+    for (int j = 0; j < SIDE; j++)
+        low[j] = high[j] = vd_zero();
+    for (int64_t i = 0; i < KERNELS_CHUNK; i += LANES)
+        for (int j = 0; j < SIDE; j++) {
+            const vf x = vf_load(a + j * KERNELS_CHUNK + i);
+            low[j] = vd_fma(vd_low(x), vd_low(x), low[j]);
+            high[j] = vd_fma(vd_high(x), vd_high(x), high[j]);
+        }
+    for (int j = 0; j < SIDE; j++)
+        sums[j] = vd_sum(vd_add(low[j], high[j]));
+}
+
 static double chunk_sum_squares(const float *a, int64_t n) {
     vd low = vd_zero(), high = vd_zero();
     for (int64_t i = 0; i < n; i += LANES) {
@@ -111,11 +129,38 @@ static double chunk_sum_squares(const float *a, int64_t n) {
 
 status_t VECTOR(sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
     (void)e;
-    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
+    const int64_t side = n / (SIDE * KERNELS_CHUNK) * SIDE;
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
-    for (int64_t c = 0; c < chunks; c++) {
+    for (int64_t c = 0; c < side; c += SIDE)
+        whole_chunks_sum_squares(sums + c, a + c * KERNELS_CHUNK);
+    for (int64_t c = side; c * KERNELS_CHUNK < n; c++) {
         const int64_t begin = c * KERNELS_CHUNK, left = n - begin;
         sums[c] = chunk_sum_squares(a + begin, left < KERNELS_CHUNK ? left : KERNELS_CHUNK);
+    }
+    return ST_OK;
+}
+
+/* From this size on (8 MiB) a fill goes past the caches: nobody finds it there, and memory need not be read first. */
+enum { FILL_PAST_CACHES = 2 << 20 };
+
+static void fill_block(float *a, float value, int64_t n, bool past_caches) {
+    int64_t i = 0;
+    if (past_caches) {
+        for (; i < n && (uintptr_t)(a + i) % sizeof(vf); i++)
+            a[i] = value;
+        for (; i + LANES <= n; i += LANES)
+            vf_stream(a + i, vf_set(value));
+    }
+    for (; i < n; i += LANES)
+        vf_store_first(a + i, vf_set(value), lanes_at(i, n));
+}
+
+status_t VECTOR(fill)(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        fill_block(a + i, value, block_end(i, n) - i, n >= FILL_PAST_CACHES);
+        vf_stream_end();
     }
     return ST_OK;
 }

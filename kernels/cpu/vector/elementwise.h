@@ -9,6 +9,7 @@ status_t VECTOR(gelu_backward)(const struct kernels *k, float *dx, const float *
                                struct err *e);
 status_t VECTOR(add)(const struct kernels *k, float *y, const float *a, const float *b, int64_t n, struct err *e);
 status_t VECTOR(accumulate)(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e);
+status_t VECTOR(fill)(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
 status_t VECTOR(adamw)(const struct kernels *k, float *p, float *m, float *v, const float *g, int64_t n,
                        const struct adamw *o, struct err *e);
 status_t VECTOR(sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);

@@ -4,7 +4,7 @@
 #include "kernels/cpu/vector/elementwise.h"
 #include "kernels/cpu/vector/rows.h"
 
-/* What is not here stays plain: copies and fills, which the compiler vectorises and memory bounds. */
+/* What is not here stays plain: loops that the compiler vectorises and that memory bounds. */
 void VECTOR(table)(struct kernels *t) {
     t->linear_backward_bias = VECTOR(linear_backward_bias);
     t->layernorm_forward = VECTOR(layernorm_forward);
@@ -17,6 +17,7 @@ void VECTOR(table)(struct kernels *t) {
     t->dropout = VECTOR(dropout);
     t->add = VECTOR(add);
     t->accumulate = VECTOR(accumulate);
+    t->fill = VECTOR(fill);
     t->adamw = VECTOR(adamw);
     t->sum_squares = VECTOR(sum_squares);
     t->all_finite = VECTOR(all_finite);

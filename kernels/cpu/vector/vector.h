@@ -20,6 +20,8 @@ typedef __mmask16 vmask;
 static inline vf vf_set(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+/* A store past the caches, to an aligned address; vf_stream_end before another thread reads it. */
+static inline void vf_stream(float *p, vf a) { _mm512_stream_ps(p, a); }
 static inline vmask vf_first(int64_t lanes) { return (vmask)((1u << lanes) - 1); }
 static inline vf vf_load_first(const float *p, int64_t lanes) { return _mm512_maskz_loadu_ps(vf_first(lanes), p); }
 static inline void vf_store_first(float *p, vf a, int64_t lanes) { _mm512_mask_storeu_ps(p, vf_first(lanes), a); }
@@ -60,6 +62,7 @@ typedef __m256i vmask;
 static inline vf vf_set(float x) { return _mm256_set1_ps(x); }
 static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+static inline void vf_stream(float *p, vf a) { _mm256_stream_ps(p, a); }
 static inline vmask vf_first(int64_t lanes) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
@@ -110,6 +113,8 @@ static inline bool vf_any_not_finite(vf a) {
 }
 
 #endif
+
+static inline void vf_stream_end(void) { _mm_sfence(); }
 
 /* How many lanes of the vector at i take part when n elements are left to i = n. */
 static inline int64_t lanes_at(int64_t i, int64_t n) { return n - i < LANES ? n - i : LANES; }
