@@ -1,0 +1,348 @@
+/* Single decisions of the scheduler. What holds over random histories stands in test_scheduler_simulation.c. */
+#include "base/limits.h"
+#include "service/scheduler/placement.h"
+#include "service/scheduler/retry.h"
+#include "service/scheduler/scheduler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct bench {
+    struct scheduler *s;
+    struct sched_actions out;
+    int64_t now;
+};
+
+static int setup(void **state) {
+    static struct bench b;
+    b = (struct bench){ .s = scheduler_new(0) };
+    *state = &b;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct bench *b = *state;
+    scheduler_free(b->s);
+    sched_actions_done(&b->out);
+    return 0;
+}
+
+static void tell(struct bench *b, struct sched_event ev) {
+    sched_actions_clear(&b->out);
+    scheduler_step(b->s, &ev, b->now, &b->out);
+}
+
+static const struct sched_action *find(const struct bench *b, enum sched_action_kind kind) {
+    for (size_t i = 0; i < b->out.n; i++)
+        if (b->out.items[i].kind == kind)
+            return &b->out.items[i];
+    return NULL;
+}
+
+static void submit(struct bench *b, int64_t job, int priority, int world_size, int max_restarts) {
+    struct sched_job_row row = { .job = job,
+                                 .state = JOB_STATE_QUEUED,
+                                 .priority = priority,
+                                 .world_size = world_size,
+                                 .max_restarts = max_restarts };
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+}
+
+static void attach(struct bench *b, const char *id, int64_t incarnation, int slots,
+                   const struct sched_part_report *part) {
+    struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = id };
+    ev.attach.incarnation = incarnation;
+    ev.attach.slots[SCHED_SLOT_CPU] = slots;
+    ev.attach.parts = part;
+    ev.attach.parts_n = part ? 1 : 0;
+    tell(b, ev);
+}
+
+static void run_one(struct bench *b, int64_t job, int attempt) {
+    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = job, .attempt = attempt });
+    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = job, .attempt = attempt });
+}
+
+static void end_part(struct bench *b, const char *executor, int64_t job, int attempt, int rank,
+                     enum rank_end_cause cause, const char *why) {
+    struct rank_end end = { .rank = rank, .cause = cause };
+    snprintf(end.message, sizeof end.message, "%s", why);
+    tell(b,
+         (struct sched_event){
+             .kind = EV_PART_ENDED, .executor = executor, .job = job, .attempt = attempt, .ends = &end, .ends_n = 1 });
+}
+
+static void store(struct bench *b, int64_t job, int attempt, int rank) {
+    tell(b, (struct sched_event){ .kind = EV_RANK_STORED, .job = job, .attempt = attempt, .rank = rank });
+}
+
+static void every_tick_for(struct bench *b, int64_t ms) {
+    for (int64_t end = b->now + ms; b->now < end;) {
+        b->now += SCHED_TICK_MS;
+        tell(b, (struct sched_event){ .kind = EV_TICK });
+        if (b->out.n > 0)
+            return;
+    }
+}
+
+static void no_final_state_has_an_edge_but_a_failed_jobs_retry(void **state) {
+    (void)state;
+    int edges = 0;
+    for (int from = 1; from <= JOB_STATE_CANCELLED; from++)
+        for (int to = 1; to <= JOB_STATE_CANCELLED; to++)
+            for (int cause = 0; cause <= JOB_CAUSE_RETRY_ASKED; cause++) {
+                if (!job_state_edge(from, to, cause))
+                    continue;
+                edges++;
+                assert_true(from != to);
+                if (job_state_final(from))
+                    assert_true(from == JOB_STATE_FAILED && to == JOB_STATE_QUEUED && cause == JOB_CAUSE_RETRY_ASKED);
+            }
+    assert_int_equal(edges, 24);
+}
+
+static void the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling(void **state) {
+    (void)state;
+    assert_true(retry_delay_ms(1) <= 500);
+    for (int n = 1; n < 6; n++)
+        assert_int_equal(retry_delay_ms(n + 1), 2 * retry_delay_ms(n));
+    assert_int_equal(retry_delay_ms(1000000), RETRY_MOST_MS);
+}
+
+static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones(void **state) {
+    (void)state;
+    struct placement_host hosts[] = { { 0, 4, 0 }, { 1, 2, 1 }, { 2, 3, 2 } };
+    int at[6];
+    assert_true(placement_choose(hosts, 3, 2, at));
+    assert_int_equal(at[0], 1);
+    assert_int_equal(at[1], 1);
+    assert_true(placement_choose(hosts, 3, 6, at));
+    const int wide[] = { 0, 0, 0, 0, 2, 2 };
+    assert_memory_equal(at, wide, sizeof wide);
+    assert_false(placement_choose(hosts, 3, 10, at));
+}
+
+static void higher_priority_goes_first_and_equals_in_order_of_submission(void **state) {
+    struct bench *b = *state;
+    submit(b, 1, 0, 1, 0);
+    submit(b, 2, 5, 1, 0);
+    submit(b, 3, 5, 1, 0);
+    attach(b, "a", 1, 1, NULL);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
+    end_part(b, "a", 2, 1, 0, RANK_END_BAD_SPEC, "bad"); /* its slot is free, though its records are on their way */
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 3);
+}
+
+static void a_narrow_job_does_not_overtake_a_wide_one_that_waits(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 2, NULL);
+    submit(b, 1, 0, 1, 0);
+    submit(b, 2, 0, 2, 0);
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+    submit(b, 3, 0, 1, 0);
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+}
+
+static void a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 2, NULL);
+    submit(b, 1, 0, 3, 0);
+    assert_string_equal(find(b, ACT_NOTE)->text, "needs 3 cpu slots, more than the 2 of all attached executors");
+    submit(b, 2, 0, 1, 0);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
+}
+
+static void the_addresses_go_out_once_all_ranks_have_offered(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 2, NULL);
+    submit(b, 1, 0, 2, 0);
+    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 0 });
+    assert_null(find(b, ACT_SEND_RENDEZVOUS));
+    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
+    assert_non_null(find(b, ACT_SEND_RENDEZVOUS));
+    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
+    assert_null(find(b, ACT_SEND_RENDEZVOUS));
+}
+
+static void the_sentence_names_the_cause_and_not_its_echo(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    attach(b, "b", 1, 1, NULL);
+    submit(b, 1, 0, 2, 0);
+    end_part(b, "a", 1, 1, 0, RANK_END_PEER_LOST, "rank 1 went away");
+    end_part(b, "b", 1, 1, 1, RANK_END_UNKNOWN, "was killed by signal 9");
+    store(b, 1, 1, 0);
+    store(b, 1, 1, 1);
+    const struct sched_action *end = find(b, ACT_JOB_STATE);
+    assert_int_equal(end->to, JOB_STATE_FAILED);
+    assert_string_equal(end->text, "rank 1: was killed by signal 9 (after 0 of 0 restarts)");
+}
+
+static void a_bad_spec_and_bad_numbers_fail_without_a_retry(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    const enum rank_end_cause causes[] = { RANK_END_BAD_SPEC, RANK_END_NUMERIC };
+    for (int i = 0; i < 2; i++) {
+        submit(b, i + 1, 0, 1, 9);
+        run_one(b, i + 1, 1);
+        end_part(b, "a", i + 1, 1, 0, causes[i], "no");
+        store(b, i + 1, 1, 0);
+        assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_FAILED);
+    }
+}
+
+static void a_bad_checkpoint_is_marked_and_does_not_count(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    end_part(b, "a", 1, 1, 0, RANK_END_CHECKPOINT_BAD, "shard 1 is truncated");
+    store(b, 1, 1, 0);
+    assert_string_equal(find(b, ACT_CHECKPOINT_CORRUPT)->text, "shard 1 is truncated");
+    assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
+    every_tick_for(b, 500);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->attempt, 2);
+}
+
+static void the_next_attempt_waits_for_the_last_record_of_the_old_one(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 1);
+    run_one(b, 1, 1);
+    end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
+    assert_non_null(find(b, ACT_AWAIT_STORED));
+    b->now += 5000;
+    tell(b, (struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+    every_tick_for(b, 5000);
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+    store(b, 1, 1, 0);
+    every_tick_for(b, 500);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->attempt, 2);
+}
+
+static void a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    int64_t begun = b->now;
+    every_tick_for(b, 3 * LEASE_TTL_MS);
+    assert_non_null(find(b, ACT_EXECUTOR_LOST));
+    assert_in_range(b->now - begun, LEASE_TTL_MS, LEASE_TTL_MS + 2 * SCHED_TICK_MS);
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
+    assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
+}
+
+static void a_late_tick_extends_the_leases(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    tell(b, (struct sched_event){ .kind = EV_TICK });
+    b->now += 10 * LEASE_TTL_MS;
+    tell(b, (struct sched_event){ .kind = EV_TICK });
+    assert_null(find(b, ACT_EXECUTOR_LOST));
+    every_tick_for(b, 2 * LEASE_TTL_MS);
+    assert_non_null(find(b, ACT_EXECUTOR_LOST));
+}
+
+static void an_order_that_was_lost_with_its_stream_is_given_again(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    assert_non_null(find(b, ACT_SEND_START));
+    attach(b, "a", 1, 1, NULL);
+    assert_non_null(find(b, ACT_SEND_START));
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+}
+
+static void a_started_part_that_is_missing_after_an_attach_is_lost(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    attach(b, "a", 2, 1, NULL);
+    assert_null(find(b, ACT_SEND_START));
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
+}
+
+static void an_attach_repeats_the_newest_committed_step(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    tell(b, (struct sched_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 40 });
+    assert_int_equal(find(b, ACT_SEND_COMMITTED)->step, 40);
+    struct sched_rank_report rank = { .offered = true, .joined = true };
+    attach(b, "a", 1, 1, &(struct sched_part_report){ .job = 1, .attempt = 1, .ranks_n = 1, .ranks = &rank });
+    assert_int_equal(find(b, ACT_SEND_COMMITTED)->step, 40);
+}
+
+static void words_of_an_older_attempt_change_nothing(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 3);
+    end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
+    store(b, 1, 1, 0);
+    every_tick_for(b, 500);
+    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 });
+    assert_int_equal(b->out.n, 0);
+    tell(b, (struct sched_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 9, .final = true });
+    assert_int_equal(b->out.n, 0);
+    end_part(b, "a", 1, 1, 0, RANK_END_FINISHED, "");
+    assert_int_equal(b->out.n, 1);
+    assert_non_null(find(b, ACT_SEND_ACKNOWLEDGE));
+}
+
+static void success_needs_the_final_checkpoint(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    end_part(b, "a", 1, 1, 0, RANK_END_FINISHED, "");
+    store(b, 1, 1, 0);
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_FAILED);
+}
+
+static void a_cancel_in_the_backoff_ends_the_job_at_once(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 3);
+    end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
+    store(b, 1, 1, 0);
+    tell(b, (struct sched_event){ .kind = EV_JOB_CANCEL, .job = 1, .token = 7 });
+    assert_int_equal(b->out.items[1].to, JOB_STATE_CANCELLED);
+    assert_int_equal(find(b, ACT_REPLY)->status, ST_OK);
+    assert_int_equal(find(b, ACT_REPLY)->token, 7);
+    tell(b, (struct sched_event){ .kind = EV_JOB_CANCEL, .job = 1 });
+    assert_int_equal(find(b, ACT_REPLY)->status, ST_FAILED_PRECONDITION);
+}
+
+#define ON_BENCH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_final_state_has_an_edge_but_a_failed_jobs_retry),
+        cmocka_unit_test(the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling),
+        cmocka_unit_test(a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones),
+        ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),
+        ON_BENCH(a_narrow_job_does_not_overtake_a_wide_one_that_waits),
+        ON_BENCH(a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits),
+        ON_BENCH(the_addresses_go_out_once_all_ranks_have_offered),
+        ON_BENCH(the_sentence_names_the_cause_and_not_its_echo),
+        ON_BENCH(a_bad_spec_and_bad_numbers_fail_without_a_retry),
+        ON_BENCH(a_bad_checkpoint_is_marked_and_does_not_count),
+        ON_BENCH(the_next_attempt_waits_for_the_last_record_of_the_old_one),
+        ON_BENCH(a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted),
+        ON_BENCH(a_late_tick_extends_the_leases),
+        ON_BENCH(an_order_that_was_lost_with_its_stream_is_given_again),
+        ON_BENCH(a_started_part_that_is_missing_after_an_attach_is_lost),
+        ON_BENCH(an_attach_repeats_the_newest_committed_step),
+        ON_BENCH(words_of_an_older_attempt_change_nothing),
+        ON_BENCH(success_needs_the_final_checkpoint),
+        ON_BENCH(a_cancel_in_the_backoff_ends_the_job_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
