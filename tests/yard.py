@@ -24,7 +24,7 @@ def sanitizer_environment():
         "ASAN_OPTIONS": "detect_leaks=1",
         "LSAN_OPTIONS": f"suppressions={ROOT}/tests/lsan.supp:print_suppressions=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:halt_on_error=0:exitcode=66",
+        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:halt_on_error=0:exitcode=66:history_size=7",
     }
 
 

@@ -13,6 +13,7 @@ static void slot_arm(struct slot *s) {
     grpc_call_details_init(&s->details);
     grpc_metadata_array_init(&s->metadata);
     grpc_completion_queue *queue = s->server->loop.queue;
+    tag_hand(&s->tag);
     grpc_call_error refused = grpc_server_request_call(s->server->core, &s->call, &s->details, &s->metadata, queue,
                                                        queue, &s->tag);
     if (refused != GRPC_CALL_OK) { /* the server is going down */

@@ -68,6 +68,7 @@ struct rpc_call *rpc_unref(struct rpc_call *c) {
 bool call_start(struct rpc_call *c, const grpc_op *ops, size_t n, struct tag *tag) {
     rpc_ref(c);
     c->running++;
+    tag_hand(tag);
     if (grpc_call_start_batch(c->owned.call, ops, n, tag, NULL) == GRPC_CALL_OK)
         return true;
     c->running--;

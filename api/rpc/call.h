@@ -98,8 +98,8 @@ void rpc_set_user(struct rpc_call *, void *user);
 /* Server: the `service` of rpc_server_add. */
 void *rpc_service(const struct rpc_call *);
 
-/* Milliseconds to the deadline, 0 when it is over, RPC_NO_DEADLINE without one. A server may read up to 1 % more than the
- * client has: the wire rounds up. */
+/* Milliseconds to the deadline, 0 when it is over, RPC_NO_DEADLINE without one. A server may read up to 1 % more than
+ * the client has: the wire rounds up. */
 int64_t rpc_time_left_ms(const struct rpc_call *);
 /* The peer went away, the deadline is over, or the call was cancelled: a long handler looks and gives up. */
 bool rpc_cancelled(const struct rpc_call *);

@@ -10,6 +10,7 @@ static void *loop_main(void *arg) {
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         struct tag *tag = event.tag;
+        (void)atomic_load(&tag->handed);
         tag->run(tag, event.success);
     }
 }

@@ -156,6 +156,7 @@ void rpc_server_stop(struct rpc_server *s, int grace_ms) {
     atomic_store(&s->stopping, true);
     if (s->health)
         health_stop(s->health);
+    tag_hand(&s->down);
     grpc_server_shutdown_and_notify(s->core, s->loop.queue, &s->down);
     if (s->loop.running) {
         if (!wait_down(s, deadline_in(grace_ms))) {
