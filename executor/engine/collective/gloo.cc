@@ -8,6 +8,7 @@
 #include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <csignal>
@@ -29,6 +30,8 @@ using std::chrono::milliseconds;
 
 /* Longer than any job; Gloo computes with nanoseconds in 63 bits. */
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
+/* All addresses are known when the mesh is connected: who does not answer then is not there. */
+constexpr milliseconds CONNECT = std::chrono::seconds(30);
 /* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
 constexpr milliseconds GOODBYE = milliseconds(500);
 /* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
@@ -201,7 +204,7 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
         attr.hostname = host;
         device_ = gloo::transport::tcp::CreateDevice(attr);
         context_ = std::make_shared<gloo::rendezvous::Context>(rank_, world_size_);
-        context_->setTimeout(timeout_);
+        context_->setTimeout(std::min(timeout_, CONNECT));
         context_->connectFullMesh(store, device_);
 
         goodbye_bytes_.resize(2 * world_size_);

@@ -90,8 +90,8 @@ static status_t read_source(const struct source *s, int64_t at, void *to, size_t
         if (k < 0)
             return err_errno(e, "read the data file '%s'", s->path);
         if (k == 0)
-            return err_set(e, ST_UNAVAILABLE, "the data file '%s' had %lld bytes and now ends at byte %lld", s->path,
-                           (long long)s->bytes, (long long)at);
+            return err_set(e, ST_FAILED_PRECONDITION, "the data file '%s' had %lld bytes and now ends at byte %lld",
+                           s->path, (long long)s->bytes, (long long)at);
         p += k;
         at += k;
         n -= (size_t)k;
@@ -224,7 +224,7 @@ static status_t fill_piece(void *ctx, const struct source *s, int64_t first, con
                            "the data file '%s' has the character U+%04X at byte %lld, which the vocabulary lacks",
                            s->path, unit, (long long)(first + (int64_t)at));
         if (f->n == f->room)
-            return err_set(e, ST_UNAVAILABLE, "the data file '%s' changed while it was read", s->path);
+            return err_set(e, ST_FAILED_PRECONDITION, "the data file '%s' changed while it was read", s->path);
         put_token(f->c, f->n, token);
         at += length;
     }
@@ -247,7 +247,7 @@ static status_t fill(struct corpus *c, const struct corpus_config *config, struc
     struct filling f = { c, 0, c->tokens, token_of };
     TRY(visit(c, config, config->kind == TOKENIZER_CHAR, fill_piece, &f, e));
     if (f.n != c->tokens)
-        return err_set(e, ST_UNAVAILABLE, "the data files changed while they were read");
+        return err_set(e, ST_FAILED_PRECONDITION, "the data files changed while they were read");
     return ST_OK;
 }
 
