@@ -1,0 +1,87 @@
+"""The engine's training speed on this machine's CPUs, as ratios:
+
+  - against PyTorch (best of eager and compiled), same model, batch, threads, fp32: ratio = PyTorch's step / ours
+  - against the bound: the step's matrix products and one AdamW pass alone, in the same process: bound / ours
+  - data parallel: 2 ranks x 1 thread against 1 rank x 2 threads, through trainyard-train
+
+TRAINYARD_TORCH names a Python with PyTorch 2.13 (else the peer's columns stay empty). TRAINYARD_BENCH_CLOCK=cpu counts
+processor time of one thread instead of wall time of two: what a machine that is busy otherwise still tells truly.
+"""
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from report import BIN, ROOT, report
+
+CPU_CLOCK = os.environ.get("TRAINYARD_BENCH_CLOCK") == "cpu"
+THREADS = 1 if CPU_CLOCK else 2
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592",
+               "MALLOC_TOP_PAD_": "268435456"}
+SPEC = """
+name: bench
+model: {{gpt: {{layers: 6, heads: 6, width: 384, context: 256}}}}
+data: {{text: {{files: ["file://{text}"], tokenizer: char, validation_fraction: 0}}}}
+train:
+  {{steps: {steps}, global_batch: 12, micro_batch: 6, lanes: 2, seed: 1, optimizer: {{adamw: {{lr: 3.0e-4}}}},
+   learning_rate_schedule: {{constant: {{}}}}}}
+"""
+
+
+def run_json(command, extra=None):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    done = subprocess.run(command, env=environment | (extra or {}), capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def peer(model, steps):
+    python = os.environ.get("TRAINYARD_TORCH")
+    if not python:
+        return None, None
+    clock = ["cpu"] if CPU_CLOCK else []
+    runs = [run_json([python, ROOT / "bench" / "peer" / "train_pytorch.py", model, str(THREADS), str(steps), mode, *clock],
+                     KEEP_MEMORY)[0] for mode in ("eager", "compiled")]
+    best = min(runs, key=lambda r: r["step_ms"])
+    return best["step_ms"], best["mode"]
+
+
+def single(model, steps):
+    ours = run_json([BIN / "bench_train", model, str(THREADS), str(steps), *(["cpu"] if CPU_CLOCK else [])])[0]
+    torch_ms, mode = peer(model, steps)
+    return {"what": model, "threads": THREADS, "step ms": ours["step_ms"], "tokens/s": ours["tokens_per_second"],
+            "bound ms": ours["bound_ms"], "bound / ours": ours["bound_ms"] / ours["step_ms"], "PyTorch ms": torch_ms,
+            "PyTorch mode": mode, "PyTorch / ours": torch_ms / ours["step_ms"] if torch_ms else None}
+
+
+def gang(ranks, threads, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        text, spec = pathlib.Path(folder, "text"), pathlib.Path(folder, "spec.yaml")
+        alphabet = "".join(chr(c) for c in range(33, 98))
+        text.write_text("".join(random.Random(1).choices(alphabet, k=200_000)))
+        spec.write_text(SPEC.format(text=text, steps=steps))
+        rows = run_json([BIN / "trainyard-train", spec, "--ranks", str(ranks), "--threads", str(threads), "--json"])
+    return statistics.median(r["step_seconds"] for r in rows[2:]) * 1e3
+
+
+def main():
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    rows = [single("char", steps), single("gpt2", steps)]
+    notes = []
+    if not CPU_CLOCK:
+        one, two = gang(1, 2, steps), gang(2, 1, steps)
+        rows.append({"what": "char, 2 micro-batches, 1 rank x 2 threads", "threads": 2, "step ms": one,
+                     "tokens/s": 12 * 256 / one * 1e3})
+        rows.append({"what": "char, 2 micro-batches, 2 ranks x 1 thread", "threads": 2, "step ms": two,
+                     "tokens/s": 12 * 256 / two * 1e3})
+        notes.append(f"2 ranks x 1 thread against 1 rank x 2 threads: {one / two:.3f}")
+    report("train", rows, notes)
+
+
+if __name__ == "__main__":
+    main()
