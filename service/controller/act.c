@@ -77,6 +77,7 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
 }
 
 static void job_state(struct controller *c, const struct sched_action *a) {
+    tell_starts(c); /* whoever sees the job RUNNING sees its processes */
     struct request_id id = new_request(c);
     struct store_job_move move = { .request_id = id.text,
                                    .job = a->job,

@@ -92,6 +92,7 @@ struct controller *controller_close(struct controller *c) {
     c->rendezvous = rendezvous_free(c->rendezvous);
     launches_done(&c->launches);
     sched_actions_done(&c->actions);
+    free(c->starts.items);
     c->store = store_close(c->store);
     free(c->database);
     free(c->checkpoints);

@@ -52,6 +52,7 @@ static void tick(struct controller *c) {
     dispatch_take_heard(c->dispatch, note_heard, &heard);
     act_on(c, &(struct sched_event){ .kind = EV_TICK });
     write_heard(c, &heard);
+    tell_starts(c);
     wake_flush(c->wakes);
     pthread_mutex_lock(&c->lock);
     c->counts = scheduler_counts(c->scheduler);

@@ -12,6 +12,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Processes whose rows are still to be written: a start is told at once, its row follows within a tick. */
+struct starts {
+    struct start {
+        int64_t job, pid_start_time;
+        int attempt, rank, pid;
+    } * items;
+    size_t n, cap;
+};
+
 struct controller {
     char *database, *checkpoints;
     struct store *store;
@@ -37,6 +46,7 @@ struct controller {
     struct sched_actions actions;
     struct rendezvous *rendezvous;
     struct launches launches;
+    struct starts starts;
     int64_t own_epoch, requests; /* for request ids */
     int64_t next_check_ms, next_heard_ms;
     atomic_llong events, actions_done, busy_ns;
@@ -69,6 +79,9 @@ void act_ask(struct controller *c, const struct sched_event *ev, struct ask *ask
 
 /* tell.c: an agent's message becomes the scheduler's event. */
 void tell_agent(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m);
+
+/* tell.c: writes the rows of started processes. */
+void tell_starts(struct controller *c);
 
 /* recover.c: a new leader reads what there is. */
 MUST_CHECK status_t recover(struct controller *c, struct err *e);

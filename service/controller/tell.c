@@ -150,14 +150,37 @@ static void tell_rank(struct controller *c, enum sched_event_kind kind, int64_t 
     act_on(c, &(struct sched_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
 }
 
+static void keep_start(struct controller *c, const Trainyard__V1__RankStarted *r) {
+    struct starts *all = &c->starts;
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? 2 * all->cap : 64;
+        struct start *items = reallocarray(all->items, cap, sizeof *items);
+        if (!items)
+            return; /* a pid less to show */
+        all->items = items;
+        all->cap = cap;
+    }
+    all->items[all->n++] = (struct start){
+        .job = r->job, .attempt = r->attempt, .rank = r->rank, .pid = r->pid, .pid_start_time = r->pid_start_time
+    };
+}
+
+void tell_starts(struct controller *c) {
+    for (size_t i = 0; i < c->starts.n; i++) {
+        const struct start *s = &c->starts.items[i];
+        RECORD(c,
+               store_rank_started(c->store, c->own_epoch, s->job, s->attempt, s->rank, s->pid, s->pid_start_time, e));
+    }
+    c->starts.n = 0;
+}
+
 void tell_agent(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m) {
     switch (m->message_case) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: tell_hello(c, executor, m->hello); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {
         const Trainyard__V1__RankStarted *r = m->rank_started;
+        keep_start(c, r);
         tell_rank(c, EV_RANK_STARTED, r->job, r->attempt, r->rank);
-        RECORD(c,
-               store_rank_started(c->store, c->own_epoch, r->job, r->attempt, r->rank, r->pid, r->pid_start_time, e));
         break;
     }
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_OFFER: {

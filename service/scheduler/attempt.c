@@ -50,6 +50,16 @@ void attempt_stop(struct job *job, const char *why, struct sched_actions *out) {
     }
 }
 
+void attempt_started(struct job *job, struct sched_actions *out) {
+    struct attempt *a = job->attempt;
+    for (int r = 0; r < a->ranks_n; r++)
+        if (!a->ranks[r].started)
+            return;
+    if (!a->all_started && !a->ending)
+        action_add(out, ACT_NOTE, job)->note = "workers_started";
+    a->all_started = true;
+}
+
 void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out) {
     struct attempt *a = job->attempt;
     if (a->ending)

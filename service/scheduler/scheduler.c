@@ -36,7 +36,7 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
         job->attempt->ranks[r].started = row->started && row->started[r];
     job->attempt->final_committed = row->final_committed;
     job->attempt->committed_step = row->committed_step;
-    job->attempt->all_joined = row->state == JOB_STATE_RUNNING;
+    job->attempt->all_joined = job->attempt->all_started = row->state == JOB_STATE_RUNNING;
     job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
 }
 
@@ -69,9 +69,13 @@ static void on_rank(struct scheduler *s, const struct sched_event *ev, int64_t n
     if (!rank)
         return;
     switch (ev->kind) {
-    case EV_RANK_STARTED: rank->started = true; return;
+    case EV_RANK_STARTED:
+        rank->started = true;
+        attempt_started(job, out);
+        return;
     case EV_RANK_OFFERED:
         rank->started = rank->offered = true;
+        attempt_started(job, out);
         attempt_gather(s, job, out);
         return;
     case EV_RANK_JOINED:

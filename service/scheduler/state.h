@@ -38,7 +38,7 @@ struct attempt {
     int ranks_n, parts_n;
     struct rank *ranks;
     struct part *parts;
-    bool rendezvous_sent, all_joined;
+    bool all_started, rendezvous_sent, all_joined;
     bool ending; /* stop orders are out */
     bool has_cause;
     struct rank_end cause; /* the nearest known, with has_cause */
@@ -109,6 +109,8 @@ struct attempt *attempt_new(int number, int ranks_n, struct executor **host /* [
 void attempt_free(struct attempt *a);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
 void attempt_stop(struct job *job, const char *why, struct sched_actions *out);
+/* After a rank started: tells when all have. */
+void attempt_started(struct job *job, struct sched_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */
 void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out);
 /* The attempt cannot succeed any more, for this reason. */
