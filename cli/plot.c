@@ -98,8 +98,8 @@ static status_t print_canvas(const struct canvas *c, struct bytes *ret, struct e
     for (int row = 0; row < c->rows; row++)
         TRY(print_row(c, row, ret, e));
     int n = snprintf(left, sizeof left, "%" PRId64, c->x_least);
-    snprintf(right, sizeof right, "%" PRId64, c->x_most);
-    int gap = c->columns > n ? c->columns - n : 1;
+    int width = snprintf(right, sizeof right, "%" PRId64, c->x_most) + 1;
+    int gap = c->columns - n > width ? c->columns - n : width;
     return bytes_printf(ret, e, "%*s  %s%*s\n", LABEL_WIDTH, "step", left, gap, right);
 }
 

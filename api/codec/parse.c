@@ -106,6 +106,8 @@ static status_t parse_map_entry(struct yaml_reader *r, ProtobufCMessage *msg, co
     if (r->event.type != YAML_SCALAR_EVENT)
         return not_what(r, "a key", p, e);
     size_t mark = path_push(p, (const char *)r->event.data.scalar.value, r->event.data.scalar.length);
+    if (r->event.data.scalar.length > MAP_KEY_BYTES)
+        return path_err(p, e, "a key has at most %d bytes", MAP_KEY_BYTES);
     TRY(scalar_parse(key, (const char *)r->event.data.scalar.value, r->event.data.scalar.length,
                      field_value(entry, key), e));
     if (map_has_key(msg, f, entry))

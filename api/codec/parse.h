@@ -7,6 +7,9 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+/* YAML takes a key of at most 1,024 characters as written; six are needed for one in its worst escape. */
+enum { MAP_KEY_BYTES = 128 };
+
 /* Where a value stands, for sentences: "model.gpt.heads", "data.text.files[1]", "labels.team". */
 struct field_path {
     char text[256];

@@ -74,6 +74,8 @@ static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescrip
     (void)path_push(p, f->name, strlen(f->name));
     if (desc->fields[0].type != PROTOBUF_C_TYPE_STRING || desc->fields[1].type != PROTOBUF_C_TYPE_STRING)
         return path_err(p, e, "single entries can be set in maps from text to text only");
+    if (strlen(key) > MAP_KEY_BYTES)
+        return path_err(p, e, "a key has at most %d bytes", MAP_KEY_BYTES);
     ProtobufCMessage *entry = map_find(msg, f, key);
     if (entry)
         return set_text(entry, &desc->fields[1], value, p, e);

@@ -8,6 +8,7 @@
  *   duplicate keys      train.seed: given twice
  *   oneof conflicts     learning_rate_schedule: give exactly one of cosine, constant, linear
  *   enum names          state: 'READY' is not one of: QUEUED, STARTING, ...
+ *   map keys above 128 bytes, maps of more than 1024 entries
  *   anchors, aliases, tags and more than one document; text that is not UTF-8; deeper or longer than the limits
  *
  * Rules of values: numbers may stand in quotes (proto3 JSON does so for 64 bits); an integer field takes no fraction

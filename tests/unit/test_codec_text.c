@@ -246,6 +246,10 @@ static void every_refusal_names_the_path_and_the_reason(void **state) {
         { "name: a\n---\nname: b", "line 2: a second document begins; exactly one is read" },
         { "name: \xff", "the text is not UTF-8" },
         { "train:\n  steps: 1\n seed: 2", "line 3: did not find expected key (while parsing a block mapping)" },
+        { "labels: "
+          "{kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
+          "kkkkkkkkkkkkkkkkkkkkkkkkkkkkk: v}",
+          "labels.kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk: a key has at most 128 bytes" },
         { "{{{{{{{{{{{{{{{{{a", "expected a field's name, found a mapping" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
