@@ -39,7 +39,6 @@ static void become_server(void) {
             die("become user postgres", strerror(errno));
     }
     prctl(PR_SET_PDEATHSIG, SIGQUIT);
-    setsid();
     int null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
@@ -143,13 +142,45 @@ struct pg *pg_start(void) {
     return pg;
 }
 
-static void wait_gone(pid_t group) {
+/* The backends are sessions of their own, so a process group does not hold them: found by their parent. */
+static int children(pid_t parent, pid_t *ret, int most) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
+    FILE *list = fopen(path, "r");
+    int n = 0;
+    while (list && n < most && fscanf(list, "%d", &ret[n]) == 1)
+        n++;
+    if (list)
+        fclose(list);
+    return n;
+}
+
+void pg_freeze(struct pg *pg, bool frozen) {
+    pid_t pids[128];
+    int n = children(pg->postmaster, pids, 128);
+    if (frozen)
+        kill(pg->postmaster, SIGSTOP);
+    for (int i = 0; i < n; i++)
+        kill(pids[i], frozen ? SIGSTOP : SIGCONT);
+    if (!frozen)
+        kill(pg->postmaster, SIGCONT);
+}
+
+/* Their parent is another process by now. */
+static void wait_gone(const pid_t *pids, int n) {
     deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
-    while (kill(-group, 0) == 0 && clock_mono_ms() < deadline) {
-        while (waitpid(-group, NULL, WNOHANG) > 0)
-            ;
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-    }
+    for (int i = 0; i < n; i++)
+        while (kill(pids[i], 0) == 0 && clock_mono_ms() < deadline) {
+            char path[64], state = 'Z';
+            snprintf(path, sizeof path, "/proc/%d/stat", pids[i]);
+            FILE *stat = fopen(path, "r");
+            bool zombie = !stat || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1 || state == 'Z';
+            if (stat)
+                fclose(stat);
+            if (zombie)
+                break;
+            nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        }
 }
 
 void pg_stop(struct pg *pg) {
@@ -162,9 +193,11 @@ void pg_stop(struct pg *pg) {
 }
 
 void pg_kill(struct pg *pg) {
+    pid_t pids[128];
+    int n = children(pg->postmaster, pids, 128);
     kill(pg->postmaster, SIGKILL);
     waitpid(pg->postmaster, NULL, 0);
-    wait_gone(pg->postmaster);
+    wait_gone(pids, n);
 }
 
 void pg_restart(struct pg *pg) { start_server(pg); }
@@ -188,12 +221,17 @@ const char *pg_database(struct pg *pg, bool migrated) {
     return conninfo;
 }
 
+static char refused_by[128];
+const char *pg_refused_by(void) { return refused_by; }
+
 const char *pg_try(const char *conninfo, const char *sql) {
     static char state[6];
     PGconn *c = connect_until(conninfo);
     PGresult *r = PQexec(c, sql);
     const char *found = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    const char *constraint = PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME);
     snprintf(state, sizeof state, "%s", found ? found : "00000");
+    snprintf(refused_by, sizeof refused_by, "%s", constraint ? constraint : "");
     PQclear(r);
     PQfinish(c);
     return state;

@@ -17,12 +17,15 @@ const char *pg_socket_dir(const struct pg *pg);
 /* A new database, with the newest schema or empty; its conninfo, valid until the next call. */
 const char *pg_database(struct pg *pg, bool migrated);
 
-void pg_kill(struct pg *pg);    /* SIGKILL to the postmaster, and all its children gone */
-void pg_restart(struct pg *pg); /* after pg_kill */
+void pg_kill(struct pg *pg);                /* SIGKILL to the postmaster, and all its children gone */
+void pg_restart(struct pg *pg);             /* after pg_kill */
+void pg_freeze(struct pg *pg, bool frozen); /* SIGSTOP to the postmaster and all its children, or SIGCONT */
 
 /* Runs SQL on a connection of its own. pg_try returns the SQLSTATE ("00000" = fine), static. */
 void pg_run(const char *conninfo, const char *sql);
 const char *pg_try(const char *conninfo, const char *sql);
+/* The constraint that refused the last pg_try; "" = none. */
+const char *pg_refused_by(void);
 /* The first column of the first row, as a number. */
 long long pg_number(const char *conninfo, const char *sql);
 

@@ -5,6 +5,7 @@
 #include "service/store/event.h"
 #include "tests/store/proxy.h"
 
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -198,6 +199,120 @@ static void the_server_gives_up_a_statement_that_waits_too_long(void **state) {
     OK(store_ping(f->store, &e));
 }
 
+/* ---- what a plain WHERE on another row would let through ---- */
+
+/* A transaction of another session, open. */
+static PGconn *hold(struct fixture *f, const char *sql) {
+    PGconn *c = PQconnectdb(f->conninfo);
+    PQclear(PQexec(c, "BEGIN"));
+    PGresult *r = PQexec(c, sql);
+    assert_int_equal(PQresultStatus(r), PGRES_COMMAND_OK);
+    PQclear(r);
+    return c;
+}
+
+static void let_go(PGconn *c) {
+    PQclear(PQexec(c, "COMMIT"));
+    PQfinish(c);
+}
+
+static void wait_until_one_waits(struct fixture *f) {
+    while (pg_number(f->conninfo, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                                  "AND wait_event_type = 'Lock'") == 0)
+        sched_yield();
+}
+
+struct late {
+    struct fixture *f;
+    struct store_report *r;
+    int64_t job;
+    status_t status;
+    struct store_batch_result result;
+};
+
+static void *move_late(void *ctx) {
+    struct late *l = ctx;
+    struct store_job_move move = { .request_id = "late",
+                                   .job = l->job,
+                                   .attempt = 1,
+                                   .from = STORE_JOB_RUNNING,
+                                   .to = STORE_JOB_FAILED,
+                                   .reason = "" };
+    l->status = store_job_move(l->f->store, l->f->epoch, &move, NULL, NULL);
+    return NULL;
+}
+
+static void *create_late(void *ctx) {
+    struct late *l = ctx;
+    struct store_job_new job = {
+        .request_id = "late", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
+    };
+    int64_t id;
+    bool existed;
+    l->status = store_job_create(l->f->store, l->f->epoch, &job, &id, &existed, NULL);
+    return NULL;
+}
+
+static void a_mutation_during_an_election_waits_and_is_refused(void **state) {
+    struct fixture *f = *state;
+    static void *(*const mutations[])(void *) = { move_late, create_late };
+    for (int i = 0; i < 2; i++) {
+        struct late late = { .f = f, .job = fixture_running(f, 1) };
+        PGconn *election = hold(f, "UPDATE leader SET epoch = epoch + 1");
+        pthread_t thread;
+        pthread_create(&thread, NULL, mutations[i], &late);
+        wait_until_one_waits(f);
+        let_go(election);
+        pthread_join(thread, NULL);
+        assert_int_equal(late.status, ST_FAILED_PRECONDITION);
+        f->epoch++;
+    }
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE request_id = 'late'"), 0);
+}
+
+static void *report_late(void *ctx) {
+    struct late *l = ctx;
+    struct store_record none = { .kind = STORE_RECORD_NONE };
+    struct store_batch batch = { l->job, 1, 0, 1, &none, 1 };
+    l->status = store_report_write(l->r, &batch, 1, &l->result, NULL);
+    return NULL;
+}
+
+static void a_report_during_its_attempts_end_waits_and_is_fenced(void **state) {
+    struct fixture *f = *state;
+    struct late late = { .f = f, .job = fixture_running(f, 1) };
+    OK(store_report_open(f->store, f->epoch, &late.r, &e));
+    char sql[200];
+    snprintf(sql, sizeof sql,
+             "WITH j AS (UPDATE job SET reason = 'ends' WHERE id = %lld) "
+             "UPDATE attempt SET state = 4, end_time = now() WHERE job = %lld",
+             (long long)late.job, (long long)late.job);
+    PGconn *end = hold(f, sql);
+    pthread_t thread;
+    pthread_create(&thread, NULL, report_late, &late);
+    wait_until_one_waits(f);
+    let_go(end);
+    pthread_join(thread, NULL);
+    assert_int_equal(late.status, ST_OK);
+    assert_true(late.result.fenced);
+    store_report_close(late.r);
+}
+
+/* A frozen server answers nothing and closes nothing: only our own deadline ends the wait. */
+static void a_frozen_server_is_unavailable_and_comes_back(void **state) {
+    struct fixture *f = *state;
+    struct store *s;
+    OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = -1 }, &s, &e));
+    pg_freeze(f->pg, true);
+    FAILS(store_ping(s, &e), ST_UNAVAILABLE, "no answer within");
+    FAILS(store_ping(s, &e), ST_UNAVAILABLE, "PostgreSQL");
+    pg_freeze(f->pg, false);
+    store_close(s);
+    OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = 20000 }, &s, &e));
+    OK(store_ping(s, &e));
+    store_close(s);
+}
+
 /* ---- the leader ---- */
 
 static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **state) {
@@ -251,15 +366,19 @@ static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        /* First, while the cluster is small: recovery syncs each of its files. */
+        TEST(a_killed_postmaster_loses_nothing_that_was_answered),
         TEST(a_job_is_created_once_though_the_answer_is_lost),
         TEST(a_move_happens_once_though_its_commit_is_cut),
         TEST(an_attempt_starts_once_though_its_commit_is_cut),
         TEST(reports_are_stored_once_though_their_commits_are_cut),
         TEST(a_store_without_patience_says_at_once_that_postgresql_is_away),
         TEST(the_server_gives_up_a_statement_that_waits_too_long),
+        TEST(a_mutation_during_an_election_waits_and_is_refused),
+        TEST(a_report_during_its_attempts_end_waits_and_is_fenced),
+        TEST(a_frozen_server_is_unavailable_and_comes_back),
         TEST(of_two_leaders_one_leads_and_the_next_has_a_higher_epoch),
         TEST(a_killed_leader_is_followed_without_waiting_for_a_lease),
-        TEST(a_killed_postmaster_loses_nothing_that_was_answered),
     };
     return cmocka_run_group_tests_name("store outages", tests, fixture_group_setup, fixture_group_teardown);
 }

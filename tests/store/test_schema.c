@@ -131,7 +131,7 @@ static const char *const REFUSED[] = {
     "UPDATE attempt SET state = 4",
     "UPDATE attempt SET end_time = now()",
     "UPDATE attempt SET state = 2",
-    "UPDATE attempt SET from_step = -1",
+    "UPDATE attempt SET from_step = -1, from_checkpoint = 1",
     "UPDATE attempt SET from_step = 5",
     "UPDATE placement SET rank = -1",
     "UPDATE placement SET rank = 1024",
@@ -141,7 +141,7 @@ static const char *const REFUSED[] = {
     "UPDATE event SET kind = 'Bad Kind'",
     "UPDATE event SET state = 0",
     "UPDATE event SET request_id = ''",
-    "UPDATE checkpoint SET state = 6",
+    "UPDATE checkpoint SET state = 6, delete_time = now()",
     "UPDATE checkpoint SET step = -1",
     "UPDATE checkpoint SET shards = 3",
     "UPDATE checkpoint SET shards = 2, state = 2",
@@ -158,7 +158,7 @@ static const char *const REFUSED[] = {
     "INSERT INTO shard VALUES (1, 0, 'f', 1, 'short')",
     "INSERT INTO metric_name (name) VALUES ('')",
     "INSERT INTO metric_name (name) VALUES (repeat('x', 65))",
-    "UPDATE metric_chunk SET n = 0",
+    "UPDATE metric_chunk SET n = 0, values = '{}'",
     "UPDATE metric_chunk SET n = 1",
     "UPDATE metric_chunk SET n = 241",
     "UPDATE metric_chunk SET number = -1",
@@ -180,11 +180,21 @@ static void every_check_refuses_what_it_names(void **state) {
     struct fixture *f = *state;
     OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
     pg_run(f->conninfo, ROWS);
+    pg_run(f->conninfo, "CREATE TABLE seen (name text)");
     for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
         const char *found = pg_try(f->conninfo, REFUSED[i]);
         if (strcmp(found, "23514") != 0)
             fail_msg("%s: SQLSTATE %s", REFUSED[i], found);
+        char sql[200];
+        snprintf(sql, sizeof sql, "INSERT INTO seen VALUES ('%s')", pg_refused_by());
+        pg_run(f->conninfo, sql);
     }
+    /* No CHECK is without its statement above. */
+    static const char missed[] = "FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace "
+                                 "AND conname NOT IN (SELECT name FROM seen)";
+    char sql[300];
+    snprintf(sql, sizeof sql, "SELECT count(*) %s", missed);
+    assert_int_equal(pg_number(f->conninfo, sql), 0);
 }
 
 static void keys_refuse_what_may_be_there_once(void **state) {
