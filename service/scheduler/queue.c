@@ -146,7 +146,7 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out)
             room[job->slot].free -= job->world_size;
             continue;
         }
-        if (!blocked[job->slot])
+        if (kept == 0) /* the others wait behind it: one event each would be a flood */
             tell_waiting(job, room[job->slot], out);
         if (room[job->slot].free == 0 || job->world_size <= room[job->slot].slots)
             blocked[job->slot] = true;
