@@ -25,7 +25,13 @@
 
 #include <cmocka.h>
 
-enum { MESSAGES_MOST = 4096, PATIENCE_MS = 30000, EPOCH = 5, JOB = 11 };
+enum {
+    MESSAGES_MOST = 4096,
+    PATIENCE_MS = 30000,
+    EPOCH = 5,
+    JOB = 11,
+    FULL_STEPS = 12000, /* more records than the smallest spool holds */
+};
 
 extern char **environ;
 
@@ -41,7 +47,7 @@ struct controller {
     bool silent;  /* reports are read and not acknowledged */
     bool fence;   /* they are answered by `fenced` */
     int64_t next; /* the next sequence that was never seen */
-    int64_t losses, repeats;
+    int64_t losses, repeats, waits;
     bool gap;
 };
 
@@ -111,6 +117,8 @@ static void batch_take(const Trainyard__V1__ReportBatch *b) {
         }
         w.c.next = sequence + 1;
         const Trainyard__V1__WorkerRecord *r = b->records[i];
+        w.c.waits += r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE &&
+                     strcmp(r->notice->kind, "waited_for_spool") == 0;
         if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS)
             for (size_t k = 0; k < r->metrics->n_names; k++)
                 w.c.losses += strcmp(r->metrics->names[k], "loss") == 0;
@@ -212,8 +220,10 @@ static void executor_start(const char *hang_s) {
     char program[256], log[96];
     snprintf(program, sizeof program, "%s/bin/trainyard-executor", getenv("TRAINYARD_BUILD"));
     snprintf(log, sizeof log, "%s/log", w.folder);
-    const char *argv[] = { program, "--controller",   w.address, "--directory", w.directory, "--slots",
-                           "1",     "--hang-timeout", hang_s,    "--data-root", w.folder,    NULL };
+    const char *argv[] = {
+        program, "--controller",   w.address, "--directory", w.directory, "--slots", "1", "--spool-mib",
+        "1",     "--hang-timeout", hang_s,    "--data-root", w.folder,    NULL
+    };
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -562,6 +572,41 @@ static void a_second_executor_on_the_directory_is_refused(void **state) {
     bytes_done(&text);
 }
 
+static bool rank_ended(void) {
+    for (size_t i = 0; i < w.c.n_messages; i++)
+        if (w.c.messages[i]->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED)
+            return true;
+    return false;
+}
+
+/* The controller stores nothing until the spool is full and the worker waits; that is no hang, and no loss is lost. */
+static void a_full_spool_makes_training_wait_and_is_no_hang(void **state) {
+    (void)state;
+    w.c.silent = true;
+    executor_start("2");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, FULL_STEPS);
+    while (AWAIT(HEARTBEAT)->heartbeat->spool_bytes < (1 << 20) * 8 / 10) {
+    }
+    int64_t full = AWAIT(HEARTBEAT)->heartbeat->spool_bytes;
+    assert_in_range(full, (1 << 20) * 8 / 10, 1 << 20);
+    AWAIT(HEARTBEAT); /* two seconds apart, as long as a hang takes */
+    AWAIT(HEARTBEAT);
+    pthread_mutex_lock(&w.c.lock);
+    assert_false(rank_ended());
+    w.c.silent = false;
+    pthread_mutex_unlock(&w.c.lock);
+    streams_break(); /* what was not acknowledged is sent again, and now stored */
+    const Trainyard__V1__RankEnd *end = AWAIT(RANK_ENDED)->rank_ended->end;
+    if (end->cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
+        fail_msg("the rank ended with: %s", end->message);
+    AWAIT(ATTEMPT_ENDED);
+    attempt_acknowledge(1);
+    empty_is_awaited("spool");
+    assert_int_equal(w.c.losses, FULL_STEPS);
+    assert_in_range(w.c.waits, 1, 100); /* once, and again while the backlog goes */
+}
+
 #define CLAIM(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -573,6 +618,7 @@ int main(void) {
         CLAIM(a_command_of_a_lower_epoch_is_refused),
         CLAIM(a_fenced_attempt_loses_its_workers_and_its_records),
         CLAIM(a_stopped_worker_is_a_hang_and_is_killed),
+        CLAIM(a_full_spool_makes_training_wait_and_is_no_hang),
         CLAIM(a_stop_is_heard_and_one_for_an_unknown_attempt_is_answered),
         CLAIM(data_outside_of_the_roots_is_refused),
         CLAIM(sigterm_ends_the_workers_and_then_the_executor),

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "executor/agent/child.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -111,7 +112,7 @@ static bool count_visit(void *ctx, int64_t sequence, const uint8_t *data, size_t
         for (size_t i = 0; i < record->metrics->n_names; i++)
             m->losses += strcmp(record->metrics->names[i], "loss") == 0;
     m->finals += record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD && record->shard->final;
-    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG)
+    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG && strcmp(record->log->stream, "worker") != 0)
         print_message("rank %d %s: %s\n", m->rank, record->log->stream, record->log->text);
     trainyard__v1__worker_record__free_unpacked(record, NULL);
     return true;
@@ -325,9 +326,14 @@ static void missing_data_is_a_bad_spec_with_the_fields_path(void **state) {
     gang_close(&g);
 }
 
-/* A process in the agent's place starts a worker and is killed: the worker must go with it. */
-static void a_worker_dies_with_its_agent(void **state) {
-    (void)state;
+struct stand_in {
+    pid_t worker;
+    int64_t start_time;
+    int commands, records; /* in the stand-in's own table */
+};
+
+/* A process in the agent's place, which starts a worker and then does nothing. */
+static pid_t stand_in_start(struct stand_in *ret) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t agent = fork();
@@ -339,25 +345,95 @@ static void a_worker_dies_with_its_agent(void **state) {
         const char *argv[] = { program, "--agent-pid", parent, NULL };
         struct spawn_options o = { .program = program, .argv = argv, .threads = 1 };
         struct spawned s;
-        if (spawn_worker(&o, &s, NULL) != ST_OK || write(ends[1], &s.pid, sizeof s.pid) != sizeof s.pid)
+        if (spawn_worker(&o, &s, NULL) != ST_OK)
+            _exit(1);
+        struct stand_in in = { s.pid, s.start_time, s.commands, s.records };
+        if (write(ends[1], &in, sizeof in) != sizeof in)
             _exit(1);
         for (;;)
             pause();
     }
-    pid_t worker;
-    assert_int_equal(read(ends[0], &worker, sizeof worker), sizeof worker);
-    int64_t start_time;
-    assert_int_equal(spawn_start_time(worker, &start_time, NULL), ST_OK);
-    kill(agent, SIGKILL);
-    waitpid(agent, NULL, 0);
-    /* Not our child: as a restarted agent does, kill what has this pid and start time, and wait until it is gone. Had
-     * it survived, the wait would be for our own kill, so look first. */
-    int64_t deadline = clock_mono_ms() + 5000, seen;
-    while (spawn_start_time(worker, &seen, NULL) == ST_OK && seen == start_time && clock_mono_ms() < deadline)
-        sched_yield();
-    assert_true(clock_mono_ms() < deadline);
+    assert_int_equal(read(ends[0], ret, sizeof *ret), sizeof *ret);
     close(ends[0]);
     close(ends[1]);
+    return agent;
+}
+
+static bool gone_within(const struct stand_in *in, int ms) {
+    int64_t deadline = clock_mono_ms() + ms, seen;
+    while (spawn_start_time(in->worker, &seen, NULL) == ST_OK && seen == in->start_time)
+        if (clock_mono_ms() > deadline)
+            return false;
+        else
+            sched_yield();
+    return true;
+}
+
+/* The worker blocks SIGTERM after it has asked for its parent's death signal: then the kernel has both. */
+static void ready_is_awaited(const struct stand_in *in) {
+    char path[40], line[128];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)in->worker);
+    int64_t deadline = clock_mono_ms() + 10000;
+    unsigned long long blocked = 0;
+    while (!(blocked >> (SIGTERM - 1) & 1)) {
+        assert_true(clock_mono_ms() < deadline);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        while (fgets(line, sizeof line, f))
+            sscanf(line, "SigBlk: %llx", &blocked);
+        fclose(f);
+    }
+}
+
+static void a_worker_dies_with_its_agent_even_if_its_pipes_live_on(void **state) {
+    (void)state;
+    struct stand_in in;
+    pid_t agent = stand_in_start(&in);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)agent, in.commands);
+    int commands = open(path, O_WRONLY);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)agent, in.records);
+    int records = open(path, O_RDONLY);
+    assert_true(commands >= 0 && records >= 0);
+    ready_is_awaited(&in);
+    kill(agent, SIGKILL);
+    waitpid(agent, NULL, 0);
+    assert_true(gone_within(&in, 2000));
+    close(commands);
+    close(records);
+}
+
+static void a_worker_without_its_parent_does_not_start(void **state) {
+    (void)state;
+    char program[256];
+    snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
+    const char *argv[] = { program, "--agent-pid", "1", NULL }; /* the agent is dead, and this is another process */
+    struct spawn_options o = { .program = program, .argv = argv, .threads = 1 };
+    struct spawned s;
+    assert_int_equal(spawn_worker(&o, &s, NULL), ST_OK);
+    int status;
+    assert_int_equal(waitpid(s.pid, &status, 0), s.pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 20 + TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+    spawned_close(&s);
+}
+
+static void a_closed_command_pipe_ends_a_worker(void **state) {
+    (void)state;
+    char program[256], parent[16];
+    snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    const char *argv[] = { program, "--agent-pid", parent, NULL };
+    struct spawn_options o = { .program = program, .argv = argv, .threads = 1 };
+    struct spawned s;
+    assert_int_equal(spawn_worker(&o, &s, NULL), ST_OK);
+    close(s.commands);
+    s.commands = -1;
+    int status;
+    assert_int_equal(waitpid(s.pid, &status, 0), s.pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 20 + TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+    spawned_close(&s);
 }
 
 int main(void) {
@@ -368,7 +444,9 @@ int main(void) {
         cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason),
         cmocka_unit_test(sigterm_ends_a_rank_at_once_and_with_a_last_word),
         cmocka_unit_test(missing_data_is_a_bad_spec_with_the_fields_path),
-        cmocka_unit_test(a_worker_dies_with_its_agent),
+        cmocka_unit_test(a_worker_dies_with_its_agent_even_if_its_pipes_live_on),
+        cmocka_unit_test(a_worker_without_its_parent_does_not_start),
+        cmocka_unit_test(a_closed_command_pipe_ends_a_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
