@@ -1,0 +1,95 @@
+/* A peer that is stopped keeps its connection open and says nothing: pings notice it, on either side, within 15 s and a
+ * little. Both are tried at once: the waiting is what costs. */
+#include "tests/rpc/fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
+enum { NOTICED_MS = 25000 }; /* 10 s between pings, 5 s for the answer, and a loaded machine */
+
+static pid_t spawn_told(char **argv, char *line, size_t n) {
+    int out[2];
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    pid_t pid;
+    assert_int_equal(posix_spawn(&pid, argv[0], &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(out[1]);
+    ssize_t got = read(out[0], line, n - 1);
+    close(out[0]);
+    line[got > 0 ? got : 0] = '\0';
+    return pid;
+}
+
+static void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static struct rpc_stream *endless(struct rpc_channel *channel) {
+    struct rpc_stream *stream;
+    const ProtobufCMessage *message;
+    Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
+    in.n = 1;
+    in.endless = true;
+    OK(rpc_stream_open(channel, &test__v1__echo__descriptor, "Count", &in.base, 0, &stream, why));
+    OK(rpc_stream_next(stream, &message, why));
+    return stream;
+}
+
+static void a_stopped_peer_is_noticed_by_its_silence(void **state) {
+    struct yard *y = *state;
+    char program[512], line[RPC_ADDRESS_BYTES + 8];
+    if (!getenv("TRAINYARD_BUILD"))
+        skip();
+    snprintf(program, sizeof program, "%s/tests/rpc_echo_server", getenv("TRAINYARD_BUILD"));
+    char *server[] = { program, (char *)"127.0.0.1:0", NULL };
+    pid_t server_pid = spawn_told(server, line, sizeof line);
+    line[strcspn(line, "\n")] = '\0';
+    struct rpc_channel_config config = { .address = line + strlen("ready "), .peer = "the stopped server" };
+    struct rpc_channel *channel;
+    OK(rpc_channel_open(&config, &channel, why));
+    struct rpc_stream *to_stopped = endless(channel), *to_healthy = endless(y->channel);
+
+    const char *script =
+        "import grpc,sys,time\n"
+        "c=grpc.insecure_channel(sys.argv[1])\n"
+        "s=c.stream_stream('/test.v1.Echo/Chat')(iter(lambda: time.sleep(0.1) or b'\\x0a\\x01x', None))\n"
+        "next(s); print('x', flush=True)\n"
+        "time.sleep(600)\n";
+    char *client[] = { (char *)"/usr/bin/python3", (char *)"-c", (char *)(uintptr_t)script, y->address, NULL };
+    pid_t client_pid = spawn_told(client, line, sizeof line);
+    bool have_grpcio = line[0] == 'x';
+
+    int64_t stopped = clock_mono_ms();
+    kill(server_pid, SIGSTOP);
+    kill(client_pid, SIGSTOP);
+    struct err e;
+    const ProtobufCMessage *message;
+    assert_int_equal(rpc_stream_next(to_stopped, &message, &e), ST_UNAVAILABLE);
+    assert_in_range(clock_mono_ms() - stopped, 1000, NOTICED_MS);
+    assert_non_null(strstr(e.msg, "the stopped server at 127.0.0.1:"));
+    if (have_grpcio)
+        AWAIT(atomic_load(&y->echo.cancelled) == 1);
+    assert_in_range(clock_mono_ms() - stopped, 1000, NOTICED_MS);
+    /* Who answers pings keeps its idle stream. */
+    assert_int_equal(atomic_load(&y->echo.streams), 1);
+    end(server_pid);
+    end(client_pid);
+    rpc_stream_close(to_stopped);
+    rpc_stream_close(to_healthy);
+    rpc_channel_close(channel);
+    AWAIT(atomic_load(&y->echo.streams) == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_stopped_peer_is_noticed_by_its_silence, setup_tcp, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
