@@ -11,8 +11,12 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* How long a mutation is tried while the controller restarts: longer than a failover, shorter than patience. */
-enum { AGAIN_MS = 20000 };
+enum {
+    /* How long a question is asked again while the controller cannot be reached: a restart takes less than a second. */
+    READ_AGAIN_MS = 3000,
+    /* The same for a mutation, which a person would otherwise have to repeat: longer than a failover. */
+    WRITE_AGAIN_MS = 20000,
+};
 
 struct client {
     struct rpc_channel *channel;
@@ -63,21 +67,26 @@ struct client *client_close(struct client *client) {
     return NULL;
 }
 
-status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
-                     const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+static status_t call_for(struct cli *c, int64_t patience_ms, const ProtobufCServiceDescriptor *service,
+                         const char *method, const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    deadline_ms_t end = deadline_in(patience_ms);
     TRY(client_open(c, e));
-    return rpc_call_unary(c->client->channel, service, method, request, 0, ret, e);
-}
-
-status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
-                           const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
-    deadline_ms_t end = deadline_in(AGAIN_MS);
     for (int pause_ms = REDIAL_FIRST_MS;; pause_ms = pause_ms * 2 < REDIAL_MOST_MS ? pause_ms * 2 : REDIAL_MOST_MS) {
-        status_t st = client_call(c, service, method, request, ret, e);
+        status_t st = rpc_call_unary(c->client->channel, service, method, request, 0, ret, e);
         if (st != ST_UNAVAILABLE || clock_mono_ms() + pause_ms > end)
             return st;
         poll(NULL, 0, pause_ms);
     }
+}
+
+status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                     const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    return call_for(c, READ_AGAIN_MS, service, method, request, ret, e);
+}
+
+status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                           const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    return call_for(c, WRITE_AGAIN_MS, service, method, request, ret, e);
 }
 
 status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,

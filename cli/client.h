@@ -12,12 +12,12 @@ struct client;
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
 
-/* One unary call, with the default deadline. Free the reply with protobuf_c_message_free_unpacked(reply, NULL). */
+/* One question, with the default deadline; asked again for a few seconds while the controller is away. Free the reply
+ * with protobuf_c_message_free_unpacked(reply, NULL). */
 MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
-/* As client_call for a mutation that carries a request_id: tried again for some seconds while the controller is away,
- * because the same id is carried out once. */
+/* As client_call for a mutation that carries a request_id: tried for longer, since the same id is carried out once. */
 MUST_CHECK status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                       const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 

@@ -9,8 +9,12 @@
 #include <string.h>
 #include <trainyard/v1/log.pb-c.h>
 
-/* With -f a lost connection is dialled again for so long. */
-enum { PATIENCE_MS = 30 * 60 * 1000 };
+enum {
+    /* With -f a lost connection is dialled again for so long. */
+    PATIENCE_MS = 30 * 60 * 1000,
+    /* Else, and before anything was heard: a restart of the controller, not a wrong address. */
+    FIRST_PATIENCE_MS = 5000,
+};
 
 struct logs_args {
     bool follow;
@@ -73,12 +77,14 @@ static status_t run_logs(struct cli *c, const void *args, char *const words[], s
     char name[80];
     TRY(client_job_name(words[0], name, e));
     t.job = name;
-    deadline_ms_t end = deadline_in(PATIENCE_MS);
-    for (;;) {
+    for (deadline_ms_t end = deadline_in(FIRST_PATIENCE_MS);;) {
+        t.heard = false;
         status_t st = tail_once(&t, e);
-        if (st != ST_UNAVAILABLE || !t.args->follow || !t.heard || clock_mono_ms() > end)
+        if (t.heard && t.args->follow)
+            end = deadline_in(PATIENCE_MS);
+        if (st != ST_UNAVAILABLE || clock_mono_ms() > end)
             return st;
-        poll(NULL, 0, REDIAL_MOST_MS);
+        poll(NULL, 0, REDIAL_FIRST_MS * 5);
     }
 }
 

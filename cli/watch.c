@@ -17,6 +17,8 @@
 enum {
     /* A lost connection is dialled again for so long: the longest outage that training is promised to survive. */
     PATIENCE_MS = 30 * 60 * 1000,
+    /* The same before anything was heard: a restart of the controller, not a wrong address. */
+    FIRST_PATIENCE_MS = 5000,
     /* Between lines of progress where nothing can be redrawn. */
     PLAIN_PROGRESS_MS = 5000,
     EVENTS_PAGE = 1000,
@@ -29,7 +31,8 @@ struct watch {
     int64_t last_event;
     bool terminal; /* stderr can be redrawn */
     bool drawn;    /* a progress line stands there without a newline */
-    bool heard;    /* anything at all came */
+    bool heard;    /* something came on this stream */
+    bool told;     /* that the controller is away */
     int64_t plain_at_ms;
     int64_t first_step, first_ms; /* since when the rate is measured */
     bool ended;
@@ -129,27 +132,32 @@ static status_t follow_once(struct watch *w, struct err *e) {
     }
 }
 
-/* The first failure is told at once; once something was heard, an absence is waited for. */
+static void tell_absence(struct watch *w, const struct err *e) {
+    if (w->c->output == OUTPUT_JSON || w->told)
+        return;
+    clear_line(w);
+    fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
+    w->told = true;
+}
+
+/* An absence is waited for: shortly at first, for long once something was heard. */
 static status_t follow(struct watch *w, struct err *e) {
-    deadline_ms_t end = deadline_in(PATIENCE_MS);
-    for (bool told = false;;) {
-        bool heard_before = w->heard;
+    for (deadline_ms_t end = deadline_in(FIRST_PATIENCE_MS);;) {
         w->heard = false;
         status_t st = follow_once(w, e);
+        if (w->ended)
+            return ST_OK;
         if (w->heard) {
             end = deadline_in(PATIENCE_MS);
-            told = false;
+            w->told = false;
         }
-        w->heard = w->heard || heard_before;
-        if (w->ended || (st != ST_OK && st != ST_UNAVAILABLE) || (st != ST_OK && !w->heard))
-            return w->ended ? ST_OK : st;
+        if (st != ST_OK && st != ST_UNAVAILABLE)
+            return st;
+        if (st == ST_OK) /* the controller ended the stream before the job: it is stopping */
+            st = err_set(e, ST_UNAVAILABLE, "the controller ended the watch before the job");
         if (clock_mono_ms() > end)
-            return st == ST_OK ? err_set(e, ST_UNAVAILABLE, "the controller ends each watch at once") : st;
-        if (!told && st != ST_OK && w->c->output != OUTPUT_JSON) {
-            clear_line(w);
-            fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
-            told = true;
-        }
+            return st;
+        tell_absence(w, e);
         poll(NULL, 0, REDIAL_FIRST_MS * 5);
     }
 }
