@@ -317,7 +317,18 @@ static bool take_option(struct arguments *a, int code) {
     }
 }
 
+/* libgomp reads its settings before main: start over with the one that fits a machine which others use too. Measured on
+ * two busy cores: a step takes a quarter of what it takes when idle threads spin as long as libgomp has them by
+ * default; on idle cores both take the same. */
+static void settle_threads(char **argv) {
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    if (setenv("GOMP_SPINCOUNT", "1000", 0) == 0)
+        execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
+    settle_threads(argv); /* goes on as it is where /proc is missing */
     bool sampling = argc > 1 && strcmp(argv[1], "sample") == 0;
     struct arguments args = { .sample = { .prompt = "", .tokens = 200, .temperature = 0.8, .seed = 1 } };
     optind = sampling ? 2 : 1;
