@@ -66,10 +66,10 @@ static status_t flush(struct connection *c, const struct store_batch *batch, str
     return ST_OK;
 }
 
-/* Three names are all there are: anything else is the agent's own. */
+/* Four names are all there are: anything else is the agent's own. */
 static const char *stream_of(const char *stream) {
-    static const char *const known[] = { "stdout", "stderr" };
-    for (size_t i = 0; i < 2; i++)
+    static const char *const known[] = { "stdout", "stderr", "worker" };
+    for (size_t i = 0; i < 3; i++)
         if (strcmp(stream, known[i]) == 0)
             return known[i];
     return "agent";
