@@ -1,6 +1,7 @@
 #include "executor/agent/report.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "executor/agent/attach.h"
@@ -11,7 +12,7 @@
 #include <string.h>
 
 enum {
-    REPORT_DELAY_MS = 100,   /* a record waits so long for company: watch stays live */
+    REPORT_DELAY_MS = 100,   /* between batches, unless they are full: a record waits no longer, so watch stays live */
     REDIAL_MS = 500,         /* the control stream redials on its own; this one follows it */
     BATCH_BYTES = 256 << 10, /* of records in a batch */
     BATCH_RECORDS = 4096,    /* in a batch */
@@ -35,6 +36,7 @@ struct report {
     struct link *link;
     bool congested;
     struct reactor_timer pump, redial;
+    int64_t pumped_ms; /* the pump last ran */
     struct flow *flows;
     size_t n_flows, turn;
     /* The batch that is being put together: packed records pass through unread, as a field that the message carries
@@ -159,6 +161,7 @@ static void pump_fire(void *ctx) {
     struct report *r = ctx;
     struct spool *spool = r->agent->spool;
     size_t idle = 0, n = spool_count(spool);
+    r->pumped_ms = clock_mono_ms();
     int sent = 0;
     while (r->link && !r->congested && idle < n && sent < BATCHES_A_TURN) {
         struct flow *f = flow_of(r, spool_at(spool, r->turn++ % n));
@@ -177,8 +180,10 @@ void report_wake(struct report *r, bool urgent) {
         return;
     if (!r->link && attach_attached(r->agent->attach) && !r->redial.armed)
         dial(r);
-    if (urgent || !r->pump.armed)
-        reactor_timer_set(r->agent->loop, &r->pump, urgent ? 0 : REPORT_DELAY_MS);
+    if (!urgent && r->pump.armed)
+        return;
+    int64_t since = clock_mono_ms() - r->pumped_ms;
+    reactor_timer_set(r->agent->loop, &r->pump, urgent || since >= REPORT_DELAY_MS ? 0 : REPORT_DELAY_MS - since);
 }
 
 /* ---- down ---- */

@@ -1,6 +1,6 @@
 /* The bulk stream: batches of spooled records up, high-water marks down.
  *
- * Each log is sent from its last acknowledged record on; after a reconnect unacknowledged records go again. A batch
+ * Each log is sent from its last acknowledged record on; after a reconnect unacknowledged records go again. A record
  * waits at most REPORT_DELAY_MS for company. At most REPORT_WINDOW_BYTES of records per log are under way; beyond
  * that, and while the stream is congested, they wait in the spool. A log that is fenced is dropped and its workers are
  * stopped; a log whose attempt is gone is removed when all of it is acknowledged. */
