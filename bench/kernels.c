@@ -177,8 +177,7 @@ static void report(struct bench *x, const char *name, op_fn op, int64_t times, d
 typedef float lanes16 __attribute__((vector_size(64)));
 
 /* 16 independent chains of 16-wide multiply-adds, so that neither latency nor memory bounds them. */
-__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3", "fp-contract=fast"))) static float
-multiply_adds(int64_t n) {
+__attribute__((target_clones("avx512f", "arch=haswell", "default"))) static float multiply_adds(int64_t n) {
     lanes16 a[16];
     for (int i = 0; i < 16; i++)
         a[i] = (lanes16){ (float)i };
@@ -236,42 +235,58 @@ static void linear(struct bench *x, const char *name, int64_t in, int64_t out, b
            most, sum);
 }
 
-static void run_model(const struct kernels *k, const struct model *m, const struct bounds *most) {
-    const int64_t C = m->width, rows = m->batch * m->time, n = rows * C;
-    const int64_t parameters = m->layers * 12 * C * C + m->vocabulary * C + m->time * C;
-    const int64_t largest = rows * m->vocabulary > WIDE * n ? rows * m->vocabulary : WIDE * n;
-    struct bench x = { .k = k,
-                       .m = *m,
-                       .rows = rows,
-                       .attention = { m->batch, m->time, C, m->heads },
-                       .a = filled(largest, 1, 0),
-                       .b = filled(largest, 1, 0),
-                       .pre = filled(WIDE * n, 0.01f, 3), /* gelu' is about 1 there: in place, dy stays as it is */
-                       .y = filled(largest, 1, 0),
-                       .r = filled(WIDE * n, 1, 0),
-                       .w = filled(3 * parameters, 0.1f, 0.1f), /* as AdamW's second moment it is not negative */
-                       .dw = filled(parameters, 1e-3f, 0),
-                       .rows1 = filled(m->vocabulary + rows + WIDE * C, 1, 0),
-                       .rows2 = filled(rows * m->heads, 1, 0),
-                       .sums = room((size_t)(parameters / KERNELS_CHUNK + 1) * sizeof(double)),
-                       .tokens = room((size_t)rows * sizeof(int32_t)) };
-    for (int64_t i = 0; i < rows; i++)
-        x.tokens[i] = (int32_t)(i * 7919 % m->vocabulary);
-    x.d = (struct linear_dims){ rows, C, WIDE * C, false };
-    size_t bytes = k->linear_backward_bias_workspace(k, &x.d), other = k->attention_workspace(k, &x.attention);
-    bytes = other > bytes ? other : bytes;
-    other = k->layernorm_backward_workspace(k, rows, C);
-    x.workspace = room(other > bytes ? other : bytes);
+static size_t workspace_bytes(const struct bench *x) {
+    const struct linear_dims widest = { .rows = x->rows, .in = x->m.width, .out = WIDE * x->m.width };
+    const size_t bytes[] = { x->k->linear_backward_bias_workspace(x->k, &widest),
+                             x->k->attention_workspace(x->k, &x->attention),
+                             x->k->layernorm_backward_workspace(x->k, x->rows, x->m.width) };
+    size_t most = 0;
+    for (int i = 0; i < 3; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
+}
 
-    struct total sum = { 0, 0 };
+static void bench_init(struct bench *x, const struct kernels *k, const struct model *m, int64_t parameters) {
+    const int64_t C = m->width, rows = m->batch * m->time, n = rows * C;
+    const int64_t largest = rows * m->vocabulary > WIDE * n ? rows * m->vocabulary : WIDE * n;
+    *x = (struct bench){ .k = k,
+                         .m = *m,
+                         .rows = rows,
+                         .attention = { m->batch, m->time, C, m->heads },
+                         .a = filled(largest, 1, 0),
+                         .b = filled(largest, 1, 0),
+                         .pre = filled(WIDE * n, 0.01f, 3), /* gelu' is about 1 there: in place, dy stays as it is */
+                         .y = filled(largest, 1, 0),
+                         .r = filled(WIDE * n, 1, 0),
+                         .w = filled(3 * parameters, 0.1f, 0.1f), /* as AdamW's second moment it is not negative */
+                         .dw = filled(parameters, 1e-3f, 0),
+                         .rows1 = filled(m->vocabulary + rows + WIDE * C, 1, 0),
+                         .rows2 = filled(rows * m->heads, 1, 0),
+                         .sums = room((size_t)(parameters / KERNELS_CHUNK + 1) * sizeof(double)),
+                         .tokens = room((size_t)rows * sizeof(int32_t)) };
+    for (int64_t i = 0; i < rows; i++)
+        x->tokens[i] = (int32_t)(i * 7919 % m->vocabulary);
+    x->workspace = room(workspace_bytes(x));
+}
+
+static void bench_done(struct bench *x) {
+    free(x->a), free(x->b), free(x->pre), free(x->y), free(x->r), free(x->w), free(x->dw), free(x->rows1);
+    free(x->rows2), free(x->sums), free(x->tokens), free(x->workspace);
+}
+
+static void run_model(const struct kernels *k, const struct model *m, const struct bounds *most) {
+    const int64_t C = m->width, parameters = m->layers * 12 * C * C + m->vocabulary * C + m->time * C;
+    struct bench x;
+    struct total sum = { 0, 0 }, beside = { 0, 0 };
+    bench_init(&x, k, m, parameters);
     printf("%s\n", m->name);
     linear(&x, "qkv", C, 3 * C, false, most, &sum);
     linear(&x, "attention projection", C, C, false, most, &sum);
     linear(&x, "fc", C, WIDE * C, false, most, &sum);
     linear(&x, "mlp projection", WIDE * C, C, false, most, &sum);
     linear(&x, "head", C, m->vocabulary, true, most, &sum);
-    x.n = n;
-    const double matrix = (double)n * 4; /* bytes of one (B,T,C) tensor */
+    x.n = x.rows * C;
+    const double matrix = (double)x.n * 4; /* bytes of one (B,T,C) tensor */
     /* Causal: half of the scores. Two products forward, five backward. */
     const double score = 2.0 * 0.5 * (double)(m->batch * m->time * m->time * C);
     report(&x, "attention forward", attention_forward, m->layers, 2 * score, 0, most, &sum);
@@ -283,19 +298,16 @@ static void run_model(const struct kernels *k, const struct model *m, const stru
     report(&x, "embedding forward", embedding_forward, 1, 0, 3 * matrix, most, &sum);
     report(&x, "embedding backward", embedding_backward, 1, 0,
            5 * matrix + 4.0 * (double)((m->vocabulary + m->time) * C), most, &sum);
-    report(&x, "cross entropy with gradient", cross_entropy, 1, 0, 8.0 * (double)(rows * m->vocabulary), most, &sum);
-    x.n = WIDE * n;
+    report(&x, "cross entropy with gradient", cross_entropy, 1, 0, 8.0 * (double)(x.rows * m->vocabulary), most, &sum);
+    report(&x, "dropout (not in the sum)", dropout, 0, 0, 2 * matrix, most, &beside);
+    x.n = WIDE * x.rows * C;
     report(&x, "gelu forward", gelu_forward, m->layers, 0, 2 * WIDE * matrix, most, &sum);
     x.n = parameters;
     report(&x, "sum of squares", sum_squares, 1, 0, 4.0 * (double)parameters, most, &sum);
     report(&x, "adamw", adamw, 1, 0, 28.0 * (double)parameters, most, &sum);
     printf("  a step of these: %.1f ms, %.0f tokens/s; the bound: %.1f ms\n", sum.seconds * 1e3,
-           (double)rows / sum.seconds, sum.bound * 1e3);
-    x.n = n;
-    sum = (struct total){ 0, 0 };
-    report(&x, "dropout (not in the sum)", dropout, 0, 0, 2 * matrix, most, &sum);
-    free(x.a), free(x.b), free(x.pre), free(x.y), free(x.r), free(x.w), free(x.dw), free(x.rows1), free(x.rows2);
-    free(x.sums), free(x.tokens), free(x.workspace);
+           (double)x.rows / sum.seconds, sum.bound * 1e3);
+    bench_done(&x);
 }
 
 static int isa_parse(const char *text) {
