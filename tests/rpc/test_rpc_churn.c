@@ -1,0 +1,136 @@
+/* Everything at once: threads that call, stream, chat, cancel and run late, while the server under them is stopped and
+ * started again. Nothing may abort, hang, leak (the ASan build sees that) or race (the TSan build). */
+#include "tests/rpc/fixture.h"
+
+#include <time.h>
+
+enum { CALLERS = 6, CHURN_MS = 4000, SERVER_MS = 300 };
+
+struct caller {
+    struct yard *y;
+    unsigned seed;
+    int64_t until_ms;
+    long answered, failed;
+};
+
+static void tolerate(struct caller *c, status_t st, const struct err *e) {
+    c->answered += st == ST_OK;
+    c->failed += st != ST_OK;
+    if (st != ST_OK && st != ST_UNAVAILABLE && st != ST_CANCELLED && st != ST_DEADLINE_EXCEEDED && st != ST_NOT_FOUND)
+        fail_msg("%s: %s", status_name(st), e->msg);
+    assert_true(st == ST_OK || e->msg[0]);
+}
+
+static void call_unary(struct caller *c) {
+    static const char *const texts[] = { "x", "fail", "who", "block" };
+    struct err e = { "" };
+    status_t st = ask(c->y->channel, texts[rand_r(&c->seed) % 4], 1 + rand_r(&c->seed) % 30, NULL, NULL, &e);
+    tolerate(c, st, &e);
+}
+
+static void call_stream(struct caller *c) {
+    Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
+    in.n = rand_r(&c->seed) % 300;
+    in.bytes = rand_r(&c->seed) % 10000;
+    in.endless = rand_r(&c->seed) % 2;
+    in.by_work = rand_r(&c->seed) % 2;
+    struct err e = { "" };
+    struct rpc_stream *stream;
+    const ProtobufCMessage *message = NULL;
+    OK(rpc_stream_open(c->y->channel, &test__v1__echo__descriptor, "Count", &in.base, 1 + rand_r(&c->seed) % 100,
+                       &stream, why));
+    status_t st;
+    int reads = rand_r(&c->seed) % 300;
+    do
+        st = rpc_stream_next(stream, &message, &e);
+    while (st == ST_OK && message && reads--);
+    tolerate(c, st, &e);
+    rpc_stream_close(stream);
+}
+
+static void chat_done(struct rpc_call *call, status_t status, const char *why) {
+    (void)status;
+    (void)why;
+    atomic_fetch_add((atomic_int *)rpc_user(call), 1);
+}
+
+static void call_chat(struct caller *c) {
+    static const struct rpc_events events = { .done = chat_done };
+    Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
+    atomic_int dones = 0;
+    struct rpc_call *call;
+    OK(rpc_start(c->y->channel, &test__v1__echo__descriptor, "Chat", RPC_BIDI, &events, &dones, NULL, 0, &call, why));
+    for (int n = rand_r(&c->seed) % 50; n; n--) {
+        in.text = (char *)(rand_r(&c->seed) % 40 ? "on" : "finish");
+        (void)rpc_send(call, &in.base);
+        if (rand_r(&c->seed) % 10 == 0)
+            rpc_pause(call);
+        if (rand_r(&c->seed) % 10 == 0)
+            rpc_resume(call);
+    }
+    if (rand_r(&c->seed) % 2)
+        rpc_send_end(call);
+    rpc_cancel(call);
+    AWAIT(atomic_load(&dones) == 1);
+    rpc_cancel(call); /* after the end: nothing */
+    assert_int_equal(rpc_send(call, &in.base), RPC_CLOSED);
+    rpc_unref(call);
+}
+
+static void *churn(void *arg) {
+    struct caller *c = arg;
+    while (clock_mono_ms() < c->until_ms) {
+        switch (rand_r(&c->seed) % 3) {
+        case 0: call_unary(c); break;
+        case 1: call_stream(c); break;
+        default: call_chat(c);
+        }
+    }
+    return NULL;
+}
+
+static void calls_survive_servers_that_come_and_go(void **state) {
+    struct yard *y = *state;
+    unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    struct caller callers[CALLERS];
+    pthread_t threads[CALLERS];
+    int64_t until = clock_mono_ms() + CHURN_MS;
+    yard_dial(y);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){ .y = y, .seed = seed + (unsigned)i, .until_ms = until };
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, &callers[i]), 0);
+    }
+    struct timespec lives = { .tv_nsec = SERVER_MS * 1000000L };
+    while (clock_mono_ms() < until) {
+        yard_start(y, NULL, y->address);
+        nanosleep(&lives, NULL); /* how long this server lives */
+        rpc_server_stop(y->server, rand_r(&seed) % 2 ? 0 : 50);
+        y->server = rpc_server_close(y->server);
+    }
+    long answered = 0, failed = 0;
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(threads[i], NULL);
+        answered += callers[i].answered;
+        failed += callers[i].failed;
+    }
+    print_message("%ld calls answered, %ld not\n", answered, failed);
+    assert_true(answered > 0);
+    assert_true(failed > 0);
+    assert_int_equal(atomic_load(&y->echo.streams), 0);
+}
+
+static int setup(void **state) {
+    struct yard *y = calloc(1, sizeof *y);
+    yard_directory(y);
+    snprintf(y->address, sizeof y->address, "unix:%s/s", y->directory);
+    *state = y;
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calls_survive_servers_that_come_and_go, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+/* MetricService, LogService, CheckpointService, ExecutorService and the HTTP pages, over a real controller and
+ * PostgreSQL. */
+#include "tests/rpc/service_yard.h"
+
+#include "service/http/http.h"
+#include "service/store/report.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <trainyard/v1/checkpoint.pb-c.h>
+#include <trainyard/v1/executor.pb-c.h>
+#include <trainyard/v1/log.pb-c.h>
+#include <trainyard/v1/metric.pb-c.h>
+#include <unistd.h>
+
+/* ---- a running job whose records the test stores ---- */
+
+struct run {
+    struct agent *agent;
+    int64_t job, epoch, sequence;
+    struct store_report *report;
+};
+
+static struct run run_start(struct service_yard *y) {
+    struct run r = { .agent = agent_new(y, "host-a", 1, 1) };
+    agent_attach(r.agent, NULL);
+    r.job = yard_submit(y, 1, 0);
+    yard_run(y, &r.agent, 1, r.job, 1);
+    OK(controller_leads(y->controller, &r.epoch, &e));
+    OK(store_report_open(controller_store(y->controller), r.epoch, &r.report, &e));
+    return r;
+}
+
+static void run_report(struct run *r, const struct store_record *records, size_t n) {
+    struct store_batch batch = { r->job, 1, 0, r->sequence + 1, records, n };
+    struct store_batch_result result;
+    OK(store_report_write(r->report, &batch, 1, &result, &e));
+    r->sequence += (int64_t)n;
+    assert_int_equal(result.sequence, r->sequence);
+}
+
+static void run_stop(struct run *r) {
+    store_report_close(r->report);
+    agent_free(r->agent);
+}
+
+static char *job_name(int64_t job) {
+    static char name[32];
+    snprintf(name, sizeof name, "jobs/%lld", (long long)job);
+    return name;
+}
+
+static void *call(struct service_yard *y, const ProtobufCServiceDescriptor *service, const char *method,
+                  const ProtobufCMessage *request) {
+    ProtobufCMessage *reply = NULL;
+    OK(rpc_call_unary(y->channel, service, method, request, YARD_PATIENCE_MS, &reply, &e));
+    return reply;
+}
+
+static void refused(struct service_yard *y, const ProtobufCServiceDescriptor *service, const char *method,
+                    const ProtobufCMessage *request, status_t status, const char *reason, const char *text) {
+    ProtobufCMessage *reply = NULL;
+    char found[RPC_REASON_BYTES];
+    FAILS(rpc_call_unary_reason(y->channel, service, method, request, YARD_PATIENCE_MS, &reply, found, &e), status,
+          text);
+    assert_string_equal(found, reason);
+}
+
+/* ---- metrics ---- */
+
+#define METRICS &trainyard__v1__metric_service__descriptor
+
+static void metrics_are_queried_by_name_and_downsampled(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    static char *const names[] = { "loss", "grad_norm" };
+    static struct store_record records[2500];
+    static double values[2500][2];
+    for (int i = 0; i < 2500; i++) {
+        values[i][0] = i;
+        values[i][1] = -i;
+        records[i] = record_metrics(i + 1, 2, names, values[i]);
+    }
+    run_report(&r, records, 2500);
+    Trainyard__V1__QueryMetricsRequest in = TRAINYARD__V1__QUERY_METRICS_REQUEST__INIT;
+    in.job = job_name(r.job);
+    Trainyard__V1__QueryMetricsResponse *out = call(y, METRICS, "QueryMetrics", &in.base);
+    assert_int_equal(out->n_series, 2);
+    assert_string_equal(out->series[0]->name, "grad_norm");
+    assert_int_equal(out->series[0]->n_mean, 834); /* of the default 1,000: runs of 3 */
+    protobuf_c_message_free_unpacked(&out->base, NULL);
+    in.names = (char **)names;
+    in.n_names = 1;
+    in.max_points = 100;
+    in.after_step = 500;
+    out = call(y, METRICS, "QueryMetrics", &in.base);
+    assert_int_equal(out->n_series, 1);
+    assert_int_equal(out->series[0]->points, 2000);
+    assert_int_equal(out->series[0]->n_step, 100);
+    assert_int_equal(out->series[0]->last_step, 2500);
+    assert_true(out->series[0]->last_value == 2499 && out->series[0]->max[99] == 2499 && out->series[0]->min[0] == 500);
+    protobuf_c_message_free_unpacked(&out->base, NULL);
+    in.max_points = 10001;
+    refused(y, METRICS, "QueryMetrics", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "max_points");
+    in.max_points = 0;
+    in.job = "jobs/999";
+    refused(y, METRICS, "QueryMetrics", &in.base, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/999 does not exist");
+    in.job = "job 9";
+    refused(y, METRICS, "QueryMetrics", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "'job 9'");
+    run_stop(&r);
+}
+
+/* ---- logs ---- */
+
+#define LOGS &trainyard__v1__log_service__descriptor
+
+static const Trainyard__V1__TailLogsResponse *next(struct rpc_stream *s) {
+    const ProtobufCMessage *message;
+    OK(rpc_stream_next(s, &message, &e));
+    return (const void *)message;
+}
+
+static void logs_are_read_on_from_a_cursor(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    struct store_record lines[] = { record_log("one"), record_log("two") };
+    run_report(&r, lines, 2);
+    Trainyard__V1__TailLogsRequest in = TRAINYARD__V1__TAIL_LOGS_REQUEST__INIT;
+    in.job = job_name(r.job);
+    char cursor[32];
+    struct rpc_stream *s;
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    const Trainyard__V1__TailLogsResponse *page = next(s);
+    assert_int_equal(page->n_lines, 2);
+    assert_string_equal(page->lines[1]->text, "two");
+    assert_string_equal(page->lines[1]->stream, "stdout");
+    assert_int_equal(page->lines[1]->attempt, 1);
+    snprintf(cursor, sizeof cursor, "%s", page->cursor);
+    assert_null(next(s));
+    rpc_stream_close(s);
+    run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stderr", "three" } }, 1);
+    in.cursor = cursor;
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    page = next(s);
+    assert_int_equal(page->n_lines, 1);
+    assert_string_equal(page->lines[0]->text, "three");
+    assert_null(next(s));
+    rpc_stream_close(s);
+    in.cursor = "-5";
+    const ProtobufCMessage *none;
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    FAILS(rpc_stream_next(s, &none, &e), ST_INVALID_ARGUMENT, "cursor");
+    rpc_stream_close(s);
+    run_stop(&r);
+}
+
+static void a_followed_log_ends_with_its_job(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "first" } }, 1);
+    Trainyard__V1__TailLogsRequest in = TRAINYARD__V1__TAIL_LOGS_REQUEST__INIT;
+    in.job = job_name(r.job);
+    in.follow = true;
+    struct rpc_stream *s;
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    assert_string_equal(next(s)->lines[0]->text, "first");
+    run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "second" } }, 1);
+    wake_soon(controller_wakes(y->controller), r.job);
+    assert_string_equal(next(s)->lines[0]->text, "second");
+    Trainyard__V1__CancelJobRequest cancel = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
+    cancel.name = in.job;
+    ProtobufCMessage *reply;
+    OK(yard_call(y, "CancelJob", &cancel.base, &reply, &e));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    agent_expect(r.agent, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
+    agent_say_ended(r.agent, r.job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, r.sequence);
+    assert_null(next(s));
+    rpc_stream_close(s);
+    yard_await_state(y, r.job, TRAINYARD__V1__JOB__STATE__CANCELLED);
+    run_stop(&r);
+}
+
+/* ---- checkpoints ---- */
+
+#define CHECKPOINTS &trainyard__v1__checkpoint_service__descriptor
+
+static void checkpoints_are_listed_in_pages_newest_first(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    for (int i = 1; i <= 3; i++) {
+        struct store_record shard = record_shard(i * 10, 0, 1, false);
+        shard.shard.has_validation_loss = i == 3;
+        shard.shard.validation_loss = 1.5;
+        run_report(&r, &shard, 1);
+    }
+    Trainyard__V1__ListCheckpointsRequest in = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    in.parent = job_name(r.job);
+    in.page_size = 2;
+    Trainyard__V1__ListCheckpointsResponse *first = call(y, CHECKPOINTS, "ListCheckpoints", &in.base);
+    assert_int_equal(first->n_checkpoints, 2);
+    assert_int_equal(first->checkpoints[0]->step, 30);
+    assert_true(first->checkpoints[0]->validation_loss == 1.5);
+    assert_int_equal(first->checkpoints[0]->state, TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED);
+    assert_non_null(first->checkpoints[0]->commit_time);
+    in.page_token = first->next_page_token;
+    Trainyard__V1__ListCheckpointsResponse *second = call(y, CHECKPOINTS, "ListCheckpoints", &in.base);
+    assert_int_equal(second->n_checkpoints, 1);
+    assert_int_equal(second->checkpoints[0]->step, 10);
+    assert_string_equal(second->next_page_token, "");
+    Trainyard__V1__GetCheckpointRequest get = TRAINYARD__V1__GET_CHECKPOINT_REQUEST__INIT;
+    get.name = second->checkpoints[0]->name;
+    Trainyard__V1__Checkpoint *one = call(y, CHECKPOINTS, "GetCheckpoint", &get.base);
+    assert_int_equal(one->step, 10);
+    protobuf_c_message_free_unpacked(&one->base, NULL);
+    get.name = "jobs/1/checkpoints/99999";
+    refused(y, CHECKPOINTS, "GetCheckpoint", &get.base, ST_NOT_FOUND, "CHECKPOINT_NOT_FOUND", "does not exist");
+    in.page_token = "nonsense";
+    refused(y, CHECKPOINTS, "ListCheckpoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "page_token");
+    in.page_token = "";
+    in.parent = "jobs/999";
+    refused(y, CHECKPOINTS, "ListCheckpoints", &in.base, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/999");
+    protobuf_c_message_free_unpacked(&first->base, NULL);
+    protobuf_c_message_free_unpacked(&second->base, NULL);
+    run_stop(&r);
+}
+
+/* ---- executors ---- */
+
+static void executors_are_listed_in_pages_by_name(void **state) {
+    struct service_yard *y = *state;
+    struct agent *agents[] = { agent_new(y, "host-b", 1, 2), agent_new(y, "host-a", 1, 1) };
+    agent_attach(agents[0], NULL);
+    agent_attach(agents[1], NULL);
+    Trainyard__V1__ListExecutorsRequest in = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
+    in.page_size = 1;
+    char token[80] = "";
+    static const char *const names[] = { "executors/host-a", "executors/host-b" };
+    for (int i = 0; i < 2; i++) {
+        in.page_token = token;
+        Trainyard__V1__ListExecutorsResponse *page = call(y, &trainyard__v1__executor_service__descriptor,
+                                                          "ListExecutors", &in.base);
+        assert_int_equal(page->n_executors, 1);
+        assert_string_equal(page->executors[0]->name, names[i]);
+        assert_int_equal(page->executors[0]->slots, i + 1);
+        assert_int_equal(page->executors[0]->state, TRAINYARD__V1__EXECUTOR__STATE__ATTACHED);
+        snprintf(token, sizeof token, "%s", page->next_page_token);
+        protobuf_c_message_free_unpacked(&page->base, NULL);
+    }
+    agent_free(agents[0]);
+    agent_free(agents[1]);
+}
+
+/* ---- pages ---- */
+
+/* One request on a connection of its own; the whole answer. */
+static const char *http_get(int port, const char *line) {
+    static char answer[64 << 10];
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port),
+                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_true(dprintf(fd, "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", line) > 0);
+    size_t n = 0;
+    for (ssize_t got; (got = read(fd, answer + n, sizeof answer - 1 - n)) > 0;)
+        n += (size_t)got;
+    answer[n] = '\0';
+    close(fd);
+    return answer;
+}
+
+static void contains(const char *text, const char *part) {
+    if (!strstr(text, part))
+        fail_msg("'%.2000s' does not contain '%s'", text, part);
+}
+
+static void pages_tell_health_and_metrics(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "a line" } }, 1);
+    struct http *h, *second;
+    OK(http_open("127.0.0.1:0", y->controller, &h, &e));
+    contains(http_get(http_port(h), "GET /healthz"), "leading");
+    const char *metrics = http_get(http_port(h), "GET /metrics");
+    contains(metrics, "HTTP/1.1 200 OK");
+    contains(metrics, "trainyard_jobs{state=\"running\"} 1\n");
+    contains(metrics, "trainyard_executors{state=\"attached\"} 1\n");
+    contains(metrics, "trainyard_ingest_log_lines_total 1\n");
+    contains(metrics, "trainyard_database_up 1\n");
+    contains(metrics, "trainyard_leader 1\n");
+    contains(http_get(http_port(h), "GET /other"), "404");
+    contains(http_get(http_port(h), "DELETE /metrics"), "405");
+    char taken[32];
+    snprintf(taken, sizeof taken, "127.0.0.1:%d", http_port(h));
+    FAILS(http_open(taken, y->controller, &second, &e), ST_ALREADY_EXISTS, "in use");
+    FAILS(http_open("0.0.0.0:0", y->controller, &second, &e), ST_FAILED_PRECONDITION, "no password");
+    FAILS(http_open("nonsense", y->controller, &second, &e), ST_INVALID_ARGUMENT, "not host:port");
+    run_stop(&r);
+    pg_kill(y->pg);
+    contains(http_get(http_port(h), "GET /healthz"), "503");
+    contains(http_get(http_port(h), "GET /metrics"), "trainyard_database_up 0\n");
+    pg_restart(y->pg);
+    contains(http_get(http_port(h), "GET /metrics"), "trainyard_database_up 1\n");
+    http_close(h);
+}
+
+#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        YARD_TEST(metrics_are_queried_by_name_and_downsampled),
+        YARD_TEST(logs_are_read_on_from_a_cursor),
+        YARD_TEST(a_followed_log_ends_with_its_job),
+        YARD_TEST(checkpoints_are_listed_in_pages_newest_first),
+        YARD_TEST(executors_are_listed_in_pages_by_name),
+        YARD_TEST(pages_tell_health_and_metrics),
+    };
+    return cmocka_run_group_tests_name("service queries", tests, yard_group_setup, yard_group_teardown);
+}
