@@ -49,7 +49,7 @@ static int64_t new_job(int world_size, const char *request) {
                                  .spec_bytes = sizeof spec };
     int64_t id;
     bool existed;
-    MUST(store_job_create(store, store_leader_epoch(leader), &job, &id, &existed, &e));
+    MUST(store_job_create(store, store_leader_epoch(leader), &job, &id, &existed, NULL, &e));
     return id;
 }
 

@@ -22,6 +22,14 @@ static size_t place_of(const struct scheduler *s, const struct job *job) {
     return low;
 }
 
+/* Whether placing again could start the new one: a long queue is not walked for each job that joins its end. */
+static bool may_start(const struct scheduler *s, const struct job *job, size_t at) {
+    const struct job *blocker = s->blocker[job->slot];
+    if (at == 0)
+        return true;
+    return !(blocker && before(blocker, job)) && job->world_size <= s->room[job->slot].slots;
+}
+
 void queue_insert(struct scheduler *s, struct job *job) {
     assert(!job->in_queue);
     if (s->queue_n == s->queue_cap) {
@@ -34,7 +42,7 @@ void queue_insert(struct scheduler *s, struct job *job) {
     s->queue_n++;
     job->in_queue = true;
     job->told_waiting = false;
-    s->dirty = true;
+    s->dirty = s->dirty || may_start(s, job, at);
 }
 
 void queue_remove(struct scheduler *s, struct job *job) {
@@ -50,10 +58,6 @@ void queue_remove(struct scheduler *s, struct job *job) {
 
 /* An executor takes new ranks when it is attached and nothing of an old attempt may still run there. */
 static bool takes_work(const struct executor *ex) { return ex->attached && !ex->lost && ex->held_n == 0; }
-
-struct room {
-    int free, slots;
-};
 
 static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
     struct room room = { 0 };
@@ -124,41 +128,48 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
         action_text(a, "needs %d %s slots, %d of %d are free", job->world_size, slot, room.free, room.slots);
 }
 
-/* Strict order: behind a job that must wait for slots nothing of the same kind starts, so that a wide gang is not
- * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
-void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
-    s->dirty = false;
-    if (s->queue_n == 0)
-        return;
-    struct room room[SCHED_SLOT_KINDS];
-    bool blocked[SCHED_SLOT_KINDS];
-    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
-        room[k] = room_of(s, (enum sched_slot)k);
-    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
-        blocked[k] = false;
-    size_t kept = 0, i = 0;
-    for (; i < s->queue_n; i++) {
-        struct job *job = s->queue[i];
-        if (blocked[SCHED_SLOT_CPU] && blocked[SCHED_SLOT_CUDA])
-            break;
-        if (!blocked[job->slot] && room[job->slot].free >= job->world_size && try_start(s, job, now_ms, out)) {
-            job->in_queue = false;
-            room[job->slot].free -= job->world_size;
-            continue;
-        }
-        if (kept == 0) /* the others wait behind it: one event each would be a flood */
-            tell_waiting(job, room[job->slot], out);
-        if (room[job->slot].free == 0 || job->world_size <= room[job->slot].slots)
-            blocked[job->slot] = true;
-        s->queue[kept++] = job;
+static void look_around(struct scheduler *s) {
+    for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
+        s->room[k] = room_of(s, (enum sched_slot)k);
+        s->blocker[k] = NULL;
     }
-    memmove(s->queue + kept, s->queue + i, (s->queue_n - i) * sizeof *s->queue);
-    s->queue_n -= i - kept;
+}
 
-    /* What was to restart and found no room waits like any other job. */
+/* What was to restart and found no room waits like any other job. */
+static void settle_restarts(struct scheduler *s, struct sched_actions *out) {
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         if (job->in_queue && job->state == JOB_STATE_RESTARTING)
             job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM, "waits for free slots", out);
     }
+}
+
+/* Strict order: behind a job that must wait for slots nothing of the same kind starts, so that a wide gang is not
+ * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
+void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+    s->dirty = false;
+    look_around(s);
+    size_t kept = 0, i = 0;
+    for (; i < s->queue_n; i++) {
+        struct job *job = s->queue[i];
+        struct room *room = &s->room[job->slot];
+        if (s->blocker[SCHED_SLOT_CPU] && s->blocker[SCHED_SLOT_CUDA])
+            break;
+        bool open = !s->blocker[job->slot];
+        if (open && room->free >= job->world_size && try_start(s, job, now_ms, out)) {
+            job->in_queue = false;
+            room->free -= job->world_size;
+            continue;
+        }
+        if (kept == 0) /* the others wait behind it: one event each would be a flood */
+            tell_waiting(job, *room, out);
+        if (open && (room->free == 0 || job->world_size <= room->slots))
+            s->blocker[job->slot] = job;
+        s->queue[kept++] = job;
+    }
+    if (i > kept) {
+        memmove(s->queue + kept, s->queue + i, (s->queue_n - i) * sizeof *s->queue);
+        s->queue_n -= i - kept;
+    }
+    settle_restarts(s, out);
 }

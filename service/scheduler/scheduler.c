@@ -145,8 +145,10 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct sched_actions *o
         if (!job->attempt) {
             if (job->state == JOB_STATE_CANCELLING)
                 job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
-            else if (job->state == JOB_STATE_RESTARTING && !job->in_queue && now_ms >= job->not_before_ms)
+            else if (job->state == JOB_STATE_RESTARTING && !job->in_queue && now_ms >= job->not_before_ms) {
                 queue_insert(s, job);
+                s->dirty = true; /* it is placed now, or becomes QUEUED */
+            }
             continue;
         }
         struct attempt *a = job->attempt;

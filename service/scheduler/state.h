@@ -61,6 +61,10 @@ struct job {
     bool active;
 };
 
+struct room {
+    int free, slots; /* of the executors that take work; of all that are attached */
+};
+
 struct scheduler {
     void *jobs, *executors; /* tsearch(3) trees */
     struct executor **all;  /* in order of arrival */
@@ -70,6 +74,9 @@ struct scheduler {
     struct job *active;
     int jobs_n;
     bool dirty; /* room or the queue changed: place again */
+    /* What the last placing found; good until dirty. */
+    struct room room[SCHED_SLOT_KINDS];
+    const struct job *blocker[SCHED_SLOT_KINDS]; /* behind it nothing starts; NULL = none */
     int64_t last_tick_ms;
 };
 

@@ -3,16 +3,17 @@
 #include "service/store/job_lock.h"
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
+#include "service/store/text.h"
 
 /* One statement is one transaction and one round trip: this is the path that clients wait for. */
 static const struct sql JOB_CREATE = {
     "job_create",
     "WITH l AS (SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE), "
     "j AS (INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
-    "keep_best) SELECT $2, $3, 1, $4, $5, $6, $7, $8, $9, $10 FROM l RETURNING id), "
+    "keep_best) SELECT $2, $3, 1, $4, $5, $6, $7, $8, $9, $10 FROM l RETURNING id, create_time), "
     "s AS (INSERT INTO job_spec (job, body) SELECT id, $11 FROM j), "
     "e AS (INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-    "SELECT id, 1, 0, 'state_changed', 1, '', $12 FROM j) SELECT id FROM j"
+    "SELECT id, 1, 0, 'state_changed', 1, '', $12 FROM j) SELECT id, create_time FROM j"
 };
 static const struct sql REQUEST_FIND = { "request_find", "SELECT job, number FROM event WHERE request_id = $1" };
 static const struct sql JOB_GET = { "job_get", "SELECT " JOB_COLUMNS
@@ -71,7 +72,7 @@ void job_row_read(const PGresult *r, int row, struct store_job *ret) {
 /* ---- create ---- */
 
 struct create {
-    int64_t epoch, job;
+    int64_t epoch, job, time_us;
     const struct store_job_new *in;
     bool existed;
 };
@@ -96,6 +97,7 @@ static status_t create_insert(struct connection *c, struct create *x, struct err
     if (PQntuples(r) == 0)
         return err_set(e, ST_FAILED_PRECONDITION, "epoch %lld is over: another controller leads", (long long)x->epoch);
     x->job = sql_int8(r, 0, 0);
+    x->time_us = sql_time(r, 0, 1);
     x->existed = false;
     return ST_OK;
 }
@@ -129,11 +131,13 @@ static status_t create_body(struct connection *c, void *ctx, struct err *e) {
 }
 
 status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
-                          bool *ret_existed, struct err *e) {
+                          bool *ret_existed, int64_t *ret_time_us, struct err *e) {
     struct create x = { .epoch = epoch, .in = job };
     TRY(store_query(s, create_body, &x, e));
     *ret_job = x.job;
     *ret_existed = x.existed;
+    if (ret_time_us && !x.existed)
+        *ret_time_us = x.time_us;
     return ST_OK;
 }
 
@@ -262,12 +266,13 @@ static status_t move_body(struct connection *c, void *ctx, struct err *e) {
     if (seen)
         return ST_OK;
     struct sql_args a = { 0 };
+    struct sentence reason;
     sql_add_int8(&a, in->job);
     sql_add_int4(&a, in->attempt);
     sql_add_int2(&a, in->from);
     sql_add_int2(&a, in->to);
     sql_add_int4(&a, in->restarts);
-    sql_add_text(&a, in->reason ? in->reason : "");
+    sql_add_text(&a, sentence_of(in->reason, &reason));
     sql_add_text(&a, in->request_id);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &JOB_MOVE, &a, &r, e));

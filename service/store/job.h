@@ -43,9 +43,10 @@ struct store_job {
     size_t spec_bytes;
 };
 
-/* Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job. */
+/* Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job.
+ * *ret_time_us (may be NULL): the new job's create_time; untouched when it existed. */
 MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
-                                     bool *ret_existed, struct err *e);
+                                     bool *ret_existed, int64_t *ret_time_us, struct err *e);
 
 /* NOT_FOUND: "jobs/42 does not exist". */
 MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, struct store_job *ret,

@@ -56,7 +56,7 @@ int64_t fixture_job(struct fixture *f, int world_size) {
                                  .spec_bytes = 10 };
     int64_t id;
     bool existed;
-    OK(store_job_create(f->store, f->epoch, &job, &id, &existed, &e));
+    OK(store_job_create(f->store, f->epoch, &job, &id, &existed, NULL, &e));
     assert_false(existed);
     return id;
 }

@@ -32,9 +32,9 @@ static void the_same_request_creates_one_job(void **state) {
     };
     int64_t first, second;
     bool existed;
-    OK(store_job_create(f->store, f->epoch, &job, &first, &existed, &e));
+    OK(store_job_create(f->store, f->epoch, &job, &first, &existed, NULL, &e));
     assert_false(existed);
-    OK(store_job_create(f->store, f->epoch, &job, &second, &existed, &e));
+    OK(store_job_create(f->store, f->epoch, &job, &second, &existed, NULL, &e));
     assert_true(existed);
     assert_int_equal(first, second);
     OK(store_request_find(f->store, "once", &second, &e));
@@ -56,7 +56,7 @@ static void *create_one(void *ctx) {
     struct store_job_new job = {
         .request_id = "race", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu"
     };
-    r->status = store_job_create(r->f->store, r->f->epoch, &job, &r->job, &r->existed, NULL);
+    r->status = store_job_create(r->f->store, r->f->epoch, &job, &r->job, &r->existed, NULL, NULL);
     return NULL;
 }
 
@@ -258,6 +258,21 @@ static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
     assert_false(live[1].final_committed);
 }
 
+/* Cut inside a character, as snprintf cuts. */
+static void a_reason_that_is_not_utf8_is_stored_all_the_same(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    struct store_rank_end end = { .rank = 0, .message = "caf\xc3", .time_us = 5 };
+    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "caf\xc3", &e));
+    struct store_job_move move = { .request_id = "cut", .job = job, .attempt = 1, .from = STORE_JOB_RUNNING,
+                                   .to = STORE_JOB_FAILED, .reason = "caf\xc3" };
+    OK(store_job_move(f->store, f->epoch, &move, NULL, &e));
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_string_equal(row.reason, "caf\xef\xbf\xbd");
+}
+
 static void pages_of_jobs_meet_without_gap_or_overlap(void **state) {
     struct fixture *f = *state;
     int64_t ids[7];
@@ -338,6 +353,7 @@ int main(void) {
         TEST(an_attempt_starts_only_as_the_next_one_of_an_idle_job),
         TEST(a_ranks_end_is_told_once),
         TEST(a_new_leader_loads_live_jobs_with_their_placement),
+        TEST(a_reason_that_is_not_utf8_is_stored_all_the_same),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
     };

@@ -47,7 +47,7 @@ static void a_job_is_created_once_though_the_answer_is_lost(void **state) {
         bool existed;
         /* The first call prepares the statement (once) and runs it; the second one finds it prepared by the retry. */
         proxy_cut_at(c.proxy, "job_create", i == 0 ? 2 : 1, HOW[i]);
-        OK(store_job_create(c.store, f->epoch, &job, &id, &existed, &e));
+        OK(store_job_create(c.store, f->epoch, &job, &id, &existed, NULL, &e));
         assert_int_equal(existed, HOW[i] == PROXY_CUT_ANSWER);
     }
     assert_int_equal(proxy_cuts(c.proxy), 2);
@@ -249,7 +249,7 @@ static void *create_late(void *ctx) {
     };
     int64_t id;
     bool existed;
-    l->status = store_job_create(l->f->store, l->f->epoch, &job, &id, &existed, NULL);
+    l->status = store_job_create(l->f->store, l->f->epoch, &job, &id, &existed, NULL, NULL);
     return NULL;
 }
 
@@ -330,7 +330,8 @@ static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **stat
     };
     int64_t id;
     bool existed;
-    FAILS(store_job_create(f->store, f->epoch, &job, &id, &existed, &e), ST_FAILED_PRECONDITION, "another controller");
+    FAILS(store_job_create(f->store, f->epoch, &job, &id, &existed, NULL, &e), ST_FAILED_PRECONDITION,
+          "another controller");
     store_leader_close(second);
 }
 
