@@ -259,6 +259,28 @@ static void parameters_are_counted_as_gpt2_counts_them(void **state) {
     spec_free(spec);
 }
 
+/* Every field that is no mapping of others, by its path in backticks. */
+static void check_documented(const ProtobufCMessageDescriptor *desc, const char *path, const char *page) {
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &desc->fields[i];
+        char below[160], quoted[170];
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
+        snprintf(quoted, sizeof quoted, "`%s`", below);
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE && f->label != PROTOBUF_C_LABEL_REPEATED)
+            check_documented(f->descriptor, below, page);
+        else if (!strstr(page, quoted))
+            fail_msg("docs/spec.md does not tell of %s", below);
+    }
+}
+
+static void every_field_stands_in_the_manual(void **state) {
+    (void)state;
+    struct bytes page;
+    read_table("../../../docs/spec.md", &page);
+    check_documented(&trainyard__v1__job_spec__descriptor, "", page.data);
+    bytes_done(&page);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_full_example_is_accepted_unchanged),
@@ -271,6 +293,7 @@ int main(void) {
         cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
         cmocka_unit_test(uris_become_paths),
         cmocka_unit_test(parameters_are_counted_as_gpt2_counts_them),
+        cmocka_unit_test(every_field_stands_in_the_manual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
