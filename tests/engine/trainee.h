@@ -86,6 +86,9 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
                                   .shard = trainee_shard };
     struct engine_config config = t->config;
     config.threads = t->threads;
+#ifdef __SANITIZE_THREAD__
+    config.threads = 1; /* libgomp's barriers are not instrumented */
+#endif
     struct err e = { "" };
     struct trainee_result *r = child.result;
     r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
