@@ -16,7 +16,7 @@ enum {
     STRANGER_MS = 10000,  /* a killed process of an earlier agent is gone by then, or its host is ill */
     CHECK_MS = 1000,      /* how often progress is looked at */
     HANG_FIRST_MS = 2000, /* a silent rank is judged this much before those that wait for it */
-    CHECK_LATE_MS = 3000, /* this process itself was stopped: nobody else may be blamed for the time */
+    CHECK_LATE_MS = 500,  /* this process itself was stopped: nobody else may be blamed for the time */
 };
 
 struct rank {
@@ -39,7 +39,7 @@ struct attempt {
     int32_t attempt, world_size;
     struct rank *ranks;
     size_t n_ranks;
-    bool stopping, fenced, ended, acknowledged;
+    bool stopping, ended, acknowledged;
     struct attempt *next;
 };
 
@@ -285,8 +285,6 @@ static void attempt_check_ended(struct attempt *at) {
         if (at->ranks[i].child || !at->ranks[i].end)
             return;
     at->ended = true;
-    for (size_t i = 0; at->fenced && i < at->n_ranks; i++)
-        log_drop(&at->ranks[i]);
     status_ignore(attempt_record(at, NULL));
     attempt_tell_ended(at);
     if (at->acknowledged)
@@ -653,11 +651,12 @@ void attempts_fenced(struct attempts *a, int64_t job, int32_t attempt) {
     struct attempt *at = attempt_find(a, job, attempt);
     if (!at)
         return;
-    at->fenced = true;
     attempt_kill(at, "was killed because its attempt is over");
-    for (size_t i = 0; i < at->n_ranks; i++)
-        if (!at->ranks[i].child)
-            log_drop(&at->ranks[i]);
+    for (size_t i = 0; i < at->n_ranks; i++) {
+        if (at->ranks[i].child)
+            child_discard(at->ranks[i].child);
+        log_drop(&at->ranks[i]);
+    }
 }
 
 /* ---- a start on what an earlier agent left ---- */

@@ -102,6 +102,8 @@ static void drops_tell_soon(struct relay *r) {
 /* ---- stdout and stderr ---- */
 
 static void log_append(struct relay *r, const char *stream, const char *text) {
+    if (!r->o.log)
+        return;
     Trainyard__V1__LogText log = TRAINYARD__V1__LOG_TEXT__INIT;
     log.stream = (char *)(uintptr_t)stream;
     log.text = (char *)(uintptr_t)text;
@@ -109,8 +111,6 @@ static void log_append(struct relay *r, const char *stream, const char *text) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
     record.log = &log;
     record.time_us = clock_wall_us();
-    if (!r->o.log)
-        return;
     if (!spool_below(r, LINES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
         r->dropped_lines++;
         drops_tell_soon(r);
@@ -250,21 +250,29 @@ static void records_ready(void *ctx, uint32_t events) {
 static void retry_fire(void *ctx) {
     struct relay *r = ctx;
     int64_t sequence;
-    if (spool_append(r->o.log, r->held.data, r->held.n, &sequence, NULL) != ST_OK) {
+    if (r->o.log && spool_append(r->o.log, r->held.data, r->held.n, &sequence, NULL) != ST_OK) {
         reactor_timer_set(r->o.loop, &r->retry, RETRY_MS);
         return;
     }
     r->held.data = NULL;
-    r->o.owner.spooled(r->o.owner.ctx, true);
+    if (r->o.log)
+        r->o.owner.spooled(r->o.owner.ctx, true);
     records_take(r);
     if (r->held.data)
         return;
     char text[160];
     snprintf(text, sizeof text, "training waited %" PRId64 " ms because the executor's spool was full",
              clock_mono_ms() - r->held.since_ms);
-    status_ignore(notice_append(r, "waited_for_spool", text)); /* with no room even for it, the next wait tells */
+    if (r->o.log)
+        status_ignore(notice_append(r, "waited_for_spool", text)); /* with no room even for it, the next wait tells */
     reactor_watch_change(r->o.loop, &r->watch, EPOLLIN);
     r->o.owner.waiting(r->o.owner.ctx, false);
+}
+
+void relay_discard(struct relay *r) {
+    r->o.log = NULL;
+    if (r->held.data)
+        reactor_timer_set(r->o.loop, &r->retry, 0);
 }
 
 bool relay_drain(struct relay *r) {

@@ -50,6 +50,10 @@ bool relay_drain(struct relay *r);
 /* A line of the agent's own, as LogText of the stream "agent"; dropped when there is no room. */
 void relay_say(struct relay *r, const char *text);
 
+/* From now on nothing is spooled, and a record that is held back is let go: the attempt is over, its log is about to be
+ * removed. */
+void relay_discard(struct relay *r);
+
 /* The newest step that a metric row named; -1 before the first. */
 int64_t relay_step(const struct relay *r);
 

@@ -27,7 +27,6 @@ struct flow {
     int64_t sent;
     int64_t ends[BATCHES_UNDER_WAY]; /* last sequences of the batches under way, oldest first */
     int n_ends;
-    bool fenced;
 };
 
 struct report {
@@ -138,7 +137,7 @@ static enum rpc_sent batch_send(struct report *r, const struct flow *f) {
 
 /* One batch of one log; false when it has none to send now. */
 static bool flow_send(struct report *r, struct flow *f) {
-    if (f->fenced || f->n_ends == BATCHES_UNDER_WAY || f->sent >= spool_log_last(f->log))
+    if (f->n_ends == BATCHES_UNDER_WAY || f->sent >= spool_log_last(f->log))
         return false;
     bytes_clear(&r->packed);
     r->n_records = 0;
@@ -188,9 +187,8 @@ void report_wake(struct report *r, bool urgent) {
 
 /* ---- down ---- */
 
-static void fenced(struct report *r, struct spool_log *log, struct flow *f) {
+static void fenced(struct report *r, struct spool_log *log) {
     struct spool_key key = *spool_log_key(log);
-    f->fenced = true;
     if (attempts_known(r->agent->attempts, key.job, key.attempt)) {
         attempts_fenced(r->agent->attempts, key.job, key.attempt);
         log_event(LOG_WARN, "attempt_fenced", "job", LOG_INT(key.job), "attempt", LOG_INT(key.attempt), NULL);
@@ -208,7 +206,7 @@ static void on_message(void *ctx, const ProtobufCMessage *message) {
     if (!f)
         return;
     if (ack->fenced) {
-        fenced(r, log, f);
+        fenced(r, log);
         return;
     }
     spool_ack(log, ack->sequence);

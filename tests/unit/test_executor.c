@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -607,6 +608,42 @@ static void a_full_spool_makes_training_wait_and_is_no_hang(void **state) {
     assert_in_range(w.c.waits, 1, 100); /* once, and again while the backlog goes */
 }
 
+static void an_executor_that_stood_still_blames_no_worker(void **state) {
+    (void)state;
+    executor_start("2");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, 100000000);
+    AWAIT(RANK_READY);
+    kill(w.executor, SIGSTOP);
+    poll(NULL, 0, 4000); /* twice the time that makes a hang has to pass; nothing else happens in it */
+    kill(w.executor, SIGCONT);
+    AWAIT(HEARTBEAT);
+    AWAIT(HEARTBEAT);
+    pthread_mutex_lock(&w.c.lock);
+    bool blamed = rank_ended();
+    pthread_mutex_unlock(&w.c.lock);
+    assert_false(blamed);
+}
+
+/* Nobody acknowledges, the spool is full, the worker is held back; then the attempt is over. */
+static void fencing_frees_a_full_spool(void **state) {
+    (void)state;
+    w.c.silent = true;
+    executor_start("30");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, 100000000);
+    while (AWAIT(HEARTBEAT)->heartbeat->spool_bytes < (1 << 20) * 9 / 10) {
+    }
+    pthread_mutex_lock(&w.c.lock);
+    w.c.silent = false;
+    w.c.fence = true;
+    pthread_mutex_unlock(&w.c.lock);
+    streams_break();
+    assert_int_equal(AWAIT(RANK_ENDED)->rank_ended->end->signal, SIGKILL);
+    AWAIT(ATTEMPT_ENDED);
+    empty_is_awaited("spool");
+}
+
 #define CLAIM(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -619,6 +656,8 @@ int main(void) {
         CLAIM(a_fenced_attempt_loses_its_workers_and_its_records),
         CLAIM(a_stopped_worker_is_a_hang_and_is_killed),
         CLAIM(a_full_spool_makes_training_wait_and_is_no_hang),
+        CLAIM(an_executor_that_stood_still_blames_no_worker),
+        CLAIM(fencing_frees_a_full_spool),
         CLAIM(a_stop_is_heard_and_one_for_an_unknown_attempt_is_answered),
         CLAIM(data_outside_of_the_roots_is_refused),
         CLAIM(sigterm_ends_the_workers_and_then_the_executor),
