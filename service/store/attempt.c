@@ -2,6 +2,7 @@
 
 #include "service/store/job_lock.h"
 #include "service/store/pool.h"
+#include "service/store/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,9 +110,10 @@ static status_t insert_attempt(struct connection *c, const struct store_attempt_
 static status_t start_job(struct connection *c, const struct store_attempt_new *in, int64_t step, int64_t *ret_event,
                           struct err *e) {
     struct sql_args a = { 0 };
+    struct sentence reason;
     add_key(&a, in->job, in->attempt);
     sql_add_int8(&a, step);
-    sql_add_text(&a, in->reason ? in->reason : "");
+    sql_add_text(&a, sentence_of(in->reason, &reason));
     sql_add_int2(&a, in->from);
     sql_add_text(&a, in->request_id);
     CLEANUP(sql_clearp) PGresult *r = NULL;
@@ -202,13 +204,14 @@ struct ended {
 
 static status_t end_rank(struct connection *c, const struct ended *x, const struct store_rank_end *end, struct err *e) {
     struct sql_args a = { 0 };
+    struct sentence said;
     add_key(&a, x->job, x->attempt);
     sql_add_int4(&a, end->rank);
     sql_add_time(&a, end->time_us);
     sql_add_int4(&a, end->exit_code);
     sql_add_int4(&a, end->signal);
     sql_add_int2(&a, end->cause);
-    sql_add_text(&a, end->message);
+    sql_add_text(&a, sentence_of(end->message, &said));
     sql_add_int8(&a, end->last_sequence);
     sql_add_int8(&a, end->step);
     CLEANUP(sql_clearp) PGresult *r = NULL;
@@ -245,15 +248,16 @@ static status_t end_body(struct connection *c, void *ctx, struct err *e) {
     TRY(job_lock(c, x->job, &l, e));
     TRY(job_lock_fence(&l, x->attempt, e));
     struct sql_args a = { 0 };
+    struct sentence reason;
     add_key(&a, x->job, x->attempt);
-    sql_add_text(&a, x->reason);
+    sql_add_text(&a, sentence_of(x->reason, &reason));
     sql_add_int4(&a, x->restarts);
     return sql_run(c, &ATTEMPT_END, &a, NULL, e);
 }
 
 status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, int restarts, const char *reason,
                            struct err *e) {
-    return store_transact(s, epoch, end_body, &(struct end){ job, attempt, restarts, reason ? reason : "" }, e);
+    return store_transact(s, epoch, end_body, &(struct end){ job, attempt, restarts, reason }, e);
 }
 
 /* ---- read ---- */

@@ -2,6 +2,7 @@
 
 #include "service/store/job_lock.h"
 #include "service/store/pool.h"
+#include "service/store/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,9 +162,10 @@ static status_t corrupt_body(struct connection *c, void *ctx, struct err *e) {
     CLEANUP(sql_clearp) PGresult *from = NULL;
     TRY(sql_run_one(c, &ATTEMPT_FROM, &key, &from, "the attempt started from no checkpoint", e));
     struct sql_args a = { 0 };
+    struct sentence reason;
     sql_add_int8(&a, x->job);
     sql_add_int4(&a, x->attempt);
-    sql_add_text(&a, x->reason);
+    sql_add_text(&a, sentence_of(x->reason, &reason));
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &CHECKPOINT_CORRUPT, &a, &r, e));
     if (PQntuples(r) == 0)

@@ -1,6 +1,7 @@
 #include "service/store/executor.h"
 
 #include "service/store/pool.h"
+#include "service/store/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +53,14 @@ static status_t add_device(struct connection *c, const char *executor, size_t po
 static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
     const struct store_executor *x = ctx;
     struct sql_args a = { 0 };
+    struct sentence reason;
     sql_add_text(&a, x->id);
     sql_add_int8(&a, x->incarnation);
     sql_add_text(&a, x->hostname);
     sql_add_text(&a, x->address);
     sql_add_text(&a, x->version);
     sql_add_int4(&a, x->slots);
-    sql_add_text(&a, x->reason ? x->reason : "");
+    sql_add_text(&a, sentence_of(x->reason, &reason));
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &EXECUTOR_ATTACH, &a, &r, e));
     if (PQntuples(r) == 0)
@@ -83,13 +85,14 @@ struct lost {
 static status_t lost_body(struct connection *c, void *ctx, struct err *e) {
     const struct lost *x = ctx;
     struct sql_args a = { 0 };
+    struct sentence reason;
     sql_add_text(&a, x->id);
-    sql_add_text(&a, x->reason);
+    sql_add_text(&a, sentence_of(x->reason, &reason));
     return sql_run(c, &EXECUTOR_LOST, &a, NULL, e);
 }
 
 status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason, struct err *e) {
-    return store_transact(s, epoch, lost_body, &(struct lost){ id, reason ? reason : "" }, e);
+    return store_transact(s, epoch, lost_body, &(struct lost){ id, reason }, e);
 }
 
 struct heard {

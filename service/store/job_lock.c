@@ -1,4 +1,5 @@
 #include "service/store/job_lock.h"
+#include "service/store/text.h"
 
 #include <stdio.h>
 
@@ -49,10 +50,11 @@ status_t request_seen(struct connection *c, const char *request_id, int64_t job,
 status_t event_write(struct connection *c, int64_t job, int attempt, const char *kind, const char *message,
                      const char *request_id, int64_t *ret_number, struct err *e) {
     struct sql_args a = { 0 };
+    struct sentence said;
     sql_add_int8(&a, job);
     sql_add_int4(&a, attempt);
     sql_add_text(&a, kind);
-    sql_add_text(&a, message);
+    sql_add_text(&a, sentence_of(message, &said));
     sql_add_text(&a, request_id);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run_one(c, &EVENT_WRITE, &a, &r, "the job does not exist", e));

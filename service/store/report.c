@@ -6,7 +6,7 @@
 #include "service/store/pool.h"
 #include "service/store/report_log.h"
 #include "service/store/report_rank.h"
-#include "service/store/report_text.h"
+#include "service/store/text.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -126,21 +126,18 @@ static status_t write_notice(struct connection *c, const struct store_batch *b, 
                              int64_t last_event, struct err *e) {
     if (last_event >= EVENTS_PER_JOB)
         return ST_OK;
-    char text[1024];
-    text_clean(record->notice.message, text, sizeof text);
-    return event_write(c, b->job, b->attempt, kind_of(record->notice.kind), text, NULL, NULL, e);
+    return event_write(c, b->job, b->attempt, kind_of(record->notice.kind), record->notice.message, NULL, NULL, e);
 }
 
 static status_t write_end(struct connection *c, const struct store_batch *b, const struct store_record *record,
                           struct err *e) {
-    char text[1024];
-    text_clean(record->end.message, text, sizeof text);
+    struct sentence said;
     struct sql_args a = { 0 };
     sql_add_int8(&a, b->job);
     sql_add_int4(&a, b->attempt);
     sql_add_int4(&a, b->rank);
     sql_add_int2(&a, record->end.cause);
-    sql_add_text(&a, text);
+    sql_add_text(&a, sentence_of(record->end.message, &said));
     TRY(sql_run(c, &RANK_WORD, &a, NULL, e));
     if (!sha256_hex_valid(record->end.weights_sha256))
         return ST_OK;

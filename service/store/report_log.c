@@ -2,7 +2,7 @@
 
 #include "base/limits.h"
 #include "service/store/job_lock.h"
-#include "service/store/report_text.h"
+#include "service/store/text.h"
 
 #include <stdlib.h>
 #include <string.h>

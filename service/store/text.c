@@ -1,4 +1,4 @@
-#include "service/store/report_text.h"
+#include "service/store/text.h"
 
 #include "base/utf8.h"
 
@@ -19,4 +19,9 @@ size_t text_clean(const char *text, char *ret, size_t room) {
     }
     ret[len] = '\0';
     return len;
+}
+
+const char *sentence_of(const char *text, struct sentence *s) {
+    text_clean(text ? text : "", s->text, sizeof s->text);
+    return s->text;
 }
