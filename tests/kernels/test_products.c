@@ -19,7 +19,8 @@ static const struct layer ODD[] = {
     { { 17, 33, 65, true }, false, false },    { { 64, 1, 64, false }, true, false },
     { { 5, 300, 3, true }, true, false },      { { 4000, 8, 8, false }, true, true },
     { { 3073, 16, 24, true }, false, false },  { { 130, 96, 131, false }, true, true },
-    { { 2048, 20, 30, false }, false, false }, { { 1537, 129, 63, true }, true, false },
+    { { 2048, 20, 30, false }, false, false }, { { 1, 4000, 9, false }, true, false },
+    { { 2, 9000, 5, true }, true, false },     { { 1537, 129, 63, true }, true, false },
 };
 
 /* nanoGPT 4 x 128 on 6 x 64 tokens, 6 x 384 on 12 x 256, GPT-2 124M on 4 x 64; the heads without a bias, transposed. */
