@@ -120,10 +120,10 @@ int main(int argc, char **argv) {
     struct rank_end end = { .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL };
     status_t st = first_command(&reader, &first, &end.why);
     if (st == ST_UNAVAILABLE)
-        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+        end.cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
     if (st == ST_OK)
         st = work(first, &reader, &end, &end.why);
-    if (st != ST_OK)
+    if (st != ST_OK && st != ST_UNAVAILABLE)
         fprintf(stderr, "trainyard-worker: %s\n", end.why.msg);
     if (first)
         trainyard__v1__worker_command__free_unpacked(first, NULL);
