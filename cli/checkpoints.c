@@ -136,7 +136,7 @@ static status_t run_sample(struct cli *c, const void *args_, char *const words[]
     if (args->tokens < 1 || args->tokens > 10000)
         return err_set(e, ST_INVALID_ARGUMENT, "--tokens: %" PRId64 " is not from 1 to 10000", args->tokens);
     request.name = name;
-    request.prompt = (char *)args->prompt;
+    request.prompt = args->prompt ? (char *)args->prompt : (char *)"\n";
     request.seed = args->seed;
     request._tokens_case = TRAINYARD__V1__SAMPLE_REQUEST___TOKENS_TOKENS;
     request.tokens = (int32_t)args->tokens;
@@ -144,11 +144,13 @@ static status_t run_sample(struct cli *c, const void *args_, char *const words[]
     request.temperature = args->temperature;
     CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
     TRY(client_stream(c, checkpoints, "Sample", &request.base, &stream, e));
-    for (;;) {
+    for (bool begun = false;; begun = true) {
         const ProtobufCMessage *message = NULL;
         TRY(rpc_stream_next(stream, &message, e));
         if (!message)
             break;
+        if (!begun && args->prompt && c->output != OUTPUT_JSON)
+            fputs(args->prompt, stdout);
         TRY(show_piece(c, (const Trainyard__V1__SampleResponse *)message, e));
     }
     if (c->output != OUTPUT_JSON)
@@ -157,7 +159,8 @@ static status_t run_sample(struct cli *c, const void *args_, char *const words[]
 }
 
 static const struct option_row sample_options[] = {
-    { "prompt", 'p', "TEXT", "what the text begins with", OPTION_TEXT, offsetof(struct sample_args, prompt), "\n" },
+    { "prompt", 'p', "TEXT", "what the text begins with; default: a new line", OPTION_TEXT,
+      offsetof(struct sample_args, prompt), NULL },
     { "tokens", 'n', "N", "how many tokens follow it", OPTION_INT, offsetof(struct sample_args, tokens), "200" },
     { "temperature", 't', "T", "0: always the likeliest token", OPTION_REAL, offsetof(struct sample_args, temperature),
       "0.8" },
@@ -167,8 +170,8 @@ static const struct option_row sample_options[] = {
 
 const struct command command_sample = {
     .name = "sample",
-    .arguments = "JOB|CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S]",
-    .summary = "Lets a checkpoint write text after a prompt; of a JOB, its newest good checkpoint.",
+    .arguments = "JOB|CHECKPOINT [--prompt TEXT] [--tokens N] [--temperature T] [--seed S]",
+    .summary = "Prints a prompt and the text that a checkpoint writes after it; of a JOB, its newest good checkpoint.",
     .details = "CHECKPOINT is a name as 'checkpoints -o name' prints it: jobs/42/checkpoints/7.",
     .example = "trainyard sample 42 --prompt '#include <' --tokens 400 --temperature 0.7",
     .options = sample_options,
