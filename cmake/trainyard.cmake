@@ -57,5 +57,5 @@ function(ty_test name)
     set(T_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
-    ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:exitcode=66:history_size=7")
+    ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP;GOMP_SPINCOUNT=1000;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:exitcode=66:history_size=7")
 endfunction()

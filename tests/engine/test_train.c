@@ -172,6 +172,27 @@ static void a_stop_on_one_rank_stops_all_at_one_step_with_a_checkpoint(void **st
     trainee_free(t);
 }
 
+static void a_killed_rank_ends_all_others_at_once_as_peer_lost(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.steps = 100000;
+    t->ranks = 4;
+    t->stop_rank = 2;
+    t->stop_step = 3;
+    t->die = true;
+    int64_t start = clock_mono_ms();
+    assert_int_equal(trainee_run(t), 1); /* the killed one */
+    assert_true(clock_mono_ms() - start < t->timeout_ms / 2);
+    for (int r = 0; r < 4; r++) {
+        if (r == 2)
+            continue;
+        assert_int_equal(t->results[r].outcome, ENGINE_PEER_LOST);
+        assert_int_not_equal(t->results[r].message[0], 0);
+        assert_in_range(t->results[r].step, 3, 4);
+    }
+    trainee_free(t);
+}
+
 static void a_loss_that_is_no_number_ends_the_run_and_names_step_and_op(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -263,7 +284,7 @@ static int sample_main(struct gang *gang, int rank, struct collective *c) {
     struct err e;
     for (int i = 0; i < 3; i++) {
         request.ctx = text[i];
-        request.threads = 1 + i;
+        request.threads = trainee_threads(1 + i);
         request.seed = i == 2 ? 4 : 3;
         if (engine_sample(&request, &e) != ST_OK)
             return 1;
@@ -296,6 +317,7 @@ int main(void) {
         cmocka_unit_test(the_initial_loss_is_ln_of_the_vocabulary),
         cmocka_unit_test(one_batch_can_be_overfitted),
         cmocka_unit_test(a_stop_on_one_rank_stops_all_at_one_step_with_a_checkpoint),
+        cmocka_unit_test(a_killed_rank_ends_all_others_at_once_as_peer_lost),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run_and_names_step_and_op),
         cmocka_unit_test(checkpoints_are_skipped_by_all_ranks_while_two_are_not_committed),
         cmocka_unit_test(a_corrupt_checkpoint_is_told_from_a_bad_spec),

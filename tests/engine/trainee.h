@@ -8,6 +8,7 @@
 #include "tests/engine/gang.h"
 
 #include <math.h>
+#include <signal.h>
 
 enum { TRAINEE_STEPS = 64, TRAINEE_NOTICES = 16 };
 
@@ -29,6 +30,7 @@ struct trainee {
     bool commit;       /* tell the engine that checkpoints are committed as soon as they are written */
     int stop_rank;     /* asks for a stop ... */
     int64_t stop_step; /* ... when this step is done; 0 = never */
+    bool die;          /* is killed then instead */
     char text[256], directory[256], resume[256];
     struct trainee_result *results; /* [ranks], shared with the children */
 };
@@ -47,8 +49,11 @@ static inline void trainee_joined(void *ctx, int64_t from_step, const char *nume
 
 static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *m, int n) {
     struct trainee_child *c = ctx;
-    if (step == c->trainee->stop_step && c->rank == c->trainee->stop_rank)
+    if (step == c->trainee->stop_step && c->rank == c->trainee->stop_rank) {
+        if (c->trainee->die)
+            raise(SIGKILL);
         engine_stop_request(c->engine);
+    }
     if (per_rank || step >= TRAINEE_STEPS)
         return;
     c->result->rows[step]++;
@@ -76,6 +81,14 @@ static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
         engine_checkpoint_committed(c->engine, shard->step);
 }
 
+static inline int trainee_threads(int threads) {
+#ifdef __SANITIZE_THREAD__
+    return threads ? 1 : 0; /* libgomp's barriers are not instrumented */
+#else
+    return threads;
+#endif
+}
+
 static inline int trainee_main(struct gang *gang, int rank, struct collective *collective) {
     const struct trainee *t = gang->arg;
     struct trainee_child child = { .trainee = t, .result = &t->results[rank], .rank = rank };
@@ -85,10 +98,7 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
                                   .notice = trainee_notice,
                                   .shard = trainee_shard };
     struct engine_config config = t->config;
-    config.threads = t->threads;
-#ifdef __SANITIZE_THREAD__
-    config.threads = 1; /* libgomp's barriers are not instrumented */
-#endif
+    config.threads = trainee_threads(t->threads);
     struct err e = { "" };
     struct trainee_result *r = child.result;
     r->status = engine_open(&config, collective, &hooks, &child.engine, &e);

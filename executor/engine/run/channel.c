@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -19,6 +20,7 @@ struct channel {
     int posted, done; /* entries of plan->channel */
     status_t status;
     struct err err;
+    atomic_bool failed; /* status, for a look without the lock */
 
     int next; /* compute thread only: the first entry that is not posted */
     int64_t waited_ns;
@@ -54,6 +56,7 @@ static void *channel_main(void *arg) {
             if (st != ST_OK) {
                 ch->status = st;
                 ch->err = err;
+                atomic_store(&ch->failed, true);
             }
         }
         ch->done++;
@@ -105,18 +108,25 @@ void channel_begin(struct channel *ch, const struct plan *plan, const struct cha
     ch->next = 0;
 }
 
-void channel_reached(struct channel *ch, int done) {
+/* Under the lock. */
+static status_t failure(const struct channel *ch, struct err *e) {
+    return ch->status == ST_OK ? ST_OK : err_set(e, ch->status, "%s", ch->err.msg);
+}
+
+status_t channel_reached(struct channel *ch, int done, struct err *e) {
     const struct instruction_list *list = &ch->plan->channel;
     int next = ch->next;
     while (next < list->n && list->items[next].after <= done)
         next++;
-    if (next == ch->next)
-        return;
+    if (next == ch->next && !atomic_load_explicit(&ch->failed, memory_order_relaxed))
+        return ST_OK;
     ch->next = next;
     pthread_mutex_lock(&ch->lock);
     ch->posted = next;
     pthread_cond_broadcast(&ch->changed);
+    status_t st = failure(ch, e);
     pthread_mutex_unlock(&ch->lock);
+    return st;
 }
 
 status_t channel_wait(struct channel *ch, int entry, struct err *e) {
@@ -127,10 +137,9 @@ status_t channel_wait(struct channel *ch, int entry, struct err *e) {
             pthread_cond_wait(&ch->changed, &ch->lock);
         ch->waited_ns += clock_mono_ns() - start;
     }
-    status_t st = ch->status;
-    struct err err = ch->err;
+    status_t st = failure(ch, e);
     pthread_mutex_unlock(&ch->lock);
-    return st == ST_OK ? ST_OK : err_set(e, st, "%s", err.msg);
+    return st;
 }
 
 int64_t channel_wait_ns(const struct channel *ch) { return ch->waited_ns; }

@@ -1,11 +1,11 @@
 /* The communication thread of one channel: walks the channel queue of a plan beside the compute queue.
  *
  *     channel_begin(ch, plan, gradients, record);      // a new step: entries wait for the compute queue
- *     channel_reached(ch, instructions_done);          // compute thread, after each instruction
+ *     TRY(channel_reached(ch, instructions_done, e));  // compute thread, after each instruction
  *     TRY(channel_wait(ch, entry, e));                 // compute thread: until that entry is done
  *
- * An error of an entry ends the step: channel_wait returns it, and every later entry is skipped.
- * Nothing is allocated after channel_open. */
+ * An error of an entry ends the step: the next channel_reached or channel_wait returns it, every later entry is
+ * skipped. Nothing is allocated after channel_open. */
 #ifndef EXECUTOR_ENGINE_RUN_CHANNEL_H
 #define EXECUTOR_ENGINE_RUN_CHANNEL_H
 
@@ -27,7 +27,7 @@ struct channel *channel_close(struct channel *ch); /* aborts the collective when
 CLEANUP_DEFINE(struct channel *, channel_close)
 
 void channel_begin(struct channel *ch, const struct plan *plan, const struct channel_memory *memory);
-void channel_reached(struct channel *ch, int done);
+MUST_CHECK status_t channel_reached(struct channel *ch, int done, struct err *e);
 MUST_CHECK status_t channel_wait(struct channel *ch, int entry, struct err *e);
 int64_t channel_wait_ns(const struct channel *ch); /* time spent in channel_wait so far; compute thread */
 

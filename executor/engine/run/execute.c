@@ -173,7 +173,7 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
         const struct instruction *i = &plan->compute.items[n];
         TRY(run_instruction(x, plan, i, e));
         if (x->channel)
-            channel_reached(x->channel, n + 1);
+            TRY(channel_reached(x->channel, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
     }
