@@ -4,7 +4,6 @@
 #include "cli/command.h"
 #include "cli/up/exec_child.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +90,6 @@ int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, EXEC_CHILD_COMMAND) == 0)
         return exec_child_main(argc - 2, argv + 2);
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of the write, not a death */
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return help_command(argc > 2 ? argv[2] : NULL);
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *spec_file_name(const char *file) { return strcmp(file, "-") == 0 ? "standard input" : file; }
+
 static status_t read_stdin(struct bytes *ret, struct err *e) {
     for (;;) {
         TRY(bytes_reserve(ret, 4096, e));
@@ -38,7 +40,7 @@ static status_t parse_text(const char *file, const struct bytes *text, ProtobufC
     status_t st = codec_parse(&trainyard__v1__job_spec__descriptor, text->data ? text->data : "", text->len, NULL, ret,
                               e);
     /* A text that is too long is bad input as well. */
-    return st == ST_OK ? ST_OK : err_prefix(e, ST_INVALID_ARGUMENT, "%s: ", file);
+    return st == ST_OK ? ST_OK : err_prefix(e, ST_INVALID_ARGUMENT, "%s: ", spec_file_name(file));
 }
 
 static status_t read_text(const char *file, struct bytes *ret, struct err *e) {

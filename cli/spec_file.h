@@ -12,4 +12,7 @@
 MUST_CHECK status_t spec_file_read(const char *file, const struct text_list *changes, const char *name,
                                    Trainyard__V1__JobSpec **ret, struct err *e);
 
+/* What sentences call it: the path, or "standard input". */
+const char *spec_file_name(const char *file);
+
 #endif

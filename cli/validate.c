@@ -65,7 +65,8 @@ static status_t run_validate(struct cli *c, const void *args_, char *const words
     const struct validate_args *args = args_;
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *given = NULL;
     TRY(spec_file_read(words[0], &args->set, NULL, &given, e));
-    return c->controller ? validate_there(c, words[0], given, e) : validate_here(c, words[0], given, e);
+    const char *file = spec_file_name(words[0]);
+    return c->controller ? validate_there(c, file, given, e) : validate_here(c, file, given, e);
 }
 
 static const struct option_row validate_options[] = {

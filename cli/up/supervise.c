@@ -231,6 +231,7 @@ status_t supervise_open(struct supervise *s, struct err *e) {
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN); /* nobody may read what we say any longer: no reason to end */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return err_errno(e, "signalfd");

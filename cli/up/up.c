@@ -295,7 +295,7 @@ static const struct option_row up_options[] = {
       "1" },
     { "slots", 0, "N", "ranks an executor runs at once; default: cores / executors", OPTION_INT,
       offsetof(struct up_args, slots), NULL },
-    { "listen", 0, "ADDR", "also serve on host:port; without it only on a unix socket", OPTION_TEXT,
+    { "listen", 0, "ADDR", "also serve on host:port (loopback); else only on a unix socket", OPTION_TEXT,
       offsetof(struct up_args, listen), NULL },
     { "detach", 0, NULL, "return when the service is ready, and leave it running", OPTION_FLAG,
       offsetof(struct up_args, detach), NULL },
