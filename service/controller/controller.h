@@ -61,7 +61,7 @@ MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, deadlin
 MUST_CHECK status_t controller_retry(struct controller *c, const struct sched_job_row *row, deadline_ms_t deadline,
                                      struct err *e);
 
-/* From an agent's control stream, but for heartbeats (dispatch_heard). The message is copied. RESOURCE_EXHAUSTED: the
+/* From an agent's control stream, but for heartbeats (dispatch_hear). The message is copied. RESOURCE_EXHAUSTED: the
  * loop is behind; close the stream, the agent tells everything again at its next attach. */
 MUST_CHECK status_t controller_agent_said(struct controller *c, const char *executor,
                                           const Trainyard__V1__AgentMessage *m, struct err *e);

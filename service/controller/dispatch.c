@@ -1,7 +1,6 @@
 #include "service/controller/dispatch.h"
 
 #include "base/clock.h"
-#include "service/scheduler/scheduler.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -13,11 +12,11 @@
 struct known {
     char executor[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
     int64_t incarnation, heard_ms;
-    uint64_t ticket; /* 0: not attached */
+    uint64_t ticket;
     int picked;
     bool news;
     struct dispatch_link link;
-    struct known *next; /* all, by arrival */
+    struct known *next;
 };
 
 struct dispatch {
@@ -83,7 +82,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
     struct known *en = find(d, executor);
     if (!en)
         en = add(d, executor);
-    if (en && (en->ticket == 0 || incarnation >= en->incarnation)) {
+    if (en && (!en->ticket || incarnation >= en->incarnation)) {
         if (en->ticket)
             en->link.close(en->link.ctx, ST_ABORTED, "another stream of this executor has attached");
         else
@@ -100,15 +99,20 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
 
 void dispatch_detach(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
-    struct known *en = ticket ? find_ticket(d, ticket) : NULL;
-    if (en) {
-        en->ticket = 0;
+    for (struct known **at = &d->all; ticket && *at; at = &(*at)->next) {
+        struct known *en = *at;
+        if (en->ticket != ticket)
+            continue;
+        *at = en->next;
+        tdelete(en, &d->by_name, by_name);
+        free(en);
         d->attached--;
+        break;
     }
     pthread_mutex_unlock(&d->lock);
 }
 
-void dispatch_heard(struct dispatch *d, uint64_t ticket) {
+void dispatch_hear(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
     struct known *en = find_ticket(d, ticket);
     if (en) {
@@ -184,6 +188,17 @@ void dispatch_take_heard(struct dispatch *d, void (*fn)(void *, const char *, in
             fn(ctx, en->executor, en->heard_ms);
         }
     pthread_mutex_unlock(&d->lock);
+}
+
+size_t dispatch_list(struct dispatch *d, struct dispatch_heard *ret, size_t cap) {
+    size_t n = 0;
+    pthread_mutex_lock(&d->lock);
+    for (const struct known *en = d->all; en && n < cap; en = en->next, n++) {
+        memcpy(ret[n].executor, en->executor, sizeof ret[n].executor);
+        ret[n].heard_ms = en->heard_ms;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return n;
 }
 
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "service/scheduler/scheduler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,7 +35,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
 /* The stream has ended. After it the link is not called any more. */
 void dispatch_detach(struct dispatch *d, uint64_t ticket);
 /* Something arrived from it: extends the lease from this moment on the monotonic clock. */
-void dispatch_heard(struct dispatch *d, uint64_t ticket);
+void dispatch_hear(struct dispatch *d, uint64_t ticket);
 
 /* False when the executor is not attached or its link did not take the message. The epoch is filled in here. */
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
@@ -50,6 +51,12 @@ bool dispatch_attached(struct dispatch *d, const char *executor);
 int dispatch_count(struct dispatch *d);
 /* Calls fn for each executor heard since the last call of this function. */
 void dispatch_take_heard(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t heard_ms), void *ctx);
+/* Every attached executor, and when it was last heard; at most cap. Returns how many. */
+struct dispatch_heard {
+    char executor[SCHED_EXECUTOR_ID_BYTES];
+    int64_t heard_ms;
+};
+size_t dispatch_list(struct dispatch *d, struct dispatch_heard *ret, size_t cap);
 /* The executor picked least often so far, for work outside the slots; false when none is attached. */
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap);
 

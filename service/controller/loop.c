@@ -2,8 +2,7 @@
 #include "service/controller/state.h"
 #include "service/store/executor.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 /* The lock's connection is looked at this often. */
 #define LEADER_CHECK_MS 1000
@@ -11,47 +10,39 @@
 #define HEARD_WRITE_MS 5000
 /* Events handled between two looks at the clock; a flood must not starve the ticks. */
 #define EVENTS_PER_TURN 1024
-#define HEARD_PER_WRITE 1024
-
-struct heard {
-    struct controller *c;
-    size_t n;
-    char names[HEARD_PER_WRITE][SCHED_EXECUTOR_ID_BYTES];
-    int64_t times_ms[HEARD_PER_WRITE];
-};
 
 static void note_heard(void *ctx, const char *executor, int64_t heard_ms) {
-    struct heard *h = ctx;
-    scheduler_step(h->c->scheduler,
-                   &(struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms },
-                   clock_mono_ms(), &h->c->actions);
-    if (h->n < HEARD_PER_WRITE) {
-        snprintf(h->names[h->n], sizeof h->names[0], "%s", executor);
-        h->times_ms[h->n++] = heard_ms;
-    }
+    struct controller *c = ctx;
+    struct sched_event ev = { .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms };
+    scheduler_step(c->scheduler, &ev, clock_mono_ms(), &c->actions);
 }
 
-static void write_heard(struct controller *c, const struct heard *h) {
-    if (h->n == 0 || clock_mono_ms() < c->next_heard_ms)
+/* For people only: a write that fails is made good by the next one. */
+static void write_heard(struct controller *c) {
+    int64_t now_us = clock_wall_us(), now_ms = clock_mono_ms();
+    if (now_ms < c->next_heard_ms)
         return;
-    c->next_heard_ms = clock_mono_ms() + HEARD_WRITE_MS;
-    const char *ids[HEARD_PER_WRITE];
-    int64_t times_us[HEARD_PER_WRITE], now_us = clock_wall_us(), now_ms = clock_mono_ms();
-    for (size_t i = 0; i < h->n; i++) {
-        ids[i] = h->names[i];
-        times_us[i] = now_us - (now_ms - h->times_ms[i]) * 1000;
+    c->next_heard_ms = now_ms + HEARD_WRITE_MS;
+    size_t cap = (size_t)dispatch_count(c->dispatch);
+    CLEANUP(freep) struct dispatch_heard *heard = calloc(cap + 1, sizeof *heard);
+    CLEANUP(freep) const char **ids = calloc(cap + 1, sizeof *ids);
+    CLEANUP(freep) int64_t *times_us = calloc(cap + 1, sizeof *times_us);
+    if (!heard || !ids || !times_us)
+        return;
+    size_t n = dispatch_list(c->dispatch, heard, cap);
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = heard[i].executor;
+        times_us[i] = now_us - (now_ms - heard[i].heard_ms) * 1000;
     }
-    status_ignore(store_executor_heard(c->store, c->own_epoch, ids, times_us, h->n, NULL));
+    if (n > 0)
+        status_ignore(store_executor_heard(c->store, c->own_epoch, ids, times_us, n, NULL));
 }
 
 /* Everything that arrived has been told before: leases may be judged. */
 static void tick(struct controller *c) {
-    static struct heard heard; /* 72 KiB: not for a stack; the loop is one thread */
-    heard.c = c;
-    heard.n = 0;
-    dispatch_take_heard(c->dispatch, note_heard, &heard);
+    dispatch_take_heard(c->dispatch, note_heard, c);
     act_on(c, &(struct sched_event){ .kind = EV_TICK });
-    write_heard(c, &heard);
+    write_heard(c);
     tell_starts(c);
     wake_flush(c->wakes);
     pthread_mutex_lock(&c->lock);

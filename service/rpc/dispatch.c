@@ -85,7 +85,7 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
         return hello(agent, m, e);
     if (!agent->ticket)
         return err_set(e, ST_INVALID_ARGUMENT, "an executor's first message must be its hello");
-    dispatch_heard(controller_dispatch(agent->controller), agent->ticket);
+    dispatch_hear(controller_dispatch(agent->controller), agent->ticket);
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT)
         return ST_OK;
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT) {
