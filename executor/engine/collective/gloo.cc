@@ -32,6 +32,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
 /* All addresses are known when the mesh is connected: who does not answer then is not there. */
 constexpr milliseconds CONNECT = std::chrono::seconds(30);
+/* A byte to a peer whose receive is pending: only a connection that is stuck takes longer. */
+constexpr milliseconds FAREWELL = std::chrono::seconds(2);
 /* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
 constexpr milliseconds GOODBYE = milliseconds(500);
 /* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
@@ -95,18 +97,14 @@ const char *reason_of(const std::exception &x) {
     return end ? end + 2 : text;
 }
 
-/* What Gloo's waits throw after they have timed out, and what all others throw then: none of them is a cause. */
-bool is_timeout(const std::exception &x) {
-    return strstr(x.what(), "Application timeout") || strstr(x.what(), "Timed out");
-}
-
 /* Runs posted transfers in the thread of Gloo's loop. Posted by their own threads they would hold a connection's lock
  * whenever something arrives on it; the loop then spins until it gets the lock, and when both share a core, that is
  * until the scheduler takes the core from it: milliseconds for each message. */
 class Poster : public gloo::transport::tcp::Handler {
   public:
-    Poster(std::shared_ptr<gloo::transport::Device> device, std::mutex &mutex, const bool &closing)
-        : device_(std::dynamic_pointer_cast<gloo::transport::tcp::Device>(device)), mutex_(mutex), closing_(closing) {
+    Poster(std::shared_ptr<gloo::transport::Device> device, std::mutex &mutex, const bool &closing, const bool &closed)
+        : device_(std::dynamic_pointer_cast<gloo::transport::tcp::Device>(device)), mutex_(mutex), closing_(closing),
+          closed_(closed) {
         if (!device_ || (event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
             throw std::runtime_error("no eventfd for the transfers");
         device_->registerDescriptor(event_, EPOLLIN, this);
@@ -121,10 +119,14 @@ class Poster : public gloo::transport::tcp::Handler {
         if (posted_.size() == 1)
             eventfd_write(event_, 1);
     }
+    /* Closing a connection waits for a turn of the loop, which comes every 10 ms when nothing happens: something does.
+     */
+    void hurry() { eventfd_write(event_, 1); }
     void handleEvents(int) override {
         eventfd_t count;
         std::lock_guard<std::mutex> lock(mutex_);
-        eventfd_read(event_, &count);
+        if (!closing_ || closed_)
+            eventfd_read(event_, &count);
         for (Transfer *t : posted_) {
             /* A connection that is being closed is locked by a thread that waits for this one. */
             if (closing_)
@@ -145,7 +147,7 @@ class Poster : public gloo::transport::tcp::Handler {
   private:
     std::shared_ptr<gloo::transport::tcp::Device> device_;
     std::mutex &mutex_;
-    const bool &closing_;
+    const bool &closing_, &closed_;
     int event_ = -1;
     std::vector<Transfer *> posted_;
 };
@@ -218,14 +220,15 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
             farewell_[peer]->recv(peer, GOODBYE_SLOT);
             watch_->recv(peer, GOODBYE_SLOT, peer, 1);
         }
-        poster_ = std::make_unique<Poster>(device_, mutex_, closing_);
+        poster_ = std::make_unique<Poster>(device_, mutex_, closing_, closed_);
         watcher_ = std::thread(&GlooTransport::watch, this);
         deadlines_ = std::thread(&GlooTransport::keep_deadlines, this);
     } catch (const std::exception &x) {
         if (store.status != ST_OK)
             return err_set(e, store.status, "%s", store.error.msg);
-        return err_set(e, strstr(x.what(), "imeout") || is_timeout(x) ? ST_DEADLINE_EXCEEDED : ST_UNAVAILABLE,
-                       "connect rank %d at %s to its %d peers: %s", rank_, host.c_str(), world_size_ - 1, reason_of(x));
+        return err_set(
+            e, strstr(x.what(), "imeout") || strstr(x.what(), "imed out") ? ST_DEADLINE_EXCEEDED : ST_UNAVAILABLE,
+            "connect rank %d at %s to its %d peers: %s", rank_, host.c_str(), world_size_ - 1, reason_of(x));
     }
     return ST_OK;
 }
@@ -245,19 +248,19 @@ void GlooTransport::watch() {
             std::lock_guard<std::mutex> lock(mutex_);
             closing_ = true;
         }
-        /* Which peer was it? Its farewell throws the same; asking another one closes everything, which is due anyway.
-         */
+        /* Which peer was it? Its farewell throws the same; an aborted wait on the others returns at once, and closes
+         * nothing: of a gang the first rank to close must name the cause, the others may name its echo. */
         int culprit = -1;
         std::string reason = reason_of(x);
         for (int peer = 0; peer < world_size_ && culprit < 0; peer++) {
             try {
-                if (peer != rank_)
-                    farewell_[peer]->waitRecv(milliseconds(0));
+                if (peer == rank_)
+                    continue;
+                farewell_[peer]->abortWaitRecv();
+                farewell_[peer]->waitRecv(FOREVER);
             } catch (const std::exception &its) {
-                if (!is_timeout(its)) {
-                    culprit = peer;
-                    reason = reason_of(its);
-                }
+                culprit = peer;
+                reason = reason_of(its);
             }
         }
         struct err error;
@@ -302,6 +305,7 @@ void GlooTransport::fail(status_t status, const struct err &error) {
     watch_->abortWaitRecv();
     changed_.notify_all();
     lock.unlock();
+    poster_->hurry();
     context_->closeConnections();
     lock.lock();
     closed_ = true;
@@ -344,19 +348,16 @@ status_t GlooTransport::finish(int channel, int handle, struct err *e) {
         c.waiting_for = t.peer;
         c.waiting_until_ms = clock_mono_ms() + timeout_.count();
     }
-    bool arrived = false, told = false;
+    bool arrived = false;
     std::string reason = "its connection is closed";
     try {
         arrived = t.is_send ? t.buffer->waitSend(FOREVER) : t.buffer->waitRecv(FOREVER);
     } catch (const std::exception &x) {
-        told = is_timeout(x); /* by the watcher, which is looking for the culprit */
         reason = reason_of(x);
     }
     if (!arrived) {
         struct err error;
-        status_t lost = err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", t.peer, reason.c_str());
-        if (!told)
-            fail(lost, error); /* the watcher does not know of a peer that said goodbye before */
+        fail(err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", t.peer, reason.c_str()), error);
         return failed(e);
     }
     std::lock_guard<std::mutex> lock(mutex_);
@@ -376,7 +377,7 @@ void GlooTransport::say_goodbye() {
             sent.back()->send(peer, GOODBYE_SLOT);
         }
     for (auto &buffer : sent)
-        buffer->waitSend(GOODBYE);
+        buffer->waitSend(FAREWELL);
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, GOODBYE, [this] { return goodbyes_ == world_size_ - 1 || status_ != ST_OK; });
 }
