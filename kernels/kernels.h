@@ -66,7 +66,8 @@ struct rng_key {
 };
 
 /* A mask: element e of sample s is kept when the number drawn for (key, s, e) is at least probability * 2^32; kept
- * values are divided by 1 - probability. probability 0 = no dropout, and the rest is not read. */
+ * values are divided by 1 - probability. probability 0 = no dropout, and the rest is not read; the pointer to the
+ * struct is never NULL. */
 struct dropout {
     float probability; /* [0, 1) */
     struct rng_key key;

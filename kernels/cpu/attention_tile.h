@@ -8,6 +8,8 @@
 
 #include "kernels/kernels.h"
 
+#include <assert.h>
+
 enum { TILE = 64 };
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -15,6 +17,7 @@ static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to
 /* One thread's part: keys and values transposed (2 x time x head), scores and their gradients (2 tiles), a tile of
  * outputs, and statistics of the rows (at least 2 x TILE). The plain path needs one row of probabilities of it. */
 static inline size_t attention_tile_bytes(const struct attention_dims *d) {
+    assert(d->heads > 0 && d->width % d->heads == 0);
     const int64_t head = round_up(d->width / d->heads, 16), time = round_up(d->time, TILE);
     return sizeof(float) * (size_t)(2 * time * head + 2 * TILE * TILE + TILE * head + 2 * time);
 }

@@ -3,9 +3,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/product.h"
 
+#include <assert.h>
+
 /* The GELU is a pass of its own: backward needs the pre-activation too, and oneDNN's post-op would keep only one. */
 status_t linear_forward(const struct kernels *k, float *y, float *pre, const float *x, const float *w,
                         const float *bias, const struct linear_dims *d, struct err *e) {
+    assert(d->rows > 0 && d->in > 0 && d->out > 0);
     const struct product_shape s = {
         .m = d->rows, .n = d->out, .k = d->in, .b_transposed = d->transposed, .bias = bias != NULL
     };

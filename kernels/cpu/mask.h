@@ -8,6 +8,8 @@
 #include "kernels/kernels.h"
 #include "kernels/philox.h"
 
+#include <assert.h>
+
 struct mask {
     uint64_t seed;
     uint32_t op, step;
@@ -16,6 +18,7 @@ struct mask {
 };
 
 static inline struct mask mask_of(const struct dropout *d) {
+    assert(d->probability >= 0 && d->probability < 1);
     return (struct mask){ .seed = d->key.seed,
                           .op = d->key.op,
                           .step = (uint32_t)d->key.step,
