@@ -112,8 +112,7 @@ static void accepted(struct tag *tag, bool ok) {
         grpc_call_unref(slot->call);
     }
     grpc_call_details_destroy(&slot->details);
-    if (!atomic_load(&s->stopping))
-        slot_arm(slot);
+    slot_arm(slot); /* of a server that goes down it comes back at once, not ok */
     if (c)
         take_call(s, c, path);
 }

@@ -153,7 +153,6 @@ void rpc_server_stop(struct rpc_server *s, int grace_ms) {
     if (s->stopped)
         return;
     s->stopped = true;
-    atomic_store(&s->stopping, true);
     if (s->health)
         health_stop(s->health);
     tag_hand(&s->down);

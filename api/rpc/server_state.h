@@ -9,8 +9,6 @@
 #include "api/rpc/pool.h"
 #include "api/rpc/server.h"
 
-#include <stdatomic.h>
-
 struct health;
 
 enum { ROUTE_BYTES = 192, LISTENERS_MOST = 8 };
@@ -53,7 +51,6 @@ struct rpc_server {
     struct listener listeners[LISTENERS_MOST]; /* unix sockets */
     size_t n_listeners;
 
-    atomic_bool stopping;
     struct tag down;
     pthread_mutex_t lock;
     pthread_cond_t went_down;

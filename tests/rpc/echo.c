@@ -111,7 +111,8 @@ static void count_work(struct rpc_call *call) {
         atomic_store(&echo->work_most, now);
     if (c->wakes++ < 10)
         rpc_wake(call); /* while it runs: once more, and not beside */
-    count_on(call);
+    else
+        count_on(call);
     atomic_fetch_sub(&c->at_once, 1);
 }
 

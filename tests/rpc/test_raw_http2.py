@@ -5,7 +5,9 @@ import contextlib
 import random
 import socket
 import struct
+import time
 
+import grpc
 import pytest
 from reflect import Reflector, channel
 
@@ -80,6 +82,36 @@ def test_bad_headers_harm_nobody_else(echo, name, value, size):
             send_headers(s, block([*{**HONEST, name: value}.items(), *more]))
             read_until_answered(s)
     assert still_serves(echo)
+
+
+def test_the_server_states_its_limits(echo):
+    with connect(echo.addresses[0]) as s:
+        s.settimeout(20)
+        header = s.recv(9, socket.MSG_WAITALL)
+        assert header[3] == SETTINGS
+        payload = s.recv(int.from_bytes(header[:3], "big"), socket.MSG_WAITALL)
+        settings = dict(struct.unpack(">HI", payload[i:i + 6]) for i in range(0, len(payload), 6))
+    assert settings[3] == 256  # MAX_CONCURRENT_STREAMS
+    assert settings[6] == 8192  # MAX_HEADER_LIST_SIZE
+
+
+def test_metadata_over_8_kib_is_refused(echo):
+    with channel(echo.addresses[0]) as open_channel:
+        call = open_channel.unary_unary("/test.v1.Echo/Unary")
+        assert call(b"", metadata=[("x", "a" * 4000)], timeout=20) is not None
+        with pytest.raises(grpc.RpcError) as failure:
+            call(b"", metadata=[("x", "a" * 9000)], timeout=20)
+        assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_connection_that_never_speaks_is_closed_after_10_s(echo):
+    with socket.create_connection(echo.addresses[0].split(":")) as s:
+        begun = time.monotonic()
+        s.settimeout(40)
+        with contextlib.suppress(ConnectionError):
+            while s.recv(4096):
+                pass
+        assert 5 < time.monotonic() - begun < 30
 
 
 def test_streams_that_are_reset_at_once_harm_nobody_else(echo):
