@@ -1,6 +1,8 @@
+#include "base/limits.h"
 #include "base/log.h"
 #include "service/controller/state.h"
 #include "service/store/checkpoint.h"
+#include "service/store/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +68,21 @@ struct sched_job_row sched_row_of(const struct store_job *job) {
                                    .committed_step = -1 };
 }
 
+static status_t load_executors(struct controller *c, struct store_memory *m, struct err *e) {
+    struct store_executor *rows;
+    size_t n;
+    const char *after = "";
+    do {
+        TRY(store_executor_list(c->store, m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
+        for (size_t i = 0; i < n; i++)
+            if (rows[i].state == STORE_EXECUTOR_ATTACHED)
+                scheduler_load_executor(c->scheduler, rows[i].id, clock_mono_ms());
+        if (n > 0)
+            after = rows[n - 1].id;
+    } while (n == LIMIT_PAGE_SIZE);
+    return ST_OK;
+}
+
 status_t recover(struct controller *c, struct err *e) {
     scheduler_free(c->scheduler);
     launches_done(&c->launches);
@@ -73,6 +90,7 @@ status_t recover(struct controller *c, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_live_job *jobs;
     size_t n;
+    TRY(load_executors(c, m, e));
     TRY(store_job_live(c->store, m, &jobs, &n, e));
     for (size_t i = 0; i < n; i++)
         TRY(load_job(c, m, &jobs[i], e));

@@ -53,6 +53,8 @@ void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_
         job->not_before_ms = now_ms;
 }
 
+void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms) { executor_add(s, id, now_ms); }
+
 /* The job, when the event is of its current attempt and that may still run. */
 static struct job *current(const struct scheduler *s, const struct sched_event *ev) {
     struct job *job = job_find(s, ev->job);

@@ -159,6 +159,9 @@ CLEANUP_DEFINE(struct scheduler *, scheduler_free)
  * have attached, or it is over, nothing is decided about their ranks. */
 void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_t now_ms);
 
+/* At start, for an executor that was attached to the last leader: it is lost unless it attaches within a lease. */
+void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms);
+
 void scheduler_step(struct scheduler *s, const struct sched_event *event, int64_t now_ms, struct sched_actions *ret);
 
 /* What the status page shows. */

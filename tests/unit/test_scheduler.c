@@ -237,6 +237,14 @@ static void a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncou
     assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
 }
 
+static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **state) {
+    struct bench *b = *state;
+    scheduler_load_executor(b->s, "a", b->now);
+    every_tick_for(b, 2 * LEASE_TTL_MS);
+    assert_string_equal(find(b, ACT_EXECUTOR_LOST)->executor, "a");
+    assert_int_equal(scheduler_counts(b->s).executors, 0);
+}
+
 static void a_late_tick_extends_the_leases(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -336,6 +344,7 @@ int main(void) {
         ON_BENCH(a_bad_checkpoint_is_marked_and_does_not_count),
         ON_BENCH(the_next_attempt_waits_for_the_last_record_of_the_old_one),
         ON_BENCH(a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted),
+        ON_BENCH(an_executor_of_the_last_leader_is_lost_when_it_stays_away),
         ON_BENCH(a_late_tick_extends_the_leases),
         ON_BENCH(an_order_that_was_lost_with_its_stream_is_given_again),
         ON_BENCH(a_started_part_that_is_missing_after_an_attach_is_lost),
