@@ -1,0 +1,298 @@
+/* The service's small parts, each alone: names, pages, addresses, links, waking, samples. */
+#include "base/limits.h"
+#include "service/controller/dispatch.h"
+#include "service/controller/progress.h"
+#include "service/controller/rendezvous.h"
+#include "service/controller/sample.h"
+#include "service/controller/wake.h"
+#include "service/rpc/name.h"
+#include "service/rpc/page.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void a_name_is_read_whole_or_refused(void **state) {
+    (void)state;
+    int64_t job, id;
+    assert_int_equal(name_job("jobs/42", &job, NULL), ST_OK);
+    assert_int_equal(job, 42);
+    assert_int_equal(name_job("7", &job, NULL), ST_OK);
+    assert_int_equal(job, 7);
+    assert_int_equal(name_checkpoint("jobs/42/checkpoints/9", &job, &id, NULL), ST_OK);
+    assert_int_equal(job, 42);
+    assert_int_equal(id, 9);
+    assert_int_equal(name_job_or_checkpoint("42", &job, &id, NULL), ST_OK);
+    assert_int_equal(id, 0);
+    static const char *const wrong[] = { "",           "0",       "-1",      "+1",   "01",
+                                         "jobs/",      "jobs/1/", "jobs/1 ", " 1",   "1x",
+                                         "tasks/1",    "jobs/0",  "jobs//1", "0x10", "99999999999999999999",
+                                         "jobs/jobs/1" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(name_job(wrong[i], &job, NULL), ST_INVALID_ARGUMENT);
+    static const char *const no_checkpoint[] = { "jobs/1",
+                                                 "1/checkpoints/2",
+                                                 "jobs/1/checkpoints/",
+                                                 "jobs/1/checkpoints/0",
+                                                 "jobs/1/checkpoints/2/",
+                                                 "jobs/x/checkpoints/2" };
+    for (size_t i = 0; i < sizeof no_checkpoint / sizeof *no_checkpoint; i++)
+        assert_int_equal(name_checkpoint(no_checkpoint[i], &job, &id, NULL), ST_INVALID_ARGUMENT);
+}
+
+static void a_page_token_comes_back_for_its_own_filter_only(void **state) {
+    (void)state;
+    char token[PAGE_TOKEN_BYTES];
+    int64_t last;
+    static const int64_t ids[] = { 1, 4711, INT64_MAX };
+    for (int i = 0; i < 3; i++) {
+        page_token_write(ids[i], "queue a", token);
+        assert_int_equal(page_token_read(token, "queue a", &last, NULL), ST_OK);
+        assert_true(last == ids[i]);
+        assert_int_equal(page_token_read(token, "queue b", &last, NULL), ST_INVALID_ARGUMENT);
+    }
+    assert_int_equal(page_token_read("", "queue a", &last, NULL), ST_OK);
+    assert_int_equal(last, 0);
+    static const char *const wrong[] = {
+        "x", "abc", "12345", "abcdef", "abcdef0", "abcdefffffffffffffffff", "abcdef12 "
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(page_token_read(wrong[i], "queue a", &last, NULL), ST_INVALID_ARGUMENT);
+    int size;
+    assert_int_equal(page_size(0, &size, NULL), ST_OK);
+    assert_int_equal(size, DEFAULT_PAGE_SIZE);
+    assert_int_equal(page_size(1 << 30, &size, NULL), ST_OK);
+    assert_int_equal(size, LIMIT_PAGE_SIZE);
+    assert_int_equal(page_size(-1, &size, NULL), ST_INVALID_ARGUMENT);
+}
+
+static void addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt(void **state) {
+    (void)state;
+    struct rendezvous *r = rendezvous_new();
+    struct err e;
+    size_t n;
+    assert_int_equal(rendezvous_expect(r, 5, 1, 2, &e), ST_OK);
+    assert_true(rendezvous_offer(r, 5, 1, 1, "b", 1));
+    assert_null(rendezvous_addresses(r, 5, 1, &n));
+    assert_false(rendezvous_offer(r, 5, 2, 0, "a", 1));
+    assert_false(rendezvous_offer(r, 5, 1, 2, "c", 1));
+    assert_false(rendezvous_offer(r, 5, 1, -1, "c", 1));
+    assert_false(rendezvous_offer(r, 5, 1, 0, "", 0));
+    assert_true(rendezvous_offer(r, 5, 1, 0, "a", 1));
+    assert_true(rendezvous_offer(r, 5, 1, 0, "again", 5));
+    const ProtobufCBinaryData *all = rendezvous_addresses(r, 5, 1, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(all[0].len, 1);
+    assert_memory_equal(all[0].data, "a", 1);
+    assert_memory_equal(all[1].data, "b", 1);
+    assert_int_equal(rendezvous_expect(r, 5, 2, 1, &e), ST_OK);
+    assert_null(rendezvous_addresses(r, 5, 1, &n));
+    rendezvous_free(r);
+}
+
+struct link {
+    bool full;
+    int sent, closed;
+    int64_t epoch;
+    Trainyard__V1__ControllerMessage__MessageCase last;
+    int64_t sample;
+};
+
+static bool link_send(void *ctx, const Trainyard__V1__ControllerMessage *m) {
+    struct link *l = ctx;
+    l->sent += !l->full;
+    l->epoch = m->epoch;
+    l->last = m->message_case;
+    if (m->message_case == TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE)
+        l->sample = m->start_sample->sample;
+    return !l->full;
+}
+
+static void link_close(void *ctx, status_t st, const char *why) {
+    (void)st;
+    (void)why;
+    ((struct link *)ctx)->closed++;
+}
+
+static uint64_t attach(struct dispatch *d, const char *id, int64_t incarnation, struct link *l) {
+    return dispatch_attach(d, id, incarnation,
+                           &(struct dispatch_link){ .send = link_send, .close = link_close, .ctx = l });
+}
+
+static bool send_stop(struct dispatch *d, const char *id) {
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    return dispatch_send(d, id, &m);
+}
+
+static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct link old = { 0 }, new = { 0 }, late = { 0 };
+    dispatch_set_epoch(d, 9);
+    uint64_t t1 = attach(d, "a", 1, &old), t2 = attach(d, "a", 2, &new);
+    assert_int_equal(old.closed, 1);
+    assert_int_equal(attach(d, "a", 1, &late), 0);
+    assert_true(send_stop(d, "a"));
+    assert_int_equal(new.sent, 1);
+    assert_int_equal(new.epoch, 9);
+    dispatch_detach(d, t1); /* the old stream's end says nothing about the new one */
+    assert_true(dispatch_attached(d, "a"));
+    dispatch_detach(d, t2);
+    assert_false(dispatch_attached(d, "a"));
+    assert_false(send_stop(d, "a"));
+    dispatch_free(d);
+}
+
+static void a_link_that_does_not_read_is_closed(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct link l = { .full = true };
+    uint64_t t = attach(d, "a", 1, &l);
+    assert_false(send_stop(d, "a"));
+    assert_int_equal(l.closed, 1);
+    dispatch_detach(d, t);
+    dispatch_free(d);
+}
+
+static int woken;
+static void on_wake(void *ctx) { woken += *(int *)ctx; }
+
+static void a_wake_reaches_the_followers_of_that_job_alone(void **state) {
+    (void)state;
+    struct wakes *w = wakes_new();
+    int one = 1, ten = 10;
+    struct wake_sub a = { .job = 1, .wake = on_wake, .ctx = &one }, b = { .job = 2, .wake = on_wake, .ctx = &ten };
+    wake_subscribe(w, &a);
+    wake_subscribe(w, &b);
+    woken = 0;
+    wake_now(w, 1);
+    assert_int_equal(woken, 1);
+    wake_soon(w, 2);
+    wake_soon(w, 2);
+    assert_int_equal(woken, 1);
+    wake_flush(w);
+    assert_int_equal(woken, 11);
+    wake_flush(w);
+    assert_int_equal(woken, 11);
+    wake_unsubscribe(w, &b);
+    wake_now(w, 2);
+    assert_int_equal(woken, 11);
+    wake_unsubscribe(w, &a);
+    wakes_free(w);
+}
+
+static void progress_follows_the_newest_attempt(void **state) {
+    (void)state;
+    struct progress *p = progress_new();
+    struct progress_values v;
+    assert_false(progress_get(p, 1, &v));
+    progress_put(p, 1, 1, 50, "loss", 2.0);
+    progress_put(p, 1, 2, 41, "loss", 2.5);
+    progress_put(p, 1, 1, 51, "loss", 1.9);
+    assert_true(progress_get(p, 1, &v));
+    assert_int_equal(v.step, 41);
+    assert_true(v.loss == 2.5);
+    assert_true(isnan(v.validation_loss));
+    progress_forget(p, 1);
+    assert_false(progress_get(p, 1, &v));
+    progress_free(p);
+}
+
+struct heard {
+    char text[64];
+    int done;
+    status_t status;
+};
+static void on_text(void *ctx, const char *text) { strcat(((struct heard *)ctx)->text, text); }
+static void on_done(void *ctx, status_t st, const char *message) {
+    (void)message;
+    ((struct heard *)ctx)->done++;
+    ((struct heard *)ctx)->status = st;
+}
+
+static status_t start(struct samples *s, struct heard *h, int64_t *id, struct err *e) {
+    Trainyard__V1__WorkerSample request = TRAINYARD__V1__WORKER_SAMPLE__INIT;
+    return sample_start(s, &request, &(struct sample_sink){ .text = on_text, .done = on_done, .ctx = h }, id, e);
+}
+
+static void say(struct samples *s, const char *executor, int64_t id, const char *text, bool last) {
+    Trainyard__V1__SampleOutput out = TRAINYARD__V1__SAMPLE_OUTPUT__INIT;
+    out.sample = id;
+    out.text = (char *)text;
+    out.last = last;
+    sample_output(s, executor, &out);
+}
+
+static void a_sample_is_heard_from_its_own_executor_until_it_ends(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct samples *s = samples_new(d);
+    struct link l = { 0 };
+    struct heard h = { .done = 0 };
+    struct err e;
+    int64_t id;
+    assert_int_equal(start(s, &h, &id, &e), ST_UNAVAILABLE);
+    uint64_t t = attach(d, "a", 1, &l);
+    assert_int_equal(start(s, &h, &id, &e), ST_OK);
+    assert_int_equal(l.sample, id);
+    say(s, "b", id, "forged", false);
+    say(s, "a", id, "To be", false);
+    say(s, "a", id, " or", true);
+    say(s, "a", id, " late", false);
+    assert_string_equal(h.text, "To be or");
+    assert_int_equal(h.done, 1);
+    assert_int_equal(h.status, ST_OK);
+
+    h = (struct heard){ .done = 0 };
+    assert_int_equal(start(s, &h, &id, &e), ST_OK);
+    sample_executor_gone(s, "a");
+    assert_int_equal(h.status, ST_UNAVAILABLE);
+    sample_stop(s, id);
+    assert_int_equal(l.last, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE);
+    dispatch_detach(d, t);
+    samples_free(s);
+    dispatch_free(d);
+}
+
+static void samples_are_bounded_and_stopped_when_nobody_listens(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct samples *s = samples_new(d);
+    struct link l = { 0 };
+    struct heard h = { .done = 0 };
+    struct err e;
+    int64_t ids[SAMPLE_MOST], over;
+    uint64_t t = attach(d, "a", 1, &l);
+    for (int i = 0; i < SAMPLE_MOST; i++)
+        assert_int_equal(start(s, &h, &ids[i], &e), ST_OK);
+    assert_int_equal(start(s, &h, &over, &e), ST_RESOURCE_EXHAUSTED);
+    sample_stop(s, ids[3]);
+    assert_int_equal(l.last, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE);
+    say(s, "a", ids[3], "late", true);
+    assert_int_equal(h.done, 0);
+    assert_int_equal(start(s, &h, &over, &e), ST_OK);
+    dispatch_detach(d, t);
+    samples_free(s);
+    dispatch_free(d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_is_read_whole_or_refused),
+        cmocka_unit_test(a_page_token_comes_back_for_its_own_filter_only),
+        cmocka_unit_test(addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt),
+        cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
+        cmocka_unit_test(a_link_that_does_not_read_is_closed),
+        cmocka_unit_test(a_wake_reaches_the_followers_of_that_job_alone),
+        cmocka_unit_test(progress_follows_the_newest_attempt),
+        cmocka_unit_test(a_sample_is_heard_from_its_own_executor_until_it_ends),
+        cmocka_unit_test(samples_are_bounded_and_stopped_when_nobody_listens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
