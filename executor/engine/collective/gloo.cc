@@ -110,7 +110,8 @@ class Poster : public gloo::transport::tcp::Handler {
         device_->registerDescriptor(event_, EPOLLIN, this);
     }
     ~Poster() override {
-        device_->unregisterDescriptor(event_, this);
+        device_->unregisterDescriptor(event_, this); /* returns after the loop's last turn with it */
+        std::lock_guard<std::mutex> lock(mutex_);
         close(event_);
     }
     /* With the mutex held. */
