@@ -19,12 +19,13 @@ SANITIZED = BIN.parent.name in ("asan", "tsan")
 PATIENCE = 6.0 if SANITIZED else 1.5
 
 
-def sanitizer_environment():
+def sanitizer_environment(reports):
+    """Where a sanitized program writes what it finds: files `reports`.PID, which the end of a test looks for."""
     return {
-        "ASAN_OPTIONS": "detect_leaks=1",
+        "ASAN_OPTIONS": f"detect_leaks=1:log_path={reports}",
         "LSAN_OPTIONS": f"suppressions={ROOT}/tests/lsan.supp:print_suppressions=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:halt_on_error=0:exitcode=66:history_size=7",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={reports}",
+        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:history_size=7:exitcode=66:log_path={reports}",
     }
 
 
@@ -121,10 +122,11 @@ class Service:
         self.up = None
         self.address = None
         self.ever_seen = {}
+        self.reports = self.directory.with_suffix(".sanitizer")
 
     def environment(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
-        environment.update(sanitizer_environment())
+        environment.update(sanitizer_environment(self.reports))
         if self.address:
             environment["TRAINYARD_CONTROLLER"] = self.address
         return environment
@@ -164,6 +166,8 @@ class Service:
     def assert_nothing_left(self):
         left = {p: s for p, s in self.ever_seen.items() if s is not None and process_start_time(p) == s}
         assert not left, f"processes left behind: {left}"
+        found = sorted(self.reports.parent.glob(self.reports.name + ".*"))
+        assert not found, f"{len(found)} sanitizer reports; the first:\n{found[0].read_text(errors='replace')[:4000]}"
 
     def cli(self, *arguments, status=0, input=None):
         done = subprocess.run([BIN / "trainyard", *map(str, arguments)], env=self.environment(), text=True,
