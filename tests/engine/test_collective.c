@@ -336,21 +336,16 @@ static int leave_early(struct gang *g, int rank, struct collective *c) {
     }
     gang_until(g, 0, 1);
     int64_t begun = clock_mono_ms();
-    char bytes[5000] = { 0 };
-    for (int i = 0; clock_mono_ms() - begun < 300; i++) {
-        if (rank == 2)
-            MUST(collective_send(c, COLLECTIVE_CONTROL, 3, bytes, 1 + (size_t)i % 5000, &e) == ST_OK);
-        if (rank == 3)
-            MUST(collective_recv(c, COLLECTIVE_CONTROL, 2, bytes, 1 + (size_t)i % 5000, &e) == ST_OK);
-        if (rank == 1)
-            break;
-        char more = clock_mono_ms() - begun < 250;
-        if (rank == 3)
-            MUST(collective_send(c, COLLECTIVE_CONTROL, 2, &more, 1, &e) == ST_OK);
-        else
+    char bytes[5000] = { 0 }, more = rank != 1; /* rank 3 says when it is enough */
+    for (size_t i = 0; more; i++) {
+        if (rank == 2) {
+            MUST(collective_send(c, COLLECTIVE_CONTROL, 3, bytes, 1 + i % 5000, &e) == ST_OK);
             MUST(collective_recv(c, COLLECTIVE_CONTROL, 3, &more, 1, &e) == ST_OK);
-        if (!more)
-            break;
+        } else {
+            MUST(collective_recv(c, COLLECTIVE_CONTROL, 2, bytes, 1 + i % 5000, &e) == ST_OK);
+            more = clock_mono_ms() - begun < 300;
+            MUST(collective_send(c, COLLECTIVE_CONTROL, 2, &more, 1, &e) == ST_OK);
+        }
     }
     return 0;
 }
