@@ -227,10 +227,13 @@ static void let_go(PGconn *c) {
     PQfinish(c);
 }
 
+/* Less than a statement's timeout, after which nobody would wait any more. */
 static void wait_until_one_waits(struct fixture *f) {
+    deadline_ms_t deadline = deadline_in(STORE_STATEMENT_TIMEOUT_MS);
     while (pg_number(f->conninfo, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
                                   "AND wait_event_type = 'Lock'") == 0)
-        sched_yield();
+        if (clock_mono_ms() > deadline)
+            fail_msg("nobody waits for the lock");
 }
 
 struct late {
