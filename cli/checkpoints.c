@@ -1,5 +1,4 @@
 /* trainyard checkpoints, sample. */
-#include "base/limits.h"
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -14,38 +13,6 @@
 enum { MOST_CHECKPOINTS = 100000 };
 
 static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
-
-/* Moves the checkpoints of `page` behind those of `all`. */
-static status_t join(Trainyard__V1__ListCheckpointsResponse *all, Trainyard__V1__ListCheckpointsResponse *page,
-                     struct err *e) {
-    size_t n = all->n_checkpoints + page->n_checkpoints;
-    Trainyard__V1__Checkpoint **grown = realloc(all->checkpoints, (n ? n : 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu checkpoints", n);
-    all->checkpoints = grown;
-    for (size_t i = 0; i < page->n_checkpoints; i++)
-        grown[all->n_checkpoints++] = page->checkpoints[i];
-    page->n_checkpoints = 0;
-    return ST_OK;
-}
-
-static status_t list_all(struct cli *c, const char *job, Trainyard__V1__ListCheckpointsResponse *all, struct err *e) {
-    Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
-    char token[256] = "";
-    request.parent = (char *)job;
-    request.page_size = LIMIT_PAGE_SIZE;
-    request.page_token = token;
-    do {
-        ProtobufCMessage *reply = NULL;
-        TRY(client_call(c, checkpoints, "ListCheckpoints", &request.base, &reply, e));
-        Trainyard__V1__ListCheckpointsResponse *page = (Trainyard__V1__ListCheckpointsResponse *)reply;
-        snprintf(token, sizeof token, "%s", page->next_page_token);
-        status_t st = join(all, page, e);
-        protobuf_c_message_free_unpacked(reply, NULL);
-        TRY(st);
-    } while (*token && all->n_checkpoints < MOST_CHECKPOINTS);
-    return ST_OK;
-}
 
 static void add_row(struct table *t, const Trainyard__V1__Checkpoint *row) {
     char size[24], age[24];
@@ -86,15 +53,13 @@ static status_t show(const struct cli *c, const Trainyard__V1__ListCheckpointsRe
 static status_t run_checkpoints(struct cli *c, const void *args, char *const words[], struct err *e) {
     char name[80];
     (void)args;
+    Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
-    Trainyard__V1__ListCheckpointsResponse *all = malloc(sizeof *all);
-    if (!all)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the checkpoints");
-    trainyard__v1__list_checkpoints_response__init(all);
-    status_t st = list_all(c, name, all, e);
-    if (st == ST_OK)
-        st = show(c, all, e);
-    trainyard__v1__list_checkpoints_response__free_unpacked(all, NULL);
+    request.parent = name;
+    ProtobufCMessage *all = NULL;
+    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, MOST_CHECKPOINTS, &all, e));
+    status_t st = show(c, (Trainyard__V1__ListCheckpointsResponse *)all, e);
+    protobuf_c_message_free_unpacked(all, NULL);
     return st;
 }
 

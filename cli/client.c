@@ -1,10 +1,11 @@
 #include "cli/client.h"
 
+#include "api/codec/message.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,77 @@ status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, c
 status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                            const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
     return call_for(c, WRITE_AGAIN_MS, service, method, request, ret, e);
+}
+
+static const ProtobufCFieldDescriptor *repeated_field(const ProtobufCMessage *msg) {
+    const ProtobufCMessageDescriptor *desc = msg->descriptor;
+    for (unsigned i = 0; i < desc->n_fields; i++)
+        if (field_is_repeated(&desc->fields[i]))
+            return &desc->fields[i];
+    assert(!"a reply of a List call has a repeated field");
+    return NULL;
+}
+
+static size_t count_of(const ProtobufCMessage *msg) {
+    size_t n;
+    field_elements(msg, repeated_field(msg), &n);
+    return n;
+}
+
+static void *named_field(const ProtobufCMessage *msg, const char *name) {
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(msg->descriptor, name);
+    assert(f);
+    return field_value(msg, f);
+}
+
+status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e) {
+    const ProtobufCFieldDescriptor *f = repeated_field(page);
+    size_t n, size = field_element_bytes(f);
+    char *elements = field_elements(page, f, &n);
+    for (size_t i = 0; i < n; i++) {
+        void *at = NULL;
+        TRY(field_append(all, f, &at, e));
+        memcpy(at, elements + i * size, size);
+        memset(elements + i * size, 0, size); /* moved: freeing the page passes over it */
+    }
+    return ST_OK;
+}
+
+/* The page's elements and its token go to `all`; the page is freed. */
+static status_t take_page(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e) {
+    char **mine = named_field(all, "next_page_token"), **next = named_field(page, "next_page_token"), *old = *mine;
+    status_t st = client_join(all, page, e);
+    *mine = *next;
+    *next = old;
+    protobuf_c_message_free_unpacked(page, NULL);
+    return st;
+}
+
+status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                     ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e) {
+    int32_t *page_size = named_field(request, "page_size");
+    char **page_token = named_field(request, "page_token");
+    ProtobufCMessage *all = NULL;
+    status_t st = ST_OK;
+    for (int64_t left = limit; st == ST_OK && left > 0; left = limit - (int64_t)count_of(all)) {
+        ProtobufCMessage *page = NULL;
+        *page_size = (int32_t)(left < LIMIT_PAGE_SIZE ? left : LIMIT_PAGE_SIZE);
+        if (all)
+            *page_token = *(char **)named_field(all, "next_page_token");
+        st = client_call(c, service, method, request, &page, e);
+        if (st == ST_OK && all)
+            st = take_page(all, page, e);
+        else if (st == ST_OK)
+            all = page;
+        if (!all || **(char **)named_field(all, "next_page_token") == '\0')
+            break;
+    }
+    *page_token = (char *)protobuf_c_empty_string;
+    if (st != ST_OK && all)
+        protobuf_c_message_free_unpacked(all, NULL);
+    if (st == ST_OK)
+        *ret = all;
+    return st;
 }
 
 status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,

@@ -1,5 +1,4 @@
 /* trainyard executors. */
-#include "base/limits.h"
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -8,37 +7,6 @@
 #include <trainyard/v1/executor.pb-c.h>
 
 enum { MOST_EXECUTORS = 100000 };
-
-/* Moves the executors of `page` behind those of `all`. */
-static status_t join(Trainyard__V1__ListExecutorsResponse *all, Trainyard__V1__ListExecutorsResponse *page,
-                     struct err *e) {
-    size_t n = all->n_executors + page->n_executors;
-    Trainyard__V1__Executor **grown = realloc(all->executors, (n ? n : 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu executors", n);
-    all->executors = grown;
-    for (size_t i = 0; i < page->n_executors; i++)
-        grown[all->n_executors++] = page->executors[i];
-    page->n_executors = 0;
-    return ST_OK;
-}
-
-static status_t list_all(struct cli *c, Trainyard__V1__ListExecutorsResponse *all, struct err *e) {
-    Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
-    char token[256] = "";
-    request.page_size = LIMIT_PAGE_SIZE;
-    request.page_token = token;
-    do {
-        ProtobufCMessage *reply = NULL;
-        TRY(client_call(c, &trainyard__v1__executor_service__descriptor, "ListExecutors", &request.base, &reply, e));
-        Trainyard__V1__ListExecutorsResponse *page = (Trainyard__V1__ListExecutorsResponse *)reply;
-        snprintf(token, sizeof token, "%s", page->next_page_token);
-        status_t st = join(all, page, e);
-        protobuf_c_message_free_unpacked(reply, NULL);
-        TRY(st);
-    } while (*token && all->n_executors < MOST_EXECUTORS);
-    return ST_OK;
-}
 
 static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
     char heard[24], devices[160] = "";
@@ -76,14 +44,12 @@ static status_t show(const struct cli *c, const Trainyard__V1__ListExecutorsResp
 static status_t run_executors(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     (void)words;
-    Trainyard__V1__ListExecutorsResponse *all = malloc(sizeof *all);
-    if (!all)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the executors");
-    trainyard__v1__list_executors_response__init(all);
-    status_t st = list_all(c, all, e);
-    if (st == ST_OK)
-        st = show(c, all, e);
-    trainyard__v1__list_executors_response__free_unpacked(all, NULL);
+    Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
+    ProtobufCMessage *all = NULL;
+    TRY(client_list(c, &trainyard__v1__executor_service__descriptor, "ListExecutors", &request.base, MOST_EXECUTORS,
+                    &all, e));
+    status_t st = show(c, (Trainyard__V1__ListExecutorsResponse *)all, e);
+    protobuf_c_message_free_unpacked(all, NULL);
     return st;
 }
 

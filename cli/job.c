@@ -1,7 +1,6 @@
 /* trainyard submit, list, get, cancel, retry. */
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
-#include "base/limits.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/spec_file.h"
@@ -83,6 +82,8 @@ const struct command command_submit = {
 
 /* ---- list ---- */
 
+enum { MOST_JOBS = 100000 };
+
 struct list_args {
     const char *state, *queue;
     int64_t limit;
@@ -99,41 +100,6 @@ static status_t parse_state(const char *text, Trainyard__V1__Job__State *ret, st
                        "RESTARTING, CANCELLING, SUCCEEDED, FAILED, CANCELLED and more",
                        text);
     *ret = (Trainyard__V1__Job__State)v->value;
-    return ST_OK;
-}
-
-/* Moves the jobs of `page` behind those of `all`. */
-static status_t join_jobs(Trainyard__V1__ListJobsResponse *all, Trainyard__V1__ListJobsResponse *page, struct err *e) {
-    size_t n = all->n_jobs + page->n_jobs;
-    Trainyard__V1__Job **grown = realloc(all->jobs, (n ? n : 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu jobs", n);
-    all->jobs = grown;
-    for (size_t i = 0; i < page->n_jobs; i++)
-        grown[all->n_jobs++] = page->jobs[i];
-    page->n_jobs = 0;
-    return ST_OK;
-}
-
-static status_t list_jobs(struct cli *c, const struct list_args *args, Trainyard__V1__ListJobsResponse *all,
-                          struct err *e) {
-    Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
-    char token[256] = "";
-    TRY(parse_state(args->state, &request.state, e));
-    if (args->queue)
-        request.queue = (char *)args->queue;
-    do {
-        int64_t left = args->limit - (int64_t)all->n_jobs;
-        request.page_size = (int32_t)(left < LIMIT_PAGE_SIZE ? left : LIMIT_PAGE_SIZE);
-        request.page_token = token;
-        ProtobufCMessage *reply = NULL;
-        TRY(client_call(c, jobs, "ListJobs", &request.base, &reply, e));
-        Trainyard__V1__ListJobsResponse *page = (Trainyard__V1__ListJobsResponse *)reply;
-        snprintf(token, sizeof token, "%s", page->next_page_token);
-        status_t st = join_jobs(all, page, e);
-        trainyard__v1__list_jobs_response__free_unpacked(page, NULL);
-        TRY(st);
-    } while (*token && (int64_t)all->n_jobs < args->limit);
     return ST_OK;
 }
 
@@ -169,16 +135,16 @@ static status_t show_jobs(const struct cli *c, const Trainyard__V1__ListJobsResp
 static status_t run_list(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct list_args *args = args_;
     (void)words;
-    if (args->limit < 1 || args->limit > 100000)
-        return err_set(e, ST_INVALID_ARGUMENT, "--limit: %" PRId64 " is not from 1 to 100000", args->limit);
-    Trainyard__V1__ListJobsResponse *all = malloc(sizeof *all);
-    if (!all)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the jobs");
-    trainyard__v1__list_jobs_response__init(all);
-    status_t st = list_jobs(c, args, all, e);
-    if (st == ST_OK)
-        st = show_jobs(c, all, e);
-    trainyard__v1__list_jobs_response__free_unpacked(all, NULL);
+    Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
+    if (args->limit < 1 || args->limit > MOST_JOBS)
+        return err_set(e, ST_INVALID_ARGUMENT, "--limit: %" PRId64 " is not from 1 to %d", args->limit, MOST_JOBS);
+    TRY(parse_state(args->state, &request.state, e));
+    if (args->queue)
+        request.queue = (char *)args->queue;
+    ProtobufCMessage *all = NULL;
+    TRY(client_list(c, jobs, "ListJobs", &request.base, args->limit, &all, e));
+    status_t st = show_jobs(c, (Trainyard__V1__ListJobsResponse *)all, e);
+    protobuf_c_message_free_unpacked(all, NULL);
     return st;
 }
 

@@ -203,30 +203,17 @@ const struct command command_watch = {
 
 /* ---- events ---- */
 
-/* Moves the events of `page` behind those of `all`. */
-static status_t join_events(Trainyard__V1__ListEventsResponse *all, Trainyard__V1__ListEventsResponse *page,
-                            struct err *e) {
-    size_t n = all->n_events + page->n_events;
-    Trainyard__V1__Event **grown = realloc(all->events, (n ? n : 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu events", n);
-    all->events = grown;
-    for (size_t i = 0; i < page->n_events; i++)
-        grown[all->n_events++] = page->events[i];
-    page->n_events = 0;
-    return ST_OK;
-}
-
+/* Pages follow each other by the last event's number. */
 static status_t list_events(struct cli *c, const char *name, Trainyard__V1__ListEventsResponse *all, struct err *e) {
     Trainyard__V1__ListEventsRequest request = TRAINYARD__V1__LIST_EVENTS_REQUEST__INIT;
     request.name = (char *)name;
     request.page_size = EVENTS_PAGE;
     for (;;) {
-        ProtobufCMessage *reply = NULL;
-        TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ListEvents", &request.base, &reply, e));
+        ProtobufCMessage *page = NULL;
+        TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ListEvents", &request.base, &page, e));
         size_t before = all->n_events;
-        status_t st = join_events(all, (Trainyard__V1__ListEventsResponse *)reply, e);
-        protobuf_c_message_free_unpacked(reply, NULL);
+        status_t st = client_join(&all->base, page, e);
+        protobuf_c_message_free_unpacked(page, NULL);
         TRY(st);
         if (all->n_events - before < EVENTS_PAGE || all->n_events >= MOST_EVENTS)
             return ST_OK;

@@ -25,7 +25,7 @@
  *
  * Memory: a message is allocated with malloc piece by piece, exactly as protobuf_c_message_unpack does, so it may be
  * changed and is freed by protobuf_c_message_free_unpacked(msg, NULL), whoever made it. A text of n bytes decodes into
- * at most about 64 n bytes.
+ * at most about 100 n bytes.
  *
  * All functions are pure and thread-safe. */
 #ifndef API_CODEC_TEXT_H

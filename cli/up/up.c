@@ -49,8 +49,8 @@ static void service_say(void *ctx, const char *line) {
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &tm);
-    int n = (int)strftime(stamped, sizeof stamped, "%Y-%m-%dT%H:%M:%SZ ", &tm);
-    n += snprintf(stamped + n, sizeof stamped - (size_t)n, "%s\n", line);
+    size_t n = strftime(stamped, sizeof stamped, "%Y-%m-%dT%H:%M:%SZ ", &tm);
+    snprintf(stamped + n, sizeof stamped - n, "%s\n", line);
     log_file_write(&s->log, stamped, strlen(stamped));
     fprintf(stderr, "trainyard: %s\n", line);
 }
