@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 struct request_id {
-    char text[48];
+    char text[ASK_REQUEST_BYTES];
 };
 
 /* One per action, the same for each try of it. */
@@ -76,9 +76,19 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
     free(executors);
 }
 
-static void job_state(struct controller *c, const struct sched_action *a) {
+/* What a client asked for is stored under its own id. */
+static struct request_id request_of(struct controller *c, const struct sched_action *a, const struct ask *ask) {
+    bool asked = a->cause == JOB_CAUSE_CANCEL_ASKED || a->cause == JOB_CAUSE_RETRY_ASKED;
+    if (!asked || !ask || !ask_request_id(ask)[0])
+        return new_request(c);
+    struct request_id id;
+    snprintf(id.text, sizeof id.text, "%s", ask_request_id(ask));
+    return id;
+}
+
+static void job_state(struct controller *c, const struct sched_action *a, const struct ask *ask) {
     tell_starts(c); /* whoever sees the job RUNNING sees its processes */
-    struct request_id id = new_request(c);
+    struct request_id id = request_of(c, a, ask);
     struct store_job_move move = { .request_id = id.text,
                                    .job = a->job,
                                    .attempt = a->attempt,
@@ -199,7 +209,7 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
     switch (a->kind) {
     case ACT_ATTEMPT_CREATE: attempt_create(c, a); break;
-    case ACT_JOB_STATE: job_state(c, a); break;
+    case ACT_JOB_STATE: job_state(c, a, ask); break;
     case ACT_ATTEMPT_END:
     case ACT_CHECKPOINT_CORRUPT:
     case ACT_NOTE: record_all(c, a); break;

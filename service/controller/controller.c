@@ -2,6 +2,7 @@
 
 #include "service/controller/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,8 +159,14 @@ void controller_submitted(struct controller *c, const struct sched_job_row *row)
     status_ignore(inbox_put(c->inbox, &item, true, NULL));
 }
 
-static status_t ask_loop(struct controller *c, struct inbox_item *item, deadline_ms_t deadline, struct err *e) {
-    struct ask *ask = ask_new();
+/* The stored id names the question and the job too, so that one client's id means one thing. */
+static status_t ask_loop(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
+                         deadline_ms_t deadline, struct err *e) {
+    char id[ASK_REQUEST_BYTES] = "";
+    if (request_id[0])
+        snprintf(id, sizeof id, "controller-%s-%lld-%.*s", kind, (long long)item->job, CONTROLLER_REQUEST_BYTES,
+                 request_id);
+    struct ask *ask = ask_new(id);
     if (!ask)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a question to the loop");
     item->ask = ask;
@@ -172,13 +179,15 @@ static status_t ask_loop(struct controller *c, struct inbox_item *item, deadline
     return st;
 }
 
-status_t controller_cancel(struct controller *c, int64_t job, deadline_ms_t deadline, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, deadline, e);
+status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                           struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline, e);
 }
 
-status_t controller_retry(struct controller *c, const struct sched_job_row *row, deadline_ms_t deadline,
-                          struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = row->job, .row = *row }, deadline, e);
+status_t controller_retry(struct controller *c, const struct sched_job_row *row, const char *request_id,
+                          deadline_ms_t deadline, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = row->job, .row = *row }, "retry", request_id,
+                    deadline, e);
 }
 
 status_t controller_agent_said(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m,

@@ -56,10 +56,13 @@ struct sched_job_row sched_row_of(const struct store_job *job);
 /* A job's row was stored QUEUED. */
 void controller_submitted(struct controller *c, const struct sched_job_row *row);
 /* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, DEADLINE_EXCEEDED when the database
- * was away for so long (the move may still happen). */
-MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, deadline_ms_t deadline, struct err *e);
-MUST_CHECK status_t controller_retry(struct controller *c, const struct sched_job_row *row, deadline_ms_t deadline,
-                                     struct err *e);
+ * was away for so long (the move may still happen). Asking again with the same request_id (CONTROLLER_REQUEST_BYTES at
+ * most; "" = none) is ST_OK and moves nothing. */
+#define CONTROLLER_REQUEST_BYTES 128
+MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                                      struct err *e);
+MUST_CHECK status_t controller_retry(struct controller *c, const struct sched_job_row *row, const char *request_id,
+                                     deadline_ms_t deadline, struct err *e);
 
 /* From an agent's control stream, but for heartbeats (dispatch_hear). The message is copied. RESOURCE_EXHAUSTED: the
  * loop is behind; close the stream, the agent tells everything again at its next attach. */

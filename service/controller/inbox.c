@@ -11,17 +11,21 @@ struct ask {
     bool done;
     status_t status;
     struct err err;
+    char request_id[ASK_REQUEST_BYTES];
 };
 
-struct ask *ask_new(void) {
+struct ask *ask_new(const char *request_id) {
     struct ask *a = calloc(1, sizeof *a);
     if (!a)
         return NULL;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->answered, NULL);
     a->refs = 2;
+    snprintf(a->request_id, sizeof a->request_id, "%s", request_id);
     return a;
 }
+
+const char *ask_request_id(const struct ask *a) { return a->request_id; }
 
 struct ask *ask_unref(struct ask *a) {
     if (!a)

@@ -11,12 +11,17 @@
 #include <stdbool.h>
 #include <trainyard/v1/dispatch.pb-c.h>
 
+/* A client's id, with the kind of the question and the job before it. */
+#define ASK_REQUEST_BYTES 192
 /* Some seconds of the fastest senders; each item is at most a control message. */
 #define INBOX_MOST 65536
 
 /* A question to the loop, and its answer. Shared by the asker, who may give up, and the loop. */
 struct ask;
-struct ask *ask_new(void); /* two references: the asker's and the loop's */
+/* Two references: the asker's and the loop's. request_id: of the move that is asked for, so that asking again does not
+ * make it twice; "" = none. */
+struct ask *ask_new(const char *request_id);
+const char *ask_request_id(const struct ask *a);
 struct ask *ask_unref(struct ask *a);
 void ask_answer(struct ask *a, status_t st, const char *text);
 /* DEADLINE_EXCEEDED when there is no answer in time. */

@@ -54,7 +54,25 @@ static void tick(struct controller *c) {
     }
 }
 
+/* A question that was answered before: its move is stored, only the answer was lost. */
+static bool answered_before(struct controller *c, struct ask *ask) {
+    if (!ask || !ask_request_id(ask)[0])
+        return false;
+    struct err e = { "" };
+    int64_t job;
+    int tries = 0;
+    status_t st;
+    do
+        st = store_request_find(c->store, ask_request_id(ask), &job, &e);
+    while (st != ST_NOT_FOUND && write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    if (st == ST_OK)
+        ask_answer(ask, ST_OK, "");
+    return st == ST_OK;
+}
+
 static void handle(struct controller *c, struct inbox_item *item) {
+    if (answered_before(c, item->ask))
+        return;
     struct sched_event ev = { .job = item->job,
                               .attempt = item->attempt,
                               .rank = item->rank,

@@ -14,7 +14,7 @@
 #include <sys/random.h>
 
 /* A UUID has 36; clients may use ids of their own. */
-#define REQUEST_ID_BYTES 128
+#define REQUEST_ID_BYTES CONTROLLER_REQUEST_BYTES
 
 /* Every problem that fits into one sentence. */
 static status_t say_problems(struct rpc_call *call, const struct spec_problems *problems, status_t st, struct err *e) {
@@ -33,15 +33,20 @@ static status_t say_problems(struct rpc_call *call, const struct spec_problems *
     return st;
 }
 
-/* Without an id of the client's a call is its own: repeating it makes another job. */
-static status_t request_id(const char *given, char ret[REQUEST_ID_BYTES + 1], struct err *e) {
-    size_t n = strlen(given);
+static status_t check_request_id(const char *id, struct err *e) {
+    size_t n = strlen(id);
     if (n > REQUEST_ID_BYTES)
         return err_set(e, ST_INVALID_ARGUMENT, "request_id: %zu bytes are more than %d", n, REQUEST_ID_BYTES);
-    if (strncmp(given, "controller-", 11) == 0)
+    if (strncmp(id, "controller-", 11) == 0)
         return err_set(e, ST_INVALID_ARGUMENT, "request_id: ids that begin with 'controller-' are the service's own");
-    if (n > 0) {
-        memcpy(ret, given, n + 1);
+    return ST_OK;
+}
+
+/* Without an id of the client's a call is its own: repeating it makes another job. */
+static status_t request_id(const char *given, char ret[REQUEST_ID_BYTES + 1], struct err *e) {
+    TRY(check_request_id(given, e));
+    if (given[0]) {
+        memcpy(ret, given, strlen(given) + 1);
         return ST_OK;
     }
     uint64_t random[2];
@@ -176,25 +181,31 @@ static deadline_ms_t deadline_of(const struct rpc_call *call) {
     return deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left);
 }
 
+static status_t find_row(struct controller *c, struct rpc_call *call, struct store_memory *m, int64_t job,
+                         struct store_job *ret, struct err *e) {
+    status_t st = store_job_get(controller_store(c), m, job, ret, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    return st;
+}
+
 static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__CancelJobRequest *in = (const void *)request;
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job row;
     int64_t job, epoch;
     TRY(name_job(in->name, &job, e));
+    TRY(check_request_id(in->request_id, e));
     TRY(controller_leads(service, &epoch, e));
-    status_t st = store_job_get(controller_store(service), m, job, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
-    if (job_state_final((enum job_state)row.state)) {
-        rpc_set_reason(call, "JOB_ENDED");
-        return err_set(e, ST_FAILED_PRECONDITION, "job %lld is %s: it cannot be cancelled", (long long)job,
-                       job_state_name((enum job_state)row.state));
+    TRY(find_row(service, call, m, job, &row, e));
+    status_t st = controller_cancel(service, job, in->request_id, deadline_of(call), e);
+    if (st == ST_FAILED_PRECONDITION) {
+        bool ended = job_state_final((enum job_state)row.state);
+        rpc_set_reason(call, ended ? "JOB_ENDED" : "JOB_NOT_CANCELLABLE");
+        if (ended)
+            return err_set(e, st, "job %lld is %s: it cannot be cancelled", (long long)job,
+                           job_state_name((enum job_state)row.state));
     }
-    st = controller_cancel(service, job, deadline_of(call), e);
-    if (st == ST_FAILED_PRECONDITION)
-        rpc_set_reason(call, "JOB_NOT_CANCELLABLE");
     TRY(st);
     return reply_job(service, call, job, false, e);
 }
@@ -205,13 +216,11 @@ static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCM
     struct store_job row;
     int64_t job, epoch;
     TRY(name_job(in->name, &job, e));
+    TRY(check_request_id(in->request_id, e));
     TRY(controller_leads(service, &epoch, e));
-    status_t st = store_job_get(controller_store(service), m, job, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(find_row(service, call, m, job, &row, e));
     struct sched_job_row sched = sched_row_of(&row);
-    st = controller_retry(service, &sched, deadline_of(call), e);
+    status_t st = controller_retry(service, &sched, in->request_id, deadline_of(call), e);
     if (st == ST_FAILED_PRECONDITION)
         rpc_set_reason(call, "JOB_NOT_FAILED");
     TRY(st);

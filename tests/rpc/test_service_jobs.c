@@ -195,6 +195,23 @@ static void a_request_id_makes_one_job(void **state) {
     assert_string_equal(names[0], names[1]);
 }
 
+static void a_cancel_with_the_same_request_id_happens_once(void **state) {
+    struct service_yard *y = *state;
+    yard_submit(y, 1, 0);
+    yard_submit(y, 1, 0);
+    Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
+    request.request_id = "3b241101-e2bb-4255-8caf-4136c566a962";
+    for (int job = 1; job <= 2; job++)
+        for (int again = 0; again < 2; again++) {
+            request.name = job == 1 ? "jobs/1" : "jobs/2";
+            ProtobufCMessage *reply;
+            OK(yard_call(y, "CancelJob", &request.base, &reply, &e));
+            assert_int_equal(((Trainyard__V1__Job *)reply)->state, STATE(CANCELLED));
+            protobuf_c_message_free_unpacked(reply, NULL);
+        }
+    FAILS(by_name(y, "CancelJob", "jobs/1", &e), ST_FAILED_PRECONDITION, "CANCELLED");
+}
+
 static void a_wrong_spec_is_refused_with_every_problem(void **state) {
     struct service_yard *y = *state;
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
@@ -312,6 +329,7 @@ int main(void) {
         YARD(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),
         YARD(postgresql_may_die_without_the_running_attempt_noticing),
         YARD(a_request_id_makes_one_job),
+        YARD(a_cancel_with_the_same_request_id_happens_once),
         YARD(a_wrong_spec_is_refused_with_every_problem),
         YARD(illegal_moves_and_unknown_jobs_are_clear_errors),
         YARD(a_cancelled_gang_is_stopped_before_the_job_is_cancelled),
