@@ -2,6 +2,7 @@
 #include "api/rpc/call_state.h"
 #include "api/rpc/details.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,21 @@ void rpc_set_reason(struct rpc_call *c, const char *reason) {
     pthread_mutex_unlock(&c->lock);
 }
 
+/* A sentence may quote a file's name, or be cut inside a character: what travels is UTF-8. */
+static void copy_sentence(const char *why, struct err *ret) {
+    size_t used = 0, len;
+    for (size_t left = strlen(why); left && used + 4 < sizeof ret->msg; left -= len, why += len) {
+        utf8_next(why, left, &len);
+        if (len)
+            memcpy(ret->msg + used, why, len);
+        else
+            ret->msg[used] = '?';
+        len = len ? len : 1;
+        used += len;
+    }
+    ret->msg[used] = '\0';
+}
+
 void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
     pthread_mutex_lock(&c->lock);
     if (!is_closed(c)) {
@@ -155,7 +171,7 @@ void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
         c->out.held = false;
         c->status = status;
         if (status != ST_OK) {
-            snprintf(c->why.msg, sizeof c->why.msg, "%s", why ? why : "");
+            copy_sentence(why ? why : "", &c->why);
             c->details = grpc_slice_from_copied_string(c->why.msg);
             c->trailing.key = grpc_slice_from_static_string("grpc-status-details-bin");
             c->trailing.value = details_pack(status, c->why.msg, c->reason);

@@ -41,6 +41,8 @@ static status_t unary(void *service, struct rpc_call *call, const ProtobufCMessa
         rpc_set_reason(call, "ECHO_FAILED");
         return err_set(e, ST_NOT_FOUND, "the écho is away");
     }
+    if (!strcmp(in->text, "garbled"))
+        return err_set(e, ST_NOT_FOUND, "open 'a\xff\xc3': no such file \xc3");
     if (!strcmp(in->text, "plainly"))
         return err_set(e, ST_ABORTED, "a race was lost");
     if (!strcmp(in->text, "who"))
