@@ -265,8 +265,12 @@ static void a_reason_that_is_not_utf8_is_stored_all_the_same(void **state) {
     struct store_rank_end end = { .rank = 0, .message = "caf\xc3", .time_us = 5 };
     OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
     OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "caf\xc3", &e));
-    struct store_job_move move = { .request_id = "cut", .job = job, .attempt = 1, .from = STORE_JOB_RUNNING,
-                                   .to = STORE_JOB_FAILED, .reason = "caf\xc3" };
+    struct store_job_move move = { .request_id = "cut",
+                                   .job = job,
+                                   .attempt = 1,
+                                   .from = STORE_JOB_RUNNING,
+                                   .to = STORE_JOB_FAILED,
+                                   .reason = "caf\xc3" };
     OK(store_job_move(f->store, f->epoch, &move, NULL, &e));
     struct store_job row;
     OK(store_job_get(f->store, f->m, job, &row, &e));
