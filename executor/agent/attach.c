@@ -82,6 +82,8 @@ static bool epoch_admitted(struct attach *a, const Trainyard__V1__ControllerMess
            m->message_case == TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START ? m->start->attempt : 0, why.msg);
     /* The refusal is queued before the end of our side, so it arrives; the other side, or the timer, ends the stream.
      */
+    a->attached = false;
+    reactor_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
     if (a->link)
         link_send_end(a->link);
     return false;
@@ -162,7 +164,7 @@ static void on_ended(void *ctx, status_t status, const char *why) {
     link_lost(a, *why ? why : status_name(status));
 }
 
-static void welcome_fire(void *ctx) { link_lost(ctx, "the controller does not answer the hello"); }
+static void welcome_fire(void *ctx) { link_lost(ctx, "the controller does not answer"); }
 
 static void hello_fill(const struct agent *agent, Trainyard__V1__AgentHello *hello) {
     const struct inventory *inv = &agent->inventory;
