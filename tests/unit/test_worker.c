@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +340,7 @@ static pid_t stand_in_start(struct stand_in *ret) {
     pid_t agent = fork();
     assert_true(agent >= 0);
     if (agent == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a claim that fails leaves nothing behind */
         char program[256], parent[16];
         snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
         snprintf(parent, sizeof parent, "%d", (int)getpid());
