@@ -137,6 +137,8 @@ static status_t add_server(struct service *s, struct err *e) {
     TRY(add_child(s, "postgres", 0, &c, e));
     TRY(postgres_serve(&s->pg, &s->dir, c, e));
     TRY(add_controller(s, e));
+    if (s->args->executors == 0)
+        return ST_OK;
     int64_t slots = s->args->slots != OPTION_ABSENT ? s->args->slots : default_slots(s->args->executors);
     for (int i = 1; i <= s->args->executors; i++)
         TRY(add_executor(s, i, slots, e));
@@ -281,8 +283,8 @@ static status_t detach(struct cli *c, const struct up_args *args, struct err *e)
 static status_t run_up(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct up_args *args = args_;
     (void)words;
-    if (args->executors < 1 || args->executors > MOST_EXECUTORS)
-        return err_set(e, ST_INVALID_ARGUMENT, "--executors: %lld is not from 1 to %d", (long long)args->executors,
+    if (args->executors < 0 || args->executors > MOST_EXECUTORS)
+        return err_set(e, ST_INVALID_ARGUMENT, "--executors: %lld is not from 0 to %d", (long long)args->executors,
                        MOST_EXECUTORS);
     if (args->slots != OPTION_ABSENT && (args->slots < 1 || args->slots > 1024))
         return err_set(e, ST_INVALID_ARGUMENT, "--slots: %lld is not from 1 to 1024", (long long)args->slots);
@@ -291,8 +293,8 @@ static status_t run_up(struct cli *c, const void *args_, char *const words[], st
 
 static const struct option_row up_options[] = {
     { "dir", 'd', "DIR", "where everything is kept", OPTION_TEXT, offsetof(struct up_args, dir), ".trainyard" },
-    { "executors", 0, "N", "hosts to play, each an agent of its own", OPTION_INT, offsetof(struct up_args, executors),
-      "1" },
+    { "executors", 0, "N", "hosts to play, each an agent of its own; 0 = hosts attach from elsewhere", OPTION_INT,
+      offsetof(struct up_args, executors), "1" },
     { "slots", 0, "N", "ranks an executor runs at once; default: cores / executors", OPTION_INT,
       offsetof(struct up_args, slots), NULL },
     { "listen", 0, "ADDR", "also serve on host:port (loopback); else only on a unix socket", OPTION_TEXT,
