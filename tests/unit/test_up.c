@@ -225,7 +225,7 @@ static void yard_close(struct yard *y) {
 
 #define SHELL(name)                                                                                                    \
     "trap 'echo stop " name " >>order; exit 0' TERM; echo start " name " >>order; echo ready " name "; sleep 600 & "   \
-                                                                                                    "wait"
+    "wait"
 
 static void children_start_in_order_and_stop_in_reverse(void **state) {
     (void)state;
