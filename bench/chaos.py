@@ -21,10 +21,10 @@ def spec(text):
         "name": "chaos",
         "model": {"gpt": {"layers": 2, "heads": 2, "width": 64, "context": 32}},
         "data": {"text": {"files": [f"file://{text}"]}},
-        "train": {"steps": 400, "global_batch": 8, "micro_batch": 2, "lanes": 4, "seed": 1,
+        "train": {"steps": 1600, "global_batch": 8, "micro_batch": 2, "lanes": 4, "seed": 1,
                   "optimizer": {"adamw": {"lr": 0.003}}, "eval": {"every": 0, "batches": 2}},
         "parallel": {"data": 2},
-        "checkpoint": {"every": 50, "keep_last": 3},
+        "checkpoint": {"every": 100, "keep_last": 3},
         "retry": {"max_restarts": 5},
     }
 
