@@ -29,24 +29,9 @@ static void on_done(struct rpc_call *call, status_t status, const char *why) {
         fprintf(stderr, "bench: a stream ended: %s\n", why);
 }
 
-static struct rpc_call *attach(struct rpc_channel *channel, int i) {
-    static const struct rpc_events events = { .message = on_message, .done = on_done };
-    char id[64];
-    snprintf(id, sizeof id, "simulated-%d", i);
-    Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
-    hello.executor = id, hello.incarnation = 1, hello.version = TRAINYARD_VERSION, hello.hostname = id;
-    hello.address = "127.0.0.1", hello.device_reason = "simulated";
-    Trainyard__V1__AgentMessage first = TRAINYARD__V1__AGENT_MESSAGE__INIT;
-    first.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO, first.hello = &hello;
-    struct err e;
-    struct rpc_call *call;
-    if (rpc_start(channel, &trainyard__v1__dispatch_service__descriptor, "Attach", RPC_BIDI, &events, NULL, &first.base,
-                  0, &call, &e) != ST_OK)
-        bench_fail("Attach", e.msg);
-    return call;
-}
-
 static void wait_ms(int ms) { poll(NULL, 0, ms); }
+
+static const struct rpc_events events = { .message = on_message, .done = on_done };
 
 int main(int argc, char **argv) {
     if (argc != 4) {
@@ -62,7 +47,7 @@ int main(int argc, char **argv) {
     struct rpc_call **calls = calloc((size_t)n, sizeof *calls);
     int64_t t0 = clock_mono_ms();
     for (int i = 0; i < n; i++)
-        calls[i] = attach(channels[i % CHANNELS], i);
+        calls[i] = bench_executor(channels[i % CHANNELS], i, 0, &events);
     while (atomic_load(&welcomed) < n && atomic_load(&ended) == 0 && clock_mono_ms() < t0 + 30000)
         wait_ms(1);
     printf("attached %d in %lld ms\n", atomic_load(&welcomed), (long long)(clock_mono_ms() - t0));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <trainyard/v1/dispatch.pb-c.h>
 
 void bench_fail(const char *what, const char *why) {
     fprintf(stderr, "bench: %s: %s\n", what, why);
@@ -52,4 +53,20 @@ Trainyard__V1__JobSpec *bench_spec(const char *text, int ranks, int64_t steps) {
     trainyard__v1__job_spec__init(&spec);
     spec.name = "bench", spec.model = &model, spec.data = &data, spec.train = &train, spec.parallel = &parallel;
     return &spec;
+}
+
+struct rpc_call *bench_executor(struct rpc_channel *channel, int number, int slots, const struct rpc_events *events) {
+    char id[64];
+    snprintf(id, sizeof id, "simulated-%d", number);
+    Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
+    hello.executor = id, hello.incarnation = 1, hello.version = TRAINYARD_VERSION, hello.hostname = id;
+    hello.address = "127.0.0.1", hello.device_reason = "simulated", hello.slots = slots, hello.may_read_all = 1;
+    Trainyard__V1__AgentMessage first = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    first.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO, first.hello = &hello;
+    struct err e;
+    struct rpc_call *call;
+    if (rpc_start(channel, &trainyard__v1__dispatch_service__descriptor, "Attach", RPC_BIDI, events, NULL, &first.base,
+                  0, &call, &e) != ST_OK)
+        bench_fail("Attach", e.msg);
+    return call;
 }

@@ -62,7 +62,6 @@ static void append(struct pool *p, struct pool_job *job) {
     job->next = NULL;
     *p->last = job;
     p->last = &job->next;
-    pthread_cond_signal(&p->wanted);
 }
 
 bool pool_offer(struct pool *p, struct pool_job *job) {
@@ -74,6 +73,8 @@ bool pool_offer(struct pool *p, struct pool_job *job) {
         append(p, job);
     }
     pthread_mutex_unlock(&p->lock);
+    if (room)
+        pthread_cond_signal(&p->wanted); /* after the lock: the woken thread takes it next */
     return room;
 }
 
@@ -82,6 +83,7 @@ void pool_post(struct pool *p, struct pool_job *job) {
     job->offered = false;
     append(p, job);
     pthread_mutex_unlock(&p->lock);
+    pthread_cond_signal(&p->wanted);
 }
 
 struct pool *pool_close(struct pool *p) {

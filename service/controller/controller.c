@@ -155,6 +155,7 @@ const char *controller_checkpoints(struct controller *c) { return c->checkpoints
 
 void controller_submitted(struct controller *c, const struct sched_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };
+    item.unhurried = row->priority <= atomic_load(&c->waiting[row->slot]);
     /* The row is stored: this must not be lost. Submitters wait for the database, which bounds them. */
     status_ignore(inbox_put(c->inbox, &item, true, NULL));
 }

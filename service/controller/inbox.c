@@ -69,6 +69,7 @@ struct inbox {
     pthread_cond_t arrived;
     struct inbox_item *first, **last;
     int n;
+    bool hurry; /* someone must look before the next tick */
     bool stirred;
 };
 
@@ -119,11 +120,14 @@ status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, 
         free(copy);
         return err_set(e, ST_RESOURCE_EXHAUSTED, "the controller is behind by %d events", INBOX_MOST);
     }
+    bool wake = !item->unhurried && !in->hurry;
+    in->hurry = in->hurry || wake;
     *in->last = copy;
     in->last = &copy->next;
     in->n++;
-    pthread_cond_signal(&in->arrived);
     pthread_mutex_unlock(&in->lock);
+    if (wake)
+        pthread_cond_signal(&in->arrived);
     return ST_OK;
 }
 
@@ -131,7 +135,7 @@ struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
     struct timespec until = deadline_timespec(deadline);
     pthread_mutex_lock(&in->lock);
     int rc = 0;
-    while (!in->first && !in->stirred && rc == 0)
+    while (!in->hurry && !in->stirred && rc == 0)
         rc = pthread_cond_clockwait(&in->arrived, &in->lock, CLOCK_MONOTONIC, &until);
     in->stirred = false;
     struct inbox_item *item = in->first;
@@ -141,6 +145,7 @@ struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
             in->last = &in->first;
         in->n--;
     }
+    in->hurry = in->first != NULL; /* whoever looks takes the unhurried ones along */
     pthread_mutex_unlock(&in->lock);
     return item;
 }

@@ -43,6 +43,7 @@ struct inbox_item {
     int64_t job, sequence, step;
     int attempt, rank;
     bool final;
+    bool unhurried; /* may wait for the next tick: nothing could be done about it now */
     struct inbox_item *next;
 };
 
@@ -54,7 +55,8 @@ CLEANUP_DEFINE(struct inbox *, inbox_free)
 /* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when it is full. `force` ignores the
  * bound, for what is told once and is itself bounded by live ranks. */
 MUST_CHECK status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e);
-/* Waits for an item until the deadline or inbox_stir; NULL when there is none. The caller frees it. */
+/* Waits for a hurried item until the deadline or inbox_stir, and returns the oldest of any kind; NULL when there is
+ * none. The caller frees it. */
 struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline);
 struct inbox_item *inbox_item_free(struct inbox_item *item);
 void inbox_stir(struct inbox *in); /* wakes a waiting inbox_take */

@@ -109,6 +109,8 @@ static void lead(struct controller *c) {
             tick(c);
             next_tick = clock_mono_ms() + SCHED_TICK_MS;
         }
+        for (int k = 0; k < SCHED_SLOT_KINDS; k++)
+            atomic_store(&c->waiting[k], scheduler_waiting_priority(c->scheduler, (enum sched_slot)k));
         atomic_fetch_add(&c->busy_ns, clock_mono_ns() - begun);
     }
 }

@@ -37,6 +37,9 @@ struct controller {
     bool leads, deposed, stopping;
     int64_t epoch;
     struct sched_counts counts;
+    /* The priority of the job behind which nothing of the kind starts, INT_MIN without one: a flood of submits behind
+     * it need not wake the loop one by one. */
+    atomic_int waiting[SCHED_SLOT_KINDS];
 
     /* The loop's own. */
     pthread_t thread;

@@ -171,6 +171,9 @@ struct sched_counts {
 };
 struct sched_counts scheduler_counts(const struct scheduler *s);
 
+/* The priority of the job that waits for slots of this kind and may not be overtaken; INT_MIN when there is none. */
+int scheduler_waiting_priority(const struct scheduler *s, enum sched_slot kind);
+
 /* Walks for tests and pages: the state of every live job; the load of every executor. */
 struct sched_job_view {
     int64_t job;

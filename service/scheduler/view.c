@@ -1,5 +1,6 @@
 #include "service/scheduler/state.h"
 
+#include <limits.h>
 #include <search.h>
 
 struct sched_counts scheduler_counts(const struct scheduler *s) {
@@ -45,4 +46,8 @@ void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const
         }
         fn(ctx, &view);
     }
+}
+
+int scheduler_waiting_priority(const struct scheduler *s, enum sched_slot kind) {
+    return s->dirty || !s->blocker[kind] ? INT_MIN : s->blocker[kind]->priority;
 }
