@@ -30,6 +30,9 @@ static const struct sql SHARD_READ = {
 };
 static const struct sql JOB_WEIGHTS = { "job_weights", "UPDATE job SET weights_sha256 = $2 WHERE id = $1" };
 
+/* A file of a PiB is none, and the sum of LIMIT_WORLD_SIZE of them is still a bigint. */
+#define SHARD_BYTES_MOST (INT64_C(1) << 50)
+
 bool sha256_hex_valid(const char *text) { return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64; }
 
 static status_t check(const struct store_batch *batch, const struct store_record *record, struct err *e) {
@@ -39,8 +42,9 @@ static status_t check(const struct store_batch *batch, const struct store_record
         record->shard.rank >= record->shard.world_size)
         return err_set(e, ST_INVALID_ARGUMENT, "a shard of rank %d of %d", record->shard.rank,
                        record->shard.world_size);
-    if (record->shard.step < 0 || record->shard.bytes < 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "a shard with a negative step or size");
+    if (record->shard.step < 0 || record->shard.bytes < 0 || record->shard.bytes > SHARD_BYTES_MOST)
+        return err_set(e, ST_INVALID_ARGUMENT, "a shard of step %lld with %lld bytes", (long long)record->shard.step,
+                       (long long)record->shard.bytes);
     if (!sha256_hex_valid(record->shard.sha256))
         return err_set(e, ST_INVALID_ARGUMENT, "a shard whose sha256 is not 64 hexadecimal digits");
     if (*record->shard.weights_sha256 && !sha256_hex_valid(record->shard.weights_sha256))

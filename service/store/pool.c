@@ -59,17 +59,17 @@ static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct c
         }
         deadline_ms_t until = may_open && s->next_connect_ms < deadline ? s->next_connect_ms : deadline;
         if (now >= deadline)
-            return may_open ? err_set(e, ST_UNAVAILABLE, "PostgreSQL is away; the next try is in %lld ms",
-                                      (long long)(s->next_connect_ms - now))
+            return may_open ? err_set(e, ST_UNAVAILABLE, "%s", s->away.msg)
                             : err_set(e, ST_RESOURCE_EXHAUSTED, "all %d connections to PostgreSQL are busy", s->most);
         struct timespec at = deadline_timespec(until);
         pthread_cond_timedwait(&s->came_free, &s->lock, &at);
     }
 }
 
-static void note_connect(struct store *s, bool ok) {
+/* why: NULL = it went well. */
+static void note_connect(struct store *s, const struct err *why) {
     pthread_mutex_lock(&s->lock);
-    if (ok) {
+    if (!why) {
         s->stats.reconnects += s->backoff_ms > 0;
         s->backoff_ms = 0;
         s->next_connect_ms = 0;
@@ -78,6 +78,7 @@ static void note_connect(struct store *s, bool ok) {
         if (s->backoff_ms > POOL_BACKOFF_MOST_MS)
             s->backoff_ms = POOL_BACKOFF_MOST_MS;
         s->next_connect_ms = clock_mono_ms() + s->backoff_ms;
+        s->away = *why;
         s->open_n--;
     }
     pthread_cond_broadcast(&s->came_free);
@@ -90,9 +91,10 @@ static status_t acquire(struct store *s, deadline_ms_t deadline, struct connecti
     pthread_mutex_unlock(&s->lock);
     if (st != ST_OK || *ret)
         return st;
-    st = connection_open(s->conninfo, ret, e);
-    note_connect(s, st == ST_OK);
-    return st;
+    struct err why = { "" };
+    st = connection_open(s->conninfo, ret, &why);
+    note_connect(s, st == ST_OK ? NULL : &why);
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }
 
 /* A connection that failed in any way beyond a refused statement is not used again. */

@@ -20,6 +20,7 @@ struct store {
     int idle_n, open_n;
     int backoff_ms;          /* 0 = the last connect went well */
     int64_t next_connect_ms; /* not before */
+    struct err away;         /* why the last connect failed */
     struct store_stats stats;
 };
 

@@ -24,6 +24,17 @@ enum {
 /* PostgreSQL counts from 2000-01-01. */
 #define EPOCH_2000_US 946684800000000LL
 
+/* What PostgreSQL takes ends in the years 4713 BC and 294276: a worker's time beyond is cut, not a failed statement. */
+#define TIME_LEAST_US (-211813488000000000LL)
+#define TIME_MOST_US  9223371331199999999LL
+
+static uint64_t time_bits(int64_t time_us) {
+    int64_t since;
+    if (__builtin_sub_overflow(time_us, EPOCH_2000_US, &since) || since < TIME_LEAST_US)
+        since = TIME_LEAST_US;
+    return (uint64_t)(since > TIME_MOST_US ? TIME_MOST_US : since);
+}
+
 static char *add(struct sql_args *a, Oid type, const char *value, size_t n) {
     assert(a->n < SQL_ARGS_MOST);
     int i = a->n++;
@@ -78,7 +89,7 @@ void sql_add_bool(struct sql_args *a, bool value) {
 }
 
 void sql_add_time(struct sql_args *a, int64_t time_us) {
-    uint64_t be = htobe64((uint64_t)(time_us - EPOCH_2000_US));
+    uint64_t be = htobe64(time_bits(time_us));
     add_scratch(a, OID_TIMESTAMPTZ, &be, sizeof be);
 }
 
@@ -133,7 +144,7 @@ void sql_add_int8_array(struct sql_args *a, char *buffer, const int64_t *values,
 void sql_add_time_array(struct sql_args *a, char *buffer, const int64_t *times_us, size_t n) {
     char *at = put_head(buffer, OID_TIMESTAMPTZ, n);
     for (size_t i = 0; i < n; i++)
-        at = put64(at, (uint64_t)(times_us[i] - EPOCH_2000_US));
+        at = put64(at, time_bits(times_us[i]));
     add(a, OID_TIMESTAMPTZ_ARRAY, buffer, (size_t)(at - buffer));
 }
 

@@ -185,7 +185,7 @@ static void a_store_without_patience_says_at_once_that_postgresql_is_away(void *
     FAILS(store_open(&(struct store_options){ .conninfo = "host=/nonexistent dbname=x", .patience_ms = -1 }, &s, &e),
           ST_UNAVAILABLE, "PostgreSQL");
     FAILS(store_open(&(struct store_options){ .conninfo = "host=/nonexistent dbname=x", .patience_ms = 100 }, &s, &e),
-          ST_UNAVAILABLE, "PostgreSQL");
+          ST_UNAVAILABLE, "/nonexistent");
     OK(store_ping(f->store, &e));
 }
 

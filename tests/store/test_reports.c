@@ -125,6 +125,24 @@ static void what_cannot_be_stored_is_dropped_and_told_once(void **state) {
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM log_chunk WHERE lines[1] = E'caf\\uFFFD\\n'"), 1);
 }
 
+/* A worker whose clock or sizes are beyond what a row holds must not stop the writer that it shares with others. */
+static void numbers_beyond_a_rows_range_do_not_fail_the_write(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    struct store_record records[] = { record_log("early"), record_log("late"), record_shard(40, 0, 2, false) };
+    records[0].time_us = INT64_MIN;
+    records[1].time_us = INT64_MAX;
+    records[2].shard.bytes = INT64_MAX;
+    assert_int_equal(write_one(f, r, job, 1, 0, 1, records, 3).sequence, 3);
+    struct store_record other = record_shard(40, 1, 2, false);
+    other.shard.bytes = INT64_MAX;
+    assert_int_equal(write_one(f, r, job, 1, 1, 1, &other, 1).sequence, 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM log_chunk"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM shard"), 0);
+}
+
 static void a_rank_has_a_bounded_number_of_series(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -328,6 +346,7 @@ int main(void) {
         TEST(an_old_attempts_report_is_fenced),
         TEST(the_last_shard_commits_the_checkpoint_in_its_transaction),
         TEST(what_cannot_be_stored_is_dropped_and_told_once),
+        TEST(numbers_beyond_a_rows_range_do_not_fail_the_write),
         TEST(a_rank_has_a_bounded_number_of_series),
         TEST(random_replay_stores_every_point_once),
         TEST(logs_are_read_by_cursor_without_gap_or_overlap),
