@@ -160,6 +160,8 @@ void controller_submitted(struct controller *c, const struct sched_job_row *row)
     status_ignore(inbox_put(c->inbox, &item, true, NULL));
 }
 
+void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_unsure, true); }
+
 /* The stored id names the question and the job too, so that one client's id means one thing. */
 static status_t ask_loop(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
                          deadline_ms_t deadline, struct err *e) {

@@ -92,13 +92,19 @@ bool lead_keep(struct controller *c) {
         log_event(LOG_WARN, "leader_lock_lost", "reason", LOG_STR(e.msg), NULL);
     set_leads(c, false);
     c->leader = store_leader_close(c->leader);
-    if (try_once(c, &e) != ST_OK || !c->leader)
+    if (try_once(c, &e) != ST_OK)
         return false;
-    int64_t epoch = store_leader_epoch(c->leader);
-    if (epoch != c->own_epoch + 1) {
+    int64_t epoch = c->own_epoch;
+    /* The lock may be held by our own old session, which PostgreSQL has not given up yet: the row tells. */
+    if (!c->leader && (store_leader_current(c->store, &epoch, &e) != ST_OK || epoch == c->own_epoch))
+        return false;
+    if (c->leader)
+        epoch = store_leader_epoch(c->leader);
+    if (!c->leader || epoch != c->own_epoch + 1) {
         lead_depose(c, "another controller has led meanwhile");
         return false;
     }
+    atomic_store(&c->rows_unsure, true); /* a submit may have been stored whose handler heard nothing of it */
     lead_under(c, epoch);
     return true;
 }

@@ -1,6 +1,8 @@
+#include "base/limits.h"
 #include "base/log.h"
 #include "service/controller/state.h"
 #include "service/store/executor.h"
+#include "service/store/job.h"
 
 #include <stdlib.h>
 
@@ -38,10 +40,32 @@ static void write_heard(struct controller *c) {
         status_ignore(store_executor_heard(c->store, c->own_epoch, ids, times_us, n, NULL));
 }
 
+/* Only this thread moves a job out of QUEUED, so that a row which says QUEUED is true until the next event. */
+static void find_submitted(struct controller *c) {
+    if (!atomic_exchange(&c->rows_unsure, false))
+        return;
+    struct store_job_filter filter = { .state = STORE_JOB_QUEUED, .queue = "", .limit = LIMIT_PAGE_SIZE };
+    size_t n;
+    do {
+        CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+        struct store_job *rows;
+        if (store_job_list(c->store, m, &filter, &rows, &n, NULL) != ST_OK) {
+            atomic_store(&c->rows_unsure, true); /* at the next tick */
+            return;
+        }
+        for (size_t i = 0; i < n; i++) {
+            struct sched_job_row row = sched_row_of(&rows[i]);
+            filter.before = row.job;
+            act_on(c, &(struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+        }
+    } while (n == LIMIT_PAGE_SIZE && !lead_over(c));
+}
+
 /* Everything that arrived has been told before: leases may be judged. */
 static void tick(struct controller *c) {
     dispatch_take_heard(c->dispatch, note_heard, c);
     act_on(c, &(struct sched_event){ .kind = EV_TICK });
+    find_submitted(c);
     write_heard(c);
     tell_starts(c);
     wake_flush(c->wakes);
@@ -70,8 +94,24 @@ static bool answered_before(struct controller *c, struct ask *ask) {
     return st == ST_OK;
 }
 
+/* A retry's row was read by its handler; another retry may have run the job to its end since, and a move from a state
+ * that is past would be refused. */
+static bool read_again(struct controller *c, struct sched_job_row *row) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_job job;
+    struct err e = { "" };
+    int tries = 0;
+    enum write_after after;
+    do
+        after = write_judge(c, store_job_get(c->store, m, row->job, &job, &e), &e, &tries);
+    while (after == WRITE_AGAIN);
+    if (after == WRITE_DONE)
+        *row = sched_row_of(&job);
+    return after == WRITE_DONE;
+}
+
 static void handle(struct controller *c, struct inbox_item *item) {
-    if (answered_before(c, item->ask))
+    if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !read_again(c, &item->row)))
         return;
     struct sched_event ev = { .job = item->job,
                               .attempt = item->attempt,

@@ -40,6 +40,8 @@ struct controller {
     /* The priority of the job behind which nothing of the kind starts, INT_MIN without one: a flood of submits behind
      * it need not wake the loop one by one. */
     atomic_int waiting[SCHED_SLOT_KINDS];
+    /* A job may be stored of which the loop was not told: its rows are looked through at a tick. */
+    atomic_bool rows_unsure;
 
     /* The loop's own. */
     pthread_t thread;

@@ -116,7 +116,11 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
                                  .spec = packed,
                                  .spec_bytes = n };
     bool existed;
-    TRY(store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e));
+    status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
+    /* An answer that was lost, now or when the job was first asked for, leaves a row of which the loop was not told. */
+    if (st == ST_OK ? existed : st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED)
+        controller_submitted_perhaps(c);
+    TRY(st);
     if (existed)
         return reply_job(c, call, job, false, e);
     struct sched_job_row sched = { .job = job,

@@ -13,6 +13,8 @@ static const struct sql LEADER_ELECT = {
 };
 static const struct sql LEADER_STILL = { "leader_still", "SELECT 1 FROM leader WHERE epoch = $1" };
 
+static const struct sql LEADER_CURRENT = { "leader_current", "SELECT epoch FROM leader" };
+
 struct store_leader {
     struct connection *c; /* its session holds the lock */
     int64_t epoch;
@@ -51,6 +53,17 @@ status_t store_leader_try(struct store *s, const char *holder, struct store_lead
     TRY(elect(l, holder, &won, e));
     *ret = won ? take_ptr(&l) : NULL;
     return ST_OK;
+}
+
+static status_t current_body(struct connection *c, void *ret_epoch, struct err *e) {
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run_one(c, &LEADER_CURRENT, NULL, &r, "the leader's row is missing", e));
+    *(int64_t *)ret_epoch = sql_int8(r, 0, 0);
+    return ST_OK;
+}
+
+status_t store_leader_current(struct store *s, int64_t *ret_epoch, struct err *e) {
+    return store_query(s, current_body, ret_epoch, e);
 }
 
 int64_t store_leader_epoch(const struct store_leader *l) { return l->epoch; }

@@ -16,6 +16,9 @@ int64_t store_leader_epoch(const struct store_leader *l);
 /* One round trip on the lock's connection: FAILED_PRECONDITION or UNAVAILABLE say that leadership is gone; close then,
  * and try again. Call it about once a second. */
 MUST_CHECK status_t store_leader_check(struct store_leader *l, struct err *e);
+/* The epoch that the row tells, whoever leads: how one that could not take the lock learns that another has led since.
+ */
+MUST_CHECK status_t store_leader_current(struct store *s, int64_t *ret_epoch, struct err *e);
 struct store_leader *store_leader_close(struct store_leader *l); /* gives the lock back */
 CLEANUP_DEFINE(struct store_leader *, store_leader_close)
 

@@ -1,8 +1,12 @@
 /* JobService and DispatchService as clients and agents meet them. */
 #include "tests/rpc/service_yard.h"
 
+#include "base/clock.h"
+#include "service/store/leader.h"
+
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define STATE(s) TRAINYARD__V1__JOB__STATE__##s
 
@@ -195,6 +199,52 @@ static void a_request_id_makes_one_job(void **state) {
     assert_string_equal(names[0], names[1]);
 }
 
+/* As after a COMMIT whose answer never came: the row is there, and nobody has told the loop. */
+static void a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    request.spec = yard_spec(1, 0);
+    request.request_id = "asked-twice";
+    uint8_t spec[4096];
+    struct store_job_new row = { .request_id = request.request_id,
+                                 .name = "test",
+                                 .queue = "default",
+                                 .world_size = 1,
+                                 .accelerator = "cpu",
+                                 .spec = spec,
+                                 .spec_bytes = trainyard__v1__job_spec__pack(request.spec, spec) };
+    int64_t epoch, job;
+    bool existed;
+    OK(controller_leads(y->controller, &epoch, &e));
+    OK(store_job_create(controller_store(y->controller), epoch, &row, &job, &existed, NULL, &e));
+    ProtobufCMessage *reply;
+    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    assert_int_equal(agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START)->start->job, job);
+    agent_free(a);
+}
+
+/* The lock is taken in the moment in which its connection is lost, before the controller has looked. */
+static void a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads(void **state) {
+    struct service_yard *y = *state;
+    struct store *other;
+    struct store_leader *leader = NULL;
+    OK(store_open(&(struct store_options){ .conninfo = y->conninfo }, &other, &e));
+    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    while (!leader && clock_mono_ms() < deadline) {
+        pg_run(y->conninfo, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
+        OK(store_leader_try(other, "another", &leader, &e));
+    }
+    assert_non_null(leader);
+    while (!controller_deposed(y->controller) && clock_mono_ms() < deadline)
+        usleep(10000);
+    assert_true(controller_deposed(y->controller));
+    store_leader_close(leader);
+    store_close(other);
+}
+
 static void a_cancel_with_the_same_request_id_happens_once(void **state) {
     struct service_yard *y = *state;
     yard_submit(y, 1, 0);
@@ -329,6 +379,8 @@ int main(void) {
         YARD(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),
         YARD(postgresql_may_die_without_the_running_attempt_noticing),
         YARD(a_request_id_makes_one_job),
+        YARD(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
+        YARD(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
         YARD(a_cancel_with_the_same_request_id_happens_once),
         YARD(a_wrong_spec_is_refused_with_every_problem),
         YARD(illegal_moves_and_unknown_jobs_are_clear_errors),
