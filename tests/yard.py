@@ -199,10 +199,17 @@ class Service:
         assert ended["state"] == state, f"{ended['state']}: {ended.get('reason')}\n{done.stderr[-2000:]}\n{self.tail()}"
         return ended
 
-    def metric(self, job, name, rank=0):
+    def series(self, job, name, rank=0):
+        """One series as QueryMetrics tells it: folded into buckets when it has more than 10,000 points."""
         series = [s for s in self.json("metrics", job, name)["series"] if int(s.get("rank", 0)) == rank]
         assert len(series) == 1, series
-        return dict(zip(map(int, series[0]["step"]), series[0]["mean"]))
+        return series[0]
+
+    def metric(self, job, name, rank=0):
+        """{step: value} of a series short enough to come point by point."""
+        series = self.series(job, name, rank)
+        assert len(series["step"]) == int(series["points"]), "folded into buckets"
+        return dict(zip(map(int, series["step"]), series["mean"]))
 
     def pid_of(self, program, index=0):
         """The index-th living child of `up` that runs the program."""
