@@ -42,12 +42,12 @@ static status_t load_job(struct controller *c, struct store_memory *m, const str
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)live->job.id);
     struct sched_job_row row = sched_row_of(&live->job);
     status_t st = ST_OK;
+    row.final_committed = live->final_committed;
     if (live->attempt_open) {
         for (int r = 0; r < live->job.world_size; r++)
             started[r] = live->pids[r] != 0;
         row.placement = live->executors;
         row.started = started;
-        row.final_committed = live->final_committed;
         st = load_attempt(c, m, live, &row, e);
     }
     if (st == ST_OK)

@@ -49,8 +49,10 @@ void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_
     job_activate(s, job, true);
     if (row->placement)
         load_attempt(s, job, row, now_ms);
-    else
+    else {
         job->not_before_ms = now_ms;
+        job->finished = row->final_committed;
+    }
 }
 
 void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms) { executor_add(s, id, now_ms); }
@@ -140,12 +142,24 @@ static void on_committed(struct scheduler *s, const struct sched_event *ev, int6
     attempt_try_close(s, job, now_ms, out);
 }
 
+/* The last leader died between an attempt's end and the move that follows from it: two transactions. A failure is not
+ * counted: which one it was is no longer known, and one that is fatal comes again. */
+static void settle_closed(struct scheduler *s, struct job *job, struct sched_actions *out) {
+    if (job->state == JOB_STATE_RUNNING && job->finished)
+        job_move(s, job, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE, "", out);
+    else
+        job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, "the controller died while the attempt ended",
+                 out);
+}
+
 static void on_tick(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
     executor_judge_leases(s, now_ms, out);
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         if (!job->attempt) {
-            if (job->state == JOB_STATE_CANCELLING)
+            if (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING)
+                settle_closed(s, job, out);
+            else if (job->state == JOB_STATE_CANCELLING)
                 job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
             else if (job->state == JOB_STATE_RESTARTING && !job->in_queue && now_ms >= job->not_before_ms) {
                 queue_insert(s, job);

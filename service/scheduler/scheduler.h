@@ -51,7 +51,7 @@ struct sched_job_row {
     /* Of the current attempt, when it has not ended: one executor id per rank. NULL otherwise. */
     const char *const *placement; /* [world_size] */
     const bool *started;          /* [world_size] the row has a pid; NULL = none */
-    bool final_committed;         /* the attempt's final checkpoint is COMMITTED */
+    bool final_committed;         /* the current or last attempt's final checkpoint is COMMITTED */
     int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1 = none */
 };
 

@@ -55,6 +55,7 @@ struct job {
     int number;              /* of the current or last attempt */
     struct attempt *attempt; /* NULL when no process of it can run */
     int failures;            /* attempts in a row without a checkpoint */
+    bool finished;           /* loaded: the last attempt's end is stored, and its final checkpoint COMMITTED */
     bool in_queue, told_waiting;
     int64_t not_before_ms;   /* RESTARTING without an attempt */
     struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED */

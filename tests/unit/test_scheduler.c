@@ -245,6 +245,26 @@ static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **sta
     assert_int_equal(scheduler_counts(b->s).executors, 0);
 }
 
+/* The end of an attempt and the move that follows are two transactions. */
+static void a_job_whose_attempt_has_ended_goes_on_under_the_next_leader(void **state) {
+    struct bench *b = *state;
+    struct sched_job_row row = {
+        .job = 1, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1, .final_committed = true
+    };
+    scheduler_load(b->s, &row, b->now);
+    tell(b, (struct sched_event){ .kind = EV_TICK });
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_SUCCEEDED);
+    assert_int_equal(scheduler_counts(b->s).jobs, 0);
+
+    row = (struct sched_job_row){ .job = 2, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1 };
+    scheduler_load(b->s, &row, b->now);
+    tell(b, (struct sched_event){ .kind = EV_TICK });
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
+    attach(b, "a", 1, 1, NULL);
+    every_tick_for(b, 1000);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->attempt, 2);
+}
+
 static void a_late_tick_extends_the_leases(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -346,6 +366,7 @@ int main(void) {
         ON_BENCH(a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted),
         ON_BENCH(an_executor_of_the_last_leader_is_lost_when_it_stays_away),
         ON_BENCH(a_late_tick_extends_the_leases),
+        ON_BENCH(a_job_whose_attempt_has_ended_goes_on_under_the_next_leader),
         ON_BENCH(an_order_that_was_lost_with_its_stream_is_given_again),
         ON_BENCH(a_started_part_that_is_missing_after_an_attach_is_lost),
         ON_BENCH(an_attach_repeats_the_newest_committed_step),
