@@ -3,7 +3,6 @@
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 
@@ -30,7 +29,8 @@ def spec(text, data):
 def main():
     text = os.environ.get("TRAINYARD_TEXT")
     if not text:
-        sys.exit("set TRAINYARD_TEXT to the path of tinyshakespeare.txt (1.1 MB of text, not part of this project)")
+        print("skipped: set TRAINYARD_TEXT to the path of tinyshakespeare.txt (1.1 MB of text, not part of this project)")
+        return
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
     (directory / "yard").mkdir()
     service = Service(directory / "yard").start()
