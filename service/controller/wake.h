@@ -1,9 +1,9 @@
 /* Who wants to know when something of a job is new: watchers and log tails. Waking is only a hint to look again; what
  * is new stands in the database and in progress.h.
  *
- *     in the stream's open:   sub = { .job = job, .wake = (void (*)(void *))rpc_wake..., .ctx = call };
- * wake_subscribe(w, &sub) in its done:            wake_unsubscribe(w, &sub)       // sub.wake is not called after this
- * returns
+ *     sub = { .job = job, .wake = wake, .ctx = call };
+ *     wake_subscribe(w, &sub);          // when the stream begins
+ *     wake_unsubscribe(w, &sub);        // in its done: sub.wake is not called after this returns
  *
  * A subscription is the caller's memory; their number is bounded by the server's calls. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_WAKE_H
