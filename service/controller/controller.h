@@ -56,7 +56,7 @@ struct sched_job_row sched_row_of(const struct store_job *job);
 /* A job's row was stored QUEUED. */
 void controller_submitted(struct controller *c, const struct sched_job_row *row);
 /* Whether a job's row was stored is not known (the answer of PostgreSQL was lost), or it was stored before by a handler
- * that may not have known it: the loop looks for QUEUED rows that it was not told of, within a tick. */
+ * that may not have known it: the loop looks for QUEUED rows that it was not told of, within seconds. */
 void controller_submitted_perhaps(struct controller *c);
 /* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, DEADLINE_EXCEEDED when the database
  * was away for so long (the move may still happen). Asking again with the same request_id (CONTROLLER_REQUEST_BYTES at

@@ -10,6 +10,8 @@
 #define LEADER_CHECK_MS 1000
 /* Heartbeat times are written for people only. */
 #define HEARD_WRITE_MS 5000
+/* A long queue takes a while to look through, and clients that repeat themselves ask for it: not more often. */
+#define FIND_MS 5000
 /* Events handled between two looks at the clock; a flood must not starve the ticks. */
 #define EVENTS_PER_TURN 1024
 
@@ -42,8 +44,9 @@ static void write_heard(struct controller *c) {
 
 /* Only this thread moves a job out of QUEUED, so that a row which says QUEUED is true until the next event. */
 static void find_submitted(struct controller *c) {
-    if (!atomic_exchange(&c->rows_unsure, false))
+    if (clock_mono_ms() < c->next_find_ms || !atomic_exchange(&c->rows_unsure, false))
         return;
+    c->next_find_ms = clock_mono_ms() + FIND_MS;
     struct store_job_filter filter = { .state = STORE_JOB_QUEUED, .queue = "", .limit = LIMIT_PAGE_SIZE };
     size_t n;
     do {

@@ -53,7 +53,7 @@ struct controller {
     struct launches launches;
     struct starts starts;
     int64_t own_epoch, requests; /* for request ids */
-    int64_t next_check_ms, next_heard_ms;
+    int64_t next_check_ms, next_heard_ms, next_find_ms;
     atomic_llong events, actions_done, busy_ns;
 };
 
