@@ -48,8 +48,8 @@ int64_t corpus_tokens(const struct corpus *c, enum corpus_part part);
 /* SHA-256 of the files' bytes in order (`cat files | sha256sum`), hex. Lives as long as the corpus. */
 const char *corpus_sha256(const struct corpus *c);
 
-/* tokens (n) = the n tokens from `start` of this part. FAILED_PRECONDITION names a file that has shrunk or changed
- * since open; a range outside the part is our own bug. */
+/* tokens (n) = the n tokens from `start` of this part. FAILED_PRECONDITION names a file that has shrunk since open (a
+ * change that keeps its length is not seen); a range outside the part is our own bug. */
 MUST_CHECK status_t corpus_read(const struct corpus *c, enum corpus_part part, int64_t start, int n, int32_t *tokens,
                                 struct err *e);
 

@@ -117,7 +117,7 @@ struct engine_hooks {
     void (*joined)(void *ctx, int64_t from_step, const char *numerics_id);
     /* After each step: one call with the gang's values (per_rank false, rank 0 only), one with this rank's own. */
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
-    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, plan. */
+    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed. */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */
@@ -160,8 +160,8 @@ void engine_checkpoint_committed(struct engine *engine, int64_t step);
 /* Steps done so far. Any thread. */
 int64_t engine_step(const struct engine *engine);
 
-/* Of the state after the last step, hex; "" before engine_run ended with FINISHED or STOPPED, and on ranks that do not
- * know it. Valid until engine_close. */
+/* Of the state after the last step, hex, on every rank; "" before engine_run ended with FINISHED or STOPPED, and where
+ * no checkpoints are written (the writer computes it). Valid until engine_close. */
 const char *engine_weights_sha256(const struct engine *engine);
 
 /* The plan of this rank as text, and bytes by family. Free the text with free(). */

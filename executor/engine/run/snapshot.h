@@ -32,7 +32,7 @@ void snapshot_committed(struct snapshot *s, int64_t step);
 int64_t snapshot_bytes(const struct snapshot *s);
 
 /* Loads config.checkpoint.resume_directory: all digests, then parameters, moments and counters. DATA_LOSS for a bad
- * file, or a checkpoint of another model; INVALID_ARGUMENT for other data, or other numerics under `strict`. */
+ * file; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under `strict`. */
 MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
 
 #endif
