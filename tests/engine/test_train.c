@@ -188,7 +188,8 @@ static void a_killed_rank_ends_all_others_at_once_as_peer_lost(void **state) {
             continue;
         assert_int_equal(t->results[r].outcome, ENGINE_PEER_LOST);
         assert_int_not_equal(t->results[r].message[0], 0);
-        assert_in_range(t->results[r].step, 3, 4);
+        /* The killed one had done step 3; another may still have been on its last exchange of it. */
+        assert_in_range(t->results[r].step, 2, 4);
     }
     trainee_free(t);
 }

@@ -8,6 +8,7 @@
 #include "executor/engine/run/state.h"
 
 #include <fcntl.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,11 @@
  * measured against other sizes. */
 static const int64_t BUCKET_BYTES = 4 << 20;
 
-/* A rank's identity in the meeting: a numerics id and a step. */
-enum { JOIN_BYTES = KERNELS_NUMERICS_ID_BYTES + 32 };
+/* What ranks must agree on, as each brings it to the meeting. */
+struct identity {
+    char computes[KERNELS_NUMERICS_ID_BYTES + 32]; /* numerics id and step */
+    char data[80];                                 /* the text's SHA-256 */
+};
 
 void engine_progress(struct engine *engine) {
     if (engine->hooks.progress)
@@ -194,18 +198,25 @@ static status_t load_state(struct engine *engine, struct err *e) {
     return ST_OK;
 }
 
-/* All ranks compute alike and stand at the same step, or none starts. */
+/* All ranks compute alike on the same data and stand at the same step, or none starts. */
 static status_t meet(struct engine *engine, struct err *e) {
-    char mine[JOIN_BYTES] = { 0 };
-    CLEANUP(freep) char *all = calloc((size_t)engine->world_size, JOIN_BYTES);
+    struct identity mine = { 0 };
+    CLEANUP(freep) struct identity *all = calloc((size_t)engine->world_size, sizeof *all);
     if (!all)
         abort();
-    snprintf(mine, sizeof mine, "%s at step %lld", engine->numerics_id, (long long)engine_step(engine));
-    TRY(collective_all_gather(engine->collective, COLLECTIVE_CONTROL, mine, JOIN_BYTES, all, e));
-    for (int r = 0; engine->world_size > 1 && r < engine->world_size; r++)
-        if (memcmp(all + (size_t)r * JOIN_BYTES, mine, JOIN_BYTES) != 0)
+    snprintf(mine.computes, sizeof mine.computes, "%s at step %lld", engine->numerics_id,
+             (long long)engine_step(engine));
+    snprintf(mine.data, sizeof mine.data, "%s", corpus_sha256(engine->corpus));
+    TRY(collective_all_gather(engine->collective, COLLECTIVE_CONTROL, &mine, sizeof mine, all, e));
+    for (int r = 0; engine->world_size > 1 && r < engine->world_size; r++) {
+        if (memcmp(all[r].computes, mine.computes, sizeof mine.computes) != 0)
             return err_set(e, ST_FAILED_PRECONDITION, "rank %d runs \"%s\", rank %d runs \"%s\": a gang computes alike",
-                           engine->rank, mine, r, all + (size_t)r * JOIN_BYTES);
+                           engine->rank, mine.computes, r, all[r].computes);
+        if (memcmp(all[r].data, mine.data, sizeof mine.data) != 0)
+            return err_set(e, ST_INVALID_ARGUMENT,
+                           "data.text.files: rank %d reads another text (%.12s) than rank %d (%.12s)", r, all[r].data,
+                           engine->rank, mine.data);
+    }
     return ST_OK;
 }
 
@@ -234,6 +245,7 @@ status_t engine_open(const struct engine_config *config, struct collective *coll
     engine->collective = collective;
     engine->rank = collective_rank(collective);
     engine->world_size = collective_world_size(collective);
+    omp_set_num_threads(config->threads); /* of this thread's teams: the engine's own loops and the kernels' */
     engine->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     struct err mine = { "" };
     status_t st = open_parts(engine, &mine);

@@ -15,7 +15,7 @@ struct step_record {
     uint64_t flags;  /* RECORD_*: or-ed over the ranks */
     double losses[]; /* [micro_batches] sums over the micro-batch's targets; a rank fills in its own */
 };
-enum { RECORD_STOP = 1, RECORD_SKIP_CHECKPOINT = 2 };
+enum { RECORD_STOP = 1, RECORD_SKIP_CHECKPOINT = 2, RECORD_CHECKPOINT_FAILED = 4 };
 size_t step_record_bytes(int micro_batches);
 
 /* Fills (B,T) tokens and targets of micro-batch k. */

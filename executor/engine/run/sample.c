@@ -206,6 +206,9 @@ static status_t sample(struct sampler *s, struct err *e) {
     TRY(checkpoint_reader_open(s->request->directory, NULL, &s->reader, e));
     TRY(tokenizer_from_json(checkpoint_reader_info(s->reader)->tokenizer_json, &s->tokenizer, e));
     TRY(read_shape(s, e));
+    if (tokenizer_vocabulary(s->tokenizer) > s->shape.vocabulary)
+        return err_set(e, ST_DATA_LOSS, "%s: the tokenizer has %d tokens, the model only %d", s->request->directory,
+                       tokenizer_vocabulary(s->tokenizer), s->shape.vocabulary);
     TRY(build(s, e));
     TRY(load_weights(s, e));
     TRY(push_prompt(s, e));

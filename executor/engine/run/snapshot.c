@@ -4,7 +4,9 @@
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/run/state.h"
 
+#include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,7 @@ struct snapshot {
     char *tokenizer_json, *layout_json;
     bool final, has_validation_loss; /* of the snapshot in work: written while the writer is idle */
     double validation_loss;
+    atomic_bool failed; /* a checkpoint could not be written, and the others do not know */
     pthread_mutex_t lock;
     int64_t uncommitted[UNCOMMITTED_MOST]; /* steps; -1 = free. Under the lock */
 };
@@ -88,6 +91,7 @@ static void written(void *ctx, const struct checkpoint_result *r) {
     struct snapshot *s = ctx;
     struct engine *engine = s->engine;
     if (r->status != ST_OK) {
+        atomic_store(&s->failed, true);
         free_slot(s, r->step);
         engine_notice(engine, "checkpoint_failed", r->step, "%s", r->message);
         return;
@@ -238,6 +242,8 @@ status_t snapshot_wait(struct snapshot *s, struct err *e) {
 
 void snapshot_committed(struct snapshot *s, int64_t step) { free_slot(s, step); }
 
+bool snapshot_take_failure(struct snapshot *s) { return atomic_exchange(&s->failed, false); }
+
 int64_t snapshot_bytes(const struct snapshot *s) { return (int64_t)s->bytes; }
 
 /* --- back in ---*/
@@ -255,7 +261,24 @@ static status_t check_tensor(const struct engine *engine, const struct checkpoin
     return ST_OK;
 }
 
+/* Tensors and shapes do not tell how a width is cut into heads, nor that the checkpoint has layers more. */
+static status_t check_model(const struct engine *engine, const struct checkpoint_info *info, struct err *e) {
+    const struct engine_model *m = &engine->config.model;
+    json_t *root = json_loads(info->layout_json, 0, NULL);
+    int layers = 0, heads = 0;
+    int failed = json_unpack(root, "{s:{s:i,s:i}}", "model", "layers", &layers, "heads", &heads);
+    json_decref(root);
+    if (failed)
+        return err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not describe its model");
+    if (layers != m->layers || heads != m->heads)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the checkpoint is of a model with %d layers and %d heads, not %d and %d", layers, heads,
+                       m->layers, m->heads);
+    return ST_OK;
+}
+
 static status_t check_info(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
+    TRY(check_model(engine, info, e));
     const char *data = corpus_sha256(engine->corpus);
     if (strcmp(info->data_sha256, data) != 0)
         return err_set(e, ST_INVALID_ARGUMENT,

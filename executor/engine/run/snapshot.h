@@ -29,6 +29,8 @@ MUST_CHECK status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_s
 MUST_CHECK status_t snapshot_wait(struct snapshot *s, struct err *e);
 /* Any thread. */
 void snapshot_committed(struct snapshot *s, int64_t step);
+/* Once after a checkpoint that this rank could not write: to be told to the others, who wait for its commit. */
+bool snapshot_take_failure(struct snapshot *s);
 int64_t snapshot_bytes(const struct snapshot *s);
 
 /* Loads config.checkpoint.resume_directory: all digests, then parameters, moments and counters. DATA_LOSS for a bad

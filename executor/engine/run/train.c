@@ -80,6 +80,8 @@ static void prepare_step(struct engine *engine, int64_t step) {
     x->record->flags = 0;
     if (atomic_load(&engine->stop))
         x->record->flags |= RECORD_STOP;
+    if (engine->snapshot && snapshot_take_failure(engine->snapshot))
+        x->record->flags |= RECORD_CHECKPOINT_FAILED;
     if (engine->snapshot && snapshot_busy(engine->snapshot))
         x->record->flags |= RECORD_SKIP_CHECKPOINT;
 }
@@ -164,8 +166,12 @@ static status_t train_step(struct engine *engine, int64_t stall_ns, uint64_t *re
     TRY(execute(x, engine->train, e));
     int bad;
     double loss = execution_loss_sum(x, engine->train, &bad) / (double)step_targets(engine);
-    if (bad >= 0 || !x->apply)
-        return numeric_failure(engine, loss, bad, e);
+    if (bad >= 0 || !x->apply) {
+        status_t st = numeric_failure(engine, loss, bad, e);
+        /* Every rank comes to this verdict: none leaves, which would abort the others, before all have. */
+        status_ignore(collective_barrier(engine->collective, COLLECTIVE_CONTROL, NULL));
+        return st;
+    }
     *ret_flags = execution_flags(x, engine->train);
     engine->updates++;
     atomic_store(&engine->step, ++step);
@@ -191,6 +197,9 @@ static status_t train_steps(struct engine *engine, bool *ret_stopped, struct err
             *ret_stopped = true;
             return ST_OK;
         }
+        /* What one rank could not write is never committed: the others must not wait for it. */
+        if (flags & RECORD_CHECKPOINT_FAILED && engine->snapshot)
+            snapshot_committed(engine->snapshot, step);
         if (!engine->snapshot || c->checkpoint.every <= 0 || step % c->checkpoint.every || step == c->train.steps)
             continue;
         if (flags & RECORD_SKIP_CHECKPOINT)
