@@ -1,6 +1,6 @@
 #include "cli/plot.h"
 
-#include "api/codec/utf8.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

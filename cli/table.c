@@ -1,6 +1,6 @@
 #include "cli/table.h"
 
-#include "api/codec/utf8.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

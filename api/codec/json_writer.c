@@ -1,6 +1,6 @@
 #include "api/codec/text.h"
-#include "api/codec/utf8.h"
 #include "api/codec/writer.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <string.h>

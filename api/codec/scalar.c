@@ -1,7 +1,7 @@
 #include "api/codec/scalar.h"
 
 #include "api/codec/text.h"
-#include "api/codec/utf8.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>

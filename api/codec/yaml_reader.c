@@ -1,8 +1,8 @@
 #include "api/codec/yaml_reader.h"
 
 #include "api/codec/scalar.h"
-#include "api/codec/utf8.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "api/spec/rules.h"
 
 #include "api/codec/text.h"
-#include "api/codec/utf8.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/workspace.h"
 
+#include <gnu/libc-version.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <stdio.h>
@@ -87,12 +88,12 @@ struct kernels *cpu_close(struct kernels *k) {
 void cpu_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cpu *c = cpu_of(k);
     const dnnl_version_t *v = dnnl_version();
-    snprintf(buf, n, "cpu %s, oneDNN %d.%d.%d %s, %s %s, trainyard %s", ISA_NAME[c->isa], v->major, v->minor, v->patch,
-             c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
+    snprintf(buf, n, "cpu %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s", ISA_NAME[c->isa], v->major, v->minor,
+             v->patch, c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
 #ifdef __clang__
              "clang", __clang_version__,
 #else
              "gcc", __VERSION__,
 #endif
-             TRAINYARD_VERSION);
+             gnu_get_libc_version(), TRAINYARD_VERSION);
 }

@@ -1,7 +1,7 @@
 /* api/codec/frame.h and timestamp.h: messages survive any cutting of the stream, and broken streams are told. */
 #include "api/codec/frame.h"
 #include "api/codec/timestamp.h"
-#include "api/codec/utf8.h"
+#include "base/utf8.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
