@@ -21,7 +21,8 @@ static void a_failure_travels_with_its_sentence_and_reason(void **state) {
     assert_string_equal(e.msg, "a race was lost");
     assert_string_equal(reason, "ABORTED");
     assert_int_equal(ask(y->channel, "garbled", 0, NULL, reason, &e), ST_NOT_FOUND);
-    assert_string_equal(e.msg, "open 'a?\?': no such file ?"); /* what travels is UTF-8, else the reason would be lost */
+    assert_string_equal(e.msg,
+                        "open 'a?\?': no such file ?"); /* what travels is UTF-8, else the reason would be lost */
     assert_string_equal(reason, "NOT_FOUND");
 }
 
