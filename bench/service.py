@@ -92,8 +92,9 @@ def main():
     path = text(directory)
     service = Service(directory / "yard").start()
     try:
-        rows = latency(service, path) + agent(service) + attached(service)
-        rows.append(create(service, path))
+        rows = latency(service, path) + agent(service)
+        rows.append(create(service, path))  # before a thousand executors come, and go as lost ones
+        rows += attached(service)
     finally:
         service.stop()
         shutil.rmtree(directory, ignore_errors=True)

@@ -257,7 +257,7 @@ static void an_overwritten_accumulation_is_refused(void **state) {
     for (int i = 0; i < p->compute.n; i++)
         if (p->compute.items[i].kind == INSTRUCTION_BACKWARD_WEIGHT)
             p->compute.items[i].first = true;
-    assert_refused(&g, "of");
+    assert_refused(&g, "after the whole step");
     free_gang(&g);
 }
 
@@ -276,7 +276,7 @@ static void a_missing_addition_is_refused(void **state) {
     (void)state;
     struct gang g = make_gang(1, 2, 2, PLAN_REDUCE_STEP, PLAN_TRAIN);
     drop(g.plans[0], find(g.plans[0], INSTRUCTION_ADD, 0));
-    assert_refused(&g, "");
+    assert_refused(&g, "before the whole step is in it");
     free_gang(&g);
 }
 
