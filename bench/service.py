@@ -86,18 +86,22 @@ def create(service, path, seconds=6):
             "peer's": percentile(peers, 0.5), "ratio": percentile(rates, 0.5) / percentile(peers, 0.5), "goal ratio": 0.5}
 
 
-def main():
+def on_a_service(measure):
+    """The rows of measure(service, text) on a service of its own: what one figure leaves behind would be in the next."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
     (directory / "yard").mkdir()
-    path = text(directory)
     service = Service(directory / "yard").start()
     try:
-        rows = latency(service, path) + agent(service)
-        rows.append(create(service, path))  # before a thousand executors come, and go as lost ones
-        rows += attached(service)
+        return measure(service, text(directory))
     finally:
         service.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    rows = on_a_service(lambda service, path: latency(service, path) + agent(service))
+    rows += on_a_service(lambda service, path: attached(service))
+    rows += on_a_service(lambda service, path: [create(service, path)])
     report("service", rows)
 
 
