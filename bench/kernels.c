@@ -1,8 +1,8 @@
 /* The time of every kernel of one training step, beside the machine's bound: arithmetic by a loop of fused
  * multiply-adds, memory by a triad over arrays that no private cache holds. The sum is a training step without an
- * engine around it.
+ * engine around it. The arithmetic bound is fp32's in every precision: bf16 products may be above it.
  *
- *     bench_kernels [--threads N] [--isa best|plain|avx2|avx512]
+ *     bench_kernels [--threads N] [--isa best|plain|avx2|avx512] [--precision fp32|bf16|fp16]
  */
 #include "kernels/kernels.h"
 #include "base/clock.h"
@@ -30,8 +30,10 @@ struct bench {
     struct linear_dims d;
     struct attention_dims attention;
     struct dropout dropout;
-    float *a, *b, *pre, *w; /* inputs, left as they are but where an op works in place */
-    float *y, *r, *dw, *rows1, *rows2;
+    element_t *a, *b, *pre, *w, *bias; /* inputs, left as they are but where an op works in place */
+    element_t *y, *r;
+    float *states; /* master, first and second moment */
+    float *dw, *rows1, *rows2;
     double *sums;
     int32_t *tokens;
     void *workspace;
@@ -65,11 +67,20 @@ static float *filled(int64_t n, float value, float offset) {
     return a;
 }
 
+static element_t *filled_elements(const struct kernels *k, int64_t n, float value, float offset) {
+    float *a = filled(n, value, offset);
+    element_t *to = room((size_t)n * kernels_element_bytes(k));
+    struct err e;
+    check(k->convert(k, to, a, n, &e), &e);
+    free(a);
+    return to;
+}
+
 /* --- the ops, one function each -----------------------------------------------------------------------------------*/
 typedef status_t (*op_fn)(struct bench *x, struct err *e);
 
 static status_t linear_forward(struct bench *x, struct err *e) {
-    return x->k->linear_forward(x->k, x->y, NULL, x->a, x->w, x->d.transposed ? NULL : x->rows1, &x->d, e);
+    return x->k->linear_forward(x->k, x->y, NULL, x->a, x->w, x->d.transposed ? NULL : x->bias, &x->d, e);
 }
 static status_t linear_backward_input(struct bench *x, struct err *e) {
     return x->k->linear_backward_input(x->k, x->y, x->b, x->w, &x->d, false, e);
@@ -103,6 +114,22 @@ static status_t attention_backward(struct bench *x, struct err *e) {
     return x->k->attention_backward(x->k, x->y, x->b, x->a, x->r, x->rows2, &x->attention, &x->dropout, x->workspace,
                                     e);
 }
+static status_t rmsnorm_forward(struct bench *x, struct err *e) {
+    return x->k->rmsnorm_forward(x->k, x->y, x->r, x->rows2, x->a, x->b, x->w, x->rows, x->m.width, 1e-5f, e);
+}
+static status_t rmsnorm_backward(struct bench *x, struct err *e) {
+    return x->k->rmsnorm_backward(x->k, x->y, x->dw, x->a, x->b, x->r, x->rows2, x->w, x->rows, x->m.width, false,
+                                  x->workspace, e);
+}
+static status_t swiglu_forward(struct bench *x, struct err *e) {
+    return x->k->swiglu_forward(x->k, x->y, x->a, x->rows, 2 * x->m.width, e);
+}
+static status_t swiglu_backward(struct bench *x, struct err *e) {
+    return x->k->swiglu_backward(x->k, x->y, x->b, x->a, x->rows, 2 * x->m.width, e);
+}
+static status_t rope(struct bench *x, struct err *e) {
+    return x->k->rope(x->k, x->y, x->a, &x->attention, &(struct rope){ .theta = 10000 }, false, e);
+}
 static status_t dropout(struct bench *x, struct err *e) {
     const struct dropout d = { .probability = 0.1f };
     return x->k->dropout(x->k, x->y, x->a, x->m.batch, x->n / x->m.batch, &d, e);
@@ -129,7 +156,8 @@ static status_t adamw(struct bench *x, struct err *e) {
                              .weight_decay = 0.1,
                              .gradient_scale = 1,
                              .updates = 3 };
-    return x->k->adamw(x->k, x->w, x->w + x->n, x->w + 2 * x->n, x->dw, x->n, &o, e);
+    element_t *weight = x->k->precision == KERNELS_FP32 ? NULL : x->w;
+    return x->k->adamw(x->k, x->states, weight, x->states + x->n, x->states + 2 * x->n, x->dw, x->n, &o, e);
 }
 
 /* --- measuring ----------------------------------------------------------------------------------------------------*/
@@ -231,8 +259,8 @@ static void linear(struct bench *x, const char *name, int64_t in, int64_t out, b
         return;
     const bool gelu = out == WIDE * x->m.width;
     snprintf(line, sizeof line, "%s backward %s", name, gelu ? "bias, gelu" : "bias");
-    report(x, line, gelu ? gelu_bias_backward : bias_backward, times, 0, (gelu ? 12.0 : 4.0) * (double)(x->rows * out),
-           most, sum);
+    report(x, line, gelu ? gelu_bias_backward : bias_backward, times, 0,
+           (gelu ? 3 : 1) * (double)kernels_element_bytes(x->k) * (double)(x->rows * out), most, sum);
 }
 
 static size_t workspace_bytes(const struct bench *x) {
@@ -252,13 +280,15 @@ static void bench_init(struct bench *x, const struct kernels *k, const struct mo
     *x = (struct bench){ .k = k,
                          .m = *m,
                          .rows = rows,
-                         .attention = { m->batch, m->time, C, m->heads },
-                         .a = filled(largest, 1, 0),
-                         .b = filled(largest, 1, 0),
-                         .pre = filled(WIDE * n, 0.01f, 3), /* gelu' is about 1 there: in place, dy stays as it is */
-                         .y = filled(largest, 1, 0),
-                         .r = filled(WIDE * n, 1, 0),
-                         .w = filled(3 * parameters, 0.1f, 0.1f), /* as AdamW's second moment it is not negative */
+                         .attention = { m->batch, m->time, m->heads, m->heads, C / m->heads, true },
+                         .a = filled_elements(k, largest, 1, 0),
+                         .b = filled_elements(k, largest, 1, 0),
+                         .pre = filled_elements(k, WIDE * n, 0.01f, 3), /* gelu' is about 1: dy stays as it is */
+                         .y = filled_elements(k, largest, 1, 0),
+                         .r = filled_elements(k, WIDE * n, 1, 0),
+                         .w = filled_elements(k, parameters, 0.1f, 0.1f),
+                         .bias = filled_elements(k, WIDE * C, 1, 0),
+                         .states = filled(3 * parameters, 0.1f, 0.1f), /* the second moment is not negative */
                          .dw = filled(parameters, 1e-3f, 0),
                          .rows1 = filled(m->vocabulary + rows + WIDE * C, 1, 0),
                          .rows2 = filled(rows * m->heads, 1, 0),
@@ -271,6 +301,7 @@ static void bench_init(struct bench *x, const struct kernels *k, const struct mo
 
 static void bench_done(struct bench *x) {
     free(x->a), free(x->b), free(x->pre), free(x->y), free(x->r), free(x->w), free(x->dw), free(x->rows1);
+    free(x->bias), free(x->states);
     free(x->rows2), free(x->sums), free(x->tokens), free(x->workspace);
 }
 
@@ -286,7 +317,7 @@ static void run_model(const struct kernels *k, const struct model *m, const stru
     linear(&x, "mlp projection", WIDE * C, C, false, most, &sum);
     linear(&x, "head", C, m->vocabulary, true, most, &sum);
     x.n = x.rows * C;
-    const double matrix = (double)x.n * 4; /* bytes of one (B,T,C) tensor */
+    const double element = (double)kernels_element_bytes(k), matrix = (double)x.n * element; /* of one (B,T,C) tensor */
     /* Causal: half of the scores. Two products forward, five backward. */
     const double score = 2.0 * 0.5 * (double)(m->batch * m->time * m->time * C);
     report(&x, "attention forward", attention_forward, m->layers, 2 * score, 0, most, &sum);
@@ -297,17 +328,31 @@ static void run_model(const struct kernels *k, const struct model *m, const stru
     report(&x, "add", add, m->layers, 0, 3 * matrix, most, &sum);
     report(&x, "embedding forward", embedding_forward, 1, 0, 3 * matrix, most, &sum);
     report(&x, "embedding backward", embedding_backward, 1, 0,
-           5 * matrix + 4.0 * (double)((m->vocabulary + m->time) * C), most, &sum);
-    report(&x, "cross entropy with gradient", cross_entropy, 1, 0, 8.0 * (double)(x.rows * m->vocabulary), most, &sum);
+           matrix + 4.0 * (double)x.n * 4 + 4.0 * (double)((m->vocabulary + m->time) * C), most, &sum);
+    report(&x, "cross entropy with gradient", cross_entropy, 1, 0, 2 * element * (double)(x.rows * m->vocabulary), most,
+           &sum);
     report(&x, "dropout (not in the sum)", dropout, 0, 0, 2 * matrix, most, &beside);
+    report(&x, "residual + RMS norm (not in the sum)", rmsnorm_forward, 0, 0, 4 * matrix, most, &beside);
+    report(&x, "RMS norm backward + addend (nor)", rmsnorm_backward, 0, 0, 4 * matrix, most, &beside);
+    report(&x, "rope (not in the sum)", rope, 0, 0, 6 * matrix, most, &beside);
+    report(&x, "swiglu forward (not in the sum)", swiglu_forward, 0, 0, 6 * matrix, most, &beside);
+    report(&x, "swiglu backward (not in the sum)", swiglu_backward, 0, 0, 10 * matrix, most, &beside);
     x.n = WIDE * x.rows * C;
     report(&x, "gelu forward", gelu_forward, m->layers, 0, 2 * WIDE * matrix, most, &sum);
     x.n = parameters;
     report(&x, "sum of squares", sum_squares, 1, 0, 4.0 * (double)parameters, most, &sum);
-    report(&x, "adamw", adamw, 1, 0, 28.0 * (double)parameters, most, &sum);
+    report(&x, "adamw", adamw, 1, 0, (28.0 + (element == 4 ? 0 : element)) * (double)parameters, most, &sum);
     printf("  a step of these: %.1f ms, %.0f tokens/s; the bound: %.1f ms\n", sum.seconds * 1e3,
            (double)x.rows / sum.seconds, sum.bound * 1e3);
     bench_done(&x);
+}
+
+static int precision_parse(const char *text) {
+    static const char *const names[] = { "fp32", "bf16", "fp16" };
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
 }
 
 static int isa_parse(const char *text) {
@@ -325,11 +370,14 @@ int main(int argc, char **argv) {
             config.threads = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--isa") == 0 && isa_parse(argv[i + 1]) >= 0)
             config.isa = (enum kernels_isa)isa_parse(argv[i + 1]);
+        else if (strcmp(argv[i], "--precision") == 0 && precision_parse(argv[i + 1]) >= 0)
+            config.precision = (enum kernels_precision)precision_parse(argv[i + 1]);
         else
             argc = 0;
     }
     if (argc % 2 == 0) {
-        fprintf(stderr, "usage: bench_kernels [--threads N] [--isa best|plain|avx2|avx512]\n");
+        fprintf(stderr,
+                "usage: bench_kernels [--threads N] [--isa best|plain|avx2|avx512] [--precision fp32|bf16|fp16]\n");
         return 2;
     }
     CLEANUP(kernels_closep) struct kernels *k = NULL;

@@ -6,10 +6,11 @@
  *     k = kernels_close(k);
  *
  * Conventions, for every function of the table:
- *   - the table first, then outputs, inputs, dims, workspace, and `struct err *e` last; fp32, row-major, no padding;
- *     shapes stand beside the parameters: (B,T,C) = batch, time, width; rows = B*T
- *   - pointers need 4-byte alignment; 64-byte alignment is faster. Outputs do not overlap inputs, except where a
- *     comment says "in place"
+ *   - the table first, then outputs, inputs, dims, workspace, and `struct err *e` last; row-major, no padding; shapes
+ *     stand beside the parameters: (B,T,C) = batch, time, width; rows = B*T
+ *   - `element_t *` points to numbers of the precision that the table was opened for, `float *` to fp32 always
+ *   - pointers need their number's alignment; 64-byte alignment is faster. Outputs do not overlap inputs, except where
+ * a comment says "in place"
  *   - the result depends on values, shapes and the instruction set, never on the number of threads: reductions are cut
  *     in pieces by shape alone (kernels_numerics_id names what else the bits depend on)
  *   - `accumulate` true adds to the gradient, false overwrites it (uninitialised memory is fine then)
@@ -41,20 +42,68 @@
 /* PLAIN is portable C, the reference that the vector code is tested against, its matrix product included. */
 enum kernels_isa { KERNELS_ISA_BEST, KERNELS_ISA_PLAIN, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
 
+/* What an element_t is: activations, their gradients and weights (of norms and biases too) are all of one type. Fp32 in
+ * every precision: gradients of parameters, statistics (mean, rstd, lse), losses, optimizer states, and all sums inside
+ * a kernel. Results are rounded to the nearest element, ties to even. */
+enum kernels_precision { KERNELS_FP32, KERNELS_BF16, KERNELS_FP16 };
+typedef void element_t;
+
 struct kernels_config {
     const char *device;   /* "cpu" */
     int threads;          /* 1 .. 1024 */
     enum kernels_isa isa; /* BEST: the highest that the processor has; another one: that, or FAILED_PRECONDITION */
+    enum kernels_precision precision;
 };
 
-/* y (rows, out) = x (rows, in) W + bias (out). W is (in, out), or (out, in) when `transposed` (a tied embedding). */
+/* y (rows, out) = x (rows, in) W + bias (out). W is (in, out), or (out, in) when `transposed` (a tied embedding).
+ * Several layers on one input can write side by side, each a slice of `out` columns of rows of y_stride numbers
+ * (queries, keys and values of one packed tensor); y and dy then point to the slice's first number.
+ * `pre` takes whole rows only. */
 struct linear_dims {
     int64_t rows, in, out;
     bool transposed;
+    int64_t y_stride; /* from a row of y and dy to the next; 0 = out */
 };
 
+/* heads query heads of `head` numbers each share kv_heads key and value heads, heads / kv_heads to one (grouped-query
+ * attention: Ainslie et al., arXiv 2305.13245); kv_heads = heads is plain multi-head attention. The packed tensor qkv
+ * is (B, T, (heads + 2 kv_heads) head): the queries, then the keys, then the values, each head by head. */
 struct attention_dims {
-    int64_t batch, time, width, heads; /* heads divides width */
+    int64_t batch, time, heads, kv_heads, head; /* kv_heads divides heads */
+    bool causal;                                /* false: each position sees all of its sample */
+};
+
+/* Rotary positions (Su et al., arXiv 2104.09864): pair i of a head, numbers i and i + head/2 (the halves' convention of
+ * Hugging Face's Llama), turns at position t by the angle t theta^(-2i/head). Where scaling.factor is not 0, slow pairs
+ * turn slower, as Llama 3.1 does it: wavelengths beyond context / low_frequency are divided by factor, those below
+ * context / high_frequency stay, between them it goes smoothly. */
+struct rope {
+    double theta;
+    struct rope_scaling {
+        double factor, low_frequency, high_frequency; /* Llama 3.1: 8, 1, 4 */
+        int64_t context;                              /* what the model was trained on before: 8,192 */
+    } scaling;
+};
+
+/* Convolutions of images with the channels last: x (batch, height, width, in), y (batch, height', width', out) with
+ * side' = (side + 2 padding - kernel) / stride + 1; W (out, in, kernel, kernel). */
+struct convolution_dims {
+    int64_t batch, height, width, in, out;
+    int64_t kernel, stride, padding; /* zeros on each side */
+};
+static inline int64_t convolution_side(const struct convolution_dims *d, int64_t side) {
+    return (side + 2 * d->padding - d->kernel) / d->stride + 1;
+}
+
+struct fourier_dims {
+    int64_t batch, height, width;
+};
+
+/* Over the rows of x (rows, width), for each column; rows are a batch's pixels. */
+struct batchnorm_dims {
+    int64_t rows, width;
+    float epsilon;
+    bool relu; /* y = max(., 0) */
 };
 
 /* Random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed so that
@@ -74,115 +123,305 @@ struct dropout {
     int64_t first_sample; /* the number in the step's global batch of the call's first sample; 0 .. 2^32-1 */
 };
 
+/* What an optimizer sees of a gradient: g * gradient_scale, put within -clip_value .. clip_value unless that is 0.
+ * Settings are double: 1 - beta2 would lose its digits in float. */
 struct adamw {
-    double learning_rate, beta1, beta2, epsilon, weight_decay; /* double: 1 - beta2 would lose its digits in float */
-    float gradient_scale; /* clipping and averaging: g * gradient_scale is what the moments see */
-    int64_t updates;      /* 1 for the first update: bias correction */
+    double learning_rate, beta1, beta2, epsilon, weight_decay;
+    float gradient_scale, clip_value;
+    int64_t updates; /* 1 for the first update: bias correction */
+};
+
+struct sgd {
+    double learning_rate, momentum, weight_decay;
+    bool nesterov;
+    float gradient_scale, clip_value;
+};
+
+struct lion {
+    double learning_rate, beta1, beta2, weight_decay;
+    float gradient_scale, clip_value;
+};
+
+struct adafactor {
+    double learning_rate, beta2, epsilon1, epsilon2, clip_threshold, weight_decay;
+    float gradient_scale, clip_value;
+};
+
+struct momentum {
+    double momentum;
+    bool nesterov;
+    float gradient_scale, clip_value;
 };
 
 struct kernels {
     const char *device;
     int threads;
+    enum kernels_precision precision;
+    const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
 
     /* --- linear ---------------------------------------------------------------------------------------------------*/
     /* pre NULL: y = x W + bias. pre (rows, out): pre = x W + bias, y = gelu(pre). bias NULL: none. */
-    MUST_CHECK status_t (*linear_forward)(const struct kernels *k, float *y, float *pre, const float *x, const float *w,
-                                          const float *bias, const struct linear_dims *d, struct err *e);
+    MUST_CHECK status_t (*linear_forward)(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
+                                          const element_t *w, const element_t *bias, const struct linear_dims *d,
+                                          struct err *e);
     /* The first step of backward. pre not NULL: dy becomes, in place, the gradient of pre. dbias (out) not NULL: gets
      * the column sums of that. Both in one pass over dy. */
-    MUST_CHECK status_t (*linear_backward_bias)(const struct kernels *k, float *dbias, float *dy, const float *pre,
-                                                const struct linear_dims *d, bool accumulate, void *workspace,
-                                                struct err *e);
+    MUST_CHECK status_t (*linear_backward_bias)(const struct kernels *k, float *dbias, element_t *dy,
+                                                const element_t *pre, const struct linear_dims *d, bool accumulate,
+                                                void *workspace, struct err *e);
     size_t (*linear_backward_bias_workspace)(const struct kernels *k, const struct linear_dims *d);
     /* dx (rows, in) = dy W^T; dy as linear_backward_bias left it. */
-    MUST_CHECK status_t (*linear_backward_input)(const struct kernels *k, float *dx, const float *dy, const float *w,
-                                                 const struct linear_dims *d, bool accumulate, struct err *e);
+    MUST_CHECK status_t (*linear_backward_input)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                                 const element_t *w, const struct linear_dims *d, bool accumulate,
+                                                 struct err *e);
     /* dw, shaped as W. May run long after linear_backward_input. The workspace may be 0 bytes. */
-    MUST_CHECK status_t (*linear_backward_weight)(const struct kernels *k, float *dw, const float *x, const float *dy,
-                                                  const struct linear_dims *d, bool accumulate, void *workspace,
-                                                  struct err *e);
+    MUST_CHECK status_t (*linear_backward_weight)(const struct kernels *k, float *dw, const element_t *x,
+                                                  const element_t *dy, const struct linear_dims *d, bool accumulate,
+                                                  void *workspace, struct err *e);
     size_t (*linear_backward_weight_workspace)(const struct kernels *k, const struct linear_dims *d);
 
     /* --- embedding ------------------------------------------------------------------------------------------------*/
-    /* y (B,T,C) = wte[token] + wpe[t]; tokens (B,T), wte (V,C), wpe (at least T rows, C). A token outside 0 .. V-1 is
-     * INVALID_ARGUMENT. */
-    MUST_CHECK status_t (*embedding_forward)(const struct kernels *k, float *y, const int32_t *tokens, const float *wte,
-                                             const float *wpe, int64_t batch, int64_t time, int64_t width,
-                                             int64_t vocabulary, struct err *e);
+    /* y (B,T,C) = wte[token] + wpe[t]; tokens (B,T), wte (V,C), wpe (at least T rows, C), NULL: no positions. A token
+     * outside 0 .. V-1 is INVALID_ARGUMENT. */
+    MUST_CHECK status_t (*embedding_forward)(const struct kernels *k, element_t *y, const int32_t *tokens,
+                                             const element_t *wte, const element_t *wpe, int64_t batch, int64_t time,
+                                             int64_t width, int64_t vocabulary, struct err *e);
     /* dwte (V,C) and dwpe (positions, C); each row is summed in the order of its positions in the batch. Overwriting
-     * clears all V and all `positions` rows first. tokens were checked by forward. */
+     * clears all V and all `positions` rows first. dwpe NULL: none. tokens were checked by forward. */
     MUST_CHECK status_t (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
-                                              const float *dy, int64_t batch, int64_t time, int64_t width,
+                                              const element_t *dy, int64_t batch, int64_t time, int64_t width,
                                               int64_t vocabulary, int64_t positions, bool accumulate, struct err *e);
 
     /* --- layer norm -----------------------------------------------------------------------------------------------*/
     /* y = (x - mean) * rstd * gamma + beta over each row of width; mean, rstd (rows) are kept for backward. branch not
      * NULL: r = x + branch is written (r may be x or branch, in place) and normed instead of x; r is unused, may be
      * NULL, without a branch. beta NULL: none. */
-    MUST_CHECK status_t (*layernorm_forward)(const struct kernels *k, float *y, float *r, float *mean, float *rstd,
-                                             const float *x, const float *branch, const float *gamma, const float *beta,
-                                             int64_t rows, int64_t width, float epsilon, struct err *e);
+    MUST_CHECK status_t (*layernorm_forward)(const struct kernels *k, element_t *y, element_t *r, float *mean,
+                                             float *rstd, const element_t *x, const element_t *branch,
+                                             const element_t *gamma, const element_t *beta, int64_t rows, int64_t width,
+                                             float epsilon, struct err *e);
     /* dx = addend + the gradient through the norm of x (which is r where there was a branch: the gradient of both
      * terms). addend NULL: nothing is added; addend may be dx (in place: accumulate), dx may be dy. accumulate concerns
      * dgamma and dbeta (width); dbeta NULL: none. */
-    MUST_CHECK status_t (*layernorm_backward)(const struct kernels *k, float *dx, float *dgamma, float *dbeta,
-                                              const float *dy, const float *addend, const float *x, const float *mean,
-                                              const float *rstd, const float *gamma, int64_t rows, int64_t width,
-                                              bool accumulate, void *workspace, struct err *e);
+    MUST_CHECK status_t (*layernorm_backward)(const struct kernels *k, element_t *dx, float *dgamma, float *dbeta,
+                                              const element_t *dy, const element_t *addend, const element_t *x,
+                                              const float *mean, const float *rstd, const element_t *gamma,
+                                              int64_t rows, int64_t width, bool accumulate, void *workspace,
+                                              struct err *e);
     size_t (*layernorm_backward_workspace)(const struct kernels *k, int64_t rows, int64_t width);
 
+    /* --- RMS norm -------------------------------------------------------------------------------------------------*/
+    /* y = x * rstd * gamma over each row of width, rstd = 1 / sqrt(avg(x^2) + epsilon) (Zhang and Sennrich, arXiv
+     * 1910.07467); branch, r, addend, dx and accumulate as with layer norm. */
+    MUST_CHECK status_t (*rmsnorm_forward)(const struct kernels *k, element_t *y, element_t *r, float *rstd,
+                                           const element_t *x, const element_t *branch, const element_t *gamma,
+                                           int64_t rows, int64_t width, float epsilon, struct err *e);
+    MUST_CHECK status_t (*rmsnorm_backward)(const struct kernels *k, element_t *dx, float *dgamma, const element_t *dy,
+                                            const element_t *addend, const element_t *x, const float *rstd,
+                                            const element_t *gamma, int64_t rows, int64_t width, bool accumulate,
+                                            void *workspace, struct err *e);
+    size_t (*rmsnorm_backward_workspace)(const struct kernels *k, int64_t rows, int64_t width);
+
     /* --- attention ------------------------------------------------------------------------------------------------*/
-    /* Causal, scaled by 1/sqrt(width/heads). qkv (B,T,3C): q, k, v each (heads, width/heads) in a row. out (B,T,C).
-     * lse (B,H,T): log of the sum of exp of the scaled scores, for backward. Dropout acts on the probabilities; the
-     * element of (h, t, s) in its sample is (h*T + t)*T + s. After FlashAttention-2 (Dao, arXiv 2307.08691). */
-    MUST_CHECK status_t (*attention_forward)(const struct kernels *k, float *out, float *lse, const float *qkv,
+    /* Turns the queries and keys of a packed tensor by their positions 0 .. T-1; the values are copied. head is even.
+     * inverse: turns back, which is the gradient of turning. In place is fine. */
+    MUST_CHECK status_t (*rope)(const struct kernels *k, element_t *to, const element_t *from,
+                                const struct attention_dims *d, const struct rope *r, bool inverse, struct err *e);
+    /* Scaled by 1/sqrt(head). out (B, T, heads head). lse (B, heads, T): log of the sum of exp of the scaled scores,
+     * for backward. Dropout acts on the probabilities; the element of (h, t, s) in its sample is (h*T + t)*T + s. After
+     * FlashAttention-2 (Dao, arXiv 2307.08691). */
+    MUST_CHECK status_t (*attention_forward)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                              const struct attention_dims *d, const struct dropout *dropout,
                                              void *workspace, struct err *e);
-    MUST_CHECK status_t (*attention_backward)(const struct kernels *k, float *dqkv, const float *dout, const float *qkv,
-                                              const float *out, const float *lse, const struct attention_dims *d,
-                                              const struct dropout *dropout, void *workspace, struct err *e);
+    MUST_CHECK status_t (*attention_backward)(const struct kernels *k, element_t *dqkv, const element_t *dout,
+                                              const element_t *qkv, const element_t *out, const float *lse,
+                                              const struct attention_dims *d, const struct dropout *dropout,
+                                              void *workspace, struct err *e);
     /* Enough for either. */
     size_t (*attention_workspace)(const struct kernels *k, const struct attention_dims *d);
+
+    /* --- images, channels last ------------------------------------------------------------------------------------*/
+    /* y = x * W + bias; bias (out) may be NULL. Its gradient is linear_backward_bias's over the rows of dy. */
+    MUST_CHECK status_t (*convolution_forward)(const struct kernels *k, element_t *y, const element_t *x,
+                                               const element_t *w, const element_t *bias,
+                                               const struct convolution_dims *d, void *workspace, struct err *e);
+    MUST_CHECK status_t (*convolution_backward_input)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                                      const element_t *w, const struct convolution_dims *d,
+                                                      bool accumulate, void *workspace, struct err *e);
+    MUST_CHECK status_t (*convolution_backward_weight)(const struct kernels *k, float *dw, const element_t *x,
+                                                       const element_t *dy, const struct convolution_dims *d,
+                                                       bool accumulate, void *workspace, struct err *e);
+    /* Enough for any of the three. */
+    size_t (*convolution_workspace)(const struct kernels *k, const struct convolution_dims *d);
+    /* Batch normalisation (Ioffe and Szegedy, arXiv 1502.03167): y = (x - mean) / sqrt(variance + epsilon) gamma + beta
+     * (+ residual), mean and variance (width) of this batch's columns, kept for backward. residual NULL: none. */
+    MUST_CHECK status_t (*batchnorm_forward)(const struct kernels *k, element_t *y, float *mean, float *variance,
+                                             const element_t *x, const element_t *residual, const element_t *gamma,
+                                             const element_t *beta, const struct batchnorm_dims *d, void *workspace,
+                                             struct err *e);
+    /* The same with given moments: outside training. */
+    MUST_CHECK status_t (*batchnorm_apply)(const struct kernels *k, element_t *y, const element_t *x,
+                                           const element_t *residual, const element_t *gamma, const element_t *beta,
+                                           const element_t *mean, const element_t *variance,
+                                           const struct batchnorm_dims *d, struct err *e);
+    /* y: the result of forward; where d->relu, gradients are 0 where it is 0. d_residual NULL: none. dx or d_residual
+     * may be dy (in place), not both. measured_mean and measured_variance (width; NULL: not wanted) get the batch's
+     * mean and unbiased variance: what running moments are made of. accumulate concerns all of width. */
+    MUST_CHECK status_t (*batchnorm_backward)(const struct kernels *k, element_t *dx, element_t *d_residual,
+                                              float *dgamma, float *dbeta, float *measured_mean,
+                                              float *measured_variance, const element_t *dy, const element_t *x,
+                                              const element_t *y, const float *mean, const float *variance,
+                                              const element_t *gamma, const struct batchnorm_dims *d, bool accumulate,
+                                              void *workspace, struct err *e);
+    size_t (*batchnorm_workspace)(const struct kernels *k, const struct batchnorm_dims *d); /* for either */
+    /* y = the largest of each window, in = out = channels; windows hold at least one pixel that is no padding. */
+    MUST_CHECK status_t (*max_pool_forward)(const struct kernels *k, element_t *y, const element_t *x,
+                                            const struct convolution_dims *d, struct err *e);
+    /* The gradient goes to the first of a window's largest. */
+    MUST_CHECK status_t (*max_pool_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                             const element_t *x, const struct convolution_dims *d, struct err *e);
+    /* y (batch, width) = the mean over the pixels of x (batch, pixels, width). */
+    MUST_CHECK status_t (*average_pool_forward)(const struct kernels *k, element_t *y, const element_t *x,
+                                                int64_t batch, int64_t pixels, int64_t width, struct err *e);
+    MUST_CHECK status_t (*average_pool_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                                 int64_t batch, int64_t pixels, int64_t width, struct err *e);
+    /* y (batch, pixels, channels) of x (batch, channels, pixels). */
+    MUST_CHECK status_t (*channels_last)(const struct kernels *k, element_t *y, const element_t *x, int64_t batch,
+                                         int64_t channels, int64_t pixels, struct err *e);
+
+    /* --- vision transformer ---------------------------------------------------------------------------------------*/
+    /* y (batch, height/patch * width/patch, channels * patch * patch): each patch of x (batch, channels, height, width)
+     * as one row, channel by channel. patch divides height and width. */
+    MUST_CHECK status_t (*patches)(const struct kernels *k, element_t *y, const element_t *x, int64_t batch,
+                                   int64_t channels, int64_t height, int64_t width, int64_t patch, struct err *e);
+    /* y (batch, time, width) = the token (width), then x (batch, time - 1, width), plus positions (time, width). */
+    MUST_CHECK status_t (*prepend_forward)(const struct kernels *k, element_t *y, const element_t *x,
+                                           const element_t *token, const element_t *positions, int64_t batch,
+                                           int64_t time, int64_t width, struct err *e);
+    MUST_CHECK status_t (*prepend_backward)(const struct kernels *k, element_t *dx, float *dtoken, float *dpositions,
+                                            const element_t *dy, int64_t batch, int64_t time, int64_t width,
+                                            bool accumulate, struct err *e);
+    /* y (batch, width) = the first of x (batch, time, width); backward is 0 at all others. */
+    MUST_CHECK status_t (*first_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t batch,
+                                         int64_t time, int64_t width, struct err *e);
+    MUST_CHECK status_t (*first_backward)(const struct kernels *k, element_t *dx, const element_t *dy, int64_t batch,
+                                          int64_t time, int64_t width, struct err *e);
+
+    /* --- reconstruction -------------------------------------------------------------------------------------------*/
+    /* F is the orthonormal two-dimensional Fourier transform of images (batch, height, width), sides powers of two;
+     * mask (batch, height, width) of zeros and ones is M; measured (batch, 2, height, width) is y = M F x, real parts
+     * before imaginary ones, zero frequency first. All of these are fp32.
+     * x = Re F* M y. */
+    MUST_CHECK status_t (*fourier_adjoint)(const struct kernels *k, element_t *x, const float *measured,
+                                           const float *mask, const struct fourier_dims *d, void *workspace,
+                                           struct err *e);
+    /* y = x - eta Re F* M (F x - measured) + update; eta is one element; y may be update. */
+    MUST_CHECK status_t (*fourier_step_forward)(const struct kernels *k, element_t *y, const element_t *x,
+                                                const element_t *update, const element_t *eta, const float *measured,
+                                                const float *mask, const struct fourier_dims *d, void *workspace,
+                                                struct err *e);
+    /* dx (NULL: not wanted) = dy - eta Re F* M F dy, deta = - the sum of dy Re F* M (F x - measured). The gradient of
+     * update is dy. accumulate concerns deta. */
+    MUST_CHECK status_t (*fourier_step_backward)(const struct kernels *k, element_t *dx, float *deta,
+                                                 const element_t *dy, const element_t *x, const element_t *eta,
+                                                 const float *measured, const float *mask, const struct fourier_dims *d,
+                                                 bool accumulate, void *workspace, struct err *e);
+    size_t (*fourier_workspace)(const struct kernels *k, const struct fourier_dims *d); /* for any of the three */
 
     /* --- loss -----------------------------------------------------------------------------------------------------*/
     /* losses (rows) = -log softmax(logits)[target]; a target of -1 is ignored (loss 0, gradient 0), any other target
      * outside 0 .. V-1 is INVALID_ARGUMENT. gradient true: logits (rows, V) become, in place, their gradient times
      * scale; false: they are only read. */
-    MUST_CHECK status_t (*cross_entropy)(const struct kernels *k, float *losses, float *logits, const int32_t *targets,
-                                         int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e);
+    MUST_CHECK status_t (*cross_entropy)(const struct kernels *k, float *losses, element_t *logits,
+                                         const int32_t *targets, int64_t rows, int64_t vocabulary, float scale,
+                                         bool gradient, struct err *e);
+
+    /* losses (batch) = the mean of (x - reference)^2 over a sample's n numbers. gradient true: x (batch, n) becomes, in
+     * place, its gradient times scale. */
+    MUST_CHECK status_t (*squared_error)(const struct kernels *k, float *losses, element_t *x, const float *reference,
+                                         int64_t batch, int64_t n, float scale, bool gradient, struct err *e);
+    /* psnr (batch) = -10 log10 of the same mean: the peak signal-to-noise ratio, in dB, of images in [0, 1]; 200 for
+     * equal ones. */
+    MUST_CHECK status_t (*psnr)(const struct kernels *k, float *psnr, const element_t *x, const float *reference,
+                                int64_t batch, int64_t n, struct err *e);
+    /* correct (rows) = 1 where the largest of a row's logits (rows, V), the first of equal ones, is its target, else 0.
+     */
+    MUST_CHECK status_t (*correct)(const struct kernels *k, float *correct, const element_t *logits,
+                                   const int32_t *targets, int64_t rows, int64_t vocabulary, struct err *e);
 
     /* --- element by element ---------------------------------------------------------------------------------------*/
     /* GELU by tanh, as GPT-2 has it: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x, dx may be dy. */
-    MUST_CHECK status_t (*gelu_forward)(const struct kernels *k, float *y, const float *x, int64_t n, struct err *e);
-    MUST_CHECK status_t (*gelu_backward)(const struct kernels *k, float *dx, const float *dy, const float *x, int64_t n,
-                                         struct err *e);
+    MUST_CHECK status_t (*gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n,
+                                        struct err *e);
+    MUST_CHECK status_t (*gelu_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                         const element_t *x, int64_t n, struct err *e);
+    /* y = silu(gate) up, silu(x) = x / (1 + exp(-x)) (Shazeer, arXiv 2002.05202); gate_up (rows, 2 width): a row's
+     * gates, then its ups. y and dy (rows, width); d_gate_up may be gate_up. */
+    MUST_CHECK status_t (*swiglu_forward)(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
+                                          int64_t width, struct err *e);
+    MUST_CHECK status_t (*swiglu_backward)(const struct kernels *k, element_t *d_gate_up, const element_t *dy,
+                                           const element_t *gate_up, int64_t rows, int64_t width, struct err *e);
+    /* y = max(x, 0), a NaN stays; dx = dy where y > 0, else 0. y may be x, dx may be dy. */
+    MUST_CHECK status_t (*relu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n,
+                                        struct err *e);
+    MUST_CHECK status_t (*relu_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                         const element_t *y, int64_t n, struct err *e);
     /* y = x under the mask, for `samples` samples of n elements each; also its own backward: dx from dy. In place is
      * fine. */
-    MUST_CHECK status_t (*dropout)(const struct kernels *k, float *y, const float *x, int64_t samples, int64_t n,
-                                   const struct dropout *dropout, struct err *e);
-    MUST_CHECK status_t (*add)(const struct kernels *k, float *y, const float *a, const float *b, int64_t n,
+    MUST_CHECK status_t (*dropout)(const struct kernels *k, element_t *y, const element_t *x, int64_t samples,
+                                   int64_t n, const struct dropout *dropout, struct err *e);
+    MUST_CHECK status_t (*add)(const struct kernels *k, element_t *y, const element_t *a, const element_t *b, int64_t n,
                                struct err *e); /* y = a + b; y may be a or b */
     MUST_CHECK status_t (*accumulate)(const struct kernels *k, float *a, const float *b, int64_t n,
                                       struct err *e); /* a += b */
-    MUST_CHECK status_t (*scale)(const struct kernels *k, float *a, float factor, int64_t n, struct err *e);
     MUST_CHECK status_t (*fill)(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
-    /* part[0] = the sum of part[0 .. count-1] as one binary tree over adjacent pairs: ((0+1)+(2+3))+... count is a
-     * power of two. The other parts are left with partial sums. */
-    MUST_CHECK status_t (*tree_add)(const struct kernels *k, float *const part[], int count, int64_t n, struct err *e);
+    MUST_CHECK status_t (*copy)(const struct kernels *k, element_t *to, const element_t *from, int64_t n,
+                                struct err *e);
+    /* to = from, rounded: weights from their masters; and back, exactly. */
+    MUST_CHECK status_t (*convert)(const struct kernels *k, element_t *to, const float *from, int64_t n, struct err *e);
+    MUST_CHECK status_t (*widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e);
 
     /* --- over all parameters --------------------------------------------------------------------------------------*/
-    /* AdamW (Loshchilov and Hutter, arXiv 1711.05101), one pass: parameters p, moments m and v are updated in place. */
-    MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, float *m, float *v, const float *g, int64_t n,
-                                 const struct adamw *o, struct err *e);
+    /* One pass each: parameters p (n) and the states are updated in place, weight (n) gets p rounded; weight NULL: p is
+     * the weight. The same bits for an element wherever an array is cut.
+     *   adamw      Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW
+     *   sgd        g += weight_decay p; m = momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m)
+     *   lion       Chen et al., arXiv 2302.06675: p = (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign
+     * of 0 being 0; then m = beta2 m + (1 - beta2) g */
+    MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, element_t *weight, float *m, float *v,
+                                 const float *g, int64_t n, const struct adamw *o, struct err *e);
+    MUST_CHECK status_t (*sgd)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,
+                               int64_t n, const struct sgd *o, struct err *e);
+    MUST_CHECK status_t (*lion)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,
+                                int64_t n, const struct lion *o, struct err *e);
+    /* Adafactor (Shazeer and Stern, arXiv 1804.04235, without first moment) for a whole matrix p (rows, columns): row
+     * (rows) and column (columns) are running means of g^2 + epsilon1 over the other side; u = g / sqrt(row column /
+     * mean(row)); p = (1 - learning_rate weight_decay) p - learning_rate max(epsilon2, rms(p)) u / max(1, rms(u) /
+     * clip_threshold). column NULL: row (rows * columns) is the whole second moment. */
+    MUST_CHECK status_t (*adafactor)(const struct kernels *k, float *p, element_t *weight, float *row, float *column,
+                                     const float *g, int64_t rows, int64_t columns, const struct adafactor *o,
+                                     void *workspace, struct err *e);
+    size_t (*adafactor_workspace)(const struct kernels *k, int64_t rows, int64_t columns);
+    /* m = momentum m + (1 - momentum) g; u = m, or with nesterov momentum m + (1 - momentum) g once more. */
+    MUST_CHECK status_t (*momentum)(const struct kernels *k, float *u, float *m, const float *g, int64_t n,
+                                    const struct momentum *o, struct err *e);
+    /* p = keep p + by x; weight gets p rounded, or is NULL. */
+    MUST_CHECK status_t (*scale_add)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                                     double keep, double by, struct err *e);
     /* sums[i] = the sum of squares of chunk i, in double; ceil(n / KERNELS_CHUNK) chunks, the last may be short. The
      * caller adds them in the order of chunks over all shards. */
     MUST_CHECK status_t (*sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
     /* false when a NaN or an infinity is among the n values. */
     MUST_CHECK status_t (*all_finite)(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
+    MUST_CHECK status_t (*elements_finite)(const struct kernels *k, bool *ret, const element_t *a, int64_t n,
+                                           struct err *e);
 };
 
-/* Errors: INVALID_ARGUMENT for an unknown device or thread count, FAILED_PRECONDITION for an ISA that the processor or
- * this build does not have, RESOURCE_EXHAUSTED. */
+/* Bytes of an element_t: 4 or 2. */
+static inline size_t kernels_element_bytes(const struct kernels *k) { return k->precision == KERNELS_FP32 ? 4 : 2; }
+
+/* Errors: INVALID_ARGUMENT for an unknown device or thread count, FAILED_PRECONDITION for an ISA or a precision that
+ * the processor or this build does not have, RESOURCE_EXHAUSTED. */
 MUST_CHECK status_t kernels_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *kernels_close(struct kernels *k);
 CLEANUP_DEFINE(struct kernels *, kernels_close)

@@ -14,12 +14,23 @@ enum { TILE = 64 };
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* One thread's part: keys and values transposed (2 x time x head), scores and their gradients (2 tiles), a tile of
- * outputs, and statistics of the rows (at least 2 x TILE). The plain path needs one row of probabilities of it. */
-static inline size_t attention_tile_bytes(const struct attention_dims *d) {
-    assert(d->heads > 0 && d->width % d->heads == 0);
-    const int64_t head = round_up(d->width / d->heads, 16), time = round_up(d->time, TILE);
-    return sizeof(float) * (size_t)(2 * time * head + 2 * TILE * TILE + TILE * head + 2 * time);
+/* Floats of one head's keys, or whatever else is (time, head). */
+static inline int64_t attention_panel(const struct attention_dims *d) {
+    return round_up(d->time, TILE) * round_up(d->head, 16);
+}
+
+/* Panels of one thread: keys and values transposed; elements of 16 bits are widened first, queries, keys, values and
+ * gradients of outputs, and their gradients are summed in three more. */
+enum { PANELS_FP32 = 2, PANELS_NARROW = 9, TILES_FP32 = 2, TILES_NARROW = 4 };
+
+/* One thread's part: panels, scores and their gradients (2 tiles; and 2 of both in bf16), a tile of outputs, and
+ * statistics of the rows (at least 2 x TILE). The plain path needs less. */
+static inline size_t attention_tile_bytes(const struct attention_dims *d, enum kernels_precision precision) {
+    assert(d->batch > 0 && d->time > 0 && d->head > 0 && d->kv_heads > 0 && d->heads % d->kv_heads == 0);
+    const int64_t panels = precision == KERNELS_FP32 ? PANELS_FP32 : PANELS_NARROW;
+    const int64_t tiles = precision == KERNELS_FP32 ? TILES_FP32 : TILES_NARROW;
+    return sizeof(float) * (size_t)(panels * attention_panel(d) + tiles * TILE * TILE + TILE * round_up(d->head, 16) +
+                                    2 * round_up(d->time, TILE));
 }
 
 #endif

@@ -1,9 +1,16 @@
 #include "kernels/cpu/cpu.h"
 
+#include "kernels/cpu/batchnorm.h"
+#include "kernels/cpu/convolution.h"
+#include "kernels/cpu/fourier.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/rope.h"
 #include "kernels/cpu/workspace.h"
 
+#ifdef KERNELS_X86_64
+#include <cpuid.h>
+#endif
 #include <gnu/libc-version.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -17,10 +24,18 @@ static const char *const ISA_NAME[] = {
     [KERNELS_ISA_PLAIN] = "plain", [KERNELS_ISA_AVX2] = "avx2", [KERNELS_ISA_AVX512] = "avx512"
 };
 
+#ifdef KERNELS_X86_64
+/* clang 14 has no name for it in __builtin_cpu_supports. */
+static bool f16c_present(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 static bool isa_present(enum kernels_isa isa) {
     switch (isa) {
 #ifdef KERNELS_X86_64
-    case KERNELS_ISA_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case KERNELS_ISA_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_present();
     case KERNELS_ISA_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
@@ -43,53 +58,92 @@ static status_t isa_choose(enum kernels_isa wanted, enum kernels_isa *ret, struc
     return ST_OK;
 }
 
+static cpu_table_fn *const TABLES[][3] = {
+    [KERNELS_ISA_PLAIN] = { plain_fp32_table, plain_bf16_table, plain_fp16_table },
+#ifdef KERNELS_X86_64
+    [KERNELS_ISA_AVX2] = { avx2_fp32_table, avx2_bf16_table, avx2_fp16_table },
+    [KERNELS_ISA_AVX512] = { avx512_fp32_table, avx512_bf16_table, avx512_fp16_table },
+#endif
+};
+
 static void table_fill(struct cpu *c) {
     struct kernels *t = &c->table;
-    plain_table(t);
+    TABLES[KERNELS_ISA_PLAIN][t->precision](c);
+    if (c->isa != KERNELS_ISA_PLAIN)
+        TABLES[c->isa][t->precision](c);
 #ifdef KERNELS_X86_64
-    if (c->isa == KERNELS_ISA_AVX2)
-        avx2_table(t);
-    if (c->isa == KERNELS_ISA_AVX512)
-        avx512_table(t);
+    if (t->precision == KERNELS_BF16 && products_by_onednn(c->products))
+        avx512_bf16_pairs_table(c);
 #endif
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;
     t->linear_backward_weight = linear_backward_weight;
     t->linear_backward_bias_workspace = workspace_linear_backward_bias;
     t->linear_backward_weight_workspace = workspace_linear_backward_weight;
-    t->layernorm_backward_workspace = workspace_layernorm_backward;
+    t->layernorm_backward_workspace = workspace_norm_backward;
+    t->rmsnorm_backward_workspace = workspace_norm_backward;
     t->attention_workspace = workspace_attention;
+    t->batchnorm_workspace = batchnorm_workspace;
+    t->fourier_workspace = fourier_workspace;
+    t->convolution_workspace = convolution_workspace;
+    if (c->isa == KERNELS_ISA_PLAIN)
+        return;
+    t->convolution_forward = convolution_forward;
+    t->convolution_backward_input = convolution_backward_input;
+    t->convolution_backward_weight = convolution_backward_weight;
 }
+
+static struct cpu *cpu_free(struct cpu *c) {
+    if (!c)
+        return NULL;
+    c->products = products_free(c->products);
+    c->convolutions = convolutions_free(c->convolutions);
+    c->rope = rope_table_free(c->rope);
+    c->fp32 = kernels_close(c->fp32);
+    free(c);
+    return NULL;
+}
+CLEANUP_DEFINE(struct cpu *, cpu_free)
 
 status_t cpu_open(const struct kernels_config *config, struct kernels **ret, struct err *e) {
     if (config->threads < 1 || config->threads > THREADS_MOST)
         return err_set(e, ST_INVALID_ARGUMENT, "%d threads is not between 1 and %d", config->threads, THREADS_MOST);
-    enum kernels_isa isa;
+    if (config->precision < KERNELS_FP32 || config->precision > KERNELS_FP16)
+        return err_set(e, ST_INVALID_ARGUMENT, "precision %d is none of fp32, bf16 and fp16", (int)config->precision);
+    enum kernels_isa isa = KERNELS_ISA_PLAIN;
     TRY(isa_choose(config->isa, &isa, e));
-    CLEANUP(freep) struct cpu *c = calloc(1, sizeof *c);
-    if (!c)
+    CLEANUP(cpu_freep) struct cpu *c = calloc(1, sizeof *c);
+    if (!c || !(c->rope = rope_table_new()))
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
     c->table.device = "cpu";
     c->table.threads = config->threads;
+    c->table.precision = config->precision;
     c->isa = isa;
-    TRY(products_new(isa, config->threads, &c->products, e));
+    TRY(products_new(isa, config->precision, config->threads, &c->products, e));
+    TRY(convolutions_new(config->precision, products_direct(c->products), config->threads, &c->convolutions, e));
     table_fill(c);
+    c->table.fp32 = &c->table;
+    if (config->precision != KERNELS_FP32) {
+        struct kernels_config fp32 = *config;
+        fp32.precision = KERNELS_FP32;
+        TRY(cpu_open(&fp32, &c->fp32, e));
+        c->table.fp32 = c->fp32;
+    }
     *ret = &take_ptr(&c)->table;
     return ST_OK;
 }
 
 struct kernels *cpu_close(struct kernels *k) {
-    struct cpu *c = (struct cpu *)k;
-    c->products = products_free(c->products);
-    free(c);
+    (void)cpu_free((struct cpu *)k);
     return NULL;
 }
 
 void cpu_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cpu *c = cpu_of(k);
     const dnnl_version_t *v = dnnl_version();
-    snprintf(buf, n, "cpu %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s", ISA_NAME[c->isa], v->major, v->minor,
-             v->patch, c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
+    snprintf(buf, n, "cpu %s, %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s", ISA_NAME[c->isa],
+             products_precision_name(c->products), v->major, v->minor, v->patch,
+             c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
 #ifdef __clang__
              "clang", __clang_version__,
 #else

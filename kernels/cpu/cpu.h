@@ -1,21 +1,30 @@
 /* The CPU side of the table: its state, and the parts that its folder is made of.
  *
  *   product.c         matrix products by oneDNN, cached by shape; linear.c: the linear_* functions over them
+ *   convolution.c     convolutions by oneDNN, cached by shape, over convolution_primitive.c
  *   plain/            every other op in portable C: the readable reference
  *   vector/           the same ops with vectors, compiled once for AVX2 and once for AVX-512
  *
- * plain_table, avx2_table and avx512_table put their functions into the table. */
+ * Each of plain/ and vector/ is compiled once for each precision, too. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
 #include "kernels/kernels.h"
 
 struct products;
+struct convolutions;
+struct rope_table;
 
 struct cpu {
     struct kernels table; /* first: the functions of the table cast back */
+    struct kernels *fp32; /* owned; NULL where the precision is fp32 */
     enum kernels_isa isa; /* never BEST */
     struct products *products;
+    struct convolutions *convolutions;
+    struct rope_table *rope;
+    /* n numbers of the table's precision from and to fp32: what products.c converts tiles with. */
+    void (*widen_row)(float *to, const element_t *from, int64_t n);
+    void (*convert_row)(element_t *to, const float *from, int64_t n);
 };
 
 static inline const struct cpu *cpu_of(const struct kernels *k) { return (const struct cpu *)k; }
@@ -24,8 +33,12 @@ MUST_CHECK status_t cpu_open(const struct kernels_config *config, struct kernels
 struct kernels *cpu_close(struct kernels *k);
 void cpu_numerics_id(const struct kernels *k, char *buf, size_t n);
 
-void plain_table(struct kernels *t);
-void avx2_table(struct kernels *t);
-void avx512_table(struct kernels *t);
+/* One for each precision; the vector ones overwrite what they do better. */
+typedef void cpu_table_fn(struct cpu *c);
+cpu_table_fn plain_fp32_table, plain_bf16_table, plain_fp16_table;
+cpu_table_fn avx2_fp32_table, avx2_bf16_table, avx2_fp16_table;
+cpu_table_fn avx512_fp32_table, avx512_bf16_table, avx512_fp16_table;
+/* Over avx512_bf16_table where the processor multiplies bf16. */
+cpu_table_fn avx512_bf16_pairs_table;
 
 #endif

@@ -4,11 +4,14 @@
 
 #include "kernels/kernels.h"
 
-status_t linear_forward(const struct kernels *k, float *y, float *pre, const float *x, const float *w,
-                        const float *bias, const struct linear_dims *d, struct err *e);
-status_t linear_backward_input(const struct kernels *k, float *dx, const float *dy, const float *w,
+/* Elements from a row of y or dy to the next one. */
+static inline int64_t linear_stride(const struct linear_dims *d) { return d->y_stride ? d->y_stride : d->out; }
+
+status_t linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x, const element_t *w,
+                        const element_t *bias, const struct linear_dims *d, struct err *e);
+status_t linear_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,
                                const struct linear_dims *d, bool accumulate, struct err *e);
-status_t linear_backward_weight(const struct kernels *k, float *dw, const float *x, const float *dy,
+status_t linear_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
                                 const struct linear_dims *d, bool accumulate, void *workspace, struct err *e);
 
 #endif

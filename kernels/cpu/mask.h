@@ -27,12 +27,12 @@ static inline struct mask mask_of(const struct dropout *d) {
 }
 
 /* What the element is multiplied by: 0 or 1 / (1 - probability). */
-static inline float mask_factor(const struct mask *m, int64_t sample, int64_t element) {
+static inline float mask_factor(const struct mask *m, int64_t sample, int64_t index) {
     if (m->threshold == 0)
         return m->kept;
-    uint32_t counter[4] = { (uint32_t)(element / 4), (uint32_t)sample, m->op, m->step }, number[4];
+    uint32_t counter[4] = { (uint32_t)(index / 4), (uint32_t)sample, m->op, m->step }, number[4];
     philox4x32_10(counter, m->seed, number);
-    return number[element % 4] < m->threshold ? 0.0f : m->kept;
+    return number[index % 4] < m->threshold ? 0.0f : m->kept;
 }
 
 #endif

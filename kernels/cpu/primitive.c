@@ -1,8 +1,7 @@
 #include "kernels/cpu/primitive.h"
 
-#include <oneapi/dnnl/dnnl.h>
+#include "kernels/cpu/onednn.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,39 +30,26 @@ struct primitive {
     struct lane lanes[];
 };
 
-/* oneDNN takes its number of threads from the caller's OpenMP setting, when a primitive is built and when it runs. */
-static int threads_set(int threads) {
-    int before = omp_get_max_threads();
-    if (before != threads)
-        omp_set_num_threads(threads);
-    return before;
-}
-
-static status_t check(dnnl_status_t st, const char *what, struct err *e) {
-    if (st == dnnl_success)
-        return ST_OK;
-    return err_set(e, st == dnnl_out_of_memory ? ST_RESOURCE_EXHAUSTED : ST_INTERNAL, "oneDNN could not %s (%s)", what,
-                   st == dnnl_out_of_memory   ? "out of memory"
-                   : st == dnnl_unimplemented ? "not implemented"
-                                              : "internal error");
-}
+static dnnl_data_type_t data_type(bool bf16) { return bf16 ? dnnl_bf16 : dnnl_f32; }
 
 static status_t matrix_desc(dnnl_memory_desc_t *ret, int64_t rows, int64_t columns, int64_t ld, bool transposed,
-                            struct err *e) {
+                            bool bf16, struct err *e) {
     dnnl_dims_t dims = { rows, columns }, strides = { transposed ? 1 : ld, transposed ? ld : 1 };
-    return check(dnnl_memory_desc_init_by_strides(ret, 2, dims, dnnl_f32, strides), "describe a matrix", e);
+    return onednn_check(dnnl_memory_desc_init_by_strides(ret, 2, dims, data_type(bf16), strides), "describe a matrix",
+                        e);
 }
 
 static status_t attributes_new(bool accumulate, dnnl_primitive_attr_t *ret, struct err *e) {
-    TRY(check(dnnl_primitive_attr_create(ret), "create attributes", e));
-    TRY(check(dnnl_primitive_attr_set_scratchpad_mode(*ret, dnnl_scratchpad_mode_user), "set the scratchpad", e));
+    TRY(onednn_check(dnnl_primitive_attr_create(ret), "create attributes", e));
+    TRY(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(*ret, dnnl_scratchpad_mode_user), "set the scratchpad",
+                     e));
     if (!accumulate)
         return ST_OK;
     dnnl_post_ops_t sum;
-    TRY(check(dnnl_post_ops_create(&sum), "create a sum", e));
-    status_t st = check(dnnl_post_ops_append_sum(sum, 1.0f), "append a sum", e);
+    TRY(onednn_check(dnnl_post_ops_create(&sum), "create a sum", e));
+    status_t st = onednn_check(dnnl_post_ops_append_sum(sum, 1.0f), "append a sum", e);
     if (st == ST_OK)
-        st = check(dnnl_primitive_attr_set_post_ops(*ret, sum), "set a sum", e);
+        st = onednn_check(dnnl_primitive_attr_set_post_ops(*ret, sum), "set a sum", e);
     dnnl_post_ops_destroy(sum);
     return st;
 }
@@ -77,24 +63,26 @@ static status_t desc_new(struct primitive *p, const struct primitive_shape *s, s
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_matmul_desc_t product;
     CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
-    TRY(matrix_desc(&a, s->m, s->k, s->lda, s->a_transposed, e));
+    TRY(matrix_desc(&a, s->m, s->k, s->lda, s->a_transposed, s->bf16, e));
     if (s->packed) {
         dnnl_dims_t dims = { s->k, s->n };
-        TRY(check(dnnl_memory_desc_init_by_tag(&b, 2, dims, dnnl_f32, dnnl_format_tag_any), "describe a matrix", e));
+        TRY(onednn_check(dnnl_memory_desc_init_by_tag(&b, 2, dims, data_type(s->bf16), dnnl_format_tag_any),
+                         "describe a matrix", e));
     } else {
-        TRY(matrix_desc(&b, s->k, s->n, s->ldb, s->b_transposed, e));
+        TRY(matrix_desc(&b, s->k, s->n, s->ldb, s->b_transposed, s->bf16, e));
     }
-    TRY(matrix_desc(&c, s->m, s->n, s->ldc, false, e));
-    TRY(matrix_desc(&bias, 1, s->n, s->n, false, e));
+    TRY(matrix_desc(&c, s->m, s->n, s->ldc, false, s->c_bf16, e));
+    TRY(matrix_desc(&bias, 1, s->n, s->n, false, s->bf16, e));
     TRY(attributes_new(s->accumulate, &attributes, e));
-    TRY(check(dnnl_matmul_desc_init(&product, &a, &b, s->bias ? &bias : NULL, &c), "describe a product", e));
-    return check(dnnl_primitive_desc_create(&p->desc, &product, attributes, p->engine, NULL), "plan a product", e);
+    TRY(onednn_check(dnnl_matmul_desc_init(&product, &a, &b, s->bias ? &bias : NULL, &c), "describe a product", e));
+    return onednn_check(dnnl_primitive_desc_create(&p->desc, &product, attributes, p->engine, NULL), "plan a product",
+                        e);
 }
 
 static status_t lane_add(struct lane *l, int which, const dnnl_memory_desc_t *desc, dnnl_engine_t engine, void *data,
                          struct err *e) {
     dnnl_memory_t memory;
-    TRY(check(dnnl_memory_create(&memory, desc, engine, data), "create a memory", e));
+    TRY(onednn_check(dnnl_memory_create(&memory, desc, engine, data), "create a memory", e));
     l->at[which] = l->count;
     l->argument[l->count++] = (dnnl_exec_arg_t){ ARGUMENT_ID[which], memory };
     return ST_OK;
@@ -103,7 +91,7 @@ static status_t lane_add(struct lane *l, int which, const dnnl_memory_desc_t *de
 static status_t lane_init(struct lane *l, const struct primitive *p, bool bias, struct err *e) {
     for (int i = 0; i < ARGUMENTS; i++)
         l->at[i] = -1;
-    TRY(check(dnnl_stream_create(&l->stream, p->engine, dnnl_stream_default_flags), "create a stream", e));
+    TRY(onednn_check(dnnl_stream_create(&l->stream, p->engine, dnnl_stream_default_flags), "create a stream", e));
     static const dnnl_query_t query[] = {
         [A] = dnnl_query_src_md, [B] = dnnl_query_weights_md, [C] = dnnl_query_dst_md
     };
@@ -124,24 +112,24 @@ static status_t reorder_new(struct primitive *p, const struct primitive_shape *s
     dnnl_memory_desc_t plain;
     dnnl_primitive_desc_t desc;
     const dnnl_memory_desc_t *wanted = dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 0);
-    TRY(matrix_desc(&plain, s->k, s->n, s->ldb, s->b_transposed, e));
+    TRY(matrix_desc(&plain, s->k, s->n, s->ldb, s->b_transposed, s->bf16, e));
     if (dnnl_memory_desc_equal(&plain, wanted))
         return ST_OK;
-    TRY(check(dnnl_memory_create(&p->plain_b, &plain, p->engine, NULL), "create a memory", e));
-    TRY(check(dnnl_reorder_primitive_desc_create(&desc, &plain, p->engine, wanted, p->engine, NULL), "plan a reorder",
-              e));
-    status_t st = check(dnnl_primitive_create(&p->reorder, desc), "build a reorder", e);
+    TRY(onednn_check(dnnl_memory_create(&p->plain_b, &plain, p->engine, NULL), "create a memory", e));
+    TRY(onednn_check(dnnl_reorder_primitive_desc_create(&desc, &plain, p->engine, wanted, p->engine, NULL),
+                     "plan a reorder", e));
+    status_t st = onednn_check(dnnl_primitive_create(&p->reorder, desc), "build a reorder", e);
     dnnl_primitive_desc_destroy(desc);
     p->packed_bytes = dnnl_memory_desc_get_size(wanted);
     return st;
 }
 
 static status_t build(struct primitive *p, const struct primitive_shape *s, struct err *e) {
-    TRY(check(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "create an engine", e));
+    TRY(onednn_check(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "create an engine", e));
     TRY(desc_new(p, s, e));
-    TRY(check(dnnl_primitive_create(&p->primitive, p->desc), "build a product", e));
+    TRY(onednn_check(dnnl_primitive_create(&p->primitive, p->desc), "build a product", e));
     const char *name = "";
-    TRY(check(dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &name), "name a product", e));
+    TRY(onednn_check(dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &name), "name a product", e));
     p->in_order = strncmp(name, "brg:", 4) == 0;
     if (s->packed)
         TRY(reorder_new(p, s, e));
@@ -156,9 +144,9 @@ status_t primitive_new(const struct primitive_shape *s, int threads, int lanes, 
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a product of %d lanes", lanes);
     p->threads = threads;
     p->n_lanes = lanes;
-    int before = threads_set(threads);
+    int before = onednn_threads(threads);
     status_t st = build(p, s, e);
-    (void)threads_set(before);
+    (void)onednn_threads(before);
     TRY(st);
     *ret = take_ptr(&p);
     return ST_OK;
@@ -198,7 +186,7 @@ static dnnl_status_t point(const struct lane *l, int which, const void *data) {
     return l->at[which] < 0 ? dnnl_success : point_memory(l->argument[l->at[which]].memory, data);
 }
 
-static dnnl_status_t pack(const struct primitive *p, const struct lane *l, const float *b) {
+static dnnl_status_t pack(const struct primitive *p, const struct lane *l, const void *b) {
     const dnnl_exec_arg_t arguments[] = { { DNNL_ARG_FROM, p->plain_b },
                                           { DNNL_ARG_TO, l->argument[l->at[B]].memory } };
     dnnl_status_t st = point_memory(p->plain_b, b);
@@ -207,17 +195,17 @@ static dnnl_status_t pack(const struct primitive *p, const struct lane *l, const
 
 size_t primitive_packed_bytes(const struct primitive *p) { return p->packed_bytes; }
 
-status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b, const float *bias,
+status_t primitive_run(const struct primitive *p, int lane, void *c, const void *a, const void *b, const void *bias,
                        void *packed, struct err *e) {
     const struct lane *l = &p->lanes[lane];
-    if (point(l, A, a) != dnnl_success || point(l, B, p->reorder ? packed : (const void *)b) != dnnl_success ||
+    if (point(l, A, a) != dnnl_success || point(l, B, p->reorder ? packed : b) != dnnl_success ||
         point(l, C, c) != dnnl_success || point(l, BIAS, bias) != dnnl_success)
         return err_set(e, ST_INTERNAL, "oneDNN refused a matrix's address");
-    int before = p->n_lanes == 1 ? threads_set(p->threads) : 0;
+    int before = p->n_lanes == 1 ? onednn_threads(p->threads) : 0;
     dnnl_status_t st = p->reorder ? pack(p, l, b) : dnnl_success;
     if (st == dnnl_success)
         st = dnnl_primitive_execute(p->primitive, l->stream, l->count, l->argument);
     if (p->n_lanes == 1)
-        (void)threads_set(before);
-    return check(st, "run a product", e);
+        (void)onednn_threads(before);
+    return onednn_check(st, "run a product", e);
 }

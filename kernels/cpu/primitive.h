@@ -16,8 +16,10 @@
 
 struct primitive_shape {
     int64_t m, n, k;
-    int64_t lda, ldb, ldc; /* floats from a stored row to the next one */
+    int64_t lda, ldb, ldc; /* elements from a stored row to the next one */
     bool a_transposed, b_transposed, bias, accumulate;
+    bool bf16;   /* A, B and the bias; else they are fp32 */
+    bool c_bf16; /* C */
     bool packed; /* only with one lane */
 };
 
@@ -35,7 +37,7 @@ bool primitive_in_order(const struct primitive *p);
 size_t primitive_packed_bytes(const struct primitive *p);
 
 /* packed: primitive_packed_bytes, on a cache line; NULL for 0 bytes. */
-MUST_CHECK status_t primitive_run(const struct primitive *p, int lane, float *c, const float *a, const float *b,
-                                  const float *bias, void *packed, struct err *e);
+MUST_CHECK status_t primitive_run(const struct primitive *p, int lane, void *c, const void *a, const void *b,
+                                  const void *bias, void *packed, struct err *e);
 
 #endif

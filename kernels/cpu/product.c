@@ -1,5 +1,6 @@
 #include "kernels/cpu/product.h"
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/primitive.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -15,6 +16,9 @@ enum { SLICES = 16, SLICE_MULTIPLE = 16 };
 /* Packing costs as much as a few rows of C: fewer when B must be transposed anyway by who reads it unpacked. */
 enum { PACK_ROWS_LEAST = 192, PACK_ROWS_LEAST_TRANSPOSED = 1024 };
 
+/* Tiles of elements that are widened have up to this many rows and columns of C. */
+enum { TILE_EDGE = 2048 };
+
 struct entry {
     struct primitive_shape shape;
     uint64_t used;                 /* the clock of the last use; 0 = free */
@@ -24,16 +28,29 @@ struct entry {
     struct primitive *body, *tail; /* tail NULL: all slices are alike, or not sliced */
 };
 
+struct buffer {
+    void *data;
+    size_t bytes;
+};
+
 struct products {
     enum kernels_isa isa;
+    enum kernels_precision precision;
+    bool by_onednn; /* the precision is one that oneDNN multiplies fast on this processor */
     int threads;
     uint64_t clock;
-    void *packed; /* one for all, since one product runs at a time */
-    size_t packed_bytes;
+    struct buffer packed, wide; /* one of each for all, since one product runs at a time */
     struct entry entries[KERNELS_PRODUCTS_MOST];
 };
 
-status_t products_new(enum kernels_isa isa, int threads, struct products **ret, struct err *e) {
+static bool onednn_has(enum kernels_isa isa, enum kernels_precision precision) {
+    const dnnl_cpu_isa_t has = dnnl_get_effective_cpu_isa();
+    return precision == KERNELS_FP32 || (precision == KERNELS_BF16 && isa == KERNELS_ISA_AVX512 &&
+                                         (has == dnnl_cpu_isa_avx512_core_bf16 || has == dnnl_cpu_isa_avx512_core_amx));
+}
+
+status_t products_new(enum kernels_isa isa, enum kernels_precision precision, int threads, struct products **ret,
+                      struct err *e) {
     struct products *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of matrix products");
@@ -42,6 +59,8 @@ status_t products_new(enum kernels_isa isa, int threads, struct products **ret, 
     if (isa == KERNELS_ISA_AVX2)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     p->isa = isa;
+    p->precision = precision;
+    p->by_onednn = onednn_has(isa, precision);
     p->threads = threads;
     *ret = p;
     return ST_OK;
@@ -58,7 +77,8 @@ struct products *products_free(struct products *p) {
         return NULL;
     for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++)
         entry_clear(&p->entries[i]);
-    free(p->packed);
+    free(p->packed.data);
+    free(p->wide.data);
     free(p);
     return NULL;
 }
@@ -66,7 +86,7 @@ struct products *products_free(struct products *p) {
 static bool shape_equal(const struct primitive_shape *a, const struct primitive_shape *b) {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
            a->a_transposed == b->a_transposed && a->b_transposed == b->b_transposed && a->bias == b->bias &&
-           a->accumulate == b->accumulate && a->packed == b->packed;
+           a->accumulate == b->accumulate && a->packed == b->packed && a->bf16 == b->bf16 && a->c_bf16 == b->c_bf16;
 }
 
 static status_t slices_build(struct entry *t, int threads, struct err *e) {
@@ -93,15 +113,15 @@ static status_t entry_build(struct entry *t, const struct primitive_shape *s, in
     return slices_build(t, threads, e);
 }
 
-static status_t packed_grow(struct products *p, size_t bytes, struct err *e) {
-    if (bytes <= p->packed_bytes)
+static status_t buffer_grow(struct buffer *b, size_t bytes, struct err *e) {
+    if (bytes <= b->bytes)
         return ST_OK;
-    void *packed = NULL;
-    if (posix_memalign(&packed, 64, bytes))
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes of a packed matrix", bytes);
-    free(p->packed);
-    p->packed = packed;
-    p->packed_bytes = bytes;
+    void *data = NULL;
+    if (posix_memalign(&data, 64, bytes))
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes of a matrix product", bytes);
+    free(b->data);
+    b->data = data;
+    b->bytes = bytes;
     return ST_OK;
 }
 
@@ -121,7 +141,7 @@ static status_t entry_of(struct products *p, const struct primitive_shape *s, st
     entry_clear(oldest);
     status_t st = entry_build(oldest, s, p->threads, e);
     if (st == ST_OK)
-        st = packed_grow(p, primitive_packed_bytes(oldest->body), e);
+        st = buffer_grow(&p->packed, primitive_packed_bytes(oldest->body), e);
     if (st != ST_OK) {
         entry_clear(oldest);
         return err_prefix(e, st, "matrix product %lld x %lld x %lld: ", (long long)s->m, (long long)s->n,
@@ -132,58 +152,194 @@ static status_t entry_of(struct products *p, const struct primitive_shape *s, st
     return ST_OK;
 }
 
-static status_t run_slices(const struct entry *t, int threads, float *c, const float *a, const float *b,
-                           const float *bias, struct err *e) {
+static size_t bytes_of(bool bf16) { return bf16 ? 2 : 4; }
+
+/* The address of the n-th number of a matrix; NULL stays NULL. */
+static const void *at_in(const void *a, int64_t n, bool bf16) {
+    return a ? (const char *)a + n * (int64_t)bytes_of(bf16) : NULL;
+}
+static void *at_out(void *a, int64_t n, bool bf16) { return (char *)a + n * (int64_t)bytes_of(bf16); }
+
+static status_t run_slices(const struct entry *t, int threads, void *c, const void *a, const void *b, const void *bias,
+                           struct err *e) {
     const struct primitive_shape *s = &t->shape;
     const int64_t all = t->along_rows ? s->m : s->n, count = (all + t->width - 1) / t->width;
     bool failed = false;
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(|| : failed)
     for (int64_t i = 0; i < count; i++) {
-        const int64_t at = i * t->width;
+        const int64_t at = i * t->width, a_at = s->a_transposed ? at : at * s->lda;
+        const int64_t b_at = s->b_transposed ? at * s->ldb : at, c_at = t->along_rows ? at * s->ldc : at;
         const struct primitive *one = t->tail && i == count - 1 ? t->tail : t->body;
-        const float *ai = t->along_rows ? a + (s->a_transposed ? at : at * s->lda) : a;
-        const float *bi = t->along_rows ? b : b + (s->b_transposed ? at * s->ldb : at);
-        float *ci = t->along_rows ? c + at * s->ldc : c + at;
-        const float *biasi = t->along_rows || !bias ? bias : bias + at;
+        const void *ai = at_in(a, t->along_rows ? a_at : 0, s->bf16), *bi = at_in(b, t->along_rows ? 0 : b_at, s->bf16);
+        const void *biasi = at_in(bias, t->along_rows ? 0 : at, s->bf16);
+        void *ci = at_out(c, c_at, s->c_bf16);
         failed = primitive_run(one, omp_get_thread_num(), ci, ai, bi, biasi, NULL, NULL) != ST_OK || failed;
     }
     return failed ? err_set(e, ST_INTERNAL, "oneDNN could not run a matrix product") : ST_OK;
 }
 
-static status_t run_piece(struct products *p, const struct primitive_shape *s, float *c, const float *a, const float *b,
-                          const float *bias, struct err *e) {
+static status_t run_piece(struct products *p, const struct primitive_shape *s, void *c, const void *a, const void *b,
+                          const void *bias, struct err *e) {
     struct entry *t = NULL;
     TRY(entry_of(p, s, &t, e));
     if (t->sliced)
         return run_slices(t, p->threads, c, a, b, bias, e);
-    return primitive_run(t->body, 0, c, a, b, bias, p->packed, e);
+    return primitive_run(t->body, 0, c, a, b, bias, p->packed.data, e);
 }
 
-status_t products_run(struct products *p, const struct product_shape *s, float *c, const float *a, const float *b,
-                      const float *bias, struct err *e) {
-    assert(!(s->bias && s->accumulate));
-    if (p->isa == KERNELS_ISA_PLAIN) {
-        plain_product(p->threads, s, c, a, b, bias);
-        return ST_OK;
-    }
-    const int64_t depth = s->a_transposed ? PRODUCT_DEPTH_TRANSPOSED : PRODUCT_DEPTH;
-    struct primitive_shape piece = { .m = s->m,
-                                     .n = s->n,
-                                     .lda = s->a_transposed ? s->m : s->k,
-                                     .ldb = s->b_transposed ? s->k : s->n,
-                                     .ldc = s->n,
-                                     .a_transposed = s->a_transposed,
-                                     .b_transposed = s->b_transposed };
-    piece.packed = s->m >= (s->b_transposed ? PACK_ROWS_LEAST_TRANSPOSED : PACK_ROWS_LEAST);
-    for (int64_t at = 0; at < s->k; at += depth) {
-        piece.k = s->k - at < depth ? s->k - at : depth;
-        piece.bias = s->bias && at == 0;
-        piece.accumulate = s->accumulate || at > 0;
-        const float *ai = s->a_transposed ? a + at * piece.lda : a + at;
-        const float *bi = s->b_transposed ? b + at : b + at * piece.ldb;
+static bool worth_packing(const struct primitive_shape *s) {
+    return s->m >= (s->b_transposed ? PACK_ROWS_LEAST_TRANSPOSED : PACK_ROWS_LEAST);
+}
+
+static int64_t depth_of(bool a_transposed) { return a_transposed ? PRODUCT_DEPTH_TRANSPOSED : PRODUCT_DEPTH; }
+
+/* All of k, in pieces that are added in C. */
+static status_t run_pieces(struct products *p, const struct primitive_shape *whole, void *c, const void *a,
+                           const void *b, const void *bias, struct err *e) {
+    struct primitive_shape piece = *whole;
+    const int64_t depth = depth_of(whole->a_transposed);
+    piece.packed = worth_packing(whole);
+    for (int64_t at = 0; at < whole->k; at += depth) {
+        piece.k = whole->k - at < depth ? whole->k - at : depth;
+        piece.bias = whole->bias && at == 0;
+        piece.accumulate = whole->accumulate || at > 0;
+        const void *ai = at_in(a, whole->a_transposed ? at * whole->lda : at, whole->bf16);
+        const void *bi = at_in(b, whole->b_transposed ? at : at * whole->ldb, whole->bf16);
         TRY(run_piece(p, &piece, c, ai, bi, bias, e));
     }
     return ST_OK;
+}
+
+static struct primitive_shape whole_of(const struct product_shape *s, bool bf16) {
+    return (struct primitive_shape){ .m = s->m,
+                                     .n = s->n,
+                                     .k = s->k,
+                                     .lda = s->lda,
+                                     .ldb = s->ldb,
+                                     .ldc = s->ldc,
+                                     .a_transposed = s->a_transposed,
+                                     .b_transposed = s->b_transposed,
+                                     .bias = s->bias,
+                                     .accumulate = s->accumulate,
+                                     .bf16 = bf16,
+                                     .c_bf16 = bf16 && !s->c_fp32 };
+}
+
+/* A tile is (rows, columns) of a stored matrix of elements with rows ld apart; in fp32 its rows are `columns` apart. */
+struct tile {
+    int64_t row, column, rows, columns, ld;
+};
+
+static void widen_tile(const struct kernels *k, float *to, const void *from, const struct tile *t) {
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < t->rows; i++)
+        cpu_of(k)->widen_row(to + i * t->columns, at_in(from, (t->row + i) * t->ld + t->column, true), t->columns);
+}
+
+static void convert_tile(const struct kernels *k, void *to, const float *from, const struct tile *t) {
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < t->rows; i++)
+        cpu_of(k)->convert_row(at_out(to, (t->row + i) * t->ld + t->column, true), from + i * t->columns, t->columns);
+}
+
+/* bf16 by oneDNN; a C of bf16 that takes several pieces is summed in fp32 aside. */
+static status_t run_bf16(const struct kernels *k, const struct product_shape *s, void *c, const void *a, const void *b,
+                         const void *bias, struct err *e) {
+    struct products *p = cpu_of(k)->products;
+    struct primitive_shape whole = whole_of(s, true);
+    if (s->c_fp32 || s->k <= depth_of(s->a_transposed))
+        return run_pieces(p, &whole, c, a, b, bias, e);
+    const struct tile t = { 0, 0, s->m, s->n, s->ldc };
+    TRY(buffer_grow(&p->wide, (size_t)(s->m * s->n) * sizeof(float), e));
+    whole.c_bf16 = false;
+    whole.ldc = s->n;
+    if (s->accumulate)
+        widen_tile(k, p->wide.data, c, &t);
+    TRY(run_pieces(p, &whole, p->wide.data, a, b, bias, e));
+    convert_tile(k, c, p->wide.data, &t);
+    return ST_OK;
+}
+
+/* --- elements that oneDNN does not multiply here: tiles in fp32 ---*/
+
+static int64_t up_to(int64_t n, int64_t most) { return n < most ? n : most; }
+
+/* The tile of C at (row, column) with all of k. */
+static status_t run_tile(const struct kernels *k, const struct product_shape *s, void *c, const void *a, const void *b,
+                         const void *bias, const struct tile *t, struct err *e) {
+    struct products *p = cpu_of(k)->products;
+    const int64_t area = TILE_EDGE * PRODUCT_DEPTH_TRANSPOSED;
+    float *at = p->wide.data, *bt = at + area, *biast = bt + area, *ct = biast + TILE_EDGE;
+    struct primitive_shape piece = { .m = t->rows,
+                                     .n = t->columns,
+                                     .ldc = s->c_fp32 ? s->ldc : t->columns,
+                                     .a_transposed = s->a_transposed,
+                                     .b_transposed = s->b_transposed };
+    piece.packed = worth_packing(&piece);
+    if (s->c_fp32)
+        ct = (float *)c + t->row * s->ldc + t->column;
+    else if (s->accumulate)
+        widen_tile(k, ct, c, t);
+    if (s->bias)
+        cpu_of(k)->widen_row(biast, at_in(bias, t->column, true), t->columns);
+    for (int64_t l = 0; l < s->k; l += PRODUCT_DEPTH_TRANSPOSED) {
+        piece.k = up_to(s->k - l, PRODUCT_DEPTH_TRANSPOSED);
+        const struct tile ta = s->a_transposed ? (struct tile){ l, t->row, piece.k, t->rows, s->lda }
+                                               : (struct tile){ t->row, l, t->rows, piece.k, s->lda };
+        const struct tile tb = s->b_transposed ? (struct tile){ t->column, l, t->columns, piece.k, s->ldb }
+                                               : (struct tile){ l, t->column, piece.k, t->columns, s->ldb };
+        widen_tile(k, at, a, &ta);
+        widen_tile(k, bt, b, &tb);
+        piece.lda = ta.columns;
+        piece.ldb = tb.columns;
+        piece.bias = s->bias && l == 0;
+        piece.accumulate = s->accumulate || l > 0;
+        TRY(run_piece(p, &piece, ct, at, bt, biast, e));
+    }
+    if (!s->c_fp32)
+        convert_tile(k, c, ct, t);
+    return ST_OK;
+}
+
+static status_t run_widened(const struct kernels *k, const struct product_shape *s, void *c, const void *a,
+                            const void *b, const void *bias, struct err *e) {
+    const size_t floats = 2 * TILE_EDGE * PRODUCT_DEPTH_TRANSPOSED + TILE_EDGE + TILE_EDGE * TILE_EDGE;
+    TRY(buffer_grow(&cpu_of(k)->products->wide, floats * sizeof(float), e));
+    for (int64_t row = 0; row < s->m; row += TILE_EDGE)
+        for (int64_t column = 0; column < s->n; column += TILE_EDGE) {
+            const struct tile t = { row, column, up_to(s->m - row, TILE_EDGE), up_to(s->n - column, TILE_EDGE),
+                                    s->ldc };
+            TRY(run_tile(k, s, c, a, b, bias, &t, e));
+        }
+    return ST_OK;
+}
+
+status_t products_run(const struct kernels *k, const struct product_shape *s, void *c, const element_t *a,
+                      const element_t *b, const element_t *bias, struct err *e) {
+    static plain_product_fn *const plain[] = { plain_fp32_product, plain_bf16_product, plain_fp16_product };
+    struct products *p = cpu_of(k)->products;
+    assert(!(s->bias && s->accumulate));
+    if (p->isa == KERNELS_ISA_PLAIN) {
+        plain[k->precision](p->threads, s, c, a, b, bias);
+        return ST_OK;
+    }
+    if (k->precision == KERNELS_FP32) {
+        const struct primitive_shape whole = whole_of(s, false);
+        return run_pieces(p, &whole, c, a, b, bias, e);
+    }
+    return p->by_onednn ? run_bf16(k, s, c, a, b, bias, e) : run_widened(k, s, c, a, b, bias, e);
+}
+
+bool products_direct(const struct products *p) { return p->by_onednn; }
+
+bool products_by_onednn(const struct products *p) { return p->by_onednn; }
+
+const char *products_precision_name(const struct products *p) {
+    if (p->precision == KERNELS_FP32)
+        return "fp32";
+    if (p->isa == KERNELS_ISA_PLAIN)
+        return p->precision == KERNELS_BF16 ? "bf16" : "fp16";
+    return p->by_onednn ? "bf16" : p->precision == KERNELS_BF16 ? "bf16 as fp32" : "fp16 as fp32";
 }
 
 const char *products_isa_name(void) {

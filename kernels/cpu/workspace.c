@@ -14,11 +14,11 @@ size_t workspace_linear_backward_weight(const struct kernels *k, const struct li
     return 0;
 }
 
-size_t workspace_layernorm_backward(const struct kernels *k, int64_t rows, int64_t width) {
+size_t workspace_norm_backward(const struct kernels *k, int64_t rows, int64_t width) {
     (void)k;
     return sizeof(float) * (size_t)(piece_count(rows) * 2 * width);
 }
 
 size_t workspace_attention(const struct kernels *k, const struct attention_dims *d) {
-    return (size_t)k->threads * attention_tile_bytes(d);
+    return (size_t)k->threads * attention_tile_bytes(d, k->precision);
 }

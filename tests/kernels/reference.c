@@ -37,15 +37,16 @@ double reference_mask(const struct dropout *d, int64_t sample, int64_t element) 
 
 void reference_attention(double *out, double *lse, const double *qkv, const struct attention_dims *d,
                          const struct dropout *dropout) {
-    const int64_t time = d->time, width = d->width / d->heads;
+    const int64_t time = d->time, width = d->head, row = (d->heads + 2 * d->kv_heads) * width;
     double *p = malloc((size_t)time * sizeof *p);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
             for (int64_t t = 0; t < time; t++) {
-                const double *q = qkv + (b * time + t) * 3 * d->width + h * width;
-                double *o = out + (b * time + t) * d->width + h * width, sum = 0;
-                for (int64_t s = 0; s <= t; s++) {
-                    const double *key = qkv + (b * time + s) * 3 * d->width + d->width + h * width;
+                const int64_t shared = d->heads + h / (d->heads / d->kv_heads), end = d->causal ? t + 1 : time;
+                const double *q = qkv + (b * time + t) * row + h * width;
+                double *o = out + ((b * time + t) * d->heads + h) * width, sum = 0;
+                for (int64_t s = 0; s < end; s++) {
+                    const double *key = qkv + (b * time + s) * row + shared * width;
                     p[s] = 0;
                     for (int64_t c = 0; c < width; c++)
                         p[s] += q[c] * key[c] / sqrt((double)width);
@@ -55,8 +56,8 @@ void reference_attention(double *out, double *lse, const double *qkv, const stru
                     lse[(b * d->heads + h) * time + t] = log(sum);
                 for (int64_t c = 0; c < width; c++)
                     o[c] = 0;
-                for (int64_t s = 0; s <= t; s++) {
-                    const double *value = qkv + (b * time + s) * 3 * d->width + 2 * d->width + h * width;
+                for (int64_t s = 0; s < end; s++) {
+                    const double *value = qkv + (b * time + s) * row + (shared + d->kv_heads) * width;
                     const double weight = exp(p[s]) / sum * reference_mask(dropout, b, (h * time + t) * time + s);
                     for (int64_t c = 0; c < width; c++)
                         o[c] += weight * value[c];
@@ -80,5 +81,32 @@ void reference_embedding(double *y, const int32_t *tokens, const double *wte, co
     for (int64_t i = 0; i < batch * time * width; i++) {
         const int64_t row = i / width, c = i % width;
         y[i] = wte[tokens[row] * width + c] + wpe[row % time * width + c];
+    }
+}
+
+void reference_rmsnorm(double *y, const double *x, const double *gamma, int64_t rows, int64_t width, double epsilon) {
+    for (int64_t row = 0; row < rows; row++) {
+        double square = 0;
+        for (int64_t c = 0; c < width; c++)
+            square += x[row * width + c] * x[row * width + c] / (double)width;
+        for (int64_t c = 0; c < width; c++)
+            y[row * width + c] = x[row * width + c] / sqrt(square + epsilon) * gamma[c];
+    }
+}
+
+void reference_swiglu(double *y, const double *gate_up, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t c = 0; c < width; c++) {
+            const double gate = gate_up[2 * row * width + c], up = gate_up[(2 * row + 1) * width + c];
+            y[row * width + c] = gate / (1 + exp(-gate)) * up;
+        }
+}
+
+/* Pair i as the complex number x_i + j x_(i + head/2), turned. */
+void reference_rope(double *y, const double *x, int64_t head, int64_t position, double theta) {
+    for (int64_t i = 0; i < head / 2; i++) {
+        const double angle = (double)position / pow(theta, 2.0 * (double)i / (double)head);
+        y[i] = x[i] * cos(angle) - x[i + head / 2] * sin(angle);
+        y[i + head / 2] = x[i] * sin(angle) + x[i + head / 2] * cos(angle);
     }
 }

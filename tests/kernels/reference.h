@@ -8,6 +8,11 @@ void reference_gelu(double *y, const double *x, int64_t n);
 /* branch, beta may be NULL. */
 void reference_layernorm(double *y, const double *x, const double *branch, const double *gamma, const double *beta,
                          int64_t rows, int64_t width, double epsilon);
+/* branch is already in x. */
+void reference_rmsnorm(double *y, const double *x, const double *gamma, int64_t rows, int64_t width, double epsilon);
+void reference_swiglu(double *y, const double *gate_up, int64_t rows, int64_t width);
+/* One head's row of `head` numbers at a position, unscaled. */
+void reference_rope(double *y, const double *x, int64_t head, int64_t position, double theta);
 /* lse may be NULL. */
 void reference_attention(double *out, double *lse, const double *qkv, const struct attention_dims *d,
                          const struct dropout *dropout);

@@ -68,11 +68,46 @@ void tensor_assert_same_bits(const char *what, const float *a, const float *b, i
             fail_msg("%s[%lld of %lld]: %.9g and %.9g differ", what, (long long)i, (long long)n, a[i], b[i]);
 }
 
-struct kernels *kernels_or_null(enum kernels_isa isa, int threads) {
+struct kernels *kernels_of_precision(enum kernels_isa isa, int threads, enum kernels_precision precision) {
+    const struct kernels_config config = { .device = "cpu", .threads = threads, .isa = isa, .precision = precision };
     struct kernels *k = NULL;
-    return kernels_open(&(struct kernels_config){ .device = "cpu", .threads = threads, .isa = isa }, &k, NULL) == ST_OK
-               ? k
-               : NULL;
+    return kernels_open(&config, &k, NULL) == ST_OK ? k : NULL;
+}
+
+struct kernels *kernels_or_null(enum kernels_isa isa, int threads) {
+    return kernels_of_precision(isa, threads, KERNELS_FP32);
+}
+
+const char *precision_name(enum kernels_precision precision) {
+    static const char *const names[] = { "fp32", "bf16", "fp16" };
+    return names[precision];
+}
+
+element_t *elements_new(const struct kernels *k, int64_t n) {
+    return tensor_new((n * (int64_t)kernels_element_bytes(k) + 3) / 4);
+}
+
+element_t *elements_of(const struct kernels *k, const float *a, int64_t n) {
+    element_t *to = elements_new(k, n);
+    OK(k->convert(k, to, a, n, e));
+    return to;
+}
+
+float *floats_of(const struct kernels *k, const element_t *a, int64_t n) {
+    float *to = tensor_new(n);
+    OK(k->widen(k, to, a, n, e));
+    return to;
+}
+
+element_t *elements_random(const struct kernels *k, int64_t n, uint64_t seed, float scale) {
+    CLEANUP(freep) float *a = tensor_random(n, seed, scale);
+    return elements_of(k, a, n);
+}
+
+float *rounded_random(enum kernels_precision precision, int64_t n, uint64_t seed, float scale) {
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(KERNELS_ISA_PLAIN, 1, precision);
+    CLEANUP(freep) element_t *a = elements_random(k, n, seed, scale);
+    return floats_of(k, a, n);
 }
 
 static int isa_list(enum kernels_isa list[3]) {

@@ -21,6 +21,16 @@ void tensor_assert_same_bits(const char *what, const float *a, const float *b, i
 
 /* A table for the device "cpu"; NULL when this processor lacks the instruction set. */
 struct kernels *kernels_or_null(enum kernels_isa isa, int threads);
+struct kernels *kernels_of_precision(enum kernels_isa isa, int threads, enum kernels_precision precision);
+const char *precision_name(enum kernels_precision precision);
+
+/* The same values as elements of a table, rounded; room for n elements; elements as fp32. Free with free(). */
+element_t *elements_of(const struct kernels *k, const float *a, int64_t n);
+element_t *elements_new(const struct kernels *k, int64_t n);
+float *floats_of(const struct kernels *k, const element_t *a, int64_t n);
+/* tensor_random as elements, and tensor_random rounded to elements but in fp32. */
+element_t *elements_random(const struct kernels *k, int64_t n, uint64_t seed, float scale);
+float *rounded_random(enum kernels_precision precision, int64_t n, uint64_t seed, float scale);
 
 /* For each instruction set of this processor, lowest first: `for (int i = 0; i < isa_count(); i++) isa_at(i)`. */
 int isa_count(void);

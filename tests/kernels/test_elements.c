@@ -115,22 +115,6 @@ static void a_fill_sets_every_element_and_nothing_else(void **state) {
     }
 }
 
-static void a_tree_adds_adjacent_pairs(void **state) {
-    (void)state;
-    /* 1e8 + 1 is 1e8 in float: the order shows. */
-    float parts[4][3] = { { 1e8f, 1, 2 }, { 1, 10, 20 }, { -1e8f, 100, 200 }, { 1, 1000, 2000 } };
-    float *part[4] = { parts[0], parts[1], parts[2], parts[3] };
-    for (int isa = 0; isa < isa_count(); isa++) {
-        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 1);
-        float copies[4][3];
-        memcpy(copies, parts, sizeof parts);
-        for (int i = 0; i < 4; i++)
-            part[i] = copies[i];
-        OK(k->tree_add(k, part, 4, 3, e));
-        assert_true(copies[0][0] == (1e8f + 1) + (-1e8f + 1) && copies[0][1] == 1111 && copies[0][2] == 2222);
-    }
-}
-
 static void one_nan_or_infinity_among_many_is_found(void **state) {
     (void)state;
     const int64_t n = 20011;
@@ -186,7 +170,6 @@ int main(void) {
         cmocka_unit_test(exp_is_accurate_to_a_few_units_in_the_last_place),
         cmocka_unit_test(sums_of_squares_are_those_of_each_chunk_in_double),
         cmocka_unit_test(a_fill_sets_every_element_and_nothing_else),
-        cmocka_unit_test(a_tree_adds_adjacent_pairs),
         cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
         cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),
         cmocka_unit_test(the_numerics_id_tells_instruction_sets_apart),

@@ -1,5 +1,6 @@
 /* Every op: forward against its formula in double, backward against central finite differences of that formula, for
  * every instruction set of this processor, at shapes that divide nothing. */
+#include "tests/kernels/gradient.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/tensor.h"
 
@@ -11,47 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-/* A scalar loss, sum of weight * output, of an op whose inputs in double stand in ctx. */
-typedef double (*loss_fn)(const void *ctx);
-
-static double *widened(const float *a, int64_t n) {
-    double *b = malloc((size_t)n * sizeof *b);
-    for (int64_t i = 0; i < n; i++)
-        b[i] = a[i];
-    return b;
-}
-
-static double weighted(const double *out, const float *weight, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += out[i] * weight[i];
-    return sum;
-}
-
-/* d loss / d x, at up to 97 places spread over x, must be what the kernel says. */
-static void check_gradient(const char *what, loss_fn loss, const void *ctx, double *x, const float *gradient,
-                           int64_t n) {
-    const double step = 1e-5;
-    const int64_t stride = n / 97 + 1;
-    for (int64_t i = 0; i < n; i += stride) {
-        const double kept = x[i];
-        x[i] = kept + step;
-        const double above = loss(ctx);
-        x[i] = kept - step;
-        const double below = loss(ctx);
-        x[i] = kept;
-        const double want = (above - below) / (2 * step);
-        tensor_assert_near(what, gradient + i, &want, 1, 2e-4, 0.05);
-    }
-}
-
-static void for_each_isa(void (*check)(struct kernels *k)) {
-    for (int i = 0; i < isa_count(); i++) {
-        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(i), 2);
-        check(k);
-    }
-}
 
 /* --- gelu ---------------------------------------------------------------------------------------------------------*/
 struct gelu_case {
@@ -214,18 +174,19 @@ struct attention_case {
 static double attention_loss(const void *ctx) {
     const struct attention_case *c = ctx;
     reference_attention(c->out, c->lse, c->qkv, c->d, c->dropout);
-    return weighted(c->out, c->weight, c->d->batch * c->d->time * c->d->width);
+    return weighted(c->out, c->weight, c->d->batch * c->d->time * c->d->heads * c->d->head);
 }
 
 static void check_attention_shape(struct kernels *k, const struct attention_dims *d, float probability) {
     const struct dropout dropout = { .probability = probability,
                                      .key = { .seed = 0x123456789abcdefu, .step = 7, .op = 3 },
                                      .first_sample = 11 };
-    const int64_t n = d->batch * d->time * d->width, rows = d->batch * d->heads * d->time;
-    CLEANUP(freep) float *qkv = tensor_random(3 * n, 1, 1.5f), *dout = tensor_random(n, 2, 1), *out = tensor_new(n);
-    CLEANUP(freep) float *lse = tensor_new(rows), *dqkv = tensor_new(3 * n);
+    const int64_t n = d->batch * d->time * d->heads * d->head, rows = d->batch * d->heads * d->time;
+    const int64_t packed = d->batch * d->time * (d->heads + 2 * d->kv_heads) * d->head;
+    CLEANUP(freep) float *qkv = tensor_random(packed, 1, 1.5f), *dout = tensor_random(n, 2, 1), *out = tensor_new(n);
+    CLEANUP(freep) float *lse = tensor_new(rows), *dqkv = tensor_new(packed);
     CLEANUP(freep) void *workspace = malloc(k->attention_workspace(k, d));
-    CLEANUP(freep) double *qkv2 = widened(qkv, 3 * n), *out2 = malloc((size_t)n * sizeof *out2);
+    CLEANUP(freep) double *qkv2 = widened(qkv, packed), *out2 = malloc((size_t)n * sizeof *out2);
     CLEANUP(freep) double *lse2 = malloc((size_t)rows * sizeof *lse2);
     const struct attention_case c = { qkv2, out2, lse2, dout, d, &dropout };
     (void)attention_loss(&c);
@@ -233,15 +194,17 @@ static void check_attention_shape(struct kernels *k, const struct attention_dims
     tensor_assert_near("attention", out, out2, n, 1e-5, 1);
     tensor_assert_near("attention's lse", lse, lse2, rows, 1e-5, 1);
     OK(k->attention_backward(k, dqkv, dout, qkv, out, lse, d, &dropout, workspace, e));
-    check_gradient("attention's dqkv", attention_loss, &c, qkv2, dqkv, 3 * n);
+    check_gradient("attention's dqkv", attention_loss, &c, qkv2, dqkv, packed);
 }
 
 static void check_attention(struct kernels *k) {
-    check_attention_shape(k, &(struct attention_dims){ .batch = 2, .time = 5, .width = 6, .heads = 2 }, 0);
-    check_attention_shape(k, &(struct attention_dims){ .batch = 1, .time = 1, .width = 16, .heads = 1 }, 0);
-    check_attention_shape(k, &(struct attention_dims){ .batch = 2, .time = 67, .width = 44, .heads = 2 }, 0);
-    check_attention_shape(k, &(struct attention_dims){ .batch = 1, .time = 131, .width = 24, .heads = 3 }, 0.3f);
-    check_attention_shape(k, &(struct attention_dims){ .batch = 1, .time = 64, .width = 80, .heads = 1 }, 0.1f);
+    check_attention_shape(k, &(struct attention_dims){ 2, 5, 2, 2, 3, true }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 1, 1, 1, 16, true }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 2, 67, 2, 1, 22, true }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 131, 6, 3, 8, true }, 0.3f);
+    check_attention_shape(k, &(struct attention_dims){ 1, 64, 1, 1, 80, true }, 0.1f);
+    check_attention_shape(k, &(struct attention_dims){ 2, 70, 4, 2, 10, false }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 65, 3, 1, 16, false }, 0.2f);
 }
 
 static void attention_agrees_with_finite_differences_with_and_without_dropout(void **state) {
@@ -251,9 +214,9 @@ static void attention_agrees_with_finite_differences_with_and_without_dropout(vo
 
 static void attention_survives_scores_that_exp_cannot_hold(void **state) {
     (void)state;
-    const struct attention_dims d = { .batch = 1, .time = 130, .width = 16, .heads = 1 };
+    const struct attention_dims d = { 1, 130, 1, 1, 16, true };
     const struct dropout none = { .probability = 0 };
-    const int64_t n = d.time * d.width;
+    const int64_t n = d.time * d.head;
     for (int i = 0; i < isa_count(); i++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(i), 1);
         CLEANUP(freep) float *qkv = tensor_random(3 * n, 1, 60), *out = tensor_new(n), *lse = tensor_new(d.time);

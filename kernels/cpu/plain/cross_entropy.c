@@ -3,26 +3,42 @@
 
 #include <math.h>
 
-static float row_loss(float *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
+static float row_loss(element *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
     float most = -INFINITY;
     double sum = 0;
     for (int64_t v = 0; v < vocabulary; v++)
-        most = logits[v] > most ? logits[v] : most;
+        most = float_of(logits[v]) > most ? float_of(logits[v]) : most;
     for (int64_t v = 0; v < vocabulary; v++)
-        sum += expf(logits[v] - most);
-    const float loss = target < 0 ? 0 : logf((float)sum) + most - logits[target];
+        sum += expf(float_of(logits[v]) - most);
+    const float loss = target < 0 ? 0 : logf((float)sum) + most - float_of(logits[target]);
     if (!gradient)
         return loss;
-    for (int64_t v = 0; v < vocabulary; v++)
-        logits[v] = target < 0 ? 0 : scale * (expf(logits[v] - most) / (float)sum - (v == target));
+    for (int64_t v = 0; v < vocabulary; v++) {
+        const float p = expf(float_of(logits[v]) - most) / (float)sum;
+        logits[v] = element_of(target < 0 ? 0 : scale * (p - (v == target)));
+    }
     return loss;
 }
 
-status_t plain_cross_entropy(const struct kernels *k, float *losses, float *logits, const int32_t *targets,
-                             int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
+status_t PLAIN(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
+                              int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
     TRY(targets_check(targets, rows, vocabulary, e));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = row_loss(logits + row * vocabulary, targets[row], vocabulary, scale, gradient);
+        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale, gradient);
+    return ST_OK;
+}
+
+status_t PLAIN(correct)(const struct kernels *k, float *correct, const element_t *logits, const int32_t *targets,
+                        int64_t rows, int64_t vocabulary, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const element *l = AT(logits, row * vocabulary);
+        int64_t best = 0;
+        for (int64_t v = 1; v < vocabulary; v++)
+            best = float_of(l[v]) > float_of(l[best]) ? v : best;
+        correct[row] = best == targets[row];
+    }
     return ST_OK;
 }

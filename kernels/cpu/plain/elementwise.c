@@ -1,43 +1,48 @@
+#include "kernels/cpu/mask.h"
 #include "kernels/cpu/plain/ops.h"
 
-#include "kernels/cpu/mask.h"
-
-#include <assert.h>
 #include <math.h>
 
-status_t plain_add(const struct kernels *k, float *y, const float *a, const float *b, int64_t n, struct err *e) {
+status_t PLAIN(add)(const struct kernels *k, element_t *y, const element_t *a, const element_t *b, int64_t n,
+                    struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
+        *AT(y, i) = element_of(float_of(*AT(a, i)) + float_of(*AT(b, i)));
     return ST_OK;
 }
 
-status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e) {
-    return plain_add(k, a, a, b, n, e);
-}
-
-status_t plain_scale(const struct kernels *k, float *a, float factor, int64_t n, struct err *e) {
+status_t PLAIN(copy)(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        a[i] *= factor;
+        *AT(to, i) = *AT(from, i);
     return ST_OK;
 }
 
-status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {
+void PLAIN(convert_row)(element_t *to, const float *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        *AT(to, i) = element_of(from[i]);
+}
+
+void PLAIN(widen_row)(float *to, const element_t *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        to[i] = float_of(*AT(from, i));
+}
+
+status_t PLAIN(convert)(const struct kernels *k, element_t *to, const float *from, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        a[i] = value;
+        *AT(to, i) = element_of(from[i]);
     return ST_OK;
 }
 
-status_t plain_tree_add(const struct kernels *k, float *const part[], int count, int64_t n, struct err *e) {
-    assert(count > 0 && (count & (count - 1)) == 0);
-    for (int step = 1; step < count; step *= 2)
-        for (int i = 0; i < count; i += 2 * step)
-            TRY(k->accumulate(k, part[i], part[i + step], n, e));
+status_t PLAIN(widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        to[i] = float_of(*AT(from, i));
     return ST_OK;
 }
 
@@ -46,11 +51,13 @@ static const float GELU_SCALE = 0.79788456080286536f, GELU_CUBE = 0.044715f; /* 
 /* 1/2 (1 + tanh(u)) = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): without the sum that cancels where u < 0. */
 static float gelu_sigmoid(float x) { return 1.0f / (1.0f + expf(-2.0f * GELU_SCALE * (x + GELU_CUBE * x * x * x))); }
 
-status_t plain_gelu_forward(const struct kernels *k, float *y, const float *x, int64_t n, struct err *e) {
+status_t PLAIN(gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * gelu_sigmoid(x[i]);
+    for (int64_t i = 0; i < n; i++) {
+        const float a = float_of(*AT(x, i));
+        *AT(y, i) = element_of(a * gelu_sigmoid(a));
+    }
     return ST_OK;
 }
 
@@ -59,64 +66,80 @@ static float gelu_slope(float x) {
     return s + x * s * (1.0f - s) * slope;
 }
 
-status_t plain_gelu_backward(const struct kernels *k, float *dx, const float *dy, const float *x, int64_t n,
-                             struct err *e) {
+status_t PLAIN(gelu_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
+                              int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
-        dx[i] = dy[i] * gelu_slope(x[i]);
+        *AT(dx, i) = element_of(float_of(*AT(dy, i)) * gelu_slope(float_of(*AT(x, i))));
     return ST_OK;
 }
 
-status_t plain_dropout(const struct kernels *k, float *y, const float *x, int64_t samples, int64_t n,
-                       const struct dropout *dropout, struct err *e) {
+status_t PLAIN(swiglu_forward)(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
+                               int64_t width, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t c = 0; c < width; c++) {
+            const element *gate = AT(gate_up, 2 * row * width + c), *up = gate + width;
+            const float g = float_of(*gate);
+            *AT(y, row * width + c) = element_of(g / (1.0f + expf(-g)) * float_of(*up));
+        }
+    return ST_OK;
+}
+
+/* silu' = s (1 + x (1 - s)), s = sigmoid(x). */
+status_t PLAIN(swiglu_backward)(const struct kernels *k, element_t *d_gate_up, const element_t *dy,
+                                const element_t *gate_up, int64_t rows, int64_t width, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t c = 0; c < width; c++) {
+            const int64_t gate = 2 * row * width + c, up = gate + width;
+            const float g = float_of(*AT(gate_up, gate)), u = float_of(*AT(gate_up, up));
+            const float d = float_of(*AT(dy, row * width + c)), s = 1.0f / (1.0f + expf(-g));
+            *AT(d_gate_up, gate) = element_of(d * u * s * (1.0f + g * (1.0f - s)));
+            *AT(d_gate_up, up) = element_of(d * g * s);
+        }
+    return ST_OK;
+}
+
+status_t PLAIN(relu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        *AT(y, i) = float_of(*AT(x, i)) < 0 ? element_of(0) : *AT(x, i);
+    return ST_OK;
+}
+
+status_t PLAIN(relu_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *y,
+                              int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        *AT(dx, i) = float_of(*AT(y, i)) > 0 ? *AT(dy, i) : element_of(0);
+    return ST_OK;
+}
+
+status_t PLAIN(dropout)(const struct kernels *k, element_t *y, const element_t *x, int64_t samples, int64_t n,
+                        const struct dropout *dropout, struct err *e) {
     (void)e;
     struct mask mask = mask_of(dropout);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t s = 0; s < samples; s++)
-        for (int64_t i = 0; i < n; i++)
-            y[s * n + i] = x[s * n + i] * mask_factor(&mask, dropout->first_sample + s, i);
+        for (int64_t i = 0; i < n; i++) {
+            const float factor = mask_factor(&mask, dropout->first_sample + s, i);
+            *AT(y, s * n + i) = element_of(float_of(*AT(x, s * n + i)) * factor);
+        }
     return ST_OK;
 }
 
-/* The form of torch.optim.AdamW: decay first, then m / (sqrt(v) + epsilon) with both moments bias-corrected. */
-status_t plain_adamw(const struct kernels *k, float *p, float *m, float *v, const float *g, int64_t n,
-                     const struct adamw *o, struct err *e) {
-    (void)e;
-    const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
-    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), epsilon = (float)o->epsilon;
-    const float step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates)));
-    const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates));
-    const float keep = (float)(1.0 - o->learning_rate * o->weight_decay);
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        float gi = g[i] * o->gradient_scale;
-        m[i] = beta1 * m[i] + rest1 * gi;
-        v[i] = beta2 * v[i] + rest2 * gi * gi;
-        p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) / correction + epsilon);
-    }
-    return ST_OK;
-}
-
-status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
-    (void)e;
-    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t c = 0; c < chunks; c++) {
-        double sum = 0;
-        for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
-            sum += (double)a[i] * a[i];
-        sums[c] = sum;
-    }
-    return ST_OK;
-}
-
-status_t plain_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e) {
+status_t PLAIN(elements_finite)(const struct kernels *k, bool *ret, const element_t *a, int64_t n, struct err *e) {
     (void)e;
     bool finite = true;
 #pragma omp parallel for num_threads(k->threads) schedule(static) reduction(&& : finite)
     for (int64_t i = 0; i < n; i++)
-        finite = finite && isfinite(a[i]);
+        finite = finite && isfinite(float_of(*AT(a, i)));
     *ret = finite;
     return ST_OK;
 }

@@ -1,13 +1,17 @@
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/piece.h"
 #include "kernels/cpu/plain/ops.h"
 
-status_t plain_linear_backward_bias(const struct kernels *k, float *dbias, float *dy, const float *pre,
-                                    const struct linear_dims *d, bool accumulate, void *workspace, struct err *e) {
+#include <assert.h>
+
+status_t PLAIN(linear_backward_bias)(const struct kernels *k, float *dbias, element_t *dy, const element_t *pre,
+                                     const struct linear_dims *d, bool accumulate, void *workspace, struct err *e) {
+    const int64_t pieces = piece_count(d->rows), out = d->out, stride = linear_stride(d);
+    assert(!pre || stride == out);
     if (pre)
         TRY(k->gelu_backward(k, dy, dy, pre, d->rows * d->out, e));
     if (!dbias)
         return ST_OK;
-    const int64_t pieces = piece_count(d->rows), out = d->out;
     float *partial = workspace; /* (pieces, out) */
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
@@ -16,7 +20,7 @@ status_t plain_linear_backward_bias(const struct kernels *k, float *dbias, float
             sum[c] = 0;
         for (int64_t row = piece_begin(d->rows, i); row < piece_begin(d->rows, i + 1); row++)
             for (int64_t c = 0; c < out; c++)
-                sum[c] += dy[row * out + c];
+                sum[c] += float_of(*AT(dy, row * stride + c));
     }
     for (int64_t c = 0; c < out; c++) {
         float sum = 0;

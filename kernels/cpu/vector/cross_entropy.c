@@ -1,73 +1,104 @@
 #include "kernels/cpu/vector/rows.h"
 
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/vector/elements.h"
 #include "kernels/cpu/vector/math.h"
 
 #include <math.h>
 #include <string.h>
 
-static float row_most(const float *a, int64_t n) {
+static float row_most(const element *a, int64_t n) {
     const int64_t whole = n / LANES * LANES;
     vf most = vf_set(-INFINITY);
     for (int64_t i = 0; i < whole; i += LANES)
-        most = vf_max(most, vf_load(a + i));
+        most = vf_max(most, ve_load(a + i));
     float m = vf_most(most);
     for (int64_t i = whole; i < n; i++)
-        m = a[i] > m ? a[i] : m;
+        m = float_of(a[i]) > m ? float_of(a[i]) : m;
     return m;
 }
 
-/* The sum of exp(a - most); `kept` not NULL: each exp is left there. Added in double: 50,257 small terms. */
-static double row_exp(float *kept, const float *a, float most, int64_t n) {
-    const int64_t whole = n / LANES * LANES;
+/* Vectors whose exps are added in fp32 before they are added in double: 50,257 small terms would lose digits. */
+enum { ADDED = 8 };
+
+/* exp(a - most) of n numbers, and its sum. `kept` not NULL: each exp is left there, rounded. */
+static double row_exp(element *kept, const element *a, float most, int64_t n) {
     vd low = vd_zero(), high = vd_zero();
-    for (int64_t i = 0; i < whole; i += LANES) {
-        const vf x = vf_exp(vf_sub(vf_load(a + i), vf_set(most)));
-        if (kept)
-            vf_store(kept + i, x);
-        low = vd_add(low, vd_low(x));
-        high = vd_add(high, vd_high(x));
-    }
-    double sum = vd_sum(vd_add(low, high));
-    if (whole < n) {
-        float tail[LANES];
-        vf_store(tail, vf_exp(vf_sub(vf_load_first(a + whole, n - whole), vf_set(most))));
-        for (int64_t i = whole; i < n; i++) {
-            sum += tail[i - whole];
+    for (int64_t i = 0; i < n;) {
+        vf sum = vf_set(0);
+        for (int64_t end = i + ADDED * LANES; i < end && i < n; i += LANES) {
+            const int64_t lanes = lanes_at(i, n);
+            vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(most)));
             if (kept)
-                kept[i] = tail[i - whole];
+                ve_store_first(kept + i, x, lanes);
+            if (lanes < LANES) {
+                float tail[LANES];
+                vf_store(tail, x);
+                x = vf_load_first(tail, lanes);
+            }
+            sum = vf_add(sum, x);
         }
+        low = vd_add(low, vd_low(sum));
+        high = vd_add(high, vd_high(sum));
     }
-    return sum;
+    return vd_sum(vd_add(low, high));
 }
 
-static void row_scale(float *a, float factor, int64_t n) {
+/* fp32 and bf16 keep each exp in the place of its logit; fp16 would lose the small ones, so there it is taken again. */
+#ifdef ELEMENT_FP16
+
+static double row_sum(element *logits, float most, int64_t n, bool gradient) {
+    (void)gradient;
+    return row_exp(NULL, logits, most, n);
+}
+
+static void row_gradient(element *a, float most, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t lanes = lanes_at(i, n);
-        vf_store_first(a + i, vf_mul(vf_load_first(a + i, lanes), vf_set(factor)), lanes);
+        const vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(most)));
+        ve_store_first(a + i, vf_mul(x, vf_set(factor)), lanes);
     }
 }
 
-static float row_loss(float *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
+#else
+
+static double row_sum(element *logits, float most, int64_t n, bool gradient) {
+    return row_exp(gradient ? logits : NULL, logits, most, n);
+}
+
+static void row_gradient(element *a, float most, float factor, int64_t n) {
+    (void)most;
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t lanes = lanes_at(i, n);
+        ve_store_first(a + i, vf_mul(ve_load_first(a + i, lanes), vf_set(factor)), lanes);
+    }
+}
+
+#endif
+
+static float row_loss(element *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
     if (target < 0) {
         if (gradient)
             memset(logits, 0, (size_t)vocabulary * sizeof *logits); /* a NaN times 0 would stay */
         return 0;
     }
-    const float most = row_most(logits, vocabulary), own = logits[target];
-    const double sum = row_exp(gradient ? logits : NULL, logits, most, vocabulary);
+    const float most = row_most(logits, vocabulary), own = float_of(logits[target]);
+    const double sum = row_sum(logits, most, vocabulary, gradient);
     if (gradient) {
-        row_scale(logits, (float)(scale / sum), vocabulary);
-        logits[target] -= scale;
+        const float factor = (float)(scale / sum);
+        row_gradient(logits, most, factor, vocabulary);
+        float tail[LANES];
+        vf_store(tail, vf_mul(vf_exp(vf_set(own - most)), vf_set(factor)));
+        logits[target] = element_of(tail[0] - scale);
     }
     return logf((float)sum) + most - own;
 }
 
-status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, float *logits, const int32_t *targets,
+status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
                                int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
     TRY(targets_check(targets, rows, vocabulary, e));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = row_loss(logits + row * vocabulary, targets[row], vocabulary, scale, gradient);
+        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale, gradient);
     return ST_OK;
 }

@@ -1,5 +1,6 @@
 #include "kernels/cpu/vector/dropout.h"
 
+#include "kernels/cpu/vector/elements.h"
 #include "kernels/cpu/vector/integer.h"
 
 enum { RUN = 4 * LANES };
@@ -23,14 +24,14 @@ const float *VECTOR(mask_row)(const struct mask *m, int64_t sample, int64_t firs
     return buf + skipped;
 }
 
-static void dropout_run(float *y, const float *x, int64_t n, const vf factor[4]) {
+static void dropout_run(element *y, const element *x, int64_t n, const vf factor[4]) {
     for (int64_t j = 0; j < 4 && j * LANES < n; j++) {
         const int64_t at = j * LANES, lanes = lanes_at(at, n);
-        vf_store_first(y + at, vf_mul(vf_load_first(x + at, lanes), factor[j]), lanes);
+        ve_store_first(y + at, vf_mul(ve_load_first(x + at, lanes), factor[j]), lanes);
     }
 }
 
-status_t VECTOR(dropout)(const struct kernels *k, float *y, const float *x, int64_t samples, int64_t n,
+status_t VECTOR(dropout)(const struct kernels *k, element_t *y, const element_t *x, int64_t samples, int64_t n,
                          const struct dropout *dropout, struct err *e) {
     (void)e;
     const struct mask mask = mask_of(dropout);
@@ -39,7 +40,7 @@ status_t VECTOR(dropout)(const struct kernels *k, float *y, const float *x, int6
         for (int64_t i = 0; i < n; i += RUN) {
             vf factor[4];
             mask_run(&mask, dropout->first_sample + s, i, factor);
-            dropout_run(y + s * n + i, x + s * n + i, n - i, factor);
+            dropout_run(AT(y, s * n + i), AT(x, s * n + i), n - i, factor);
         }
     return ST_OK;
 }

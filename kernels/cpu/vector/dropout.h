@@ -5,7 +5,7 @@
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/vector/ops.h"
 
-status_t VECTOR(dropout)(const struct kernels *k, float *y, const float *x, int64_t samples, int64_t n,
+status_t VECTOR(dropout)(const struct kernels *k, element_t *y, const element_t *x, int64_t samples, int64_t n,
                          const struct dropout *dropout, struct err *e);
 
 /* Room for the factors of n elements from any first one: mask_row works in runs of up to 64 that begin at a multiple

@@ -1,25 +1,28 @@
 #include "kernels/cpu/vector/rows.h"
 
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/piece.h"
 #include "kernels/cpu/vector/add_pieces.h"
+#include "kernels/cpu/vector/elements.h"
 #include "kernels/cpu/vector/math.h"
 
+#include <assert.h>
+
 /* Adds one row to the column sums; with pre, dy becomes the gradient of the pre-activation on the way. */
-static void add_row(float *sum, float *dy, const float *pre, int64_t width) {
+static void add_row(float *sum, element *dy, const element *pre, int64_t width) {
     for (int64_t c = 0; c < width; c += LANES) {
         const int64_t lanes = lanes_at(c, width);
-        vf d = vf_load_first(dy + c, lanes);
-        if (pre) {
-            d = vf_mul(d, vf_gelu_slope(vf_load_first(pre + c, lanes)));
-            vf_store_first(dy + c, d, lanes);
-        }
+        vf d = ve_load_first(dy + c, lanes);
+        if (pre)
+            d = ve_store_back(dy + c, vf_mul(d, vf_gelu_slope(ve_load_first(pre + c, lanes))), lanes);
         vf_store_first(sum + c, vf_add(vf_load_first(sum + c, lanes), d), lanes);
     }
 }
 
-status_t VECTOR(linear_backward_bias)(const struct kernels *k, float *dbias, float *dy, const float *pre,
+status_t VECTOR(linear_backward_bias)(const struct kernels *k, float *dbias, element_t *dy, const element_t *pre,
                                       const struct linear_dims *d, bool accumulate, void *workspace, struct err *e) {
-    const int64_t pieces = piece_count(d->rows), out = d->out;
+    const int64_t pieces = piece_count(d->rows), out = d->out, stride = linear_stride(d);
+    assert(!pre || stride == out);
     if (!dbias)
         return pre ? k->gelu_backward(k, dy, dy, pre, d->rows * out, e) : ST_OK;
     float *partial = workspace; /* (pieces, out) */
@@ -29,7 +32,7 @@ status_t VECTOR(linear_backward_bias)(const struct kernels *k, float *dbias, flo
         for (int64_t c = 0; c < out; c++)
             sum[c] = 0;
         for (int64_t row = piece_begin(d->rows, i); row < piece_begin(d->rows, i + 1); row++)
-            add_row(sum, dy + row * out, pre ? pre + row * out : NULL, out);
+            add_row(sum, AT(dy, row * stride), AT_OR_NULL(pre, row * out), out);
     }
     add_pieces(dbias, partial, pieces, out, out, accumulate);
     return ST_OK;

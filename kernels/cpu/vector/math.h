@@ -1,4 +1,4 @@
-/* exp and GELU of a vector.
+/* exp, sigmoid and GELU of a vector.
  *
  * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2: r by two subtractions with ln 2 in two parts (Cody and
  * Waite), exp(r) by its Taylor polynomial of degree 7, whose remainder at the ends is 6e-9 of the value. Within 1.5
@@ -23,6 +23,12 @@ static inline vf vf_exp(vf x) {
     p = vf_fma(p, r, vf_set(1.0f));
     p = vf_fma(p, r, vf_set(1.0f));
     return vf_zero_below(vf_scale2(p, n), x, vf_set(-87.33f));
+}
+
+/* 1 / (1 + exp(-x)); the exponent is kept below 88 so that nothing overflows. */
+static inline vf vf_sigmoid(vf x) {
+    const vf z = vf_exp(vf_min(vf_set(87.0f), vf_sub(vf_set(0), x)));
+    return vf_div(vf_set(1), vf_add(vf_set(1), z));
 }
 
 /* GELU's tanh form is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exp, and no cancellation where

@@ -2,6 +2,18 @@
 
 #include "kernels/cpu/vector/vector.h"
 
+/* TILE_PAIRS: each 32 bits of A and B are two bf16, neighbours along k, and k counts pairs; a multiply-add then takes
+ * both. C is fp32 all the same. */
+#ifdef TILE_PAIRS
+#define TILE_PRODUCT tile_product_pairs
+static inline vf multiply_add(vf a, vf b, vf c) {
+    return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
+}
+#else
+#define TILE_PRODUCT tile_product
+static inline vf multiply_add(vf a, vf b, vf c) { return vf_fma(a, b, c); }
+#endif
+
 /* A block of ROWS x COLUMNS vectors of C is held in registers while k runs: 24 of AVX-512's 32 registers, 12 of AVX2's
  * 16; the rest hold a row of B and one element of A. */
 #ifdef __AVX512F__
@@ -41,7 +53,7 @@ INLINE void block(const struct operands *o, const int rows, const int columns, c
             const vf x = vf_set(a[i * o->a_row]);
 #pragma GCC unroll 8
             for (int j = 0; j < columns; j++)
-                sum[i][j] = vf_fma(x, row[j], sum[i][j]);
+                sum[i][j] = multiply_add(x, row[j], sum[i][j]);
         }
     }
 #pragma GCC unroll 8
@@ -74,8 +86,8 @@ INLINE void strip(struct operands o, int64_t m, const int columns, const bool wh
     }
 }
 
-void VECTOR(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
-                          int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate) {
+void VECTOR_ISA(TILE_PRODUCT)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                              int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate) {
     struct operands o = { c, a, b, ldc, a_row, a_column, ldb, k, LANES, accumulate };
     for (; n >= COLUMNS * LANES; n -= COLUMNS * LANES) {
         strip(o, m, COLUMNS, true);
@@ -93,6 +105,8 @@ void VECTOR(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, 
     default: break;
     }
 }
+
+#ifndef TILE_PAIRS
 
 /* 8 x 8 by pairs of 4 x 4 transposes of 128-bit lanes. */
 static void transpose8(float *to, int64_t to_ld, const float *from, int64_t from_ld) {
@@ -115,8 +129,8 @@ static void transpose8(float *to, int64_t to_ld, const float *from, int64_t from
     }
 }
 
-void VECTOR(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-                            int64_t columns) {
+void VECTOR_ISA(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
+                                int64_t columns) {
     const int64_t rows8 = rows / 8 * 8, columns8 = columns / 8 * 8;
     for (int64_t i = 0; i < rows8; i += 8)
         for (int64_t j = 0; j < columns8; j += 8)
@@ -125,3 +139,5 @@ void VECTOR(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t
         for (int64_t j = i < rows8 ? columns8 : 0; j < columns; j++)
             to[j * to_ld + i] = from[i * from_ld + j];
 }
+
+#endif

@@ -1,4 +1,4 @@
-/* Products of small tiles that stay in the L1 cache: what attention is made of. */
+/* Products of small tiles of fp32 that stay in the L1 cache: what attention is made of. */
 #ifndef KERNELS_CPU_VECTOR_TILE_H
 #define KERNELS_CPU_VECTOR_TILE_H
 
@@ -6,11 +6,16 @@
 
 /* C (m, n) = or += A (m, k) B (k, n). Element (i, l) of A is a[i * a_row + l * a_column]; B's and C's rows are
  * contiguous and ldb, ldc floats apart. Each element of C is added up in the order of l. */
-void VECTOR(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
-                          int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate);
+void VECTOR_ISA(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                              int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate);
+
+/* The same where each 32 bits of A and B are two bf16, neighbours along k, and k counts such pairs. On processors with
+ * AVX512-BF16 alone. */
+void VECTOR_ISA(tile_product_pairs)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column,
+                                    const float *b, int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate);
 
 /* to (columns, to_ld) = from (rows, from_ld) transposed. */
-void VECTOR(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-                            int64_t columns);
+void VECTOR_ISA(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
+                                int64_t columns);
 
 #endif

@@ -41,9 +41,16 @@ static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 static inline vf vf_zero_below(vf a, vf x, vf least) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), a);
 }
+/* The first lanes of a, the others of b. */
+static inline vf vf_first_of(vf a, vf b, int64_t lanes) { return _mm512_mask_mov_ps(b, vf_first(lanes), a); }
+/* a where x > 0, else 0. */
+static inline vf vf_where_above_zero(vf a, vf x) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), a);
+}
 static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 static inline float vf_most(vf a) { return _mm512_reduce_max_ps(a); }
 static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
+static inline void vd_store(double *p, vd a) { _mm512_storeu_pd(p, a); }
 static inline vd vd_low(vf a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
 static inline vd vd_high(vf a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
 static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
@@ -87,6 +94,12 @@ static inline vf vf_scale2(vf a, vf n) {
     return _mm256_mul_ps(_mm256_mul_ps(a, first), second);
 }
 static inline vf vf_zero_below(vf a, vf x, vf least) { return _mm256_and_ps(a, _mm256_cmp_ps(x, least, _CMP_NLT_UQ)); }
+static inline vf vf_first_of(vf a, vf b, int64_t lanes) {
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(vf_first(lanes)));
+}
+static inline vf vf_where_above_zero(vf a, vf x) {
+    return _mm256_and_ps(a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
 static inline float vf_sum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -98,6 +111,7 @@ static inline float vf_most(vf a) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 static inline vd vd_zero(void) { return _mm256_setzero_pd(); }
+static inline void vd_store(double *p, vd a) { _mm256_storeu_pd(p, a); }
 static inline vd vd_low(vf a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
 static inline vd vd_high(vf a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
 static inline vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }

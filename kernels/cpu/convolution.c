@@ -1,0 +1,311 @@
+#include "kernels/cpu/convolution.h"
+
+#include "kernels/cpu/convolution_1x1.h"
+#include "kernels/cpu/convolution_primitive.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+/* ResNet-50 has 23 different convolutions, of three passes each. */
+enum { PRIMITIVES_MOST = 160 };
+/* Gradients of weights are summed over at most this many pieces of the batch, of at most this many bytes together. */
+enum { PIECES_MOST = 16, PIECES_BYTES = 64 << 20 };
+
+struct entry {
+    struct convolution_shape shape;
+    uint64_t used; /* the clock of the last use; 0 = free */
+    struct convolution_primitive *primitive;
+};
+
+struct convolutions {
+    bool bf16, direct;
+    int threads;
+    uint64_t clock;
+    struct entry entries[PRIMITIVES_MOST];
+};
+
+status_t convolutions_new(enum kernels_precision precision, bool direct, int threads, struct convolutions **ret,
+                          struct err *e) {
+    struct convolutions *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of convolutions");
+    c->direct = direct;
+    c->bf16 = direct && precision == KERNELS_BF16;
+    c->threads = threads;
+    *ret = c;
+    return ST_OK;
+}
+
+struct convolutions *convolutions_free(struct convolutions *c) {
+    if (!c)
+        return NULL;
+    for (int i = 0; i < PRIMITIVES_MOST; i++)
+        convolution_primitive_free(c->entries[i].primitive);
+    free(c);
+    return NULL;
+}
+
+static bool shape_equal(const struct convolution_shape *a, const struct convolution_shape *b) {
+    const struct convolution_dims *p = &a->dims, *q = &b->dims;
+    return a->pass == b->pass && a->bias == b->bias && a->bf16 == b->bf16 && p->batch == q->batch &&
+           p->height == q->height && p->width == q->width && p->in == q->in && p->out == q->out &&
+           p->kernel == q->kernel && p->stride == q->stride && p->padding == q->padding;
+}
+
+static status_t primitive_of(struct convolutions *c, const struct convolution_dims *d, enum convolution_pass pass,
+                             bool bias, struct convolution_primitive **ret, struct err *e) {
+    const struct convolution_shape shape = { .dims = *d, .pass = pass, .bias = bias, .bf16 = c->bf16 };
+    struct entry *oldest = &c->entries[0];
+    c->clock++;
+    for (int i = 0; i < PRIMITIVES_MOST; i++) {
+        struct entry *t = &c->entries[i];
+        if (t->used && shape_equal(&t->shape, &shape)) {
+            t->used = c->clock;
+            *ret = t->primitive;
+            return ST_OK;
+        }
+        if (t->used < oldest->used)
+            oldest = t;
+    }
+    oldest->primitive = convolution_primitive_free(oldest->primitive);
+    *oldest = (struct entry){ .shape = shape };
+    status_t st = convolution_primitive_new(&shape, c->threads, c->threads, &oldest->primitive, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "convolution %lld x %lld of %lld to %lld channels: ", (long long)d->kernel,
+                          (long long)d->kernel, (long long)d->in, (long long)d->out);
+    oldest->used = c->clock;
+    *ret = oldest->primitive;
+    return ST_OK;
+}
+
+/* --- workspace: packed weights, fp32 weights, then room for each thread ---*/
+
+static int64_t up_to_multiple(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
+
+/* Of weights in whatever order oneDNN wants: channels are padded to blocks of 64 at most, rows of blocks by one block
+ * where they would lie a power of two apart. */
+static size_t packed_most(const struct convolution_dims *d) {
+    const int64_t n = up_to_multiple(d->in, 64) * up_to_multiple(d->out, 64) * d->kernel * d->kernel;
+    return (size_t)(n + n / 8) * sizeof(float);
+}
+
+static int64_t weights(const struct convolution_dims *d) { return d->in * d->out * d->kernel * d->kernel; }
+static int64_t in_elements(const struct convolution_dims *d) { return d->height * d->width * d->in; }
+static int64_t out_elements(const struct convolution_dims *d) {
+    return convolution_side(d, d->height) * convolution_side(d, d->width) * d->out;
+}
+
+/* The pieces that a batch's gradient of weights is summed over: the most that divide it evenly and have room. */
+static int64_t pieces_of(const struct convolution_dims *d) {
+    for (int64_t n = PIECES_MOST; n > 1; n--)
+        if (d->batch % n == 0 && (size_t)n * packed_most(d) <= PIECES_BYTES)
+            return n;
+    return 1;
+}
+
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct room {
+    char *packed;    /* W, or the pieces of its gradient, packed_most apart */
+    float *weights;  /* W and behind it the bias in fp32; not direct */
+    char *lanes;     /* a thread's x and y in fp32, or its dx */
+    size_t y_at;     /* in a lane */
+    size_t per_lane; /* bytes */
+};
+
+static struct room room_of(const struct convolutions *c, const struct convolution_dims *d, void *workspace,
+                           size_t *bytes) {
+    const int64_t samples = c->direct ? 1 : d->batch / pieces_of(d);
+    const size_t packed = aligned(packed_most(d)) * (size_t)pieces_of(d);
+    const size_t wide = c->direct ? 0 : aligned((size_t)(weights(d) + d->out) * sizeof(float));
+    struct room r = { .packed = workspace };
+    r.y_at = aligned((size_t)(samples * in_elements(d)) * sizeof(float));
+    r.per_lane = r.y_at + (c->direct ? 0 : aligned((size_t)(samples * out_elements(d)) * sizeof(float)));
+    *bytes = packed + wide + r.per_lane * (size_t)c->threads;
+    if (workspace) {
+        r.weights = (float *)(void *)(r.packed + packed);
+        r.lanes = r.packed + packed + wide;
+    }
+    return r;
+}
+
+size_t convolution_workspace(const struct kernels *k, const struct convolution_dims *d) {
+    size_t bytes;
+    if (cpu_of(k)->isa == KERNELS_ISA_PLAIN)
+        return 0;
+    if (convolution_is_1x1(d))
+        return convolution_1x1_workspace(k, d);
+    (void)room_of(cpu_of(k)->convolutions, d, NULL, &bytes);
+    return bytes;
+}
+
+/* --- the passes ---*/
+
+static const void *at_in(const struct kernels *k, const element_t *a, int64_t n) {
+    return (const char *)a + (size_t)n * kernels_element_bytes(k);
+}
+static void *at_out(const struct kernels *k, element_t *a, int64_t n) {
+    return (char *)a + (size_t)n * kernels_element_bytes(k);
+}
+
+static status_t pack(const struct kernels *k, struct convolution_primitive *p, const struct room *r,
+                     const struct convolution_dims *d, const element_t *w, struct err *e) {
+    const void *from = w;
+    if (convolution_packed_bytes(p) > packed_most(d))
+        return err_set(e, ST_INTERNAL, "oneDNN wants %zu bytes of weights", convolution_packed_bytes(p));
+    if (!cpu_of(k)->convolutions->direct) {
+        TRY(k->widen(k, r->weights, w, weights(d), e));
+        from = r->weights;
+    }
+    return convolution_pack(p, r->packed, from, e);
+}
+
+static status_t failed(bool is, struct err *e) {
+    return is ? err_set(e, ST_INTERNAL, "oneDNN could not run a convolution") : ST_OK;
+}
+
+status_t convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
+                             const element_t *bias, const struct convolution_dims *d, void *workspace, struct err *e) {
+    if (convolution_is_1x1(d))
+        return convolution_1x1_forward(k, y, x, w, bias, d, workspace, e);
+    const struct cpu *cpu = cpu_of(k);
+    struct convolutions *c = cpu->convolutions;
+    size_t bytes;
+    const struct room r = room_of(c, d, workspace, &bytes);
+    struct convolution_dims one = *d;
+    struct convolution_primitive *p;
+    bool bad = false;
+    one.batch = 1;
+    TRY(primitive_of(c, &one, CONVOLUTION_FORWARD, bias != NULL, &p, e));
+    TRY(pack(k, p, &r, d, w, e));
+    if (bias && !c->direct)
+        cpu->widen_row(r.weights + weights(d), bias, d->out);
+    TRY(convolution_point(p, r.packed, bias && !c->direct ? r.weights + weights(d) : bias, e));
+    const int64_t in = in_elements(d), out = out_elements(d);
+    int before = onednn_threads(1);
+#pragma omp parallel for num_threads(c->threads) schedule(static) reduction(|| : bad)
+    for (int64_t s = 0; s < d->batch; s++) {
+        const int lane = omp_get_thread_num();
+        if (c->direct) {
+            bad = !convolution_run(p, lane, at_in(k, x, s * in), at_out(k, y, s * out), NULL) || bad;
+            continue;
+        }
+        float *wide_x = (float *)(void *)(r.lanes + (size_t)lane * r.per_lane),
+              *wide_y = wide_x + r.y_at / sizeof(float);
+        cpu->widen_row(wide_x, at_in(k, x, s * in), in);
+        bad = !convolution_run(p, lane, wide_x, wide_y, NULL) || bad;
+        cpu->convert_row(at_out(k, y, s * out), wide_y, out);
+    }
+    (void)onednn_threads(before);
+    return failed(bad, e);
+}
+
+void convolution_add_row(const struct kernels *k, element_t *to, const void *from, int64_t n, bool fp32) {
+    enum { BLOCK = 512 };
+    const struct cpu *cpu = cpu_of(k);
+    float sum[BLOCK], term[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t count = n - at < BLOCK ? n - at : BLOCK;
+        const float *add = (const float *)from + at;
+        if (!fp32) {
+            cpu->widen_row(term, at_in(k, from, at), count);
+            add = term;
+        }
+        cpu->widen_row(sum, at_in(k, to, at), count);
+        for (int64_t i = 0; i < count; i++)
+            sum[i] += add[i];
+        cpu->convert_row(at_out(k, to, at), sum, count);
+    }
+}
+
+status_t convolution_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,
+                                    const struct convolution_dims *d, bool accumulate, void *workspace, struct err *e) {
+    if (convolution_is_1x1(d))
+        return convolution_1x1_backward_input(k, dx, dy, w, d, accumulate, workspace, e);
+    const struct cpu *cpu = cpu_of(k);
+    struct convolutions *c = cpu->convolutions;
+    size_t bytes;
+    const struct room r = room_of(c, d, workspace, &bytes);
+    struct convolution_dims one = *d;
+    struct convolution_primitive *p;
+    bool bad = false;
+    one.batch = 1;
+    TRY(primitive_of(c, &one, CONVOLUTION_BACKWARD_INPUT, false, &p, e));
+    TRY(pack(k, p, &r, d, w, e));
+    TRY(convolution_point(p, r.packed, NULL, e));
+    const int64_t in = in_elements(d), out = out_elements(d);
+    int before = onednn_threads(1);
+#pragma omp parallel for num_threads(c->threads) schedule(static) reduction(|| : bad)
+    for (int64_t s = 0; s < d->batch; s++) {
+        const int lane = omp_get_thread_num();
+        void *room = r.lanes + (size_t)lane * r.per_lane, *to = at_out(k, dx, s * in);
+        float *wide_y = (float *)room + r.y_at / sizeof(float);
+        const void *from = at_in(k, dy, s * out);
+        if (!c->direct) {
+            cpu->widen_row(wide_y, from, out);
+            from = wide_y;
+        }
+        bad = !convolution_run(p, lane, c->direct && !accumulate ? to : room, from, NULL) || bad;
+        if (accumulate)
+            convolution_add_row(k, to, room, in, !c->direct);
+        else if (!c->direct)
+            cpu->convert_row(to, room, in);
+    }
+    (void)onednn_threads(before);
+    return failed(bad, e);
+}
+
+/* piece[0] = the sum of all, number by number in their order. */
+static void add_pieces(int threads, char *packed, size_t apart, int64_t pieces, int64_t n) {
+    enum { BLOCK = 4096 };
+    float *sum = (float *)(void *)packed;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t at = 0; at < n; at += BLOCK)
+        for (int64_t i = 1; i < pieces; i++) {
+            const float *piece = (const float *)(const void *)(packed + (size_t)i * apart);
+            for (int64_t j = at; j < n && j < at + BLOCK; j++)
+                sum[j] += piece[j];
+        }
+}
+
+status_t convolution_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
+                                     const struct convolution_dims *d, bool accumulate, void *workspace,
+                                     struct err *e) {
+    if (convolution_is_1x1(d))
+        return convolution_1x1_backward_weight(k, dw, x, dy, d, accumulate, workspace, e);
+    const struct cpu *cpu = cpu_of(k);
+    struct convolutions *c = cpu->convolutions;
+    const int64_t pieces = pieces_of(d);
+    const size_t apart = aligned(packed_most(d));
+    size_t bytes;
+    const struct room r = room_of(c, d, workspace, &bytes);
+    struct convolution_dims piece = *d;
+    struct convolution_primitive *p;
+    bool bad = false;
+    piece.batch = d->batch / pieces;
+    TRY(primitive_of(c, &piece, CONVOLUTION_BACKWARD_WEIGHT, false, &p, e));
+    if (convolution_packed_bytes(p) > packed_most(d))
+        return err_set(e, ST_INTERNAL, "oneDNN wants %zu bytes of weights", convolution_packed_bytes(p));
+    const int64_t in = in_elements(d) * piece.batch, out = out_elements(d) * piece.batch;
+    int before = onednn_threads(1);
+#pragma omp parallel for num_threads(c->threads) schedule(static) reduction(|| : bad)
+    for (int64_t i = 0; i < pieces; i++) {
+        const int lane = omp_get_thread_num();
+        const void *xi = at_in(k, x, i * in), *yi = at_in(k, dy, i * out);
+        float *wide_x = (float *)(void *)(r.lanes + (size_t)lane * r.per_lane),
+              *wide_y = wide_x + r.y_at / sizeof(float);
+        if (!c->direct) {
+            cpu->widen_row(wide_x, xi, in);
+            cpu->widen_row(wide_y, yi, out);
+            xi = wide_x;
+            yi = wide_y;
+        }
+        bad = !convolution_run(p, lane, xi, yi, r.packed + (size_t)i * apart) || bad;
+    }
+    (void)onednn_threads(before);
+    TRY(failed(bad, e));
+    add_pieces(c->threads, r.packed, apart, pieces, (int64_t)(convolution_packed_bytes(p) / sizeof(float)));
+    return convolution_unpack(p, dw, r.packed, accumulate, e);
+}

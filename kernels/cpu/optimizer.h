@@ -1,0 +1,57 @@
+/* What the plain and the vector optimizers share. All of it is fp32, whatever the table's precision; only the copy of
+ * the parameters is rounded, block by block, while the block is in the cache. */
+#ifndef KERNELS_CPU_OPTIMIZER_H
+#define KERNELS_CPU_OPTIMIZER_H
+
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+/* Elements that a thread takes at once. */
+enum { OPTIMIZER_BLOCK = 8192 };
+
+static inline int64_t optimizer_block(int64_t first, int64_t n) {
+    return n - first < OPTIMIZER_BLOCK ? n - first : OPTIMIZER_BLOCK;
+}
+
+/* weight[first ..] (n) = p[first ..] rounded, where there is a weight. */
+static inline void weight_round(const struct kernels *k, element_t *weight, const float *p, int64_t first, int64_t n) {
+    if (weight)
+        cpu_of(k)->convert_row((char *)weight + first * (int64_t)kernels_element_bytes(k), p + first, n);
+}
+
+/* What an optimizer sees of a gradient. */
+struct seen {
+    float scale, limit;
+};
+
+static inline struct seen seen_of(float gradient_scale, float clip_value) {
+    return (struct seen){ gradient_scale, clip_value > 0 ? clip_value : INFINITY };
+}
+
+static inline float seen(float g, struct seen s) {
+    const float x = g * s.scale;
+    return x > s.limit ? s.limit : x < -s.limit ? -s.limit : x;
+}
+
+/* The rows of a matrix as Adafactor goes through them, three times. */
+struct adafactor_rows {
+    /* columns (n) += g^2 + epsilon; returns the sum of those over the row. */
+    double (*squares)(float *columns, const float *g, int64_t n, struct seen s, float epsilon);
+    /* The sum of (g factor column[])^2. */
+    double (*update_squares)(const float *g, const float *column, float factor, int64_t n, struct seen s);
+    /* p = keep p - g factor column[]. */
+    void (*apply)(float *p, const float *g, const float *column, float factor, float keep, int64_t n, struct seen s);
+};
+
+/* k->adafactor over these; adafactor.c. */
+status_t adafactor_step(const struct kernels *k, const struct adafactor_rows *by, float *p, element_t *weight,
+                        float *row, float *column, const float *g, int64_t rows, int64_t columns,
+                        const struct adafactor *o, void *workspace, struct err *e);
+size_t adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns);
+
+void plain_optimizer_table(struct kernels *t);
+void avx2_optimizer_table(struct kernels *t);
+void avx512_optimizer_table(struct kernels *t);
+
+#endif

@@ -1,0 +1,43 @@
+/* What works on fp32 in every precision: gradients of parameters, optimizer states. */
+#include "kernels/cpu/plain/ops.h"
+
+#include <math.h>
+
+status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        a[i] += b[i];
+    return ST_OK;
+}
+
+status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        a[i] = value;
+    return ST_OK;
+}
+
+status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
+    (void)e;
+    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t c = 0; c < chunks; c++) {
+        double sum = 0;
+        for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
+            sum += (double)a[i] * a[i];
+        sums[c] = sum;
+    }
+    return ST_OK;
+}
+
+status_t plain_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e) {
+    (void)e;
+    bool finite = true;
+#pragma omp parallel for num_threads(k->threads) schedule(static) reduction(&& : finite)
+    for (int64_t i = 0; i < n; i++)
+        finite = finite && isfinite(a[i]);
+    *ret = finite;
+    return ST_OK;
+}

@@ -1,0 +1,130 @@
+#include "kernels/cpu/optimizer.h"
+
+static status_t adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g,
+                      int64_t n, const struct adamw *o, struct err *e) {
+    (void)e;
+    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
+    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), epsilon = (float)o->epsilon;
+    const float step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates)));
+    const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates));
+    const float keep = (float)(1.0 - o->learning_rate * o->weight_decay);
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
+        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
+            const float gi = seen(g[i], s);
+            m[i] = beta1 * m[i] + rest1 * gi;
+            v[i] = beta2 * v[i] + rest2 * gi * gi;
+            p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) / correction + epsilon);
+        }
+        weight_round(k, weight, p, at, optimizer_block(at, n));
+    }
+    return ST_OK;
+}
+
+static status_t sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
+                    const struct sgd *o, struct err *e) {
+    (void)e;
+    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    const float rate = (float)o->learning_rate, momentum = (float)o->momentum, decay = (float)o->weight_decay;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
+        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
+            const float gi = seen(g[i], s) + decay * p[i];
+            m[i] = momentum * m[i] + gi;
+            p[i] -= rate * (o->nesterov ? gi + momentum * m[i] : m[i]);
+        }
+        weight_round(k, weight, p, at, optimizer_block(at, n));
+    }
+    return ST_OK;
+}
+
+static float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+
+static status_t lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
+                     const struct lion *o, struct err *e) {
+    (void)e;
+    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
+    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2);
+    const float rate = (float)o->learning_rate, keep = (float)(1.0 - o->learning_rate * o->weight_decay);
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
+        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
+            const float gi = seen(g[i], s);
+            p[i] = keep * p[i] - rate * sign(beta1 * m[i] + rest1 * gi);
+            m[i] = beta2 * m[i] + rest2 * gi;
+        }
+        weight_round(k, weight, p, at, optimizer_block(at, n));
+    }
+    return ST_OK;
+}
+
+static status_t momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n,
+                         const struct momentum *o, struct err *e) {
+    (void)e;
+    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    const float keep = (float)o->momentum, rest = (float)(1.0 - o->momentum);
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float gi = rest * seen(g[i], s);
+        m[i] = keep * m[i] + gi;
+        u[i] = o->nesterov ? keep * m[i] + gi : m[i];
+    }
+    return ST_OK;
+}
+
+static status_t scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
+                          double by, struct err *e) {
+    (void)e;
+    const float a = (float)keep, b = (float)by;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
+        for (int64_t i = at; i < at + optimizer_block(at, n); i++)
+            p[i] = a * p[i] + b * x[i];
+        weight_round(k, weight, p, at, optimizer_block(at, n));
+    }
+    return ST_OK;
+}
+
+static double row_squares(float *columns, const float *g, int64_t n, struct seen s, float epsilon) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float x = seen(g[i], s), square = x * x + epsilon;
+        columns[i] += square;
+        sum += square;
+    }
+    return sum;
+}
+
+static double row_update_squares(const float *g, const float *column, float factor, int64_t n, struct seen s) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double u = seen(g[i], s) * factor * column[i];
+        sum += u * u;
+    }
+    return sum;
+}
+
+static void row_apply(float *p, const float *g, const float *column, float factor, float keep, int64_t n,
+                      struct seen s) {
+    for (int64_t i = 0; i < n; i++)
+        p[i] = keep * p[i] - seen(g[i], s) * factor * column[i];
+}
+
+static status_t adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column,
+                          const float *g, int64_t rows, int64_t columns, const struct adafactor *o, void *workspace,
+                          struct err *e) {
+    static const struct adafactor_rows by = { row_squares, row_update_squares, row_apply };
+    return adafactor_step(k, &by, p, weight, row, column, g, rows, columns, o, workspace, e);
+}
+
+void plain_optimizer_table(struct kernels *t) {
+    t->adamw = adamw;
+    t->sgd = sgd;
+    t->lion = lion;
+    t->momentum = momentum;
+    t->scale_add = scale_add;
+    t->adafactor = adafactor;
+    t->adafactor_workspace = adafactor_workspace;
+}
