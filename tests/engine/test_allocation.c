@@ -88,7 +88,7 @@ static int counted_main(struct gang *gang, int rank, struct collective *collecti
     enum engine_outcome outcome;
     CLEANUP(engine_closep) struct engine *engine = NULL;
     struct engine_config config = c->trainee->config;
-    config.data_degree = 1;
+    config.layout.data = 1;
     config.threads = 2;
     if (engine_open(&config, collective, &hooks, &engine, &e) != ST_OK || engine_run(engine, &outcome, &e) != ST_OK) {
         fprintf(stderr, "%s\n", e.msg);

@@ -2,6 +2,7 @@
  */
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "executor/engine/checkpoint/gather.h"
 #include "executor/engine/checkpoint/manifest.h"
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/checkpoint/safetensors.h"
@@ -91,15 +92,26 @@ WRAP(int, mkdir, path, (const char *path, mode_t mode), (path, mode))
 
 /* A small model, on one or several ranks in this process. */
 
-enum { RANKS_MOST = 4, TENSORS = 6 };
+enum { RANKS_MOST = 4, TENSORS = 8, PIECES_MOST = 320 };
 static const struct checkpoint_tensor MODEL[TENSORS] = {
     { "ln_f.bias", 1, { 5 } },
-    { "wte.weight", 2, { 300, 1000 } }, /* two chunks, which four ranks share */
+    { "wte.weight", 2, { 300, 1000 } }, /* 293 chunks, which the ranks share */
     { "scale", 0, { 0 } },
     { "block.0.w", 3, { 2, 3, 7 } },
     { "optimizer.m.wte.weight", 2, { 300, 1000 } },
     { "optimizer.m.ln_f.bias", 1, { 5 } },
+    { "ema.ln_f.bias", 1, { 5 } },
+    { "optimizer.row.wte.weight", 1, { 300 } },
 };
+static const double NORMS[] = { 0.1, 1.0 / 3, 7e300 };
+
+/* How the tensors are cut: the pieces of a rank (PIECES_MOST); returns how many. */
+typedef int cut_fn(int rank, int world_size, struct checkpoint_piece *pieces);
+
+static int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces) {
+    return checkpoint_cut(MODEL, TENSORS, rank, world_size, pieces);
+}
+static cut_fn *cut = cut_evenly;
 
 static char root[] = "/tmp/ty-checkpoint-XXXXXX";
 
@@ -181,17 +193,21 @@ static status_t save(const char *directory, int world_size, int64_t step, int se
             tensors[t][i] = value_of(t, i, seed);
     }
     struct checkpoint_writer *writers[RANKS_MOST] = { NULL };
-    struct checkpoint_piece pieces[RANKS_MOST][TENSORS];
-    const float *data[RANKS_MOST][TENSORS];
+    static struct checkpoint_piece pieces[RANKS_MOST][PIECES_MOST];
+    static const float *data[RANKS_MOST][PIECES_MOST];
     int ranks[RANKS_MOST] = { 0, 1, 2, 3 };
     memset(o, 0, sizeof *o);
     for (int r = 0; r < world_size; r++) {
         writers[r] = writer_of(directory, r, &meeting, o);
-        int n = checkpoint_cut(MODEL, TENSORS, r, world_size, pieces[r]);
+        int n = cut(r, world_size, pieces[r]);
         for (int i = 0; i < n; i++)
             data[r][i] = tensors[pieces[r][i].tensor] + pieces[r][i].first;
         struct checkpoint_snapshot snapshot = { .step = step,
                                                 .updates = step - 1,
+                                                .loss_scale = 4096,
+                                                .growth_count = 17,
+                                                .spike_norms = NORMS,
+                                                .n_spike_norms = 3,
                                                 .tensors = MODEL,
                                                 .n_tensors = TENSORS,
                                                 .pieces = pieces[r],
@@ -305,6 +321,99 @@ static void any_number_of_ranks_writes_the_same_model(void **state) {
     assert_string_not_equal(other.weights[0], weights);
 }
 
+/* Whole tensors, tensors cut chunk by chunk among ranks that each hold some of them, and ranks that hold nothing: what
+ * stages, buckets and optimizers of whole tensors make of a model. */
+static uint32_t cut_seed;
+static int cut_at_random(int rank, int world_size, struct checkpoint_piece *pieces) {
+    uint32_t random = cut_seed;
+    int count = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        const int64_t elements = checkpoint_tensor_elements(&MODEL[t]);
+        for (int64_t at = 0, n; at < elements; at += n) {
+            random = random * 1664525u + 1013904223u;
+            const int owner = (int)(random >> 20) % world_size;
+            n = (1 + (random >> 8) % 60) * CHECKPOINT_CHUNK_ELEMENTS;
+            n = n < elements - at ? n : elements - at;
+            if (owner == rank)
+                pieces[count++] = (struct checkpoint_piece){ t, at, n };
+        }
+    }
+    return count;
+}
+
+static void pieces_of_any_layout_make_the_same_digests_and_load(void **state) {
+    (void)state;
+    struct outcome even, o;
+    assert_int_equal(save(path_of("even").s, 1, 3, 6, &even), ST_OK);
+    cut = cut_at_random;
+    for (int i = 0; i < 6; i++) {
+        const int world_size = 1 + i % RANKS_MOST;
+        cut_seed = 1000u + (uint32_t)i;
+        print_message("cut from seed %u over %d ranks\n", cut_seed, world_size);
+        assert_int_equal(save(path_of("cut-%d", i).s, world_size, 3, 6, &o), ST_OK);
+        for (int r = 0; r < world_size; r++)
+            assert_string_equal(o.weights[r], even.weights[0]);
+        assert_loads(path_of("cut-%d/step-3", i).s, 6);
+    }
+    cut = cut_evenly;
+}
+
+/* One rank, all tensors whole, gathered in batches of this many chunks. */
+static status_t digests_by(int64_t batch, const struct checkpoint_piece *pieces, int n, digest_t *digests,
+                           char weights[SHA256_HEX], struct err *e) {
+    static float numbers[300000];
+    const float *data[TENSORS + 1];
+    for (int i = 0; i < n; i++)
+        data[i] = numbers + pieces[i].first;
+    for (int64_t i = 0; i < 300000; i++)
+        numbers[i] = value_of(0, i, 9);
+    const struct checkpoint_writer_config config = { .world_size = 1 };
+    const struct checkpoint_snapshot snapshot = {
+        .tensors = MODEL, .n_tensors = TENSORS, .pieces = pieces, .data = data, .n_pieces = n
+    };
+    return gather_digests(&config, &snapshot, batch, digests, weights, e);
+}
+
+static void digests_do_not_depend_on_the_batches_that_they_are_exchanged_in(void **state) {
+    (void)state;
+    struct checkpoint_piece pieces[TENSORS + 1];
+    const int n = checkpoint_cut(MODEL, TENSORS, 0, 1, pieces);
+    digest_t all[TENSORS], some[TENSORS];
+    char weights[SHA256_HEX], other[SHA256_HEX];
+    struct err e = { "" };
+    assert_int_equal(digests_by(GATHER_BATCH, pieces, n, all, weights, &e), ST_OK);
+    for (int64_t batch = 1; batch < 700; batch = batch * 3 + 1) {
+        assert_int_equal(digests_by(batch, pieces, n, some, other, &e), ST_OK);
+        assert_string_equal(other, weights);
+        assert_memory_equal(some, all, sizeof all);
+    }
+}
+
+static void a_chunk_that_nobody_or_somebody_twice_writes_is_refused_in_every_batch(void **state) {
+    (void)state;
+    struct checkpoint_piece pieces[TENSORS + 1];
+    const int n = checkpoint_cut(MODEL, TENSORS, 0, 1, pieces);
+    digest_t digests[TENSORS];
+    char weights[SHA256_HEX];
+    for (int64_t batch = 7; batch < 1000; batch += 200) {
+        struct err e = { "" };
+        pieces[1] = (struct checkpoint_piece){ 1, 0, 200 * CHECKPOINT_CHUNK_ELEMENTS };
+        assert_int_equal(digests_by(batch, pieces, n, digests, weights, &e), ST_INTERNAL);
+        assert_non_null(strstr(e.msg, "the ranks' pieces of wte.weight end at element"));
+        pieces[1] = (struct checkpoint_piece){ 1, 0, 300000 };
+        pieces[n] = (struct checkpoint_piece){ 1, 100 * CHECKPOINT_CHUNK_ELEMENTS, 5 };
+        assert_int_equal(digests_by(batch, pieces, n + 1, digests, weights, &e), ST_INTERNAL);
+    }
+}
+
+static void averages_and_optimizer_states_are_no_weights(void **state) {
+    (void)state;
+    assert_true(checkpoint_tensor_is_weight("h.0.ln_1.weight"));
+    assert_true(checkpoint_tensor_is_weight("emaciated.weight"));
+    assert_false(checkpoint_tensor_is_weight("ema.h.0.ln_1.weight"));
+    assert_false(checkpoint_tensor_is_weight("optimizer.row.wte.weight"));
+}
+
 static void what_the_writer_was_told_comes_back(void **state) {
     (void)state;
     struct err e = { "" };
@@ -313,6 +422,11 @@ static void what_the_writer_was_told_comes_back(void **state) {
     const struct checkpoint_info *info = checkpoint_reader_info(r);
     assert_int_equal(info->step, 40);
     assert_int_equal(info->updates, 39);
+    assert_true(info->loss_scale == 4096);
+    assert_int_equal(info->growth_count, 17);
+    assert_int_equal(info->n_spike_norms, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(info->spike_norms[i] == NORMS[i]);
     assert_int_equal(info->world_size, 4);
     assert_string_equal(info->numerics_id, "test");
     assert_string_equal(info->data_sha256, "d1");
@@ -763,6 +877,10 @@ int main(void) {
         cmocka_unit_test(every_element_belongs_to_one_rank_and_the_shares_are_even),
         cmocka_unit_test(any_number_of_ranks_writes_the_same_model),
         cmocka_unit_test(what_the_writer_was_told_comes_back),
+        cmocka_unit_test(pieces_of_any_layout_make_the_same_digests_and_load),
+        cmocka_unit_test(digests_do_not_depend_on_the_batches_that_they_are_exchanged_in),
+        cmocka_unit_test(a_chunk_that_nobody_or_somebody_twice_writes_is_refused_in_every_batch),
+        cmocka_unit_test(averages_and_optimizer_states_are_no_weights),
         cmocka_unit_test(one_flipped_bit_anywhere_is_caught),
         cmocka_unit_test(a_file_cut_lengthened_lost_or_exchanged_is_caught),
         cmocka_unit_test(after_a_crash_at_any_call_a_file_is_whole_or_absent),

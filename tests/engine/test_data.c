@@ -3,6 +3,7 @@
 #include "executor/engine/data/corpus.h"
 #include "executor/engine/data/loader.h"
 #include "executor/engine/data/sampler.h"
+#include "executor/engine/data/source.h"
 #include "executor/engine/data/tokenizer.h"
 
 #include <setjmp.h>
@@ -80,6 +81,7 @@ static void a_tokenizer_that_was_tampered_with_is_refused(void **state) {
     (void)state;
     static const char *const bad[] = { "",
                                        "[]",
+                                       "{}",
                                        "{\"kind\":\"word\"}",
                                        "{\"kind\":\"char\"}",
                                        "{\"kind\":\"char\",\"code_points\":[]}",
@@ -232,10 +234,23 @@ static const char *alphabet(void) {
     return file_with("alphabet", text, sizeof text);
 }
 
-static struct loader *loader_of(const struct corpus *c, const int *ks, int n, int64_t first_step) {
-    struct loader_config config = { .corpus = c,
+static struct source *source_of(const char *path, double validation, int context) {
+    struct data_config config = {
+        .kind = DATA_TEXT,
+        .text = { .files = &path, .n_files = 1, .tokenizer = "byte", .validation_fraction = validation }
+    };
+    struct source_options options = { .context = context };
+    struct source *s = NULL;
+    struct err e = { "" };
+    if (source_open(&config, &options, &s, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return s;
+}
+
+static struct loader *loader_of(const struct source *s, const int *ks, int n, int64_t first_step, int threads) {
+    struct loader_config config = { .source = s,
                                     .seed = 5,
-                                    .context = T,
+                                    .threads = threads,
                                     .global_batch = GLOBAL,
                                     .micro_batch = MICRO,
                                     .micro_batches = ks,
@@ -251,79 +266,99 @@ static struct loader *loader_of(const struct corpus *c, const int *ks, int n, in
 static void a_batch_is_the_same_whoever_makes_it_and_after_a_resume(void **state) {
     (void)state;
     struct err e;
-    CLEANUP(corpus_closep) struct corpus *c = corpus_of(TOKENIZER_BYTE, 0.1, alphabet(), NULL);
+    CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
     static const int all[] = { 0, 1, 2, 3 }, odd[] = { 3, 1 };
-    CLEANUP(loader_closep) struct loader *one = loader_of(c, all, 4, 0);
-    CLEANUP(loader_closep) struct loader *other = loader_of(c, odd, 2, 0);
-    CLEANUP(loader_closep) struct loader *resumed = loader_of(c, all, 4, 25);
+    CLEANUP(loader_closep) struct loader *one = loader_of(s, all, 4, 0, 0);
+    CLEANUP(loader_closep) struct loader *other = loader_of(s, odd, 2, 0, LOADER_RING);
+    CLEANUP(loader_closep) struct loader *resumed = loader_of(s, all, 4, 25, 2);
     static int32_t record[STEPS][4][2][MICRO * T];
     for (int step = 0; step < STEPS; step++)
         for (int k = 0; k < 4; k++) {
             struct loader_batch b;
             assert_int_equal(loader_next(one, step, k, &b, &e), ST_OK);
-            memcpy(record[step][k][0], b.tokens, sizeof record[0][0][0]);
-            memcpy(record[step][k][1], b.targets, sizeof record[0][0][0]);
+            const int32_t *tokens = b.of[BATCH_TOKENS], *targets = b.of[BATCH_TARGETS];
+            memcpy(record[step][k][0], tokens, sizeof record[0][0][0]);
+            memcpy(record[step][k][1], targets, sizeof record[0][0][0]);
             for (int j = 0; j < MICRO; j++)
                 for (int t = 0; t < T; t++)
-                    assert_int_equal(b.targets[j * T + t], (b.tokens[j * T + t] + 1) % 251);
+                    assert_int_equal(targets[j * T + t], (tokens[j * T + t] + 1) % 251);
         }
     for (int step = 0; step < STEPS; step++)
         for (int i = 0; i < 2; i++) {
             struct loader_batch b;
             assert_int_equal(loader_next(other, step, odd[i], &b, &e), ST_OK);
-            assert_memory_equal(b.tokens, record[step][odd[i]][0], sizeof record[0][0][0]);
-            assert_memory_equal(b.targets, record[step][odd[i]][1], sizeof record[0][0][0]);
+            assert_memory_equal(b.of[BATCH_TOKENS], record[step][odd[i]][0], sizeof record[0][0][0]);
+            assert_memory_equal(b.of[BATCH_TARGETS], record[step][odd[i]][1], sizeof record[0][0][0]);
         }
     for (int step = 25; step < STEPS; step++)
         for (int k = 0; k < 4; k++) {
             struct loader_batch b;
             assert_int_equal(loader_next(resumed, step, k, &b, &e), ST_OK);
-            assert_memory_equal(b.tokens, record[step][k][0], sizeof record[0][0][0]);
+            assert_memory_equal(b.of[BATCH_TOKENS], record[step][k][0], sizeof record[0][0][0]);
         }
     assert_memory_not_equal(record[0][0][0], record[1][0][0], sizeof record[0][0][0]);
     assert_true(loader_wait_ns(one) >= 0);
 }
 
+static void what_is_not_wanted_is_not_made(void **state) {
+    (void)state;
+    struct err e;
+    CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
+    static const int all[] = { 0 };
+    struct loader_config config = { .source = s,
+                                    .seed = 5,
+                                    .inputs = 1u << BATCH_TARGETS,
+                                    .global_batch = GLOBAL,
+                                    .micro_batch = MICRO,
+                                    .micro_batches = all,
+                                    .n_micro_batches = 1,
+                                    .steps = 2 };
+    CLEANUP(loader_closep) struct loader *whole = loader_of(s, all, 1, 0, 0), *half = NULL;
+    assert_int_equal(loader_open(&config, &half, &e), ST_OK);
+    struct loader_batch a, b;
+    assert_int_equal(loader_next(whole, 0, 0, &a, &e), ST_OK);
+    assert_int_equal(loader_next(half, 0, 0, &b, &e), ST_OK);
+    assert_null(b.of[BATCH_TOKENS]);
+    assert_memory_equal(a.of[BATCH_TARGETS], b.of[BATCH_TARGETS], MICRO * T * sizeof(int32_t));
+}
+
+static status_t read_part(const struct source *s, int64_t first, int B, int32_t *tokens, int32_t *targets,
+                          struct err *e) {
+    struct batch to = { .of = { [BATCH_TOKENS] = tokens, [BATCH_TARGETS] = targets } };
+    return source_read(s, SOURCE_VALIDATION, 5, first, B, &to, e);
+}
+
 static void validation_is_the_same_every_time_and_never_from_the_training_part(void **state) {
     (void)state;
     struct err e;
-    CLEANUP(corpus_closep) struct corpus *c = corpus_of(TOKENIZER_BYTE, 0.1, alphabet(), NULL); /* last 50 of 500 */
-    static const int all[] = { 0 };
-    CLEANUP(loader_closep) struct loader *l = loader_of(c, all, 1, 0);
-    assert_true(loader_has_validation(l));
+    CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T); /* last 50 of 500 */
+    assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 50 - T);
     int32_t tokens[4 * T], targets[4 * T], again[T], again_targets[T];
-    assert_int_equal(loader_validation(l, 10, 4, tokens, targets, &e), ST_OK);
+    assert_int_equal(read_part(s, 10, 4, tokens, targets, &e), ST_OK);
     for (int i = 0; i < 4 * T; i++) {
         assert_in_range(tokens[i], 450 % 251, 499 % 251);
         assert_int_equal(targets[i], tokens[i] + 1);
     }
-    assert_int_equal(loader_validation(l, 12, 1, again, again_targets, &e), ST_OK);
+    assert_int_equal(read_part(s, 12, 1, again, again_targets, &e), ST_OK);
     assert_memory_equal(again, tokens + 2 * T, sizeof again);
 }
 
 static void too_little_data_says_how_much_is_needed(void **state) {
     (void)state;
     struct err e;
-    CLEANUP(corpus_closep) struct corpus *c = corpus_of(TOKENIZER_BYTE, 0.2, file_with("few", "0123456789", 10), NULL);
-    static const int all[] = { 0 };
-    struct loader_config config = { .corpus = c,
-                                    .context = T,
-                                    .global_batch = 1,
-                                    .micro_batch = 1,
-                                    .micro_batches = all,
-                                    .n_micro_batches = 1,
-                                    .steps = 1 };
-    struct loader *l = NULL;
-    assert_int_equal(loader_open(&config, &l, &e), ST_INVALID_ARGUMENT);
+    const char *path = file_with("few", "0123456789", 10);
+    struct data_config config = {
+        .kind = DATA_TEXT, .text = { .files = &path, .n_files = 1, .tokenizer = "byte", .validation_fraction = 0.2 }
+    };
+    struct source *none = NULL;
+    assert_int_equal(source_open(&config, &(struct source_options){ .context = T }, &none, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg,
                         "the data has 8 tokens for training (and 2 for validation); a sample of context 8 needs 9");
-    config.context = 7;
-    assert_int_equal(loader_open(&config, &l, &e), ST_OK);
-    assert_false(loader_has_validation(l));
+    CLEANUP(source_closep) struct source *s = source_of(path, 0.2, 7);
+    assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 0);
     int32_t tokens[7], targets[7];
-    assert_int_equal(loader_validation(l, 0, 1, tokens, targets, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(read_part(s, 0, 1, tokens, targets, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "the data has 2 tokens for validation; a sample of context 7 needs 8");
-    loader_close(l);
 }
 
 /* Larger than CORPUS_OWNED_BYTES, as a sparse file: it stays in the file, and a cut file is a sentence. */
@@ -356,6 +391,7 @@ int main(void) {
         cmocka_unit_test(an_epoch_visits_every_start_once_and_epochs_differ),
         cmocka_unit_test(samples_are_spread_evenly),
         cmocka_unit_test(a_batch_is_the_same_whoever_makes_it_and_after_a_resume),
+        cmocka_unit_test(what_is_not_wanted_is_not_made),
         cmocka_unit_test(validation_is_the_same_every_time_and_never_from_the_training_part),
         cmocka_unit_test(too_little_data_says_how_much_is_needed),
         cmocka_unit_test(a_large_file_that_shrinks_is_a_sentence_and_no_signal),

@@ -2,9 +2,11 @@
  * first step tensor by tensor. Weights after Adam-like steps are not compared: noise in zero gradients is amplified. */
 #include "base/file.h"
 #include "executor/engine/graph/op.h"
-#include "executor/engine/model/gpt.h"
+#include "executor/engine/optimizer/optimizer.h"
 #include "executor/engine/plan/verify.h"
 #include "executor/engine/run/execute.h"
+#include "executor/engine/run/weights.h"
+#include "tests/engine/gpt_graph.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,9 +16,11 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 10, BATCH = 4, FILE_BYTES_MOST = 1 << 20 };
+enum { STEPS = 10, BATCH = 4, CONTEXT = 8, FILE_BYTES_MOST = 1 << 20 };
 
-static const struct gpt_shape SHAPE_RECORDED = { .layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 33 };
+static const struct gpt_shape SHAPE_RECORDED = {
+    .layers = 2, .heads = 2, .width = 16, .context = CONTEXT, .vocabulary = 33
+};
 
 struct trial {
     struct graph *graph;
@@ -26,12 +30,15 @@ struct trial {
     struct execution x;
     int micro_batch;
     int64_t step;
+    int32_t tokens[BATCH * CONTEXT], targets[BATCH * CONTEXT];
+    struct optimizer_config optimizer;
     struct bytes file;
 };
 
-static status_t load(void *ctx, int k, int32_t *tokens, int32_t *targets, struct err *e) {
+static status_t load(void *ctx, int k, struct batch *ret, struct err *e) {
     (void)e;
-    const struct trial *t = ctx;
+    struct trial *t = ctx;
+    int32_t *tokens = t->tokens, *targets = t->targets;
     const int64_t context = SHAPE_RECORDED.context;
     for (int64_t j = 0; j < t->micro_batch; j++)
         for (int64_t i = 0; i < context; i++) {
@@ -40,6 +47,8 @@ static status_t load(void *ctx, int k, int32_t *tokens, int32_t *targets, struct
             at++;
             targets[j * context + i] = (int32_t)((7 * at * at + 3 * at + 5 * t->step) % SHAPE_RECORDED.vocabulary);
         }
+    ret->of[BATCH_TOKENS] = tokens;
+    ret->of[BATCH_TARGETS] = targets;
     return ST_OK;
 }
 
@@ -62,9 +71,9 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
     bytes_init(&t->file, FILE_BYTES_MOST);
     assert_int_equal(file_read(path, &t->file, &e), ST_OK);
     assert_int_equal(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = 2 }, &t->kernels, &e), ST_OK);
-    assert_int_equal(gpt_build(&SHAPE_RECORDED, micro_batch, &t->graph, &e), ST_OK);
+    assert_int_equal(gpt_graph(&SHAPE_RECORDED, micro_batch, &t->graph, &e), ST_OK);
     struct plan_layout layout = { .kind = PLAN_TRAIN,
-                                  .world_size = 1,
+                                  .optimizer = &optimizer_adamw,
                                   .lanes = lanes,
                                   .micro_batches = BATCH / micro_batch,
                                   .bucket_bytes = 65536,
@@ -73,16 +82,19 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
     const struct plan *plan = t->plan;
     assert_int_equal(plan_verify(&plan, 1, &e), ST_OK);
     assert_int_equal(arena_open(&t->arena, &plan, 1, &e), ST_OK);
-    execution_attach(&t->x, &t->arena, plan);
+    t->x.arena = &t->arena;
     t->x.kernels = t->kernels;
-    t->x.record = calloc(1, step_record_bytes(layout.micro_batches));
+    t->x.record = calloc(1, step_record_bytes(plan));
     t->x.load = load;
     t->x.load_ctx = t;
     t->x.clip_norm = 1;
     t->x.loss_scale = (float)(1.0 / (BATCH * SHAPE_RECORDED.context));
-    t->x.adamw = (struct adamw){
-        .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1
+    t->optimizer = (struct optimizer_config){
+        .kind = &optimizer_adamw, .adamw = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 }
     };
+    t->x.optimizer = &t->optimizer;
+    t->x.learning_rate = 1e-2;
+    t->x.gradient_scale = 1;
 }
 
 static void trial_close(struct trial *t) {
@@ -95,19 +107,23 @@ static void trial_close(struct trial *t) {
 }
 
 /* The parameters in the file's order: embeddings, blocks, ln_f, as the graph has them. */
+static status_t recorded(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    const struct trial *t = ctx;
+    (void)e;
+    for (int i = 0; i < parameter; i++)
+        first += shape_elements(&t->graph->parameters[i].shape);
+    memcpy(data, (const float *)t->file.data + first, (size_t)count * sizeof *data);
+    return ST_OK;
+}
+
 static void put_parameters(struct trial *t) {
-    const float *at = (const float *)t->file.data;
-    for (int i = 0; i < t->graph->n_parameters; i++) {
-        int64_t n = shape_elements(&t->graph->parameters[i].shape);
-        memcpy(t->x.parameters + t->plan->parameter_begin[i], at, (size_t)n * sizeof *at);
-        at += n;
-    }
+    assert_int_equal(weights_fill(&t->x, t->plan, recorded, t, NULL), ST_OK);
 }
 
 static double run_step(struct trial *t) {
     struct err e;
     t->x.step = t->step;
-    t->x.adamw.updates = t->step + 1;
+    t->x.updates = t->step + 1;
     assert_int_equal(execute(&t->x, t->plan, &e), ST_OK);
     t->step++;
     int bad;
@@ -118,7 +134,7 @@ static void compare_gradients(const struct trial *t, const float *want) {
     for (int i = 0; i < t->graph->n_parameters; i++) {
         const struct parameter *p = &t->graph->parameters[i];
         int64_t n = shape_elements(&p->shape);
-        const float *have = execution_slot(&t->x, t->plan, 0, p->first_slot);
+        const float *have = execution_slot(&t->x, t->plan, t->plan->result, p->first_slot);
         double difference = 0, size = 0;
         for (int64_t k = 0; k < n; k++) {
             difference += pow((double)have[k] - (double)want[k], 2);
@@ -174,11 +190,30 @@ static void parameters_carry_hugging_face_names(void **state) {
     trial_close(&t);
 }
 
+/* The loss is finite, its gradient is not: the backward pass is to blame, from its first op on. */
+static void a_gradient_that_is_no_number_is_traced_to_the_first_backward_op(void **state) {
+    (void)state;
+    struct trial t;
+    uint64_t number = CULPRIT_NONE;
+    trial_open(&t, 1, 1);
+    put_parameters(&t);
+    t.x.loss_scale = INFINITY;
+    t.x.culprit = &number;
+    run_step(&t);
+    assert_int_equal(t.x.skip, STEP_NOT_FINITE);
+    struct culprit c = execution_culprit(t.graph, number);
+    assert_true(c.backward);
+    assert_int_equal(c.micro_batch, 0);
+    assert_string_equal(c.op, t.graph->ops[t.graph->reverse[1].op].name); /* [0] is the loss, which needs no call */
+    trial_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_steps_agree_with_pytorch),
         cmocka_unit_test(ten_accumulated_steps_agree_with_pytorch),
         cmocka_unit_test(parameters_carry_hugging_face_names),
+        cmocka_unit_test(a_gradient_that_is_no_number_is_traced_to_the_first_backward_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static void every_steps_row_is_there_once_and_the_loss_falls(void **state) {
     struct trainee *t = trainee_new();
     t->config.train.steps = 60;
     t->config.train.schedule.warmup_steps = 5;
-    t->config.model.dropout = 0;
+    t->config.model.gpt.dropout = 0;
     run_in_layout(t, 1, 2);
     for (int s = 1; s <= 60; s++)
         assert_int_equal(t->results[0].rows[s], 1);
@@ -125,8 +125,8 @@ static void every_steps_row_is_there_once_and_the_loss_falls(void **state) {
 static void the_initial_loss_is_ln_of_the_vocabulary(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
-    t->config.model.vocabulary = 1000;
-    t->config.model.dropout = 0;
+    t->config.model.gpt.vocabulary = 1000;
+    t->config.model.gpt.dropout = 0;
     t->config.train.steps = 1;
     t->config.train.schedule.warmup_steps = 0;
     run_in_layout(t, 1, 1);
@@ -143,8 +143,8 @@ static void one_batch_can_be_overfitted(void **state) {
     assert_non_null(f);
     fputs("to be, or not to.", f); /* context + 1 characters: one window */
     fclose(f);
-    t->config.data.validation_fraction = 0;
-    t->config.model.dropout = 0;
+    t->config.data.text.validation_fraction = 0;
+    t->config.model.gpt.dropout = 0;
     t->config.train.steps = 60;
     t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
     run_in_layout(t, 1, 1);
@@ -197,7 +197,7 @@ static void a_killed_rank_ends_all_others_at_once_as_peer_lost(void **state) {
 static void a_loss_that_is_no_number_ends_the_run_and_names_step_and_op(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
-    t->config.train.adamw.lr = 1e30;
+    t->config.train.optimizer.adamw.lr = 1e30;
     t->config.train.schedule.warmup_steps = 0;
     t->config.train.clip_norm = 0;
     t->ranks = 2;
@@ -248,7 +248,7 @@ static void a_corrupt_checkpoint_is_told_from_a_bad_spec(void **state) {
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_BAD);
     assert_non_null(strstr(t->results[0].message, "rank-0.safetensors"));
-    t->config.model.width = 33;
+    t->config.model.gpt.width = 33;
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_BAD_SPEC);
     assert_non_null(strstr(t->results[0].message, "model.gpt.heads"));

@@ -20,6 +20,11 @@ struct trainee_result {
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
     int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
     char weights_sha256[ENGINE_SHA256_HEX];
+    char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps that a checkpoint was taken of */
+    double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
+    double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
+    double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step, of so many: */
+    int inspected[TRAINEE_STEPS];
     int shards, notices;
     char notice[TRAINEE_NOTICES][32];
 };
@@ -27,10 +32,12 @@ struct trainee_result {
 struct trainee {
     struct engine_config config;
     int ranks, threads, timeout_ms;
-    bool commit;       /* tell the engine that checkpoints are committed as soon as they are written */
-    int stop_rank;     /* asks for a stop ... */
-    int64_t stop_step; /* ... when this step is done; 0 = never */
-    bool die;          /* is killed then instead */
+    bool commit;         /* tell the engine that checkpoints are committed as soon as they are written */
+    bool every_other;    /* checkpoints of every second step, none skipped: the step loop waits for each */
+    int odd_micro_batch; /* what odd ranks take for micro_batch; 0 = as all */
+    int stop_rank;       /* asks for a stop ... */
+    int64_t stop_step;   /* ... when this step is done; 0 = never */
+    bool die;            /* is killed then instead */
     char text[256], directory[256], resume[256];
     struct trainee_result *results; /* [ranks], shared with the children */
 };
@@ -40,11 +47,25 @@ struct trainee_child {
     struct trainee_result *result;
     struct engine *engine;
     int rank;
+    _Atomic int64_t written; /* the newest step whose shard this rank has written */
 };
 
 static inline void trainee_joined(void *ctx, int64_t from_step, const char *numerics_id) {
     (void)numerics_id;
     ((struct trainee_child *)ctx)->result->from_step = from_step;
+}
+
+/* What this process has in memory that is of no file. */
+static inline double trainee_anonymous_bytes(void) {
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lf kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
 }
 
 static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *m, int n) {
@@ -54,8 +75,17 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
             raise(SIGKILL);
         engine_stop_request(c->engine);
     }
-    if (per_rank || step >= TRAINEE_STEPS)
+    if (step >= TRAINEE_STEPS)
         return;
+    if (per_rank && c->trainee->every_other && step % 2 == 1 && step > c->result->from_step + 1)
+        for (int ms = 0; atomic_load(&c->written) < step - 1 && ms < 100000; ms++) /* a failure is told by a notice */
+            nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+    if (per_rank && c->trainee->every_other && step % 2 == 1)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); /* until the writer, who has told, is idle */
+    if (per_rank) {
+        c->result->memory_bytes[step] = trainee_anonymous_bytes();
+        return;
+    }
     c->result->rows[step]++;
     for (int i = 0; i < n; i++) {
         if (strcmp(m[i].name, "loss") == 0)
@@ -64,6 +94,16 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
             c->result->grad_norm[step] = m[i].value;
         if (strcmp(m[i].name, "validation_loss") == 0)
             c->result->validation_loss = m[i].value;
+        if (strcmp(m[i].name, "validation_accuracy") == 0)
+            c->result->accuracy = m[i].value;
+        if (strcmp(m[i].name, "skipped_steps") == 0)
+            c->result->skipped[step] = m[i].value;
+        if (strcmp(m[i].name, "loss_scale") == 0)
+            c->result->loss_scale[step] = m[i].value;
+        if (strncmp(m[i].name, "grad_norm/", 10) == 0) {
+            c->result->squares[step] += m[i].value * m[i].value;
+            c->result->inspected[step]++;
+        }
     }
 }
 
@@ -77,6 +117,9 @@ static inline void trainee_notice(void *ctx, const char *kind, const char *messa
 static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
     struct trainee_child *c = ctx;
     c->result->shards++;
+    if (shard->step < TRAINEE_STEPS)
+        snprintf(c->result->step_sha256[shard->step], ENGINE_SHA256_HEX, "%s", shard->weights_sha256);
+    atomic_store(&c->written, shard->step);
     if (c->trainee->commit)
         engine_checkpoint_committed(c->engine, shard->step);
 }
@@ -99,9 +142,14 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
                                   .shard = trainee_shard };
     struct engine_config config = t->config;
     config.threads = trainee_threads(t->threads);
+    if (t->odd_micro_batch && rank % 2 == 1)
+        config.train.micro_batch = t->odd_micro_batch;
     struct err e = { "" };
     struct trainee_result *r = child.result;
-    r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
+    /* A rank that refuses its configuration leaves: not before the others have all their connections. */
+    r->status = collective_barrier(collective, COLLECTIVE_CONTROL, &e);
+    if (r->status == ST_OK)
+        r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
     r->outcome = engine_outcome_of(r->status);
     if (r->status == ST_OK) {
         r->status = engine_run(child.engine, &r->outcome, &e);
@@ -115,7 +163,10 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
 
 /* Forgets the results of the run before and runs; returns ranks that did not end in peace. */
 static inline int trainee_run(struct trainee *t) {
-    t->config.data_degree = t->ranks;
+    if (t->config.layout.pipeline <= 1)
+        t->config.layout.data = t->ranks;
+    if (t->every_other)
+        t->config.checkpoint.every = 2;
     t->config.checkpoint.directory = *t->directory ? t->directory : NULL;
     t->config.checkpoint.resume_directory = *t->resume ? t->resume : NULL;
     memset(t->results, 0, GANG_RANKS * sizeof *t->results);
@@ -151,15 +202,22 @@ static inline struct trainee *trainee_new(void) {
     trainee_write_text(t->text, 300);
     files[0] = t->text;
     t->config = (struct engine_config){
-        .model = { .layers = 2, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 },
-        .data = { .files = files, .n_files = 1, .tokenizer = ENGINE_TOKENIZER_CHAR, .validation_fraction = 0.1 },
+        .model = { .family = MODEL_GPT,
+                   .gpt = { .layers = 2, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 } },
+        .data = { .kind = DATA_TEXT,
+                  .text = { .files = files, .n_files = 1, .tokenizer = "char", .validation_fraction = 0.1 } },
         .train = { .steps = 4,
                    .global_batch = 16,
                    .micro_batch = 2,
                    .lanes = 4,
                    .seed = 7,
                    .clip_norm = 1,
-                   .adamw = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 },
+                   .optimizer = { .kind = &optimizer_adamw,
+                                  .adamw = { .lr = 1e-2,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .eps = 1e-8,
+                                             .weight_decay = 0.1 } },
                    .schedule = { .kind = ENGINE_SCHEDULE_COSINE, .warmup_steps = 2, .min_lr = 1e-3 },
                    .eval = { .every = 2, .batches = 2 } },
         .device = "cpu",

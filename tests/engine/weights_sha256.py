@@ -4,7 +4,7 @@
     python3 weights_sha256.py STEP_FOLDER        prints 64 hexadecimal digits
 
 Definition: SHA-256 over one line a tensor, sorted by name: "NAME DTYPE [D0,D1,...] DIGEST\\n", where DIGEST is SHA-256
-over the SHA-256 digests of the tensor's 1 MiB chunks. Tensors named "optimizer.*" are state and no weights. A tensor
+over the SHA-256 digests of the tensor's 4 KiB chunks. Tensors named "optimizer.*" and "ema.*" are state and no weights. A tensor
 that several ranks share is stored in pieces "NAME[FIRST:END]", with its shape in __metadata__ under "shape:NAME".
 Written apart from the C code, on purpose: it shares nothing with it but this definition."""
 
@@ -15,7 +15,7 @@ import re
 import struct
 import sys
 
-CHUNK = 1 << 20
+CHUNK = 4096
 
 
 def pieces_of(path):
@@ -40,7 +40,7 @@ def weights_sha256(folder):
     tensors = {}
     for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
         for name, dtype, shape, first, data in pieces_of(path):
-            if not name.startswith("optimizer."):
+            if not name.startswith(("optimizer.", "ema.")):
                 tensors.setdefault(name, (dtype, shape, []))[2].append((first, data))
     lines = hashlib.sha256()
     for name in sorted(tensors):

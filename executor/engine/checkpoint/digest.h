@@ -1,6 +1,6 @@
 /* Digests of tensors and of a model, computable by shards and by anyone from the files:
  *
- *   chunk    SHA-256 of 1 MiB of a tensor's bytes (the last chunk may be shorter)
+ *   chunk    SHA-256 of 4 KiB (1,024 elements) of a tensor's bytes (the last chunk may be shorter)
  *   tensor   SHA-256 of its chunks' digests (32 bytes each), in order
  *   weights  SHA-256 of one line a weight tensor, sorted by name (bytewise): "NAME F32 [D0,D1,...] HEX\n"
  *

@@ -1,6 +1,6 @@
 /* A file that is there whole or not at all: written under "NAME.tmp", hashed on the way, fsynced, renamed to NAME, and
  * its folder fsynced. After any failure, and after durable_close without commit, NAME.tmp is gone and NAME is as it
- * was. Private to this folder. */
+ * was. For checkpoint/ and pretrained/. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_DURABLE_H
 #define EXECUTOR_ENGINE_CHECKPOINT_DURABLE_H
 

@@ -6,28 +6,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 2 TiB of state on one rank. */
-#define BLOB_BYTES ((size_t)64 << 20)
-
-/* What a rank says: its step, and for each piece a head and its chunks' digests. All ranks have one byte order. */
-struct piece_head {
-    int64_t tensor, first, count;
+/* What a rank says in a batch: its step, and for each part of a piece a head and its chunks' digests. All ranks have
+ * one byte order. A batch is a range of the chunks of all tensors, numbered through. */
+struct part_head {
+    int64_t tensor, first, count; /* elements */
 };
 
-/* A piece as some rank told it; chunks point into that rank's blob. */
+/* A part as some rank told it; chunks point into that rank's blob. */
 struct told {
-    struct piece_head head;
+    struct part_head head;
     const digest_t *chunks;
     int rank;
 };
 
-static status_t write_blob(const struct checkpoint_snapshot *s, digest_t *const *chunks, struct bytes *blob,
-                           struct err *e) {
+/* How far the digests have come: everything before element `have` of `tensor`. */
+struct gathering {
+    const struct checkpoint_writer_config *config;
+    const struct checkpoint_snapshot *snapshot;
+    int64_t *base; /* (n_tensors + 1) the number of a tensor's first chunk */
+    struct sha256 *sha256;
+    digest_t *digests;
+    int tensor;
+    int64_t have;
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The part of this rank's piece i in chunks [begin, end); a count of 0: none. */
+static struct part_head part_of(const struct gathering *g, int i, int64_t begin, int64_t end) {
+    const struct checkpoint_piece *p = &g->snapshot->pieces[i];
+    const int64_t base = g->base[p->tensor], first = p->first / CHECKPOINT_CHUNK_ELEMENTS + base;
+    const int64_t from = most(first, begin), to = least(first + digest_chunks(p->count), end);
+    if (from >= to)
+        return (struct part_head){ 0 };
+    const int64_t at = (from - base) * CHECKPOINT_CHUNK_ELEMENTS;
+    return (struct part_head){ p->tensor, at,
+                               least((to - base) * CHECKPOINT_CHUNK_ELEMENTS, p->first + p->count) - at };
+}
+
+static status_t write_blob(const struct gathering *g, int64_t begin, int64_t end, struct bytes *blob, struct err *e) {
+    const struct checkpoint_snapshot *s = g->snapshot;
     TRY(bytes_append(blob, &s->step, sizeof s->step, e));
     for (int i = 0; i < s->n_pieces; i++) {
-        struct piece_head head = { s->pieces[i].tensor, s->pieces[i].first, s->pieces[i].count };
+        const struct part_head head = part_of(g, i, begin, end);
+        if (head.count == 0)
+            continue;
+        const size_t bytes = (size_t)digest_chunks(head.count) * sizeof(digest_t);
         TRY(bytes_append(blob, &head, sizeof head, e));
-        TRY(bytes_append(blob, chunks[i], (size_t)digest_chunks(head.count) * sizeof *chunks[i], e));
+        TRY(bytes_reserve(blob, bytes, e));
+        digest_data(s->data[i] + (head.first - s->pieces[i].first), head.count,
+                    (digest_t *)(void *)(blob->data + blob->len));
+        blob->len += bytes;
     }
     return ST_OK;
 }
@@ -40,7 +70,7 @@ static status_t take(const struct bytes *blob, size_t *at, void *ret, size_t n) 
     return ST_OK;
 }
 
-/* Appends a rank's pieces to list, which has room for `room`. */
+/* Appends a rank's parts to list, which has room for `room`. */
 static status_t read_blob(const struct checkpoint_snapshot *s, int rank, const struct bytes *blob, struct told *list,
                           int room, int *n, struct err *e) {
     size_t at = 0;
@@ -66,71 +96,87 @@ static status_t read_blob(const struct checkpoint_snapshot *s, int rank, const s
 }
 
 static int by_place(const void *a, const void *b) {
-    const struct piece_head *x = &((const struct told *)a)->head, *y = &((const struct told *)b)->head;
+    const struct part_head *x = &((const struct told *)a)->head, *y = &((const struct told *)b)->head;
     return x->tensor != y->tensor ? (x->tensor > y->tensor) - (x->tensor < y->tensor)
                                   : (x->first > y->first) - (x->first < y->first);
 }
 
-/* list (n) is sorted by place: every tensor's pieces follow each other without gap. */
-static status_t join(const struct checkpoint_snapshot *s, const struct told *list, int n, digest_t *digests,
-                     struct err *e) {
+/* list (n) is sorted by place and of one batch: it goes on where the batch before ended, without gap. */
+static status_t join(struct gathering *g, const struct told *list, int n, int64_t end, struct err *e) {
+    const struct checkpoint_snapshot *s = g->snapshot;
     int at = 0;
-    struct sha256 *sha256 = sha256_new();
-    status_t st = ST_OK;
-    for (int i = 0; i < s->n_tensors && st == ST_OK; i++) {
-        int64_t have = 0, elements = checkpoint_tensor_elements(&s->tensors[i]);
-        for (; at < n && list[at].head.tensor == i && list[at].head.first == have; at++) {
-            sha256_update(sha256, list[at].chunks, (size_t)digest_chunks(list[at].head.count) * sizeof(digest_t));
-            have += list[at].head.count;
+    for (; g->tensor < s->n_tensors && g->base[g->tensor] < end; g->tensor++, g->have = 0) {
+        const int64_t elements = checkpoint_tensor_elements(&s->tensors[g->tensor]);
+        const int64_t to = least(elements, (end - g->base[g->tensor]) * CHECKPOINT_CHUNK_ELEMENTS);
+        for (; at < n && list[at].head.tensor == g->tensor && list[at].head.first == g->have; at++) {
+            sha256_update(g->sha256, list[at].chunks, (size_t)digest_chunks(list[at].head.count) * sizeof(digest_t));
+            g->have += list[at].head.count;
         }
-        if (have != elements)
-            st = err_set(e, ST_INTERNAL, "the ranks' pieces of %s end at element %lld of %lld", s->tensors[i].name,
-                         (long long)have, (long long)elements);
-        sha256_final(sha256, digests[i]);
+        if (g->have != to)
+            return err_set(e, ST_INTERNAL, "the ranks' pieces of %s end at element %lld of %lld",
+                           s->tensors[g->tensor].name, (long long)g->have, (long long)elements);
+        if (to < elements)
+            break;
+        sha256_final(g->sha256, g->digests[g->tensor]);
     }
-    sha256_free(sha256);
-    if (st == ST_OK && at != n)
+    if (at != n)
         return err_set(e, ST_INTERNAL, "rank %d writes a piece of %s that another rank writes too", list[at].rank,
                        s->tensors[list[at].head.tensor].name);
-    return st;
+    return ST_OK;
 }
 
-static status_t gather_into(const struct checkpoint_writer_config *config, const struct checkpoint_snapshot *s,
-                            digest_t *const *chunks, struct bytes *all, digest_t *digests, struct err *e) {
-    struct bytes mine;
-    bytes_init(&mine, BLOB_BYTES);
-    status_t st = write_blob(s, chunks, &mine, e);
-    if (st == ST_OK)
-        st = config->world_size > 1 ? config->exchange(config->exchange_ctx, mine.data, mine.len, all, e)
-                                    : bytes_append(&all[0], mine.data, mine.len, e);
-    bytes_done(&mine);
-    if (st != ST_OK)
-        return err_prefix(e, st, "exchange the digests of step %lld: ", (long long)s->step);
-
+static status_t read_blobs(struct gathering *g, const struct bytes *all, int64_t end, struct err *e) {
     size_t room = 0;
-    for (int r = 0; r < config->world_size; r++)
-        room += all[r].len / sizeof(struct piece_head);
+    for (int r = 0; r < g->config->world_size; r++)
+        room += all[r].len / sizeof(struct part_head);
     CLEANUP(freep) struct told *list = malloc((room + 1) * sizeof *list);
     if (!list)
         return err_errno(e, "allocate %zu pieces", room);
     int n = 0;
-    for (int r = 0; r < config->world_size; r++)
-        TRY(read_blob(s, r, &all[r], list, (int)room, &n, e));
+    for (int r = 0; r < g->config->world_size; r++)
+        TRY(read_blob(g->snapshot, r, &all[r], list, (int)room, &n, e));
     qsort(list, (size_t)n, sizeof *list, by_place);
-    return join(s, list, n, digests, e);
+    return join(g, list, n, end, e);
+}
+
+/* Twice what a batch's digests take: heads are smaller than the chunks that they are for. */
+static size_t blob_most(int64_t batch) { return ((size_t)batch + 64) * 2 * sizeof(digest_t); }
+
+static status_t gather_batch(struct gathering *g, int64_t begin, int64_t batch, struct err *e) {
+    const struct checkpoint_writer_config *c = g->config;
+    struct bytes mine, *all = malloc((size_t)c->world_size * sizeof *all);
+    if (!all)
+        return err_errno(e, "allocate %d blobs", c->world_size);
+    bytes_init(&mine, blob_most(batch));
+    for (int r = 0; r < c->world_size; r++)
+        bytes_init(&all[r], blob_most(batch));
+    status_t st = write_blob(g, begin, begin + batch, &mine, e);
+    if (st == ST_OK)
+        st = c->world_size > 1 ? c->exchange(c->exchange_ctx, mine.data, mine.len, all, e)
+                               : bytes_append(&all[0], mine.data, mine.len, e);
+    st = st == ST_OK ? read_blobs(g, all, begin + batch, e)
+                     : err_prefix(e, st, "exchange the digests of step %lld: ", (long long)g->snapshot->step);
+    bytes_done(&mine);
+    for (int r = 0; r < c->world_size; r++)
+        bytes_done(&all[r]);
+    free(all);
+    return st;
 }
 
 status_t gather_digests(const struct checkpoint_writer_config *config, const struct checkpoint_snapshot *snapshot,
-                        digest_t *const *chunks, digest_t *digests, char weights_sha256[SHA256_HEX], struct err *e) {
-    struct bytes *all = malloc((size_t)config->world_size * sizeof *all);
-    if (!all)
-        return err_errno(e, "allocate %d blobs", config->world_size);
-    for (int r = 0; r < config->world_size; r++)
-        bytes_init(&all[r], BLOB_BYTES);
-    status_t st = gather_into(config, snapshot, chunks, all, digests, e);
-    for (int r = 0; r < config->world_size; r++)
-        bytes_done(&all[r]);
-    free(all);
+                        int64_t batch, digest_t *digests, char weights_sha256[SHA256_HEX], struct err *e) {
+    CLEANUP(freep) int64_t *base = calloc((size_t)snapshot->n_tensors + 1, sizeof *base);
+    if (!base)
+        return err_errno(e, "allocate an index of %d tensors", snapshot->n_tensors);
+    for (int i = 0; i < snapshot->n_tensors; i++)
+        base[i + 1] = base[i] + digest_chunks(checkpoint_tensor_elements(&snapshot->tensors[i]));
+    struct gathering g = {
+        .config = config, .snapshot = snapshot, .base = base, .sha256 = sha256_new(), .digests = digests
+    };
+    status_t st = ST_OK;
+    for (int64_t at = 0; at < base[snapshot->n_tensors] && st == ST_OK; at += batch)
+        st = gather_batch(&g, at, batch, e);
+    sha256_free(g.sha256);
     if (st != ST_OK)
         return st;
     return digest_weights(snapshot->tensors, (const digest_t *)digests, snapshot->n_tensors, weights_sha256, e);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MANIFEST_FORMAT[] = "trainyard-checkpoint-1", RANK_FORMAT[] = "trainyard-rank-1";
+static const char MANIFEST_FORMAT[] = "trainyard-checkpoint-2", RANK_FORMAT[] = "trainyard-rank-2";
 
 void checkpoint_data_file(int rank, char ret[CHECKPOINT_FILE_BYTES]) {
     snprintf(ret, CHECKPOINT_FILE_BYTES, "rank-%d.safetensors", rank);
@@ -57,8 +57,13 @@ status_t manifest_write(const struct manifest *m, struct bytes *ret, struct err 
     TRY(embed(root, "layout", m->layout_json, e));
     TRY(embed(root, "tokenizer", m->tokenizer_json, e));
     TRY(embed(root, "spec", m->spec_json, e));
-    json_t *tensors = json_array();
-    int bad = json_object_set_new(root, "tensors", tensors);
+    json_t *tensors = json_array(), *norms = json_array();
+    int bad = json_object_set_new(root, "loss_scale", json_real(m->loss_scale));
+    bad |= json_object_set_new(root, "growth_count", json_integer(m->growth_count));
+    bad |= json_object_set_new(root, "spike_norms", norms);
+    for (int i = 0; i < m->n_spike_norms; i++)
+        bad |= json_array_append_new(norms, json_real(m->spike_norms[i]));
+    bad |= json_object_set_new(root, "tensors", tensors);
     for (int i = 0; i < m->n_tensors; i++)
         bad |= json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", m->tensors[i].name, "dtype",
                                                         "F32", "shape", shape_json(&m->tensors[i]), "sha256",
@@ -79,13 +84,9 @@ status_t rank_table_write(const struct rank_table *t, struct bytes *ret, struct 
     int bad = !root;
     for (int i = 0; i < t->n_pieces; i++) {
         const struct rank_piece *p = &t->pieces[i];
-        json_t *chunks = json_array();
-        for (int64_t k = 0; k < digest_chunks(p->count); k++)
-            bad |= json_array_append_new(chunks, digest_json(p->chunks[k]));
-        bad |= json_array_append_new(pieces,
-                                     json_pack("{s:s, s:s, s:o, s:I, s:I, s:o}", "name", p->tensor.name, "dtype", "F32",
-                                               "shape", shape_json(&p->tensor), "first", (json_int_t)p->first, "count",
-                                               (json_int_t)p->count, "chunks", chunks));
+        bad |= json_array_append_new(pieces, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", p->tensor.name, "dtype",
+                                                       "F32", "shape", shape_json(&p->tensor), "first",
+                                                       (json_int_t)p->first, "count", (json_int_t)p->count));
     }
     if (bad)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a table of %d pieces", t->n_pieces);
@@ -100,6 +101,14 @@ static status_t get_int(json_t *j, const char *key, int64_t least, int64_t most,
         return err_set(e, ST_DATA_LOSS, "its '%s' is no number from %lld to %lld", key, (long long)least,
                        (long long)most);
     *ret = json_integer_value(value);
+    return ST_OK;
+}
+
+/* Finite and not negative. */
+static status_t get_number(json_t *value, const char *key, double *ret, struct err *e) {
+    if (!json_is_number(value) || !(json_number_value(value) >= 0))
+        return err_set(e, ST_DATA_LOSS, "its '%s' has what is no number from 0 on", key);
+    *ret = json_number_value(value);
     return ST_OK;
 }
 
@@ -167,8 +176,8 @@ struct manifest *manifest_free(struct manifest *m) {
         return NULL;
     for (int i = 0; i < m->n_tensors; i++)
         free((char *)m->tensors[i].name);
-    const void *owned[] = { m->numerics_id, m->data_sha256,    m->weights_sha256, m->spec_json,
-                            m->layout_json, m->tokenizer_json, m->tensors,        m->digests };
+    const void *owned[] = { m->numerics_id,    m->data_sha256, m->weights_sha256, m->spec_json,  m->layout_json,
+                            m->tokenizer_json, m->tensors,     m->digests,        m->spike_norms };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free((void *)owned[i]);
     free(m);
@@ -194,6 +203,18 @@ static status_t get_tensors(json_t *list, struct manifest *m, struct err *e) {
     return ST_OK;
 }
 
+static status_t get_norms(json_t *root, struct manifest *m, struct err *e) {
+    json_t *list;
+    TRY(get_array(root, "spike_norms", CHECKPOINT_NORMS, &list, e));
+    double *norms = calloc(json_array_size(list) + 1, sizeof *norms);
+    m->spike_norms = norms;
+    if (!norms)
+        return err_errno(e, "allocate %zu norms", json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TRY(get_number(json_array_get(list, i), "spike_norms", &norms[m->n_spike_norms++], e));
+    return ST_OK;
+}
+
 status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struct err *e) {
     CLEANUP(json_decrefp) json_t *root = NULL;
     TRY(get_root(text, n, MANIFEST_FORMAT, &root, e));
@@ -204,6 +225,9 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
     json_t *tensors;
     TRY(get_int(root, "step", 0, INT64_MAX, &m->step, e));
     TRY(get_int(root, "updates", 0, INT64_MAX, &m->updates, e));
+    TRY(get_number(json_object_get(root, "loss_scale"), "loss_scale", &m->loss_scale, e));
+    TRY(get_int(root, "growth_count", 0, INT64_MAX, &m->growth_count, e));
+    TRY(get_norms(root, m, e));
     TRY(get_int(root, "world_size", 1, LIMIT_WORLD_SIZE, &world_size, e));
     m->world_size = (int)world_size;
     TRY(get_text(root, "numerics_id", &m->numerics_id, e));
@@ -221,10 +245,8 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
 struct rank_table *rank_table_free(struct rank_table *t) {
     if (!t)
         return NULL;
-    for (int i = 0; i < t->n_pieces; i++) {
+    for (int i = 0; i < t->n_pieces; i++)
         free((char *)t->pieces[i].tensor.name);
-        free((void *)t->pieces[i].chunks);
-    }
     free((void *)t->pieces);
     free((char *)t->sha256);
     free(t);
@@ -239,17 +261,9 @@ static status_t get_piece(json_t *j, struct rank_piece *p, struct err *e) {
     if (p->first % CHECKPOINT_CHUNK_ELEMENTS)
         return err_set(e, ST_DATA_LOSS, "a piece of %s begins within a chunk, at element %lld", p->tensor.name,
                        (long long)p->first);
-    json_t *chunks = json_object_get(j, "chunks");
-    size_t n = json_array_size(chunks);
-    if ((int64_t)n != digest_chunks(p->count))
-        return err_set(e, ST_DATA_LOSS, "a piece of %s has %zu chunk digests for %lld elements", p->tensor.name, n,
-                       (long long)p->count);
-    digest_t *digests = calloc(n, sizeof *digests);
-    p->chunks = (const digest_t *)digests;
-    if (!digests)
-        return err_errno(e, "allocate %zu digests", n);
-    for (size_t i = 0; i < n; i++)
-        TRY(get_digest(json_array_get(chunks, i), digests[i], e));
+    if (p->first + p->count < elements && p->count % CHECKPOINT_CHUNK_ELEMENTS)
+        return err_set(e, ST_DATA_LOSS, "a piece of %s ends within a chunk, at element %lld", p->tensor.name,
+                       (long long)(p->first + p->count));
     return ST_OK;
 }
 

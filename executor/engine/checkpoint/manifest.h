@@ -1,10 +1,11 @@
 /* The two JSON files of a checkpoint, as structs, read and written.
  *
  * manifest.json (of the whole checkpoint):
- *   format "trainyard-checkpoint-1", step, updates, world_size, numerics_id, data_sha256, weights_sha256, layout,
- * tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256 rank-<r>.json (of one safetensors file):
- *   format "trainyard-rank-1", step, rank, world_size, file, bytes, sha256,
- *   pieces: [{name, dtype "F32", shape, first, count, chunks: [digest, ...]}], self_sha256
+ *   format "trainyard-checkpoint-2", step, updates, loss_scale, growth_count, spike_norms, world_size, numerics_id,
+ *   data_sha256, weights_sha256, layout, tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256
+ * rank-<r>.json (of one safetensors file):
+ *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256,
+ *   pieces: [{name, dtype "F32", shape, first, count}], self_sha256
  *
  * shape is the whole tensor's; digests are hex, as digest.h defines them. The parsers take what sealed_check let pass,
  * and trust none of it. Private to this folder and its fuzz target. */
@@ -18,6 +19,10 @@
 /* Texts are borrowed by manifest_write and owned after manifest_parse. */
 struct manifest {
     int64_t step, updates;
+    double loss_scale; /* fp16's; 0 = none */
+    int64_t growth_count;
+    const double *spike_norms; /* (n_spike_norms), oldest first */
+    int n_spike_norms;
     int world_size;
     const char *numerics_id, *data_sha256, *weights_sha256;
     const char *spec_json, *layout_json, *tokenizer_json;
@@ -34,7 +39,6 @@ CLEANUP_DEFINE(struct manifest *, manifest_free)
 struct rank_piece {
     struct checkpoint_tensor tensor;
     int64_t first, count;
-    const digest_t *chunks; /* (digest_chunks(count)) */
 };
 
 struct rank_table {
@@ -57,7 +61,7 @@ enum { CHECKPOINT_FILE_BYTES = 32 };
 void checkpoint_data_file(int rank, char ret[CHECKPOINT_FILE_BYTES]);  /* rank-<r>.safetensors */
 void checkpoint_table_file(int rank, char ret[CHECKPOINT_FILE_BYTES]); /* rank-<r>.json */
 
-/* Ceilings of both files: a table has 67 bytes for each MiB of tensors. */
+/* Ceiling of both files. */
 #define CHECKPOINT_JSON_BYTES ((size_t)128 << 20)
 
 #endif

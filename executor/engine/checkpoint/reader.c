@@ -19,7 +19,7 @@ enum { READ_BYTES = 1 << 20 };
 struct place {
     int tensor, rank;
     int64_t first, count, offset; /* offset: bytes, in that rank's safetensors file */
-    const digest_t *chunks;       /* in that rank's table */
+    const digest_t *chunks;       /* until the checkpoint is verified */
 };
 
 struct checkpoint_reader {
@@ -31,8 +31,17 @@ struct checkpoint_reader {
     int *fds;                   /* (world_size) */
     struct place *places;       /* sorted by tensor and first */
     int n_places, room;
+    digest_t *
+        *chunks; /* (world_size) of the pieces of each rank's file, in its order; until the checkpoint is verified */
     unsigned char *buffer; /* (READ_BYTES) */
 };
+
+static void free_chunks(struct checkpoint_reader *r) {
+    for (int i = 0; r->chunks && i < r->manifest->world_size; i++)
+        free(r->chunks[i]);
+    free(r->chunks);
+    r->chunks = NULL;
+}
 
 struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r) {
     if (!r)
@@ -43,6 +52,7 @@ struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r) {
         if (r->fds && r->fds[i] >= 0)
             close(r->fds[i]);
     }
+    free_chunks(r);
     free(r->tables);
     free(r->fds);
     free(r->places);
@@ -149,32 +159,6 @@ static status_t read_table(struct checkpoint_reader *r, int rank, struct err *e)
     return ST_OK;
 }
 
-static status_t verify_bytes(const struct checkpoint_reader *r, const char *name, int fd, int64_t size,
-                             const struct rank_table *t, struct err *e) {
-    if (size != t->bytes)
-        return in_file(
-            r, name,
-            err_set(e, ST_DATA_LOSS, "it has %lld bytes, and %lld were written", (long long)size, (long long)t->bytes),
-            e);
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    struct sha256 *sha256 = sha256_new();
-    status_t st = ST_OK;
-    for (int64_t at = 0; at < size && st == ST_OK; at += READ_BYTES) {
-        size_t n = size - at < READ_BYTES ? (size_t)(size - at) : READ_BYTES;
-        if ((st = read_at(r, name, fd, at, r->buffer, n, e)) == ST_OK)
-            sha256_update(sha256, r->buffer, n);
-        tell_progress(r);
-    }
-    digest_t digest;
-    char hex[SHA256_HEX];
-    sha256_final(sha256, digest);
-    sha256_free(sha256);
-    sha256_hex(digest, hex);
-    if (st == ST_OK && strcmp(hex, t->sha256) != 0)
-        st = in_file(r, name, err_set(e, ST_DATA_LOSS, "its bytes are not the ones that were written (SHA-256)"), e);
-    return st;
-}
-
 static status_t read_header(const struct checkpoint_reader *r, const char *name, int fd, int64_t size,
                             struct safetensors **ret, struct err *e) {
     unsigned char length[8];
@@ -220,6 +204,14 @@ static status_t place_pieces(struct checkpoint_reader *r, int rank, const char *
     if (header->n_entries != t->n_pieces)
         return in_file(
             r, name, err_set(e, ST_DATA_LOSS, "it has %d tensors and its table %d", header->n_entries, t->n_pieces), e);
+    int64_t n_chunks = 0;
+    for (int i = 0; i < t->n_pieces; i++)
+        n_chunks += digest_chunks(t->pieces[i].count);
+    if (n_chunks > t->bytes / (int64_t)sizeof(float))
+        return in_file(r, name, err_set(e, ST_DATA_LOSS, "it has fewer elements than its table"), e);
+    const digest_t *chunks = r->chunks[rank] = malloc(((size_t)n_chunks + 1) * sizeof(digest_t));
+    if (!chunks)
+        return err_errno(e, "allocate %lld digests", (long long)n_chunks);
     for (int i = 0; i < t->n_pieces; i++) {
         const struct rank_piece *p = &t->pieces[i];
         const struct safetensors_entry *entry = &header->entries[i];
@@ -234,11 +226,53 @@ static status_t place_pieces(struct checkpoint_reader *r, int rank, const char *
             entry->end - entry->begin != p->count * 4)
             return in_file(r, name, err_set(e, ST_DATA_LOSS, "%.200s stands where %s should", entry->name, piece_name),
                            e);
-        struct place place = { (int)(tensor - r->manifest->tensors), rank,     p->first, p->count,
-                               header->data_first + entry->begin,    p->chunks };
+        struct place place = { (int)(tensor - r->manifest->tensors), rank,  p->first, p->count,
+                               header->data_first + entry->begin,    chunks };
         TRY(add_place(r, &place, e));
+        chunks += digest_chunks(p->count);
     }
     return ST_OK;
+}
+
+/* Hashes bytes [at, end) of a file, and where chunks is not NULL each chunk of them too. */
+static status_t hash_bytes(const struct checkpoint_reader *r, const char *name, int fd, int64_t at, int64_t end,
+                           struct sha256 *sha256, digest_t *chunks, struct err *e) {
+    for (; at < end; at += READ_BYTES) {
+        size_t n = end - at < READ_BYTES ? (size_t)(end - at) : READ_BYTES;
+        TRY(read_at(r, name, fd, at, r->buffer, n, e));
+        sha256_update(sha256, r->buffer, n);
+        if (chunks) {
+            digest_data((const float *)(const void *)r->buffer, (int64_t)(n / sizeof(float)), chunks);
+            chunks += digest_chunks((int64_t)(n / sizeof(float)));
+        }
+        tell_progress(r);
+    }
+    return ST_OK;
+}
+
+/* Reads the file once: proves it by its table, and digests its pieces' chunks on the way. */
+static status_t verify_bytes(const struct checkpoint_reader *r, int rank, const char *name,
+                             const struct safetensors *header, struct err *e) {
+    const struct rank_table *t = r->tables[rank];
+    const int fd = r->fds[rank];
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    struct sha256 *sha256 = sha256_new();
+    status_t st = hash_bytes(r, name, fd, 0, header->data_first, sha256, NULL, e);
+    digest_t *chunks = r->chunks[rank];
+    for (int i = 0; i < t->n_pieces && st == ST_OK; i++) {
+        const struct safetensors_entry *entry = &header->entries[i];
+        st = hash_bytes(r, name, fd, header->data_first + entry->begin, header->data_first + entry->end, sha256, chunks,
+                        e);
+        chunks += digest_chunks(t->pieces[i].count);
+    }
+    digest_t digest;
+    char hex[SHA256_HEX];
+    sha256_final(sha256, digest);
+    sha256_free(sha256);
+    sha256_hex(digest, hex);
+    if (st == ST_OK && strcmp(hex, t->sha256) != 0)
+        st = in_file(r, name, err_set(e, ST_DATA_LOSS, "its bytes are not the ones that were written (SHA-256)"), e);
+    return st;
 }
 
 static status_t open_rank(struct checkpoint_reader *r, int rank, struct err *e) {
@@ -247,10 +281,15 @@ static status_t open_rank(struct checkpoint_reader *r, int rank, struct err *e) 
     checkpoint_data_file(rank, name);
     int64_t size;
     TRY(open_file(r, name, &r->fds[rank], &size, e));
-    TRY(verify_bytes(r, name, r->fds[rank], size, r->tables[rank], e));
+    if (size != r->tables[rank]->bytes)
+        return in_file(r, name,
+                       err_set(e, ST_DATA_LOSS, "it has %lld bytes, and %lld were written", (long long)size,
+                               (long long)r->tables[rank]->bytes),
+                       e);
     CLEANUP(safetensors_freep) struct safetensors *header = NULL;
     TRY(read_header(r, name, r->fds[rank], size, &header, e));
-    return place_pieces(r, rank, name, header, e);
+    TRY(place_pieces(r, rank, name, header, e));
+    return verify_bytes(r, rank, name, header, e);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -262,7 +301,8 @@ static int by_place(const void *a, const void *b) {
 /* Every tensor of the manifest is there once, with the digest that it says, and so is the model's. */
 static status_t verify_tensors(struct checkpoint_reader *r, struct err *e) {
     const struct manifest *m = r->manifest;
-    qsort(r->places, (size_t)r->n_places, sizeof *r->places, by_place);
+    if (r->n_places > 0) /* else there is no array to point at */
+        qsort(r->places, (size_t)r->n_places, sizeof *r->places, by_place);
     struct sha256 *sha256 = sha256_new();
     status_t st = ST_OK;
     int at = 0;
@@ -315,15 +355,21 @@ status_t checkpoint_reader_open(const char *directory, const struct checkpoint_r
     const struct manifest *m = r->manifest;
     r->tables = calloc((size_t)m->world_size, sizeof(struct rank_table *));
     r->fds = malloc((size_t)m->world_size * sizeof *r->fds);
-    if (!r->tables || !r->fds)
+    r->chunks = calloc((size_t)m->world_size, sizeof *r->chunks);
+    if (!r->tables || !r->fds || !r->chunks)
         return err_errno(e, "allocate %d tables", m->world_size);
     for (int rank = 0; rank < m->world_size; rank++)
         r->fds[rank] = -1;
     for (int rank = 0; rank < m->world_size; rank++)
         TRY(open_rank(r, rank, e));
     TRY(verify_tensors(r, e));
+    free_chunks(r);
     r->info = (struct checkpoint_info){ .step = m->step,
                                         .updates = m->updates,
+                                        .loss_scale = m->loss_scale,
+                                        .growth_count = m->growth_count,
+                                        .spike_norms = m->spike_norms,
+                                        .n_spike_norms = m->n_spike_norms,
                                         .world_size = m->world_size,
                                         .numerics_id = m->numerics_id,
                                         .data_sha256 = m->data_sha256,

@@ -6,8 +6,10 @@
  *     TRY(checkpoint_reader_read(reader, "wte.weight", 0, vocabulary * width, wte, e));
  *
  * Open reads every byte of every file once: each JSON file carries a digest of itself, each rank's table the digest of
- * its safetensors file, and the manifest every tensor's digest, which the tables' chunk digests must add up to. So one
- * flipped bit, a file cut short, lost or exchanged for another is DATA_LOSS, with the file's name and what is wrong.
+ * its safetensors file, and the manifest every tensor's digest, which the chunks' digests, computed on the way, must
+ * add up to. So one flipped bit, a file cut short, lost or exchanged for another is DATA_LOSS, with the file's name and
+ * what is wrong. Tensors are read afterwards, range by range, straight to where the caller wants them: a rank needs
+ * memory for what it asks for, and during open 32 bytes for each 4 KiB of the checkpoint.
  *
  * Files stay open until close, so a folder that is deleted meanwhile can still be read. Threads: one at a time. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_READER_H
@@ -21,6 +23,10 @@
 
 struct checkpoint_info {
     int64_t step, updates;
+    double loss_scale; /* fp16's; 0 = none */
+    int64_t growth_count;
+    const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
+    int n_spike_norms;
     int world_size; /* of the ranks that wrote it */
     const char *numerics_id, *data_sha256, *weights_sha256;
     const char *spec_json, *layout_json, *tokenizer_json; /* as the writer was given them, keys in their order */

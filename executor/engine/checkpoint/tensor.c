@@ -15,7 +15,8 @@ int64_t checkpoint_tensor_elements(const struct checkpoint_tensor *t) {
 }
 
 bool checkpoint_tensor_is_weight(const char *name) {
-    return strncmp(name, CHECKPOINT_OPTIMIZER_PREFIX, strlen(CHECKPOINT_OPTIMIZER_PREFIX)) != 0;
+    return strncmp(name, CHECKPOINT_OPTIMIZER_PREFIX, strlen(CHECKPOINT_OPTIMIZER_PREFIX)) != 0 &&
+           strncmp(name, CHECKPOINT_AVERAGE_PREFIX, strlen(CHECKPOINT_AVERAGE_PREFIX)) != 0;
 }
 
 status_t checkpoint_tensor_check(const struct checkpoint_tensor *t, struct err *e) {

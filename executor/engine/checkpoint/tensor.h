@@ -1,11 +1,17 @@
 /* What a checkpoint is made of: named tensors, cut in pieces that ranks write and any other number of ranks reads.
  *
- * A tensor is F32 (the only dtype that training state has), row-major, little-endian. Its name says what it is: names
- * that begin with CHECKPOINT_OPTIMIZER_PREFIX are optimizer state, all others are weights, and only those count in
- * weights_sha256. Names have 1 to 200 bytes of printable ASCII without space, '[', '"' or '\'.
+ * A tensor is F32 (the only dtype that training state has: masters of 16-bit weights too), row-major, little-endian.
+ * Its name says what it is, whatever the layout that wrote it:
  *
- * A piece is a range of a tensor's elements in row-major order. Pieces begin at multiples of CHECKPOINT_CHUNK_BYTES, so
- * that each writer can digest whole chunks. */
+ *     NAME                       a weight, or a statistic (batch norm's running mean and variance)
+ *     optimizer.STATE.NAME       an optimizer's state, by optimizer_kind.state_name
+ *     ema.NAME                   the average of a weight
+ *
+ * Only the first kind counts in weights_sha256. Names have 1 to 200 bytes of printable ASCII without space, '[', '"' or
+ * '\'.
+ *
+ * A piece is a range of a tensor's elements in row-major order, of any length. Pieces begin at multiples of
+ * CHECKPOINT_CHUNK_ELEMENTS, which is what plans cut by, so that each writer can digest whole chunks where they lie. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_TENSOR_H
 #define EXECUTOR_ENGINE_CHECKPOINT_TENSOR_H
 
@@ -16,13 +22,15 @@
 #include <stdint.h>
 
 #define CHECKPOINT_OPTIMIZER_PREFIX "optimizer."
+#define CHECKPOINT_AVERAGE_PREFIX   "ema."
 
 enum {
-    CHECKPOINT_RANK = 8,         /* dimensions of a tensor, 0 .. 8 */
-    CHECKPOINT_NAME_BYTES = 201, /* with the NUL */
-    CHECKPOINT_TENSORS = 65536,  /* in one checkpoint */
-    CHECKPOINT_CHUNK_BYTES = 1 << 20,
+    CHECKPOINT_RANK = 8,           /* dimensions of a tensor, 0 .. 8 */
+    CHECKPOINT_NAME_BYTES = 201,   /* with the NUL */
+    CHECKPOINT_TENSORS = 65536,    /* in one checkpoint */
+    CHECKPOINT_CHUNK_BYTES = 4096, /* a leaf of the digests */
     CHECKPOINT_CHUNK_ELEMENTS = CHECKPOINT_CHUNK_BYTES / 4,
+    CHECKPOINT_NORMS = 1024, /* the longest window of gradient norms */
 };
 
 struct checkpoint_tensor {

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WRITE_BYTES = 1 << 20 };
+
 struct checkpoint_writer {
     struct checkpoint_writer_config config;
     pthread_t thread;
@@ -25,6 +27,7 @@ struct checkpoint_writer {
     pthread_cond_t changed;
     bool stop;
     struct checkpoint_snapshot snapshot; /* while busy */
+    double norms[CHECKPOINT_NORMS];      /* the snapshot's */
     status_t status;                     /* of the newest snapshot that is done */
     struct err error;
 };
@@ -34,26 +37,10 @@ struct job {
     const struct checkpoint_writer_config *config;
     const struct checkpoint_snapshot *snapshot;
     char directory[PATH_MAX], file[CHECKPOINT_FILE_BYTES], table[CHECKPOINT_FILE_BYTES];
-    digest_t **chunks; /* (n_pieces) of (digest_chunks) */
     digest_t *digests; /* (n_tensors) */
     int64_t bytes;
     char sha256[SHA256_HEX], weights_sha256[SHA256_HEX];
 };
-
-static status_t digest_pieces(struct job *job, struct err *e) {
-    const struct checkpoint_snapshot *s = job->snapshot;
-    job->chunks = calloc((size_t)s->n_pieces + 1, sizeof *job->chunks);
-    job->digests = calloc((size_t)s->n_tensors + 1, sizeof *job->digests);
-    if (!job->chunks || !job->digests)
-        return err_errno(e, "allocate the digests of %d pieces", s->n_pieces);
-    for (int i = 0; i < s->n_pieces; i++) {
-        job->chunks[i] = malloc((size_t)digest_chunks(s->pieces[i].count) * sizeof *job->chunks[i]);
-        if (!job->chunks[i])
-            return err_errno(e, "allocate the digests of %lld elements", (long long)s->pieces[i].count);
-        digest_data(s->data[i], s->pieces[i].count, job->chunks[i]);
-    }
-    return ST_OK;
-}
 
 /* This rank's files, the last one first, so that a folder with a manifest never has fewer files than it had. */
 static void remove_files(const struct job *job) {
@@ -82,8 +69,8 @@ static status_t write_data(struct job *job, struct err *e) {
     for (int i = 0; i < s->n_pieces; i++) {
         const char *data = (const char *)s->data[i];
         size_t left = (size_t)s->pieces[i].count * sizeof(float);
-        while (left) { /* in chunks: what was written is still in the cache when it is hashed */
-            size_t n = left < CHECKPOINT_CHUNK_BYTES ? left : CHECKPOINT_CHUNK_BYTES;
+        while (left) { /* bit by bit: what was written is still in the cache when it is hashed */
+            size_t n = left < WRITE_BYTES ? left : WRITE_BYTES;
             TRY(durable_write(file, data, n, e));
             data += n;
             left -= n;
@@ -108,8 +95,7 @@ static status_t write_table(const struct job *job, struct err *e) {
     if (!pieces)
         return err_errno(e, "allocate %d pieces", s->n_pieces);
     for (int i = 0; i < s->n_pieces; i++)
-        pieces[i] = (struct rank_piece){ s->tensors[s->pieces[i].tensor], s->pieces[i].first, s->pieces[i].count,
-                                         (const digest_t *)job->chunks[i] };
+        pieces[i] = (struct rank_piece){ s->tensors[s->pieces[i].tensor], s->pieces[i].first, s->pieces[i].count };
     struct rank_table table = { .step = s->step,
                                 .rank = job->config->rank,
                                 .world_size = job->config->world_size,
@@ -154,6 +140,10 @@ static status_t write_manifest(const struct job *job, struct err *e) {
     }
     struct manifest manifest = { .step = s->step,
                                  .updates = s->updates,
+                                 .loss_scale = s->loss_scale,
+                                 .growth_count = s->growth_count,
+                                 .spike_norms = s->spike_norms,
+                                 .n_spike_norms = s->n_spike_norms,
                                  .world_size = c->world_size,
                                  .numerics_id = c->numerics_id,
                                  .data_sha256 = c->data_sha256,
@@ -184,8 +174,10 @@ static status_t write_files(struct job *job, struct err *e) {
 
 static status_t write_snapshot(struct job *job, struct err *e) {
     /* The exchange comes first and on every rank, whatever becomes of a rank's files. */
-    TRY(digest_pieces(job, e));
-    TRY(gather_digests(job->config, job->snapshot, job->chunks, job->digests, job->weights_sha256, e));
+    job->digests = calloc((size_t)job->snapshot->n_tensors + 1, sizeof *job->digests);
+    if (!job->digests)
+        return err_errno(e, "allocate the digests of %d tensors", job->snapshot->n_tensors);
+    TRY(gather_digests(job->config, job->snapshot, GATHER_BATCH, job->digests, job->weights_sha256, e));
     status_t st = write_files(job, e);
     if (st != ST_OK) {
         remove_files(job);
@@ -215,9 +207,6 @@ static status_t do_job(struct checkpoint_writer *w, struct err *e) {
                                         .tag = w->snapshot.tag };
     if (w->config.done)
         w->config.done(w->config.done_ctx, &result);
-    for (int i = 0; job.chunks && i < w->snapshot.n_pieces; i++)
-        free(job.chunks[i]);
-    free(job.chunks);
     free(job.digests);
     return st;
 }
@@ -283,12 +272,16 @@ status_t checkpoint_writer_submit(struct checkpoint_writer *w, const struct chec
     if (snapshot->n_tensors > CHECKPOINT_TENSORS)
         return err_set(e, ST_INVALID_ARGUMENT, "a checkpoint of %d tensors is over the limit of %d",
                        snapshot->n_tensors, CHECKPOINT_TENSORS);
+    assert(snapshot->n_spike_norms >= 0 && snapshot->n_spike_norms <= CHECKPOINT_NORMS);
     for (int i = 0; i < snapshot->n_tensors; i++)
         TRY(checkpoint_tensor_check(&snapshot->tensors[i], e));
     pthread_mutex_lock(&w->mutex);
     bool busy = atomic_load(&w->busy);
     if (!busy) {
         w->snapshot = *snapshot;
+        memcpy(w->norms, snapshot->spike_norms ? snapshot->spike_norms : w->norms,
+               (size_t)snapshot->n_spike_norms * sizeof *w->norms);
+        w->snapshot.spike_norms = w->norms;
         atomic_store(&w->busy, true);
         pthread_cond_broadcast(&w->changed);
     }

@@ -11,16 +11,19 @@
  * What is written, below `directory`:
  *
  *     step-<S>/rank-<r>.safetensors   this rank's pieces
- *     step-<S>/rank-<r>.json          their table: names, ranges, chunk digests; the file's size and SHA-256
+ *     step-<S>/rank-<r>.json          their table: names and ranges; the file's size and SHA-256
  *     step-<S>/manifest.json          rank 0 only, its last file: everything else (manifest.h)
  *
  * Each file is written under a temporary name, fsynced, renamed, and its folder fsynced. A failure at any point is a
  * result with its sentence; no file that is not whole ever has its final name, and what was begun is removed.
  *
- * Chunk digests of all ranks are exchanged before the first byte is written, so that the manifest names every tensor's
- * digest and every rank knows weights_sha256. So a submit on one rank goes with one on every other.
+ * Chunk digests of all ranks are exchanged before the first byte is written, in batches of bounded size, so that the
+ * manifest names every tensor's digest and every rank knows weights_sha256. So a submit on one rank goes with one on
+ * every other. Which rank writes which piece is the caller's business: any cut will do as long as the ranks' pieces
+ * cover every tensor once, and the digests are the same whatever the cut.
  *
- * Memory: the snapshot's tensors, pieces and data are borrowed until `done` was called for it. Threads: open, submit,
+ * Memory: the snapshot's tensors, pieces and data are borrowed until `done` was called for it; its norms are copied.
+ * Threads: open, submit,
  * wait and close belong to one thread; busy may be asked from any. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
 #define EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
@@ -65,7 +68,11 @@ struct checkpoint_writer_config {
 };
 
 struct checkpoint_snapshot {
-    int64_t step, updates;
+    int64_t step, updates;     /* batches consumed, updates applied */
+    double loss_scale;         /* fp16's; 0 = none */
+    int64_t growth_count;      /* applied steps since that changed */
+    const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
+    int n_spike_norms;
     const struct checkpoint_tensor *tensors; /* all of the model, equal on every rank */
     int n_tensors;
     const struct checkpoint_piece *pieces; /* what this rank writes */

@@ -1,14 +1,15 @@
-/* What ranks tell each other: point to point, gathered, and summed in an order that does not depend on timing.
+/* What ranks tell each other: point to point, gathered, united, and summed in an order that does not depend on timing.
  *
  *     struct collective_config config = { .rank = 1, .world_size = 4, .address = "10.0.0.7", .timeout_ms = 60000,
  *                                         .exchange = rendezvous_exchange, .exchange_ctx = link };
  *     TRY(collective_open_gloo(&config, &c, e));            // every rank at once: connects a full mesh
- *     TRY(collective_reduce_ordered(c, COLLECTIVE_GRADIENTS, bucket, n, e));
+ *     struct collective_group data = { .first = stage * D, .stride = 1, .count = D };
+ *     TRY(collective_reduce_ordered(c, COLLECTIVE_DATA, &data, bucket, cut, e));
  *     c = collective_close(c);
  *
- * Every collective call is made by all ranks, with equal sizes, in the same order on a channel. A channel is one
- * ordered stream of calls: one thread at a time on each channel, different channels from different threads at once.
- * send and recv on a channel follow the same order rule between their two ranks.
+ * Every collective call is made by all ranks of its group, with equal sizes, in the same order on a channel. A channel
+ * is one ordered stream of calls: one thread at a time on each channel, different channels from different threads at
+ * once. Between two ranks messages of one direction match in the order in which they were posted.
  *
  * Failure: the first error closes this rank's connections, so that every other rank fails within a second too, and is
  * repeated by every later call. UNAVAILABLE = a peer went away, DEADLINE_EXCEEDED = a peer said nothing for timeout_ms,
@@ -33,11 +34,17 @@ struct collective;
 
 /* Who talks on which channel. */
 enum collective_channel {
-    COLLECTIVE_CONTROL,    /* the compute thread: flags, norms, losses, barriers */
-    COLLECTIVE_GRADIENTS,  /* the communication thread: buckets, while backward goes on */
+    COLLECTIVE_CONTROL,    /* the compute thread, outside of steps: meetings, barriers */
+    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, losses and norms */
+    COLLECTIVE_FORWARD,    /* a pipeline's activations, posted by the compute thread */
+    COLLECTIVE_BACKWARD,   /* their gradients */
     COLLECTIVE_CHECKPOINT, /* the checkpoint writer's thread: chunk digests */
-    COLLECTIVE_SPARE,      /* free for a program's own use */
     COLLECTIVE_CHANNELS
+};
+
+/* Ranks first, first + stride, ...: count of them. The number of a rank in its group is its place in this row. */
+struct collective_group {
+    int first, stride, count;
 };
 
 /* One blob a rank to all ranks: all[r] receives rank r's (initialised by the caller with a limit, world_size of them).
@@ -46,14 +53,14 @@ enum collective_channel {
 typedef status_t collective_exchange_fn(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e);
 
 struct collective_config {
-    int rank, world_size; /* world_size is a power of two, at most LIMIT_WORLD_SIZE */
+    int rank, world_size; /* at most LIMIT_WORLD_SIZE */
     const char *address;  /* host name or IP of the interface that the peers reach this rank by; "127.0.0.1" */
     int timeout_ms;       /* a call fails when a peer does not get on for this long; > 0 */
     collective_exchange_fn *exchange;
     void *exchange_ctx;
 };
 
-/* INVALID_ARGUMENT: a world size that is no power of two, a rank outside it, an address that does not resolve.
+/* INVALID_ARGUMENT: a world size out of range, a rank outside it, an address that does not resolve.
  * Statuses of `exchange` pass through. DEADLINE_EXCEEDED or UNAVAILABLE: a peer could not be connected. */
 MUST_CHECK status_t collective_open_gloo(const struct collective_config *config, struct collective **ret,
                                          struct err *e);
@@ -65,22 +72,55 @@ CLEANUP_DEFINE(struct collective *, collective_close)
 
 int collective_rank(const struct collective *c);
 int collective_world_size(const struct collective *c);
+struct collective_group collective_world(const struct collective *c); /* all ranks */
 
 /* Ends every call of this rank, now and later, with CANCELLED and `reason` in the sentence, and closes its connections,
  * so that all peers fail at once. Any thread; a second call changes nothing. */
 void collective_abort(struct collective *c, const char *reason);
 
-/* n bytes to or from one peer (not itself). n = 0 is nothing. recv must be given exactly what is sent. */
+/* n > 0 bytes to or from one peer (not itself), under way when the call returns; the memory is borrowed until
+ * collective_finish. Any number may be under way; they complete in any order and need no thread. A receive must be
+ * given exactly what is sent. */
+MUST_CHECK status_t collective_post_send(struct collective *c, enum collective_channel channel, int peer,
+                                         const void *data, size_t n, int *ret_ticket, struct err *e);
+MUST_CHECK status_t collective_post_recv(struct collective *c, enum collective_channel channel, int peer, void *data,
+                                         size_t n, int *ret_ticket, struct err *e);
+/* Waits for a posted transfer; each ticket once, in any order. */
+MUST_CHECK status_t collective_finish(struct collective *c, enum collective_channel channel, int ticket, struct err *e);
+
+/* Post and finish in one. n = 0 is nothing. */
 MUST_CHECK status_t collective_send(struct collective *c, enum collective_channel channel, int peer, const void *data,
                                     size_t n, struct err *e);
 MUST_CHECK status_t collective_recv(struct collective *c, enum collective_channel channel, int peer, void *data,
                                     size_t n, struct err *e);
 
-/* x (n) = the sum over ranks of x, the same bits on every rank and for every n: element by element the binary tree
- * ((0+1)+(2+3))+((4+5)+(6+7)) in fp32, by recursive halving and then an all-gather (Thakur, Rabenseifner, Gropp 2005).
- * Sends 2 n (P-1)/P floats in 2 log2 P rounds. */
-MUST_CHECK status_t collective_reduce_ordered(struct collective *c, enum collective_channel channel, float *x,
-                                              int64_t n, struct err *e);
+/* The ordered sum over a group whose count is a power of two: element by element the binary tree
+ * ((0+1)+(2+3))+((4+5)+(6+7)) in fp32, whatever the cuts: the same bits however an array is cut in calls and pieces.
+ *
+ * cut[count + 1] ascending from 0 says where x is cut into pieces; piece j belongs to the group's rank
+ * collective_piece(j, count), because recursive halving (Thakur, Rabenseifner, Gropp 2005; nearest ranks first) ends
+ * with it there: rank r keeps the lower or higher half of the pieces by the bits of r, lowest first.
+ *
+ * reduce_scatter: the own piece of x becomes the sum; the rest of x is lost. Sends n (count - 1) / count floats.
+ * all_gather_pieces: every rank's own piece of x to all; elements of element_bytes. */
+MUST_CHECK status_t collective_reduce_scatter_ordered(struct collective *c, enum collective_channel channel,
+                                                      const struct collective_group *group, float *x,
+                                                      const int64_t *cut, struct err *e);
+MUST_CHECK status_t collective_all_gather_pieces(struct collective *c, enum collective_channel channel,
+                                                 const struct collective_group *group, void *x, size_t element_bytes,
+                                                 const int64_t *cut, struct err *e);
+/* Both: x = the sum, on every rank. */
+MUST_CHECK status_t collective_reduce_ordered(struct collective *c, enum collective_channel channel,
+                                              const struct collective_group *group, float *x, const int64_t *cut,
+                                              struct err *e);
+/* The bits of j reversed in log2(count) bits: the rank of piece j, and the piece of rank j. */
+int collective_piece(int j, int count);
+
+/* x (n words) = the bitwise OR over the group's ranks, of any count: what one rank asks for, all see; and an array of
+ * which each rank has filled in its own words and zeroed the rest becomes whole on all. By doubling when
+ * x is small and the count a power of two, else by a ring: 2 n words each way. */
+MUST_CHECK status_t collective_or(struct collective *c, enum collective_channel channel,
+                                  const struct collective_group *group, uint64_t *x, int64_t n, struct err *e);
 
 /* all (world_size * n bytes) = rank 0's n bytes, rank 1's, ... `mine` may be all + rank * n. */
 MUST_CHECK status_t collective_all_gather(struct collective *c, enum collective_channel channel, const void *mine,
@@ -91,24 +131,10 @@ MUST_CHECK status_t collective_all_gather(struct collective *c, enum collective_
 MUST_CHECK status_t collective_exchange(struct collective *c, enum collective_channel channel, const void *mine,
                                         size_t n, struct bytes *all, struct err *e);
 
-/* data (n bytes) on every rank = data on root. */
-MUST_CHECK status_t collective_broadcast(struct collective *c, enum collective_channel channel, int root, void *data,
-                                         size_t n, struct err *e);
-
 /* Returns when every rank has called it. */
 MUST_CHECK status_t collective_barrier(struct collective *c, enum collective_channel channel, struct err *e);
 
-/* values (n) = the sums over ranks, added in double in rank order 0, 1, 2, ...: the same bits on every rank.
- * n <= COLLECTIVE_SMALL. */
-MUST_CHECK status_t collective_sum_ordered(struct collective *c, enum collective_channel channel, double *values, int n,
-                                           struct err *e);
-
-/* *flags = the OR of every rank's flags: what one rank asks for (skip a checkpoint, stop), all ranks see. */
-MUST_CHECK status_t collective_or(struct collective *c, enum collective_channel channel, uint64_t *flags,
-                                  struct err *e);
-
 enum {
-    COLLECTIVE_SMALL = 64,                /* values in one collective_sum_ordered */
     COLLECTIVE_SEGMENT_BYTES = 512 << 10, /* what a reduction adds while the next one arrives */
     COLLECTIVE_STAGING_BYTES = 4 * COLLECTIVE_SEGMENT_BYTES,
 };

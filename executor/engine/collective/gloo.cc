@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -85,7 +86,7 @@ struct Transfer {
 };
 
 struct Channel {
-    std::array<Transfer, TRANSPORT_TRANSFERS> transfers;
+    std::deque<Transfer> transfers;       /* grows to the most that were ever under way at once; elements never move */
     std::vector<uint64_t> sent, received; /* messages so far, by peer */
     int64_t waiting_until_ms = 0;         /* 0 = its thread does not wait */
     int waiting_for = 0;
@@ -331,19 +332,21 @@ status_t GlooTransport::begin(int channel, int peer, void *data, size_t n, bool 
         return failed(e);
     }
     Channel &c = channels_[channel];
-    int handle = 0;
-    while (c.transfers.at(handle).buffer)
+    size_t handle = 0;
+    while (handle < c.transfers.size() && c.transfers[handle].buffer)
         handle++;
+    if (handle == c.transfers.size())
+        c.transfers.emplace_back();
     uint64_t slot = (uint64_t)channel << 56 | (is_send ? c.sent : c.received)[peer]++;
     c.transfers[handle] = { context_->createUnboundBuffer(data, n), peer, is_send, slot };
     poster_->post(&c.transfers[handle]);
-    *ret = handle;
+    *ret = (int)handle;
     return ST_OK;
 }
 
 status_t GlooTransport::finish(int channel, int handle, struct err *e) {
     Channel &c = channels_[channel];
-    Transfer &t = c.transfers[handle];
+    Transfer &t = c.transfers[(size_t)handle];
     {
         std::lock_guard<std::mutex> lock(mutex_);
         c.waiting_for = t.peer;

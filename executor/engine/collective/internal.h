@@ -1,4 +1,4 @@
-/* What collective.c and reduce.c share. Private to this folder. */
+/* What the sources of this folder share. Private to it. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_INTERNAL_H
 #define EXECUTOR_ENGINE_COLLECTIVE_INTERNAL_H
 
@@ -12,9 +12,22 @@ struct collective {
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */
 };
 
-/* Sends n_out bytes to the peer and receives n_in bytes from it at the same time, in segments. With `add`, `in` is an
- * array of floats that what arrives is added to, by way of the channel's staging; without, it is overwritten. */
-status_t collective_swap(struct collective *c, enum collective_channel channel, int peer, const void *out, size_t n_out,
-                         void *in, size_t n_in, bool add, struct err *e);
+/* What happens to what arrives: it replaces `in`, is added to it as floats, or or-ed to it as words; the last two by
+ * way of the channel's staging. */
+enum swap_kind { SWAP_STORE, SWAP_ADD, SWAP_OR };
+
+/* Sends n_out bytes to rank `to` and receives n_in bytes from rank `from` at the same time, in segments. */
+struct swap {
+    int to, from;
+    const void *out;
+    size_t n_out;
+    void *in;
+    size_t n_in;
+    enum swap_kind kind;
+};
+status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *swap, struct err *e);
+
+/* The number of this rank in a group, of which it is one. */
+int group_number(const struct collective *c, const struct collective_group *group);
 
 #endif

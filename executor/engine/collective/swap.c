@@ -4,7 +4,6 @@
 
 /* Segments in flight in each direction: one arrives while the one before it is added. */
 enum { AHEAD = COLLECTIVE_STAGING_BYTES / COLLECTIVE_SEGMENT_BYTES };
-static_assert(2 * AHEAD <= TRANSPORT_TRANSFERS, "both directions fit in a channel's transfers");
 
 struct stream {
     char *data;
@@ -27,31 +26,44 @@ static void add_floats(float *restrict a, const float *restrict b, size_t n) {
         a[i] += b[i];
 }
 
-status_t collective_swap(struct collective *c, enum collective_channel channel, int peer, const void *out, size_t n_out,
-                         void *in, size_t n_in, bool add, struct err *e) {
+static void or_words(uint64_t *restrict a, const uint64_t *restrict b, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        a[i] |= b[i];
+}
+
+/* A segment of `n` bytes has arrived in staging. */
+static void fold(enum swap_kind kind, char *in, const char *staging, size_t n) {
+    if (kind == SWAP_ADD)
+        add_floats((float *)(void *)in, (const float *)(const void *)staging, n / sizeof(float));
+    else if (kind == SWAP_OR)
+        or_words((uint64_t *)(void *)in, (const uint64_t *)(const void *)staging, n / sizeof(uint64_t));
+}
+
+status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *w, struct err *e) {
     struct transport *t = c->transport;
     const struct transport_ops *ops = t->ops;
-    struct stream send = { .data = (char *)out, .n = n_out }, recv = { .data = in, .n = n_in };
+    struct stream send = { .data = (char *)w->out, .n = w->n_out }, recv = { .data = w->in, .n = w->n_in };
     size_t sends = stream_segments(&send), recvs = stream_segments(&recv);
 
     while (recv.finished < recvs || send.finished < sends) {
         /* Receives first: a peer whose receive is known is sent to at once. */
         for (; recv.begun < recvs && recv.begun < recv.finished + AHEAD; recv.begun++) {
-            char *to = add ? c->staging[channel] + recv.begun % AHEAD * COLLECTIVE_SEGMENT_BYTES
-                           : recv.data + recv.begun * COLLECTIVE_SEGMENT_BYTES;
-            TRY(ops->begin_recv(t, channel, peer, to, stream_length(&recv, recv.begun),
+            char *to = w->kind != SWAP_STORE ? c->staging[channel] + recv.begun % AHEAD * COLLECTIVE_SEGMENT_BYTES
+                                             : recv.data + recv.begun * COLLECTIVE_SEGMENT_BYTES;
+            TRY(ops->begin_recv(t, channel, w->from, to, stream_length(&recv, recv.begun),
                                 &recv.handles[recv.begun % AHEAD], e));
         }
         for (; send.begun < sends && send.begun < send.finished + AHEAD; send.begun++)
-            TRY(ops->begin_send(t, channel, peer, send.data + send.begun * COLLECTIVE_SEGMENT_BYTES,
+            TRY(ops->begin_send(t, channel, w->to, send.data + send.begun * COLLECTIVE_SEGMENT_BYTES,
                                 stream_length(&send, send.begun), &send.handles[send.begun % AHEAD], e));
         if (recv.finished < recvs) {
             size_t at = recv.finished++;
             TRY(ops->finish(t, channel, recv.handles[at % AHEAD], e));
-            if (add)
-                add_floats((float *)(void *)(recv.data + at * COLLECTIVE_SEGMENT_BYTES),
-                           (const float *)(const void *)(c->staging[channel] + at % AHEAD * COLLECTIVE_SEGMENT_BYTES),
-                           stream_length(&recv, at) / sizeof(float));
+            /* What is or-ed to may be what is sent: not before it has left. */
+            if (w->kind == SWAP_OR && send.finished < sends)
+                TRY(ops->finish(t, channel, send.handles[send.finished++ % AHEAD], e));
+            fold(w->kind, recv.data + at * COLLECTIVE_SEGMENT_BYTES,
+                 c->staging[channel] + at % AHEAD * COLLECTIVE_SEGMENT_BYTES, stream_length(&recv, at));
         }
         if (send.finished < sends)
             TRY(ops->finish(t, channel, send.handles[send.finished++ % AHEAD], e));

@@ -1,5 +1,5 @@
 /* What a collective needs of a transport: transfers between two ranks that are begun and then finished, several at
- * once. gloo.cc implements it on TCP; the algorithms in collective.c and reduce.c know nothing else.
+ * once, as many as are asked for. gloo.cc implements it on TCP; the algorithms know nothing else.
  *
  * On a channel one thread at a time begins and finishes transfers; messages between two ranks on a channel match in the
  * order in which they were begun. The first failure is kept: every later call returns it. Private to this folder. */
@@ -11,8 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { TRANSPORT_TRANSFERS = 16 }; /* begun and not finished, on one channel */
 
 struct transport;
 

@@ -2,48 +2,41 @@
 
 #include "base/sha256.h"
 #include "base/utf8.h"
+#include "executor/engine/data/data_file.h"
+#include "executor/engine/data/encode.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { READ_BYTES = 4 << 20, UNICODE_END = 0x110000 };
 
-struct source {
-    const char *path;
-    int fd;
-    int64_t bytes, first; /* first: offset of its first byte in the whole text */
+struct text_file {
+    struct data_file file;
+    int64_t first; /* offset of its first byte in the whole text */
 };
 
 struct corpus {
-    struct source *sources;
-    int n_sources;
-    char **paths; /* own copies, of the sources' names */
+    struct text_file *files;
+    int n_files;
     int64_t bytes, tokens, train_tokens;
-    struct tokenizer *tokenizer;
+    struct tokenizer *own; /* NULL when the tokenizer is borrowed */
+    const struct tokenizer *tokenizer;
     int token_bytes; /* 1, 2 or 4 in `owned`; 0 = tokens are bytes that stay in the files */
     void *owned;     /* (tokens) */
+    int64_t room;    /* tokens that fit in it; while encoding */
     char sha256[SHA256_HEX];
 };
 
 struct corpus *corpus_close(struct corpus *c) {
     if (!c)
         return NULL;
-    for (int i = 0; i < c->n_sources; i++) {
-        if (c->sources && c->sources[i].fd >= 0)
-            close(c->sources[i].fd);
-        if (c->paths)
-            free(c->paths[i]);
-    }
-    free(c->sources);
-    free(c->paths);
-    tokenizer_free(c->tokenizer);
+    for (int i = 0; i < c->n_files; i++)
+        data_file_close(&c->files[i].file);
+    free(c->files);
+    tokenizer_free(c->own);
     free(c->owned);
     free(c);
     return NULL;
@@ -55,62 +48,20 @@ int64_t corpus_tokens(const struct corpus *c, enum corpus_part part) {
     return part == CORPUS_TRAIN ? c->train_tokens : c->tokens - c->train_tokens;
 }
 
-static status_t open_sources(struct corpus *c, const struct corpus_config *config, struct err *e) {
-    c->sources = calloc((size_t)config->n_files, sizeof *c->sources);
-    c->paths = calloc((size_t)config->n_files, sizeof *c->paths);
-    if (!c->sources || !c->paths)
+static status_t open_files(struct corpus *c, const struct corpus_config *config, struct err *e) {
+    if (!(c->files = calloc((size_t)config->n_files, sizeof *c->files)))
         return err_errno(e, "allocate %d file names", config->n_files);
     for (int i = 0; i < config->n_files; i++) {
-        struct source *s = &c->sources[c->n_sources++];
-        s->fd = -1;
-        if (!(s->path = c->paths[i] = strdup(config->files[i])))
-            return err_errno(e, "allocate a file name");
-        /* O_NONBLOCK: a FIFO is told as what it is, instead of waiting for its writer. */
-        if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
-            return err_errno(e, "open the data file '%s'", s->path);
-        struct stat st;
-        if (fstat(s->fd, &st) < 0)
-            return err_errno(e, "stat the data file '%s'", s->path);
-        if (!S_ISREG(st.st_mode))
-            return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s' is not a regular file", s->path);
-        s->bytes = st.st_size;
-        s->first = c->bytes;
-        c->bytes += s->bytes;
-    }
-    return ST_OK;
-}
-
-/* Bytes [at, at + n) of one file. */
-static status_t read_source(const struct source *s, int64_t at, void *to, size_t n, struct err *e) {
-    char *p = to;
-    while (n) {
-        ssize_t k = pread(s->fd, p, n, at);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return err_errno(e, "read the data file '%s'", s->path);
-        if (k == 0)
-            return err_set(e, ST_FAILED_PRECONDITION, "the data file '%s' had %lld bytes and now ends at byte %lld",
-                           s->path, (long long)s->bytes, (long long)at);
-        p += k;
-        at += k;
-        n -= (size_t)k;
+        struct text_file *f = &c->files[c->n_files++];
+        TRY(data_file_open(&f->file, "data file", config->files[i], e));
+        f->first = c->bytes;
+        c->bytes += f->file.bytes;
     }
     return ST_OK;
 }
 
 /* What is done with the text while it passes by; `first` counts from the file's beginning. */
-typedef status_t visit_fn(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e);
-
-/* How many bytes at the end of p (n) begin a UTF-8 sequence that goes on after it. */
-static size_t cut_sequence(const char *p, size_t n) {
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        uint8_t first = (uint8_t)p[n - back];
-        if (first >= 0xc0)
-            return back < (first < 0xe0 ? 2u : first < 0xf0 ? 3u : 4u) ? back : 0;
-    }
-    return 0;
-}
+typedef status_t visit_fn(void *ctx, const struct data_file *s, int64_t first, const char *p, size_t n, struct err *e);
 
 /* All bytes in order, in pieces; under `characters` a piece never ends within a UTF-8 sequence. */
 static status_t visit(const struct corpus *c, const struct corpus_config *config, bool characters, visit_fn *fn,
@@ -118,18 +69,18 @@ static status_t visit(const struct corpus *c, const struct corpus_config *config
     CLEANUP(freep) char *piece = malloc(READ_BYTES);
     if (!piece)
         return err_errno(e, "allocate %d bytes", READ_BYTES);
-    for (int i = 0; i < c->n_sources; i++) {
-        const struct source *s = &c->sources[i];
+    for (int i = 0; i < c->n_files; i++) {
+        const struct data_file *s = &c->files[i].file;
         size_t kept = 0; /* bytes of a sequence that the last piece cut */
         for (int64_t at = 0; at < s->bytes;) {
             size_t n = READ_BYTES - kept;
             if ((int64_t)n > s->bytes - at)
                 n = (size_t)(s->bytes - at);
-            TRY(read_source(s, at, piece + kept, n, e));
+            TRY(data_file_read(s, at, piece + kept, n, e));
             size_t have = kept + n, whole = have;
             bool last = at + (int64_t)n == s->bytes;
             if (characters && !last)
-                whole -= cut_sequence(piece, have);
+                whole -= utf8_open(piece, have);
             TRY(fn(ctx, s, at - (int64_t)kept, piece, whole, e));
             kept = have - whole;
             memmove(piece, piece + whole, kept);
@@ -148,7 +99,7 @@ struct survey {
     int64_t n;                       /* code points */
 };
 
-static status_t bad_utf8(const struct source *s, int64_t at, struct err *e) {
+static status_t bad_utf8(const struct data_file *s, int64_t at, struct err *e) {
     return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s' is not valid UTF-8 at byte %lld", s->path,
                    (long long)at);
 }
@@ -161,7 +112,8 @@ static inline uint32_t next_character(const char *p, size_t n, size_t *length) {
     return (uint8_t)*p;
 }
 
-static status_t survey_piece(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e) {
+static status_t survey_piece(void *ctx, const struct data_file *s, int64_t first, const char *p, size_t n,
+                             struct err *e) {
     struct survey *y = ctx;
     sha256_update(y->sha256, p, n);
     if (!y->characters)
@@ -179,12 +131,13 @@ static status_t survey_piece(void *ctx, const struct source *s, int64_t first, c
 
 static status_t make_tokenizer(struct corpus *c, const struct corpus_config *config, const struct survey *y,
                                struct err *e) {
-    if (config->kind == TOKENIZER_BYTE)
-        return tokenizer_new_byte(&c->tokenizer, e);
-    if (config->tokenizer) {
-        CLEANUP(freep) char *json = NULL;
-        TRY(tokenizer_to_json(config->tokenizer, &json, e));
-        return tokenizer_from_json(json, &c->tokenizer, e);
+    c->tokenizer = config->tokenizer;
+    if (c->tokenizer)
+        return ST_OK;
+    if (config->kind == TOKENIZER_BYTE) {
+        TRY(tokenizer_new_byte(&c->own, e));
+        c->tokenizer = c->own;
+        return ST_OK;
     }
     CLEANUP(freep) uint32_t *points = malloc(UNICODE_END * sizeof *points);
     if (!points)
@@ -193,7 +146,9 @@ static status_t make_tokenizer(struct corpus *c, const struct corpus_config *con
     for (uint32_t unit = 0; unit < UNICODE_END; unit++)
         if (y->seen[unit / 64] >> unit % 64 & 1)
             points[n++] = unit;
-    return tokenizer_new_char(points, n, &c->tokenizer, e);
+    TRY(tokenizer_new_char(points, n, &c->own, e));
+    c->tokenizer = c->own;
+    return ST_OK;
 }
 
 struct filling {
@@ -211,7 +166,8 @@ static void put_token(struct corpus *c, int64_t i, int32_t token) {
         ((int32_t *)c->owned)[i] = token;
 }
 
-static status_t fill_piece(void *ctx, const struct source *s, int64_t first, const char *p, size_t n, struct err *e) {
+static status_t fill_piece(void *ctx, const struct data_file *s, int64_t first, const char *p, size_t n,
+                           struct err *e) {
     struct filling *f = ctx;
     for (size_t at = 0; at < n; f->n++) {
         size_t length = 1;
@@ -232,23 +188,64 @@ static status_t fill_piece(void *ctx, const struct source *s, int64_t first, con
 }
 
 /* Second pass: every token into memory. */
-static status_t fill(struct corpus *c, const struct corpus_config *config, struct err *e) {
+static status_t fill(struct corpus *c, enum tokenizer_kind kind, const struct corpus_config *config, struct err *e) {
     int vocabulary = tokenizer_vocabulary(c->tokenizer);
     c->token_bytes = vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
     if (!(c->owned = malloc((size_t)c->tokens * (size_t)c->token_bytes)))
         return err_errno(e, "allocate the memory for %lld tokens", (long long)c->tokens);
     CLEANUP(freep) int32_t *token_of = NULL;
-    if (config->kind == TOKENIZER_CHAR) {
+    if (kind == TOKENIZER_CHAR) {
         if (!(token_of = malloc(UNICODE_END * sizeof *token_of)))
             return err_errno(e, "allocate a vocabulary");
         for (uint32_t unit = 0; unit < UNICODE_END; unit++)
             token_of[unit] = tokenizer_token(c->tokenizer, unit);
     }
     struct filling f = { c, 0, c->tokens, token_of };
-    TRY(visit(c, config, config->kind == TOKENIZER_CHAR, fill_piece, &f, e));
+    TRY(visit(c, config, kind == TOKENIZER_CHAR, fill_piece, &f, e));
     if (f.n != c->tokens)
         return err_set(e, ST_FAILED_PRECONDITION, "the data files changed while they were read");
     return ST_OK;
+}
+
+/* --- texts of byte-pair tokens ---*/
+
+/* encode_file's sink: tokens one behind the other, 2 or 4 bytes each. */
+static status_t keep(void *corpus, const int32_t *tokens, size_t n_tokens, struct err *e) {
+    struct corpus *c = corpus;
+    const int64_t n = (int64_t)n_tokens, limit = CORPUS_OWNED_BYTES / c->token_bytes;
+    if (n > limit - c->tokens)
+        return err_set(e, ST_RESOURCE_EXHAUSTED,
+                       "the text has more than the %lld tokens that are held in memory: make token files of it",
+                       (long long)limit);
+    if (c->tokens + n > c->room) {
+        int64_t room = (c->tokens + n) * 3 / 2 + 4096;
+        void *owned = realloc(c->owned, (size_t)(room * c->token_bytes));
+        if (!owned)
+            return err_errno(e, "allocate the memory for %lld tokens", (long long)room);
+        c->owned = owned;
+        c->room = room;
+    }
+    for (int64_t i = 0; i < n; i++)
+        put_token(c, c->tokens + i, tokens[i]);
+    c->tokens += n;
+    return ST_OK;
+}
+
+static status_t encode_all(struct corpus *c, const struct corpus_config *config, struct err *e) {
+    const struct encode_options options = { config->tokenizer, config->threads, config->progress, config->ctx };
+    c->token_bytes = tokenizer_vocabulary(c->tokenizer) <= 1 << 16 ? 2 : 4;
+    c->tokens = 0;
+    for (int i = 0; i < c->n_files; i++)
+        TRY(encode_file(&c->files[i].file, &options, keep, c, e));
+    return ST_OK;
+}
+
+/* --- all kinds ---*/
+
+static void digest_tokenizer(struct sha256 *sha256, const struct tokenizer *t) {
+    const char *document = t ? tokenizer_huggingface(t) : NULL;
+    if (document)
+        sha256_update(sha256, document, strlen(document));
 }
 
 status_t corpus_open(const struct corpus_config *config, struct corpus **ret, struct err *e) {
@@ -257,21 +254,22 @@ status_t corpus_open(const struct corpus_config *config, struct corpus **ret, st
     if (!(config->validation_fraction >= 0 && config->validation_fraction < 1))
         return err_set(e, ST_INVALID_ARGUMENT, "a validation fraction of %g is outside [0, 1)",
                        config->validation_fraction);
-    if (config->tokenizer && tokenizer_kind_of(config->tokenizer) != config->kind)
-        return err_set(e, ST_INVALID_ARGUMENT, "the given tokenizer is of another kind than the data asks for");
+    const enum tokenizer_kind kind = config->tokenizer ? tokenizer_kind_of(config->tokenizer) : config->kind;
+    assert(kind != TOKENIZER_BPE || config->tokenizer);
     CLEANUP(corpus_closep) struct corpus *c = calloc(1, sizeof *c);
     CLEANUP(freep) struct survey *y = calloc(1, sizeof *y);
     if (!c || !y)
         return err_errno(e, "allocate a corpus");
-    TRY(open_sources(c, config, e));
+    TRY(open_files(c, config, e));
     if (c->bytes == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s no text", c->paths[0],
-                       c->n_sources > 1 ? " and the others hold" : " holds");
+        return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s no text", c->files[0].file.path,
+                       c->n_files > 1 ? " and the others hold" : " holds");
 
     y->sha256 = sha256_new();
-    y->characters = config->kind == TOKENIZER_CHAR;
+    y->characters = kind == TOKENIZER_CHAR;
     uint8_t digest[SHA256_BYTES];
     status_t st = visit(c, config, y->characters, survey_piece, y, e);
+    digest_tokenizer(y->sha256, config->tokenizer);
     sha256_final(y->sha256, digest);
     y->sha256 = sha256_free(y->sha256);
     if (st != ST_OK)
@@ -280,9 +278,11 @@ status_t corpus_open(const struct corpus_config *config, struct corpus **ret, st
 
     TRY(make_tokenizer(c, config, y, e));
     c->tokens = y->characters ? y->n : c->bytes;
+    if (kind == TOKENIZER_BPE)
+        TRY(encode_all(c, config, e));
+    else if (y->characters || c->bytes <= CORPUS_OWNED_BYTES)
+        TRY(fill(c, kind, config, e));
     c->train_tokens = (int64_t)floor((double)c->tokens * (1 - config->validation_fraction));
-    if (y->characters || c->bytes <= CORPUS_OWNED_BYTES)
-        TRY(fill(c, config, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }
@@ -290,14 +290,14 @@ status_t corpus_open(const struct corpus_config *config, struct corpus **ret, st
 static status_t read_bytes(const struct corpus *c, int64_t start, int n, int32_t *tokens, struct err *e) {
     unsigned char part[4096];
     for (int i = 0; n > 0; i++) {
-        const struct source *s = &c->sources[i];
-        while (n > 0 && start < s->first + s->bytes) {
-            int64_t k = s->first + s->bytes - start;
+        const struct text_file *f = &c->files[i];
+        while (n > 0 && start < f->first + f->file.bytes) {
+            int64_t k = f->first + f->file.bytes - start;
             if (k > n)
                 k = n;
             if (k > (int64_t)sizeof part)
                 k = sizeof part;
-            TRY(read_source(s, start - s->first, part, (size_t)k, e));
+            TRY(data_file_read(&f->file, start - f->first, part, (size_t)k, e));
             for (int64_t j = 0; j < k; j++)
                 *tokens++ = part[j];
             start += k;

@@ -1,14 +1,20 @@
 /* The text that a job trains on: files read in order as one text, as tokens, split in a training and a validation part.
  *
- *     struct corpus_config config = { .files = paths, .n_files = 2, .kind = TOKENIZER_CHAR, .validation_fraction = 0.1
- * }; TRY(corpus_open(&config, &corpus, e)); TRY(corpus_read(corpus, start, context + 1, window, e));
+ *     struct corpus_config config = { .files = paths, .n_files = 2, .kind = TOKENIZER_CHAR };
+ *     TRY(corpus_open(&config, &corpus, e));
+ *     TRY(corpus_read(corpus, CORPUS_TRAIN, start, context + 1, window, e));
  *
  * The last validation_fraction of the tokens is for validation: training has floor(n * (1 - fraction)) tokens
  * (nanoGPT's split).
  *
- * Memory: under the char tokenizer, and under the byte tokenizer up to CORPUS_OWNED_BYTES, the tokens are held in
- * memory (1, 2 or 4 bytes each, by vocabulary); larger byte texts stay in their files and are read by pread(2). Nothing
- * is mapped, so a file that shrinks while it is used is a sentence and not a SIGBUS.
+ * A tokenizer of byte-pair tokens encodes the text once, while it is opened, on `threads` threads; each file by itself,
+ * so that no word reaches over the end of one. A line of more than 16 MiB is cut there, also within a word.
+ *
+ * Memory: under the char and bpe tokenizers, and under the byte tokenizer up to CORPUS_OWNED_BYTES, the tokens are held
+ * in memory (1, 2 or 4 bytes each, by vocabulary), while encoding 32 MiB of text and 64 MiB of tokens more; larger byte
+ * texts stay in their files and are read by pread(2), a bpe text of more than CORPUS_OWNED_BYTES of tokens is refused:
+ * token files (shards.h) have no such limit. Nothing is mapped, so a file that shrinks while it is used is a sentence
+ * and not a SIGBUS.
  *
  * Threads: after open a corpus does not change; any number of threads may read it. */
 #ifndef EXECUTOR_ENGINE_DATA_CORPUS_H
@@ -25,9 +31,10 @@
 struct corpus_config {
     const char *const *files; /* paths of regular files, at least one */
     int n_files;
-    enum tokenizer_kind kind;
-    const struct tokenizer *tokenizer; /* as a checkpoint's manifest has it (copied); NULL = made from the text */
+    const struct tokenizer *tokenizer; /* borrowed until corpus_close; NULL = a new one of `kind` */
+    enum tokenizer_kind kind;          /* char (of the text's characters) or byte */
     double validation_fraction;        /* [0, 1) */
+    int threads;                       /* that encode; 0 = 1 */
     void (*progress)(void *ctx);       /* called every few MiB while files are read; may be NULL */
     void *ctx;
 };
@@ -45,7 +52,8 @@ CLEANUP_DEFINE(struct corpus *, corpus_close)
 const struct tokenizer *corpus_tokenizer(const struct corpus *c); /* lives as long as the corpus */
 int64_t corpus_tokens(const struct corpus *c, enum corpus_part part);
 
-/* SHA-256 of the files' bytes in order (`cat files | sha256sum`), hex. Lives as long as the corpus. */
+/* SHA-256 of the files' bytes in order (`cat files | sha256sum`), with a bpe tokenizer followed by its document, hex.
+ * Lives as long as the corpus. */
 const char *corpus_sha256(const struct corpus *c);
 
 /* tokens (n) = the n tokens from `start` of this part. FAILED_PRECONDITION names a file that has shrunk since open (a

@@ -1,24 +1,31 @@
 #include "executor/engine/data/tokenizer.h"
 
+#include "base/file.h"
 #include "base/utf8.h"
+#include "executor/engine/data/huggingface.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { UNICODE_END = 0x110000 };
+enum { UNICODE_END = 0x110000, FILE_BYTES = 64 << 20 };
 
 struct tokenizer {
     enum tokenizer_kind kind;
     int vocabulary;
     uint32_t *code_points; /* char: (vocabulary), ascending */
+    struct huggingface *bpe;
+    char *document; /* bpe: its tokenizer.json, in one line */
 };
 
 struct tokenizer *tokenizer_free(struct tokenizer *t) {
     if (t) {
         free(t->code_points);
+        huggingface_free(t->bpe);
+        free(t->document);
         free(t);
     }
     return NULL;
@@ -53,12 +60,100 @@ status_t tokenizer_new_char(const uint32_t *code_points, int n, struct tokenizer
     return ST_OK;
 }
 
+static status_t new_bpe(json_t *document, struct tokenizer **ret, struct err *e) {
+    CLEANUP(tokenizer_freep) struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_errno(e, "allocate a tokenizer");
+    t->kind = TOKENIZER_BPE;
+    TRY(huggingface_new(document, &t->bpe, e));
+    t->vocabulary = huggingface_vocabulary(t->bpe);
+    if (!(t->document = json_dumps(document, JSON_COMPACT)))
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a tokenizer as JSON");
+    *ret = take_ptr(&t);
+    return ST_OK;
+}
+
+status_t tokenizer_new_bpe(const char *text, size_t n, struct tokenizer **ret, struct err *e) {
+    json_error_t where;
+    CLEANUP(json_decrefp) json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return err_set(e, ST_INVALID_ARGUMENT, "it is no JSON: %s in line %d", where.text, where.line);
+    return new_bpe(root, ret, e);
+}
+
+static status_t read_file(const char *path, struct bytes *text, struct err *e) {
+    bytes_init(text, FILE_BYTES);
+    status_t st = file_read(path, text, e);
+    if (st == ST_OK)
+        st = bytes_append(text, "", 0, e);
+    if (st != ST_OK) {
+        bytes_done(text);
+        return err_prefix(e, st, "the tokenizer: ");
+    }
+    return ST_OK;
+}
+
+static status_t open_document(const char *path, struct tokenizer **ret, struct err *e) {
+    struct bytes text;
+    TRY(read_file(path, &text, e));
+    status_t st = tokenizer_new_bpe(text.data ? text.data : "", text.len, ret, e);
+    bytes_done(&text);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "the tokenizer '%s': ", path);
+}
+
+/* GPT-2's two files: words and their numbers, and the merges in order. */
+static status_t open_pair(const char *vocabulary, const char *merges, struct tokenizer **ret, struct err *e) {
+    struct bytes text;
+    json_error_t where;
+    TRY(read_file(vocabulary, &text, e));
+    CLEANUP(json_decrefp) json_t *words = json_loadb(text.data ? text.data : "", text.len, 0, &where);
+    CLEANUP(json_decrefp) json_t *document = NULL;
+    bytes_done(&text);
+    if (!json_is_object(words))
+        return err_set(e, ST_INVALID_ARGUMENT, "the tokenizer '%s' holds no JSON object", vocabulary);
+    TRY(read_file(merges, &text, e));
+    status_t st = huggingface_gpt2_document(words, text.data ? text.data : "", &document, e);
+    bytes_done(&text);
+    if (st == ST_OK)
+        st = new_bpe(document, ret, e);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "the tokenizer '%s': ", vocabulary);
+}
+
+status_t tokenizer_open(const char *path, struct tokenizer **ret, struct err *e) {
+    char file[4096], merges[4096];
+    struct stat st;
+    if (strcmp(path, "gpt2") == 0)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the tokenizer gpt2 needs its vocabulary, which is not part of this program: name the "
+                       "tokenizer.json of GPT-2, or the folder that holds it");
+    size_t n = strlen(path);
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (folder) {
+        snprintf(file, sizeof file, "%s/tokenizer.json", path);
+        if (access(file, F_OK) == 0)
+            return open_document(file, ret, e);
+        snprintf(file, sizeof file, "%s/vocab.json", path);
+        snprintf(merges, sizeof merges, "%s/merges.txt", path);
+        return open_pair(file, merges, ret, e);
+    }
+    const char name[] = "vocab.json";
+    if (n >= sizeof name - 1 && strcmp(path + n - (sizeof name - 1), name) == 0) {
+        snprintf(merges, sizeof merges, "%.*smerges.txt", (int)(n - (sizeof name - 1)), path);
+        return open_pair(path, merges, ret, e);
+    }
+    return open_document(path, ret, e);
+}
+
+const char *tokenizer_huggingface(const struct tokenizer *t) { return t->document; }
+
 enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t) { return t->kind; }
 int tokenizer_vocabulary(const struct tokenizer *t) { return t->vocabulary; }
 
 int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit) {
     if (t->kind == TOKENIZER_BYTE)
         return unit < 256 ? (int32_t)unit : -1;
+    if (t->kind == TOKENIZER_BPE)
+        return unit < 256 ? huggingface_byte(t->bpe, (uint8_t)unit) : -1;
     int low = 0, high = t->vocabulary;
     while (low < high) {
         int middle = (low + high) / 2;
@@ -70,8 +165,31 @@ int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit) {
     return low < t->vocabulary && t->code_points[low] == unit ? low : -1;
 }
 
+static status_t encode_bpe(const struct tokenizer *t, const char *text, size_t n_bytes, bool beginning, int32_t *tokens,
+                           size_t capacity, size_t *ret_n, struct err *e) {
+    for (size_t at = 0, length; at < n_bytes; at += length) {
+        (void)utf8_next(text + at, n_bytes - at, &length);
+        if (length == 0)
+            return err_set(e, ST_INVALID_ARGUMENT, "the text is not valid UTF-8 at byte %zu", at);
+    }
+    return huggingface_encode(t->bpe, text, n_bytes, beginning, tokens, capacity, ret_n, e);
+}
+
+size_t tokenizer_capacity(const struct tokenizer *t, size_t n_bytes) {
+    return t->kind == TOKENIZER_BPE && huggingface_prefix_space(t->bpe) ? 2 * n_bytes + 1 : n_bytes;
+}
+
+status_t tokenizer_encode_next(const struct tokenizer *t, const char *text, size_t n_bytes, int32_t *tokens,
+                               size_t capacity, size_t *ret_n, struct err *e) {
+    if (t->kind == TOKENIZER_BPE)
+        return encode_bpe(t, text, n_bytes, false, tokens, capacity, ret_n, e);
+    return tokenizer_encode(t, text, n_bytes, tokens, capacity, ret_n, e);
+}
+
 status_t tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, int32_t *tokens, size_t capacity,
                           size_t *ret_n, struct err *e) {
+    if (t->kind == TOKENIZER_BPE)
+        return encode_bpe(t, text, n_bytes, true, tokens, capacity, ret_n, e);
     size_t n = 0;
     for (size_t at = 0, length = 1; at < n_bytes; at += length, n++) {
         uint32_t unit = t->kind == TOKENIZER_CHAR ? utf8_next(text + at, n_bytes - at, &length) : (uint8_t)text[at];
@@ -95,6 +213,10 @@ status_t tokenizer_decode(const struct tokenizer *t, const int32_t *tokens, size
         if (tokens[i] < 0 || tokens[i] >= t->vocabulary)
             return err_set(e, ST_INVALID_ARGUMENT, "token %d is outside the vocabulary of %d", tokens[i],
                            t->vocabulary);
+        if (t->kind == TOKENIZER_BPE) {
+            TRY(huggingface_decode(t->bpe, tokens[i], ret, e));
+            continue;
+        }
         char text[4] = { (char)tokens[i] };
         size_t length = t->kind == TOKENIZER_CHAR ? utf8_put(t->code_points[tokens[i]], text) : 1;
         TRY(bytes_append(ret, text, length, e));
@@ -103,6 +225,10 @@ status_t tokenizer_decode(const struct tokenizer *t, const int32_t *tokens, size
 }
 
 status_t tokenizer_to_json(const struct tokenizer *t, char **ret, struct err *e) {
+    if (t->kind == TOKENIZER_BPE) /* the document is JSON already */
+        return asprintf(ret, "{\"kind\":\"bpe\",\"tokenizer\":%s}", t->document) >= 0
+                   ? ST_OK
+                   : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a tokenizer as JSON");
     CLEANUP(json_decrefp) json_t *root = json_object();
     int bad = json_object_set_new(root, "kind", json_string(t->kind == TOKENIZER_CHAR ? "char" : "byte"));
     if (t->kind == TOKENIZER_CHAR) {
@@ -140,10 +266,16 @@ status_t tokenizer_from_json(const char *json, struct tokenizer **ret, struct er
     CLEANUP(json_decrefp) json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &where);
     if (!root)
         return err_set(e, ST_INVALID_ARGUMENT, "the tokenizer is no JSON: %s", where.text);
+    if (json_is_object(root) && json_object_size(root) == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "there is no tokenizer: the model was trained on data without one");
     const char *kind = json_string_value(json_object_get(root, "kind"));
     if (kind && strcmp(kind, "byte") == 0)
         return tokenizer_new_byte(ret, e);
     if (kind && strcmp(kind, "char") == 0)
         return char_from_json(json_object_get(root, "code_points"), ret, e);
-    return err_set(e, ST_INVALID_ARGUMENT, "the tokenizer's kind is neither char nor byte");
+    if (kind && strcmp(kind, "bpe") == 0) {
+        status_t st = new_bpe(json_object_get(root, "tokenizer"), ret, e);
+        return st == ST_OK ? ST_OK : err_prefix(e, st, "the tokenizer: ");
+    }
+    return err_set(e, ST_INVALID_ARGUMENT, "the tokenizer's kind is neither char nor byte nor bpe");
 }

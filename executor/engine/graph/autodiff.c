@@ -25,7 +25,21 @@ static status_t differentiate_input(struct graph *g, const struct op *op, int i,
     return ST_OK;
 }
 
-static status_t differentiate_op(struct graph *g, int index, int *grad, struct err *e) {
+/* needs[t]: something that is trained lies behind tensor t. Batch inputs and what is computed of them alone get no
+ * gradient. */
+static void find_needs(const struct graph *g, bool *needs) {
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct op *op = &g->ops[i];
+        bool any = op->slot[0] >= 0;
+        for (int k = 0; k < OP_INPUTS; k++)
+            any |= op->in[k] >= 0 && op->kind->differentiable & IN(k) && needs[op->in[k]];
+        for (int k = 0; k < OP_OUTPUTS; k++)
+            if (op->out[k] >= 0)
+                needs[op->out[k]] = any;
+    }
+}
+
+static status_t differentiate_op(struct graph *g, int index, const bool *needs, int *grad, struct err *e) {
     const struct op *op = &g->ops[index];
     struct reverse_op r = { .op = index };
     bool needed = op->kind->gradient_in_forward;
@@ -37,26 +51,60 @@ static status_t differentiate_op(struct graph *g, int index, int *grad, struct e
         return ST_OK;
     for (int i = 0; i < OP_INPUTS; i++) {
         r.d_in[i] = -1;
-        if (op->in[i] >= 0 && op->kind->differentiable & IN(i))
+        if (op->in[i] >= 0 && op->kind->differentiable & IN(i) && needs[op->in[i]])
             TRY(differentiate_input(g, op, i, grad, &r, e));
     }
     g->reverse[g->n_reverse++] = r;
     return ST_OK;
 }
 
+/* Whether the reverse op of `op` reads tensor t. */
+static bool keeps(const struct op *op, int t) {
+    for (int i = 0; i < OP_INPUTS; i++)
+        if (op->in[i] == t && op->kind->saved_in & IN(i))
+            return true;
+    for (int i = 0; i < OP_OUTPUTS; i++)
+        if (op->out[i] == t && op->kind->saved_out & OUT(i))
+            return true;
+    return false;
+}
+
+/* No op may work in the place of a tensor that an earlier op's reverse still reads. */
+static status_t check_in_place(const struct graph *g, int index, struct err *e) {
+    const struct op *op = &g->ops[index];
+    for (int k = 0; k < OP_OUTPUTS + 1; k++) {
+        int t = -1;
+        if (k == OP_OUTPUTS)
+            t = op->kind->gradient_in_forward ? op->in[0] : -1;
+        else if (op->out[k] >= 0)
+            t = g->tensors[op->out[k]].alias_of;
+        for (int i = 0; t >= 0 && i < index; i++)
+            if (keeps(&g->ops[i], t))
+                return err_set(e, ST_INTERNAL, "op %s works in the place of %s, which op %s keeps", op->name,
+                               g->tensors[t].name, g->ops[i].name);
+    }
+    return ST_OK;
+}
+
 status_t graph_differentiate(struct graph *g, struct err *e) {
+    for (int i = 0; i < g->n_ops; i++)
+        TRY(check_in_place(g, i, e));
     CLEANUP(freep) int *grad = malloc((size_t)g->n_tensors * sizeof *grad);
+    CLEANUP(freep) bool *needs = calloc((size_t)g->n_tensors, sizeof *needs);
     g->reverse = calloc((size_t)g->n_ops, sizeof *g->reverse);
-    if (!grad || !g->reverse)
+    if (!grad || !needs || !g->reverse)
         abort();
+    find_needs(g, needs);
     for (int t = 0; t < g->n_tensors; t++)
         grad[t] = -1;
     for (int b = g->n_blocks - 1; b >= 0; b--) {
         struct block *block = &g->blocks[b];
         block->first_reverse = g->n_reverse;
         for (int i = block->first_op + block->n_ops - 1; i >= block->first_op; i--)
-            TRY(differentiate_op(g, i, grad, e));
+            TRY(differentiate_op(g, i, needs, grad, e));
         block->n_reverse = g->n_reverse - block->first_reverse;
+        block->d_input = block->input >= 0 ? grad[block->input] : -1;
+        block->d_output = block->output >= 0 ? grad[block->output] : -1;
     }
     return ST_OK;
 }

@@ -7,12 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t shape_elements(const struct shape *s) {
+int64_t shape_elements_from(const struct shape *s, int first) {
     int64_t n = 1;
-    for (int i = 0; i < s->n; i++)
+    for (int i = first; i < s->n; i++)
         n *= s->dim[i];
     return n;
 }
+
+int64_t shape_elements(const struct shape *s) { return shape_elements_from(s, 0); }
+
+size_t dtype_bytes(enum dtype dtype) { return dtype == DTYPE_BF16 || dtype == DTYPE_F16 ? 2 : 4; }
 
 /* Room for one more element of an array whose capacity is the power of two at or above its length. */
 static void *grow(void *array, int n, size_t size) {
@@ -25,10 +29,11 @@ static void *grow(void *array, int n, size_t size) {
 }
 #define APPEND(array, n) ((array) = grow((array), (n), sizeof *(array)), &(array)[(n)++])
 
-struct graph *graph_new(void) {
+struct graph *graph_new(enum dtype element) {
     struct graph *g = calloc(1, sizeof *g);
     if (!g)
         abort();
+    g->element = element;
     g->tokens = g->targets = g->logits = g->losses = -1;
     return g;
 }
@@ -61,8 +66,11 @@ static int add_tensor(struct graph *g, const char *prefix, const char *name, enu
     return t;
 }
 
-int graph_add_batch(struct graph *g, const char *name, enum dtype dtype, struct shape shape) {
-    return add_tensor(g, "", name, TENSOR_BATCH, dtype, shape);
+int graph_add_batch(struct graph *g, const char *name, enum batch_input input, enum dtype dtype, struct shape shape) {
+    assert(g->n_batch < GRAPH_BATCH);
+    int t = g->batch[g->n_batch++] = add_tensor(g, "", name, TENSOR_BATCH, dtype, shape);
+    g->tensors[t].input = input;
+    return t;
 }
 
 int graph_add_parameter(struct graph *g, const struct parameter *p) {
@@ -116,8 +124,12 @@ status_t graph_add_op(struct graph *g, const struct op_kind *kind, const struct 
 }
 
 void graph_add_output(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape, int alias_of) {
-    op->out[i] = add_tensor(g, op->name, suffix, TENSOR_ACTIVATION, DTYPE_F32, shape);
+    op->out[i] = add_tensor(g, op->name, suffix, TENSOR_ACTIVATION, g->element, shape);
     g->tensors[op->out[i]].alias_of = alias_of;
+}
+
+void graph_add_statistic(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape) {
+    op->out[i] = add_tensor(g, op->name, suffix, TENSOR_ACTIVATION, DTYPE_F32, shape);
 }
 
 int graph_add_gradient(struct graph *g, int t, int alias_of) {
@@ -128,10 +140,21 @@ int graph_add_gradient(struct graph *g, int t, int alias_of) {
     return d;
 }
 
+void graph_add_report(struct graph *g, const char *name, int tensor) {
+    assert(g->n_reports < GRAPH_REPORTS && g->tensors[tensor].dtype == DTYPE_F32);
+    struct graph_report *r = &g->report[g->n_reports++];
+    r->tensor = tensor;
+    snprintf(r->name, sizeof r->name, "%s", name);
+}
+
 int graph_storage(const struct graph *g, int t) {
     while (g->tensors[t].alias_of >= 0)
         t = g->tensors[t].alias_of;
     return t;
+}
+
+size_t graph_tensor_bytes(const struct graph *g, int t) {
+    return (size_t)shape_elements(&g->tensors[t].shape) * dtype_bytes(g->tensors[t].dtype);
 }
 
 int64_t graph_parameter_elements(const struct graph *g) {

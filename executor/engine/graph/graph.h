@@ -10,8 +10,8 @@
  * which are reduced apart and then added, so that the sum is the same whether or not a pipeline cuts between them.
  *
  * Autodiff (graph_differentiate) appends one reverse op for each op that the loss depends on, in reverse order, and a
- * gradient tensor for each activation that needs one. Where a tensor is read twice, the first reverse op writes its
- * gradient and the later ones accumulate.
+ * gradient tensor for each activation that has something trained behind it. Where a tensor is read twice, the first
+ * reverse op writes its gradient and the later ones accumulate.
  *
  * A graph is built by one thread and read by any number. It owns everything in it; indices, not pointers, tie it
  * together (-1 = none). */
@@ -20,16 +20,26 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/engine/data/batch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OP_INPUTS = 3, OP_OUTPUTS = 4, OP_PARAMETERS = 2, SHAPE_DIMS = 4, GRAPH_NAME = 64 };
+enum {
+    OP_INPUTS = 4,
+    OP_OUTPUTS = 4,
+    OP_PARAMETERS = 4,
+    SHAPE_DIMS = 4,
+    GRAPH_NAME = 64,
+    GRAPH_BATCH = 4,
+    GRAPH_REPORTS = 4
+};
 
 struct op_kind; /* op.h */
 
-enum dtype { DTYPE_F32, DTYPE_I32 };
+enum dtype { DTYPE_F32, DTYPE_I32, DTYPE_BF16, DTYPE_F16 };
+size_t dtype_bytes(enum dtype dtype);
 
 struct shape {
     int n;                   /* dimensions used */
@@ -37,9 +47,11 @@ struct shape {
 };
 #define SHAPE(...) ((struct shape){ .n = sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t), .dim = { __VA_ARGS__ } })
 int64_t shape_elements(const struct shape *s);
+/* The same of the dimensions from `first` on. */
+int64_t shape_elements_from(const struct shape *s, int first);
 
 enum tensor_role {
-    TENSOR_BATCH,      /* filled by LOAD: tokens, targets */
+    TENSOR_BATCH,      /* filled by LOAD */
     TENSOR_ACTIVATION, /* an op's output */
     TENSOR_GRADIENT,   /* of an activation */
 };
@@ -48,19 +60,28 @@ struct tensor {
     char name[GRAPH_NAME]; /* "h.0.attn.qkv"; a gradient is "d:" and its activation's name */
     enum tensor_role role;
     enum dtype dtype;
-    struct shape shape; /* of one micro-batch */
+    enum batch_input input; /* TENSOR_BATCH */
+    struct shape shape;     /* of one micro-batch */
     int block;
     int alias_of; /* shares the bytes of this older tensor: an op that works in place */
 };
 
 enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
+/* A statistic is state that no optimizer steps: batch norm's running mean and variance. It has a slot like any weight;
+ * what stands there is no gradient but what a micro-batch measured, so that it is summed by the same tree. No norm
+ * counts it. Its step: running += momentum (sum / micro-batches - running). */
+enum parameter_kind { PARAMETER_WEIGHT, PARAMETER_STATISTIC };
+
 struct parameter {
     char name[GRAPH_NAME]; /* as in the family's Hugging Face checkpoints */
+    enum parameter_kind kind;
     struct shape shape;
     enum init init;
     double init_std; /* INIT_NORMAL */
+    double momentum; /* PARAMETER_STATISTIC */
     bool decay;      /* weight decay applies: matrices */
+    bool matrix;     /* a product's weight: what Muon steps. Embeddings and heads are none */
     int first_slot;  /* the owner: it steps, and counts the norm once; later slots are added to it */
 };
 
@@ -71,10 +92,17 @@ struct slot {
 };
 
 struct op_attributes {
-    int heads;       /* attention */
-    double epsilon;  /* layernorm */
-    double dropout;  /* probability: attention, dropout */
-    bool transposed; /* linear: W is (out, in) */
+    int heads;         /* attention, rope */
+    int kv_heads;      /* the same; 0 = heads */
+    bool causal;       /* attention */
+    double epsilon;    /* norms */
+    double dropout;    /* probability: attention, dropout */
+    bool transposed;   /* linear: W is (out, in) */
+    double rope_theta; /* rope */
+    int kernel;        /* max_pool, patches: pixels a side */
+    int stride;        /* convolution, max_pool */
+    int padding;       /* the same: pixels on each side */
+    bool relu;         /* batch norm: max(., 0) of the result */
 };
 
 struct op {
@@ -93,11 +121,18 @@ struct reverse_op {
     bool accumulate[OP_INPUTS];
 };
 
+/* A figure of each sample beside its loss, averaged over the samples of an evaluation. */
+struct graph_report {
+    char name[24]; /* "accuracy": the metric is validation_accuracy */
+    int tensor;    /* (B) fp32, written by a forward op, read by no other */
+};
+
 struct block {
     char name[GRAPH_NAME];
     int first_op, n_ops;
     int first_reverse, n_reverse; /* in graph.reverse */
     int input, output;            /* boundary tensors */
+    int d_input, d_output;        /* their gradients; -1 = none */
 };
 
 struct graph {
@@ -108,19 +143,25 @@ struct graph {
     struct reverse_op *reverse; /* ascending = the order in which the backward pass runs */
     struct block *blocks;
     int n_tensors, n_parameters, n_slots, n_ops, n_reverse, n_blocks;
-    int tokens, targets; /* batch inputs (B, T), i32 */
-    int logits;          /* (B, T, V): what sampling reads */
-    int losses;          /* (B, T): one per target, 0 where the target is -1 */
-    int micro_batch;     /* B */
-    int64_t targets_per_sample;
+    enum dtype element;     /* of activations, their gradients and weights; statistics and losses are fp32 */
+    int batch[GRAPH_BATCH]; /* batch inputs, in the order they were added */
+    int n_batch;
+    int tokens, targets; /* batch inputs (B, T), i32; -1 where the model reads none */
+    int logits;          /* (B, T, V) or (B, V): what sampling reads; -1 = none */
+    int losses;          /* fp32, one per target, 0 where the target is -1 */
+    struct graph_report report[GRAPH_REPORTS];
+    int n_reports;
+    int micro_batch;            /* B */
+    int64_t targets_per_sample; /* losses of a sample: what the sum of losses is divided by, times the samples */
 };
 
-struct graph *graph_new(void); /* never NULL: running out of memory for a few KiB aborts */
+/* Never NULL: running out of memory for a few KiB aborts. */
+struct graph *graph_new(enum dtype element);
 struct graph *graph_free(struct graph *g);
 CLEANUP_DEFINE(struct graph *, graph_free)
 
 /* Builders, for model/. Names are printf-formatted by the caller; each returns an index. */
-int graph_add_batch(struct graph *g, const char *name, enum dtype dtype, struct shape shape);
+int graph_add_batch(struct graph *g, const char *name, enum batch_input input, enum dtype dtype, struct shape shape);
 int graph_add_parameter(struct graph *g, const struct parameter *p);
 /* The slot of this parameter in this group; made at the first use. */
 int graph_slot(struct graph *g, int parameter, int group);
@@ -142,12 +183,18 @@ MUST_CHECK status_t graph_add_op(struct graph *g, const struct op_kind *kind, co
 /* For shape rules: makes output i of the op as a new activation. suffix is "" for the main output. alias_of: an input
  * tensor whose bytes it takes over, or -1. */
 void graph_add_output(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape, int alias_of);
+/* The same in fp32, whatever the element: statistics and losses. */
+void graph_add_statistic(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape);
 
 /* For autodiff: a tensor for the gradient of activation t. */
 int graph_add_gradient(struct graph *g, int t, int alias_of);
 
-/* Builds `reverse` from the losses back to the first op. Called once, after the last block. */
+/* Builds `reverse` from the losses back to the first op. Called once, after the last block. INTERNAL, our bug: an op
+ * that works in place of what another keeps for its reverse, or cannot add to a gradient. */
 MUST_CHECK status_t graph_differentiate(struct graph *g, struct err *e);
+
+/* Makes an op's output a report of the model. */
+void graph_add_report(struct graph *g, const char *name, int tensor);
 
 /* Sums over the model: parameters counted once. */
 int64_t graph_parameter_elements(const struct graph *g);
@@ -156,5 +203,6 @@ double graph_flops(const struct graph *g);
 
 /* The tensor whose bytes t uses: itself, or the end of its alias chain. */
 int graph_storage(const struct graph *g, int t);
+size_t graph_tensor_bytes(const struct graph *g, int t);
 
 #endif

@@ -16,9 +16,9 @@ struct op_call {
     const struct graph *graph;
     const struct op *op;
     void *in[OP_INPUTS], *out[OP_OUTPUTS];
-    const float *param[OP_PARAMETERS];
-    float *d_out[OP_OUTPUTS];
-    float *d_in[OP_INPUTS];
+    const element_t *param[OP_PARAMETERS];
+    element_t *d_out[OP_OUTPUTS];
+    element_t *d_in[OP_INPUTS];
     bool accumulate[OP_INPUTS]; /* d_in += instead of = */
     float *d_param[OP_PARAMETERS];
     bool accumulate_param; /* false for the first micro-batch of a lane */
@@ -44,22 +44,50 @@ struct op_kind {
     uint8_t gradient_alias[OP_INPUTS];
     bool reverse_is_view;     /* the aliased gradients are the same values: no kernel runs, nothing is overwritten */
     bool gradient_in_forward; /* training's forward leaves its input's gradient in the input's place: the loss */
+    bool selective;           /* "selective" recompute runs it again instead of keeping its outputs */
     bool d_out_scratch;       /* backward_input overwrites d_out[0] with what backward_weight reads */
     status_t (*forward)(const struct op_call *c, struct err *e);
     status_t (*backward_input)(const struct op_call *c, struct err *e);
     status_t (*backward_weight)(const struct op_call *c, struct err *e);
+    unsigned weight_slots; /* bit set of the slots that backward_weight writes; 0 = the first */
     size_t (*workspace)(const struct kernels *k, const struct graph *g, const struct op *op); /* bytes */
     double (*flops)(const struct graph *g, const struct op *op); /* of forward; backward is twice that */
+    double (*bytes)(const struct graph *g, const struct op *op); /* moved by forward; NULL: inputs + outputs, once */
 };
+
+/* Whether backward_weight writes the gradient of this slot; else backward_input does. */
+static inline bool op_weight_slot(const struct op_kind *kind, int slot) {
+    return kind->backward_weight && (kind->weight_slots ? kind->weight_slots >> slot & 1 : slot == 0);
+}
 
 extern const struct op_kind op_embedding;
 extern const struct op_kind op_linear;
 extern const struct op_kind op_linear_gelu;
+extern const struct op_kind op_linear_packed;
 extern const struct op_kind op_layernorm;
 extern const struct op_kind op_residual_layernorm;
+extern const struct op_kind op_rmsnorm;
+extern const struct op_kind op_residual_rmsnorm;
+extern const struct op_kind op_rope;
 extern const struct op_kind op_attention;
+extern const struct op_kind op_swiglu;
 extern const struct op_kind op_add;
 extern const struct op_kind op_dropout;
 extern const struct op_kind op_cross_entropy;
+extern const struct op_kind op_accuracy;
+extern const struct op_kind op_squared_error;
+extern const struct op_kind op_psnr;
+extern const struct op_kind op_convolution;
+extern const struct op_kind op_convolution_relu;
+extern const struct op_kind op_batchnorm;
+extern const struct op_kind op_batchnorm_residual;
+extern const struct op_kind op_max_pool;
+extern const struct op_kind op_average_pool;
+extern const struct op_kind op_channels_last;
+extern const struct op_kind op_patches;
+extern const struct op_kind op_prepend;
+extern const struct op_kind op_first;
+extern const struct op_kind op_fourier_adjoint;
+extern const struct op_kind op_fourier_step;
 
 #endif

@@ -22,7 +22,7 @@ static status_t forward_add(const struct op_call *c, struct err *e) {
     return c->kernels->add(c->kernels, c->out[0], c->in[0], c->in[1], elements(c), e);
 }
 
-static status_t mask(const struct op_call *c, float *y, const float *x, struct err *e) {
+static status_t mask(const struct op_call *c, element_t *y, const element_t *x, struct err *e) {
     int64_t samples = c->graph->tensors[c->op->out[0]].shape.dim[0];
     struct dropout dropout = { .probability = c->training ? (float)c->op->attr.dropout : 0,
                                .key = { .seed = c->seed, .step = c->step, .op = c->op->id },

@@ -1,14 +1,15 @@
 #include "executor/engine/graph/op.h"
 
-/* tokens (B,T); slots: token table (V,C), position table (positions, C). out: (B,T,C). */
+/* tokens (B,T); slots: token table (V,C) and, where the model has one, position table (positions, C). out: (B,T,C). */
 
 static const struct shape *slot_shape(const struct graph *g, const struct op *op, int i) {
     return &g->parameters[g->slots[op->slot[i]].parameter].shape;
 }
 
 static status_t shape(struct graph *g, struct op *op, struct err *e) {
-    const struct shape *tokens = &g->tensors[op->in[0]].shape, *wte = slot_shape(g, op, 0), *wpe = slot_shape(g, op, 1);
-    if (tokens->dim[1] > wpe->dim[0] || wte->dim[1] != wpe->dim[1])
+    const struct shape *tokens = &g->tensors[op->in[0]].shape, *wte = slot_shape(g, op, 0);
+    const struct shape *wpe = op->slot[1] >= 0 ? slot_shape(g, op, 1) : NULL;
+    if (wpe && (tokens->dim[1] > wpe->dim[0] || wte->dim[1] != wpe->dim[1]))
         return err_set(e, ST_INVALID_ARGUMENT, "op %s: %lld positions do not fit a table of %lld", op->name,
                        (long long)tokens->dim[1], (long long)wpe->dim[0]);
     graph_add_output(g, op, 0, "", SHAPE(tokens->dim[0], tokens->dim[1], wte->dim[1]), -1);
@@ -25,13 +26,14 @@ static status_t backward_input(const struct op_call *c, struct err *e) {
     const struct shape *y = &c->graph->tensors[c->op->out[0]].shape;
     return c->kernels->embedding_backward(c->kernels, c->d_param[0], c->d_param[1], c->in[0], c->d_out[0], y->dim[0],
                                           y->dim[1], y->dim[2], slot_shape(c->graph, c->op, 0)->dim[0],
-                                          slot_shape(c->graph, c->op, 1)->dim[0], c->accumulate_param, e);
+                                          c->op->slot[1] >= 0 ? slot_shape(c->graph, c->op, 1)->dim[0] : 0,
+                                          c->accumulate_param, e);
 }
 
 const struct op_kind op_embedding = {
     .name = "embedding",
     .n_in = 1,
-    .n_slots_least = 2,
+    .n_slots_least = 1,
     .saved_in = IN(0),
     .shape = shape,
     .forward = forward,

@@ -12,8 +12,8 @@ static status_t shape(struct graph *g, struct op *op, struct err *e) {
     if (residual)
         graph_add_output(g, op, o++, ".sum", x, op->in[1]);
     graph_add_output(g, op, o++, "", x, -1);
-    graph_add_output(g, op, o++, ".mean", rows, -1);
-    graph_add_output(g, op, o, ".rstd", rows, -1);
+    graph_add_statistic(g, op, o++, ".mean", rows);
+    graph_add_statistic(g, op, o, ".rstd", rows);
     return ST_OK;
 }
 
@@ -28,7 +28,7 @@ static status_t forward(const struct op_call *c, struct err *e) {
 static status_t backward_input(const struct op_call *c, struct err *e) {
     const struct shape *x = &c->graph->tensors[c->op->in[0]].shape;
     int o = c->op->kind == &op_residual_layernorm;
-    const float *addend = o ? c->d_out[0] : c->accumulate[0] ? c->d_in[0] : NULL;
+    const element_t *addend = o ? c->d_out[0] : c->accumulate[0] ? c->d_in[0] : NULL;
     return c->kernels->layernorm_backward(c->kernels, c->d_in[0], c->d_param[0], c->d_param[1], c->d_out[o], addend,
                                           o ? c->out[0] : c->in[0], c->out[o + 1], c->out[o + 2], c->param[0],
                                           x->dim[0] * x->dim[1], x->dim[2], c->accumulate_param, c->workspace, e);

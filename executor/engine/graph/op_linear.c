@@ -1,26 +1,45 @@
 #include "executor/engine/graph/op.h"
 
-/* x (B,T,in); slots: weight (in, out), or (out, in) when transposed, and an optional bias (out).
- * linear: y (B,T,out) = x W + b. linear_gelu: also keeps pre = x W + b, y = gelu(pre). */
+/* x (..., in), any dimensions before and any number of dimensions that make up `in`.
+ * linear: y (..., out) = x W + b; slots: weight (in, out), or (out, in ...) when transposed, and an optional bias
+ * (out). linear_gelu: also keeps pre = x W + b, y = gelu(pre). linear_packed: up to four weights (out_i, in), their
+ * results side by side in y (..., sum of out_i): layers that a checkpoint keeps apart and the next op reads as one
+ * tensor. */
 
-static struct linear_dims dims(const struct graph *g, const struct op *op) {
+static struct linear_dims dims_of(const struct graph *g, const struct op *op, int slot) {
+    const struct shape *w = &g->parameters[g->slots[op->slot[slot]].parameter].shape;
+    struct linear_dims d = { .transposed = op->attr.transposed };
+    d.in = d.transposed ? shape_elements_from(w, 1) : w->dim[0];
+    d.out = d.transposed ? w->dim[0] : w->dim[1];
+    d.rows = shape_elements(&g->tensors[op->in[0]].shape) / d.in;
+    return d;
+}
+
+static struct linear_dims dims(const struct graph *g, const struct op *op) { return dims_of(g, op, 0); }
+
+/* The input's shape with its last dimensions, those that make up `in`, replaced by `out`. */
+static status_t output_shape(const struct graph *g, const struct op *op, int64_t in, int64_t out, struct shape *ret,
+                             struct err *e) {
     const struct shape *x = &g->tensors[op->in[0]].shape;
-    const struct shape *w = &g->parameters[g->slots[op->slot[0]].parameter].shape;
-    bool t = op->attr.transposed;
-    return (struct linear_dims){
-        .rows = x->dim[0] * x->dim[1], .in = w->dim[t ? 1 : 0], .out = w->dim[t ? 0 : 1], .transposed = t
-    };
+    int first = x->n;
+    while (first > 1 && shape_elements_from(x, first) < in)
+        first--;
+    if (shape_elements_from(x, first) != in)
+        return err_set(e, ST_INVALID_ARGUMENT, "op %s: its input has width %lld, its weight takes %lld", op->name,
+                       (long long)shape_elements_from(x, first), (long long)in);
+    *ret = *x;
+    ret->n = first + 1;
+    ret->dim[first] = out;
+    return ST_OK;
 }
 
 static status_t shape(struct graph *g, struct op *op, struct err *e) {
     struct linear_dims d = dims(g, op);
-    struct shape x = g->tensors[op->in[0]].shape;
-    if (x.dim[2] != d.in)
-        return err_set(e, ST_INVALID_ARGUMENT, "op %s: its input has width %lld, its weight takes %lld", op->name,
-                       (long long)x.dim[2], (long long)d.in);
-    graph_add_output(g, op, 0, "", SHAPE(x.dim[0], x.dim[1], d.out), -1);
+    struct shape y;
+    TRY(output_shape(g, op, d.in, d.out, &y, e));
+    graph_add_output(g, op, 0, "", y, -1);
     if (op->kind == &op_linear_gelu)
-        graph_add_output(g, op, 1, ".pre", SHAPE(x.dim[0], x.dim[1], d.out), -1);
+        graph_add_output(g, op, 1, ".pre", y, -1);
     return ST_OK;
 }
 
@@ -34,6 +53,8 @@ static status_t backward_input(const struct op_call *c, struct err *e) {
     if (c->out[1] || c->d_param[1])
         TRY(c->kernels->linear_backward_bias(c->kernels, c->d_param[1], c->d_out[0], c->out[1], &d, c->accumulate_param,
                                              c->workspace, e));
+    if (!c->d_in[0])
+        return ST_OK;
     return c->kernels->linear_backward_input(c->kernels, c->d_in[0], c->d_out[0], c->param[0], &d, c->accumulate[0], e);
 }
 
@@ -50,8 +71,81 @@ static size_t workspace(const struct kernels *k, const struct graph *g, const st
 }
 
 static double flops(const struct graph *g, const struct op *op) {
-    struct linear_dims d = dims(g, op);
-    return 2.0 * (double)d.rows * (double)d.in * (double)d.out;
+    double sum = 0;
+    for (int i = 0; i < OP_PARAMETERS && op->slot[i] >= 0; i++) {
+        if (g->parameters[g->slots[op->slot[i]].parameter].shape.n < 2)
+            break; /* a bias */
+        struct linear_dims d = dims_of(g, op, i);
+        sum += 2.0 * (double)d.rows * (double)d.in * (double)d.out;
+    }
+    return sum;
+}
+
+/* --- packed ---*/
+
+/* Of layer i, whose slice begins `at` numbers into a row. */
+static struct linear_dims slice(const struct graph *g, const struct op *op, int i, int64_t *at) {
+    struct linear_dims d = dims_of(g, op, i);
+    const struct shape *y = &g->tensors[op->out[0]].shape;
+    d.y_stride = y->dim[y->n - 1];
+    *at = 0;
+    for (int k = 0; k < i; k++)
+        *at += dims_of(g, op, k).out;
+    return d;
+}
+
+static element_t *part(const struct op_call *c, void *y, int64_t at) {
+    return (char *)y + (size_t)at * kernels_element_bytes(c->kernels);
+}
+
+static status_t shape_packed(struct graph *g, struct op *op, struct err *e) {
+    struct shape y;
+    int64_t out = 0;
+    for (int i = 0; i < OP_PARAMETERS && op->slot[i] >= 0; i++)
+        out += dims_of(g, op, i).out;
+    TRY(output_shape(g, op, dims(g, op).in, out, &y, e));
+    graph_add_output(g, op, 0, "", y, -1);
+    return ST_OK;
+}
+
+static status_t forward_packed(const struct op_call *c, struct err *e) {
+    int64_t at;
+    for (int i = 0; i < OP_PARAMETERS && c->op->slot[i] >= 0; i++) {
+        struct linear_dims d = slice(c->graph, c->op, i, &at);
+        TRY(c->kernels->linear_forward(c->kernels, part(c, c->out[0], at), NULL, c->in[0], c->param[i], NULL, &d, e));
+    }
+    return ST_OK;
+}
+
+static status_t backward_input_packed(const struct op_call *c, struct err *e) {
+    int64_t at;
+    for (int i = 0; i < OP_PARAMETERS && c->op->slot[i] >= 0; i++) {
+        struct linear_dims d = slice(c->graph, c->op, i, &at);
+        TRY(c->kernels->linear_backward_input(c->kernels, c->d_in[0], part(c, c->d_out[0], at), c->param[i], &d,
+                                              c->accumulate[0] || i > 0, e));
+    }
+    return ST_OK;
+}
+
+static status_t backward_weight_packed(const struct op_call *c, struct err *e) {
+    int64_t at;
+    for (int i = 0; i < OP_PARAMETERS && c->op->slot[i] >= 0; i++) {
+        struct linear_dims d = slice(c->graph, c->op, i, &at);
+        TRY(c->kernels->linear_backward_weight(c->kernels, c->d_param[i], c->in[0], part(c, c->d_out[0], at), &d,
+                                               c->accumulate_param, c->workspace, e));
+    }
+    return ST_OK;
+}
+
+static size_t workspace_packed(const struct kernels *k, const struct graph *g, const struct op *op) {
+    size_t most = 0;
+    int64_t at;
+    for (int i = 0; i < OP_PARAMETERS && op->slot[i] >= 0; i++) {
+        struct linear_dims d = slice(g, op, i, &at);
+        size_t bytes = k->linear_backward_weight_workspace(k, &d);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 const struct op_kind op_linear = {
@@ -83,5 +177,21 @@ const struct op_kind op_linear_gelu = {
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .workspace = workspace,
+    .flops = flops,
+};
+
+const struct op_kind op_linear_packed = {
+    .name = "linear_packed",
+    .n_in = 1,
+    .n_slots_least = 1,
+    .saved_in = IN(0),
+    .differentiable = IN(0),
+    .accumulates = IN(0),
+    .shape = shape_packed,
+    .forward = forward_packed,
+    .backward_input = backward_input_packed,
+    .backward_weight = backward_weight_packed,
+    .weight_slots = (1u << OP_PARAMETERS) - 1,
+    .workspace = workspace_packed,
     .flops = flops,
 };

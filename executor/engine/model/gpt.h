@@ -8,11 +8,12 @@
 #include "executor/engine/graph/graph.h"
 
 struct gpt_shape {
-    int layers, heads, width, context, vocabulary;
+    int layers, heads, width, context;
+    int vocabulary; /* 0 = the data's */
     double dropout; /* on the embedding, the attention probabilities and both residual branches, as in GPT-2 */
 };
 
-/* Graph of one micro-batch of this many samples, differentiated. INVALID_ARGUMENT names the field of the spec. */
-MUST_CHECK status_t gpt_build(const struct gpt_shape *shape, int micro_batch, struct graph **ret, struct err *e);
+/* Adds the model's blocks to a graph whose micro_batch is set. The shape is complete: model_resolve. */
+MUST_CHECK status_t gpt_blocks(const struct gpt_shape *shape, struct graph *g, struct err *e);
 
 #endif

@@ -3,39 +3,108 @@
 #include "executor/engine/graph/op.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-static void *array(size_t n, size_t size) {
-    void *p = calloc(n ? n : 1, size);
+/* --- segments and cells ---*/
+
+static void *array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
     if (!p)
         abort();
     return p;
 }
 
-void gradient_ledger_init(struct gradient_ledger *l, const struct plan *p) {
-    *l = (struct gradient_ledger){ .plan = p };
-    int slots = p->graph->n_slots;
-    l->segments = array((size_t)(slots + p->n_buckets), sizeof *l->segments);
-    for (int k = 0, b = 0; k < slots; k++) {
-        int s = p->slot_order[k];
-        for (int64_t at = p->slot_begin[s]; at < p->slot_end[s];) {
-            while (b + 1 < p->n_buckets && p->buckets[b].end <= at)
-                b++;
-            int64_t end = p->buckets[b].end > at && p->buckets[b].end < p->slot_end[s] ? p->buckets[b].end
-                                                                                       : p->slot_end[s];
-            l->segments[l->n_segments++] = (struct segment){ .slot = s, .begin = at, .end = end };
-            at = end;
-        }
+static struct segment *append(struct gradient_ledger *l) {
+    if (!(l->n_segments & (l->n_segments - 1))) {
+        l->segments = reallocarray(l->segments, l->n_segments ? (size_t)l->n_segments * 2 : 1, sizeof *l->segments);
+        if (!l->segments)
+            abort();
     }
-    l->cells = array((size_t)p->gradient_buffers * (size_t)l->n_segments, sizeof *l->cells);
-    l->added = array((size_t)slots, sizeof *l->added);
-    l->stepped = array((size_t)slots, sizeof *l->stepped);
+    l->segments[l->n_segments] = (struct segment){ .bucket = -1 };
+    return &l->segments[l->n_segments++];
+}
+
+/* Cuts [at, end) of a slot, all of it in one bucket, at the edges of the bucket's parts. */
+static void cut_bucket(struct gradient_ledger *l, int slot, int bucket, int64_t at, int64_t end) {
+    const struct plan *p = l->plan;
+    int64_t from, to;
+    plan_own_range(p, bucket, plan_data_rank(&p->layout), &from, &to);
+    int low = 0, high = p->layout.data; /* part `low` begins at or before `at`, part `high` behind it */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (plan_cut(p, bucket, middle) <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    for (int part = high; at < end; part++) {
+        int64_t next = part <= p->layout.data ? plan_cut(p, bucket, part) : end;
+        next = next < end ? next : end;
+        if (next <= at)
+            continue;
+        *append(l) = (struct segment){
+            .slot = slot, .bucket = bucket, .begin = at, .end = next, .own = from <= at && next <= to
+        };
+        at = next;
+    }
+}
+
+static void cut_slot(struct gradient_ledger *l, int slot) {
+    const struct plan *p = l->plan;
+    int bucket = plan_bucket_at(p, p->slot_begin[slot]);
+    for (int64_t at = p->slot_begin[slot]; at < p->slot_end[slot]; bucket++) {
+        int64_t end = p->slot_end[slot] < p->buckets[bucket].end ? p->slot_end[slot] : p->buckets[bucket].end;
+        cut_bucket(l, slot, bucket, at, end);
+        at = end;
+    }
+}
+
+/* A sibling from another stage is cut like the owner's slot that it is added to. */
+static void cut_landing(struct gradient_ledger *l, int slot, int owner) {
+    const struct plan *p = l->plan;
+    for (int k = 0; k < l->n_of_slot[owner]; k++) {
+        struct segment *s = append(l);
+        const struct segment *like = &l->segments[l->first_segment[owner] + k];
+        int64_t shift = p->slot_begin[slot] - p->slot_begin[owner];
+        *s = (struct segment){
+            .slot = slot, .bucket = -1, .begin = like->begin + shift, .end = like->end + shift, .own = like->own
+        };
+    }
+}
+
+void gradient_ledger_init(struct gradient_ledger *l, const struct plan *p, struct live_set *communication) {
+    const struct graph *g = p->graph;
+    *l = (struct gradient_ledger){ .plan = p, .communication = communication };
+    l->first_segment = array(g->n_slots, sizeof *l->first_segment);
+    l->n_of_slot = array(g->n_slots, sizeof *l->n_of_slot);
+    for (int k = 0; k < p->n_own_slots; k++) {
+        int s = p->slot_order[k];
+        l->first_segment[s] = l->n_segments;
+        cut_slot(l, s);
+        l->n_of_slot[s] = l->n_segments - l->first_segment[s];
+    }
+    for (int s = 0; s < g->n_slots; s++) {
+        int owner = g->parameters[g->slots[s].parameter].first_slot;
+        if (p->slot_begin[s] < p->gradient_elements || !l->n_of_slot[owner])
+            continue;
+        l->first_segment[s] = l->n_segments;
+        cut_landing(l, s, owner);
+        l->n_of_slot[s] = l->n_segments - l->first_segment[s];
+    }
+    l->n_buffers = p->accumulator >= p->lane_buffers ? p->accumulator + 1 : p->lane_buffers;
+    l->cells = array(l->n_buffers * l->n_segments, sizeof *l->cells);
+    l->staged = array(p->n_buckets, sizeof *l->staged);
+    l->input_done = array(g->n_reverse, sizeof *l->input_done);
+    l->stepped = array(p->n_pieces, sizeof *l->stepped);
+    l->norms_known = p->layout.zero ? p->layout.world_size == 1 : p->layout.stages == 1;
 }
 
 void gradient_ledger_done(struct gradient_ledger *l) {
     free(l->segments);
+    free(l->first_segment);
+    free(l->n_of_slot);
     free(l->cells);
-    free(l->added);
+    free(l->staged);
+    free(l->input_done);
     free(l->stepped);
 }
 
@@ -44,63 +113,149 @@ static const char *name_of(const struct gradient_ledger *l, int slot) {
     return g->parameters[g->slots[slot].parameter].name;
 }
 
+/* What lands has one place, whatever the buffer. */
 static struct ledger_cell *cell(const struct gradient_ledger *l, int buffer, int segment) {
-    return &l->cells[buffer * l->n_segments + segment];
+    return &l->cells[(l->segments[segment].bucket < 0 ? 0 : buffer) * l->n_segments + segment];
+}
+
+/* The only way to change what a cell holds: a staged bucket takes its bytes with the first gradient in it, and gives
+ * them back when nothing is left. */
+static status_t set_cell(struct gradient_ledger *l, int buffer, int segment, struct ledger_cell to, struct err *e) {
+    const struct plan *p = l->plan;
+    struct ledger_cell *c = cell(l, buffer, segment);
+    int bucket = l->segments[segment].bucket, was = c->lanes;
+    *c = to;
+    if (!p->staged || buffer != 0 || bucket < 0 || !was == !to.lanes)
+        return ST_OK;
+    size_t begin = p->staging_offset[bucket],
+           end = begin + (size_t)(p->buckets[bucket].end - p->buckets[bucket].begin) * sizeof(float);
+    if (was && --l->staged[bucket] == 0)
+        live_set_remove(l->communication, begin, end);
+    if (was || l->staged[bucket]++)
+        return ST_OK;
+    if (end > p->family_bytes[FAMILY_COMMUNICATION])
+        return err_set(e, ST_FAILED_PRECONDITION, "the gradients of bucket %d have no place", bucket);
+    if (live_set_find(l->communication, begin, end))
+        return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is written to bytes that are still in use",
+                       name_of(l, l->segments[segment].slot));
+    live_set_insert(l->communication, begin, end, bucket);
+    return ST_OK;
 }
 
 static status_t check_buffer(const struct gradient_ledger *l, int buffer, struct err *e) {
-    if (buffer >= 0 && buffer < l->plan->gradient_buffers)
+    if (buffer >= 0 && buffer < l->n_buffers)
         return ST_OK;
     return err_set(e, ST_FAILED_PRECONDITION, "gradient buffer %d does not exist", buffer);
 }
 
 static status_t check_free(const struct gradient_ledger *l, int buffer, int segment, struct err *e) {
-    if (!cell(l, buffer, segment)->in_flight)
+    const struct segment *s = &l->segments[segment];
+    if (buffer == l->plan->accumulator && !s->own && s->bucket >= 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "the accumulator has no place for another rank's part of %s",
+                       name_of(l, s->slot));
+    if (!cell(l, buffer, segment)->held)
         return ST_OK;
-    return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is touched while it is being reduced",
-                   name_of(l, l->segments[segment].slot));
+    return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is touched while it is being %s", name_of(l, s->slot),
+                   s->own && s->bucket < 0 ? "received" : "reduced or sent");
 }
 
-static bool covers(const struct instruction *i, const struct segment *s) {
-    return s->begin >= i->begin && s->end <= i->end;
+/* Segments [*first, *end) are those of gradient space [from, to), which must not cut one. */
+static status_t find_segments(const struct gradient_ledger *l, int64_t from, int64_t to, int *first, int *end,
+                              struct err *e) {
+    int low = 0, high = l->n_segments;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (l->segments[middle].begin >= from)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    *first = *end = low;
+    if (from >= to)
+        return ST_OK;
+    while (*end < l->n_segments && l->segments[*end].begin < to)
+        ++*end;
+    if (*end == *first || l->segments[*first].begin != from || l->segments[*end - 1].end != to)
+        return err_set(e, ST_FAILED_PRECONDITION, "the range [%lld, %lld) cuts a gradient in two", (long long)from,
+                       (long long)to);
+    return ST_OK;
+}
+
+static status_t piece_segments(const struct gradient_ledger *l, int64_t piece, int *first, int *end, struct err *e) {
+    const struct plan *p = l->plan;
+    if (piece < 0 || piece >= p->n_pieces)
+        return err_set(e, ST_FAILED_PRECONDITION, "piece %lld does not exist", (long long)piece);
+    const struct plan_piece *q = &p->pieces[piece];
+    int64_t padded = (q->count + PLAN_CHUNK - 1) / PLAN_CHUNK * PLAN_CHUNK;
+    return find_segments(l, q->begin, q->begin + padded, first, end, e);
 }
 
 static int all_rounds(const struct gradient_ledger *l) { return l->plan->layout.micro_batches / l->plan->layout.lanes; }
 
-static bool is_whole(const struct gradient_ledger *l, const struct ledger_cell *c) {
-    return c->lane == 0 && c->lanes == l->plan->layout.lanes && c->round == 0 && c->rounds == all_rounds(l);
+/* Every reverse op that writes the slot in a micro-batch has written the newest one. */
+static bool is_complete(const struct gradient_ledger *l, const struct ledger_cell *c, int segment) {
+    return c->writers == l->plan->slot_writers[l->segments[segment].slot];
 }
 
-static status_t backward_segment(struct gradient_ledger *l, const struct instruction *i, int segment, struct err *e) {
+static bool is_whole(const struct gradient_ledger *l, int buffer, int segment) {
+    const struct ledger_cell *c = cell(l, buffer, segment);
+    return c->lane == 0 && c->lanes == l->plan->layout.lanes && c->round == 0 && c->rounds == all_rounds(l) &&
+           (l->segments[segment].bucket < 0 || is_complete(l, c, segment));
+}
+
+/* --- backward ---*/
+
+static status_t write_segment(struct gradient_ledger *l, const struct instruction *i, int segment, bool first_writer,
+                              struct err *e) {
     const struct plan_layout *layout = &l->plan->layout;
     int lane = i->micro_batch % layout->lanes, round = i->micro_batch / layout->lanes;
-    struct ledger_cell *c = cell(l, i->buffer, segment);
+    struct ledger_cell c = *cell(l, i->buffer, segment);
     TRY(check_free(l, i->buffer, segment, e));
-    if (i->first) {
-        *c = (struct ledger_cell){ .lane = lane, .lanes = 1, .round = round, .rounds = 1 };
-        return ST_OK;
-    }
-    if (c->lanes != 1 || c->lane != lane || c->round + c->rounds != round)
+    if (first_writer && i->first)
+        return set_cell(l, i->buffer, segment,
+                        (struct ledger_cell){
+                            .lane = lane, .lanes = 1, .round = round, .rounds = 1, .writers = 1, .last_writer = i->op },
+                        e);
+    bool follows = first_writer
+                       ? is_complete(l, &c, segment) && c.round + c.rounds == round
+                       : c.last_writer < i->op && c.round + c.rounds == round + 1 && !is_complete(l, &c, segment);
+    if (c.lanes != 1 || c.lane != lane || !follows)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "the gradient of %s from micro-batch %d does not follow the one before it in lane %d",
                        name_of(l, l->segments[segment].slot), i->micro_batch, lane);
-    c->rounds++;
+    c.rounds += first_writer;
+    c.writers = first_writer ? 1 : c.writers + 1;
+    c.last_writer = i->op;
+    return set_cell(l, i->buffer, segment, c, e);
+}
+
+/* BACKWARD_WEIGHT reads what BACKWARD_INPUT leaves (op_kind.d_out_scratch), however much later it runs. */
+static status_t check_order(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    const struct op *op = &l->plan->graph->ops[l->plan->graph->reverse[i->op].op];
+    if (i->kind == INSTRUCTION_BACKWARD_INPUT) {
+        if (i->flight != l->input_done[i->op]++)
+            return err_set(e, ST_FAILED_PRECONDITION, "micro-batch %d of %s is not the next one", i->micro_batch,
+                           op->name);
+    } else if (!op->kind->gradient_in_forward && i->flight >= l->input_done[i->op]) {
+        return err_set(e, ST_FAILED_PRECONDITION, "the weight's gradient of %s comes before its input's", op->name);
+    }
     return ST_OK;
 }
 
 status_t gradient_ledger_backward(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
-    const struct op *op = &l->plan->graph->ops[l->plan->graph->reverse[i->op].op];
-    TRY(check_buffer(l, i->buffer, e));
-    for (int k = 0; k < OP_PARAMETERS; k++) {
-        bool by_weight = op->kind->backward_weight && k == 0;
-        if (op->slot[k] < 0 || by_weight != (i->kind == INSTRUCTION_BACKWARD_WEIGHT))
-            continue;
-        for (int s = 0; s < l->n_segments; s++)
-            if (l->segments[s].slot == op->slot[k])
-                TRY(backward_segment(l, i, s, e));
-    }
+    int slot[OP_PARAMETERS];
+    bool first_writer[OP_PARAMETERS];
+    TRY(check_order(l, i, e));
+    int n = plan_written_slots(l->plan, i, slot, first_writer);
+    if (n)
+        TRY(check_buffer(l, i->buffer, e));
+    for (int k = 0; k < n; k++)
+        for (int s = 0; s < l->n_of_slot[slot[k]]; s++)
+            TRY(write_segment(l, i, l->first_segment[slot[k]] + s, first_writer[k], e));
     return ST_OK;
 }
+
+/* --- sums ---*/
 
 /* Adjacent halves of one tree node, of the same rounds. */
 static bool is_tree_sum(const struct gradient_ledger *l, const struct ledger_cell *a, const struct ledger_cell *b) {
@@ -115,79 +270,200 @@ static bool is_round_sum(const struct gradient_ledger *l, const struct ledger_ce
            b->lanes == a->lanes && b->rounds == 1 && b->round == a->round + a->rounds;
 }
 
+static status_t add_segment(struct gradient_ledger *l, const struct instruction *i, int s, struct err *e) {
+    TRY(check_free(l, i->buffer, s, e));
+    TRY(check_free(l, i->source, s, e));
+    struct ledger_cell a = *cell(l, i->buffer, s), b = *cell(l, i->source, s);
+    const char *name = name_of(l, l->segments[s].slot);
+    if (!b.lanes || !is_complete(l, &b, s) || (!i->first && !is_complete(l, &a, s)))
+        return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is added before it is complete", name);
+    if (i->first)
+        a = b;
+    else if (is_tree_sum(l, &a, &b))
+        a.lanes *= 2;
+    else if (is_round_sum(l, &a, &b))
+        a.rounds++;
+    else
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the gradient of %s: lanes %d..%d are added to lanes %d..%d, which is no node of the tree", name,
+                       b.lane, b.lane + b.lanes - 1, a.lane, a.lane + a.lanes - 1);
+    TRY(set_cell(l, i->buffer, s, a, e));
+    return set_cell(l, i->source, s, (struct ledger_cell){ 0 }, e);
+}
+
 status_t gradient_ledger_add(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    int first, end;
     TRY(check_buffer(l, i->buffer, e));
     TRY(check_buffer(l, i->source, e));
-    for (int s = 0; s < l->n_segments; s++) {
-        if (!covers(i, &l->segments[s]))
-            continue;
-        TRY(check_free(l, i->buffer, s, e));
-        TRY(check_free(l, i->source, s, e));
-        struct ledger_cell *a = cell(l, i->buffer, s), *b = cell(l, i->source, s);
-        if (is_tree_sum(l, a, b))
-            a->lanes *= 2;
-        else if (is_round_sum(l, a, b))
-            a->rounds++;
-        else
-            return err_set(e, ST_FAILED_PRECONDITION,
-                           "the gradient of %s: lanes %d..%d are added to lanes %d..%d, which is no node of the tree",
-                           name_of(l, l->segments[s].slot), b->lane, b->lane + b->lanes - 1, a->lane,
-                           a->lane + a->lanes - 1);
-        *b = (struct ledger_cell){ 0 };
-    }
+    if (i->buffer == i->source)
+        return err_set(e, ST_FAILED_PRECONDITION, "gradient buffer %d is added to itself", i->buffer);
+    TRY(find_segments(l, i->begin, i->end, &first, &end, e));
+    for (int s = first; s < end; s++)
+        TRY(add_segment(l, i, s, e));
     return ST_OK;
 }
 
-status_t gradient_ledger_reduce(struct gradient_ledger *l, const struct instruction *i, int entry, struct err *e) {
-    const struct plan_layout *layout = &l->plan->layout;
-    int own = layout->lanes / layout->world_size;
-    TRY(check_buffer(l, i->buffer, e));
-    for (int s = 0; s < l->n_segments; s++) {
-        if (!covers(i, &l->segments[s]))
-            continue;
-        TRY(check_free(l, i->buffer, s, e));
-        struct ledger_cell *c = cell(l, i->buffer, s);
-        if (c->lanes != own || c->lane != layout->rank * own ||
-            (layout->reduce == PLAN_REDUCE_STEP && c->rounds != all_rounds(l)))
-            return err_set(e, ST_FAILED_PRECONDITION,
-                           "the gradient of %s is reduced before all of the rank's lanes are in",
-                           name_of(l, l->segments[s].slot));
-        c->in_flight = entry + 1;
-    }
-    return ST_OK;
+/* The n-th slot behind the owner in its parameter's list. */
+static int sibling_number(const struct graph *g, int owner, int slot) {
+    int n = 0;
+    for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot, n++)
+        if (s == slot)
+            return n;
+    return -1;
 }
 
-void gradient_ledger_waited(struct gradient_ledger *l, int entry) {
-    for (int i = 0; i < l->plan->gradient_buffers * l->n_segments; i++) {
-        struct ledger_cell *c = &l->cells[i];
-        if (!c->in_flight || c->in_flight > entry + 1)
-            continue;
-        c->lane = 0;
-        c->lanes = l->plan->layout.lanes;
-        c->in_flight = 0;
-    }
+static status_t check_whole(const struct gradient_ledger *l, int buffer, int segment, struct err *e) {
+    TRY(check_free(l, buffer, segment, e));
+    if (is_whole(l, buffer, segment))
+        return ST_OK;
+    return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is used before the whole step is in it",
+                   name_of(l, l->segments[segment].slot));
 }
 
-static status_t check_whole(const struct gradient_ledger *l, int slot, struct err *e) {
-    for (int s = 0; s < l->n_segments; s++) {
-        if (l->segments[s].slot != slot)
+static status_t add_sibling(struct gradient_ledger *l, const struct instruction *i, int segment, struct err *e) {
+    const struct plan *p = l->plan;
+    struct segment *to = &l->segments[segment];
+    int number = sibling_number(p->graph, to->slot, i->source);
+    if (number < 0 || !l->n_of_slot[i->source])
+        return err_set(e, ST_FAILED_PRECONDITION, "slots of two parameters are added");
+    if (number != to->added)
+        return err_set(e, ST_FAILED_PRECONDITION, "the uses of %s are not added once each, in their order",
+                       name_of(l, to->slot));
+    int64_t shift = p->slot_begin[i->source] - p->slot_begin[to->slot];
+    int first, end;
+    TRY(find_segments(l, to->begin + shift, to->end + shift, &first, &end, e));
+    TRY(check_whole(l, i->buffer, segment, e));
+    for (int s = first; s < end; s++) {
+        TRY(check_whole(l, i->buffer, s, e));
+        l->segments[s].done = true;
+        if (l->segments[s].bucket >= 0)
             continue;
-        TRY(check_free(l, 0, s, e));
-        if (!is_whole(l, cell(l, 0, s)))
-            return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is used before the whole step is in it",
-                           name_of(l, slot));
+        struct plan_place place = plan_gradient_place(p, i->buffer, l->segments[s].begin);
+        live_set_remove(l->communication, place.offset, place.offset + 1); /* what landed may be overwritten now */
+        *cell(l, i->buffer, s) = (struct ledger_cell){ 0 };
     }
+    to->added++;
     return ST_OK;
 }
 
 status_t gradient_ledger_add_slot(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
-    const struct graph *g = l->plan->graph;
-    if (g->slots[i->op].parameter != g->slots[i->source].parameter || i->op == i->source)
-        return err_set(e, ST_FAILED_PRECONDITION, "slots of two parameters are added");
-    TRY(check_whole(l, i->op, e));
-    TRY(check_whole(l, i->source, e));
-    l->added[i->op]++;
+    if (i->source < 0 || i->source >= l->plan->graph->n_slots || i->buffer != l->plan->result)
+        return err_set(e, ST_FAILED_PRECONDITION, "no such slot is added in the buffer of the step's sum");
+    for (int64_t piece = i->begin; piece < i->end; piece++) {
+        int first, end;
+        TRY(piece_segments(l, piece, &first, &end, e));
+        for (int s = first; s < end; s++)
+            TRY(add_sibling(l, i, s, e));
+    }
     return ST_OK;
+}
+
+/* --- reductions and transfers ---*/
+
+status_t gradient_ledger_reduce(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    const struct plan *p = l->plan;
+    const struct plan_layout *layout = &p->layout;
+    int own = layout->lanes / layout->data, first, end;
+    TRY(check_buffer(l, i->buffer, e));
+    if (i->entry < 0 || i->entry >= p->n_buckets || i->begin != p->buckets[i->entry].begin ||
+        i->end != p->buckets[i->entry].end)
+        return err_set(e, ST_FAILED_PRECONDITION, "[%lld, %lld) is not bucket %d", (long long)i->begin,
+                       (long long)i->end, i->entry);
+    TRY(find_segments(l, i->begin, i->end, &first, &end, e));
+    for (int s = first; s < end; s++) {
+        TRY(check_free(l, i->buffer, s, e));
+        struct ledger_cell *c = cell(l, i->buffer, s);
+        if (c->lanes != own || c->lane != plan_data_rank(layout) * own || !is_complete(l, c, s) ||
+            c->rounds != (layout->reduce == PLAN_REDUCE_STEP ? all_rounds(l) : 1))
+            return err_set(e, ST_FAILED_PRECONDITION,
+                           "the gradient of %s is reduced before all of the rank's lanes are in",
+                           name_of(l, l->segments[s].slot));
+        c->held++;
+    }
+    return ST_OK;
+}
+
+status_t gradient_ledger_reduced(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    int first, end;
+    TRY(find_segments(l, i->begin, i->end, &first, &end, e));
+    for (int s = first; s < end; s++) {
+        struct ledger_cell c = *cell(l, i->buffer, s);
+        c.held--;
+        c.lane = 0;
+        c.lanes = l->plan->layout.lanes;
+        TRY(set_cell(l, i->buffer, s, l->segments[s].own ? c : (struct ledger_cell){ 0 }, e));
+    }
+    return ST_OK;
+}
+
+/* The segments that elements [begin, end) of a slot are; padding comes along. */
+static status_t transfer_segments(const struct gradient_ledger *l, const struct instruction *i, int *first, int *end,
+                                  struct err *e) {
+    const struct plan *p = l->plan;
+    if (i->op < 0 || i->op >= p->graph->n_slots || !l->n_of_slot[i->op])
+        return err_set(e, ST_FAILED_PRECONDITION, "no such slot is here");
+    int64_t padded = (i->end + PLAN_CHUNK - 1) / PLAN_CHUNK * PLAN_CHUNK;
+    return find_segments(l, p->slot_begin[i->op] + i->begin, p->slot_begin[i->op] + padded, first, end, e);
+}
+
+static status_t land(struct gradient_ledger *l, const struct instruction *i, int first, int end, struct err *e) {
+    struct plan_place place = plan_gradient_place(l->plan, i->buffer, l->segments[first].begin);
+    size_t n = (size_t)(l->segments[end - 1].end - l->segments[first].begin) * sizeof(float);
+    if (place.family != FAMILY_COMMUNICATION || place.offset == SIZE_MAX ||
+        place.offset + n > l->plan->family_bytes[FAMILY_COMMUNICATION] ||
+        live_set_find(l->communication, place.offset, place.offset + n))
+        return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is received where there is no room",
+                       name_of(l, i->op));
+    for (int s = first; s < end; s++) { /* a range of its own each, because they are used up one by one */
+        size_t from = place.offset + (size_t)(l->segments[s].begin - l->segments[first].begin) * sizeof(float);
+        live_set_insert(l->communication, from,
+                        from + (size_t)(l->segments[s].end - l->segments[s].begin) * sizeof(float), i->op);
+    }
+    return ST_OK;
+}
+
+status_t gradient_ledger_post(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    const struct plan *p = l->plan;
+    int first, end;
+    if (i->begin >= i->end)
+        return ST_OK;
+    TRY(transfer_segments(l, i, &first, &end, e));
+    bool lands = l->segments[first].bucket < 0;
+    if (lands != (i->kind == INSTRUCTION_RECV))
+        return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s goes the wrong way", name_of(l, i->op));
+    if (lands)
+        TRY(land(l, i, first, end, e));
+    for (int s = first; s < end; s++) {
+        struct ledger_cell *c = cell(l, i->buffer, s);
+        if (!lands) {
+            TRY(check_whole(l, i->buffer, s, e));
+            if (i->buffer != p->result || !l->segments[s].own || l->segments[s].done)
+                return err_set(e, ST_FAILED_PRECONDITION,
+                               "the gradient of %s is not sent once, by whom it is whole with", name_of(l, i->op));
+            l->segments[s].done = true;
+        }
+        c->held++;
+    }
+    return ST_OK;
+}
+
+void gradient_ledger_arrived(struct gradient_ledger *l, const struct instruction *i) {
+    int first, end;
+    struct err ignored;
+    if (i->begin >= i->end || transfer_segments(l, i, &first, &end, &ignored) != ST_OK)
+        return;
+    for (int s = first; s < end; s++) {
+        struct ledger_cell *c = cell(l, i->buffer, s);
+        c->held--;
+        if (i->kind == INSTRUCTION_RECV)
+            *c = (struct ledger_cell){ .lanes = l->plan->layout.lanes, .rounds = all_rounds(l) };
+    }
+}
+
+/* --- the step ---*/
+
+static bool is_owner(const struct graph *g, int slot) {
+    return g->parameters[g->slots[slot].parameter].first_slot == slot;
 }
 
 static int siblings(const struct graph *g, int owner) {
@@ -197,50 +473,79 @@ static int siblings(const struct graph *g, int owner) {
     return n;
 }
 
-status_t gradient_ledger_norm(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+static bool is_statistic(const struct gradient_ledger *l, int slot) {
     const struct graph *g = l->plan->graph;
-    for (int s = 0; s < l->n_segments; s++) {
-        struct segment *segment = &l->segments[s];
-        if (!covers(i, segment))
-            continue;
-        TRY(check_free(l, 0, s, e));
-        int owner = g->parameters[g->slots[segment->slot].parameter].first_slot;
-        if (owner != segment->slot || l->added[owner] != siblings(g, owner) || !is_whole(l, cell(l, 0, s)) ||
-            segment->normed)
-            return err_set(e, ST_FAILED_PRECONDITION,
-                           "the norm of %s is not taken once, over the owner's slot, after the whole step",
-                           name_of(l, segment->slot));
-        segment->normed = true;
+    return g->parameters[g->slots[slot].parameter].kind == PARAMETER_STATISTIC;
+}
+
+/* What norms and steps read: the owner's slot with all its siblings in it, of the whole step. */
+static bool is_final(const struct gradient_ledger *l, int buffer, int segment) {
+    const struct segment *s = &l->segments[segment];
+    const struct graph *g = l->plan->graph;
+    return buffer == l->plan->result && s->own && is_owner(g, s->slot) && s->added == siblings(g, s->slot) &&
+           is_whole(l, buffer, segment);
+}
+
+status_t gradient_ledger_norm(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
+    for (int64_t piece = i->begin; piece < i->end; piece++) {
+        int first, end;
+        TRY(piece_segments(l, piece, &first, &end, e));
+        for (int s = first; s < end; s++) {
+            struct segment *segment = &l->segments[s];
+            if (is_statistic(l, segment->slot))
+                continue;
+            TRY(check_free(l, i->buffer, s, e));
+            if (!is_final(l, i->buffer, s) || segment->done)
+                return err_set(e, ST_FAILED_PRECONDITION,
+                               "the norm of %s is not taken once, over the owner's slot, after the whole step",
+                               name_of(l, segment->slot));
+            segment->done = true;
+        }
     }
     return ST_OK;
 }
 
-static bool is_owner(const struct graph *g, int slot) {
-    return g->parameters[g->slots[slot].parameter].first_slot == slot;
+status_t gradient_ledger_check_norms(const struct gradient_ledger *l, struct err *e) {
+    for (int s = 0; s < l->n_segments; s++) {
+        const struct segment *segment = &l->segments[s];
+        if (segment->own && segment->bucket >= 0 && is_owner(l->plan->graph, segment->slot) && !segment->done &&
+            !is_statistic(l, segment->slot))
+            return err_set(e, ST_FAILED_PRECONDITION, "the norm leaves out %s", name_of(l, segment->slot));
+    }
+    return ST_OK;
 }
 
 status_t gradient_ledger_decide(struct gradient_ledger *l, struct err *e) {
-    for (int s = 0; s < l->n_segments; s++)
-        if (is_owner(l->plan->graph, l->segments[s].slot) && !l->segments[s].normed)
-            return err_set(e, ST_FAILED_PRECONDITION, "the norm leaves out %s", name_of(l, l->segments[s].slot));
+    TRY(gradient_ledger_check_norms(l, e));
+    if (!l->norms_known)
+        return err_set(e, ST_FAILED_PRECONDITION, "the norm is decided on before the other ranks' sums are in");
+    if (l->decided)
+        return err_set(e, ST_FAILED_PRECONDITION, "a step is decided on once");
     l->decided = true;
     return ST_OK;
 }
 
 status_t gradient_ledger_step(struct gradient_ledger *l, const struct instruction *i, struct err *e) {
-    if (!l->decided || l->stepped[i->op] || !is_owner(l->plan->graph, i->op))
-        return err_set(e, ST_FAILED_PRECONDITION, "%s is not stepped once, after the decision", name_of(l, i->op));
-    l->stepped[i->op] = true;
+    for (int64_t piece = i->begin; piece < i->end; piece++) {
+        int first, end;
+        TRY(piece_segments(l, piece, &first, &end, e));
+        int slot = l->plan->pieces[piece].slot;
+        if (!l->decided || l->stepped[piece])
+            return err_set(e, ST_FAILED_PRECONDITION, "%s is not stepped once, after the decision", name_of(l, slot));
+        l->stepped[piece] = true;
+        for (int s = first; s < end; s++) {
+            TRY(check_free(l, i->buffer, s, e));
+            if (!is_final(l, i->buffer, s))
+                return err_set(e, ST_FAILED_PRECONDITION, "%s is stepped without the gradient of the whole step",
+                               name_of(l, slot));
+        }
+    }
     return ST_OK;
 }
 
 status_t gradient_ledger_end(const struct gradient_ledger *l, struct err *e) {
-    for (int s = 0; s < l->plan->graph->n_slots; s++)
-        if (is_owner(l->plan->graph, s) && !l->stepped[s])
-            return err_set(e, ST_FAILED_PRECONDITION, "%s is never stepped", name_of(l, s));
-    for (int i = 0; i < l->plan->gradient_buffers * l->n_segments; i++)
-        if (l->cells[i].in_flight)
-            return err_set(e, ST_FAILED_PRECONDITION, "the reduction of %s is never waited for",
-                           name_of(l, l->segments[i % l->n_segments].slot));
+    for (int i = 0; i < l->plan->n_pieces; i++)
+        if (!l->stepped[i])
+            return err_set(e, ST_FAILED_PRECONDITION, "%s is never stepped", name_of(l, l->plan->pieces[i].slot));
     return ST_OK;
 }

@@ -1,54 +1,43 @@
-/* Where activations live: each storage's lifetime over one micro-batch's instructions, then largest first into the
- * lowest gap that is free for that long (greedy by size; Pisarchyk and Lee 2020, "Efficient Memory Management for Deep
- * Neural Net Inference"). Every micro-batch uses the same offsets. */
-#include "executor/engine/plan/plan.h"
+/* Where things live. Within one phase: greedy by size, each storage in the lowest gap that is free for as long as it
+ * lives (Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"). What outlives a phase
+ * while phases of other micro-batches run has a place of its own, with as many copies as are alive at once. With one
+ * stage a micro-batch goes back as soon as it has come forward, so that both passes count as one phase. */
+#include "executor/engine/plan/build.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+void *plan_array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p)
+        abort(); /* a few MiB at most */
+    return p;
+}
+
+size_t plan_aligned(size_t n) { return (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN; }
+int64_t plan_padded(int64_t n) { return (n + PLAN_CHUNK - 1) / PLAN_CHUNK * PLAN_CHUNK; }
+
+/* --- greedy placement ---*/
 
 struct lifetime {
-    int tensor;      /* the storage's root */
-    int first, last; /* instruction numbers, inclusive; last < 0: never used */
+    int storage;
+    enum plan_life life;
+    int group;       /* phases that share it: kind and chunk */
+    int first, last; /* instructions of the group, inclusive; last < 0: never used */
+    bool lasting;    /* outlives its phase */
+    uint64_t groups; /* that touch it */
     size_t bytes, offset;
 };
 
-static size_t aligned(size_t n) { return (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN; }
-
-static void touch(struct lifetime *l, int at) {
-    if (l->last < 0)
-        l->first = at;
-    l->last = at;
-}
-
-static void find_lifetimes(const struct plan *p, struct lifetime *l) {
-    const struct graph *g = p->graph;
-    for (int t = 0; t < g->n_tensors; t++)
-        l[t] = (struct lifetime){ .tensor = t,
-                                  .last = -1,
-                                  .bytes = aligned((size_t)shape_elements(&g->tensors[t].shape) * 4) };
-    int micro_batch = p->compute.n ? p->compute.items[0].micro_batch : 0;
-    for (int i = 0; i < p->compute.n; i++) {
-        if (p->compute.items[i].micro_batch != micro_batch)
-            continue;
-        struct tensor_access a;
-        plan_access(p, &p->compute.items[i], &a);
-        for (int k = 0; k < a.n_writes; k++)
-            touch(&l[graph_storage(g, a.writes[k])], i);
-        for (int k = 0; k < a.n_views; k++)
-            touch(&l[graph_storage(g, a.views[k])], i);
-        for (int k = 0; k < a.n_reads; k++)
-            touch(&l[graph_storage(g, a.reads[k])], i);
-    }
-}
-
 static int by_size(const void *a, const void *b) {
-    const struct lifetime *x = a, *y = b;
+    const struct lifetime *x = *(const struct lifetime *const *)a, *y = *(const struct lifetime *const *)b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return x->tensor - y->tensor;
+    return x->storage != y->storage ? x->storage - y->storage : (int)x->life - (int)y->life;
 }
 
 /* The placed lifetimes stay sorted by offset, so that one walk finds the lowest gap. */
-static size_t lowest_gap(const struct lifetime *const *placed, int n, const struct lifetime *l) {
+static size_t lowest_gap(struct lifetime *const *placed, int n, const struct lifetime *l) {
     size_t at = 0;
     for (int i = 0; i < n; i++) {
         const struct lifetime *q = placed[i];
@@ -62,69 +51,255 @@ static size_t lowest_gap(const struct lifetime *const *placed, int n, const stru
     return at;
 }
 
-static size_t place(struct lifetime *l, int n) {
-    CLEANUP(freep) const struct lifetime **placed = calloc((size_t)n + 1, sizeof *placed);
-    if (!placed)
-        abort();
+static size_t place(struct lifetime **l, int n) {
+    struct lifetime **placed = plan_array(n + 1, sizeof(struct lifetime *));
     size_t total = 0;
-    int done = 0;
+    qsort(l, (size_t)n, sizeof(struct lifetime *), by_size);
     for (int i = 0; i < n; i++) {
-        if (l[i].last < 0)
-            continue;
-        l[i].offset = lowest_gap(placed, done, &l[i]);
-        if (total < l[i].offset + l[i].bytes)
-            total = l[i].offset + l[i].bytes;
-        int at = done++;
-        for (; at > 0 && placed[at - 1]->offset > l[i].offset; at--)
+        l[i]->offset = lowest_gap(placed, i, l[i]);
+        if (total < l[i]->offset + l[i]->bytes)
+            total = l[i]->offset + l[i]->bytes;
+        int at = i;
+        for (; at > 0 && placed[at - 1]->offset > l[i]->offset; at--)
             placed[at] = placed[at - 1];
-        placed[at] = &l[i];
+        placed[at] = l[i];
     }
+    free(placed);
     return total;
 }
 
-static void place_batch(struct plan *p, int t) {
-    p->tensor_offset[t] = p->family_bytes[FAMILY_BATCH];
-    p->family_bytes[FAMILY_BATCH] += aligned((size_t)shape_elements(&p->graph->tensors[t].shape) * 4);
+/* --- lifetimes of tensors ---*/
+
+enum { ANSWERS = 16 };
+
+struct answer {
+    uint64_t groups;
+    bool received, sent;
+    int copies;
+};
+
+struct tenants {
+    struct building *b;
+    struct plan *p;
+    struct lifetime *all;  /* [n_tensors][LIVES]: by storage; a storage of one life uses LIFE_FORWARD */
+    bool *two;             /* [n_tensors] storage that is computed again */
+    bool *received, *sent; /* [n_tensors] by storage */
+    int *phase;            /* [PHASE_KINDS][virtual_stages][micro_batches] index in the list of phases */
+    struct answer answers[ANSWERS];
+    int n_answers;
+};
+
+static bool one_phase(const struct plan *p) { return p->layout.stages == 1; }
+
+static struct lifetime *lifetime_of(const struct tenants *t, int tensor, enum plan_life life) {
+    int s = t->p->storage[tensor];
+    return &t->all[s * LIVES + (t->two[s] ? (int)life : 0)];
 }
 
-size_t plan_chunk_sum_bytes(const struct plan *p) {
-    return aligned((size_t)(p->gradient_elements / PLAN_CHUNK) * sizeof(double));
+static void touch(struct tenants *t, int tensor, enum plan_life life, int group, int at) {
+    struct lifetime *l = lifetime_of(t, tensor, life);
+    if (l->last < 0) {
+        l->first = at;
+        l->group = group;
+    }
+    l->last = at;
+    l->lasting |= l->group != group;
+    l->groups |= UINT64_C(1) << group;
 }
 
-static void size_families(struct plan *p) {
-    bool train = p->layout.kind == PLAN_TRAIN;
-    size_t parameters = (size_t)p->parameter_elements * sizeof(float);
-    p->family_bytes[FAMILY_PARAMETERS] = parameters;
-    p->family_bytes[FAMILY_OPTIMIZER] = train ? 2 * parameters : 0;
-    p->family_bytes[FAMILY_GRADIENTS] = train
-                                            ? (size_t)p->gradient_buffers * (size_t)p->gradient_elements * sizeof(float)
-                                            : 0;
-    p->family_bytes[FAMILY_WORKSPACE] = plan_chunk_sum_bytes(p) + aligned(p->layout.workspace_bytes);
+static void touch_all(struct tenants *t, const struct instruction *i, int group, int at) {
+    enum plan_life life = instruction_life(t->p, i);
+    struct tensor_access a;
+    plan_access(t->p, i, &a);
+    for (int k = 0; k < a.n_writes; k++)
+        touch(t, a.writes[k], life, group, at);
+    for (int k = 0; k < a.n_views; k++)
+        touch(t, a.views[k], life, group, at);
+    for (int k = 0; k < a.n_reads; k++)
+        touch(t, a.reads[k], life, group, at);
 }
 
-status_t plan_place_tensors(struct plan *p, struct err *e) {
-    (void)e;
+/* A storage has two lives when an op that writes it is run again, and nothing in it is kept from the forward pass. */
+static void find_two_lives(struct tenants *t) {
+    const struct plan *p = t->p;
     const struct graph *g = p->graph;
-    CLEANUP(freep) struct lifetime *l = calloc((size_t)g->n_tensors, sizeof *l);
-    p->tensor_offset = malloc((size_t)g->n_tensors * sizeof *p->tensor_offset);
-    if (!l || !p->tensor_offset)
-        abort();
-    find_lifetimes(p, l);
-    for (int t = 0; t < g->n_tensors; t++) {
-        p->tensor_offset[t] = SIZE_MAX;
-        if (g->tensors[t].role == TENSOR_BATCH) {
-            l[t].last = -1;
-            place_batch(p, t);
+    for (int c = 0; c < p->layout.virtual_stages; c++) {
+        const struct program *program = &t->b->programs[PHASE_BACKWARD][c];
+        for (int i = 0; i < program->n; i++) {
+            if (program->items[i].kind != INSTRUCTION_RECOMPUTE)
+                continue;
+            struct tensor_access a;
+            plan_access(p, &program->items[i], &a);
+            for (int k = 0; k < a.n_writes; k++)
+                t->two[p->storage[a.writes[k]]] = true;
         }
     }
-    qsort(l, (size_t)g->n_tensors, sizeof *l, by_size);
-    p->family_bytes[FAMILY_ACTIVATIONS] = place(l, g->n_tensors);
-    for (int i = 0; i < g->n_tensors; i++)
-        if (l[i].last >= 0)
-            p->tensor_offset[l[i].tensor] = l[i].offset;
-    for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensors[t].alias_of >= 0)
-            p->tensor_offset[t] = p->tensor_offset[graph_storage(g, t)];
-    size_families(p);
-    return ST_OK;
+    for (int x = 0; x < g->n_tensors; x++)
+        if (g->tensors[x].role == TENSOR_ACTIVATION && t->b->kept[x])
+            t->two[p->storage[x]] = false;
+}
+
+/* What crosses ranks is touched in the phase that sends or receives it, even where no op does. */
+static void touch_boundaries(struct tenants *t, int c) {
+    const struct plan_chunk *chunk = &t->p->chunks[c];
+    const int forward[] = { chunk->input, chunk->output }, backward[] = { chunk->d_output, chunk->d_input };
+    const int chunks = t->p->layout.virtual_stages;
+    for (int k = 0; k < 2; k++) {
+        if (forward[k] >= 0)
+            touch(t, forward[k], LIFE_FORWARD, PHASE_FORWARD * chunks + c, 0);
+        if (backward[k] >= 0 && t->p->layout.kind == PLAN_TRAIN)
+            touch(t, backward[k], LIFE_BACKWARD, PHASE_BACKWARD * chunks + c, 0);
+    }
+}
+
+static void find_lifetimes(struct tenants *t) {
+    struct plan *p = t->p;
+    for (int x = 0; x < p->n_tensors; x++)
+        for (int life = 0; life < LIVES; life++)
+            t->all[x * LIVES + life] = (struct lifetime){
+                .storage = x, .life = (enum plan_life)life, .last = -1, .bytes = plan_aligned(plan_tensor_bytes(p, x))
+            };
+    int at = 0;
+    for (int kind = 0; kind < PHASE_KINDS; kind++)
+        for (int c = 0; c < p->layout.virtual_stages; c++) {
+            int group = one_phase(p) ? 0 : kind * p->layout.virtual_stages + c;
+            const struct program *program = &t->b->programs[kind][c];
+            for (int i = 0; i < program->n; i++)
+                touch_all(t, &program->items[i], group, at++);
+        }
+    for (int c = 0; c < p->layout.virtual_stages; c++)
+        touch_boundaries(t, c);
+    for (int x = 0; x < p->graph->n_tensors; x++) {
+        t->received[p->storage[x]] |= t->b->received[x];
+        t->sent[p->storage[x]] |= t->b->sent[x];
+    }
+}
+
+/* --- copies ---*/
+
+static void index_phases(struct tenants *t) {
+    const struct plan_layout *l = &t->p->layout;
+    int n = plan_own_micro_batches(l);
+    t->phase = plan_array(PHASE_KINDS * l->virtual_stages * n, sizeof *t->phase);
+    for (int i = 0; i < t->b->phases.n; i++) {
+        const struct phase *f = &t->b->phases.items[i];
+        t->phase[((int)f->kind * l->virtual_stages + f->chunk) * n + f->q] = i;
+    }
+}
+
+/* The phases [*first, *last] during which micro-batch q's copy must stand: from the phase before its receive is waited
+ * for, to the phase after its send was posted. */
+static void standing(const struct tenants *t, const struct lifetime *l, int q, int *first, int *last) {
+    int n = plan_own_micro_batches(&t->p->layout), groups = PHASE_KINDS * t->p->layout.virtual_stages;
+    *first = t->b->phases.n;
+    *last = -1;
+    for (int group = 0; group < groups; group++) {
+        if (!(l->groups >> group & 1))
+            continue;
+        int at = t->phase[group * n + q];
+        *first = at < *first ? at : *first;
+        *last = at > *last ? at : *last;
+    }
+    *first -= t->received[l->storage];
+    *last += t->sent[l->storage];
+}
+
+static int copies_of(const struct tenants *t, const struct lifetime *l) {
+    int n = plan_own_micro_batches(&t->p->layout), most = 1;
+    for (int q = 0, next = 1; q < n; q++) {
+        int first, last, later, unused;
+        standing(t, l, q, &first, &last);
+        for (next = next > q + 1 ? next : q + 1; next < n; next++) {
+            standing(t, l, next, &later, &unused);
+            if (later > last)
+                break;
+        }
+        most = next - q > most ? next - q : most;
+    }
+    return most;
+}
+
+/* Storages that the same phases touch have as many copies. */
+static int copies(struct tenants *t, const struct lifetime *l) {
+    const bool received = t->received[l->storage], sent = t->sent[l->storage];
+    for (int i = 0; i < t->n_answers; i++)
+        if (t->answers[i].groups == l->groups && t->answers[i].received == received && t->answers[i].sent == sent)
+            return t->answers[i].copies;
+    int n = copies_of(t, l);
+    if (t->n_answers < ANSWERS)
+        t->answers[t->n_answers++] = (struct answer){
+            .groups = l->groups, .received = received, .sent = sent, .copies = n
+        };
+    return n;
+}
+
+/* --- places ---*/
+
+static void give_place(struct tenants *t, const struct lifetime *l, size_t offset, int n) {
+    struct tensor_place place = { .offset = offset, .stride = l->bytes, .copies = n };
+    t->p->tensors[l->life][l->storage] = place;
+    if (!t->two[l->storage])
+        t->p->tensors[LIFE_BACKWARD][l->storage] = place;
+}
+
+static size_t *family_of(struct plan *p, int storage) {
+    bool batch = storage < p->graph->n_tensors && p->graph->tensors[storage].role == TENSOR_BATCH;
+    return &p->family_bytes[batch ? FAMILY_BATCH : FAMILY_ACTIVATIONS];
+}
+
+/* What lasts comes first, one behind the other; what each phase needs for itself shares the bytes behind it. */
+static void place_all(struct tenants *t) {
+    struct plan *p = t->p;
+    int n = p->n_tensors * LIVES, groups = PHASE_KINDS * p->layout.virtual_stages;
+    for (int i = 0; i < n; i++) {
+        struct lifetime *l = &t->all[i];
+        bool batch = family_of(p, l->storage) == &p->family_bytes[FAMILY_BATCH];
+        l->lasting |= batch || t->received[l->storage] || t->sent[l->storage];
+        if (l->last < 0 || !l->lasting)
+            continue;
+        int many = copies(t, l);
+        size_t *bytes = family_of(p, l->storage);
+        give_place(t, l, *bytes, many);
+        *bytes += (size_t)many * l->bytes;
+    }
+    struct lifetime **own = plan_array(n, sizeof(struct lifetime *));
+    size_t base = p->family_bytes[FAMILY_ACTIVATIONS], most = 0;
+    for (int group = 0; group < groups; group++) {
+        int m = 0;
+        for (int i = 0; i < n; i++)
+            if (t->all[i].last >= 0 && !t->all[i].lasting && t->all[i].group == group)
+                own[m++] = &t->all[i];
+        size_t bytes = place(own, m);
+        most = bytes > most ? bytes : most;
+        for (int i = 0; i < m; i++)
+            give_place(t, own[i], base + own[i]->offset, 1);
+    }
+    p->family_bytes[FAMILY_ACTIVATIONS] = base + most;
+    free(own);
+}
+
+void plan_place_tensors(struct building *b) {
+    struct plan *p = b->plan;
+    struct tenants t = { .b = b, .p = p };
+    t.all = plan_array(p->n_tensors * LIVES, sizeof *t.all);
+    t.two = plan_array(p->n_tensors, sizeof *t.two);
+    t.received = plan_array(p->n_tensors, sizeof *t.received);
+    t.sent = plan_array(p->n_tensors, sizeof *t.sent);
+    for (int life = 0; life < LIVES; life++) {
+        p->tensors[life] = plan_array(p->n_tensors, sizeof *p->tensors[life]);
+        for (int x = 0; x < p->n_tensors; x++)
+            p->tensors[life][x] = (struct tensor_place){ .offset = SIZE_MAX, .copies = 1 };
+    }
+    index_phases(&t);
+    find_two_lives(&t);
+    find_lifetimes(&t);
+    place_all(&t);
+    for (int life = 0; life < LIVES; life++)
+        for (int x = 0; x < p->n_tensors; x++)
+            p->tensors[life][x] = p->tensors[life][p->storage[x]];
+    free(t.all);
+    free(t.two);
+    free(t.received);
+    free(t.sent);
+    free(t.phase);
 }

@@ -1,232 +1,257 @@
 #include "executor/engine/plan/verify.h"
 
 #include "executor/engine/graph/op.h"
-#include "executor/engine/plan/gradient_ledger.h"
+#include "executor/engine/plan/verify_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank in the simulation. */
-struct machine {
-    const struct plan *plan;
-    int rank;
-    int at;             /* next instruction of the compute queue */
-    int posted, passed; /* channel: entries started, and done by all ranks */
-    int waited;         /* channel: entries waited for */
-    int losses;         /* micro-batches whose loss is known */
-    int *holds;         /* [n_tensors] the micro-batch whose value is live; -1 = none */
-    struct gradient_ledger ledger;
-};
-
-static size_t tensor_bytes(const struct graph *g, int t) { return (size_t)shape_elements(&g->tensors[t].shape) * 4; }
-
-static bool share_bytes(const struct plan *p, int a, int b) {
-    const struct graph *g = p->graph;
-    if ((g->tensors[a].role == TENSOR_BATCH) != (g->tensors[b].role == TENSOR_BATCH))
-        return false;
-    if (p->tensor_offset[a] == SIZE_MAX || p->tensor_offset[b] == SIZE_MAX)
-        return false;
-    return p->tensor_offset[a] < p->tensor_offset[b] + tensor_bytes(g, b) &&
-           p->tensor_offset[b] < p->tensor_offset[a] + tensor_bytes(g, a);
+static void *array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p)
+        abort();
+    return p;
 }
 
-static bool contains(const int *list, int n, int t) {
-    for (int i = 0; i < n; i++)
-        if (list[i] == t)
-            return true;
-    return false;
+/* --- what instructions do to a rank ---*/
+
+static bool is_last_stage(const struct plan *p) {
+    return p->layout.stages == 1 || p->block_stage[p->graph->n_blocks - 1] == plan_stage(&p->layout);
 }
 
-static status_t touch_tensors(struct machine *m, const struct instruction *i, struct err *e) {
+static status_t note_loss(struct machine *m, const struct instruction *i, struct err *e) {
+    const struct plan_layout *l = &m->plan->layout;
+    int own = plan_own_micro_batches(l);
+    if (i->flight < 0 || i->flight >= own || m->lost[i->flight] ||
+        i->micro_batch != plan_micro_batch(l, plan_data_rank(l), i->flight) ||
+        (l->kind != PLAN_SAMPLE && plan_owner(l, i->micro_batch) != m->rank))
+        return err_set(e, ST_FAILED_PRECONDITION, "micro-batch %d is not computed once, by its owner", i->micro_batch);
+    m->lost[i->flight] = true;
+    m->n_losses++;
+    return ST_OK;
+}
+
+static status_t run_forward(struct machine *m, const struct instruction *i, struct err *e) {
     const struct graph *g = m->plan->graph;
-    struct tensor_access a;
-    plan_access(m->plan, i, &a);
-    for (int k = 0; k < a.n_reads; k++)
-        if (m->holds[a.reads[k]] != i->micro_batch)
-            return err_set(e, ST_FAILED_PRECONDITION, "tensor %s of micro-batch %d is not live when it is read",
-                           g->tensors[a.reads[k]].name, i->micro_batch);
-    for (int k = 0; k < a.n_writes; k++) {
-        if (m->plan->tensor_offset[a.writes[k]] == SIZE_MAX)
-            return err_set(e, ST_FAILED_PRECONDITION, "tensor %s is written but has no place",
-                           g->tensors[a.writes[k]].name);
-        for (int t = 0; t < g->n_tensors; t++)
-            if (m->holds[t] >= 0 && !contains(a.writes, a.n_writes, t) && share_bytes(m->plan, t, a.writes[k]))
-                m->holds[t] = -1;
+    if (m->plan->block_chunk[g->ops[i->op].block] < 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s is another stage's", g->ops[i->op].name);
+    TRY(parameter_book_read(&m->parameters, &g->ops[i->op], e));
+    TRY(tensor_book_touch(&m->tensors, i, e));
+    if (i->kind == INSTRUCTION_RECOMPUTE)
+        return ST_OK;
+    m->forwards[i->op]++;
+    return g->ops[i->op].out[0] == g->losses ? note_loss(m, i, e) : ST_OK;
+}
+
+static status_t run_backward(struct machine *m, const struct instruction *i, struct err *e) {
+    const struct graph *g = m->plan->graph;
+    const struct op *op = &g->ops[g->reverse[i->op].op];
+    if (m->plan->block_chunk[op->block] < 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s is another stage's", op->name);
+    /* A weight's own gradient needs no weight: BACKWARD_WEIGHT, and ops whose inputs have no gradient (embeddings). */
+    if (i->kind == INSTRUCTION_BACKWARD_INPUT && op->kind->differentiable)
+        TRY(parameter_book_read(&m->parameters, op, e));
+    TRY(tensor_book_touch(&m->tensors, i, e));
+    return gradient_ledger_backward(&m->gradients, i, e);
+}
+
+static status_t run_step(struct machine *m, const struct instruction *i, struct err *e) {
+    TRY(gradient_ledger_step(&m->gradients, i, e));
+    for (int64_t piece = i->begin; piece < i->end; piece++)
+        TRY(parameter_book_step(&m->parameters, (int)piece, e));
+    return ST_OK;
+}
+
+static status_t take_data(struct machine *m, const struct instruction *i, struct err *e) {
+    switch (i->kind) {
+    case INSTRUCTION_REDUCE: return gradient_ledger_reduced(&m->gradients, i, e);
+    case INSTRUCTION_GATHER: parameter_book_gathered(&m->parameters, i->entry); return ST_OK;
+    case INSTRUCTION_EXCHANGE_NORMS: m->gradients.norms_known = true; return ST_OK;
+    default: m->exchanged = true; return ST_OK;
     }
-    for (int k = 0; k < a.n_writes; k++)
-        for (int j = 0; j < k; j++)
-            if (share_bytes(m->plan, a.writes[j], a.writes[k]) &&
-                graph_storage(g, a.writes[j]) != graph_storage(g, a.writes[k]))
-                return err_set(e, ST_FAILED_PRECONDITION, "tensors %s and %s are written to the same bytes",
-                               g->tensors[a.writes[j]].name, g->tensors[a.writes[k]].name);
-    for (int k = 0; k < a.n_writes; k++)
-        m->holds[a.writes[k]] = i->micro_batch;
-    for (int k = 0; k < a.n_views; k++)
-        m->holds[a.views[k]] = i->micro_batch;
+}
+
+static status_t run_wait(struct machine *m, const struct instruction *i, struct err *e) {
+    const struct instruction_list *list = &m->plan->queue[i->queue];
+    if (i->queue == QUEUE_DATA) {
+        for (; m->waited <= i->entry; m->waited++)
+            TRY(take_data(m, &list->items[m->waited], e));
+        return ST_OK;
+    }
+    const struct instruction *x = &list->items[i->entry];
+    if (m->taken[i->queue][i->entry])
+        return ST_OK;
+    m->taken[i->queue][i->entry] = true;
+    switch (x->what) {
+    case WHAT_TENSOR: tensor_book_arrived(&m->tensors, x); break;
+    case WHAT_GRADIENT: gradient_ledger_arrived(&m->gradients, x); break;
+    case WHAT_WEIGHT: parameter_book_arrived(&m->parameters, x); break;
+    }
+    return ST_OK;
+}
+
+static status_t check_numbers(const struct plan *p, const struct instruction *i, struct err *e) {
+    const struct graph *g = p->graph;
+    bool forward = i->kind == INSTRUCTION_FORWARD || i->kind == INSTRUCTION_RECOMPUTE;
+    bool backward = i->kind == INSTRUCTION_BACKWARD_INPUT || i->kind == INSTRUCTION_BACKWARD_WEIGHT ||
+                    i->kind == INSTRUCTION_KEEP;
+    if ((forward && (i->op < 0 || i->op >= g->n_ops)) || (backward && (i->op < 0 || i->op >= g->n_reverse)))
+        return err_set(e, ST_FAILED_PRECONDITION, "op %d does not exist", i->op);
+    if (forward || backward || i->kind == INSTRUCTION_LOAD) {
+        int own = plan_own_micro_batches(&p->layout);
+        if (i->flight < 0 || i->flight >= own ||
+            i->micro_batch != plan_micro_batch(&p->layout, plan_data_rank(&p->layout), i->flight))
+            return err_set(e, ST_FAILED_PRECONDITION, "micro-batch %d is not number %d of this rank", i->micro_batch,
+                           i->flight);
+    }
     return ST_OK;
 }
 
 static status_t run_instruction(struct machine *m, const struct instruction *i, struct err *e) {
+    TRY(check_numbers(m->plan, i, e));
     switch (i->kind) {
     case INSTRUCTION_FORWARD:
-        if (m->plan->graph->ops[i->op].out[0] == m->plan->graph->losses)
-            m->losses++;
-        return touch_tensors(m, i, e);
+    case INSTRUCTION_RECOMPUTE: return run_forward(m, i, e);
     case INSTRUCTION_BACKWARD_INPUT:
-    case INSTRUCTION_BACKWARD_WEIGHT: TRY(touch_tensors(m, i, e)); return gradient_ledger_backward(&m->ledger, i, e);
-    case INSTRUCTION_ADD: return gradient_ledger_add(&m->ledger, i, e);
-    case INSTRUCTION_ADD_SLOT: return gradient_ledger_add_slot(&m->ledger, i, e);
-    case INSTRUCTION_NORM: return gradient_ledger_norm(&m->ledger, i, e);
-    case INSTRUCTION_DECIDE: return gradient_ledger_decide(&m->ledger, e);
-    case INSTRUCTION_STEP: return gradient_ledger_step(&m->ledger, i, e);
+    case INSTRUCTION_BACKWARD_WEIGHT: return run_backward(m, i, e);
     case INSTRUCTION_LOAD:
-    case INSTRUCTION_RECOMPUTE:
-    case INSTRUCTION_SEND:
-    case INSTRUCTION_RECV: return touch_tensors(m, i, e);
-    case INSTRUCTION_WAIT:
-        if (m->waited <= i->entry)
-            m->waited = i->entry + 1;
-        gradient_ledger_waited(&m->ledger, i->entry);
-        return ST_OK;
+    case INSTRUCTION_KEEP: return tensor_book_touch(&m->tensors, i, e);
+    case INSTRUCTION_ADD: return gradient_ledger_add(&m->gradients, i, e);
+    case INSTRUCTION_ADD_SLOT: return gradient_ledger_add_slot(&m->gradients, i, e);
+    case INSTRUCTION_NORM: return gradient_ledger_norm(&m->gradients, i, e);
+    case INSTRUCTION_DECIDE: return gradient_ledger_decide(&m->gradients, e);
+    case INSTRUCTION_STEP: return run_step(m, i, e);
+    case INSTRUCTION_WAIT: return run_wait(m, i, e);
+    case INSTRUCTION_DROP: return parameter_book_drop(&m->parameters, i->entry, e);
     default:
         return err_set(e, ST_FAILED_PRECONDITION, "%s has no place in the compute queue", instruction_name(i->kind));
     }
 }
 
-static int own_micro_batches(const struct plan *p) { return p->layout.micro_batches / p->layout.world_size; }
+/* --- the other queues start what compute has reached ---*/
 
-/* Starts the channel's entries that the compute queue has reached. */
-static status_t post_entries(struct machine *m, struct err *e) {
-    const struct instruction_list *channel = &m->plan->channel;
-    for (; m->posted < channel->n && channel->items[m->posted].after <= m->at; m->posted++) {
-        const struct instruction *i = &channel->items[m->posted];
-        if (i->kind == INSTRUCTION_REDUCE)
-            TRY(gradient_ledger_reduce(&m->ledger, i, m->posted, e));
-        else if (i->kind != INSTRUCTION_EXCHANGE)
-            return err_set(e, ST_FAILED_PRECONDITION, "%s has no place on the channel", instruction_name(i->kind));
-        else if (m->losses != own_micro_batches(m->plan))
+static status_t post_data(struct machine *m, const struct instruction *i, struct err *e) {
+    switch (i->kind) {
+    case INSTRUCTION_REDUCE: return gradient_ledger_reduce(&m->gradients, i, e);
+    case INSTRUCTION_GATHER: return parameter_book_gather(&m->parameters, i->entry, e);
+    case INSTRUCTION_EXCHANGE:
+        if (is_last_stage(m->plan) && m->n_losses != plan_own_micro_batches(&m->plan->layout))
             return err_set(e, ST_FAILED_PRECONDITION, "the step record leaves before all losses are in it");
+        return ST_OK;
+    case INSTRUCTION_EXCHANGE_NORMS: return gradient_ledger_check_norms(&m->gradients, e);
+    default: return err_set(e, ST_FAILED_PRECONDITION, "%s has no place there", instruction_name(i->kind));
+    }
+}
+
+static status_t post_transfer(struct machine *m, const struct instruction *i, struct err *e) {
+    switch (i->what) {
+    case WHAT_TENSOR: return tensor_book_post(&m->tensors, i, e);
+    case WHAT_GRADIENT: return gradient_ledger_post(&m->gradients, i, e);
+    default: return parameter_book_post(&m->parameters, i, e);
+    }
+}
+
+static status_t post_entries(struct machine *m, struct err *e) {
+    for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++) {
+        const struct instruction_list *list = &m->plan->queue[q];
+        for (; m->posted[q] < list->n && list->items[m->posted[q]].after <= m->at; m->posted[q]++) {
+            const struct instruction *i = &list->items[m->posted[q]];
+            struct err why;
+            status_t st = q == QUEUE_DATA ? post_data(m, i, &why) : post_transfer(m, i, &why);
+            if (st != ST_OK)
+                return err_set(e, st, "plan of rank %d, entry %d of %s (%s): %s", m->rank, m->posted[q],
+                               plan_queue_name(q), instruction_name(i->kind), why.msg);
+        }
     }
     return ST_OK;
 }
 
-/* A send or receive meets its other half when that is what its peer stands at: nothing is buffered. */
-static struct machine *meeting_peer(struct machine *all, int n, const struct machine *m) {
-    const struct instruction *i = &m->plan->compute.items[m->at];
-    if (i->peer < 0 || i->peer >= n || i->peer == m->rank)
-        return NULL;
-    struct machine *peer = &all[i->peer];
-    if (peer->at >= peer->plan->compute.n)
-        return NULL;
-    const struct instruction *other = &peer->plan->compute.items[peer->at];
-    bool halves = (i->kind == INSTRUCTION_SEND && other->kind == INSTRUCTION_RECV) ||
-                  (i->kind == INSTRUCTION_RECV && other->kind == INSTRUCTION_SEND);
-    bool same = other->peer == m->rank && other->entry == i->entry && other->micro_batch == i->micro_batch;
-    return halves && same ? peer : NULL;
-}
+/* --- progress ---*/
 
-static status_t advance(struct machine *m, struct err *e) {
-    const struct instruction *i = &m->plan->compute.items[m->at];
-    struct err why;
-    status_t st = run_instruction(m, i, &why);
-    if (st == ST_OK) {
-        m->at++;
-        st = post_entries(m, &why);
-    }
-    if (st == ST_OK)
-        return ST_OK;
-    return err_set(e, st, "plan of rank %d, instruction %d (%s): %s", m->rank, (int)(i - m->plan->compute.items),
-                   instruction_name(i->kind), why.msg);
+static bool is_blocked(const struct machine *m, const struct instruction *i) {
+    if (i->kind != INSTRUCTION_WAIT)
+        return false;
+    if (i->queue == QUEUE_DATA)
+        return i->entry < 0 || m->passed <= i->entry;
+    if (i->queue <= QUEUE_DATA || i->queue >= QUEUES || i->entry < 0 || i->entry >= m->plan->queue[i->queue].n)
+        return true;
+    return !m->arrived[i->queue][i->entry];
 }
 
 /* Runs a rank's compute queue until it blocks; counts what it did. */
-static status_t run_rank(struct machine *all, int n, struct machine *m, int *moved, struct err *e) {
-    while (m->at < m->plan->compute.n) {
-        const struct instruction *i = &m->plan->compute.items[m->at];
-        if (i->kind == INSTRUCTION_WAIT && (i->entry < 0 || m->passed <= i->entry))
+static status_t run_rank(struct machine *m, int *moved, struct err *e) {
+    const struct instruction_list *list = &m->plan->queue[QUEUE_COMPUTE];
+    for (; m->at < list->n && !is_blocked(m, &list->items[m->at]); ++*moved) {
+        const struct instruction *i = &list->items[m->at];
+        struct err why;
+        status_t st = run_instruction(m, i, &why);
+        if (st != ST_OK)
+            return err_set(e, st, "plan of rank %d, instruction %d (%s): %s", m->rank, m->at, instruction_name(i->kind),
+                           why.msg);
+        m->at++;
+        TRY(post_entries(m, e));
+    }
+    return ST_OK;
+}
+
+/* A transfer is done when both halves are posted. */
+static void run_transfers(struct machine *all, struct machine *m, int *moved) {
+    for (enum plan_queue q = QUEUE_ACTIVATIONS; q <= QUEUE_GRADIENTS; q++)
+        for (int i = m->first_open[q]; i < m->posted[q]; i++) {
+            struct meeting to = m->meets[q][i];
+            if (!m->arrived[q][i] && all[to.machine].posted[q] > to.entry) {
+                m->arrived[q][i] = all[to.machine].arrived[q][to.entry] = true;
+                ++*moved;
+            }
+            if (i == m->first_open[q] && m->arrived[q][i])
+                m->first_open[q]++;
+        }
+}
+
+static bool same_cuts(const struct plan *a, const struct plan *b, int bucket) {
+    for (int j = 0; j <= a->layout.data; j++)
+        if (plan_cut(a, bucket, j) != plan_cut(b, bucket, j))
+            return false;
+    return true;
+}
+
+static status_t check_same(const struct machine *a, const struct instruction *x, const struct machine *b,
+                           const struct instruction *y, struct err *e) {
+    bool bucket = x->kind == INSTRUCTION_REDUCE || x->kind == INSTRUCTION_GATHER;
+    if (x->kind != y->kind || x->group != y->group || x->entry != y->entry)
+        return err_set(
+            e, ST_FAILED_PRECONDITION,
+            "entry %d of the data queue is %s of bucket %d on rank %d, but entry %d is %s of bucket %d on rank %d",
+            a->passed, instruction_name(x->kind), x->entry, a->rank, b->passed, instruction_name(y->kind), y->entry,
+            b->rank);
+    if (bucket && (x->group != GROUP_DATA || !same_cuts(a->plan, b->plan, x->entry)))
+        return err_set(e, ST_FAILED_PRECONDITION, "bucket %d is cut differently on ranks %d and %d", x->entry, a->rank,
+                       b->rank);
+    return ST_OK;
+}
+
+/* The next collective of m happens when every member of its group has come to it. Only the group's first rank acts. */
+static status_t run_collective(struct machine *all, int n, struct machine *m, int *moved, struct err *e) {
+    const struct instruction_list *list = &m->plan->queue[QUEUE_DATA];
+    while (m->posted[QUEUE_DATA] > m->passed) {
+        const struct instruction *i = &list->items[m->passed];
+        int first, step, count;
+        verify_group(m, n, i->group, &first, &step, &count);
+        if (&all[first] != m)
             return ST_OK;
-        if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV) {
-            struct machine *peer = meeting_peer(all, n, m);
-            if (!peer)
+        for (int k = 1; k < count; k++) {
+            struct machine *peer = &all[first + k * step];
+            if (peer->posted[QUEUE_DATA] <= peer->passed)
                 return ST_OK;
-            TRY(advance(peer, e));
+            const struct instruction *its = &peer->plan->queue[QUEUE_DATA].items[peer->passed];
+            if (its->group != i->group)
+                return ST_OK; /* it is busy in another group; if that never ends, neither does this */
+            TRY(check_same(m, i, peer, its, e));
         }
-        TRY(advance(m, e));
+        for (int k = 0; k < count; k++)
+            all[first + k * step].passed++;
         ++*moved;
     }
-    return ST_OK;
-}
-
-/* The channels' next entry happens when every rank has started it; it must be the same one. */
-static status_t run_channels(struct machine *all, int n, int *moved, struct err *e) {
-    for (;;) {
-        int entry = all[0].passed;
-        for (int r = 0; r < n; r++)
-            if (all[r].posted <= entry)
-                return ST_OK;
-        const struct instruction *first = &all[0].plan->channel.items[entry];
-        for (int r = 1; r < n; r++) {
-            const struct instruction *i = &all[r].plan->channel.items[entry];
-            if (i->kind != first->kind || i->begin != first->begin || i->end != first->end)
-                return err_set(
-                    e, ST_FAILED_PRECONDITION,
-                    "entry %d of the channel is %s of [%lld, %lld) on rank 0 and %s of [%lld, %lld) on rank %d", entry,
-                    instruction_name(first->kind), (long long)first->begin, (long long)first->end,
-                    instruction_name(i->kind), (long long)i->begin, (long long)i->end, r);
-        }
-        for (int r = 0; r < n; r++)
-            all[r].passed++;
-        ++*moved;
-    }
-}
-
-static status_t check_end(const struct machine *m, struct err *e) {
-    const struct plan *p = m->plan;
-    if (m->at < p->compute.n) {
-        const struct instruction *i = &p->compute.items[m->at];
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, instruction %d (%s): waits for ever", m->rank,
-                       m->at, instruction_name(i->kind));
-    }
-    if (m->passed < p->channel.n)
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: entry %d of the channel never happens", m->rank,
-                       m->passed);
-    if (m->waited < p->channel.n)
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: entry %d of the channel is never waited for",
-                       m->rank, m->waited);
-    if (p->layout.kind != PLAN_SAMPLE && m->losses != own_micro_batches(p))
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: %d of its %d micro-batches are computed", m->rank,
-                       m->losses, own_micro_batches(p));
-    struct err why;
-    if (p->layout.kind == PLAN_TRAIN && gradient_ledger_end(&m->ledger, &why) != ST_OK)
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: %s", m->rank, why.msg);
-    return ST_OK;
-}
-
-/* What needs no simulation: everything lies inside its family, and gradient space is tiled by slots and by buckets. */
-static status_t check_places(const struct plan *p, int rank, struct err *e) {
-    const struct graph *g = p->graph;
-    for (int t = 0; t < g->n_tensors; t++) {
-        enum plan_family family = g->tensors[t].role == TENSOR_BATCH ? FAMILY_BATCH : FAMILY_ACTIVATIONS;
-        if (p->tensor_offset[t] != SIZE_MAX && p->tensor_offset[t] + tensor_bytes(g, t) > p->family_bytes[family])
-            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: tensor %s ends outside its family", rank,
-                           g->tensors[t].name);
-    }
-    int64_t slots = 0, buckets = 0;
-    for (int k = 0; k < g->n_slots; k++) {
-        int s = p->slot_order[k];
-        int64_t n = shape_elements(&g->parameters[g->slots[s].parameter].shape);
-        if (p->slot_begin[s] != slots || p->slot_end[s] - slots < n || p->slot_begin[s] % PLAN_CHUNK)
-            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: the gradient of %s is misplaced", rank,
-                           g->parameters[g->slots[s].parameter].name);
-        slots = p->slot_end[s];
-    }
-    for (int b = 0; b < p->n_buckets; b++) {
-        if (p->buckets[b].begin != buckets || p->buckets[b].end <= buckets)
-            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: bucket %d is misplaced", rank, b);
-        buckets = p->buckets[b].end;
-    }
-    if (slots != p->gradient_elements || buckets != slots)
-        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: slots or buckets do not fill gradient space", rank);
     return ST_OK;
 }
 
@@ -237,35 +262,204 @@ static status_t simulate(struct machine *all, int n, struct err *e) {
     while (moved) {
         moved = 0;
         for (int r = 0; r < n; r++)
-            TRY(run_rank(all, n, &all[r], &moved, e));
-        TRY(run_channels(all, n, &moved, e));
+            TRY(run_rank(&all[r], &moved, e));
+        for (int r = 0; r < n; r++)
+            TRY(run_collective(all, n, &all[r], &moved, e));
+        for (int r = 0; r < n; r++)
+            run_transfers(all, &all[r], &moved);
+    }
+    return ST_OK;
+}
+
+/* --- the end of the step ---*/
+
+static status_t check_waits(const struct machine *m, struct err *e) {
+    const struct plan *p = m->plan;
+    for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++)
+        for (int i = 0; i < p->queue[q].n; i++) {
+            bool done = q == QUEUE_DATA ? i < m->passed : m->arrived[q][i];
+            bool taken = q == QUEUE_DATA ? i < m->waited : m->taken[q][i];
+            if (!done || !taken)
+                return err_set(e, ST_FAILED_PRECONDITION, "entry %d of %s %s", i, plan_queue_name(q),
+                               done ? "is never waited for" : "never happens");
+        }
+    return ST_OK;
+}
+
+static status_t check_work(const struct machine *m, struct err *e) {
+    const struct plan *p = m->plan;
+    int own = plan_own_micro_batches(&p->layout);
+    if (p->layout.kind == PLAN_SAMPLE)
+        return ST_OK;
+    for (int o = 0; o < p->graph->n_ops; o++)
+        if (p->block_chunk[p->graph->ops[o].block] >= 0 && m->forwards[o] != own)
+            return err_set(e, ST_FAILED_PRECONDITION, "%s runs forward for %d of %d micro-batches",
+                           p->graph->ops[o].name, m->forwards[o], own);
+    if (p->layout.world_size > 1 && !m->exchanged)
+        return err_set(e, ST_FAILED_PRECONDITION, "the ranks do not learn of each other's losses");
+    return ST_OK;
+}
+
+static status_t check_end(const struct machine *m, struct err *e) {
+    const struct plan *p = m->plan;
+    struct err why;
+    status_t st = check_waits(m, &why);
+    if (st == ST_OK)
+        st = check_work(m, &why);
+    if (st == ST_OK && p->layout.kind == PLAN_TRAIN)
+        st = gradient_ledger_end(&m->gradients, &why);
+    if (st == ST_OK)
+        st = parameter_book_end(&m->parameters, &why);
+    return st == ST_OK ? ST_OK : err_set(e, st, "plan of rank %d: %s", m->rank, why.msg);
+}
+
+static status_t check_ends(const struct machine *all, int n, struct err *e) {
+    for (int r = 0; r < n; r++) {
+        const struct instruction_list *list = &all[r].plan->queue[QUEUE_COMPUTE];
+        if (all[r].at < list->n)
+            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, instruction %d (%s): waits for ever",
+                           all[r].rank, all[r].at, instruction_name(list->items[all[r].at].kind));
     }
     for (int r = 0; r < n; r++)
         TRY(check_end(&all[r], e));
     return ST_OK;
 }
 
-status_t plan_verify(const struct plan *const *plans, int world_size, struct err *e) {
-    if (world_size < 1)
+/* --- all ranks together ---*/
+
+/* Chunks of norms, and elements of parameters, that the given ranks own: none twice, and none left out when all columns
+ * are given. Under ZeRO 0 that holds of each column by itself. */
+static status_t check_ownership(struct machine *all, int n, int column, struct err *e) {
+    const struct graph *g = all[0].plan->graph;
+    const struct plan_layout *l = &all[0].plan->layout;
+    bool complete = l->zero == 0 || n == l->data * l->stages;
+    struct spans *owned = array(g->n_parameters, sizeof *owned);
+    status_t st = ST_OK;
+    for (int r = 0; r < n && st == ST_OK; r++) {
+        const struct plan *p = all[r].plan;
+        for (int i = 0; i < p->n_pieces && st == ST_OK && (l->zero || all[r].column == column); i++) {
+            const struct plan_piece *q = &p->pieces[i];
+            if (!spans_add(&owned[q->parameter], q->first, q->first + q->count))
+                st = err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: another rank steps the same elements of %s",
+                             all[r].rank, g->parameters[q->parameter].name);
+        }
+    }
+    for (int i = 0; i < g->n_parameters && st == ST_OK && complete; i++)
+        if (!spans_hold(&owned[i], 0, shape_elements(&g->parameters[i].shape)))
+            st = err_set(e, ST_FAILED_PRECONDITION, "no rank steps all of %s", g->parameters[i].name);
+    for (int i = 0; i < g->n_parameters; i++)
+        spans_done(&owned[i]);
+    free(owned);
+    return st;
+}
+
+static status_t check_agreement(const struct plan *a, const struct plan *b, struct err *e) {
+    const struct graph *g = a->graph;
+    const struct plan_layout *x = &a->layout, *y = &b->layout;
+    bool same = b->graph == g && x->kind == y->kind && x->data == y->data && x->stages == y->stages &&
+                x->virtual_stages == y->virtual_stages && x->zero == y->zero && x->lanes == y->lanes &&
+                x->micro_batches == y->micro_batches && x->reduce == y->reduce && x->optimizer == y->optimizer &&
+                a->norm_chunks == b->norm_chunks &&
+                memcmp(a->block_stage, b->block_stage, (size_t)g->n_blocks * sizeof *a->block_stage) == 0 &&
+                memcmp(a->slot_stage, b->slot_stage, (size_t)g->n_slots * sizeof *a->slot_stage) == 0 &&
+                memcmp(a->parameter_stage, b->parameter_stage, (size_t)g->n_parameters * sizeof *a->parameter_stage) ==
+                    0 &&
+                memcmp(a->parameter_norm, b->parameter_norm, (size_t)g->n_parameters * sizeof *a->parameter_norm) == 0;
+    return same ? ST_OK
+                : err_set(e, ST_FAILED_PRECONDITION, "ranks %d and %d do not plan the same step", a->layout.rank,
+                          b->layout.rank);
+}
+
+static status_t check_world(const struct plan *const *plans, int n, struct err *e) {
+    if (n < 1)
         return err_set(e, ST_FAILED_PRECONDITION, "a step of no rank is no plan");
-    for (int r = 0; r < world_size; r++)
-        TRY(check_places(plans[r], r, e));
-    struct machine *all = calloc((size_t)world_size, sizeof *all);
-    if (!all)
-        abort();
-    for (int r = 0; r < world_size; r++) {
-        size_t n = (size_t)plans[r]->graph->n_tensors;
-        all[r] = (struct machine){ .plan = plans[r], .rank = r, .holds = malloc(n * sizeof *all[r].holds) };
-        if (!all[r].holds)
-            abort();
-        memset(all[r].holds, 0xff, n * sizeof *all[r].holds);
-        gradient_ledger_init(&all[r].ledger, plans[r]);
+    const struct plan_layout *l = &plans[0]->layout;
+    if (n % l->stages || n > l->data * l->stages)
+        return err_set(e, ST_FAILED_PRECONDITION, "%d plans are no columns of %d stages", n, l->stages);
+    int columns = n / l->stages;
+    for (int r = 0; r < n; r++) {
+        const struct plan_layout *x = &plans[r]->layout;
+        TRY(check_agreement(plans[0], plans[r], e));
+        if (plan_stage(x) != r / columns || plan_data_rank(x) != plan_data_rank(&plans[r % columns]->layout) ||
+            (r % columns && x->rank <= plans[r - 1]->layout.rank))
+            return err_set(e, ST_FAILED_PRECONDITION, "the plan of rank %d is not where it belongs", x->rank);
+        struct err why;
+        if (verify_places(plans[r], &why) != ST_OK)
+            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: %s", x->rank, why.msg);
     }
-    status_t st = simulate(all, world_size, e);
-    for (int r = 0; r < world_size; r++) {
-        free(all[r].holds);
-        gradient_ledger_done(&all[r].ledger);
-    }
+    return ST_OK;
+}
+
+static void machine_init(struct machine *m, const struct plan *p, int columns, int number) {
+    verify_machine_open(m, p, columns, number);
+    m->lost = array(plan_own_micro_batches(&p->layout), sizeof *m->lost);
+    m->forwards = array(p->graph->n_ops, sizeof *m->forwards);
+    tensor_book_init(&m->tensors, p);
+    parameter_book_init(&m->parameters, p, &m->communication);
+    gradient_ledger_init(&m->gradients, p, &m->communication);
+}
+
+static void machine_done(struct machine *m) {
+    verify_machine_close(m);
+    free(m->lost);
+    free(m->forwards);
+    tensor_book_done(&m->tensors);
+    parameter_book_done(&m->parameters);
+    gradient_ledger_done(&m->gradients);
+    live_set_done(&m->communication);
+}
+
+static status_t verify_step(struct machine *all, int n, struct err *e) {
+    TRY(verify_meetings(all, n, e));
+    TRY(simulate(all, n, e));
+    TRY(check_ends(all, n, e));
+    const struct plan_layout *l = &all[0].plan->layout;
+    if (l->kind == PLAN_TRAIN)
+        for (int c = 0; c < (l->zero ? 1 : n / l->stages); c++)
+            TRY(check_ownership(all, n, c, e));
+    return ST_OK;
+}
+
+status_t plan_verify(const struct plan *const *plans, int n, struct err *e) {
+    TRY(check_world(plans, n, e));
+    struct machine *all = array(n, sizeof *all);
+    for (int r = 0; r < n; r++)
+        machine_init(&all[r], plans[r], n / plans[0]->layout.stages, r);
+    status_t st = verify_step(all, n, e);
+    for (int r = 0; r < n; r++)
+        machine_done(&all[r]);
     free(all);
     return st;
+}
+
+/* --- translations ---*/
+
+static bool same_but_owner(const struct plan *a, const struct instruction *x, const struct plan *b,
+                           const struct instruction *y) {
+    int d = plan_data_rank(&b->layout) - plan_data_rank(&a->layout), lanes = a->layout.lanes / a->layout.data;
+    struct instruction z = *y;
+    if (x->micro_batch >= 0)
+        z.micro_batch -= a->layout.kind == PLAN_TRAIN ? d * lanes : y->micro_batch - x->micro_batch;
+    z.peer -= x->peer >= 0 ? d : 0;
+    z.begin = x->begin; /* what each owns is its own */
+    z.end = x->end;
+    return z.kind == x->kind && z.queue == x->queue && z.group == x->group && z.what == x->what && z.op == x->op &&
+           z.micro_batch == x->micro_batch && z.flight == x->flight && z.chunk == x->chunk && z.buffer == x->buffer &&
+           z.source == x->source && z.entry == x->entry && z.peer == x->peer && z.after == x->after &&
+           z.first == x->first;
+}
+
+status_t plan_verify_translation(const struct plan *a, const struct plan *b, struct err *e) {
+    TRY(check_agreement(a, b, e));
+    for (enum plan_queue q = 0; q < QUEUES; q++) {
+        if (a->queue[q].n != b->queue[q].n)
+            return err_set(e, ST_FAILED_PRECONDITION, "ranks %d and %d: %s has %d entries here and %d there",
+                           a->layout.rank, b->layout.rank, plan_queue_name(q), a->queue[q].n, b->queue[q].n);
+        for (int i = 0; i < a->queue[q].n; i++)
+            if (!same_but_owner(a, &a->queue[q].items[i], b, &b->queue[q].items[i]))
+                return err_set(
+                    e, ST_FAILED_PRECONDITION, "entry %d of %s (%s) of rank %d is not that of rank %d, moved along", i,
+                    plan_queue_name(q), instruction_name(b->queue[q].items[i].kind), b->layout.rank, a->layout.rank);
+    }
+    return ST_OK;
 }

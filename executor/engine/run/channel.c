@@ -1,11 +1,15 @@
 #include "executor/engine/run/channel.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
+#include "executor/engine/run/execute.h"
+#include "executor/engine/run/profiler.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct channel {
     struct collective *collective;
@@ -16,8 +20,8 @@ struct channel {
 
     /* Under the lock. */
     const struct plan *plan;
-    struct channel_memory memory;
-    int posted, done; /* entries of plan->channel */
+    const struct execution *execution;
+    int posted, done; /* entries of the queue */
     status_t status;
     struct err err;
     atomic_bool failed; /* status, for a look without the lock */
@@ -26,16 +30,62 @@ struct channel {
     int64_t waited_ns;
 };
 
+static struct collective_group group_of(const struct plan *plan, enum plan_group group) {
+    const struct plan_layout *l = &plan->layout;
+    if (group == GROUP_DATA)
+        return (struct collective_group){ plan_stage(l) * l->data, 1, l->data };
+    if (group == GROUP_STAGES)
+        return (struct collective_group){ plan_data_rank(l), l->data, l->stages };
+    return (struct collective_group){ 0, 1, l->data * l->stages };
+}
+
+/* Where a bucket is cut, in elements from its begin. */
+static void cuts_of(const struct plan *plan, int bucket, int64_t *ret) {
+    for (int j = 0; j <= plan->layout.data; j++)
+        ret[j] = plan_cut(plan, bucket, j) - plan->buckets[bucket].begin;
+}
+
+static status_t run_reduce(struct channel *ch, const struct instruction *i, struct err *e) {
+    const struct collective_group group = group_of(ch->plan, GROUP_DATA);
+    const struct plan_bucket *b = &ch->plan->buckets[i->entry];
+    float *x = execution_at(ch->execution, plan_gradient_place(ch->plan, i->buffer, b->begin));
+    int64_t cut[LIMIT_WORLD_SIZE + 1];
+    cuts_of(ch->plan, i->entry, cut);
+    return ch->plan->layout.zero ? collective_reduce_scatter_ordered(ch->collective, COLLECTIVE_DATA, &group, x, cut, e)
+                                 : collective_reduce_ordered(ch->collective, COLLECTIVE_DATA, &group, x, cut, e);
+}
+
+static status_t run_gather(struct channel *ch, const struct instruction *i, struct err *e) {
+    const struct collective_group group = group_of(ch->plan, GROUP_DATA);
+    const size_t element = dtype_bytes(ch->plan->graph->element);
+    struct plan_place to_place, own_place;
+    int64_t cut[LIMIT_WORLD_SIZE + 1];
+    cuts_of(ch->plan, i->entry, cut);
+    plan_gather_places(ch->plan, i->entry, &to_place, &own_place);
+    char *to = execution_at(ch->execution, to_place), *own = execution_at(ch->execution, own_place);
+    int part = plan_part(&ch->plan->layout, plan_data_rank(&ch->plan->layout));
+    if (own && own != to + (size_t)cut[part] * element)
+        memcpy(to + (size_t)cut[part] * element, own, (size_t)(cut[part + 1] - cut[part]) * element);
+    return collective_all_gather_pieces(ch->collective, COLLECTIVE_DATA, &group, to, element, cut, e);
+}
+
+/* Zeros everywhere but where a rank has filled in its own: the union is the sum. */
+static status_t run_exchange(struct channel *ch, const struct instruction *i, struct err *e) {
+    const struct collective_group group = group_of(ch->plan, i->group);
+    const struct plan *plan = ch->plan;
+    bool norms = i->kind == INSTRUCTION_EXCHANGE_NORMS;
+    void *words = norms ? (void *)execution_chunk_sums(ch->execution, plan) : ch->execution->record;
+    int64_t n = norms ? plan->norm_chunks : (int64_t)(step_record_bytes(plan) / sizeof(uint64_t));
+    return collective_or(ch->collective, COLLECTIVE_DATA, &group, words, n, e);
+}
+
 static status_t run_entry(struct channel *ch, const struct instruction *i, struct err *e) {
-    const struct channel_memory *m = &ch->memory;
     switch (i->kind) {
-    case INSTRUCTION_REDUCE:
-        return collective_reduce_ordered(ch->collective, COLLECTIVE_GRADIENTS,
-                                         m->gradients + i->buffer * ch->plan->gradient_elements + i->begin,
-                                         i->end - i->begin, e);
+    case INSTRUCTION_REDUCE: return run_reduce(ch, i, e);
+    case INSTRUCTION_GATHER: return run_gather(ch, i, e);
     case INSTRUCTION_EXCHANGE:
-        return collective_all_gather(ch->collective, COLLECTIVE_GRADIENTS, m->record, m->record_bytes, m->records, e);
-    default: return err_set(e, ST_INTERNAL, "%s has no place on a channel", instruction_name(i->kind));
+    case INSTRUCTION_EXCHANGE_NORMS: return run_exchange(ch, i, e);
+    default: return err_set(e, ST_INTERNAL, "%s has no place on the data queue", instruction_name(i->kind));
     }
 }
 
@@ -47,11 +97,15 @@ static void *channel_main(void *arg) {
             pthread_cond_wait(&ch->changed, &ch->lock);
             continue;
         }
-        const struct instruction *entry = &ch->plan->channel.items[ch->done];
+        const struct instruction *entry = &ch->plan->queue[QUEUE_DATA].items[ch->done];
         if (ch->status == ST_OK) {
+            int number = ch->done;
             pthread_mutex_unlock(&ch->lock);
             struct err err = { "" };
+            int64_t start = clock_mono_ns();
             status_t st = run_entry(ch, entry, &err);
+            if (ch->execution->profiler)
+                profiler_note(ch->execution->profiler, ch->plan, QUEUE_DATA, number, start, clock_mono_ns());
             pthread_mutex_lock(&ch->lock);
             if (st != ST_OK) {
                 ch->status = st;
@@ -99,10 +153,10 @@ struct channel *channel_close(struct channel *ch) {
     return NULL;
 }
 
-void channel_begin(struct channel *ch, const struct plan *plan, const struct channel_memory *memory) {
+void channel_begin(struct channel *ch, const struct plan *plan, const struct execution *x) {
     pthread_mutex_lock(&ch->lock);
     ch->plan = plan;
-    ch->memory = *memory;
+    ch->execution = x;
     ch->posted = ch->done = 0;
     pthread_mutex_unlock(&ch->lock);
     ch->next = 0;
@@ -114,7 +168,7 @@ static status_t failure(const struct channel *ch, struct err *e) {
 }
 
 status_t channel_reached(struct channel *ch, int done, struct err *e) {
-    const struct instruction_list *list = &ch->plan->channel;
+    const struct instruction_list *list = &ch->plan->queue[QUEUE_DATA];
     int next = ch->next;
     while (next < list->n && list->items[next].after <= done)
         next++;

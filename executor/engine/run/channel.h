@@ -1,6 +1,6 @@
-/* The communication thread of one channel: walks the channel queue of a plan beside the compute queue.
+/* The communication thread: walks a plan's QUEUE_DATA beside the compute queue, one entry after the other.
  *
- *     channel_begin(ch, plan, gradients, record);      // a new step: entries wait for the compute queue
+ *     channel_begin(ch, plan, x);                      // a new step: entries wait for the compute queue
  *     TRY(channel_reached(ch, instructions_done, e));  // compute thread, after each instruction
  *     TRY(channel_wait(ch, entry, e));                 // compute thread: until that entry is done
  *
@@ -12,21 +12,14 @@
 #include "executor/engine/collective/collective.h"
 #include "executor/engine/plan/plan.h"
 
+struct execution; /* execute.h */
 struct channel;
-
-/* What the entries work on. */
-struct channel_memory {
-    float *gradients; /* buffer 0; buffer i starts gradient_elements further on */
-    void *record;     /* EXCHANGE: this rank's record */
-    void *records;    /* (world_size * record_bytes) */
-    size_t record_bytes;
-};
 
 MUST_CHECK status_t channel_open(struct collective *collective, struct channel **ret, struct err *e);
 struct channel *channel_close(struct channel *ch); /* aborts the collective when an entry is still under way */
 CLEANUP_DEFINE(struct channel *, channel_close)
 
-void channel_begin(struct channel *ch, const struct plan *plan, const struct channel_memory *memory);
+void channel_begin(struct channel *ch, const struct plan *plan, const struct execution *x);
 MUST_CHECK status_t channel_reached(struct channel *ch, int done, struct err *e);
 MUST_CHECK status_t channel_wait(struct channel *ch, int entry, struct err *e);
 int64_t channel_wait_ns(const struct channel *ch); /* time spent in channel_wait so far; compute thread */

@@ -1,11 +1,9 @@
 #include "executor/engine/run/engine.h"
 
-#include "base/limits.h"
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/gpt.h"
-#include "executor/engine/plan/verify.h"
+#include "executor/engine/pretrained/pretrained.h"
 #include "executor/engine/run/initial.h"
 #include "executor/engine/run/state.h"
+#include "executor/engine/run/weights.h"
 
 #include <fcntl.h>
 #include <omp.h>
@@ -14,13 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Small enough that the first bucket leaves early, large enough that a message's fixed cost is lost in it. Chosen, not
- * measured against other sizes. */
-static const int64_t BUCKET_BYTES = 4 << 20;
-
 /* What ranks must agree on, as each brings it to the meeting. */
 struct identity {
-    char computes[KERNELS_NUMERICS_ID_BYTES + 32]; /* numerics id and step */
+    char computes[KERNELS_NUMERICS_ID_BYTES + 96]; /* numerics id, how a step is cut up, and step */
     char data[80];                                 /* the text's SHA-256 */
 };
 
@@ -47,7 +41,8 @@ enum engine_outcome engine_outcome_of(status_t st) {
     case ST_OK: return ENGINE_FINISHED;
     case ST_INVALID_ARGUMENT:
     case ST_NOT_FOUND:
-    case ST_PERMISSION_DENIED: return ENGINE_BAD_SPEC;
+    case ST_PERMISSION_DENIED:
+    case ST_UNIMPLEMENTED: return ENGINE_BAD_SPEC;
     case ST_UNAVAILABLE:
     case ST_DEADLINE_EXCEEDED:
     case ST_CANCELLED: return ENGINE_PEER_LOST;
@@ -57,176 +52,92 @@ enum engine_outcome engine_outcome_of(status_t st) {
     }
 }
 
-static status_t check_config(const struct engine_config *c, int world_size, struct err *e) {
-    const struct engine_train *t = &c->train;
-    if (t->steps < 1)
-        return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is less than 1", (long long)t->steps);
-    if (t->micro_batch < 1 || t->global_batch < 1 || t->global_batch % t->micro_batch)
-        return err_set(e, ST_INVALID_ARGUMENT, "train.global_batch: %d is not a multiple of micro_batch %d",
-                       t->global_batch, t->micro_batch);
-    if (t->schedule.warmup_steps < 0 || t->schedule.warmup_steps > t->steps)
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "train.learning_rate_schedule: %lld warm-up steps are not within %lld steps",
-                       (long long)t->schedule.warmup_steps, (long long)t->steps);
-    if (c->data_degree != world_size)
-        return err_set(e, ST_INVALID_ARGUMENT, "parallel.data: %d is not the number of ranks %d", c->data_degree,
-                       world_size);
+static status_t initial_source(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    struct engine *engine = ctx;
+    (void)e;
+    initial_parameter(&engine->graph->parameters[parameter], parameter, engine->config.train.seed, first, count, data);
+    engine_progress(engine);
     return ST_OK;
 }
 
-static status_t open_data(struct engine *engine, struct err *e) {
-    const struct engine_data *d = &engine->config.data;
-    struct corpus_config config = { .files = d->files,
-                                    .n_files = d->n_files,
-                                    .kind = d->tokenizer == ENGINE_TOKENIZER_CHAR ? TOKENIZER_CHAR : TOKENIZER_BYTE,
-                                    .validation_fraction = d->validation_fraction,
-                                    .progress = progress,
-                                    .ctx = engine };
-    TRY(corpus_open(&config, &engine->corpus, e));
-    int *vocabulary = &engine->config.model.vocabulary, own = tokenizer_vocabulary(corpus_tokenizer(engine->corpus));
-    if (*vocabulary == 0)
-        *vocabulary = own;
-    if (*vocabulary < own)
-        return err_set(e, ST_INVALID_ARGUMENT, "model.gpt.vocabulary: %d is less than the tokenizer's %d", *vocabulary,
-                       own);
-    return ST_OK;
+struct borrowing {
+    struct engine *engine;
+    struct pretrained *from;
+};
+
+static status_t pretrained_source(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    const struct borrowing *b = ctx;
+    engine_progress(b->engine);
+    return pretrained_read(b->from, b->engine->graph->parameters[parameter].name, first, count, data, e);
 }
 
-static size_t workspace_bytes(const struct graph *g, const struct kernels *k) {
-    size_t most = 0;
-    for (int i = 0; i < g->n_ops; i++) {
-        size_t bytes = g->ops[i].kind->workspace ? g->ops[i].kind->workspace(k, g, &g->ops[i]) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-/* Builds every rank's plan, has them verified together, and keeps this rank's. */
-static status_t build_plan(struct engine *engine, struct plan_layout layout, struct plan **ret, struct err *e) {
-    struct plan *plans[LIMIT_WORLD_SIZE] = { NULL };
-    status_t st = ST_OK;
-    for (int r = 0; r < engine->world_size && st == ST_OK; r++) {
-        layout.rank = r;
-        st = plan_build(engine->graph, &layout, &plans[r], e);
-    }
+/* train.init_from: the weights alone, of a checkpoint or a folder of Hugging Face's. */
+static status_t borrow_weights(struct engine *engine, struct err *e) {
+    const struct pretrained_options options = { .progress = progress, .ctx = engine };
+    CLEANUP(pretrained_closep) struct pretrained *from = NULL;
+    struct err why = { "" };
+    status_t st = pretrained_open(engine->config.train.init_from, &options, &from, &why);
     if (st == ST_OK)
-        st = plan_verify((const struct plan *const *)plans, engine->world_size, e);
+        st = pretrained_check(from, &engine->config.model, engine->graph, &why);
+    struct borrowing b = { engine, from };
     if (st == ST_OK)
-        *ret = take_ptr(&plans[engine->rank]);
-    for (int r = 0; r < engine->world_size; r++)
-        plan_free(plans[r]);
-    return st;
-}
-
-static status_t build_plans(struct engine *engine, struct err *e) {
-    const struct engine_config *c = &engine->config;
-    struct gpt_shape shape = { .layers = c->model.layers,
-                               .heads = c->model.heads,
-                               .width = c->model.width,
-                               .context = c->model.context,
-                               .vocabulary = c->model.vocabulary,
-                               .dropout = c->model.dropout };
-    TRY(gpt_build(&shape, c->train.micro_batch, &engine->graph, e));
-    TRY(kernels_open(&(struct kernels_config){ .device = c->device, .threads = c->threads }, &engine->kernels, e));
-    kernels_numerics_id(engine->kernels, engine->numerics_id, sizeof engine->numerics_id);
-    struct plan_layout layout = {
-        .kind = PLAN_TRAIN,
-        .world_size = engine->world_size,
-        .lanes = c->train.lanes,
-        .micro_batches = c->train.global_batch / c->train.micro_batch,
-        .reduce = c->train.reduce == ENGINE_REDUCE_STEP ? PLAN_REDUCE_STEP : PLAN_REDUCE_MICRO_BATCH,
-        .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
-        .workspace_bytes = workspace_bytes(engine->graph, engine->kernels),
-    };
-    TRY(build_plan(engine, layout, &engine->train, e));
-    if (corpus_tokens(engine->corpus, CORPUS_VALIDATION) <= c->model.context || c->train.eval.batches < 1)
-        return ST_OK;
-    layout.kind = PLAN_EVALUATE;
-    layout.micro_batches *= c->train.eval.batches;
-    return build_plan(engine, layout, &engine->evaluate, e);
-}
-
-static status_t open_memory(struct engine *engine, struct err *e) {
-    const struct plan *plans[] = { engine->train, engine->evaluate };
-    TRY(arena_open(&engine->arena, plans, engine->evaluate ? 2 : 1, e));
-    struct execution *x = &engine->execution;
-    execution_attach(x, &engine->arena, engine->train);
-    int most = engine->train->layout.micro_batches;
-    if (engine->evaluate && engine->evaluate->layout.micro_batches > most)
-        most = engine->evaluate->layout.micro_batches;
-    x->record = calloc(1, step_record_bytes(most));
-    x->records = calloc((size_t)engine->world_size, step_record_bytes(most));
-    if (!x->record || !x->records)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the step records");
-    x->kernels = engine->kernels;
-    x->seed = (uint64_t)engine->config.train.seed;
-    x->progress = progress;
-    x->progress_ctx = engine;
-    return ST_OK;
-}
-
-static status_t open_loader(struct engine *engine, struct err *e) {
-    const struct engine_train *t = &engine->config.train;
-    const struct plan *plan = engine->train;
-    int n = 0;
-    engine->micro_batches = calloc((size_t)plan->layout.micro_batches, sizeof *engine->micro_batches);
-    if (!engine->micro_batches)
-        abort();
-    for (int i = 0; i < plan->compute.n; i++)
-        if (plan->compute.items[i].kind == INSTRUCTION_LOAD)
-            engine->micro_batches[n++] = plan->compute.items[i].micro_batch;
-    struct loader_config config = { .corpus = engine->corpus,
-                                    .seed = t->seed,
-                                    .context = engine->config.model.context,
-                                    .global_batch = t->global_batch,
-                                    .micro_batch = t->micro_batch,
-                                    .micro_batches = engine->micro_batches,
-                                    .n_micro_batches = n,
-                                    .first_step = engine_step(engine),
-                                    .steps = t->steps };
-    return loader_open(&config, &engine->loader, e);
+        st = weights_fill(&engine->execution, engine->train, pretrained_source, &b, &why);
+    /* What is wrong with these files is the spec's fault, and no resume checkpoint's. */
+    return st == ST_OK ? ST_OK
+                       : err_set(e, st == ST_DATA_LOSS ? ST_INVALID_ARGUMENT : st, "train.init_from: %s", why.msg);
 }
 
 static status_t load_state(struct engine *engine, struct err *e) {
+    const struct engine_train *t = &engine->config.train;
+    engine->loss_scale.scale = t->precision == ENGINE_FP16 ? t->loss_scale.initial : 1;
+    engine->spikes.z_score = t->skip_spikes.z_score;
+    engine->spikes.window = t->skip_spikes.window;
     if (engine->config.checkpoint.resume_directory)
         return snapshot_restore(engine, e);
-    for (int i = 0; i < engine->graph->n_parameters; i++) {
-        initial_parameter(&engine->graph->parameters[i], i, engine->config.train.seed,
-                          engine->execution.parameters + engine->train->parameter_begin[i]);
-        engine_progress(engine);
-    }
+    if (t->init_from)
+        TRY(borrow_weights(engine, e));
+    else
+        TRY(weights_fill(&engine->execution, engine->train, initial_source, engine, e));
+    weights_start_average(&engine->execution, engine->train);
     return ST_OK;
 }
 
-/* All ranks compute alike on the same data and stand at the same step, or none starts. */
+static status_t compare_identity(const struct engine *engine, const struct identity *mine, int r,
+                                 const struct identity *other, struct err *e) {
+    if (memcmp(other->computes, mine->computes, sizeof mine->computes) != 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "rank %d runs \"%s\", rank %d runs \"%s\": a gang computes alike",
+                       engine->rank, mine->computes, r, other->computes);
+    if (memcmp(other->data, mine->data, sizeof mine->data) != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "data: rank %d reads other data (%.12s) than rank %d (%.12s)", r,
+                       other->data, engine->rank, mine->data);
+    return ST_OK;
+}
+
+/* All ranks compute alike on the same data and stand at the same step, or none starts. Each chose what `auto` is by
+ * itself, and what fits depends on its host's threads. */
 static status_t meet(struct engine *engine, struct err *e) {
     struct identity mine = { 0 };
     CLEANUP(freep) struct identity *all = calloc((size_t)engine->world_size, sizeof *all);
     if (!all)
         abort();
-    snprintf(mine.computes, sizeof mine.computes, "%s at step %lld", engine->numerics_id,
-             (long long)engine_step(engine));
-    snprintf(mine.data, sizeof mine.data, "%s", corpus_sha256(engine->corpus));
+    const struct engine_train *t = &engine->config.train;
+    snprintf(mine.computes, sizeof mine.computes, "%s, micro_batch %d, lanes %d, recompute %d, at step %lld",
+             engine->numerics_id, t->micro_batch, t->lanes, (int)t->recompute, (long long)engine_step(engine));
+    snprintf(mine.data, sizeof mine.data, "%s", source_info(engine->source)->sha256);
     TRY(collective_all_gather(engine->collective, COLLECTIVE_CONTROL, &mine, sizeof mine, all, e));
-    for (int r = 0; engine->world_size > 1 && r < engine->world_size; r++) {
-        if (memcmp(all[r].computes, mine.computes, sizeof mine.computes) != 0)
-            return err_set(e, ST_FAILED_PRECONDITION, "rank %d runs \"%s\", rank %d runs \"%s\": a gang computes alike",
-                           engine->rank, mine.computes, r, all[r].computes);
-        if (memcmp(all[r].data, mine.data, sizeof mine.data) != 0)
-            return err_set(e, ST_INVALID_ARGUMENT,
-                           "data.text.files: rank %d reads another text (%.12s) than rank %d (%.12s)", r, all[r].data,
-                           engine->rank, mine.data);
-    }
-    return ST_OK;
+    status_t st = ST_OK;
+    for (int r = 0; r < engine->world_size && st == ST_OK; r++)
+        st = compare_identity(engine, &mine, r, &all[r], e);
+    /* Every rank finds the same difference: none leaves, which would abort the others, before all have it. */
+    if (st != ST_OK)
+        status_ignore(collective_barrier(engine->collective, COLLECTIVE_CONTROL, NULL));
+    return st;
 }
 
 static status_t open_parts(struct engine *engine, struct err *e) {
-    TRY(check_config(&engine->config, engine->world_size, e));
-    TRY(open_data(engine, e));
-    TRY(build_plans(engine, e));
-    TRY(open_memory(engine, e));
+    TRY(engine_prepare(engine, e));
     TRY(load_state(engine, e));
-    TRY(open_loader(engine, e));
+    TRY(engine_open_loader(engine, e));
     TRY(snapshot_open(engine, &engine->snapshot, e));
     TRY(meet(engine, e));
     if (engine->world_size > 1)
@@ -284,17 +195,21 @@ struct engine *engine_close(struct engine *engine) {
     if (!engine)
         return NULL;
     engine->channel = channel_close(engine->channel);
+    engine->transfers = transfers_close(engine->transfers);
     engine->snapshot = snapshot_close(engine->snapshot);
+    engine->profiler = profiler_close(engine->profiler);
     engine->loader = loader_close(engine->loader);
     engine->train = plan_free(engine->train);
     engine->evaluate = plan_free(engine->evaluate);
     engine->graph = graph_free(engine->graph);
     engine->kernels = kernels_close(engine->kernels);
-    engine->corpus = corpus_close(engine->corpus);
+    engine->source = source_close(engine->source);
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        free(engine->evaluated.of[i]);
     arena_close(&engine->arena);
     free(engine->execution.record);
-    free(engine->execution.records);
-    free(engine->micro_batches);
+    free(engine->metrics);
+    free(engine->norm_names);
     if (engine->statm_fd >= 0)
         close(engine->statm_fd);
     free(engine);

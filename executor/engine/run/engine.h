@@ -1,7 +1,7 @@
 /* One rank's training, from a resolved configuration to its last step. This is the whole surface that a program needs:
  * fill a configuration, open, run, close.
  *
- *     struct engine_config config = { .model = { .layers = 4, ... }, ... };
+ *     struct engine_config config = { .model = { .family = MODEL_GPT, .gpt = { .layers = 4, ... } }, ... };
  *     TRY(engine_open(&config, collective, &hooks, &engine, e));     // plans, allocates, loads: the rank has joined
  *     status_t st = engine_run(engine, &outcome, e);                 // all steps; outcome is set on failure too
  *     engine = engine_close(engine);
@@ -19,6 +19,9 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/engine/data/source.h"
+#include "executor/engine/model/model.h"
+#include "executor/engine/optimizer/optimizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,50 +30,84 @@
 struct collective; /* executor/engine/collective/collective.h */
 struct engine;
 
-enum { ENGINE_SHA256_HEX = 65 };
+enum { ENGINE_SHA256_HEX = 65, ENGINE_METRIC_NAME = 80, ENGINE_METRICS = 24 };
 
-/* GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks, GELU in its tanh form, tied embeddings. */
-struct engine_model {
-    int layers, heads, width, context; /* heads divides width; context = tokens a sample */
-    int vocabulary;                    /* 0 = the tokenizer's; else at least as large as the tokenizer's */
-    double dropout;                    /* probability, [0, 1) */
+enum engine_schedule {
+    ENGINE_SCHEDULE_CONSTANT,
+    ENGINE_SCHEDULE_COSINE,
+    ENGINE_SCHEDULE_LINEAR,
+    ENGINE_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024, MiniCPM): constant, then a line over decay_steps */
 };
-
-enum engine_tokenizer { ENGINE_TOKENIZER_CHAR, ENGINE_TOKENIZER_BYTE };
-
-struct engine_data {
-    const char *const *files; /* paths, read in this order as one text */
-    int n_files;
-    enum engine_tokenizer tokenizer;
-    double validation_fraction; /* the last part of the text, [0, 1); 0 = no validation */
-};
-
-enum engine_schedule { ENGINE_SCHEDULE_CONSTANT, ENGINE_SCHEDULE_COSINE, ENGINE_SCHEDULE_LINEAR };
+enum engine_rate_scaling { ENGINE_RATE_AS_IT_IS, ENGINE_RATE_LINEAR, ENGINE_RATE_SQRT };
 enum engine_reduce { ENGINE_REDUCE_STEP, ENGINE_REDUCE_MICRO_BATCH };
 enum engine_numerics { ENGINE_NUMERICS_REPRODUCIBLE, ENGINE_NUMERICS_STRICT, ENGINE_NUMERICS_FAST };
+enum engine_precision { ENGINE_FP32, ENGINE_BF16, ENGINE_FP16 };
+enum engine_recompute {
+    ENGINE_RECOMPUTE_NONE,
+    ENGINE_RECOMPUTE_SELECTIVE,
+    ENGINE_RECOMPUTE_BLOCK,
+    ENGINE_RECOMPUTE_AUTO
+};
 
 struct engine_train {
     int64_t steps;
     int global_batch; /* samples a step over all ranks */
-    int micro_batch;  /* samples a forward/backward; divides global_batch */
-    int lanes;        /* power of two dividing global_batch / micro_batch; the data degree divides it */
+    int micro_batch;  /* samples a forward/backward; divides global_batch; 0 = auto: engine_resolve chooses */
+    int lanes; /* power of two dividing global_batch / micro_batch; the data degree divides it; 0 = the largest <= 8 */
     enum engine_reduce reduce;
     enum engine_numerics numerics;
+    enum engine_precision precision; /* of weights and activations; masters, gradients and states are fp32 */
+    enum engine_recompute recompute;
     int64_t seed;
-    double clip_norm; /* 0 = none */
-    struct {
-        double lr, beta1, beta2, eps, weight_decay; /* decay on matrices only (Loshchilov and Hutter 2019) */
-    } adamw;
+    double clip_norm;  /* of all gradients together; 0 = none */
+    double clip_value; /* each gradient into [-v, v], after clip_norm's scale; 0 = none */
+    struct optimizer_config optimizer;
     struct {
         enum engine_schedule kind;
         int64_t warmup_steps;
+        int64_t decay_steps; /* WSD: the last ones */
         double min_lr;
     } schedule;
+    struct {
+        enum engine_rate_scaling kind; /* lr times global_batch / reference_batch, or its root; min_lr too */
+        int reference_batch;
+    } rate_scaling;
+    struct {                 /* fp16 only */
+        double initial;      /* a power of two */
+        int growth_interval; /* steps without overflow until it doubles */
+    } loss_scale;
+    double ema_decay; /* a second set of weights, average = decay average + (1 - decay) weights; 0 = none */
+    struct {
+        double z_score; /* a step whose gradient norm lies further above the mean than this many deviations is skipped;
+                           0 = none */
+        int window;     /* steps that mean and deviation are over, 2 .. ENGINE_SPIKE_WINDOW */
+    } skip_spikes;
     struct {
         int64_t every; /* steps; 0 = only after the last step */
         int batches;   /* of global_batch samples each */
     } eval;
+    const char *init_from; /* weights alone: a checkpoint's step folder, or a folder as Hugging Face has them; NULL */
 };
+enum { ENGINE_SPIKE_WINDOW = 1024 };
+
+enum engine_pipeline {
+    ENGINE_PIPELINE_1F1B,
+    ENGINE_PIPELINE_GPIPE,
+    ENGINE_PIPELINE_INTERLEAVED,
+    ENGINE_PIPELINE_ZERO_BUBBLE,
+};
+
+/* Which rank does what. Rank = stage * data + its number among the ranks of its stage. 0 in data, pipeline or
+ * virtual_stages is 1. */
+struct engine_layout {
+    int data;     /* ranks that share a stage's micro-batches: a power of two dividing lanes */
+    int pipeline; /* stages */
+    int zero;     /* 0; sharded among the data ranks: 1 optimizer states, 2 and gradients, 3 and parameters */
+    enum engine_pipeline schedule;
+    int virtual_stages; /* pieces of the model that a rank holds; more than one with INTERLEAVED */
+};
+
+int engine_ranks(const struct engine_layout *l); /* data x pipeline */
 
 struct engine_checkpoints {
     const char *directory;        /* step folders are made below it; NULL = none are written */
@@ -78,22 +115,37 @@ struct engine_checkpoints {
     const char *resume_directory; /* a step folder to start from; NULL = from the start */
 };
 
+/* Steps from .. to (counted from 1; 0 = no profile) are timed instruction by instruction; after the last one each rank
+ * writes rank-<r>.txt, a table of the most expensive operations, and rank-<r>.json, a trace for Perfetto. */
+struct engine_profile {
+    int64_t from, to;
+    const char *directory; /* made when missing */
+};
+
 /* All strings are borrowed until engine_close. */
 struct engine_config {
-    struct engine_model model;
-    struct engine_data data;
+    struct model_config model;
+    struct data_config data;
     struct engine_train train;
+    struct engine_layout layout;
     struct engine_checkpoints checkpoint;
-    const char *device;    /* "cpu" */
-    int threads;           /* compute threads of this rank, >= 1 */
-    int data_degree;       /* = the collective's world size: data parallel is the one layout here */
-    int64_t bucket_bytes;  /* of one overlapped reduction; 0 = the default. Changes no bits */
-    double peak_flops;     /* of this rank's device in fp32, for `mfu`; 0 = unknown, the metric is omitted */
+    struct engine_profile profile;
+    int64_t gradients_every; /* steps between metrics grad_norm/<parameter> for each parameter; 0 = never */
+    const char *device;      /* "cpu" */
+    int threads;             /* compute threads of this rank, >= 1 */
+    int64_t bucket_bytes;    /* of one overlapped reduction; 0 = the default. Changes no bits */
+    int64_t memory_bytes;    /* what a rank's plan may take; 0 = no limit. engine_resolve and engine_open keep to it */
+    double peak_flops;     /* of this rank's device in this precision, for `mfu`; 0 = unknown, the metric is omitted */
     const char *spec_json; /* the resolved spec as JSON text, stored in the manifest as it is; NULL = "{}" */
 };
 
+/* Fills in what the configuration leaves to the planner: micro_batch 0, lanes 0, recompute AUTO. It reads the data's
+ * shape and plans, trains nothing and opens no connection; after it the configuration is complete, and decides the
+ * bits. INVALID_ARGUMENT: `auto` without memory_bytes, or nothing fits (the sentence says what would). */
+MUST_CHECK status_t engine_resolve(struct engine_config *config, struct err *e);
+
 struct engine_metric {
-    const char *name; /* static storage */
+    const char *name; /* valid during the call; less than ENGINE_METRIC_NAME bytes */
     double value;
 };
 
@@ -117,7 +169,8 @@ struct engine_hooks {
     void (*joined)(void *ctx, int64_t from_step, const char *numerics_id);
     /* After each step: one call with the gang's values (per_rank false, rank 0 only), one with this rank's own. */
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
-    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed. */
+    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, step_skipped (an
+     * overflow in fp16, or a spike). */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */
@@ -136,7 +189,8 @@ enum engine_outcome {
     ENGINE_INTERNAL,
 };
 
-/* What a failed engine_open (or engine_run) means: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED -> BAD_SPEC,
+/* What a failed engine_open (or engine_run) means: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED ->
+ * BAD_SPEC,
  * UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED -> PEER_LOST, DATA_LOSS -> CHECKPOINT_BAD, OUT_OF_RANGE -> NUMERIC, else
  * INTERNAL. */
 enum engine_outcome engine_outcome_of(status_t st);

@@ -2,6 +2,7 @@
 
 #include "kernels/philox.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Keeps these numbers apart from those of dropout and sampling under the same seed. */
@@ -19,16 +20,16 @@ static void normals4(uint64_t key, int number, int64_t block, float ret[4]) {
     }
 }
 
-void initial_parameter(const struct parameter *p, int number, int64_t seed, float *data) {
-    const int64_t n = shape_elements(&p->shape);
+void initial_parameter(const struct parameter *p, int number, int64_t seed, int64_t first, int64_t count, float *data) {
     const uint64_t key = (uint64_t)seed ^ INITIAL_STREAM;
     const float std = (float)p->init_std, constant = p->init == INIT_ONE ? 1.0f : 0.0f;
+    assert(first % 4 == 0);
 #pragma omp parallel for schedule(static)
-    for (int64_t block = 0; block < (n + 3) / 4; block++) {
+    for (int64_t block = 0; block < (count + 3) / 4; block++) {
         float four[4];
         if (p->init == INIT_NORMAL)
-            normals4(key, number, block, four);
-        for (int64_t i = block * 4; i < n && i < block * 4 + 4; i++)
+            normals4(key, number, first / 4 + block, four);
+        for (int64_t i = block * 4; i < count && i < block * 4 + 4; i++)
             data[i] = p->init == INIT_NORMAL ? std * four[i % 4] : constant;
     }
 }

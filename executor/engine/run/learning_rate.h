@@ -1,5 +1,7 @@
-/* The learning rate of a step, as nanoGPT defines it: linear warm-up from lr / (warmup + 1), then constant, or down to
- * min_lr by half a cosine or a line until the last step. */
+/* The learning rate of a step: linear warm-up from lr / (warmup + 1) as nanoGPT defines it; then constant; or down to
+ * min_lr until the last step by half a cosine or a line; or constant and then a line over the last decay_steps (wsd).
+ * Scaling multiplies lr and min_lr by global_batch / reference_batch (Goyal et al. 2017) or its root: by the batch,
+ * never by the number of ranks. */
 #ifndef EXECUTOR_ENGINE_RUN_LEARNING_RATE_H
 #define EXECUTOR_ENGINE_RUN_LEARNING_RATE_H
 

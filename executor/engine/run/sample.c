@@ -3,13 +3,14 @@
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/data/tokenizer.h"
 #include "executor/engine/graph/op.h"
-#include "executor/engine/model/gpt.h"
+#include "executor/engine/model/model.h"
 #include "executor/engine/plan/verify.h"
 #include "executor/engine/run/engine.h"
 #include "executor/engine/run/execute.h"
+#include "executor/engine/run/snapshot.h"
+#include "executor/engine/run/weights.h"
 #include "kernels/philox.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ struct sampler {
     const struct engine_sample_request *request;
     struct checkpoint_reader *reader;
     struct tokenizer *tokenizer;
-    struct gpt_shape shape;
+    struct model_config model;
+    int context, vocabulary;
     struct kernels *kernels;
     struct graph *graph;
     struct plan *plan;
@@ -44,32 +46,27 @@ static void sampler_done(struct sampler *s) {
     tokenizer_free(s->tokenizer);
     checkpoint_reader_close(s->reader);
     bytes_done(&s->held);
+    free(s->x.record);
     free(s->window);
     free(s->weights);
 }
 
-static status_t read_shape(struct sampler *s, struct err *e) {
-    json_t *root = json_loads(checkpoint_reader_info(s->reader)->layout_json, 0, NULL);
-    struct gpt_shape *g = &s->shape;
-    const char *family = "";
-    int failed = json_unpack(root, "{s:{s:s,s:i,s:i,s:i,s:i,s:i}}", "model", "family", &family, "layers", &g->layers,
-                             "heads", &g->heads, "width", &g->width, "context", &g->context, "vocabulary",
-                             &g->vocabulary);
-    bool known = !failed && strcmp(family, "gpt") == 0;
-    json_decref(root);
-    return known ? ST_OK
-                 : err_set(e, ST_DATA_LOSS, "%s: the manifest does not describe a model that can be sampled",
-                           s->request->directory);
+static status_t read_model(struct sampler *s, struct err *e) {
+    TRY(snapshot_model(checkpoint_reader_info(s->reader)->layout_json, &s->model, e));
+    s->context = model_context(&s->model);
+    s->vocabulary = model_vocabulary(&s->model);
+    return s->context > 0 ? ST_OK
+                          : err_set(e, ST_INVALID_ARGUMENT, "%s: a model of the family %s writes no text",
+                                    s->request->directory, model_family_name(s->model.family));
 }
 
 static status_t build(struct sampler *s, struct err *e) {
     const struct kernels_config config = { .device = "cpu",
                                            .threads = s->request->threads > 0 ? s->request->threads : 1 };
     TRY(kernels_open(&config, &s->kernels, e));
-    TRY(gpt_build(&s->shape, 1, &s->graph, e));
-    struct plan_layout layout = {
-        .kind = PLAN_SAMPLE, .world_size = 1, .lanes = 1, .micro_batches = 1, .bucket_bytes = 1 << 20
-    };
+    const struct model_data data = { .vocabulary = s->vocabulary };
+    TRY(model_build(&s->model, &data, 1, DTYPE_F32, &s->graph, e));
+    struct plan_layout layout = { .kind = PLAN_SAMPLE, .lanes = 1, .micro_batches = 1, .bucket_bytes = 1 << 20 };
     for (int i = 0; i < s->graph->n_ops; i++) {
         const struct op *op = &s->graph->ops[i];
         size_t bytes = op->kind->workspace ? op->kind->workspace(s->kernels, s->graph, op) : 0;
@@ -80,13 +77,19 @@ static status_t build(struct sampler *s, struct err *e) {
     const struct plan *plan = s->plan;
     TRY(plan_verify(&plan, 1, e));
     TRY(arena_open(&s->arena, &plan, 1, e));
-    execution_attach(&s->x, &s->arena, s->plan);
+    s->x.arena = &s->arena;
     s->x.kernels = s->kernels;
-    s->window = calloc((size_t)s->shape.context, sizeof *s->window);
-    s->weights = calloc((size_t)s->shape.vocabulary, sizeof *s->weights);
-    if (!s->window || !s->weights)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a window of %d tokens", s->shape.context);
+    s->x.record = calloc(1, step_record_bytes(s->plan));
+    s->window = calloc((size_t)s->context, sizeof *s->window);
+    s->weights = calloc((size_t)s->vocabulary, sizeof *s->weights);
+    if (!s->window || !s->weights || !s->x.record)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a window of %d tokens", s->context);
     return ST_OK;
+}
+
+static status_t read_weight(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    struct sampler *s = ctx;
+    return checkpoint_reader_read(s->reader, s->graph->parameters[parameter].name, first, count, data, e);
 }
 
 static status_t load_weights(struct sampler *s, struct err *e) {
@@ -96,23 +99,20 @@ static status_t load_weights(struct sampler *s, struct err *e) {
         if (!t || checkpoint_tensor_elements(t) != shape_elements(&p->shape))
             return err_set(e, ST_DATA_LOSS, "%s: tensor %s is missing or of another shape", s->request->directory,
                            p->name);
-        TRY(checkpoint_reader_read(s->reader, p->name, 0, shape_elements(&p->shape),
-                                   s->x.parameters + s->plan->parameter_begin[i], e));
     }
-    return ST_OK;
+    return weights_fill(&s->x, s->plan, read_weight, s, e);
 }
 
-static status_t load_window(void *ctx, int k, int32_t *tokens, int32_t *targets, struct err *e) {
+static status_t load_window(void *ctx, int k, struct batch *ret, struct err *e) {
     (void)k, (void)e;
     const struct sampler *s = ctx;
-    memset(targets, 0, (size_t)s->shape.context * sizeof *targets);
-    memcpy(tokens, s->window, (size_t)s->shape.context * sizeof *tokens);
+    ret->of[BATCH_TOKENS] = s->window;
     return ST_OK;
 }
 
 /* The last `context` tokens stay; attention is causal, so what stands behind the newest one does not matter. */
 static void push(struct sampler *s, int32_t token) {
-    if (s->length == s->shape.context) {
+    if (s->length == s->context) {
         memmove(s->window, s->window + 1, (size_t)(s->length - 1) * sizeof *s->window);
         s->length--;
     }
@@ -124,11 +124,12 @@ static status_t push_prompt(struct sampler *s, struct err *e) {
     size_t bytes = strlen(prompt), n = 0;
     if (bytes > PROMPT_BYTES_MOST)
         return err_set(e, ST_INVALID_ARGUMENT, "the prompt has %zu bytes, more than %d", bytes, PROMPT_BYTES_MOST);
-    CLEANUP(freep) int32_t *tokens = calloc(bytes, sizeof *tokens);
+    size_t room = tokenizer_capacity(s->tokenizer, bytes);
+    CLEANUP(freep) int32_t *tokens = calloc(room, sizeof *tokens);
     if (!tokens)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a prompt of %zu bytes", bytes);
     if (s->request->prompt && *s->request->prompt)
-        TRY(tokenizer_encode(s->tokenizer, prompt, bytes, tokens, bytes, &n, e));
+        TRY(tokenizer_encode(s->tokenizer, prompt, bytes, tokens, room, &n, e));
     else
         tokens[n++] = tokenizer_token(s->tokenizer, '\n') >= 0 ? tokenizer_token(s->tokenizer, '\n') : 0;
     for (size_t i = 0; i < n; i++)
@@ -193,8 +194,8 @@ static status_t generate(struct sampler *s, struct err *e) {
     bool more = true;
     for (int64_t i = 0; i < s->request->tokens && more; i++) {
         TRY(execute(&s->x, s->plan, e));
-        const float *logits = execution_tensor(&s->x, s->plan, s->graph->logits);
-        int32_t token = choose(s, logits + (int64_t)(s->length - 1) * s->shape.vocabulary, i);
+        const float *logits = execution_tensor(&s->x, s->plan, s->graph->logits, 0);
+        int32_t token = choose(s, logits + (int64_t)(s->length - 1) * s->vocabulary, i);
         push(s, token);
         TRY(tokenizer_decode(s->tokenizer, &token, 1, &s->held, e));
         more = write_held(s);
@@ -205,10 +206,10 @@ static status_t generate(struct sampler *s, struct err *e) {
 static status_t sample(struct sampler *s, struct err *e) {
     TRY(checkpoint_reader_open(s->request->directory, NULL, &s->reader, e));
     TRY(tokenizer_from_json(checkpoint_reader_info(s->reader)->tokenizer_json, &s->tokenizer, e));
-    TRY(read_shape(s, e));
-    if (tokenizer_vocabulary(s->tokenizer) > s->shape.vocabulary)
+    TRY(read_model(s, e));
+    if (tokenizer_vocabulary(s->tokenizer) > s->vocabulary)
         return err_set(e, ST_DATA_LOSS, "%s: the tokenizer has %d tokens, the model only %d", s->request->directory,
-                       tokenizer_vocabulary(s->tokenizer), s->shape.vocabulary);
+                       tokenizer_vocabulary(s->tokenizer), s->vocabulary);
     TRY(build(s, e));
     TRY(load_weights(s, e));
     TRY(push_prompt(s, e));

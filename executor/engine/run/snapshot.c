@@ -2,7 +2,10 @@
 
 #include "base/clock.h"
 #include "executor/engine/checkpoint/reader.h"
+#include "executor/engine/data/tokenizer.h"
 #include "executor/engine/run/state.h"
+#include "executor/engine/run/tensors.h"
+#include "executor/engine/run/weights.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -12,20 +15,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { KINDS = 3, UNCOMMITTED_MOST = 2 };
+enum { UNCOMMITTED_MOST = 2 };
 
 static const long WAIT_TICK_NS = 10 * 1000 * 1000;
-
-static const char *const PREFIX[KINDS] = { "", "optimizer.m.", "optimizer.v." };
 
 struct snapshot {
     struct engine *engine;
     struct checkpoint_writer *writer;
-    struct checkpoint_tensor *tensors; /* kind after kind, each in the order of the parameters */
+    struct state_tensors *state;
     struct checkpoint_piece *pieces;
-    const float **data;
-    char (*names)[CHECKPOINT_NAME_BYTES];
-    int n_tensors, n_pieces;
+    const float **data;   /* in the buffer, by piece */
+    const float **memory; /* in the arena, by piece */
+    int n_pieces;
     float *buffer;
     size_t bytes;
     char *tokenizer_json, *layout_json;
@@ -35,29 +36,6 @@ struct snapshot {
     pthread_mutex_t lock;
     int64_t uncommitted[UNCOMMITTED_MOST]; /* steps; -1 = free. Under the lock */
 };
-
-/* Where a checkpoint's tensor lives in the arena. */
-static float *memory_of(const struct engine *engine, int tensor) {
-    const struct execution *x = &engine->execution;
-    int n = engine->graph->n_parameters;
-    float *space[KINDS] = { x->parameters, x->moment1, x->moment2 };
-    return space[tensor / n] + engine->train->parameter_begin[tensor % n];
-}
-
-static void name_tensor(const struct graph *g, int tensor, char ret[CHECKPOINT_NAME_BYTES]) {
-    snprintf(ret, CHECKPOINT_NAME_BYTES, "%s%s", PREFIX[tensor / g->n_parameters],
-             g->parameters[tensor % g->n_parameters].name);
-}
-
-static void describe_tensors(struct snapshot *s) {
-    const struct graph *g = s->engine->graph;
-    for (int t = 0; t < s->n_tensors; t++) {
-        const struct shape *shape = &g->parameters[t % g->n_parameters].shape;
-        name_tensor(g, t, s->names[t]);
-        s->tensors[t] = (struct checkpoint_tensor){ .name = s->names[t], .n_dims = shape->n };
-        memcpy(s->tensors[t].shape, shape->dim, (size_t)shape->n * sizeof shape->dim[0]);
-    }
-}
 
 static status_t allocate_buffer(struct snapshot *s, struct err *e) {
     for (int i = 0; i < s->n_pieces; i++)
@@ -119,14 +97,15 @@ static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *al
 }
 
 static status_t describe_layout(struct snapshot *s, struct err *e) {
-    const struct engine_model *m = &s->engine->config.model;
+    const struct plan_layout *l = &s->engine->train->layout;
     const struct engine_train *t = &s->engine->config.train;
+    static const char *const precisions[] = { [ENGINE_FP32] = "fp32", [ENGINE_BF16] = "bf16", [ENGINE_FP16] = "fp16" };
+    CLEANUP(freep) char *model = model_to_json(&s->engine->config.model);
     int n = asprintf(&s->layout_json,
-                     "{\"data\":%d,\"pipeline\":1,\"zero\":0,\"lanes\":%d,\"reduce\":\"%s\",\"micro_batch\":%d,"
-                     "\"model\":{\"family\":\"gpt\",\"layers\":%d,\"heads\":%d,\"width\":%d,\"context\":%d,"
-                     "\"vocabulary\":%d}}",
-                     s->engine->world_size, t->lanes, t->reduce == ENGINE_REDUCE_STEP ? "step" : "micro_batch",
-                     t->micro_batch, m->layers, m->heads, m->width, m->context, m->vocabulary);
+                     "{\"data\":%d,\"pipeline\":%d,\"zero\":%d,\"lanes\":%d,\"reduce\":\"%s\",\"micro_batch\":%d,"
+                     "\"precision\":\"%s\",\"optimizer\":\"%s\",\"model\":%s}",
+                     l->data, l->stages, l->zero, t->lanes, t->reduce == ENGINE_REDUCE_STEP ? "step" : "micro_batch",
+                     t->micro_batch, precisions[t->precision], t->optimizer.kind->name, model);
     if (n >= 0)
         return ST_OK;
     s->layout_json = NULL;
@@ -135,15 +114,16 @@ static status_t describe_layout(struct snapshot *s, struct err *e) {
 
 static status_t open_writer(struct snapshot *s, struct err *e) {
     struct engine *engine = s->engine;
-    TRY(tokenizer_to_json(corpus_tokenizer(engine->corpus), &s->tokenizer_json, e));
+    if (source_info(engine->source)->tokenizer)
+        TRY(tokenizer_to_json(source_info(engine->source)->tokenizer, &s->tokenizer_json, e));
     TRY(describe_layout(s, e));
     struct checkpoint_writer_config config = { .directory = engine->config.checkpoint.directory,
                                                .rank = engine->rank,
                                                .world_size = engine->world_size,
                                                .spec_json = engine->config.spec_json ? engine->config.spec_json : "{}",
                                                .layout_json = s->layout_json,
-                                               .tokenizer_json = s->tokenizer_json,
-                                               .data_sha256 = corpus_sha256(engine->corpus),
+                                               .tokenizer_json = s->tokenizer_json ? s->tokenizer_json : "{}",
+                                               .data_sha256 = source_info(engine->source)->sha256,
                                                .numerics_id = engine->numerics_id,
                                                .exchange = exchange,
                                                .exchange_ctx = engine,
@@ -157,21 +137,19 @@ status_t snapshot_open(struct engine *engine, struct snapshot **ret, struct err 
     if (!engine->config.checkpoint.directory)
         return ST_OK;
     CLEANUP(snapshot_closep) struct snapshot *s = calloc(1, sizeof *s);
-    int n = KINDS * engine->graph->n_parameters;
     if (!s)
         abort();
     pthread_mutex_init(&s->lock, NULL);
     memset(s->uncommitted, 0xff, sizeof s->uncommitted);
     s->engine = engine;
-    s->n_tensors = n;
-    s->tensors = calloc((size_t)n, sizeof *s->tensors);
-    s->pieces = calloc((size_t)n, sizeof *s->pieces);
-    s->data = calloc((size_t)n, sizeof *s->data);
-    s->names = calloc((size_t)n, sizeof *s->names);
-    if (!s->tensors || !s->pieces || !s->data || !s->names)
+    s->state = state_tensors_new(engine->train);
+    int most = state_pieces_most(s->state, engine->train);
+    s->pieces = calloc((size_t)most + 1, sizeof *s->pieces);
+    s->data = calloc((size_t)most + 1, sizeof *s->data);
+    s->memory = calloc((size_t)most + 1, sizeof *s->memory);
+    if (!s->pieces || !s->data || !s->memory)
         abort();
-    describe_tensors(s);
-    s->n_pieces = checkpoint_cut(s->tensors, n, engine->rank, engine->world_size, s->pieces);
+    s->n_pieces = state_pieces(s->state, &engine->execution, engine->train, true, s->pieces, (float **)s->memory);
     TRY(allocate_buffer(s, e));
     TRY(open_writer(s, e));
     *ret = take_ptr(&s);
@@ -185,10 +163,10 @@ struct snapshot *snapshot_close(struct snapshot *s) {
     if (s->buffer)
         munmap(s->buffer, s->bytes ? s->bytes : 1);
     pthread_mutex_destroy(&s->lock);
-    free(s->tensors);
+    state_tensors_free(s->state);
     free(s->pieces);
     free(s->data);
-    free(s->names);
+    free(s->memory);
     free(s->tokenizer_json);
     free(s->layout_json);
     free(s);
@@ -210,7 +188,7 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
 #pragma omp parallel for schedule(dynamic)
     for (int i = 0; i < s->n_pieces; i++) {
         const struct checkpoint_piece *p = &s->pieces[i];
-        memcpy((float *)s->data[i], memory_of(engine, p->tensor) + p->first, (size_t)p->count * sizeof(float));
+        memcpy((float *)s->data[i], s->memory[i], (size_t)p->count * sizeof(float));
     }
     s->final = final;
     s->has_validation_loss = engine->has_validation_loss;
@@ -221,8 +199,12 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
     pthread_mutex_unlock(&s->lock);
     struct checkpoint_snapshot snapshot = { .step = step,
                                             .updates = engine->updates,
-                                            .tensors = s->tensors,
-                                            .n_tensors = s->n_tensors,
+                                            .loss_scale = engine->loss_scale.scale,
+                                            .growth_count = engine->loss_scale.growth_count,
+                                            .spike_norms = engine->spikes.norms,
+                                            .n_spike_norms = engine->spikes.n,
+                                            .tensors = s->state->tensors,
+                                            .n_tensors = s->state->n,
                                             .pieces = s->pieces,
                                             .data = s->data,
                                             .n_pieces = s->n_pieces };
@@ -248,41 +230,45 @@ int64_t snapshot_bytes(const struct snapshot *s) { return (int64_t)s->bytes; }
 
 /* --- back in ---*/
 
-static status_t check_tensor(const struct engine *engine, const struct checkpoint_reader *reader, int t,
-                             const char *name, struct err *e) {
-    const struct graph *g = engine->graph;
-    const struct shape *want = &g->parameters[t % g->n_parameters].shape;
-    const struct checkpoint_tensor *have = checkpoint_reader_find(reader, name);
+status_t snapshot_model(const char *layout_json, struct model_config *ret, struct err *e) {
+    json_t *root = json_loads(layout_json, 0, NULL);
+    char *model = json_dumps(json_object_get(root, "model"), JSON_COMPACT);
+    struct err why = { "it has none" };
+    status_t st = model ? model_from_json(model, ret, &why) : ST_DATA_LOSS;
+    free(model);
+    json_decref(root);
+    return st == ST_OK ? ST_OK
+                       : err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not describe its model: %s", why.msg);
+}
+
+static status_t check_tensor(const struct checkpoint_reader *reader, const struct checkpoint_tensor *want,
+                             struct err *e) {
+    const struct checkpoint_tensor *have = checkpoint_reader_find(reader, want->name);
     if (!have)
-        return err_set(e, ST_INVALID_ARGUMENT, "the checkpoint has no tensor %s: it is of another model", name);
-    if (have->n_dims != want->n || memcmp(have->shape, want->dim, (size_t)want->n * sizeof want->dim[0]) != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the checkpoint has no tensor %s: it is of another model or optimizer",
+                       want->name);
+    if (have->n_dims != want->n_dims ||
+        memcmp(have->shape, want->shape, (size_t)want->n_dims * sizeof want->shape[0]) != 0)
         return err_set(e, ST_INVALID_ARGUMENT, "tensor %s of the checkpoint has another shape: it is of another model",
-                       name);
+                       want->name);
     return ST_OK;
 }
 
 /* Tensors and shapes do not tell how a width is cut into heads, nor that the checkpoint has layers more. */
 static status_t check_model(const struct engine *engine, const struct checkpoint_info *info, struct err *e) {
-    const struct engine_model *m = &engine->config.model;
-    json_t *root = json_loads(info->layout_json, 0, NULL);
-    int layers = 0, heads = 0;
-    int failed = json_unpack(root, "{s:{s:i,s:i}}", "model", "layers", &layers, "heads", &heads);
-    json_decref(root);
-    if (failed)
-        return err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not describe its model");
-    if (layers != m->layers || heads != m->heads)
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "the checkpoint is of a model with %d layers and %d heads, not %d and %d", layers, heads,
-                       m->layers, m->heads);
+    struct model_config theirs;
+    TRY(snapshot_model(info->layout_json, &theirs, e));
+    CLEANUP(freep) char *want = model_to_json(&engine->config.model), *have = model_to_json(&theirs);
+    if (strcmp(want, have) != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the checkpoint is of another model: %s, not %s", have, want);
     return ST_OK;
 }
 
 static status_t check_info(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
     TRY(check_model(engine, info, e));
-    const char *data = corpus_sha256(engine->corpus);
+    const char *data = source_info(engine->source)->sha256;
     if (strcmp(info->data_sha256, data) != 0)
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "data.text.files: the text has changed since the checkpoint (%.12s, then %.12s)", data,
+        return err_set(e, ST_INVALID_ARGUMENT, "data: it has changed since the checkpoint (%.12s, then %.12s)", data,
                        info->data_sha256);
     if (info->step > engine->config.train.steps)
         return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is less than the checkpoint's step %lld",
@@ -300,20 +286,60 @@ static status_t check_info(struct engine *engine, const struct checkpoint_info *
 
 static void restore_progress(void *ctx) { engine_progress(ctx); }
 
+struct restoring {
+    struct engine *engine;
+    struct checkpoint_reader *reader;
+};
+
+static status_t read_weight(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    struct restoring *r = ctx;
+    return checkpoint_reader_read(r->reader, r->engine->graph->parameters[parameter].name, first, count, data, e);
+}
+
+/* Weights in the form that the layout asks for; optimizer states and averages of this rank's pieces. */
+static status_t read_state(struct restoring *r, const struct state_tensors *state, struct err *e) {
+    const struct execution *x = &r->engine->execution;
+    const struct plan *plan = r->engine->train;
+    for (int t = 0; t < state->n; t++)
+        TRY(check_tensor(r->reader, &state->tensors[t], e));
+    TRY(weights_fill(x, plan, read_weight, r, e));
+    int most = state_pieces_most(state, plan);
+    CLEANUP(freep) struct checkpoint_piece *pieces = calloc((size_t)most + 1, sizeof *pieces);
+    CLEANUP(freep) float **memory = calloc((size_t)most + 1, sizeof *memory);
+    if (!pieces || !memory)
+        abort();
+    int n = state_pieces(state, x, plan, false, pieces, memory);
+    for (int i = 0; i < n; i++)
+        if (state->of[pieces[i].tensor].kind != STATE_WEIGHT)
+            TRY(checkpoint_reader_read(r->reader, state->tensors[pieces[i].tensor].name, pieces[i].first,
+                                       pieces[i].count, memory[i], e));
+    return ST_OK;
+}
+
+/* The loss scale and the norms that spikes are told by, as far as this configuration has any. */
+static void restore_judgement(struct engine *engine, const struct checkpoint_info *info) {
+    if (engine->config.train.precision == ENGINE_FP16 && info->loss_scale > 0) {
+        engine->loss_scale.scale = info->loss_scale;
+        engine->loss_scale.growth_count = info->growth_count;
+    }
+    int skip = info->n_spike_norms > engine->spikes.window ? info->n_spike_norms - engine->spikes.window : 0;
+    for (int i = skip; i < info->n_spike_norms && engine->spikes.z_score > 0; i++)
+        spikes_add(&engine->spikes, info->spike_norms[i]);
+}
+
 status_t snapshot_restore(struct engine *engine, struct err *e) {
     struct checkpoint_reader_options options = { .progress = restore_progress, .ctx = engine };
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *reader = NULL;
     TRY(checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
     const struct checkpoint_info *info = checkpoint_reader_info(reader);
     TRY(check_info(engine, info, e));
-    for (int t = 0; t < KINDS * engine->graph->n_parameters; t++) {
-        char name[CHECKPOINT_NAME_BYTES];
-        name_tensor(engine->graph, t, name);
-        TRY(check_tensor(engine, reader, t, name, e));
-        int64_t n = shape_elements(&engine->graph->parameters[t % engine->graph->n_parameters].shape);
-        TRY(checkpoint_reader_read(reader, name, 0, n, memory_of(engine, t), e));
-    }
+    struct state_tensors *state = state_tensors_new(engine->train);
+    struct restoring r = { engine, reader };
+    status_t st = read_state(&r, state, e);
+    state_tensors_free(state);
+    TRY(st);
     atomic_store(&engine->step, info->step);
     engine->updates = info->updates;
+    restore_judgement(engine, info);
     return ST_OK;
 }

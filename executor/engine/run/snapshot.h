@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct engine;
+struct model_config; /* executor/engine/model/model.h */
 struct snapshot;
 
 /* NULL checkpoint.directory: *ret = NULL. */
@@ -36,5 +37,8 @@ int64_t snapshot_bytes(const struct snapshot *s);
 /* Loads config.checkpoint.resume_directory: all digests, then parameters, moments and counters. DATA_LOSS for a bad
  * file; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under `strict`. */
 MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
+
+/* The model of a checkpoint, from its manifest's layout. DATA_LOSS. */
+MUST_CHECK status_t snapshot_model(const char *layout_json, struct model_config *ret, struct err *e);
 
 #endif

@@ -7,9 +7,17 @@
 #include "executor/engine/data/loader.h"
 #include "executor/engine/run/engine.h"
 #include "executor/engine/run/execute.h"
+#include "executor/engine/run/profiler.h"
 #include "executor/engine/run/snapshot.h"
+#include "executor/engine/run/spikes.h"
 
 #include <stdatomic.h>
+
+/* fp16: the loss is multiplied by `scale`, so that small gradients do not vanish; gradients are divided by it again. */
+struct loss_scale {
+    double scale;         /* 1 in other precisions */
+    int64_t growth_count; /* applied steps since it changed */
+};
 
 struct engine {
     struct engine_config config;
@@ -17,23 +25,30 @@ struct engine {
     struct collective *collective;
     int rank, world_size;
 
-    struct corpus *corpus;
-    struct loader *loader;
+    struct source *source;
+    struct batch evaluated; /* room for one micro-batch that is read beside the loader's order */
+    struct loader *loader;  /* NULL where this rank's stage reads no batch inputs */
     struct kernels *kernels;
     struct graph *graph;
     struct plan *train, *evaluate; /* evaluate: NULL without validation data */
     struct arena arena;
-    struct channel *channel; /* NULL when alone */
+    struct channel *channel;     /* NULL when alone */
+    struct transfers *transfers; /* NULL with one stage */
     struct execution execution;
-    int *micro_batches;        /* this rank's, in the plan's order */
     struct snapshot *snapshot; /* NULL when no checkpoints are written */
+    struct profiler *profiler; /* NULL without a profile */
     char numerics_id[KERNELS_NUMERICS_ID_BYTES];
 
     int64_t updates;      /* applied steps */
     _Atomic int64_t step; /* batches consumed */
+    struct loss_scale loss_scale;
+    struct spikes spikes;
     atomic_bool stop;
     bool has_validation_loss;
-    double validation_loss;
+    double validation_loss, reports[GRAPH_REPORTS]; /* of the newest evaluation */
+    char report_names[GRAPH_REPORTS][ENGINE_METRIC_NAME];
+    struct engine_metric *metrics;               /* a step's row, with room for a norm of every parameter */
+    char (*norm_names)[ENGINE_METRIC_NAME];      /* [n_parameters] */
     int64_t data_wait_ns, communication_wait_ns; /* at the end of the step before */
     int statm_fd;
     char weights_sha256[ENGINE_SHA256_HEX];
@@ -43,8 +58,12 @@ void engine_progress(struct engine *engine);
 void engine_notice(struct engine *engine, const char *kind, int64_t step, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* prepare.c: everything up to the first step but the state. */
+MUST_CHECK status_t engine_prepare(struct engine *engine, struct err *e);
+MUST_CHECK status_t engine_open_loader(struct engine *engine, struct err *e); /* from engine->step on */
+
 /* train.c: what `execute` asks for micro-batch k of the training or of the evaluation. */
-status_t engine_load_train(void *engine, int k, int32_t *tokens, int32_t *targets, struct err *e);
-status_t engine_load_validation(void *engine, int k, int32_t *tokens, int32_t *targets, struct err *e);
+status_t engine_load_train(void *engine, int k, struct batch *ret, struct err *e);
+status_t engine_load_validation(void *engine, int k, struct batch *ret, struct err *e);
 
 #endif

@@ -1,0 +1,131 @@
+#include "executor/engine/model/llama.h"
+
+#include "executor/engine/model/builder.h"
+
+#include <stdio.h>
+
+enum group { GROUP_INPUT, GROUP_HEAD }; /* the two uses of a tied embedding */
+
+static const double INIT_STD = 0.02;
+
+static int weight(struct builder *b, const char *name, int64_t out, int64_t in) {
+    return builder_matrix_slot(b, name, SHAPE(out, in), INIT_STD);
+}
+
+/* y = rmsnorm(x); with a branch (else -1): r = x + branch, y = rmsnorm(r). */
+static status_t norm(struct builder *b, const struct llama_shape *s, const char *name, int x, int branch, int *r,
+                     int *y, struct err *e) {
+    char gamma[48];
+    int out[OP_OUTPUTS];
+    snprintf(gamma, sizeof gamma, "%s.weight", name);
+    struct op_arguments args = { .in = { x, branch },
+                                 .slot = { builder_vector_slot(b, gamma, s->width, INIT_ONE) },
+                                 .n_slots = 1,
+                                 .attr.epsilon = s->norm_eps };
+    if (branch < 0)
+        return builder_op(b, &op_rmsnorm, name, args, y, NULL, e);
+    TRY(builder_op(b, &op_residual_rmsnorm, name, args, r, out, e));
+    *y = out[1];
+    return ST_OK;
+}
+
+static status_t linear(struct builder *b, const char *name, int x, int64_t out, int *y, struct err *e) {
+    return builder_linear(b, &(struct linear_layer){ .name = name, .out = out, .std = INIT_STD, .transposed = true }, x,
+                          y, e);
+}
+
+static status_t attention(struct builder *b, const struct llama_shape *s, int x, int *y, struct err *e) {
+    const int64_t head = s->width / s->heads, kv = head * s->kv_heads;
+    int qkv;
+    struct op_arguments project = { .in = { x }, .n_slots = 3, .attr.transposed = true };
+    project.slot[0] = weight(b, "self_attn.q_proj.weight", s->width, s->width);
+    project.slot[1] = weight(b, "self_attn.k_proj.weight", kv, s->width);
+    project.slot[2] = weight(b, "self_attn.v_proj.weight", kv, s->width);
+    TRY(builder_op(b, &op_linear_packed, "self_attn.qkv", project, &qkv, NULL, e));
+    struct op_arguments attend = {
+        .in = { qkv },
+        .attr = { .heads = s->heads, .kv_heads = s->kv_heads, .causal = true, .rope_theta = s->rope_theta }
+    };
+    TRY(builder_op(b, &op_rope, "self_attn.rope", attend, &attend.in[0], NULL, e));
+    TRY(builder_op(b, &op_attention, "self_attn", attend, y, NULL, e));
+    return linear(b, "self_attn.o_proj", *y, s->width, y, e);
+}
+
+static status_t feed_forward(struct builder *b, const struct llama_shape *s, int x, int *y, struct err *e) {
+    struct op_arguments project = { .in = { x }, .n_slots = 2, .attr.transposed = true };
+    project.slot[0] = weight(b, "mlp.gate_proj.weight", s->hidden, s->width);
+    project.slot[1] = weight(b, "mlp.up_proj.weight", s->hidden, s->width);
+    TRY(builder_op(b, &op_linear_packed, "mlp.gate_up", project, y, NULL, e));
+    TRY(builder_op(b, &op_swiglu, "mlp.act", (struct op_arguments){ .in = { *y } }, y, NULL, e));
+    return linear(b, "mlp.down_proj", *y, s->width, y, e);
+}
+
+static status_t decoder_block(struct builder *b, const struct llama_shape *s, int layer, struct err *e) {
+    builder_prefix(b, "layers.%d.", layer);
+    int x = builder_block(b, "layers.%d", layer), n, a, f, r = -1;
+    TRY(norm(b, s, "input_layernorm", x, -1, NULL, &n, e));
+    TRY(attention(b, s, n, &a, e));
+    TRY(norm(b, s, "post_attention_layernorm", x, a, &r, &n, e));
+    TRY(feed_forward(b, s, n, &f, e));
+    TRY(builder_add(b, "residual", r, f, &x, e));
+    graph_end_block(b->g, x);
+    return ST_OK;
+}
+
+static status_t embedding_block(struct builder *b, int table, struct err *e) {
+    int x;
+    builder_block(b, "embed_tokens");
+    struct op_arguments args = { .in = { b->g->tokens },
+                                 .slot = { graph_slot(b->g, table, GROUP_INPUT) },
+                                 .n_slots = 1 };
+    TRY(builder_op(b, &op_embedding, "embed_tokens", args, &x, NULL, e));
+    graph_end_block(b->g, x);
+    return ST_OK;
+}
+
+static status_t head_block(struct builder *b, const struct llama_shape *s, int table, struct err *e) {
+    builder_prefix(b, "%s", "");
+    int x = builder_block(b, "head"), n;
+    TRY(norm(b, s, "norm", x, -1, NULL, &n, e));
+    b->root = "";
+    if (!s->tied_embeddings)
+        table = builder_table(b, "lm_head.weight", SHAPE(s->vocabulary, s->width), INIT_STD);
+    struct op_arguments head = {
+        .in = { n }, .slot = { graph_slot(b->g, table, GROUP_HEAD) }, .n_slots = 1, .attr.transposed = true
+    };
+    TRY(builder_op(b, &op_linear, "lm_head", head, &b->g->logits, NULL, e));
+    struct op_arguments loss = { .in = { b->g->logits, b->g->targets } };
+    TRY(builder_op(b, &op_cross_entropy, "loss", loss, &b->g->losses, NULL, e));
+    graph_end_block(b->g, -1);
+    return ST_OK;
+}
+
+static status_t check(const struct llama_shape *s, struct err *e) {
+    if (s->layers < 1 || s->width < 1 || s->context < 1 || s->vocabulary < 1 || s->hidden < 1)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "model.llama: layers, width, hidden, context and vocabulary must be at least 1");
+    if (s->heads < 1 || s->width % s->heads)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.llama.heads: %d does not divide width %d", s->heads, s->width);
+    if (s->width / s->heads % 2)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.llama.heads: a head of %d numbers cannot be turned in pairs",
+                       s->width / s->heads);
+    if (s->kv_heads < 1 || s->heads % s->kv_heads)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.llama.kv_heads: %d does not divide heads %d", s->kv_heads,
+                       s->heads);
+    if (!(s->rope_theta > 1) || !(s->norm_eps > 0))
+        return err_set(e, ST_INVALID_ARGUMENT, "model.llama: rope_theta must be above 1, norm_eps above 0");
+    return ST_OK;
+}
+
+status_t llama_blocks(const struct llama_shape *shape, struct graph *g, struct err *e) {
+    TRY(check(shape, e));
+    struct builder b = { .g = g, .root = "model." };
+    g->targets_per_sample = shape->context;
+    g->tokens = graph_add_batch(g, "tokens", BATCH_TOKENS, DTYPE_I32, SHAPE(g->micro_batch, shape->context));
+    g->targets = graph_add_batch(g, "targets", BATCH_TARGETS, DTYPE_I32, SHAPE(g->micro_batch, shape->context));
+    int table = builder_table(&b, "embed_tokens.weight", SHAPE(shape->vocabulary, shape->width), INIT_STD);
+    TRY(embedding_block(&b, table, e));
+    for (int i = 0; i < shape->layers; i++)
+        TRY(decoder_block(&b, shape, i, e));
+    return head_block(&b, shape, table, e);
+}

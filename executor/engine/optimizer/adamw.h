@@ -1,0 +1,13 @@
+/* AdamW for a piece, with its states wherever the caller has them: Muon steps by it what is no matrix. Private to this
+ * folder. */
+#ifndef EXECUTOR_ENGINE_OPTIMIZER_ADAMW_H
+#define EXECUTOR_ENGINE_OPTIMIZER_ADAMW_H
+
+#include "executor/engine/optimizer/optimizer.h"
+
+MUST_CHECK status_t adamw_check(const char *path, const struct adamw_settings *s, struct err *e);
+/* As kind.step; `learning_rate` in place of the call's. */
+MUST_CHECK status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call *c, double learning_rate,
+                               struct err *e);
+
+#endif

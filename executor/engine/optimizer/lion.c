@@ -1,0 +1,23 @@
+#include "executor/engine/optimizer/check.h"
+
+static status_t check(const struct optimizer_config *o, struct err *e) {
+    TRY(setting_within("lion", "beta1", o->lion.beta1, 0, 1, e));
+    TRY(setting_within("lion", "beta2", o->lion.beta2, 0, 1, e));
+    return setting_within("lion", "weight_decay", o->lion.weight_decay, 0, 1e6, e);
+}
+
+static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
+    const struct lion lion = { .learning_rate = c->learning_rate,
+                               .beta1 = o->lion.beta1,
+                               .beta2 = o->lion.beta2,
+                               .weight_decay = decay_of(c->parameter, o->lion.weight_decay),
+                               .gradient_scale = (float)c->gradient_scale,
+                               .clip_value = (float)c->clip_value };
+    return c->kernels->lion(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &lion, e);
+}
+
+static double rate(const struct optimizer_config *o) { return o->lion.lr; }
+
+const struct optimizer_kind optimizer_lion = {
+    .name = "lion", .n_states = 1, .state_name = { "m" }, .check = check, .step = step, .rate = rate
+};

@@ -1,0 +1,133 @@
+#include "executor/engine/optimizer/adamw.h"
+#include "executor/engine/optimizer/check.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* Of the quintic iteration (Keller Jordan): its slope at 0 is as steep as it can be, so that five iterations bring
+ * every singular value from 0.002 up to about 1; they end between 0.7 and 1.2. */
+static const double QUINTIC_A = 3.4445, QUINTIC_B = -4.7750, QUINTIC_C = 2.0315;
+static const double LEAST_NORM = 1e-7;
+
+/* The matrix x (rows, columns) on its way to orthogonality, and the smaller of its two Gram matrices: x x^T, or x^T x
+ * of a tall one, which spares turning it. All in fp32, whatever the precision of the weights. */
+struct newton_schulz {
+    const struct kernels *k;
+    int64_t rows, columns, side;
+    float *x, *next, *gram, *square;
+    void *product; /* workspace of linear_backward_weight */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
+
+static struct linear_dims gram_dims(int64_t rows, int64_t columns) {
+    return rows <= columns ? (struct linear_dims){ .rows = rows, .in = columns, .out = rows, .transposed = true }
+                           : (struct linear_dims){ .rows = rows, .in = columns, .out = columns };
+}
+
+static struct newton_schulz newton_schulz_in(const struct optimizer_call *c) {
+    struct newton_schulz n = { .k = c->kernels->fp32,
+                               .rows = c->parameter->shape.dim[0],
+                               .columns = c->parameter->shape.dim[1],
+                               .x = c->workspace };
+    n.side = least(n.rows, n.columns);
+    n.next = n.x + aligned(n.rows * n.columns);
+    n.gram = n.next + aligned(n.rows * n.columns);
+    n.square = n.gram + aligned(n.side * n.side);
+    n.product = n.square + aligned(n.side * n.side);
+    return n;
+}
+
+static size_t workspace(const struct kernels *k, const struct parameter *p) {
+    if (!p->matrix)
+        return 0;
+    const int64_t rows = p->shape.dim[0], columns = p->shape.dim[1], side = least(rows, columns);
+    const struct linear_dims gram = gram_dims(rows, columns);
+    return (size_t)(2 * aligned(rows * columns) + 2 * aligned(side * side)) * sizeof(float) +
+           (rows > columns ? k->fp32->linear_backward_weight_workspace(k->fp32, &gram) : 0);
+}
+
+static status_t gram_of(const struct newton_schulz *n, struct err *e) {
+    const struct linear_dims d = gram_dims(n->rows, n->columns);
+    return d.transposed ? n->k->linear_forward(n->k, n->gram, NULL, n->x, n->x, NULL, &d, e)
+                        : n->k->linear_backward_weight(n->k, n->gram, n->x, n->x, &d, false, n->product, e);
+}
+
+/* x = a x + (b G + c G G) x, or x (b G + c G G) of a tall one. */
+static status_t iterate(const struct newton_schulz *n, struct err *e) {
+    const struct kernels *k = n->k;
+    const struct linear_dims square = { .rows = n->side, .in = n->side, .out = n->side };
+    const struct linear_dims wide = { .rows = n->rows, .in = n->rows, .out = n->columns };
+    const struct linear_dims tall = { .rows = n->rows, .in = n->columns, .out = n->columns };
+    TRY(gram_of(n, e));
+    TRY(k->linear_forward(k, n->square, NULL, n->gram, n->gram, NULL, &square, e));
+    TRY(k->scale_add(k, n->square, NULL, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, e));
+    if (n->rows <= n->columns)
+        TRY(k->linear_forward(k, n->next, NULL, n->square, n->x, NULL, &wide, e));
+    else
+        TRY(k->linear_forward(k, n->next, NULL, n->x, n->square, NULL, &tall, e));
+    return k->scale_add(k, n->x, NULL, n->next, n->rows * n->columns, QUINTIC_A, 1, e);
+}
+
+/* x divided by its Frobenius norm, which is at least its largest singular value. */
+static status_t normalise(const struct newton_schulz *n, struct err *e) {
+    const int64_t elements = n->rows * n->columns;
+    double *sums = (double *)(void *)n->next, sum = 0;
+    TRY(n->k->sum_squares(n->k, sums, n->x, elements, e));
+    for (int64_t i = 0; i * KERNELS_CHUNK < elements; i++)
+        sum += sums[i];
+    const double norm = sqrt(sum), by = 1 / (norm > LEAST_NORM ? norm : LEAST_NORM);
+    return n->k->scale_add(n->k, n->x, NULL, n->x, elements, by, 0, e);
+}
+
+static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c, struct err *e) {
+    const struct newton_schulz n = newton_schulz_in(c);
+    const struct momentum momentum = { .momentum = s->momentum,
+                                       .nesterov = s->nesterov,
+                                       .gradient_scale = (float)c->gradient_scale,
+                                       .clip_value = (float)c->clip_value };
+    TRY(n.k->momentum(n.k, n.x, c->state[0], c->gradient, c->count, &momentum, e));
+    TRY(normalise(&n, e));
+    for (int i = 0; i < s->iterations; i++)
+        TRY(iterate(&n, e));
+    const double tall = (double)n.rows / (double)n.columns;
+    const double keep = 1 - c->learning_rate * decay_of(c->parameter, s->weight_decay);
+    return c->kernels->scale_add(c->kernels, c->master, c->weight, n.x, c->count, keep,
+                                 -c->learning_rate * sqrt(tall > 1 ? tall : 1), e);
+}
+
+static int64_t state_elements(const struct parameter *p, int state) {
+    return state == 1 && p->matrix ? 0 : shape_elements(&p->shape);
+}
+
+static status_t check(const struct optimizer_config *o, struct err *e) {
+    const struct muon_settings *s = &o->muon;
+    TRY(setting_within("muon", "momentum", s->momentum, 0, 1, e));
+    if (s->iterations < 1 || s->iterations > 100)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.optimizer.muon.iterations: %d is not between 1 and 100",
+                       s->iterations);
+    TRY(setting_within("muon", "weight_decay", s->weight_decay, 0, 1e6, e));
+    TRY(setting_within("muon.adamw", "lr", s->adamw.lr, 0, 1e6, e));
+    return adamw_check("muon.adamw", &s->adamw, e);
+}
+
+static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
+    const struct muon_settings *s = &o->muon;
+    if (!c->parameter->matrix)
+        return adamw_step(&s->adamw, c, s->lr > 0 ? s->adamw.lr * (c->learning_rate / s->lr) : s->adamw.lr, e);
+    assert(c->parameter->shape.n == 2);
+    return step_matrix(s, c, e);
+}
+
+static double rate(const struct optimizer_config *o) { return o->muon.lr; }
+
+const struct optimizer_kind optimizer_muon = { .name = "muon",
+                                               .n_states = 2,
+                                               .state_name = { "m", "v" },
+                                               .whole_tensor = true,
+                                               .state_elements = state_elements,
+                                               .workspace = workspace,
+                                               .check = check,
+                                               .step = step,
+                                               .rate = rate };

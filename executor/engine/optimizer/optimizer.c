@@ -1,0 +1,47 @@
+#include "executor/engine/optimizer/optimizer.h"
+
+#include <assert.h>
+#include <string.h>
+
+const struct optimizer_kind *optimizer_find(const char *name) {
+    static const struct optimizer_kind *const kinds[] = { &optimizer_sgd, &optimizer_adamw, &optimizer_lion,
+                                                          &optimizer_adafactor, &optimizer_muon };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i]->name, name))
+            return kinds[i];
+    return NULL;
+}
+
+status_t optimizer_check(const struct optimizer_config *o, struct err *e) {
+    if (!(o->kind->rate(o) >= 0))
+        return err_set(e, ST_INVALID_ARGUMENT, "train.optimizer.%s.lr: %g is less than 0", o->kind->name,
+                       o->kind->rate(o));
+    return o->kind->check(o, e);
+}
+
+int64_t optimizer_state_elements(const struct optimizer_kind *kind, const struct parameter *p, int state) {
+    assert(state >= 0 && state < kind->n_states);
+    if (p->kind == PARAMETER_STATISTIC)
+        return 0;
+    return kind->state_elements ? kind->state_elements(p, state) : shape_elements(&p->shape);
+}
+
+struct shape optimizer_state_shape(const struct optimizer_kind *kind, const struct parameter *p, int state) {
+    const int64_t n = optimizer_state_elements(kind, p, state);
+    return n == shape_elements(&p->shape) ? p->shape : (struct shape){ .n = 1, .dim = { n } };
+}
+
+size_t optimizer_workspace(const struct optimizer_kind *kind, const struct kernels *k, const struct parameter *p) {
+    return kind->workspace && p->kind == PARAMETER_WEIGHT ? kind->workspace(k, p) : 0;
+}
+
+status_t optimizer_step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
+    assert(c->parameter->kind == PARAMETER_WEIGHT && c->updates >= 1);
+    assert(!o->kind->whole_tensor || (c->first == 0 && c->count == shape_elements(&c->parameter->shape)));
+    if (c->count == 0)
+        return ST_OK;
+    TRY(o->kind->step(o, c, e));
+    if (!c->ema)
+        return ST_OK;
+    return c->kernels->scale_add(c->kernels, c->ema, NULL, c->master, c->count, c->ema_decay, 1 - c->ema_decay, e);
+}

@@ -1,0 +1,24 @@
+#include "executor/engine/optimizer/check.h"
+
+static status_t check(const struct optimizer_config *o, struct err *e) {
+    TRY(setting_within("sgd", "momentum", o->sgd.momentum, 0, 1, e));
+    if (o->sgd.nesterov && o->sgd.momentum == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.optimizer.sgd.nesterov: needs a momentum above 0");
+    return setting_within("sgd", "weight_decay", o->sgd.weight_decay, 0, 1e6, e);
+}
+
+static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
+    const struct sgd sgd = { .learning_rate = c->learning_rate,
+                             .momentum = o->sgd.momentum,
+                             .weight_decay = decay_of(c->parameter, o->sgd.weight_decay),
+                             .nesterov = o->sgd.nesterov,
+                             .gradient_scale = (float)c->gradient_scale,
+                             .clip_value = (float)c->clip_value };
+    return c->kernels->sgd(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &sgd, e);
+}
+
+static double rate(const struct optimizer_config *o) { return o->sgd.lr; }
+
+const struct optimizer_kind optimizer_sgd = {
+    .name = "sgd", .n_states = 1, .state_name = { "m" }, .check = check, .step = step, .rate = rate
+};

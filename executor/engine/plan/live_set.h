@@ -1,0 +1,33 @@
+/* The verifier's map of one family's bytes: which of them hold something that is still needed. Ranges are disjoint and
+ * sorted; a serial number tells one stay from the next at the same bytes. O(log n) to find, O(n) to insert. */
+#ifndef EXECUTOR_ENGINE_PLAN_LIVE_SET_H
+#define EXECUTOR_ENGINE_PLAN_LIVE_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct live_range {
+    size_t begin, end;
+    uint32_t serial;
+    int owner; /* what lives there, as the set's user counts it */
+    int held;  /* transfers that read or write it just now */
+};
+
+struct live_set {
+    struct live_range *at;
+    int n, capacity;
+    uint32_t serial; /* the last one given out */
+};
+
+void live_set_done(struct live_set *s);
+/* The first range that shares a byte with [begin, end), or NULL. Valid until the next change. */
+struct live_range *live_set_find(const struct live_set *s, size_t begin, size_t end);
+/* The range that holds all of [begin, end), or NULL. */
+struct live_range *live_set_around(const struct live_set *s, size_t begin, size_t end);
+/* Forgets every range that shares a byte with [begin, end). */
+void live_set_remove(struct live_set *s, size_t begin, size_t end);
+/* Nothing may overlap: remove it before. */
+struct live_range *live_set_insert(struct live_set *s, size_t begin, size_t end, int owner);
+
+#endif

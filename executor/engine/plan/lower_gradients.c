@@ -1,0 +1,457 @@
+/* Gradients on their way from a lane's micro-batch to the optimizer. A lane adds into a buffer of its own; whole lanes
+ * are added as the lower levels of one binary tree, then the bucket is reduced over the data group, and under `reduce:
+ * micro_batch` added to the rounds before. A buffer is given out again when its lane was added or its reduction posted;
+ * the bucket's first write then waits for that reduction, and no earlier. */
+#include "executor/engine/plan/lower.h"
+
+#include "executor/engine/graph/op.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { BUFFERS_MOST = 64, ACCUMULATOR = BUFFERS_MOST - 1 /* its number until all lanes have theirs */ };
+
+struct pending {
+    int entry; /* REDUCE; -1 = none */
+    int round;
+};
+
+struct gradient_lowering {
+    int own, rounds;         /* lanes of this rank; micro-batches of a lane */
+    bool by_step;            /* a lane folds all its rounds first */
+    bool sharded;            /* an accumulator of own parts */
+    int n_lanes;             /* times that a lane starts: own, or own * rounds */
+    int *buffer;             /* [virtual_stages][n_lanes] -1 = not yet */
+    uint64_t *taken;         /* [virtual_stages] buffers in use */
+    int *finished;           /* [virtual_stages][n_lanes] buckets */
+    int *buckets;            /* [virtual_stages] how many it has */
+    struct pending *pending; /* [BUFFERS_MOST][n_buckets] */
+    int *flying, n_flying;   /* staged: buckets whose reduction was posted and not waited for, oldest first */
+    bool *open;              /* staged: buckets that have bytes */
+};
+
+static struct instruction_list *compute(struct lowering *l) { return &l->p->queue[QUEUE_COMPUTE]; }
+
+static struct pending *pending_of(const struct lowering *l, int buffer, int bucket) {
+    return &l->gradients->pending[buffer * l->p->n_buckets + bucket];
+}
+
+static int lane_start(const struct gradient_lowering *g, int q) { return g->by_step ? q / g->rounds : q; }
+static int lane_of(const struct gradient_lowering *g, int q) { return g->by_step ? q / g->rounds : q % g->own; }
+static int round_of(const struct gradient_lowering *g, int q) { return g->by_step ? q % g->rounds : q / g->own; }
+
+struct gradient_lowering *gradients_open(struct lowering *l) {
+    struct plan *p = l->p;
+    struct gradient_lowering *g = plan_array(1, sizeof *g);
+    const struct plan_layout *layout = &p->layout;
+    int chunks = layout->virtual_stages;
+    g->own = layout->lanes / layout->data;
+    g->rounds = layout->micro_batches / layout->lanes;
+    g->by_step = layout->reduce == PLAN_REDUCE_STEP;
+    p->staged = layout->zero >= 2 && g->own == 1 && (!g->by_step || g->rounds == 1);
+    g->sharded = p->staged || (layout->zero >= 1 && !g->by_step && g->rounds > 1);
+    g->n_lanes = g->by_step ? g->own : l->n;
+    g->buffer = plan_array(chunks * g->n_lanes, sizeof *g->buffer);
+    for (int i = 0; i < chunks * g->n_lanes; i++)
+        g->buffer[i] = -1;
+    g->finished = plan_array(chunks * g->n_lanes, sizeof *g->finished);
+    g->taken = plan_array(chunks, sizeof *g->taken);
+    g->buckets = plan_array(chunks, sizeof *g->buckets);
+    for (int b = 0; b < p->n_buckets; b++)
+        g->buckets[p->buckets[b].chunk]++;
+    g->pending = plan_array(BUFFERS_MOST * p->n_buckets, sizeof *g->pending);
+    for (int i = 0; i < BUFFERS_MOST * p->n_buckets; i++)
+        g->pending[i].entry = -1;
+    g->flying = plan_array(p->n_buckets, sizeof *g->flying);
+    g->open = plan_array(p->n_buckets, sizeof *g->open);
+    return g;
+}
+
+struct gradient_lowering *gradients_close(struct gradient_lowering *g) {
+    if (!g)
+        return NULL;
+    free(g->buffer);
+    free(g->finished);
+    free(g->taken);
+    free(g->buckets);
+    free(g->pending);
+    free(g->flying);
+    free(g->open);
+    free(g);
+    return NULL;
+}
+
+/* --- buffers ---*/
+
+static int buffer_of(struct lowering *l, int chunk, int lane) {
+    struct gradient_lowering *g = l->gradients;
+    int *buffer = &g->buffer[chunk * g->n_lanes + lane];
+    if (*buffer < 0) {
+        *buffer = l->p->staged ? 0 : __builtin_ctzll(~g->taken[chunk]);
+        assert(*buffer < ACCUMULATOR);
+        g->taken[chunk] |= UINT64_C(1) << *buffer;
+        if (l->p->lane_buffers <= *buffer)
+            l->p->lane_buffers = *buffer + 1;
+    }
+    return *buffer;
+}
+
+static void release(struct gradient_lowering *g, int chunk, int buffer) { g->taken[chunk] &= ~(UINT64_C(1) << buffer); }
+
+static void emit_add(struct lowering *l, int64_t begin, int64_t end, int buffer, int source, bool copy) {
+    struct instruction *i = plan_emit(compute(l), INSTRUCTION_ADD);
+    i->begin = begin;
+    i->end = end;
+    i->buffer = buffer;
+    i->source = source;
+    i->first = copy;
+}
+
+/* A round's sum over all lanes and ranks is in: to the rounds before it. */
+static void add_round(struct lowering *l, int bucket, int buffer, int round) {
+    const struct gradient_lowering *g = l->gradients;
+    int64_t begin, end;
+    plan_own_range(l->p, bucket, plan_data_rank(&l->p->layout), &begin, &end);
+    if (g->sharded)
+        emit_add(l, begin, end, ACCUMULATOR, buffer, round == 0);
+    else if (!g->by_step && round > 0)
+        emit_add(l, begin, end, 0, buffer, false);
+}
+
+/* Waits for a bucket's reduction and for those of earlier rounds, which are added first. */
+static void settle(struct lowering *l, int buffer, int bucket) {
+    struct gradient_lowering *g = l->gradients;
+    struct pending *last = pending_of(l, buffer, bucket);
+    if (last->entry < 0)
+        return;
+    for (;;) {
+        int first = buffer;
+        for (int k = 0; k < l->p->lane_buffers; k++) {
+            const struct pending *p = pending_of(l, k, bucket);
+            if (p->entry >= 0 && p->round < pending_of(l, first, bucket)->round)
+                first = k;
+        }
+        struct pending *p = pending_of(l, first, bucket);
+        lower_wait(l, QUEUE_DATA, p->entry);
+        add_round(l, bucket, first, p->round);
+        p->entry = -1;
+        if (first == buffer)
+            break;
+    }
+    if (!l->p->staged)
+        return;
+    g->open[bucket] = false;
+    int n = 0;
+    for (int k = 0; k < g->n_flying; k++)
+        if (g->flying[k] != bucket)
+            g->flying[n++] = g->flying[k];
+    g->n_flying = n;
+}
+
+/* --- around a reverse op ---*/
+
+void gradients_before(struct lowering *l, struct instruction *i) {
+    struct gradient_lowering *g = l->gradients;
+    int slots[OP_PARAMETERS];
+    bool unused[OP_PARAMETERS];
+    i->buffer = buffer_of(l, i->chunk, lane_start(g, i->flight));
+    i->first = !g->by_step || round_of(g, i->flight) == 0;
+    int n = plan_written_slots(l->p, i, slots, unused);
+    for (int k = 0; k < n; k++)
+        for (int b = plan_bucket_at(l->p, l->p->slot_begin[slots[k]]);
+             b < l->p->n_buckets && l->p->buckets[b].begin < l->p->slot_end[slots[k]]; b++) {
+            settle(l, i->buffer, b);
+            if (!l->p->staged || g->open[b])
+                continue;
+            while (g->n_flying >= PLAN_IN_FLIGHT)
+                settle(l, 0, g->flying[0]);
+            g->open[b] = true;
+        }
+}
+
+void gradients_alive(struct lowering *l) {
+    for (int b = 0; b < l->p->n_buckets; b++)
+        if (l->gradients->open[b])
+            lower_alive(l, l->p->n_buckets + b);
+}
+
+static bool stands_alone(const struct plan *p, int bucket) {
+    const struct graph *g = p->graph;
+    for (int k = 0; k < p->n_own_slots; k++) {
+        int s = p->slot_order[k];
+        if (p->slot_begin[s] <= p->buckets[bucket].begin && p->buckets[bucket].begin < p->slot_end[s])
+            return g->slots[g->parameters[g->slots[s].parameter].first_slot].next_slot < 0;
+    }
+    return true;
+}
+
+static void emit_norm(struct lowering *l, int first_piece, int n) {
+    if (n == 0 && l->p->layout.zero == 0)
+        return;
+    struct instruction *i = plan_emit(compute(l), INSTRUCTION_NORM);
+    i->begin = first_piece;
+    i->end = first_piece + n;
+    i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+}
+
+static void norm_of_bucket(struct lowering *l, int b) {
+    if (stands_alone(l->p, b))
+        emit_norm(l, l->p->buckets[b].first_piece, l->p->buckets[b].n_pieces);
+}
+
+/* Norms are taken while a bucket is in cache, where nothing more is added to it; but a slot may lie in two buckets, of
+ * which weight passes that are split off finish the second one first. */
+static bool norms_at_once(const struct lowering *l) { return l->p->layout.data == 1 && !l->b->splits_weight; }
+
+static void reduce(struct lowering *l, int b, int buffer, int round) {
+    struct gradient_lowering *g = l->gradients;
+    struct instruction *r = lower_post(l, QUEUE_DATA, INSTRUCTION_REDUCE);
+    r->entry = b;
+    r->buffer = buffer;
+    r->begin = l->p->buckets[b].begin;
+    r->end = l->p->buckets[b].end;
+    r->group = GROUP_DATA;
+    *pending_of(l, buffer, b) = (struct pending){ .entry = l->p->queue[QUEUE_DATA].n - 1, .round = round };
+    if (l->p->staged)
+        g->flying[g->n_flying++] = b;
+}
+
+/* The last gradient of a bucket in a lane's last micro-batch is written. */
+static void finish_bucket(struct lowering *l, int b, int chunk, int q) {
+    struct gradient_lowering *g = l->gradients;
+    const struct plan_bucket *bucket = &l->p->buckets[b];
+    const int lane = lane_of(g, q), round = round_of(g, q), start = lane_start(g, q);
+    const int adds = __builtin_ctz(~(unsigned)lane);
+    for (int k = 0, top = start; k < adds; k++) {
+        int below = top - (1 << k);
+        emit_add(l, bucket->begin, bucket->end, buffer_of(l, chunk, below), buffer_of(l, chunk, top), false);
+        top = below;
+    }
+    const bool whole = lane == g->own - 1;
+    const int buffer = buffer_of(l, chunk, start - lane);
+    if (whole && l->p->layout.data > 1) {
+        reduce(l, b, buffer, round);
+    } else if (whole) {
+        add_round(l, b, buffer, round);
+        if (norms_at_once(l) && (g->by_step || round == g->rounds - 1))
+            norm_of_bucket(l, b);
+    }
+    if (++g->finished[chunk * g->n_lanes + start] < g->buckets[chunk])
+        return;
+    for (int k = 0, top = start; k < adds; k++) {
+        release(g, chunk, buffer_of(l, chunk, top));
+        top -= 1 << k;
+    }
+    if (whole && (g->sharded || (!g->by_step && round > 0)))
+        release(g, chunk, buffer);
+}
+
+void gradients_after(struct lowering *l, const struct instruction *i) {
+    const struct gradient_lowering *g = l->gradients;
+    const struct plan *p = l->p;
+    if (g->by_step && round_of(g, i->flight) != g->rounds - 1)
+        return;
+
+    int slots[OP_PARAMETERS];
+    bool unused[OP_PARAMETERS];
+    int n = plan_written_slots(p, i, slots, unused), low = p->n_buckets, high = -1;
+    for (int k = 0; k < n; k++) {
+        int first = plan_bucket_at(p, p->slot_begin[slots[k]]), last = plan_bucket_at(p, p->slot_end[slots[k]] - 1);
+        low = first < low ? first : low;
+        high = last > high ? last : high;
+    }
+
+    /* Split off, the weights come last of all; else an op's weight comes after its input. */
+    for (int b = low; b <= high; b++) {
+        const struct plan_bucket *bucket = &p->buckets[b];
+        bool weight = l->b->splits_weight ? bucket->ready_weight >= 0 : bucket->ready_weight == bucket->ready;
+        int ready = l->b->splits_weight && weight ? bucket->ready_weight : bucket->ready;
+        if (i->op == ready && weight == (i->kind == INSTRUCTION_BACKWARD_WEIGHT))
+            finish_bucket(l, b, i->chunk, i->flight);
+    }
+}
+
+/* --- the end of the step ---*/
+
+static int sibling_peer(const struct lowering *l, int stage) {
+    return stage * l->p->layout.data + plan_data_rank(&l->p->layout);
+}
+
+/* The elements of a slot that this rank owns in one of its buckets. */
+static void part_of_slot(const struct lowering *l, int slot, int bucket, int64_t *begin, int64_t *end) {
+    const struct plan *p = l->p;
+    int64_t n = shape_elements(&p->graph->parameters[p->graph->slots[slot].parameter].shape);
+    plan_own_range(p, bucket, plan_data_rank(&p->layout), begin, end);
+    *begin -= p->slot_begin[slot];
+    *end -= p->slot_begin[slot];
+    *begin = *begin < n ? *begin : n;
+    *end = *end < n ? *end : n;
+}
+
+/* Sends or receives, for each bucket of `slot` (one of this stage), this rank's part of `what`. */
+static void pass_slot(struct lowering *l, enum instruction_kind kind, enum plan_what what, int slot, int op,
+                      int stage) {
+    const struct plan *p = l->p;
+    enum plan_queue queue = what == WHAT_GRADIENT ? QUEUE_GRADIENTS : QUEUE_ACTIVATIONS;
+    for (int b = plan_bucket_at(p, p->slot_begin[slot]); b < p->n_buckets && p->buckets[b].begin < p->slot_end[slot];
+         b++) {
+        int64_t begin, end;
+        part_of_slot(l, slot, b, &begin, &end);
+        struct instruction *i = lower_post(l, queue, kind);
+        i->what = what;
+        i->op = op;
+        i->begin = begin;
+        i->end = end;
+        i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i->peer = sibling_peer(l, stage);
+    }
+}
+
+static void add_sibling(struct lowering *l, int owner, int slot) {
+    const struct plan *p = l->p;
+    for (int b = plan_bucket_at(p, p->slot_begin[owner]); b < p->n_buckets && p->buckets[b].begin < p->slot_end[owner];
+         b++) {
+        if (p->layout.zero == 0 && p->buckets[b].n_pieces == 0)
+            continue;
+        struct instruction *i = plan_emit(compute(l), INSTRUCTION_ADD_SLOT);
+        i->begin = p->buckets[b].first_piece;
+        i->end = i->begin + p->buckets[b].n_pieces;
+        i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i->source = slot;
+    }
+}
+
+static bool is_here(const struct plan *p, int slot) { return p->slot_stage[slot] == plan_stage(&p->layout); }
+
+/* Sums of a parameter's groups, in the order of its slots; those of other stages arrive first. */
+static void add_siblings(struct lowering *l) {
+    const struct plan *p = l->p;
+    const struct graph *g = p->graph;
+    const int stage = plan_stage(&p->layout);
+    int first = p->queue[QUEUE_GRADIENTS].n;
+    for (int i = 0; i < g->n_parameters; i++) {
+        int owner = g->parameters[i].first_slot;
+        for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot) {
+            if (is_here(p, s) && p->parameter_stage[i] != stage)
+                pass_slot(l, INSTRUCTION_SEND, WHAT_GRADIENT, s, s, p->parameter_stage[i]);
+            if (!is_here(p, s) && p->parameter_stage[i] == stage)
+                pass_slot(l, INSTRUCTION_RECV, WHAT_GRADIENT, owner, s, p->slot_stage[s]);
+        }
+    }
+    for (int n = first; n < p->queue[QUEUE_GRADIENTS].n; n++)
+        lower_wait(l, QUEUE_GRADIENTS, n);
+    for (int i = 0; i < g->n_parameters; i++) {
+        int owner = g->parameters[i].first_slot;
+        if (g->slots[owner].next_slot < 0 || p->parameter_stage[i] != stage)
+            continue;
+        for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot)
+            add_sibling(l, owner, s);
+        for (int b = plan_bucket_at(p, p->slot_begin[owner]);
+             b < p->n_buckets && p->buckets[b].begin < p->slot_end[owner]; b++)
+            emit_norm(l, p->buckets[b].first_piece, p->buckets[b].n_pieces);
+    }
+}
+
+void gradients_finish(struct lowering *l) {
+    struct plan *p = l->p;
+    for (int b = 0; b < p->n_buckets; b++) {
+        int last = -1;
+        for (int k = 0; k < p->lane_buffers; k++)
+            if (pending_of(l, k, b)->entry >= 0 &&
+                (last < 0 || pending_of(l, k, b)->round > pending_of(l, last, b)->round))
+                last = k;
+        if (last >= 0)
+            settle(l, last, b);
+        if (!norms_at_once(l))
+            norm_of_bucket(l, b);
+    }
+    add_siblings(l);
+    if (p->layout.stages == 1 && p->layout.zero == 0)
+        return;
+    lower_post(l, QUEUE_DATA, INSTRUCTION_EXCHANGE_NORMS)->group = p->layout.zero ? GROUP_WORLD : GROUP_STAGES;
+    lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1);
+}
+
+static void emit_step(struct lowering *l, int first, int n) {
+    struct instruction *i = plan_emit(compute(l), INSTRUCTION_STEP);
+    i->begin = first;
+    i->end = first + n;
+    i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+}
+
+static void gather(struct lowering *l, int bucket) {
+    struct instruction *i = lower_post(l, QUEUE_DATA, INSTRUCTION_GATHER);
+    i->entry = bucket;
+    i->begin = l->p->buckets[bucket].begin;
+    i->end = l->p->buckets[bucket].end;
+    i->group = GROUP_DATA;
+}
+
+static bool gathers(const struct plan *p) { return p->layout.zero == 1 || p->layout.zero == 2; }
+
+/* The parameter whose slot a bucket of siblings has, and which is another stage's; -1. */
+static int foreign_parameter(const struct plan *p, int bucket) {
+    for (int k = 0; k < p->n_own_slots; k++) {
+        int s = p->slot_order[k], parameter = p->graph->slots[s].parameter;
+        if (p->slot_begin[s] <= p->buckets[bucket].begin && p->buckets[bucket].begin < p->slot_end[s])
+            return p->parameter_stage[parameter] != plan_stage(&p->layout) ? parameter : -1;
+    }
+    return -1;
+}
+
+/* Weights that other stages read too go to them, once to each. */
+static void return_weights(struct lowering *l) {
+    const struct plan *p = l->p;
+    const struct graph *g = p->graph;
+    const int stage = plan_stage(&p->layout);
+    for (int i = 0; i < g->n_parameters; i++) {
+        int owner = g->parameters[i].first_slot, here = -1;
+        for (int s = owner; s >= 0; s = g->slots[s].next_slot) {
+            bool again = false;
+            for (int before = owner; before != s; before = g->slots[before].next_slot)
+                again |= p->slot_stage[before] == p->slot_stage[s];
+            if (p->parameter_stage[i] == stage && p->slot_stage[s] != stage && !again)
+                pass_slot(l, INSTRUCTION_SEND, WHAT_WEIGHT, owner, i, p->slot_stage[s]);
+            if (here < 0 && is_here(p, s))
+                here = s;
+        }
+        if (p->parameter_stage[i] != stage && here >= 0)
+            pass_slot(l, INSTRUCTION_RECV, WHAT_WEIGHT, here, i, p->parameter_stage[i]);
+    }
+}
+
+static void finish_numbers(struct lowering *l) {
+    struct plan *p = l->p;
+    if (!l->gradients->sharded)
+        return;
+    p->accumulator = p->result = p->lane_buffers;
+    for (int q = 0; q < QUEUES; q++)
+        for (int n = 0; n < p->queue[q].n; n++)
+            if (p->queue[q].items[n].buffer == ACCUMULATOR)
+                p->queue[q].items[n].buffer = p->accumulator;
+}
+
+void gradients_step(struct lowering *l) {
+    struct plan *p = l->p;
+    plan_emit(compute(l), INSTRUCTION_DECIDE);
+    for (int k = 0; p->layout.zero == 0 && k < p->n_pieces; k++)
+        emit_step(l, k, 1);
+    for (int b = 0; p->layout.zero > 0 && b < p->n_buckets; b++) {
+        if (foreign_parameter(p, b) >= 0)
+            continue;
+        if (p->buckets[b].parameter >= 0 || p->buckets[b].own_weight >= 0)
+            emit_step(l, p->buckets[b].first_piece, p->buckets[b].n_pieces);
+        if (gathers(p) && p->buckets[b].parameter >= 0)
+            gather(l, b);
+    }
+    int first = p->queue[QUEUE_ACTIVATIONS].n;
+    return_weights(l);
+    for (int n = first; n < p->queue[QUEUE_ACTIVATIONS].n; n++)
+        lower_wait(l, QUEUE_ACTIVATIONS, n);
+    for (int b = 0; gathers(p) && b < p->n_buckets; b++)
+        if (foreign_parameter(p, b) >= 0 && p->buckets[b].parameter >= 0)
+            gather(l, b);
+    if (gathers(p) && p->queue[QUEUE_DATA].n > l->data_waited)
+        lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1);
+    finish_numbers(l);
+}

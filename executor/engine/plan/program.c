@@ -1,0 +1,271 @@
+/* What a phase computes, and what the backward pass computes again.
+ *
+ * Recompute is by demand: before a reverse op runs, every op is run again whose output it reads and that was not kept,
+ * after the ops that those need. `none` keeps everything; `block` keeps what enters a block, and all of the model's
+ * last block where its backward pass follows at once; `selective` keeps all but the outputs of ops that ask for it. */
+#include "executor/engine/plan/build.h"
+
+#include "executor/engine/graph/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct writing {
+    struct building *b;
+    struct plan *p;
+    const struct graph *g;
+    int *producer;   /* [n_tensors] op whose forward makes it; -1 */
+    bool *available; /* [n_tensors] kept, or computed again already */
+    bool *wanted;    /* [n_ops] to be run again now */
+    int *overwrites; /* [n_tensors] */
+    int chunk;
+};
+
+static struct instruction *append(struct program *to, enum instruction_kind kind, int op, int chunk) {
+    if (!(to->n & (to->n - 1))) {
+        struct instruction *bigger = reallocarray(to->items, to->n ? (size_t)to->n * 2 : 1, sizeof *bigger);
+        if (!bigger)
+            abort();
+        to->items = bigger;
+    }
+    struct instruction *i = &to->items[to->n++];
+    *i = (struct instruction){ .kind = kind, .op = op, .chunk = chunk, .entry = -1, .peer = -1 };
+    return i;
+}
+
+static void find_producers(struct writing *w) {
+    const struct graph *g = w->g;
+    for (int t = 0; t < g->n_tensors; t++)
+        w->producer[t] = -1;
+    for (int i = 0; i < g->n_ops; i++)
+        for (int k = 0; k < OP_OUTPUTS; k++)
+            if (g->ops[i].out[k] >= 0)
+                w->producer[g->ops[i].out[k]] = i;
+    for (int r = 0; r < g->n_reverse; r++)
+        if (g->ops[g->reverse[r].op].kind->gradient_in_forward)
+            for (int k = 0; k < OP_INPUTS; k++)
+                if (g->reverse[r].d_in[k] >= 0)
+                    w->producer[g->reverse[r].d_in[k]] = g->reverse[r].op;
+}
+
+/* --- what is kept ---*/
+
+/* Every backward phase of the model's last chunk follows its forward phase. */
+static bool turns_at_once(const struct building *b) {
+    const struct plan *p = b->plan;
+    int last = p->layout.virtual_stages - 1;
+    if (plan_stage(&p->layout) != p->layout.stages - 1)
+        return false;
+    for (int i = 0; i < b->phases.n; i++) {
+        const struct phase *f = &b->phases.items[i];
+        if (f->kind == PHASE_FORWARD && f->chunk == last &&
+            (i + 1 == b->phases.n || f[1].kind != PHASE_BACKWARD || f[1].chunk != last || f[1].q != f->q))
+            return false;
+    }
+    return true;
+}
+
+/* A weight pass that comes later reads a kept input as it was: no op that works in its bytes is run again. */
+static void keep_for_weights(struct writing *w) {
+    const struct graph *g = w->g;
+    for (int r = 0; r < g->n_reverse && w->b->splits_weight; r++) {
+        const struct op *op = &g->ops[g->reverse[r].op];
+        if (!op->kind->backward_weight || op->in[0] < 0 || !w->b->kept[op->in[0]])
+            continue;
+        for (int i = 0; i < g->n_ops; i++) {
+            bool writes = false;
+            for (int k = 0; k < OP_OUTPUTS; k++)
+                writes |= g->ops[i].out[k] >= 0 && w->p->storage[g->ops[i].out[k]] == w->p->storage[op->in[0]];
+            for (int k = 0; k < OP_OUTPUTS && writes; k++)
+                if (g->ops[i].out[k] >= 0)
+                    w->b->kept[g->ops[i].out[k]] = true;
+        }
+    }
+}
+
+static void choose_kept(struct writing *w) {
+    const struct graph *g = w->g;
+    const struct plan *p = w->p;
+    const bool train = p->layout.kind == PLAN_TRAIN, turns = train && turns_at_once(w->b);
+    for (int t = 0; t < g->n_tensors; t++) {
+        int op = w->producer[t];
+        bool keep = true;
+        if (train && op >= 0 && p->layout.recompute == RECOMPUTE_BLOCK)
+            keep = turns && g->ops[op].block == g->n_blocks - 1;
+        else if (train && op >= 0 && p->layout.recompute == RECOMPUTE_SELECTIVE)
+            keep = !g->ops[op].kind->selective;
+        w->b->kept[t] = keep;
+    }
+    for (int b = 0; b < g->n_blocks; b++)
+        if (g->blocks[b].input >= 0)
+            w->b->kept[g->blocks[b].input] = true;
+    /* What works in place on a block's input cannot be run again: its input is gone. */
+    for (int t = 0; t < g->n_tensors; t++) {
+        int input = w->producer[t] >= 0 ? g->blocks[g->ops[w->producer[t]].block].input : -1;
+        if (input >= 0 && p->storage[input] == p->storage[t])
+            w->b->kept[t] = true;
+    }
+    keep_for_weights(w);
+}
+
+/* --- recompute ---*/
+
+static void want(struct writing *w, int tensor) {
+    int op = tensor >= 0 ? w->producer[tensor] : -1;
+    if (op < 0 || w->available[tensor] || w->wanted[op])
+        return;
+    w->wanted[op] = true;
+    for (int k = 0; k < OP_INPUTS; k++)
+        want(w, w->g->ops[op].in[k]);
+}
+
+static void recompute_for(struct writing *w, int r, struct program *to) {
+    const struct graph *g = w->g;
+    const struct reverse_op *reverse = &g->reverse[r];
+    const struct op *op = &g->ops[reverse->op];
+    if (w->p->layout.recompute == RECOMPUTE_NONE)
+        return;
+    for (int k = 0; k < OP_INPUTS; k++)
+        if (op->kind->saved_in & IN(k))
+            want(w, op->in[k]);
+    for (int k = 0; k < OP_OUTPUTS; k++) {
+        if (op->kind->saved_out & OUT(k))
+            want(w, op->out[k]);
+        want(w, reverse->d_out[k]);
+    }
+    const struct block *block = &g->blocks[op->block];
+    for (int i = block->first_op; i < block->first_op + block->n_ops; i++) {
+        if (!w->wanted[i])
+            continue;
+        append(to, INSTRUCTION_RECOMPUTE, i, w->chunk);
+        w->wanted[i] = false;
+        for (int k = 0; k < OP_OUTPUTS; k++)
+            if (g->ops[i].out[k] >= 0)
+                w->available[g->ops[i].out[k]] = true;
+        for (int q = block->first_reverse; q < block->first_reverse + block->n_reverse; q++)
+            for (int k = 0; g->reverse[q].op == i && g->ops[i].kind->gradient_in_forward && k < OP_INPUTS; k++)
+                if (g->reverse[q].d_in[k] >= 0)
+                    w->available[g->reverse[q].d_in[k]] = true;
+    }
+}
+
+/* --- programs ---*/
+
+static bool reads_batch(const struct writing *w, int chunk) {
+    const struct graph *g = w->g;
+    for (int i = 0; i < g->n_ops; i++)
+        for (int k = 0; k < OP_INPUTS; k++)
+            if (w->p->block_chunk[g->ops[i].block] == chunk && g->ops[i].in[k] >= 0 && w->p->loaded[g->ops[i].in[k]])
+                return true;
+    return false;
+}
+
+/* The batch inputs of all of a rank's chunks are loaded with the first chunk that reads any. */
+static void write_load(struct writing *w) {
+    for (int c = 0; c < w->chunk; c++)
+        if (reads_batch(w, c))
+            return;
+    if (reads_batch(w, w->chunk))
+        append(&w->b->programs[PHASE_FORWARD][w->chunk], INSTRUCTION_LOAD, -1, w->chunk);
+}
+
+static void write_forward(struct writing *w) {
+    const struct graph *g = w->g;
+    const struct plan_chunk *c = &w->p->chunks[w->chunk];
+    struct program *to = &w->b->programs[PHASE_FORWARD][w->chunk];
+    write_load(w);
+    for (int k = c->first_block; k < c->first_block + c->n_blocks; k++)
+        for (int i = g->blocks[k].first_op; i < g->blocks[k].first_op + g->blocks[k].n_ops; i++) {
+            bool loss = g->ops[i].out[0] == g->losses;
+            if (w->p->layout.kind == PLAN_SAMPLE && loss)
+                continue;
+            append(to, INSTRUCTION_FORWARD, i, w->chunk);
+        }
+}
+
+/* w->overwrites[storage] = the last reverse op of the chunk that changes its bytes. */
+static void find_overwrites(struct writing *w, int begin, int end) {
+    for (int t = 0; t < w->g->n_tensors; t++)
+        w->overwrites[t] = -1;
+    for (int r = begin; r < end; r++) {
+        struct instruction i = { .kind = INSTRUCTION_BACKWARD_INPUT, .op = r };
+        struct tensor_access a;
+        if (w->g->ops[w->g->reverse[r].op].kind->gradient_in_forward)
+            continue;
+        plan_access(w->p, &i, &a);
+        for (int k = 0; k < a.n_writes; k++)
+            w->overwrites[w->p->storage[a.writes[k]]] = r;
+    }
+}
+
+static void keep_for_weight(struct writing *w, int r, struct program *to) {
+    struct plan *p = w->p;
+    int *kept_of = reallocarray(p->kept_of, (size_t)(p->n_tensors - w->g->n_tensors) + 1, sizeof *kept_of);
+    if (!kept_of)
+        abort();
+    p->kept_of = kept_of;
+    p->kept_of[p->n_tensors - w->g->n_tensors] = r;
+    p->kept[r] = p->n_tensors++;
+    append(to, INSTRUCTION_KEEP, r, w->chunk);
+}
+
+/* One flag tells an op to overwrite or to add: its slots must agree. */
+static status_t check_writer(const struct writing *w, const struct instruction *i, struct err *e) {
+    int slots[OP_PARAMETERS];
+    bool first[OP_PARAMETERS];
+    int n = plan_written_slots(w->p, i, slots, first);
+    for (int k = 1; k < n; k++)
+        if (first[k] != first[0])
+            return err_set(e, ST_INTERNAL, "op %s: some of its parameters are shared with an earlier op, some are not",
+                           w->g->ops[w->g->reverse[i->op].op].name);
+    return ST_OK;
+}
+
+static status_t write_backward(struct writing *w, struct err *e) {
+    const struct graph *g = w->g;
+    const struct plan_chunk *c = &w->p->chunks[w->chunk];
+    const bool split = w->b->splits_weight;
+    struct program *to = &w->b->programs[PHASE_BACKWARD][w->chunk];
+    struct program *later = &w->b->programs[split ? PHASE_WEIGHT : PHASE_BACKWARD][w->chunk];
+    int last = c->first_block + c->n_blocks - 1;
+    if (split)
+        find_overwrites(w, g->blocks[last].first_reverse,
+                        g->blocks[c->first_block].first_reverse + g->blocks[c->first_block].n_reverse);
+    for (int k = last; k >= c->first_block; k--)
+        for (int r = g->blocks[k].first_reverse; r < g->blocks[k].first_reverse + g->blocks[k].n_reverse; r++) {
+            const struct op_kind *kind = g->ops[g->reverse[r].op].kind;
+            recompute_for(w, r, to);
+            if (!kind->gradient_in_forward)
+                TRY(check_writer(w, append(to, INSTRUCTION_BACKWARD_INPUT, r, w->chunk), e));
+            if (!kind->backward_weight)
+                continue;
+            if (split && w->overwrites[w->p->storage[g->reverse[r].d_out[0]]] > r)
+                keep_for_weight(w, r, to);
+            TRY(check_writer(w, append(later, INSTRUCTION_BACKWARD_WEIGHT, r, w->chunk), e));
+        }
+    return ST_OK;
+}
+
+status_t plan_write_programs(struct building *b, struct err *e) {
+    struct plan *p = b->plan;
+    const struct graph *g = p->graph;
+    CLEANUP(freep) int *producer = plan_array(g->n_tensors, sizeof *producer);
+    CLEANUP(freep) bool *available = plan_array(g->n_tensors, sizeof *available);
+    CLEANUP(freep) bool *wanted = plan_array(g->n_ops, sizeof *wanted);
+    CLEANUP(freep) int *overwrites = plan_array(g->n_tensors, sizeof *overwrites);
+    struct writing w = {
+        .b = b, .p = p, .g = g, .producer = producer, .available = available, .wanted = wanted, .overwrites = overwrites
+    };
+    find_producers(&w);
+    choose_kept(&w);
+    memcpy(available, b->kept, (size_t)g->n_tensors * sizeof *available);
+    for (int c = 0; c < p->layout.virtual_stages; c++) {
+        w.chunk = c;
+        write_forward(&w);
+    }
+    for (int c = p->layout.virtual_stages - 1; c >= 0 && p->layout.kind == PLAN_TRAIN; c--) {
+        w.chunk = c;
+        TRY(write_backward(&w, e));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,155 @@
+#include "executor/engine/plan/report.h"
+
+#include "executor/engine/optimizer/optimizer.h"
+#include "executor/engine/plan/choose.h"
+#include "executor/engine/plan/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p)
+        abort();
+    return p;
+}
+
+static int64_t elements_of(const struct graph *g, int parameter) {
+    return shape_elements(&g->parameters[parameter].shape);
+}
+
+/* --- whole model ---*/
+
+static void count_parameters(const struct graph *g, const struct plan_layout *l, struct plan_report *r) {
+    const struct optimizer_kind *kind = l->optimizer;
+    double states = 0;
+    for (int i = 0; i < g->n_parameters; i++) {
+        if (g->parameters[i].kind != PARAMETER_WEIGHT)
+            continue;
+        r->parameters += elements_of(g, i);
+        for (int s = 0; kind && s < kind->n_states; s++)
+            states += (double)optimizer_state_elements(kind, &g->parameters[i], s);
+    }
+    double element = (double)dtype_bytes(g->element), n = r->parameters ? (double)r->parameters : 1;
+    r->weight_bytes = element;
+    r->gradient_bytes = sizeof(float);
+    r->optimizer_bytes = sizeof(float) * states / n + (g->element == DTYPE_F32 ? 0 : sizeof(float)) +
+                         (l->ema ? sizeof(float) : 0);
+}
+
+/* --- a stage ---*/
+
+/* The data rank that owns most elements of a stage, and by how much. */
+static int fullest(const struct plan *p, double *ret_balance) {
+    int most = 0;
+    double largest = 0, sum = 0;
+    for (int d = 0; d < p->layout.data; d++) {
+        double own = 0;
+        for (int b = 0; b < p->n_buckets; b++) {
+            int64_t begin, end;
+            plan_own_range(p, b, d, &begin, &end);
+            own += (double)(end - begin);
+        }
+        sum += own;
+        if (own > largest) {
+            largest = own;
+            most = d;
+        }
+    }
+    *ret_balance = sum > 0 ? largest * p->layout.data / sum : 1;
+    return most;
+}
+
+static status_t weigh_stage(const struct plan *p, struct stage_report *s, struct err *e) {
+    CLEANUP(plan_freep) struct plan *other = NULL;
+    const struct plan *full = p;
+    struct plan_layout layout = p->layout;
+    layout.rank = plan_stage(&layout) * layout.data + fullest(p, &s->balance);
+    if (layout.rank != p->layout.rank) {
+        TRY(plan_build(p->graph, &layout, &other, e));
+        full = other;
+    }
+    s->rank = full->layout.rank;
+    memcpy(s->family_bytes, full->family_bytes, sizeof s->family_bytes);
+    s->bytes = plan_bytes(full);
+    return ST_OK;
+}
+
+static void describe_stage(const struct plan *p, struct stage_report *s) {
+    s->first_block = -1;
+    for (int b = 0; b < p->graph->n_blocks; b++) {
+        if (p->block_chunk[b] < 0)
+            continue;
+        s->first_block = s->first_block < 0 ? b : s->first_block;
+        s->n_blocks++;
+    }
+    for (int i = 0; i < p->graph->n_parameters; i++)
+        if (p->parameter_stage[i] == plan_stage(&p->layout) && p->graph->parameters[i].kind == PARAMETER_WEIGHT)
+            s->parameters += elements_of(p->graph, i);
+}
+
+/* --- time ---*/
+
+static void judge_time(const struct graph *g, const struct plan_profile *f, struct plan_report *r) {
+    const struct plan_layout *l = &r->layout;
+    const struct timeline *t = &r->timeline;
+    double own = plan_own_micro_batches(l), forward = 0, input = 0, weight = 0;
+    for (int s = 0; s < t->n; s++) {
+        const double *work = t->ranks[s].work;
+        r->bubble += t->ranks[s].bubble / t->n;
+        forward += work[TIMELINE_FORWARD] / own / t->n;
+        input += (work[TIMELINE_BACKWARD] + work[TIMELINE_RECOMPUTE]) / own / t->n;
+        weight += work[TIMELINE_WEIGHT] / own / t->n;
+    }
+    double idle = timeline_bubble_formula(l->schedule, l->stages, l->virtual_stages, forward, input, weight);
+    double ideal = own * (forward + input + weight);
+    r->bubble_formula = idle + ideal > 0 ? idle / (idle + ideal) : 0;
+    r->model_flops = graph_flops(g) * l->micro_batches;
+    double peak = f->product_flops[g->element] > 0 ? f->product_flops[g->element] : f->product_flops[DTYPE_F32];
+    r->utilization = t->seconds > 0 ? r->model_flops / (t->seconds * l->world_size * peak) : 0;
+}
+
+static status_t report_column(const struct plan *const *plans, int n, const struct plan_profile *profile,
+                              struct plan_report *r, struct err *e) {
+    struct plan_profile f = *profile;
+    TRY(plan_verify(plans, n, e));
+    TRY(timeline_simulate(plans, n, &(struct timeline_costs){ .seconds = timeline_profile_seconds, .ctx = &f },
+                          &r->timeline, e));
+    r->layout = plans[0]->layout;
+    for (int s = 0; s < n; s++) {
+        TRY(weigh_stage(plans[s], &r->stages[s], e));
+        describe_stage(plans[s], &r->stages[s]);
+        r->stages[s].wire = step_cost_wire(plans[s], profile);
+        r->most_bytes = r->stages[s].bytes > r->most_bytes ? r->stages[s].bytes : r->most_bytes;
+    }
+    count_parameters(plans[0]->graph, &r->layout, r);
+    judge_time(plans[0]->graph, profile, r);
+    return ST_OK;
+}
+
+status_t plan_report_make(const struct graph *graph, const struct plan_layout *layout,
+                          const struct plan_profile *profile, struct plan_report *ret, struct err *e) {
+    struct plan_layout l = *layout;
+    int data = l.data > 1 ? l.data : 1, n = l.stages > 1 ? l.stages : 1;
+    struct plan **plans = array(n, sizeof *plans);
+    *ret = (struct plan_report){ .n_stages = n, .stages = array(n, sizeof *ret->stages) };
+    status_t st = ST_OK;
+    for (int s = 0; s < n && st == ST_OK; s++) {
+        l.rank = s * data;
+        st = plan_build(graph, &l, &plans[s], e);
+    }
+    if (st == ST_OK)
+        st = report_column((const struct plan *const *)plans, n, profile, ret, e);
+    for (int s = 0; s < n; s++)
+        plan_free(plans[s]);
+    free(plans);
+    if (st != ST_OK)
+        plan_report_done(ret);
+    return st;
+}
+
+void plan_report_done(struct plan_report *r) {
+    timeline_done(&r->timeline);
+    free(r->stages);
+    *r = (struct plan_report){ 0 };
+}

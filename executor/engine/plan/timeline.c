@@ -1,0 +1,299 @@
+#include "executor/engine/plan/timeline.h"
+
+#include "executor/engine/plan/cost.h"
+#include "executor/engine/plan/step_cost.h"
+#include "executor/engine/plan/verify_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank while its step is laid along the clock. */
+struct runner {
+    const struct plan *plan;
+    int at, posted[QUEUES], passed;
+    double now, data_free; /* compute's clock; when the data queue is free */
+    double *posted_at[QUEUES], *done_at[QUEUES];
+    bool *done[QUEUES];
+    double out_free[QUEUES], in_free[QUEUES];
+    int first_open[QUEUES];
+};
+
+struct simulation {
+    const struct timeline_costs *costs;
+    struct machine *machines; /* for who meets whom */
+    struct runner *runners;
+    int n, columns;
+    struct timeline *out;
+};
+
+static void *array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p)
+        abort();
+    return p;
+}
+
+const char *timeline_work_name(enum timeline_work work) {
+    static const char *const names[TIMELINE_WORKS] = { "forward", "recompute", "backward", "weight",  "update",
+                                                       "reduce",  "gather",    "exchange", "transfer" };
+    return names[work];
+}
+
+static enum timeline_work work_of(enum instruction_kind kind) {
+    switch (kind) {
+    case INSTRUCTION_LOAD:
+    case INSTRUCTION_FORWARD: return TIMELINE_FORWARD;
+    case INSTRUCTION_RECOMPUTE: return TIMELINE_RECOMPUTE;
+    case INSTRUCTION_BACKWARD_INPUT:
+    case INSTRUCTION_KEEP: return TIMELINE_BACKWARD;
+    case INSTRUCTION_BACKWARD_WEIGHT: return TIMELINE_WEIGHT;
+    case INSTRUCTION_REDUCE: return TIMELINE_REDUCE;
+    case INSTRUCTION_GATHER: return TIMELINE_GATHER;
+    case INSTRUCTION_EXCHANGE:
+    case INSTRUCTION_EXCHANGE_NORMS: return TIMELINE_EXCHANGE;
+    case INSTRUCTION_SEND:
+    case INSTRUCTION_RECV: return TIMELINE_TRANSFER;
+    default: return TIMELINE_UPDATE;
+    }
+}
+
+/* Neighbouring compute of one kind and micro-batch is one span. Without a split the weight's part is drawn with the
+ * input's. */
+static void note(struct simulation *s, int machine, enum plan_queue queue, const struct instruction *i, double begin,
+                 double end) {
+    struct timeline *t = s->out;
+    enum timeline_work work = work_of(i->kind);
+    bool splits = s->runners[machine].plan->layout.schedule == SCHEDULE_ZERO_BUBBLE &&
+                  s->runners[machine].plan->layout.stages > 1;
+    if (work == TIMELINE_WEIGHT && !splits)
+        work = TIMELINE_BACKWARD;
+    if (end <= begin)
+        return;
+    struct timeline_span *last = t->n_spans ? &t->spans[t->n_spans - 1] : NULL;
+    if (last && queue == QUEUE_COMPUTE && last->queue == queue && last->machine == machine && last->work == work &&
+        last->micro_batch == i->micro_batch && last->chunk == i->chunk && begin <= last->end * (1 + 1e-12)) {
+        last->end = end;
+        return;
+    }
+    if (!(t->n_spans & (t->n_spans - 1))) {
+        t->spans = reallocarray(t->spans, t->n_spans ? (size_t)t->n_spans * 2 : 1, sizeof *t->spans);
+        if (!t->spans)
+            abort();
+    }
+    t->spans[t->n_spans++] = (struct timeline_span){ .begin = begin,
+                                                     .end = end,
+                                                     .machine = machine,
+                                                     .queue = queue,
+                                                     .work = work,
+                                                     .micro_batch = i->micro_batch,
+                                                     .flight = i->flight,
+                                                     .chunk = i->chunk };
+}
+
+static double seconds(const struct simulation *s, int machine, enum plan_queue queue, const struct instruction *i) {
+    return s->costs->seconds(s->costs->ctx, s->runners[machine].plan, queue, i);
+}
+
+static void post(struct runner *r) {
+    for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++)
+        for (const struct instruction_list *list = &r->plan->queue[q];
+             r->posted[q] < list->n && list->items[r->posted[q]].after <= r->at; r->posted[q]++)
+            r->posted_at[q][r->posted[q]] = r->now;
+}
+
+/* False while what it waits for has no time yet. */
+static bool wait(struct runner *r, const struct instruction *i, struct timeline_rank *rank) {
+    if (!r->done[i->queue][i->entry])
+        return false;
+    double until = r->done_at[i->queue][i->entry];
+    if (until > r->now) {
+        enum instruction_kind kind = r->plan->queue[i->queue].items[i->entry].kind;
+        bool data = kind == INSTRUCTION_REDUCE || kind == INSTRUCTION_GATHER;
+        *(data ? &rank->data_wait : &rank->stage_wait) += until - r->now;
+        r->now = until;
+    }
+    return true;
+}
+
+static bool run_compute(struct simulation *s, int machine) {
+    struct runner *r = &s->runners[machine];
+    struct timeline_rank *rank = &s->out->ranks[machine];
+    const struct instruction_list *list = &r->plan->queue[QUEUE_COMPUTE];
+    int from = r->at;
+    for (; r->at < list->n; post(r)) {
+        const struct instruction *i = &list->items[r->at];
+        if (i->kind == INSTRUCTION_WAIT) {
+            if (!wait(r, i, rank))
+                break;
+        } else {
+            double begin = r->now;
+            r->now += seconds(s, machine, QUEUE_COMPUTE, i);
+            rank->busy += r->now - begin;
+            rank->work[work_of(i->kind)] += r->now - begin;
+            rank->flops += step_cost_work(r->plan, i).flops;
+            note(s, machine, QUEUE_COMPUTE, i, begin, r->now);
+        }
+        r->at++;
+    }
+    return r->at > from;
+}
+
+/* --- transfers and collectives ---*/
+
+static bool run_transfers(struct simulation *s, int machine, enum plan_queue q) {
+    struct runner *r = &s->runners[machine];
+    bool moved = false;
+    for (int i = r->first_open[q]; i < r->posted[q]; i++) {
+        const struct instruction *x = &r->plan->queue[q].items[i];
+        struct meeting to = s->machines[machine].meets[q][i];
+        struct runner *peer = &s->runners[to.machine];
+        if (x->kind == INSTRUCTION_SEND && !r->done[q][i] && peer->posted[q] > to.entry) {
+            double begin = fmax(fmax(r->posted_at[q][i], peer->posted_at[q][to.entry]),
+                                fmax(r->out_free[q], peer->in_free[q]));
+            double end = begin + seconds(s, machine, q, x);
+            r->out_free[q] = peer->in_free[q] = r->done_at[q][i] = peer->done_at[q][to.entry] = end;
+            r->done[q][i] = peer->done[q][to.entry] = moved = true;
+            note(s, machine, q, x, begin, end);
+        }
+        if (i == r->first_open[q] && r->done[q][i])
+            r->first_open[q]++;
+    }
+    return moved;
+}
+
+static bool run_collectives(struct simulation *s, int machine) {
+    struct runner *r = &s->runners[machine];
+    bool moved = false;
+    while (r->posted[QUEUE_DATA] > r->passed) {
+        const struct instruction *i = &r->plan->queue[QUEUE_DATA].items[r->passed];
+        int first, step, count;
+        verify_group(&s->machines[machine], s->n, i->group, &first, &step, &count);
+        if (first != machine)
+            break;
+        double begin = 0, longest = 0;
+        for (int k = 0; k < count; k++) {
+            struct runner *peer = &s->runners[first + k * step];
+            if (peer->posted[QUEUE_DATA] <= peer->passed)
+                return moved;
+            begin = fmax(begin, fmax(peer->data_free, peer->posted_at[QUEUE_DATA][peer->passed]));
+            longest = fmax(
+                longest, seconds(s, first + k * step, QUEUE_DATA, &peer->plan->queue[QUEUE_DATA].items[peer->passed]));
+        }
+        for (int k = 0; k < count; k++) {
+            struct runner *peer = &s->runners[first + k * step];
+            note(s, first + k * step, QUEUE_DATA, &peer->plan->queue[QUEUE_DATA].items[peer->passed], begin,
+                 begin + longest);
+            peer->data_free = peer->done_at[QUEUE_DATA][peer->passed] = begin + longest;
+            peer->done[QUEUE_DATA][peer->passed++] = true;
+        }
+        moved = true;
+    }
+    return moved;
+}
+
+static status_t run(struct simulation *s, struct err *e) {
+    for (int m = 0; m < s->n; m++)
+        post(&s->runners[m]);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int m = 0; m < s->n; m++)
+            moved |= run_compute(s, m);
+        for (int m = 0; m < s->n; m++) {
+            moved |= run_collectives(s, m);
+            moved |= run_transfers(s, m, QUEUE_ACTIVATIONS);
+            moved |= run_transfers(s, m, QUEUE_GRADIENTS);
+        }
+    }
+    for (int m = 0; m < s->n; m++)
+        if (s->runners[m].at < s->runners[m].plan->queue[QUEUE_COMPUTE].n)
+            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, instruction %d: waits for ever",
+                           s->runners[m].plan->layout.rank, s->runners[m].at);
+    return ST_OK;
+}
+
+/* --- from beginning to end ---*/
+
+static void open_rank(struct simulation *s, int m, const struct plan *p) {
+    struct runner *r = &s->runners[m];
+    r->plan = p;
+    for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++) {
+        r->posted_at[q] = array(p->queue[q].n, sizeof *r->posted_at[q]);
+        r->done_at[q] = array(p->queue[q].n, sizeof *r->done_at[q]);
+        r->done[q] = array(p->queue[q].n, sizeof *r->done[q]);
+    }
+    verify_machine_open(&s->machines[m], p, s->columns, m);
+    s->out->ranks[m] = (struct timeline_rank){ .rank = p->layout.rank, .stage = plan_stage(&p->layout) };
+}
+
+static void close_rank(struct simulation *s, int m) {
+    for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++) {
+        free(s->runners[m].posted_at[q]);
+        free(s->runners[m].done_at[q]);
+        free(s->runners[m].done[q]);
+    }
+    verify_machine_close(&s->machines[m]);
+}
+
+static int by_time(const void *a, const void *b) {
+    const struct timeline_span *x = a, *y = b;
+    if (x->machine != y->machine)
+        return x->machine - y->machine;
+    if (x->queue != y->queue)
+        return (int)x->queue - (int)y->queue;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static void sum_up(struct simulation *s) {
+    struct timeline *t = s->out;
+    for (int m = 0; m < s->n; m++)
+        t->seconds = fmax(t->seconds, fmax(s->runners[m].now, s->runners[m].data_free));
+    for (int m = 0; m < s->n; m++) {
+        t->ranks[m].stage_wait += t->seconds - s->runners[m].now;
+        t->ranks[m].bubble = t->seconds > 0 ? t->ranks[m].stage_wait / t->seconds : 0;
+    }
+    qsort(t->spans, (size_t)t->n_spans, sizeof *t->spans, by_time);
+}
+
+status_t timeline_simulate(const struct plan *const *plans, int n, const struct timeline_costs *costs,
+                           struct timeline *ret, struct err *e) {
+    *ret = (struct timeline){ .n = n, .ranks = array(n, sizeof *ret->ranks) };
+    struct simulation s = { .costs = costs, .n = n, .columns = n / plans[0]->layout.stages, .out = ret };
+    s.machines = array(n, sizeof *s.machines);
+    s.runners = array(n, sizeof *s.runners);
+    for (int m = 0; m < n; m++)
+        open_rank(&s, m, plans[m]);
+    status_t st = verify_meetings(s.machines, n, e);
+    if (st == ST_OK)
+        st = run(&s, e);
+    sum_up(&s);
+    for (int m = 0; m < n; m++)
+        close_rank(&s, m);
+    free(s.machines);
+    free(s.runners);
+    if (st != ST_OK)
+        timeline_done(ret);
+    return st;
+}
+
+void timeline_done(struct timeline *t) {
+    free(t->spans);
+    free(t->ranks);
+    *t = (struct timeline){ 0 };
+}
+
+double timeline_profile_seconds(void *ctx, const struct plan *plan, enum plan_queue queue,
+                                const struct instruction *i) {
+    return step_cost_seconds(plan, queue, i, ctx);
+}
+
+double timeline_bubble_formula(enum plan_schedule_kind schedule, int stages, int virtual_stages, double forward,
+                               double backward_input, double backward_weight) {
+    double all = forward + backward_input + backward_weight;
+    double left = forward + backward_input - backward_weight;
+    switch (schedule) {
+    case SCHEDULE_INTERLEAVED: return (stages - 1) * all / virtual_stages;
+    case SCHEDULE_ZERO_BUBBLE: return (stages - 1) * (left > 0 ? left : 0);
+    default: return (stages - 1) * all;
+    }
+}

@@ -1,0 +1,115 @@
+/* What is in transit, FAMILY_COMMUNICATION: gathered units, staged buckets, siblings' gradients. lower.c has noted at
+ * which instructions of a micro-batch each unit and bucket is alive; two that are never alive together share bytes. */
+#include "executor/engine/plan/build.h"
+
+#include <stdlib.h>
+
+struct object {
+    int number; /* in building.alive */
+    size_t bytes, offset;
+    bool used;
+};
+
+static bool meet(const struct building *b, int x, int y) {
+    const uint64_t *p = b->alive + (size_t)x * (size_t)b->words, *q = b->alive + (size_t)y * (size_t)b->words;
+    for (int i = 0; i < b->words; i++)
+        if (p[i] & q[i])
+            return true;
+    return false;
+}
+
+static int by_size(const void *a, const void *b) {
+    const struct object *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->number - y->number;
+}
+
+static size_t place(const struct building *b, struct object *o, int n) {
+    CLEANUP(freep) struct object **placed = plan_array(n, sizeof(struct object *));
+    size_t total = 0;
+    qsort(o, (size_t)n, sizeof *o, by_size);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++) {
+            const struct object *q = placed[k];
+            if (!meet(b, o[i].number, q->number))
+                continue;
+            if (o[i].offset + o[i].bytes <= q->offset)
+                break;
+            if (o[i].offset < q->offset + q->bytes)
+                o[i].offset = q->offset + q->bytes;
+        }
+        if (total < o[i].offset + o[i].bytes)
+            total = o[i].offset + o[i].bytes;
+        int at = i;
+        for (; at > 0 && placed[at - 1]->offset > o[i].offset; at--)
+            placed[at] = placed[at - 1];
+        placed[at] = &o[i];
+    }
+    return total;
+}
+
+static bool ever_alive(const struct building *b, int x) {
+    for (int i = 0; i < b->words; i++)
+        if (b->alive[(size_t)x * (size_t)b->words + (size_t)i])
+            return true;
+    return false;
+}
+
+static void place_objects(struct building *b) {
+    struct plan *p = b->plan;
+    CLEANUP(freep) struct object *o = plan_array(2 * p->n_buckets, sizeof *o);
+    int n = 0;
+    for (int i = 0; b->alive && i < 2 * p->n_buckets; i++) {
+        const struct plan_bucket *bucket = &p->buckets[i % p->n_buckets];
+        size_t element = i < p->n_buckets ? dtype_bytes(p->graph->element) : sizeof(float);
+        if (ever_alive(b, i))
+            o[n++] = (struct object){ .number = i,
+                                      .bytes = plan_aligned((size_t)(bucket->end - bucket->begin) * element) };
+    }
+    p->family_bytes[FAMILY_COMMUNICATION] = place(b, o, n);
+    for (int i = 0; i < n; i++) {
+        int bucket = o[i].number % p->n_buckets;
+        *(o[i].number < p->n_buckets ? &p->unit_offset[bucket] : &p->staging_offset[bucket]) = o[i].offset;
+    }
+}
+
+static void place_landings(struct plan *p) {
+    for (int s = 0; s < p->graph->n_slots; s++) {
+        if (p->slot_begin[s] < p->gradient_elements || p->layout.kind != PLAN_TRAIN)
+            continue;
+        p->landing_offset[s] = p->family_bytes[FAMILY_COMMUNICATION];
+        p->family_bytes[FAMILY_COMMUNICATION] += (size_t)(p->slot_end[s] - p->slot_begin[s]) * sizeof(float);
+    }
+}
+
+/* Own parts, one behind the other. */
+static void place_accumulator(struct plan *p) {
+    if (p->accumulator < 0)
+        return;
+    p->accumulator_offset = plan_array(p->n_buckets, sizeof *p->accumulator_offset);
+    for (int b = 0; b < p->n_buckets; b++) {
+        int64_t begin, end;
+        plan_own_range(p, b, plan_data_rank(&p->layout), &begin, &end);
+        p->accumulator_offset[b] = p->family_bytes[FAMILY_GRADIENTS];
+        p->family_bytes[FAMILY_GRADIENTS] += (size_t)(end - begin) * sizeof(float);
+    }
+}
+
+void plan_place_transit(struct building *b) {
+    struct plan *p = b->plan;
+    p->unit_offset = plan_array(p->n_buckets, sizeof *p->unit_offset);
+    p->staging_offset = plan_array(p->n_buckets, sizeof *p->staging_offset);
+    p->landing_offset = plan_array(p->graph->n_slots, sizeof *p->landing_offset);
+    for (int i = 0; i < p->n_buckets; i++)
+        p->unit_offset[i] = p->staging_offset[i] = SIZE_MAX;
+    for (int s = 0; s < p->graph->n_slots; s++)
+        p->landing_offset[s] = SIZE_MAX;
+    place_objects(b);
+    place_landings(p);
+    if (p->layout.kind == PLAN_TRAIN && !p->staged)
+        p->family_bytes[FAMILY_GRADIENTS] = (size_t)p->lane_buffers * (size_t)p->gradient_elements * sizeof(float);
+    place_accumulator(p);
+    p->family_bytes[FAMILY_PARAMETERS] = plan_aligned((size_t)p->parameter_elements * dtype_bytes(p->graph->element));
+    p->family_bytes[FAMILY_WORKSPACE] = plan_chunk_sum_bytes(p) + plan_aligned(p->layout.workspace_bytes);
+}

@@ -1,0 +1,152 @@
+/* Between two ranks, in one direction, on one queue, the n-th SEND meets the n-th RECV: a property of the lists alone.
+ */
+#include "executor/engine/plan/verify_parts.h"
+
+#include <stdlib.h>
+
+const char *plan_queue_name(enum plan_queue queue) {
+    static const char *const names[QUEUES] = { "the compute queue", "the data queue", "the activations queue",
+                                               "the gradients queue" };
+    return names[queue];
+}
+
+static void *array(int n, size_t size) {
+    void *p = calloc((size_t)(n > 0 ? n : 1), size);
+    if (!p)
+        abort();
+    return p;
+}
+
+void verify_machine_open(struct machine *m, const struct plan *p, int columns, int number) {
+    *m = (struct machine){ .plan = p, .rank = p->layout.rank, .stage = number / columns, .column = number % columns };
+    for (enum plan_queue q = QUEUE_ACTIVATIONS; q < QUEUES; q++) {
+        m->arrived[q] = array(p->queue[q].n, sizeof *m->arrived[q]);
+        m->taken[q] = array(p->queue[q].n, sizeof *m->taken[q]);
+        m->meets[q] = array(p->queue[q].n, sizeof *m->meets[q]);
+        for (int i = 0; i < p->queue[q].n; i++)
+            m->meets[q][i].machine = -1;
+    }
+}
+
+void verify_machine_close(struct machine *m) {
+    for (enum plan_queue q = QUEUE_ACTIVATIONS; q < QUEUES; q++) {
+        free(m->arrived[q]);
+        free(m->taken[q]);
+        free(m->meets[q]);
+    }
+}
+
+/* Ranks are numbered stage by stage. */
+void verify_group(const struct machine *m, int n, enum plan_group group, int *first, int *step, int *count) {
+    int columns = n / m->plan->layout.stages;
+    *step = group == GROUP_STAGES ? columns : 1;
+    *count = group == GROUP_WORLD ? n : group == GROUP_DATA ? columns : n / columns;
+    *first = group == GROUP_WORLD ? 0 : group == GROUP_DATA ? m->stage * columns : m->column;
+}
+
+static struct machine *machine_of(struct machine *all, int n, int rank) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (all[middle].rank >= rank)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < n && all[low].rank == rank ? &all[low] : NULL;
+}
+
+static bool same_cargo(const struct instruction *a, const struct instruction *b) {
+    return a->what == b->what && a->op == b->op && a->micro_batch == b->micro_batch && a->begin == b->begin &&
+           a->end == b->end;
+}
+
+static const char *name_of(const struct graph *g, const struct instruction *i) {
+    switch (i->what) {
+    case WHAT_TENSOR: return i->op >= 0 && i->op < g->n_tensors ? g->tensors[i->op].name : "?";
+    case WHAT_GRADIENT: return i->op >= 0 && i->op < g->n_slots ? g->parameters[g->slots[i->op].parameter].name : "?";
+    default: return i->op >= 0 && i->op < g->n_parameters ? g->parameters[i->op].name : "?";
+    }
+}
+
+static status_t check_entry(const struct machine *m, enum plan_queue queue, int entry, struct err *e) {
+    const struct instruction_list *list = &m->plan->queue[queue];
+    const struct instruction *i = &list->items[entry];
+    if (i->kind != INSTRUCTION_SEND && i->kind != INSTRUCTION_RECV)
+        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, entry %d of %s: %s has no place there", m->rank,
+                       entry, plan_queue_name(queue), instruction_name(i->kind));
+    bool exists = i->op >= 0 && (i->what == WHAT_TENSOR     ? i->op < m->plan->graph->n_tensors
+                                 : i->what == WHAT_GRADIENT ? i->op < m->plan->graph->n_slots
+                                                            : i->op < m->plan->graph->n_parameters);
+    if (!exists)
+        return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, entry %d of %s: what it names does not exist",
+                       m->rank, entry, plan_queue_name(queue));
+    return ST_OK;
+}
+
+/* The SENDs of `a` to `b` with the RECVs of `b` from `a`. */
+static status_t pair(struct machine *a, int a_number, struct machine *b, int b_number, enum plan_queue queue,
+                     struct err *e) {
+    const struct instruction_list *sends = &a->plan->queue[queue], *recvs = &b->plan->queue[queue];
+    int r = 0;
+    for (int s = 0; s < sends->n; s++) {
+        const struct instruction *out = &sends->items[s];
+        if (out->kind != INSTRUCTION_SEND || out->peer != b->rank)
+            continue;
+        while (r < recvs->n && (recvs->items[r].kind != INSTRUCTION_RECV || recvs->items[r].peer != a->rank))
+            r++;
+        if (r == recvs->n)
+            return ST_OK; /* it has no other half: unmatched() says so */
+        const struct instruction *in = &recvs->items[r];
+        if (!same_cargo(out, in))
+            return err_set(e, ST_FAILED_PRECONDITION,
+                           "plan of rank %d, entry %d of %s: SEND of %s, micro-batch %d, meets entry %d of rank %d: "
+                           "RECV of %s, micro-batch %d",
+                           a->rank, s, plan_queue_name(queue), name_of(a->plan->graph, out), out->micro_batch, r,
+                           b->rank, name_of(b->plan->graph, in), in->micro_batch);
+        a->meets[queue][s] = (struct meeting){ .machine = b_number, .entry = r };
+        b->meets[queue][r] = (struct meeting){ .machine = a_number, .entry = s };
+        r++;
+    }
+    return ST_OK;
+}
+
+static status_t unmatched(const struct machine *m, enum plan_queue queue, struct err *e) {
+    for (int i = 0; i < m->plan->queue[queue].n; i++)
+        if (m->meets[queue][i].machine < 0) {
+            const struct instruction *x = &m->plan->queue[queue].items[i];
+            return err_set(e, ST_FAILED_PRECONDITION,
+                           "plan of rank %d, entry %d of %s: %s of %s meets nothing on rank %d", m->rank, i,
+                           plan_queue_name(queue), instruction_name(x->kind), name_of(m->plan->graph, x), x->peer);
+        }
+    return ST_OK;
+}
+
+static status_t pair_machine(struct machine *all, int n, struct machine *m, enum plan_queue queue, struct err *e) {
+    const struct instruction_list *list = &m->plan->queue[queue];
+    CLEANUP(freep) bool *done = calloc((size_t)n, sizeof *done); /* peers that were paired */
+    if (!done)
+        abort();
+    for (int i = 0; i < list->n; i++) {
+        TRY(check_entry(m, queue, i, e));
+        struct machine *peer = machine_of(all, n, list->items[i].peer);
+        if (!peer || peer == m)
+            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d, entry %d of %s: there is no peer %d", m->rank,
+                           i, plan_queue_name(queue), list->items[i].peer);
+        if (list->items[i].kind != INSTRUCTION_SEND || done[peer - all])
+            continue;
+        done[peer - all] = true;
+        TRY(pair(m, (int)(m - all), peer, (int)(peer - all), queue, e));
+    }
+    return ST_OK;
+}
+
+status_t verify_meetings(struct machine *all, int n, struct err *e) {
+    for (enum plan_queue q = QUEUE_ACTIVATIONS; q <= QUEUE_GRADIENTS; q++) {
+        for (int m = 0; m < n; m++)
+            TRY(pair_machine(all, n, &all[m], q, e));
+        for (int m = 0; m < n; m++)
+            TRY(unmatched(&all[m], q, e));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,182 @@
+#include "executor/engine/pretrained/config_json.h"
+
+#include "base/cleanup.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What model/gpt.c is built with. */
+static const double GPT2_EPSILON = 1e-5;
+
+enum { NUMBER_MOST = 1 << 30 };
+
+/* --- reading ---*/
+
+/* A member that is null counts as missing, as in transformers. */
+static json_t *member(const json_t *j, const char *key) {
+    json_t *value = json_object_get(j, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* absent: what a missing member means; 0: it must be there. */
+static status_t get_int(const json_t *j, const char *key, int absent, int *ret, struct err *e) {
+    const json_t *value = member(j, key);
+    *ret = absent;
+    if (!value && absent)
+        return ST_OK;
+    if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > NUMBER_MOST)
+        return err_set(e, ST_DATA_LOSS, "its '%s' is no number from 1 to %d", key, NUMBER_MOST);
+    *ret = (int)json_integer_value(value);
+    return ST_OK;
+}
+
+static status_t get_real(const json_t *j, const char *key, double absent, double *ret, struct err *e) {
+    const json_t *value = member(j, key);
+    *ret = absent;
+    if (!value)
+        return ST_OK;
+    if (!json_is_number(value) || !(json_number_value(value) > 0))
+        return err_set(e, ST_DATA_LOSS, "its '%s' is no number above 0", key);
+    *ret = json_number_value(value);
+    return ST_OK;
+}
+
+/* A flag or a name that must be what this build computes; a missing one is that. */
+static status_t need_flag(const json_t *j, const char *key, bool want, struct err *e) {
+    const json_t *value = member(j, key);
+    if (!value || (json_is_boolean(value) && json_is_true(value) == want))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "its '%s' is not %s, which this build does not compute", key,
+                   want ? "true" : "false");
+}
+
+static status_t need_name(const json_t *j, const char *key, const char *want, const char *or_, struct err *e) {
+    const json_t *value = member(j, key);
+    const char *name = json_string_value(value);
+    if (!value || (name && (strcmp(name, want) == 0 || (or_ && strcmp(name, or_) == 0))))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "its '%s' is '%.40s', and this build computes '%s'", key, name ? name : "",
+                   want);
+}
+
+static status_t parse_gpt2(const json_t *j, struct model_config *m, struct err *e) {
+    struct gpt_shape *s = &m->gpt;
+    double epsilon;
+    int inner;
+    m->family = MODEL_GPT;
+    TRY(get_int(j, "n_layer", 12, &s->layers, e));
+    TRY(get_int(j, "n_head", 12, &s->heads, e));
+    TRY(get_int(j, "n_embd", 768, &s->width, e));
+    TRY(get_int(j, "n_positions", 1024, &s->context, e));
+    TRY(get_int(j, "vocab_size", 50257, &s->vocabulary, e));
+    if (s->width > NUMBER_MOST / 4)
+        return err_set(e, ST_DATA_LOSS, "its 'n_embd' is no width of a model");
+    TRY(get_int(j, "n_inner", 4 * s->width, &inner, e));
+    TRY(get_real(j, "layer_norm_epsilon", GPT2_EPSILON, &epsilon, e));
+    if (inner != 4 * s->width)
+        return err_set(e, ST_INVALID_ARGUMENT, "its 'n_inner' is %d, and this build computes 4 n_embd", inner);
+    if (fabs(epsilon - GPT2_EPSILON) > 1e-12)
+        return err_set(e, ST_INVALID_ARGUMENT, "its 'layer_norm_epsilon' is %g, and this build computes %g", epsilon,
+                       GPT2_EPSILON);
+    TRY(need_name(j, "activation_function", "gelu_new", "gelu_pytorch_tanh", e));
+    TRY(need_flag(j, "scale_attn_weights", true, e));
+    TRY(need_flag(j, "scale_attn_by_inverse_layer_idx", false, e));
+    TRY(need_flag(j, "add_cross_attention", false, e));
+    return need_flag(j, "tie_word_embeddings", true, e);
+}
+
+/* rope_theta stands beside the rest, or, since transformers 5, in rope_parameters with the type of scaling. */
+static status_t parse_rope(const json_t *j, struct llama_shape *s, struct err *e) {
+    const json_t *parameters = member(j, "rope_parameters"), *scaling = member(j, "rope_scaling");
+    if (parameters && !json_is_object(parameters))
+        return err_set(e, ST_DATA_LOSS, "its 'rope_parameters' is no object");
+    if (scaling && !json_is_object(scaling))
+        return err_set(e, ST_DATA_LOSS, "its 'rope_scaling' is no object");
+    TRY(get_real(j, "rope_theta", 10000, &s->rope_theta, e));
+    TRY(get_real(parameters, "rope_theta", s->rope_theta, &s->rope_theta, e));
+    TRY(need_name(parameters, "rope_type", "default", NULL, e));
+    TRY(need_name(scaling, "rope_type", "default", NULL, e));
+    return need_name(scaling, "type", "default", NULL, e);
+}
+
+static status_t parse_llama(const json_t *j, struct model_config *m, struct err *e) {
+    struct llama_shape *s = &m->llama;
+    int head;
+    m->family = MODEL_LLAMA;
+    TRY(get_int(j, "num_hidden_layers", 0, &s->layers, e));
+    TRY(get_int(j, "num_attention_heads", 0, &s->heads, e));
+    TRY(get_int(j, "num_key_value_heads", s->heads, &s->kv_heads, e));
+    TRY(get_int(j, "hidden_size", 0, &s->width, e));
+    TRY(get_int(j, "intermediate_size", 0, &s->hidden, e));
+    TRY(get_int(j, "max_position_embeddings", 2048, &s->context, e));
+    TRY(get_int(j, "vocab_size", 32000, &s->vocabulary, e));
+    if (s->width % s->heads)
+        return err_set(e, ST_DATA_LOSS, "its %d heads do not divide its width %d", s->heads, s->width);
+    TRY(get_int(j, "head_dim", s->width / s->heads, &head, e));
+    if (head != s->width / s->heads)
+        return err_set(e, ST_INVALID_ARGUMENT, "its 'head_dim' is %d, and this build computes hidden_size / heads",
+                       head);
+    TRY(get_real(j, "rms_norm_eps", 1e-6, &s->norm_eps, e));
+    TRY(parse_rope(j, s, e));
+    TRY(need_name(j, "hidden_act", "silu", "swish", e));
+    TRY(need_flag(j, "attention_bias", false, e));
+    s->tied_embeddings = json_is_true(member(j, "tie_word_embeddings"));
+    return need_flag(j, "mlp_bias", false, e);
+}
+
+status_t config_json_parse(const char *text, size_t n, struct model_config *ret, struct err *e) {
+    json_error_t where;
+    CLEANUP(json_decrefp) json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
+    if (!json_is_object(root))
+        return err_set(e, ST_DATA_LOSS, "it is no JSON object%s%s", root ? "" : ": ", root ? "" : where.text);
+    *ret = (struct model_config){ 0 };
+    const char *type = json_string_value(member(root, "model_type"));
+    if (type && strcmp(type, "gpt2") == 0)
+        return parse_gpt2(root, ret, e);
+    if (type && strcmp(type, "llama") == 0)
+        return parse_llama(root, ret, e);
+    return err_set(e, ST_INVALID_ARGUMENT, "its 'model_type' is '%.40s', which is neither gpt2 nor llama",
+                   type ? type : "");
+}
+
+/* --- writing ---*/
+
+/* Text ends where the tokenizer's owner says; GPT-2's own vocabulary has one token for it. */
+static json_t *end_of_text(int vocabulary) { return vocabulary == 50257 ? json_integer(50256) : json_null(); }
+
+static json_t *gpt2_json(const struct gpt_shape *s) {
+    return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:s, s:f, s:f, s:f, s:f, s:b, s:b, s:o, s:o, s:s}",
+                     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", s->layers, "n_head", s->heads,
+                     "n_embd", s->width, "n_positions", s->context, "vocab_size", s->vocabulary, "n_inner",
+                     "activation_function", "gelu_new", "layer_norm_epsilon", GPT2_EPSILON, "embd_pdrop", s->dropout,
+                     "attn_pdrop", s->dropout, "resid_pdrop", s->dropout, "scale_attn_weights", true,
+                     "tie_word_embeddings", true, "bos_token_id", end_of_text(s->vocabulary), "eos_token_id",
+                     end_of_text(s->vocabulary), "dtype", "float32");
+}
+
+static json_t *llama_json(const struct llama_shape *s) {
+    return json_pack(
+        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:{s:f, s:s}, s:s, s:b, s:b, s:b, s:n, s:n, "
+        "s:s}",
+        "architectures", "LlamaForCausalLM", "model_type", "llama", "num_hidden_layers", s->layers,
+        "num_attention_heads", s->heads, "num_key_value_heads", s->kv_heads, "hidden_size", s->width, "head_dim",
+        s->width / s->heads, "intermediate_size", s->hidden, "max_position_embeddings", s->context, "vocab_size",
+        s->vocabulary, "rms_norm_eps", s->norm_eps, "rope_theta", s->rope_theta, "rope_parameters", "rope_theta",
+        s->rope_theta, "rope_type", "default", "hidden_act", "silu", "attention_bias", false, "mlp_bias", false,
+        "tie_word_embeddings", s->tied_embeddings, "bos_token_id", "eos_token_id", "dtype", "float32");
+}
+
+status_t config_json_write(const struct model_config *model, struct bytes *ret, struct err *e) {
+    if (model->family != MODEL_GPT && model->family != MODEL_LLAMA)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "a model of the family %s has no form in transformers (gpt and llama have)",
+                       model_family_name(model->family));
+    CLEANUP(json_decrefp)
+    json_t *root = model->family == MODEL_GPT ? gpt2_json(&model->gpt) : llama_json(&model->llama);
+    CLEANUP(freep) char *text = json_dumps(root, JSON_INDENT(2));
+    if (!text)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a config.json");
+    return bytes_printf(ret, e, "%s\n", text);
+}

@@ -1,0 +1,196 @@
+#include "executor/engine/run/execute.h"
+
+#include "executor/engine/graph/op.h"
+#include "executor/engine/run/profiler.h"
+
+#include <math.h>
+#include <string.h>
+
+static void *tensor_of(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
+    return t < 0 ? NULL : execution_at(x, plan_tensor_place(plan, t, i->flight, instruction_life(plan, i)));
+}
+
+static void fill_call(const struct execution *x, const struct plan *plan, const struct instruction *i, int index,
+                      struct op_call *c) {
+    const struct op *op = &plan->graph->ops[index];
+    *c = (struct op_call){ .kernels = x->kernels,
+                           .graph = plan->graph,
+                           .op = op,
+                           .workspace = execution_workspace(x, plan),
+                           .training = plan->layout.kind == PLAN_TRAIN,
+                           .seed = x->seed,
+                           .step = x->step,
+                           .first_sample = (int64_t)i->micro_batch * plan->graph->micro_batch,
+                           .loss_scale = x->loss_scale };
+    for (int k = 0; k < OP_INPUTS; k++)
+        c->in[k] = tensor_of(x, plan, i, op->in[k]);
+    for (int k = 0; k < OP_OUTPUTS; k++)
+        c->out[k] = tensor_of(x, plan, i, op->out[k]);
+    for (int k = 0; k < OP_PARAMETERS; k++)
+        if (op->slot[k] >= 0)
+            c->param[k] = execution_at(x, plan_parameter_place(plan, plan->graph->slots[op->slot[k]].parameter));
+}
+
+/* --- LOAD ---*/
+
+static status_t load_tensor(const struct execution *x, const struct plan *plan, void *to, const void *from, int t,
+                            struct err *e) {
+    const struct tensor *tensor = &plan->graph->tensors[t];
+    if (tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
+        return x->kernels->convert(x->kernels, to, from, shape_elements(&tensor->shape), e);
+    memcpy(to, from, graph_tensor_bytes(plan->graph, t));
+    return ST_OK;
+}
+
+static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const struct graph *g = plan->graph;
+    struct batch batch = { { NULL } };
+    TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
+    for (int b = 0; b < g->n_batch; b++) {
+        int t = g->batch[b];
+        if (plan_loads(plan, t) && batch.of[g->tensors[t].input])
+            TRY(load_tensor(x, plan, tensor_of(x, plan, i, t), batch.of[g->tensors[t].input], t, e));
+    }
+    return ST_OK;
+}
+
+/* --- forward ---*/
+
+static double sum_of(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
+    const float *values = tensor_of(x, plan, i, t);
+    double sum = 0;
+    for (int64_t k = 0; k < shape_elements(&plan->graph->tensors[t].shape); k++)
+        sum += (double)values[k];
+    return sum;
+}
+
+/* What this op has written of the losses and reports goes into the step's record. */
+static void note_results(struct execution *x, const struct plan *plan, const struct instruction *i) {
+    const struct graph *g = plan->graph;
+    const struct op *op = &g->ops[i->op];
+    for (int k = 0; k < OP_OUTPUTS; k++) {
+        if (op->out[k] < 0)
+            continue;
+        if (op->out[k] == g->losses)
+            x->record->losses[i->micro_batch] = sum_of(x, plan, i, g->losses);
+        for (int r = 0; r < g->n_reports; r++)
+            if (op->out[k] == g->report[r].tensor)
+                x->record->losses[(1 + r) * plan->layout.micro_batches + i->micro_batch] = sum_of(x, plan, i,
+                                                                                                  op->out[k]);
+    }
+}
+
+static status_t run_forward(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    struct op_call c;
+    fill_call(x, plan, i, i->op, &c);
+    TRY(c.op->kind->forward(&c, e));
+    if (i->kind == INSTRUCTION_FORWARD)
+        note_results(x, plan, i);
+    return ST_OK;
+}
+
+/* --- backward ---*/
+
+/* Whether an op's parameter gradients are added to what is there: all of them or none. */
+static status_t accumulates(const struct plan *plan, const struct instruction *i, bool *ret, struct err *e) {
+    int slots[OP_PARAMETERS];
+    bool first_writer[OP_PARAMETERS];
+    int n = plan_written_slots(plan, i, slots, first_writer);
+    *ret = !i->first || (n > 0 && !first_writer[0]);
+    for (int k = 1; k < n; k++)
+        if (first_writer[k] != first_writer[0])
+            return err_set(e, ST_INTERNAL, "op %s: of its parameters some are written before and some are not",
+                           plan->graph->ops[plan->graph->reverse[i->op].op].name);
+    return ST_OK;
+}
+
+static status_t run_backward(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const struct reverse_op *r = &plan->graph->reverse[i->op];
+    struct op_call c;
+    fill_call(x, plan, i, r->op, &c);
+    const struct op_kind *kind = c.op->kind;
+    for (int k = 0; k < OP_INPUTS; k++) {
+        c.d_in[k] = tensor_of(x, plan, i, r->d_in[k]);
+        c.accumulate[k] = r->accumulate[k];
+    }
+    for (int k = 0; k < OP_OUTPUTS; k++)
+        c.d_out[k] = tensor_of(x, plan, i, r->d_out[k]);
+    for (int k = 0; k < OP_PARAMETERS; k++)
+        if (c.op->slot[k] >= 0)
+            c.d_param[k] = execution_slot(x, plan, i->buffer, c.op->slot[k]);
+    TRY(accumulates(plan, i, &c.accumulate_param, e));
+    if (i->kind == INSTRUCTION_BACKWARD_WEIGHT) {
+        if (plan->kept[i->op] >= 0)
+            c.d_out[0] = tensor_of(x, plan, i, plan->kept[i->op]);
+        return kind->backward_weight(&c, e);
+    }
+    return kind->reverse_is_view ? ST_OK : kind->backward_input(&c, e);
+}
+
+static void run_keep(struct execution *x, const struct plan *plan, const struct instruction *i) {
+    int kept = plan->kept[i->op];
+    memcpy(tensor_of(x, plan, i, kept), tensor_of(x, plan, i, plan->graph->reverse[i->op].d_out[0]),
+           plan_tensor_bytes(plan, kept));
+}
+
+/* --- what is not finite ---*/
+
+static bool finite16(const uint16_t *a, int64_t n, uint16_t exponent) {
+    for (int64_t k = 0; k < n; k++)
+        if ((a[k] & exponent) == exponent)
+            return false;
+    return true;
+}
+
+static bool finite_tensor(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
+    const void *data = tensor_of(x, plan, i, t);
+    if (!data)
+        return true;
+    const struct tensor *tensor = &plan->graph->tensors[t];
+    int64_t n = shape_elements(&tensor->shape);
+    if (tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
+        return finite16(data, n, tensor->dtype == DTYPE_BF16 ? 0x7f80 : 0x7c00);
+    for (int64_t k = 0; k < n && tensor->dtype == DTYPE_F32; k++)
+        if (!isfinite(((const float *)data)[k]))
+            return false;
+    return true;
+}
+
+enum { CULPRIT_OP_BITS = 31, CULPRIT_BATCH_BITS = 31 };
+
+static void look_through(struct execution *x, const struct plan *plan, const struct instruction *i) {
+    const struct graph *g = plan->graph;
+    bool backward = i->kind == INSTRUCTION_BACKWARD_INPUT, finite = true;
+    if (i->kind == INSTRUCTION_FORWARD)
+        for (int k = 0; k < OP_OUTPUTS; k++)
+            finite = finite && (g->ops[i->op].out[k] < 0 || finite_tensor(x, plan, i, g->ops[i->op].out[k]));
+    else if (backward)
+        for (int k = 0; k < OP_INPUTS; k++)
+            finite = finite && (g->reverse[i->op].d_in[k] < 0 || finite_tensor(x, plan, i, g->reverse[i->op].d_in[k]));
+    uint64_t number = (uint64_t)backward << (CULPRIT_OP_BITS + CULPRIT_BATCH_BITS) |
+                      (uint64_t)(unsigned)i->micro_batch << CULPRIT_OP_BITS | (uint64_t)(unsigned)i->op;
+    if (!finite && number < *x->culprit)
+        *x->culprit = number;
+}
+
+struct culprit execution_culprit(const struct graph *g, uint64_t number) {
+    int op = (int)(number & ((UINT64_C(1) << CULPRIT_OP_BITS) - 1));
+    bool backward = number >> (CULPRIT_OP_BITS + CULPRIT_BATCH_BITS);
+    return (
+        struct culprit){ .backward = backward,
+                         .micro_batch = (int)(number >> CULPRIT_OP_BITS & ((UINT64_C(1) << CULPRIT_BATCH_BITS) - 1)),
+                         .op = g->ops[backward ? g->reverse[op].op : op].name };
+}
+
+status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    switch (i->kind) {
+    case INSTRUCTION_LOAD: return run_load(x, plan, i, e);
+    case INSTRUCTION_FORWARD:
+    case INSTRUCTION_RECOMPUTE: TRY(run_forward(x, plan, i, e)); break;
+    case INSTRUCTION_KEEP: run_keep(x, plan, i); return ST_OK;
+    default: TRY(run_backward(x, plan, i, e)); break;
+    }
+    if (x->culprit)
+        look_through(x, plan, i);
+    return ST_OK;
+}

@@ -1,0 +1,51 @@
+#include "executor/engine/optimizer/optimizer.h"
+#include "executor/engine/run/execute.h"
+#include "executor/engine/run/weights.h"
+
+/* A statistic's step: running += momentum (mean over the step's micro-batches - running), and its copy for the ops. */
+static status_t step_statistic(const struct execution *x, const struct plan *plan, const struct plan_piece *p,
+                               float *running, const float *sum, struct err *e) {
+    const double momentum = plan->graph->parameters[p->parameter].momentum;
+    for (int64_t k = 0; k < p->count; k++)
+        running[k] = (float)((double)running[k] +
+                             momentum * ((double)sum[k] / plan->layout.micro_batches - (double)running[k]));
+    if (p->master == SIZE_MAX)
+        return ST_OK;
+    return x->kernels->convert(x->kernels, execution_at(x, plan_weight_place(plan, p)), running, p->count, e);
+}
+
+static status_t step_weight(struct execution *x, const struct plan *plan, const struct plan_piece *p, float *master,
+                            const float *gradient, struct err *e) {
+    struct optimizer_call c = { .kernels = x->kernels,
+                                .parameter = &plan->graph->parameters[p->parameter],
+                                .first = p->first,
+                                .count = p->count,
+                                .master = master,
+                                .weight = p->master == SIZE_MAX ? NULL : execution_at(x, plan_weight_place(plan, p)),
+                                .ema = weights_average(x, p),
+                                .gradient = gradient,
+                                .gradient_scale = x->gradient_scale * x->clip_scale,
+                                .clip_value = x->clip_value,
+                                .learning_rate = x->learning_rate,
+                                .ema_decay = x->ema_decay,
+                                .updates = x->updates,
+                                .workspace = execution_workspace(x, plan) };
+    for (int s = 0; s < OPTIMIZER_STATES; s++)
+        c.state[s] = weights_state(x, p, s);
+    return optimizer_step(x->optimizer, &c, e);
+}
+
+status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    if (x->skip != STEP_APPLIED)
+        return ST_OK;
+    for (int64_t k = i->begin; k < i->end; k++) {
+        const struct plan_piece *p = &plan->pieces[k];
+        float *master = weights_master(x, plan, p);
+        const float *gradient = execution_at(x, plan_gradient_place(plan, i->buffer, p->begin));
+        if (plan->graph->parameters[p->parameter].kind == PARAMETER_STATISTIC)
+            TRY(step_statistic(x, plan, p, master, gradient, e));
+        else
+            TRY(step_weight(x, plan, p, master, gradient, e));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,177 @@
+#include "executor/engine/run/outline.h"
+
+#include "executor/engine/graph/op.h"
+#include "executor/engine/model/model.h"
+
+#include <stdlib.h>
+
+/* Small enough that the first bucket leaves early, large enough that a message's fixed cost is lost in it. Chosen, not
+ * measured against other sizes. */
+static const int64_t BUCKET_BYTES = 4 << 20;
+
+struct outline {
+    struct source *own; /* NULL: the caller's */
+    struct model_config model;
+    struct model_data data;
+    enum dtype element;
+    const struct optimizer_kind *optimizer;
+    struct kernels *kernels;
+};
+
+static enum dtype element_of(enum engine_precision p) {
+    return p == ENGINE_BF16 ? DTYPE_BF16 : p == ENGINE_FP16 ? DTYPE_F16 : DTYPE_F32;
+}
+
+static enum kernels_precision precision_of(enum engine_precision p) {
+    return p == ENGINE_BF16 ? KERNELS_BF16 : p == ENGINE_FP16 ? KERNELS_FP16 : KERNELS_FP32;
+}
+
+static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source, struct err *e) {
+    struct source_options options = { .context = model_context(&c->model),
+                                      .vocabulary = model_vocabulary(&c->model),
+                                      .threads = c->threads };
+    if (!source) {
+        TRY(source_open(&c->data, &options, &o->own, e));
+        source = o->own;
+    }
+    o->data = model_data_of(source_info(source));
+    TRY(model_resolve(&c->model, &o->data, e));
+    o->model = c->model;
+    o->element = element_of(c->train.precision);
+    o->optimizer = c->train.optimizer.kind;
+    const struct kernels_config kernels = { .device = c->device,
+                                            .threads = c->threads > 0 ? c->threads : 1,
+                                            .precision = precision_of(c->train.precision) };
+    return kernels_open(&kernels, &o->kernels, e);
+}
+
+status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret, struct err *e) {
+    struct outline *o = calloc(1, sizeof *o);
+    if (!o)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an outline");
+    status_t st = open_parts(o, config, source, e);
+    if (st != ST_OK)
+        o = outline_close(o);
+    *ret = o;
+    return st;
+}
+
+struct outline *outline_close(struct outline *o) {
+    if (!o)
+        return NULL;
+    source_close(o->own);
+    kernels_close(o->kernels);
+    free(o);
+    return NULL;
+}
+
+const struct model_data *outline_data(const struct outline *o) { return &o->data; }
+
+static size_t workspace_bytes(const struct outline *o, const struct graph *g) {
+    size_t most = 0;
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct op_kind *kind = g->ops[i].kind;
+        size_t bytes = kind->workspace ? kind->workspace(o->kernels, g, &g->ops[i]) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    for (int i = 0; i < g->n_parameters && o->optimizer; i++) {
+        size_t bytes = optimizer_workspace(o->optimizer, o->kernels, &g->parameters[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e) {
+    const struct outline *o = ctx;
+    TRY(model_build(&o->model, &o->data, micro_batch, o->element, ret, e));
+    *ret_workspace = workspace_bytes(o, *ret);
+    return ST_OK;
+}
+
+/* All but what the micro-batch decides. */
+static struct plan_layout base_layout(const struct engine_config *c) {
+    static const enum plan_schedule_kind schedules[] = { [ENGINE_PIPELINE_GPIPE] = SCHEDULE_GPIPE,
+                                                         [ENGINE_PIPELINE_1F1B] = SCHEDULE_1F1B,
+                                                         [ENGINE_PIPELINE_INTERLEAVED] = SCHEDULE_INTERLEAVED,
+                                                         [ENGINE_PIPELINE_ZERO_BUBBLE] = SCHEDULE_ZERO_BUBBLE };
+    return (struct plan_layout){ .kind = PLAN_TRAIN,
+                                 .data = c->layout.data,
+                                 .stages = c->layout.pipeline,
+                                 .virtual_stages = c->layout.virtual_stages,
+                                 .zero = c->layout.zero,
+                                 .schedule = schedules[c->layout.schedule],
+                                 .lanes = c->train.lanes,
+                                 .reduce = c->train.reduce == ENGINE_REDUCE_STEP ? PLAN_REDUCE_STEP
+                                                                                 : PLAN_REDUCE_MICRO_BATCH,
+                                 .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
+                                 .optimizer = c->train.optimizer.kind,
+                                 .ema = c->train.ema_decay > 0 };
+}
+
+/* Not for AUTO. */
+static enum plan_recompute recompute_of(enum engine_recompute r) {
+    return r == ENGINE_RECOMPUTE_BLOCK       ? RECOMPUTE_BLOCK
+           : r == ENGINE_RECOMPUTE_SELECTIVE ? RECOMPUTE_SELECTIVE
+                                             : RECOMPUTE_NONE;
+}
+
+struct plan_layout outline_layout(const struct engine_config *c, size_t workspace) {
+    struct plan_layout l = base_layout(c);
+    l.recompute = recompute_of(c->train.recompute);
+    l.micro_batches = c->train.global_batch / c->train.micro_batch;
+    l.workspace_bytes = workspace;
+    return l;
+}
+
+static struct choose_request request_of(struct outline *o, const struct engine_config *c) {
+    return (struct choose_request){ .layout = base_layout(c),
+                                    .global_batch = c->train.global_batch,
+                                    .micro_batch = c->train.micro_batch,
+                                    .choose_recompute = c->train.recompute == ENGINE_RECOMPUTE_AUTO,
+                                    .recompute = recompute_of(c->train.recompute),
+                                    .memory_bytes = c->memory_bytes > 0 ? (size_t)c->memory_bytes : 0,
+                                    .build = outline_build,
+                                    .ctx = o };
+}
+
+status_t outline_resolve(struct outline *o, struct engine_config *c, struct err *e) {
+    static const enum engine_recompute words[] = { [RECOMPUTE_NONE] = ENGINE_RECOMPUTE_NONE,
+                                                   [RECOMPUTE_SELECTIVE] = ENGINE_RECOMPUTE_SELECTIVE,
+                                                   [RECOMPUTE_BLOCK] = ENGINE_RECOMPUTE_BLOCK };
+    struct choose_request request = request_of(o, c);
+    struct choice choice;
+    TRY(plan_choose(&request, &choice, e));
+    c->train.micro_batch = choice.micro_batch;
+    c->train.lanes = choice.lanes;
+    c->train.recompute = words[choice.recompute];
+    return ST_OK;
+}
+
+/* Whether the batch can be cut in micro-batches of this many samples, with the lanes that are given. */
+static bool suits(const struct plan_layout *l, int global_batch, int micro_batch) {
+    int data = l->data > 1 ? l->data : 1, stages = l->stages > 1 ? l->stages : 1, n = global_batch / micro_batch;
+    return global_batch % micro_batch == 0 && n % l->lanes == 0 &&
+           !(l->schedule == SCHEDULE_INTERLEAVED && n / data % stages);
+}
+
+status_t outline_largest(struct outline *o, const struct engine_config *c, size_t memory_bytes, int *ret,
+                         struct err *e) {
+    struct plan_layout l = base_layout(c);
+    l.recompute = recompute_of(c->train.recompute);
+    for (int n = c->train.global_batch; n > 0; n--) {
+        CLEANUP(graph_freep) struct graph *g = NULL;
+        size_t bytes;
+        int rank;
+        if (!suits(&l, c->train.global_batch, n))
+            continue;
+        l.micro_batches = c->train.global_batch / n;
+        TRY(outline_build(o, n, &g, &l.workspace_bytes, e));
+        TRY(plan_most_bytes(g, &l, &bytes, &rank, e));
+        if (bytes <= memory_bytes) {
+            *ret = n;
+            return ST_OK;
+        }
+    }
+    *ret = 0;
+    return ST_OK;
+}

@@ -1,0 +1,45 @@
+/* What a configuration means before any rank exists: the shape of its data, its model's graph, and the layout that is
+ * planned. engine_open builds on it; `plan` needs nothing else.
+ *
+ *     struct outline *outline;
+ *     TRY(outline_open(config, NULL, &outline, e));              // reads the data's shape, opens a table of kernels
+ *     TRY(outline_resolve(outline, config, e));                  // micro_batch, lanes, recompute that were left open
+ *     TRY(outline_build(outline, config->train.micro_batch, &graph, &workspace, e));
+ *     struct plan_layout layout = outline_layout(config, workspace);
+ *     outline = outline_close(outline);
+ *
+ * Belongs to one thread. */
+#ifndef EXECUTOR_ENGINE_RUN_OUTLINE_H
+#define EXECUTOR_ENGINE_RUN_OUTLINE_H
+
+#include "executor/engine/data/source.h"
+#include "executor/engine/plan/choose.h"
+#include "executor/engine/run/engine.h"
+#include "kernels/kernels.h"
+
+struct outline;
+
+/* Resolves config->model by the data. source: an open one, borrowed until outline_close, or NULL to open config->data.
+ * Errors: those of the data; INVALID_ARGUMENT names the field of the spec. */
+MUST_CHECK status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret,
+                                 struct err *e);
+struct outline *outline_close(struct outline *o);
+CLEANUP_DEFINE(struct outline *, outline_close)
+
+const struct model_data *outline_data(const struct outline *o);
+
+/* Graph of this micro-batch, and the most workspace that an op's kernel or a parameter's step asks for. ctx is the
+ * outline: this is choose_request.build. */
+MUST_CHECK status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e);
+
+/* The training plan's layout, without rank. Needs micro_batch, lanes and recompute. */
+struct plan_layout outline_layout(const struct engine_config *config, size_t workspace_bytes);
+
+/* Fills in what is left to the planner; see engine_resolve. */
+MUST_CHECK status_t outline_resolve(struct outline *o, struct engine_config *config, struct err *e);
+/* The largest micro-batch that fits in this many bytes a rank, with lanes, recompute and all else as the resolved
+ * configuration says; 0: none does. */
+MUST_CHECK status_t outline_largest(struct outline *o, const struct engine_config *config, size_t memory_bytes,
+                                    int *ret, struct err *e);
+
+#endif

@@ -1,0 +1,197 @@
+/* From a configuration to memory: checks, data, graph, plans proved for all ranks, arena. */
+#include "base/limits.h"
+#include "executor/engine/plan/verify.h"
+#include "executor/engine/run/outline.h"
+#include "executor/engine/run/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void progress(void *ctx) { engine_progress(ctx); }
+
+static int at_least_one(int n) { return n > 1 ? n : 1; }
+
+int engine_ranks(const struct engine_layout *l) { return at_least_one(l->data) * at_least_one(l->pipeline); }
+
+status_t engine_resolve(struct engine_config *c, struct err *e) {
+    struct outline *outline;
+    TRY(outline_open(c, NULL, &outline, e));
+    status_t st = outline_resolve(outline, c, e);
+    outline_close(outline);
+    return st;
+}
+
+static status_t check_config(const struct engine_config *c, int world_size, struct err *e) {
+    const struct engine_train *t = &c->train;
+    if (!t->optimizer.kind)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.optimizer: it is missing");
+    TRY(optimizer_check(&t->optimizer, e));
+    if (t->steps < 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is less than 1", (long long)t->steps);
+    if (t->micro_batch < 1 || t->global_batch < 1 || t->global_batch % t->micro_batch)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.global_batch: %d is not a multiple of micro_batch %d",
+                       t->global_batch, t->micro_batch);
+    if (t->schedule.warmup_steps < 0 || t->schedule.warmup_steps > t->steps)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "train.learning_rate_schedule: %lld warm-up steps are not within %lld steps",
+                       (long long)t->schedule.warmup_steps, (long long)t->steps);
+    if (engine_ranks(&c->layout) != world_size)
+        return err_set(e, ST_INVALID_ARGUMENT, "parallel: data %d x pipeline %d are not the %d ranks there are",
+                       at_least_one(c->layout.data), at_least_one(c->layout.pipeline), world_size);
+    return ST_OK;
+}
+
+static status_t open_data(struct engine *engine, struct err *e) {
+    struct engine_config *c = &engine->config;
+    struct source_options options = { .context = model_context(&c->model),
+                                      .vocabulary = model_vocabulary(&c->model),
+                                      .threads = c->threads,
+                                      .progress = progress,
+                                      .ctx = engine };
+    TRY(source_open(&c->data, &options, &engine->source, e));
+    const struct source_info *info = source_info(engine->source);
+    for (int i = 0; i < info->n_inputs; i++) {
+        int64_t n = source_elements(engine->source, info->inputs[i].input) * engine->config.train.micro_batch;
+        engine->evaluated.of[info->inputs[i].input] = calloc((size_t)n, sizeof(float));
+        if (!engine->evaluated.of[info->inputs[i].input])
+            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a micro-batch");
+    }
+    return ST_OK;
+}
+
+/* Builds every rank's plan, has them verified together, and keeps this rank's. */
+static status_t build_plan(struct engine *engine, struct plan_layout layout, struct plan **ret, struct err *e) {
+    struct plan *plans[LIMIT_WORLD_SIZE] = { NULL };
+    status_t st = ST_OK;
+    for (int r = 0; r < engine->world_size && st == ST_OK; r++) {
+        layout.rank = r;
+        st = plan_build(engine->graph, &layout, &plans[r], e);
+    }
+    if (st == ST_OK)
+        st = plan_verify((const struct plan *const *)plans, engine->world_size, e);
+    if (st == ST_OK)
+        *ret = take_ptr(&plans[engine->rank]);
+    for (int r = 0; r < engine->world_size; r++)
+        plan_free(plans[r]);
+    return st;
+}
+
+static status_t build_plans(struct engine *engine, struct outline *outline, struct err *e) {
+    const struct engine_config *c = &engine->config;
+    size_t workspace;
+    TRY(outline_build(outline, c->train.micro_batch, &engine->graph, &workspace, e));
+    struct plan_layout layout = outline_layout(c, workspace);
+    TRY(build_plan(engine, layout, &engine->train, e));
+    if (source_info(engine->source)->samples[SOURCE_VALIDATION] > 0 && c->train.eval.batches > 0) {
+        layout.kind = PLAN_EVALUATE;
+        layout.micro_batches *= c->train.eval.batches;
+        TRY(build_plan(engine, layout, &engine->evaluate, e));
+    }
+    const struct plan *plans[] = { engine->train, engine->evaluate };
+    size_t bytes = arena_bytes(plans, engine->evaluate ? 2 : 1);
+    int largest = 0;
+    if (c->memory_bytes <= 0 || bytes <= (size_t)c->memory_bytes)
+        return ST_OK;
+    if (outline_largest(outline, c, (size_t)c->memory_bytes, &largest, NULL) == ST_OK && largest > 0 &&
+        largest < c->train.micro_batch)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "train.micro_batch: %d needs %zu bytes on rank %d, more than resources.memory_bytes %lld; the "
+                       "largest that fits is %d",
+                       c->train.micro_batch, bytes, engine->rank, (long long)c->memory_bytes, largest);
+    return err_set(e, ST_INVALID_ARGUMENT,
+                   "resources.memory_bytes: rank %d needs %zu bytes, more than %lld, and no smaller micro-batch fits",
+                   engine->rank, bytes, (long long)c->memory_bytes);
+}
+
+/* The model by the data, its graph, the plans: kernels are opened for the numerics id and the steps. */
+static status_t build(struct engine *engine, struct err *e) {
+    struct engine_config *c = &engine->config;
+    static const enum kernels_precision precisions[] = {
+        [ENGINE_FP32] = KERNELS_FP32, [ENGINE_BF16] = KERNELS_BF16, [ENGINE_FP16] = KERNELS_FP16
+    };
+    const struct kernels_config kernels = { .device = c->device,
+                                            .threads = c->threads,
+                                            .precision = precisions[c->train.precision] };
+    CLEANUP(outline_closep) struct outline *outline = NULL;
+    TRY(outline_open(c, engine->source, &outline, e));
+    TRY(kernels_open(&kernels, &engine->kernels, e));
+    kernels_numerics_id(engine->kernels, engine->numerics_id, sizeof engine->numerics_id);
+    return build_plans(engine, outline, e);
+}
+
+static status_t open_metrics(struct engine *engine, struct err *e) {
+    const int n = engine->graph->n_parameters;
+    engine->metrics = calloc((size_t)n + ENGINE_METRICS, sizeof *engine->metrics);
+    engine->norm_names = calloc((size_t)n, sizeof *engine->norm_names);
+    if (!engine->metrics || !engine->norm_names)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for metrics");
+    for (int i = 0; i < n; i++)
+        snprintf(engine->norm_names[i], sizeof engine->norm_names[i], "grad_norm/%.*s", ENGINE_METRIC_NAME - 12,
+                 engine->graph->parameters[i].name);
+    for (int r = 0; r < engine->graph->n_reports; r++)
+        snprintf(engine->report_names[r], sizeof engine->report_names[r], "validation_%s",
+                 engine->graph->report[r].name);
+    return ST_OK;
+}
+
+static status_t open_memory(struct engine *engine, struct err *e) {
+    const struct plan *plans[] = { engine->train, engine->evaluate };
+    const int n = engine->evaluate ? 2 : 1;
+    struct execution *x = &engine->execution;
+    TRY(arena_open(&engine->arena, plans, n, e));
+    size_t most = 0;
+    for (int i = 0; i < n; i++)
+        most = step_record_bytes(plans[i]) > most ? step_record_bytes(plans[i]) : most;
+    x->record = calloc(1, most);
+    if (!x->record)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the step record");
+    x->arena = &engine->arena;
+    x->kernels = engine->kernels;
+    x->seed = (uint64_t)engine->config.train.seed;
+    x->progress = progress;
+    x->progress_ctx = engine;
+    if (engine->train->layout.stages > 1)
+        TRY(transfers_open(engine->collective, plans, n, &engine->transfers, e));
+    x->transfers = engine->transfers;
+    const struct engine_profile *p = &engine->config.profile;
+    if (p->from > 0)
+        TRY(profiler_open(engine->train, p->to - p->from + 1, &engine->profiler, e));
+    return open_metrics(engine, e);
+}
+
+status_t engine_open_loader(struct engine *engine, struct err *e) {
+    const struct engine_train *t = &engine->config.train;
+    const struct plan *plan = engine->train;
+    const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
+    CLEANUP(freep)
+    int *micro_batches = calloc((size_t)plan_own_micro_batches(&plan->layout) + 1, sizeof *micro_batches);
+    int n = 0;
+    unsigned inputs = 0;
+    if (!micro_batches)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the order of micro-batches");
+    for (int i = 0; i < compute->n; i++)
+        if (compute->items[i].kind == INSTRUCTION_LOAD)
+            micro_batches[n++] = compute->items[i].micro_batch;
+    for (int b = 0; b < plan->graph->n_batch; b++)
+        if (plan_loads(plan, plan->graph->batch[b]))
+            inputs |= 1u << plan->graph->tensors[plan->graph->batch[b]].input;
+    if (n == 0 || inputs == 0)
+        return ST_OK;
+    struct loader_config config = { .source = engine->source,
+                                    .seed = t->seed,
+                                    .global_batch = t->global_batch,
+                                    .micro_batch = t->micro_batch,
+                                    .micro_batches = micro_batches,
+                                    .n_micro_batches = n,
+                                    .inputs = inputs,
+                                    .first_step = engine_step(engine),
+                                    .steps = t->steps };
+    return loader_open(&config, &engine->loader, e);
+}
+
+status_t engine_prepare(struct engine *engine, struct err *e) {
+    TRY(check_config(&engine->config, engine->world_size, e));
+    TRY(open_data(engine, e));
+    TRY(build(engine, e));
+    return open_memory(engine, e);
+}

@@ -1,0 +1,414 @@
+/* What a run can do beside steps: overflows and spikes that are skipped, averages, profiles, inspected gradients,
+ * weights that come from elsewhere, and layouts that cannot be. Each in one rank and in several, with the same numbers.
+ */
+#include "tests/engine/trainee.h"
+
+#include "executor/engine/checkpoint/reader.h"
+#include "executor/engine/run/learning_rate.h"
+#include "executor/engine/run/spikes.h"
+#include "executor/engine/run/tensors.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void run(struct trainee *t, const char *name, struct engine_layout layout) {
+    t->config.layout = layout;
+    t->ranks = engine_ranks(&layout);
+    trainee_fresh_directory(t, name);
+    assert_int_equal(trainee_run(t), 0);
+    for (int r = 0; r < t->ranks; r++)
+        if (t->results[r].status != ST_OK)
+            fail_msg("%s, rank %d: %s", name, r, t->results[r].message);
+}
+
+static const struct engine_layout ALONE = { .data = 1, .pipeline = 1 };
+static const struct engine_layout SHARDED = { .data = 2, .pipeline = 1, .zero = 3 };
+static const struct engine_layout STAGED = { .data = 2, .pipeline = 2, .zero = 1 };
+
+static int notices_of(const struct trainee_result *r, const char *kind) {
+    int n = 0;
+    for (int i = 0; i < r->notices; i++)
+        n += strcmp(r->notice[i], kind) == 0;
+    return n;
+}
+
+/* A scale that no fp16 gradient survives is halved until they do; what was skipped is counted, and nothing is lost by a
+ * resume in the middle of it. */
+static void fp16_skips_overflowed_steps_and_halves_the_scale(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.precision = ENGINE_FP16;
+    t->config.train.loss_scale.initial = 0x1p24;
+    t->config.train.loss_scale.growth_interval = 4;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.steps = 24;
+    t->every_other = true;
+    run(t, "alone", ALONE);
+    struct trainee_result want = t->results[0];
+    char middle[300];
+    snprintf(middle, sizeof middle, "%.200s/step-4", t->directory);
+    assert_true(want.skipped[24] >= 2 && want.skipped[24] < 20);
+    assert_int_equal(notices_of(&want, "step_skipped"),
+                     (int)want.skipped[24] < TRAINEE_NOTICES ? (int)want.skipped[24] : TRAINEE_NOTICES);
+    assert_true(want.loss_scale[1] == 0x1p23 || want.skipped[1] == 0);
+    bool grew = false;
+    for (int s = 2; s <= 24; s++)
+        grew |= want.loss_scale[s] == 2 * want.loss_scale[s - 1];
+    assert_true(grew);
+    assert_true(want.loss[24] < want.loss[1]);
+    snprintf(t->resume, sizeof t->resume, "%.255s", middle);
+    run(t, "resumed", SHARDED);
+    assert_string_equal(t->results[0].step_sha256[24], want.step_sha256[24]);
+    assert_true(t->results[0].loss_scale[24] == want.loss_scale[24]);
+    assert_true(t->results[0].skipped[24] == want.skipped[24]);
+    trainee_free(t);
+}
+
+/* The attempt ends instead of skipping for ever. No finite scale makes this model overflow at will, so it is one below
+ * all of them, which no spec may say. */
+static void fp16_that_overflows_at_any_scale_ends_the_run(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    *t->directory = 0;
+    t->config.train.precision = ENGINE_FP16;
+    t->config.train.loss_scale.initial = -INFINITY;
+    t->config.layout = SHARDED;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->ranks = 2;
+    trainee_run(t);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(t->results[r].outcome, ENGINE_NUMERIC);
+        assert_non_null(strstr(t->results[r].message, "step 1: the gradient overflows fp16 even at a loss scale of "));
+    }
+    trainee_free(t);
+}
+
+static void a_step_whose_norm_stands_out_is_skipped_alike_in_every_layout(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.skip_spikes.z_score = 1;
+    t->config.train.skip_spikes.window = 10;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.steps = 30;
+    t->config.train.optimizer.adamw.lr = 3e-2;
+    t->every_other = true;
+    run(t, "alone", ALONE);
+    struct trainee_result want = t->results[0];
+    assert_true(want.skipped[30] >= 1 && want.skipped[30] < 25);
+    char middle[300];
+    snprintf(middle, sizeof middle, "%.200s/step-16", t->directory);
+    run(t, "staged", STAGED);
+    assert_memory_equal(t->results[0].loss, want.loss, sizeof want.loss);
+    snprintf(t->resume, sizeof t->resume, "%.255s", middle);
+    run(t, "resumed", SHARDED); /* with the window of norms */
+    assert_string_equal(t->results[0].step_sha256[30], want.step_sha256[30]);
+    trainee_free(t);
+}
+
+static void a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window(void **state) {
+    (void)state;
+    struct spikes s = { .z_score = 3, .window = 10 };
+    for (int i = 0; i < SPIKES_LEAST - 1; i++) {
+        spikes_add(&s, 1 + 0.1 * (i % 2));
+        assert_false(spikes_is_one(&s, 100)); /* too few to tell */
+    }
+    for (int i = 0; i < 40; i++)
+        spikes_add(&s, 1 + 0.1 * (i % 2)); /* mean 1.05, deviation 0.05 */
+    assert_int_equal(s.n, 10);
+    assert_false(spikes_is_one(&s, 1.19));
+    assert_true(spikes_is_one(&s, 1.21));
+    assert_false(spikes_is_one(&s, 0.01));
+}
+
+/* A tensor of a checkpoint, whole. */
+static float *tensor_of(const char *directory, int step, const char *name, int64_t n) {
+    char path[400];
+    struct checkpoint_reader *reader;
+    struct err e;
+    snprintf(path, sizeof path, "%s/step-%d", directory, step);
+    if (checkpoint_reader_open(path, NULL, &reader, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    float *data = malloc((size_t)n * sizeof *data);
+    if (checkpoint_reader_read(reader, name, 0, n, data, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    checkpoint_reader_close(reader);
+    return data;
+}
+
+/* average = decay average + (1 - decay) weights, from the initial weights on: recomputed here from each step's
+ * checkpoint; alike in one rank and in shards, and through bf16's masters. */
+static void averages_follow_the_weights(void **state) {
+    (void)state;
+    enum { N = 32 * 96, STEPS = 4 };
+    static const char NAME[] = "transformer.h.0.attn.c_attn.weight",
+                      AVERAGE[] = "ema.transformer.h.0.attn.c_attn.weight";
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct trainee *t = trainee_new();
+        t->config.train.precision = bf16 ? ENGINE_BF16 : ENGINE_FP32;
+        t->config.train.ema_decay = 0.75;
+        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        t->config.train.steps = STEPS;
+        t->every_other = true;
+        run(t, "alone", ALONE);
+        float *before = tensor_of(t->directory, 2, AVERAGE, N), *two = tensor_of(t->directory, 2, NAME, N),
+              *four = tensor_of(t->directory, STEPS, NAME, N), *after = tensor_of(t->directory, STEPS, AVERAGE, N);
+        /* Step 3's weights were not saved; the average moves by a quarter twice, so it lies between these bounds. */
+        double moved = 0, towards = 0;
+        for (int i = 0; i < N; i++) {
+            assert_true(before[i] != two[i] || two[i] == 0);
+            moved += fabs((double)after[i] - (double)before[i]);
+            towards += fabs((double)four[i] - (double)after[i]) < fabs((double)four[i] - (double)before[i]);
+        }
+        assert_true(moved > 0 && towards > 0.8 * N);
+        snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
+        run(t, "sharded", SHARDED);
+        float *sharded = tensor_of(t->directory, STEPS, AVERAGE, N);
+        assert_memory_equal(sharded, after, N * sizeof *after);
+        free(before), free(two), free(four), free(after), free(sharded);
+        trainee_free(t);
+    }
+}
+
+/* With nothing learnt the average of constant weights is the weights. */
+static void an_average_begins_as_the_weights(void **state) {
+    (void)state;
+    enum { N = 40 };
+    struct trainee *t = trainee_new();
+    t->config.train.ema_decay = 0.9;
+    t->config.train.optimizer.adamw.lr = 0;
+    t->config.train.schedule.min_lr = 0;
+    run(t, "alone", ALONE);
+    float *weights = tensor_of(t->directory, 4, "transformer.wte.weight", N),
+          *average = tensor_of(t->directory, 4, "ema.transformer.wte.weight", N);
+    for (int i = 0; i < N; i++)
+        assert_true(fabs((double)weights[i] - (double)average[i]) <= 1e-6 * fabs((double)weights[i]));
+    free(weights), free(average);
+    trainee_free(t);
+}
+
+/* Batch norm's running moments are averages already, and have no place for another one: a checkpoint has none. */
+static void only_what_is_trained_is_averaged(void **state) {
+    (void)state;
+    struct model_config model = { .family = MODEL_RESNET, .resnet = { .layers = 18, .classes = 4, .width = 16 } };
+    const struct model_data data = { .classes = 4, .channels = 1, .height = 16, .width = 16 };
+    struct graph *graph = NULL;
+    struct plan *plan = NULL;
+    struct err e = { "" };
+    const struct plan_layout layout = { .kind = PLAN_TRAIN,
+                                        .lanes = 1,
+                                        .micro_batches = 1,
+                                        .bucket_bytes = 1 << 20,
+                                        .optimizer = &optimizer_adamw,
+                                        .ema = true };
+    assert_int_equal(model_resolve(&model, &data, &e), ST_OK);
+    assert_int_equal(model_build(&model, &data, 2, DTYPE_F32, &graph, &e), ST_OK);
+    assert_int_equal(plan_build(graph, &layout, &plan, &e), ST_OK);
+    struct state_tensors *s = state_tensors_new(plan);
+    int weights = 0, averages = 0, statistics = 0;
+    for (int i = 0; i < graph->n_parameters; i++)
+        *(graph->parameters[i].kind == PARAMETER_WEIGHT ? &weights : &statistics) += 1;
+    for (int t = 0; t < s->n; t++)
+        if (s->of[t].kind == STATE_AVERAGE) {
+            averages++;
+            for (int k = 0; k < plan->n_pieces; k++)
+                assert_true(plan->pieces[k].parameter != s->of[t].parameter || plan->pieces[k].ema != SIZE_MAX);
+        }
+    assert_true(statistics > 0);
+    assert_int_equal(averages, weights);
+    state_tensors_free(s);
+    plan_free(plan);
+    graph_free(graph);
+}
+
+static json_t *json_of(const char *directory, int rank) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/rank-%d.json", directory, rank);
+    json_error_t why;
+    json_t *root = json_load_file(path, 0, &why);
+    if (!root)
+        fail_msg("%s: %s", path, why.text);
+    return root;
+}
+
+static void a_profile_tells_each_ranks_operations_and_lanes(void **state) {
+    (void)state;
+    static char folder[300];
+    struct trainee *t = trainee_new();
+    snprintf(folder, sizeof folder, "%s.profile", t->text);
+    t->config.profile = (struct engine_profile){ .from = 2, .to = 3, .directory = folder };
+    run(t, "staged", STAGED);
+    for (int r = 0; r < t->ranks; r++) {
+        char path[400];
+        struct bytes text;
+        snprintf(path, sizeof path, "%s/rank-%d.txt", folder, r);
+        bytes_init(&text, 1 << 20);
+        assert_int_equal(file_read(path, &text, NULL), ST_OK);
+        assert_non_null(strstr(text.data, ": 2 steps,"));
+        assert_non_null(strstr(text.data, "FORWARD linear"));
+        assert_non_null(strstr(text.data, "BACKWARD_WEIGHT linear"));
+        assert_null(strstr(text.data, "not noted"));
+        bytes_done(&text);
+        json_t *root = json_of(folder, r), *event;
+        size_t i, steps = 0, lanes[8] = { 0 };
+        json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+            const char *phase = json_string_value(json_object_get(event, "ph"));
+            steps += *phase == 'i';
+            if (*phase == 'X') {
+                lanes[json_integer_value(json_object_get(event, "tid")) & 7]++;
+                assert_true(json_number_value(json_object_get(event, "dur")) >= 0);
+            }
+        }
+        assert_int_equal(steps, 2);
+        assert_true(lanes[0] > 100 && lanes[1] > 0 && lanes[2] > 0 && lanes[3] > 0); /* compute, data, both ways */
+        json_decref(root);
+    }
+    trainee_free(t);
+}
+
+static void inspected_norms_make_up_the_norm(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.gradients_every = 2;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    run(t, "alone", ALONE);
+    double want = t->results[0].squares[2];
+    assert_int_equal(t->results[0].inspected[1], 0);
+    assert_int_equal(t->results[0].inspected[2], 28); /* every parameter of two layers */
+    assert_true(fabs(sqrt(want) / t->results[0].grad_norm[2] - 1) < 1e-9);
+    run(t, "staged", STAGED);
+    assert_true(t->results[0].squares[2] == want);
+    trainee_free(t);
+}
+
+static void a_run_begins_with_anothers_weights(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    static char from[300];
+    t->config.train.steps = 40;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    run(t, "first", ALONE);
+    double first = t->results[0].loss[1], last = t->results[0].loss[40];
+    snprintf(from, sizeof from, "%.200s/step-40", t->directory);
+    t->config.train.init_from = from;
+    t->config.train.steps = 4;
+    run(t, "second", SHARDED);
+    double began = t->results[0].loss[1];
+    assert_int_equal(t->results[0].from_step, 0);
+    assert_true(fabs(began - last) < 0.3 * fabs(first - last));
+    struct trainee_result sharded = t->results[0];
+    run(t, "third", STAGED);
+    assert_string_equal(t->results[0].weights_sha256, sharded.weights_sha256);
+    t->config.model.gpt.width = 64;
+    t->config.layout = ALONE;
+    t->ranks = 1;
+    trainee_run(t);
+    assert_int_equal(t->results[0].outcome, ENGINE_BAD_SPEC);
+    assert_non_null(strstr(t->results[0].message, "train.init_from: "));
+    trainee_free(t);
+}
+
+static void assert_refused(struct trainee *t, struct engine_layout layout, const char *because) {
+    t->config.layout = layout;
+    t->ranks = engine_ranks(&layout);
+    trainee_run(t);
+    for (int r = 0; r < t->ranks; r++) {
+        assert_int_equal(t->results[r].outcome, ENGINE_BAD_SPEC);
+        if (!strstr(t->results[r].message, because))
+            fail_msg("\"%s\" does not say \"%s\"", t->results[r].message, because);
+    }
+}
+
+static void what_cannot_be_laid_out_is_one_sentence(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    *t->directory = 0;
+    assert_refused(t, (struct engine_layout){ .data = 2, .pipeline = 2, .zero = 2 }, "parallel.zero");
+    assert_refused(t, (struct engine_layout){ .data = 2, .pipeline = 2, .zero = 3 }, "parallel.zero");
+    assert_refused(t, (struct engine_layout){ .data = 1, .pipeline = 6 }, "parallel.pipeline");
+    t->config.train.lanes = 2;
+    assert_refused(t, (struct engine_layout){ .data = 4, .pipeline = 1 }, "parallel.data: 4");
+    t->config.memory_bytes = 1 << 18;
+    assert_refused(t, ALONE, "resources.memory_bytes");
+    t->config.train.micro_batch = 16;
+    t->config.train.lanes = 1;
+    t->config.memory_bytes = 1000000;
+    assert_refused(t, ALONE, "the largest that fits is ");
+    trainee_free(t);
+}
+
+static void auto_takes_the_largest_micro_batch_that_fits(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    struct err e;
+    t->config.train.micro_batch = 0;
+    t->config.train.lanes = 0;
+    assert_int_equal(engine_resolve(&t->config, &e), ST_INVALID_ARGUMENT); /* without a limit there is no largest */
+    t->config.memory_bytes = (int64_t)1 << 30;
+    assert_int_equal(engine_resolve(&t->config, &e), ST_OK);
+    assert_int_equal(t->config.train.micro_batch, 16);
+    t->config.train.micro_batch = 0;
+    t->config.memory_bytes = 1000000;
+    if (engine_resolve(&t->config, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    assert_in_range(t->config.train.micro_batch, 1, 8);
+    run(t, "auto", ALONE); /* it does fit */
+    trainee_free(t);
+}
+
+/* As when what fits differs between hosts of unlike threads. */
+static void ranks_that_would_cut_a_step_differently_do_not_start(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    trainee_fresh_directory(t, "unlike");
+    t->ranks = 2;
+    t->config.layout = (struct engine_layout){ .data = 2, .pipeline = 1 };
+    t->odd_micro_batch = 2 * t->config.train.micro_batch;
+    assert_int_equal(trainee_run(t), 0);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(t->results[r].status, ST_FAILED_PRECONDITION);
+        assert_non_null(strstr(t->results[r].message, "micro_batch 2"));
+        assert_non_null(strstr(t->results[r].message, "micro_batch 4"));
+    }
+    trainee_free(t);
+}
+
+static void the_rate_follows_its_schedule(void **state) {
+    (void)state;
+    struct engine_train t = { .steps = 100,
+                              .global_batch = 64,
+                              .optimizer = { .kind = &optimizer_adamw, .adamw = { .lr = 1 } },
+                              .schedule = {
+                                  .kind = ENGINE_SCHEDULE_WSD, .warmup_steps = 9, .decay_steps = 20, .min_lr = 0.1 } };
+    assert_true(fabs(learning_rate(&t, 0) - 0.1) < 1e-12);
+    assert_true(learning_rate(&t, 9) == 1 && learning_rate(&t, 80) == 1);
+    assert_true(fabs(learning_rate(&t, 90) - 0.55) < 1e-12);
+    assert_true(fabs(learning_rate(&t, 99) - (0.1 + 0.9 / 20)) < 1e-12);
+    t.rate_scaling.kind = ENGINE_RATE_LINEAR;
+    t.rate_scaling.reference_batch = 16;
+    assert_true(learning_rate(&t, 50) == 4 && fabs(learning_rate(&t, 100) - 0.4) < 1e-12);
+    t.rate_scaling.kind = ENGINE_RATE_SQRT;
+    assert_true(learning_rate(&t, 50) == 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp16_skips_overflowed_steps_and_halves_the_scale),
+        cmocka_unit_test(fp16_that_overflows_at_any_scale_ends_the_run),
+        cmocka_unit_test(a_step_whose_norm_stands_out_is_skipped_alike_in_every_layout),
+        cmocka_unit_test(a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window),
+        cmocka_unit_test(averages_follow_the_weights),
+        cmocka_unit_test(an_average_begins_as_the_weights),
+        cmocka_unit_test(only_what_is_trained_is_averaged),
+        cmocka_unit_test(a_profile_tells_each_ranks_operations_and_lanes),
+        cmocka_unit_test(inspected_norms_make_up_the_norm),
+        cmocka_unit_test(a_run_begins_with_anothers_weights),
+        cmocka_unit_test(what_cannot_be_laid_out_is_one_sentence),
+        cmocka_unit_test(auto_takes_the_largest_micro_batch_that_fits),
+        cmocka_unit_test(ranks_that_would_cut_a_step_differently_do_not_start),
+        cmocka_unit_test(the_rate_follows_its_schedule),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

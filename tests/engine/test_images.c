@@ -1,0 +1,611 @@
+/* Pictures: files against recorded values of Pillow (images/record.py made them), folders, idx files, augmentation. */
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "executor/engine/data/decode.h"
+#include "executor/engine/data/loader.h"
+#include "executor/engine/data/resize.h"
+#include "executor/engine/data/sampler.h"
+#include "executor/engine/data/source.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jpeglib.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/ty-images-XXXXXX";
+
+static void recorded(const char *name, struct bytes *ret) {
+    char path[512];
+    const char *root = getenv("TRAINYARD_SOURCE");
+    struct err e = { "" };
+    snprintf(path, sizeof path, "%s/tests/engine/images/%s", root ? root : ".", name);
+    bytes_init(ret, 1 << 20);
+    if (file_read(path, ret, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
+static const char *put(const char *name, const void *data, size_t n) {
+    static char paths[16][128];
+    static int next;
+    struct err e = { "" };
+    char *path = paths[next++ % 16];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    if (dir_make(path, 0755, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    *slash = '/';
+    FILE *f = fopen(path, "w"); /* without an fsync: there are many */
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    fclose(f);
+    return path;
+}
+
+static const char *put_recorded(const char *name, const char *from) {
+    struct bytes b;
+    recorded(from, &b);
+    const char *path = put(name, b.data, b.len);
+    bytes_done(&b);
+    return path;
+}
+
+static const char *in(const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void same_bytes(const char *file, const char *what, const uint8_t *got, size_t n, const char *hex) {
+    assert_int_equal(strlen(hex), 2 * n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned want;
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &want), 1);
+        if (want != got[i])
+            fail_msg("%s: byte %zu %s is %u, recorded %u", file, i, what, got[i], want);
+    }
+}
+
+static void files_are_read_and_resized_as_pillow_does(void **state) {
+    (void)state;
+    enum { SIZE = 16 };
+    struct bytes text;
+    recorded("expected.json", &text);
+    CLEANUP(json_decrefp) json_t *expected = json_loadb(text.data, text.len, 0, NULL);
+    bytes_done(&text);
+    assert_true(json_object_size(expected) >= 12);
+    const char *file;
+    json_t *kinds;
+    json_object_foreach(expected, file, kinds) {
+        struct bytes b;
+        recorded(file, &b);
+        for (int channels = 1; channels <= 3; channels += 2) {
+            json_t *want = json_object_get(kinds, channels == 1 ? "1" : "3");
+            struct raster r;
+            struct err e = { "" };
+            if (image_decode(b.data, b.len, channels, &r, &e) != ST_OK)
+                fail_msg("%s: %s", file, e.msg);
+            assert_int_equal(r.width, json_integer_value(json_object_get(want, "width")));
+            assert_int_equal(r.height, json_integer_value(json_object_get(want, "height")));
+            same_bytes(file, "decoded", r.data, (size_t)(r.width * r.height * channels),
+                       json_string_value(json_object_get(want, "pixels")));
+            uint8_t small[SIZE * SIZE * 3];
+            assert_int_equal(raster_fit(&r, SIZE, small, &e), ST_OK);
+            same_bytes(file, "resized", small, (size_t)(SIZE * SIZE * channels),
+                       json_string_value(json_object_get(want, "fit")));
+            free(r.data);
+        }
+        bytes_done(&b);
+    }
+}
+
+static void a_picture_whose_shorter_side_is_right_is_only_cropped(void **state) {
+    (void)state;
+    struct bytes b;
+    struct raster r;
+    struct err e = { "" };
+    recorded("rgb.png", &b); /* 37 x 24 */
+    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_OK);
+    bytes_done(&b);
+    uint8_t middle[24 * 24 * 3];
+    assert_int_equal(raster_fit(&r, 24, middle, &e), ST_OK);
+    for (int y = 0; y < 24; y++)
+        assert_memory_equal(middle + y * 24 * 3, r.data + (y * 37 + (37 - 24) / 2) * 3, 24 * 3);
+    free(r.data);
+}
+
+/* Every file cut after each of its bytes is a sentence and never a picture (a JPEG's last two bytes say only that it
+ * ends; PNGs lose at most their closing chunk's checksum). */
+static void a_cut_file_is_a_sentence_wherever_it_is_cut(void **state) {
+    (void)state;
+    static const char *const files[] = { "rgb.png", "palette.png", "colour.jpg", "progressive.jpg", "grey.jpg" };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        struct bytes b;
+        recorded(files[f], &b);
+        for (size_t n = 0; n + 2 < b.len; n++) {
+            CLEANUP(freep) char *cut = malloc(n + 1); /* a read past its end is seen by the sanitizer */
+            memcpy(cut, b.data, n);
+            struct raster r;
+            struct err e = { "" };
+            if (image_decode(cut, n, 3, &r, &e) != ST_INVALID_ARGUMENT || strlen(e.msg) < 10)
+                fail_msg("%s cut after %zu of %zu bytes: %s", files[f], n, b.len, e.msg);
+        }
+        bytes_done(&b);
+    }
+}
+
+/* A PNG whose header claims 100,000 pixels a side is refused before memory is taken for it. */
+static void a_picture_too_large_is_refused(void **state) {
+    (void)state;
+    struct bytes b;
+    struct raster r;
+    struct err e = { "" };
+    recorded("rgb.png", &b);
+    b.data[17] = 1; /* width 65,536 + 37 */
+    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_INVALID_ARGUMENT);
+    bytes_done(&b);
+    assert_int_equal(raster_allocate(&r, IMAGE_SIDE + 1, 1, 3, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(raster_allocate(&r, IMAGE_SIDE, IMAGE_SIDE, 3, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "16384 x 16384 pixels"));
+}
+
+/* 128 scans of 16 x 16 pixels, each of one coefficient and one bit of it. */
+static void a_progressive_picture_of_too_many_scans_is_refused(void **state) {
+    (void)state;
+    jpeg_scan_info scans[128] = { { 0 } };
+    for (int i = 0; i < 128; i++)
+        scans[i] = (jpeg_scan_info){ .comps_in_scan = 1, .Ss = i % 64, .Se = i % 64, .Ah = i / 64, .Al = 1 - i / 64 };
+    for (int few = 0; few < 2; few++) {
+        struct jpeg_compress_struct c;
+        struct jpeg_error_mgr errors;
+        unsigned char *file = NULL, row[16];
+        unsigned long n = 0;
+        c.err = jpeg_std_error(&errors);
+        jpeg_create_compress(&c);
+        jpeg_mem_dest(&c, &file, &n);
+        c.image_width = c.image_height = 16;
+        c.input_components = 1;
+        c.in_color_space = JCS_GRAYSCALE;
+        jpeg_set_defaults(&c);
+        c.scan_info = scans;
+        c.num_scans = few ? 64 : 128;
+        jpeg_start_compress(&c, TRUE);
+        for (int y = 0; y < 16; y++) {
+            JSAMPROW line = memset(row, 9 * y, sizeof row);
+            jpeg_write_scanlines(&c, &line, 1);
+        }
+        jpeg_finish_compress(&c);
+        jpeg_destroy_compress(&c);
+        struct raster r;
+        struct err e = { "" };
+        status_t st = image_decode(file, n, 1, &r, &e);
+        if (few && st == ST_OK)
+            free(r.data);
+        assert_string_equal(e.msg, few ? "" : "it is no whole JPEG: more than 100 scans");
+        free(file);
+    }
+}
+
+/* --- folders ---*/
+
+static status_t open_images(struct data_images images, struct source **ret, struct err *e) {
+    struct data_config config = { .kind = DATA_IMAGES, .images = images };
+    return source_open(&config, &(struct source_options){ .threads = 2 }, ret, e);
+}
+
+static struct source *images_of(struct data_images images) {
+    struct source *s = NULL;
+    struct err e = { "" };
+    if (open_images(images, &s, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return s;
+}
+
+static void a_folder_a_class_in_the_order_of_names(void **state) {
+    (void)state;
+    struct err e = { "" };
+    put_recorded("set/zebra/1.png", "rgb.png");
+    put_recorded("set/zebra/2.JPG", "colour.jpg");
+    put_recorded("set/ant/x.jpeg", "progressive.jpg");
+    put_recorded("set/Bee/1.png", "grey.png");
+    put("set/zebra/notes.txt", "no image", 8);
+    put("set/zebra/.hidden.png", "no image", 8);
+    put("set/readme.png", "in no class", 11);
+    CLEANUP(source_closep) struct source *s = images_of((struct data_images){ .train = in("set"), .size = 8 });
+    const struct source_info *info = source_info(s);
+    assert_int_equal(info->classes, 3); /* Bee, ant, zebra */
+    assert_int_equal(info->samples[SOURCE_TRAIN], 4);
+    assert_int_equal(info->samples[SOURCE_VALIDATION], 0);
+    assert_int_equal(source_elements(s, BATCH_IMAGES), 3 * 8 * 8);
+    assert_int_equal(source_elements(s, BATCH_LABELS), 1);
+    assert_int_equal(source_elements(s, BATCH_TOKENS), 0);
+    float images[8][3 * 8 * 8];
+    int32_t labels[8], counts[3] = { 0 };
+    struct batch to = { .of = { [BATCH_IMAGES] = images, [BATCH_LABELS] = labels } };
+    assert_int_equal(source_read(s, SOURCE_TRAIN, 1, 0, 8, &to, &e), ST_OK); /* two epochs */
+    for (int b = 0; b < 8; b++)
+        counts[labels[b]]++;
+    assert_int_equal(counts[0], 2);
+    assert_int_equal(counts[1], 2);
+    assert_int_equal(counts[2], 4);
+    for (size_t i = 0; i < sizeof images / sizeof(float); i++)
+        assert_true(images[i / 192][i % 192] >= -1 && images[i / 192][i % 192] <= 1);
+    /* The grey one, in three equal planes: as Pillow brings it to 8 x 8 it is what png_decode and raster_fit give. */
+    struct bytes b;
+    struct raster r;
+    uint8_t small[8 * 8 * 3];
+    recorded("grey.png", &b);
+    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_OK);
+    assert_int_equal(raster_fit(&r, 8, small, &e), ST_OK);
+    free(r.data);
+    bytes_done(&b);
+    for (int n = 0; n < 8; n++)
+        for (int c = 0; labels[n] == 0 && c < 3; c++)
+            for (int i = 0; i < 64; i++)
+                assert_true(fabsf(images[n][c * 64 + i] - ((float)small[3 * i + c] / 127.5f - 1)) < 1e-6f);
+    assert_int_equal(source_read(s, SOURCE_VALIDATION, 1, 0, 1, &to, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the data has no validation samples");
+}
+
+static void wrong_folders_and_images_are_one_sentence_with_the_name(void **state) {
+    (void)state;
+    struct bytes b;
+    recorded("rgb.png", &b);
+    put("corrupt/a/1.png", b.data, b.len);
+    put("corrupt/a/2.png", b.data, b.len / 2);
+    bytes_done(&b);
+    put("text/a/1.png", "hello, I am no image", 20);
+    put("bare/1.png", "x", 1);
+    put("hollow/a/1.txt", "x", 1);
+    put_recorded("good/a/1.png", "rgb.png");
+    put_recorded("more/a/1.png", "rgb.png");
+    put_recorded("more/b/1.png", "rgb.png");
+    assert_int_equal(truncate(put("vast/a/1.png", "\x89PNG", 4), (off_t)IMAGE_FILE_BYTES + 1), 0);
+    static char paths[8][64];
+    static const char *const names[] = { "corrupt", "text", "bare", "hollow", "nowhere", "good", "more", "vast" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, names[i]);
+    struct {
+        struct data_images images;
+        status_t status;
+        const char *says;
+    } table[] = {
+        { { .train = paths[0] }, ST_INVALID_ARGUMENT, "corrupt/a/2.png' cannot be read: it is no whole PNG" },
+        { { .train = paths[1] }, ST_INVALID_ARGUMENT, "text/a/1.png' cannot be read: it begins neither as a PNG" },
+        { { .train = paths[2] }, ST_INVALID_ARGUMENT, "bare' has no folder of images" },
+        { { .train = paths[3] }, ST_INVALID_ARGUMENT, "hollow/a' is a class without a PNG or JPEG file" },
+        { { .train = paths[4] }, ST_NOT_FOUND, "nowhere': No such file" },
+        { { .train = paths[5], .validation = paths[6] },
+          ST_INVALID_ARGUMENT,
+          "more/b' is a class that the training data lacks" },
+        { { .train = paths[7] }, ST_INVALID_ARGUMENT, "vast/a/1.png' has 268435457 bytes; at most 268435456" },
+        { { .train = paths[5], .channels = 2 }, ST_INVALID_ARGUMENT, "images of 2 channels" },
+        { { .train = paths[5], .size = 9000 }, ST_INVALID_ARGUMENT, "an image side of 9000" },
+        { { .train = paths[5], .validation_fraction = 1 }, ST_INVALID_ARGUMENT, "a validation fraction of 1" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct source *s = NULL;
+        struct err e = { "" };
+        assert_int_equal(open_images(table[i].images, &s, &e), table[i].status);
+        if (!strstr(e.msg, table[i].says))
+            fail_msg("case %zu says \"%s\"", i, e.msg);
+    }
+}
+
+/* --data-root admits a folder: a link in it must not open another. */
+static void a_link_out_of_the_folder_is_refused_and_one_within_is_followed(void **state) {
+    (void)state;
+    struct err e = { "" };
+    char path[256], target[256];
+    put_recorded("secret/a/1.png", "rgb.png");
+    put_recorded("linked/a/1.png", "rgb.png");
+    snprintf(path, sizeof path, "%s/linked/b", folder);
+    assert_int_equal(symlink("a", path), 0);
+    snprintf(path, sizeof path, "%s/linked/a/2.png", folder);
+    assert_int_equal(symlink("1.png", path), 0);
+    struct source *s = images_of((struct data_images){ .train = in("linked"), .size = 4 });
+    assert_int_equal(source_info(s)->samples[SOURCE_TRAIN], 4);
+    assert_int_equal(source_info(s)->classes, 2);
+    source_close(s);
+
+    struct {
+        const char *link, *to;
+        bool absolute;
+    } out[] = { { "linked/a/3.png", "../../secret/a/1.png", false },
+                { "linked/a/3.png", "secret/a/1.png", true },
+                { "linked/c", "../secret/a", false },
+                { "linked/c", "secret/a", true } };
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        snprintf(target, sizeof target, "%s%s%s", out[i].absolute ? folder : "", out[i].absolute ? "/" : "", out[i].to);
+        snprintf(path, sizeof path, "%s/%s", folder, out[i].link);
+        assert_int_equal(symlink(target, path), 0);
+        assert_int_equal(open_images((struct data_images){ .train = in("linked"), .size = 4 }, &s, &e),
+                         ST_INVALID_ARGUMENT);
+        if (!strstr(e.msg, out[i].link) || !strstr(e.msg, "leads out of the folder that it is in"))
+            fail_msg("link %zu to %s says \"%s\"", i, target, e.msg);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* A set beyond the cache is decoded while it is read: 512 MiB hold 10 pictures of 4,096 pixels a side and 3 channels.
+ */
+static void a_set_that_fits_no_cache_is_decoded_when_it_is_read(void **state) {
+    (void)state;
+    struct err e = { "" };
+    enum { SIDE = 4096, FILES = 12 };
+    for (int i = 0; i < FILES; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "large/%c/%d.png", 'a' + i % 2, i);
+        put_recorded(name, "tiny.png");
+    }
+    struct data_images small = { .train = in("large"), .size = 4 }, large = { .train = in("large"), .size = SIDE };
+    CLEANUP(source_closep) struct source *s = images_of(large), *cached = images_of(small);
+    assert_int_equal(source_info(cached)->reading_threads, 1);
+    assert_true(source_info(s)->reading_threads > 1);
+    CLEANUP(freep) float *image = malloc(sizeof *image * SIDE * SIDE * 3);
+    int32_t label;
+    struct batch to = { .of = { [BATCH_IMAGES] = image, [BATCH_LABELS] = &label } };
+    assert_int_equal(source_read(s, SOURCE_TRAIN, 1, 0, 1, &to, &e), ST_OK);
+    assert_true(image[0] > -1);
+    put("large/a/0.png", "broken", 6); /* the first of all files */
+    int sample = 0;
+    while (sampler_start(1, SAMPLER_TRAIN, FILES, sample) != 0)
+        sample++;
+    assert_int_equal(source_read(s, SOURCE_TRAIN, 1, sample, 1, &to, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "large/a/0.png' cannot be read"));
+}
+
+static void a_fraction_for_validation_is_taken_out_of_training(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "split/%c/%d.png", 'a' + i % 2, i);
+        put_recorded(name, i % 2 ? "rgb.png" : "grey.png");
+    }
+    CLEANUP(source_closep)
+    struct source *s = images_of((struct data_images){ .train = in("split"), .validation_fraction = 0.2, .size = 4 });
+    assert_int_equal(source_info(s)->samples[SOURCE_TRAIN], 16);
+    assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 4);
+    int32_t labels[16];
+    struct batch to = { .of = { [BATCH_LABELS] = labels } };
+    struct err e;
+    int ones = 0;
+    assert_int_equal(source_read(s, SOURCE_VALIDATION, 1, 0, 4, &to, &e), ST_OK);
+    for (int i = 0; i < 4; i++)
+        ones += labels[i];
+    assert_int_equal(ones, 2); /* both classes alike */
+}
+
+static void the_digest_is_of_names_labels_and_contents(void **state) {
+    (void)state;
+    char first[65];
+    put_recorded("digest/a/1.png", "rgb.png");
+    put_recorded("digest/b/1.png", "grey.png");
+    struct source *s = images_of((struct data_images){ .train = in("digest"), .size = 4 });
+    snprintf(first, sizeof first, "%s", source_info(s)->sha256);
+    source_close(s);
+    s = images_of((struct data_images){ .train = in("digest"), .size = 4 });
+    assert_string_equal(source_info(s)->sha256, first);
+    source_close(s);
+    put_recorded("digest/b/1.png", "alpha.png");
+    s = images_of((struct data_images){ .train = in("digest"), .size = 4 });
+    assert_string_not_equal(source_info(s)->sha256, first);
+    source_close(s);
+}
+
+/* --- idx ---*/
+
+static const char *idx_images(const char *name, int n, int h, int w) {
+    static uint8_t data[16 + 64 * 64];
+    const uint8_t head[16] = { 0, 0, 8, 3, 0, 0, 0, (uint8_t)n, 0, 0, 0, (uint8_t)h, 0, 0, 0, (uint8_t)w };
+    memcpy(data, head, sizeof head);
+    for (int i = 0; i < n * h * w; i++)
+        data[16 + i] = (uint8_t)(1 + i);
+    return put(name, data, (size_t)(16 + n * h * w));
+}
+
+static const char *idx_labels(const char *name, int n, int classes) {
+    uint8_t data[8 + 255] = { 0, 0, 8, 1, 0, 0, 0, (uint8_t)n };
+    for (int i = 0; i < n; i++)
+        data[8 + i] = (uint8_t)(i % classes);
+    return put(name, data, (size_t)(8 + n));
+}
+
+static struct source *idx_of(const char *images, const char *labels, struct data_augmentation augment) {
+    struct data_config config = { .kind = DATA_IDX,
+                                  .idx = { .train_images = images, .train_labels = labels, .augment = augment } };
+    struct source *s = NULL;
+    struct err e = { "" };
+    if (source_open(&config, &(struct source_options){ 0 }, &s, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return s;
+}
+
+static void idx_files_hold_images_and_labels(void **state) {
+    (void)state;
+    struct err e = { "" };
+    CLEANUP(source_closep)
+    struct source *s = idx_of(idx_images("i", 10, 3, 4), idx_labels("l", 10, 5), (struct data_augmentation){ 0 });
+    assert_int_equal(source_info(s)->classes, 5);
+    const struct source_input *input = source_find(s, BATCH_IMAGES);
+    assert_int_equal(input->n_dims, 3);
+    assert_int_equal(input->dim[0], 1);
+    assert_int_equal(input->dim[1], 3);
+    assert_int_equal(input->dim[2], 4);
+    float images[10][12];
+    int32_t labels[10], seen = 0;
+    struct batch to = { .of = { [BATCH_IMAGES] = images, [BATCH_LABELS] = labels } };
+    assert_int_equal(source_read(s, SOURCE_TRAIN, 1, 0, 10, &to, &e), ST_OK);
+    for (int b = 0; b < 10; b++) {
+        int which = (int)roundf((images[b][0] + 1) * 127.5f) / 12;
+        assert_int_equal(labels[b], which % 5);
+        seen |= 1 << which;
+        for (int i = 0; i < 12; i++)
+            assert_int_equal(roundf((images[b][i] + 1) * 127.5f), 1 + which * 12 + i);
+    }
+    assert_int_equal(seen, (1 << 10) - 1);
+}
+
+static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) {
+    (void)state;
+    static char images[128], labels[128], other[128], fewer[128], magic[128], cut[128], small[128], nine[128];
+    snprintf(images, sizeof images, "%s", idx_images("images", 10, 3, 4));
+    snprintf(labels, sizeof labels, "%s", idx_labels("labels", 10, 5));
+    snprintf(other, sizeof other, "%s", idx_images("other", 10, 4, 3));
+    snprintf(fewer, sizeof fewer, "%s", idx_labels("fewer", 9, 5));
+    snprintf(nine, sizeof nine, "%s", idx_labels("nine", 10, 9));
+    snprintf(magic, sizeof magic, "%s", put("magic", "\0\0\x0d\3\0\0\0\0", 8));
+    snprintf(small, sizeof small, "%s", put("small", "\0\0\x08", 3));
+    snprintf(cut, sizeof cut, "%s", idx_images("cut", 10, 3, 4));
+    assert_int_equal(truncate(cut, 16 + 119), 0);
+    struct {
+        const char *images, *labels, *validation_images, *validation_labels, *says;
+    } table[] = {
+        { magic, labels, NULL, NULL, "magic' has the magic 00000d03 at byte 0" },
+        { labels, labels, NULL, NULL, "labels' has the magic 00000801 at byte 0" },
+        { small, labels, NULL, NULL, "small' ends at byte 3" },
+        { cut, labels, NULL, NULL, "cut' says that it needs 136 bytes, and has 135" },
+        { images, fewer, NULL, NULL, "fewer' has 9 labels for 10 images" },
+        { images, NULL, NULL, NULL, "No such file" },
+        { images, labels, other, labels, "other' has images of 3 x 4, training has 4 x 3" },
+        { images, labels, images, nine, "nine' has the label 8, training has none above 4" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct data_config config = {
+            .kind = DATA_IDX,
+            .idx = { table[i].images, table[i].labels, table[i].validation_images, table[i].validation_labels, { 0 } }
+        };
+        struct source *s = NULL;
+        struct err e = { "" };
+        assert_int_not_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_OK);
+        if (!strstr(e.msg, table[i].says))
+            fail_msg("case %zu says \"%s\"", i, e.msg);
+    }
+}
+
+/* --- augmentation ---*/
+
+enum { SIDE = 5, PAD = 2, DRAWS = 4000 };
+
+/* One image whose pixels are 1, 2, ... 25: what was drawn can be read from each batch. */
+static struct source *one_image(struct data_augmentation augment) {
+    return idx_of(idx_images("one", 1, SIDE, SIDE), idx_labels("zero", 1, 1), augment);
+}
+
+static void crops_and_flips_are_all_drawn_and_nothing_else_happens(void **state) {
+    (void)state;
+    struct err e = { "" };
+    CLEANUP(source_closep) struct source *s = one_image((struct data_augmentation){ PAD, true });
+    int drawn[2 * PAD + 1][2 * PAD + 1][2] = { { { 0 } } };
+    for (int n = 0; n < DRAWS; n++) {
+        float image[SIDE][SIDE];
+        struct batch to = { .of = { [BATCH_IMAGES] = image } };
+        assert_int_equal(source_read(s, SOURCE_TRAIN, 9, n, 1, &to, &e), ST_OK);
+        /* The middle pixel is always of the picture; its neighbour tells the flip. */
+        int middle = (int)roundf((image[2][2] + 1) * 127.5f) - 1, flip = image[2][3] < image[2][2];
+        if (image[2][3] == -1)
+            flip = image[2][1] > image[2][2];
+        int down = middle / SIDE - 2, right = middle % SIDE - 2;
+        for (int y = 0; y < SIDE; y++)
+            for (int x = 0; x < SIDE; x++) {
+                int row = y + down, column = (flip ? SIDE - 1 - x : x) + right;
+                bool inside = row >= 0 && row < SIDE && column >= 0 && column < SIDE;
+                assert_int_equal(roundf((image[y][x] + 1) * 127.5f), inside ? 1 + row * SIDE + column : 0);
+            }
+        drawn[down + PAD][right + PAD][flip]++;
+    }
+    /* 50 cells of 80 +- 9: none is rare. */
+    for (int i = 0; i < (2 * PAD + 1) * (2 * PAD + 1) * 2; i++)
+        assert_in_range((&drawn[0][0][0])[i], 40, 120);
+}
+
+static void a_sample_is_drawn_alike_by_whoever_makes_it_and_after_a_resume(void **state) {
+    (void)state;
+    struct err e = { "" };
+    enum { STEPS = 30, MICRO = 3, K = 4 };
+    CLEANUP(source_closep) struct source *s = one_image((struct data_augmentation){ PAD, true });
+    static const int all[] = { 0, 1, 2, 3 }, some[] = { 2, 3 };
+    static float record[STEPS][K][MICRO * SIDE * SIDE];
+    struct loader_config config = { .source = s,
+                                    .seed = 4,
+                                    .global_batch = K * MICRO,
+                                    .micro_batch = MICRO,
+                                    .micro_batches = all,
+                                    .n_micro_batches = K,
+                                    .steps = STEPS,
+                                    .threads = 4 };
+    CLEANUP(loader_closep) struct loader *one = NULL, *other = NULL;
+    assert_int_equal(loader_open(&config, &one, &e), ST_OK);
+    config.micro_batches = some;
+    config.n_micro_batches = 2;
+    config.first_step = 11;
+    config.threads = 1;
+    assert_int_equal(loader_open(&config, &other, &e), ST_OK);
+    for (int step = 0; step < STEPS; step++)
+        for (int k = 0; k < K; k++) {
+            struct loader_batch b;
+            assert_int_equal(loader_next(one, step, k, &b, &e), ST_OK);
+            memcpy(record[step][k], b.of[BATCH_IMAGES], sizeof record[0][0]);
+        }
+    for (int step = 11; step < STEPS; step++)
+        for (int k = 2; k < K; k++) {
+            struct loader_batch b;
+            assert_int_equal(loader_next(other, step, k, &b, &e), ST_OK);
+            assert_memory_equal(b.of[BATCH_IMAGES], record[step][k], sizeof record[0][0]);
+        }
+    assert_memory_not_equal(record[0][0], record[0][1], sizeof record[0][0]);
+}
+
+static void validation_is_never_augmented(void **state) {
+    (void)state;
+    struct err e = { "" };
+    static char images[128], labels[128];
+    snprintf(images, sizeof images, "%s", idx_images("plain", 1, SIDE, SIDE));
+    snprintf(labels, sizeof labels, "%s", idx_labels("plain-labels", 1, 1));
+    struct data_config config = { .kind = DATA_IDX, .idx = { images, labels, images, labels, { PAD, true } } };
+    CLEANUP(source_closep) struct source *s = NULL;
+    assert_int_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_OK);
+    for (int n = 0; n < 20; n++) {
+        float image[SIDE * SIDE];
+        struct batch to = { .of = { [BATCH_IMAGES] = image } };
+        assert_int_equal(source_read(s, SOURCE_VALIDATION, 9, n, 1, &to, &e), ST_OK);
+        for (int i = 0; i < SIDE * SIDE; i++)
+            assert_int_equal(roundf((image[i] + 1) * 127.5f), 1 + i);
+    }
+}
+
+int main(void) {
+    if (!mkdtemp(folder))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_read_and_resized_as_pillow_does),
+        cmocka_unit_test(a_picture_whose_shorter_side_is_right_is_only_cropped),
+        cmocka_unit_test(a_cut_file_is_a_sentence_wherever_it_is_cut),
+        cmocka_unit_test(a_picture_too_large_is_refused),
+        cmocka_unit_test(a_progressive_picture_of_too_many_scans_is_refused),
+        cmocka_unit_test(a_folder_a_class_in_the_order_of_names),
+        cmocka_unit_test(wrong_folders_and_images_are_one_sentence_with_the_name),
+        cmocka_unit_test(a_link_out_of_the_folder_is_refused_and_one_within_is_followed),
+        cmocka_unit_test(a_set_that_fits_no_cache_is_decoded_when_it_is_read),
+        cmocka_unit_test(a_fraction_for_validation_is_taken_out_of_training),
+        cmocka_unit_test(the_digest_is_of_names_labels_and_contents),
+        cmocka_unit_test(idx_files_hold_images_and_labels),
+        cmocka_unit_test(broken_idx_files_are_one_sentence_with_file_and_place),
+        cmocka_unit_test(crops_and_flips_are_all_drawn_and_nothing_else_happens),
+        cmocka_unit_test(a_sample_is_drawn_alike_by_whoever_makes_it_and_after_a_resume),
+        cmocka_unit_test(validation_is_never_augmented),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    struct err e;
+    status_t st = dir_remove(folder, &e);
+    return failed || st != ST_OK;
+}

@@ -1,0 +1,65 @@
+/* Learning rates of every schedule against torch.optim.lr_scheduler's (record_schedules.py). */
+#include "base/cleanup.h"
+#include "executor/engine/run/learning_rate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 50 };
+
+static struct engine_train train_of(enum engine_schedule kind) {
+    return (struct engine_train){ .steps = STEPS,
+                                  .global_batch = 64,
+                                  .optimizer = { .kind = &optimizer_sgd, .sgd = { .lr = 0.3 } },
+                                  .schedule = { .kind = kind, .warmup_steps = 5, .decay_steps = 12, .min_lr = 0.03 } };
+}
+
+static void every_schedule_agrees_with_pytorch(void **state) {
+    (void)state;
+    static const enum engine_schedule kinds[] = { ENGINE_SCHEDULE_CONSTANT, ENGINE_SCHEDULE_COSINE,
+                                                  ENGINE_SCHEDULE_LINEAR, ENGINE_SCHEDULE_WSD };
+    const char *source = getenv("TRAINYARD_SOURCE");
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/engine/schedules.f64", source ? source : ".");
+    CLEANUP(fclosep) FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const struct engine_train t = train_of(kinds[k]);
+        double want[STEPS];
+        assert_int_equal(fread(want, sizeof *want, STEPS, f), STEPS);
+        for (int step = 0; step < STEPS; step++)
+            if (!(fabs(learning_rate(&t, step) / want[step] - 1) < 1e-12))
+                fail_msg("schedule %zu has %.17g at step %d, and PyTorch %.17g", k, learning_rate(&t, step), step,
+                         want[step]);
+    }
+    assert_int_equal(fgetc(f), EOF);
+}
+
+static void rates_scale_with_the_batch_and_not_with_ranks(void **state) {
+    (void)state;
+    struct engine_train t = train_of(ENGINE_SCHEDULE_COSINE), scaled = t;
+    scaled.rate_scaling.reference_batch = 16;
+    for (int step = 0; step < STEPS; step++) {
+        scaled.rate_scaling.kind = ENGINE_RATE_LINEAR;
+        assert_true(fabs(learning_rate(&scaled, step) / (4 * learning_rate(&t, step)) - 1) < 1e-12);
+        scaled.rate_scaling.kind = ENGINE_RATE_SQRT;
+        assert_true(fabs(learning_rate(&scaled, step) / (2 * learning_rate(&t, step)) - 1) < 1e-12);
+        scaled.rate_scaling.kind = ENGINE_RATE_AS_IT_IS;
+        assert_true(learning_rate(&scaled, step) == learning_rate(&t, step));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_agrees_with_pytorch),
+        cmocka_unit_test(rates_scale_with_the_batch_and_not_with_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,333 @@
+/* The verifier: it accepts what plan_build makes of every kind of layout, and refuses, with its reason, every plan that
+ * was broken in some way (broken_plans.h). Each break is one guard, tried on every layout that has what it breaks. */
+#include "tests/engine/broken_plans.h"
+
+#include "executor/engine/graph/op.h"
+#include "executor/engine/model/model.h"
+#include "executor/engine/optimizer/optimizer.h"
+#include "executor/engine/plan/plan.h"
+#include "executor/engine/plan/verify.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* Sentences that were said, for alternatives to be seen to be needed. */
+static bool says_one_of(const char *message, const char *alternatives) {
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", alternatives);
+    for (char *rest = copy, *one; (one = strsep(&rest, "|"));)
+        if (strstr(message, one))
+            return true;
+    return false;
+}
+
+static const struct plan_break *break_named(const char *name) {
+    for (int b = 0; b < N_BREAKS_OF_A_RANK; b++)
+        if (strcmp(BREAKS_OF_A_RANK[b].name, name) == 0)
+            return &BREAKS_OF_A_RANK[b];
+    fail_msg("there is no break %s", name);
+    return NULL;
+}
+
+static const struct setting *setting_named(const char *name) {
+    for (int s = 0; s < N_SETTINGS; s++)
+        if (strcmp(SETTINGS[s].name, name) == 0)
+            return &SETTINGS[s];
+    fail_msg("there is no setting %s", name);
+    return NULL;
+}
+
+/* --- tests ---*/
+
+static const struct model_config FAMILIES_OF_TEST[] = {
+    { .family = MODEL_GPT, .gpt = { .layers = 4, .heads = 2, .width = 16, .context = 8, .vocabulary = 65 } },
+    { .family = MODEL_LLAMA,
+      .llama = { .layers = 4, .heads = 4, .kv_heads = 2, .width = 16, .context = 8, .vocabulary = 65 } },
+    { .family = MODEL_LLAMA,
+      .llama = { .layers = 4, .heads = 2, .width = 16, .context = 8, .vocabulary = 65, .tied_embeddings = true } },
+    { .family = MODEL_MLP, .mlp = { .hidden = { 24, 24, 24, 24 }, .n_hidden = 4, .classes = 4, .dropout = 0.1 } },
+    { .family = MODEL_RESNET, .resnet = { .layers = 18, .classes = 4, .width = 4 } },
+    { .family = MODEL_VIT, .vit = { .layers = 4, .heads = 2, .width = 16, .patch = 4, .classes = 4, .dropout = 0.1 } },
+    { .family = MODEL_UNROLLED, .unrolled = { .iterations = 4, .channels = 4, .layers = 2 } },
+};
+
+/* A pipeline may have more stages than a family has blocks to cut at; nothing else may be refused. */
+static void every_layout_of_every_family_is_accepted(void **state) {
+    (void)state;
+    for (size_t f = 0; f < sizeof FAMILIES_OF_TEST / sizeof *FAMILIES_OF_TEST; f++) {
+        struct model_config config = FAMILIES_OF_TEST[f];
+        struct model_data data = { .vocabulary = 65, .classes = 4, .channels = 1, .height = 16, .width = 16 };
+        struct err e = { "" };
+        if (config.family == MODEL_UNROLLED)
+            data.classes = 0; /* images without labels */
+        if (model_resolve(&config, &data, &e) != ST_OK)
+            fail_msg("%s: %s", model_family_name(config.family), e.msg);
+        for (int s = 0; s < N_SETTINGS; s++)
+            for (int type = 0; type < 2; type++) {
+                struct graph *graph = NULL;
+                if (model_build(&config, &data, 2, type ? DTYPE_BF16 : DTYPE_F32, &graph, &e) != ST_OK)
+                    fail_msg("%s: %s", model_family_name(config.family), e.msg);
+                struct gang g = make_gang_of(&SETTINGS[s], graph);
+                if (verify_gang(&g, &e) != ST_OK)
+                    fail_msg("%s, %s: %s", model_family_name(config.family), g.name, e.msg);
+                free_gang(&g);
+            }
+    }
+}
+
+static void every_layout_is_accepted(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_gang(&SETTINGS[s]);
+        struct err e = { "" };
+        if (verify_gang(&g, &e) != ST_OK)
+            fail_msg("%s: %s", g.name, e.msg);
+        free_gang(&g);
+    }
+}
+
+static void evaluation_of_every_layout_is_accepted(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct setting evaluation = SETTINGS[s];
+        evaluation.layout.kind = PLAN_EVALUATE;
+        evaluation.layout.recompute = RECOMPUTE_NONE;
+        struct gang g = make_gang(&evaluation);
+        struct err e = { "" };
+        if (verify_gang(&g, &e) != ST_OK)
+            fail_msg("evaluation, %s: %s", g.name, e.msg);
+        free_gang(&g);
+    }
+}
+
+/* Returns how many layouts have what b breaks; complains of each that is not refused as it should be. */
+static int try_break(const struct plan_break *b, int *complaints) {
+    int tried = 0;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_gang(&SETTINGS[s]);
+        struct err e = { "" };
+        if (b->make(&g)) {
+            tried++;
+            bool accepted = verify_gang(&g, &e) == ST_OK;
+            if (accepted || !says_one_of(e.msg, b->says)) {
+                print_message("%s, %s: \"%s\" does not say \"%s\"\n", b->name, g.name, accepted ? "accepted" : e.msg,
+                              b->says);
+                ++*complaints;
+            }
+        }
+        free_gang(&g);
+    }
+    return tried;
+}
+
+static void try_breaks(const struct plan_break *breaks, int n) {
+    int complaints = 0;
+    for (int b = 0; b < n; b++)
+        if (!try_break(&breaks[b], &complaints))
+            fail_msg("%s: no layout has what it breaks", breaks[b].name);
+    assert_int_equal(complaints, 0);
+}
+
+static void every_rank_that_is_broken_is_refused_with_the_reason(void **state) {
+    (void)state;
+    try_breaks(BREAKS_OF_A_RANK, N_BREAKS_OF_A_RANK);
+}
+
+static void every_meeting_that_is_broken_is_refused_with_the_reason(void **state) {
+    (void)state;
+    try_breaks(BREAKS_BETWEEN_RANKS, N_BREAKS_BETWEEN_RANKS);
+}
+
+/* Nothing in a plan is there for nothing: whatever single instruction is left out, the rest is refused. WAITs on the
+ * data queue may be covered by later ones, empty ranges mean nothing. */
+static bool is_needed(const struct plan *p, const struct instruction *i) {
+    bool ranged = i->kind == INSTRUCTION_NORM || i->kind == INSTRUCTION_STEP || i->kind == INSTRUCTION_ADD_SLOT ||
+                  i->kind == INSTRUCTION_ADD;
+    if (i->kind == INSTRUCTION_NORM) {
+        for (int64_t k = i->begin; k < i->end; k++)
+            if (p->pieces[k].norm >= 0)
+                return true;
+        return false;
+    }
+    return !(i->kind == INSTRUCTION_WAIT && i->queue == QUEUE_DATA) && !(ranged && i->begin >= i->end);
+}
+
+static void no_instruction_can_be_left_out(void **state) {
+    (void)state;
+    unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    srand(seed);
+    for (int s = 0; s < N_SETTINGS; s++)
+        for (int trial = 0; trial < 60; trial++) {
+            struct gang g = make_gang(&SETTINGS[s]);
+            struct plan *p = g.plans[rand() % g.n];
+            struct instruction *i = &p->queue[QUEUE_COMPUTE].items[rand() % p->queue[QUEUE_COMPUTE].n];
+            struct instruction gone = *i;
+            if (is_needed(p, i)) {
+                struct err e = { "" };
+                int at = (int)(i - p->queue[QUEUE_COMPUTE].items);
+                drop(p, i);
+                if (verify_gang(&g, &e) == ST_OK)
+                    fail_msg("%s: accepted without instruction %d of rank %d, %s of op %d", g.name, at, p->layout.rank,
+                             instruction_name(gone.kind), gone.op);
+            }
+            free_gang(&g);
+        }
+}
+
+static void no_entry_of_a_queue_can_be_left_out(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_gang(&SETTINGS[s]);
+        int n[QUEUES];
+        for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++)
+            n[q] = g.plans[g.n - 1]->queue[q].n;
+        free_gang(&g);
+        for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++)
+            for (int i = 0; i < n[q]; i += 1 + n[q] / 6) {
+                g = make_gang(&SETTINGS[s]);
+                struct plan *p = g.plans[g.n - 1];
+                struct err e = { "" };
+                enum instruction_kind kind = p->queue[q].items[i].kind;
+                drop_entry(p, q, i);
+                if (verify_gang(&g, &e) == ST_OK)
+                    fail_msg("%s: accepted without entry %d of queue %d, %s", g.name, i, q, instruction_name(kind));
+                free_gang(&g);
+            }
+    }
+}
+
+static void data_ranks_of_a_stage_are_translations(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_gang(&SETTINGS[s]);
+        int data = g.plans[0]->layout.data;
+        struct err e = { "" };
+        for (int r = 0; r < g.n; r++)
+            if (plan_verify_translation(g.plans[r / data * data], g.plans[r], &e) != ST_OK)
+                fail_msg("%s: %s", g.name, e.msg);
+        if (data > 1) {
+            find_compute(g.plans[1], INSTRUCTION_FORWARD, 1)->buffer ^= 1;
+            assert_int_equal(plan_verify_translation(g.plans[0], g.plans[1], &e), ST_FAILED_PRECONDITION);
+            assert_non_null(strstr(e.msg, "is not that of rank 0, moved along"));
+            g.plans[1]->queue[QUEUE_COMPUTE].n--;
+            assert_int_equal(plan_verify_translation(g.plans[0], g.plans[1], &e), ST_FAILED_PRECONDITION);
+            assert_non_null(strstr(e.msg, "entries here and"));
+            g.plans[1]->queue[QUEUE_COMPUTE].n++;
+        }
+        free_gang(&g);
+    }
+}
+
+static void one_column_can_be_verified_alone(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_gang(&SETTINGS[s]);
+        const struct plan *column[RANKS_MOST];
+        int data = g.plans[0]->layout.data, stages = g.n / data;
+        struct err e = { "" };
+        for (int d = 0; d < data; d++) {
+            for (int k = 0; k < stages; k++)
+                column[k] = g.plans[k * data + d];
+            if (plan_verify(column, stages, &e) != ST_OK)
+                fail_msg("%s, column %d: %s", g.name, d, e.msg);
+        }
+        if (data > 1 && stages > 1) {
+            assert_int_equal(plan_verify((const struct plan *const *)g.plans, stages + 1, &e), ST_FAILED_PRECONDITION);
+            assert_non_null(strstr(e.msg, "are no columns"));
+        }
+        assert_int_equal(plan_verify(column, 0, &e), ST_FAILED_PRECONDITION);
+        assert_string_equal(e.msg, "a step of no rank is no plan");
+        free_gang(&g);
+    }
+}
+
+/* What neither order nor bytes would show: the same element stepped by two ranks. */
+static void a_weight_is_stepped_by_one_rank(void **state) {
+    (void)state;
+    struct gang g = make_gang(setting_named("zero 1"));
+    const struct plan *twice[] = { g.plans[0], g.plans[1], g.plans[1], g.plans[3] };
+    struct err e = { "" };
+    assert_int_equal(plan_verify(twice, 4, &e), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "is not where it belongs"));
+    free_gang(&g);
+}
+
+static void evaluation_computes_every_micro_batch_once_by_its_owner(void **state) {
+    (void)state;
+    struct setting s = { "evaluation",
+                         { .kind = PLAN_EVALUATE,
+                           .data = 2,
+                           .lanes = 2,
+                           .micro_batches = 4,
+                           .bucket_bytes = 8192,
+                           .workspace_bytes = 100 } };
+    struct gang g = make_gang(&s);
+    struct err e = { "" };
+    assert_true(break_named("another_ranks_micro_batch")->make(&g));
+    assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "is not number"));
+    free_gang(&g);
+    g = make_gang(&s);
+    assert_true(break_named("loss_twice")->make(&g));
+    assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
+    free_gang(&g);
+    g = make_gang(&s);
+    struct plan *p = g.plans[1];
+    while (find_compute(p, INSTRUCTION_FORWARD, 0) && find_compute(p, INSTRUCTION_FORWARD, 0)->flight == 0)
+        drop(p, find_compute(p, INSTRUCTION_FORWARD, 0));
+    assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
+    free_gang(&g);
+    /* As many losses as there should be, but the first one twice. */
+    g = make_gang(&s);
+    assert_true(break_named("loss_twice")->make(&g));
+    p = g.plans[g.n - 1];
+    struct instruction *last = NULL;
+    for (int n = 0; find_compute(p, INSTRUCTION_FORWARD, n); n++)
+        if (g.graph->ops[find_compute(p, INSTRUCTION_FORWARD, n)->op].out[0] == g.graph->losses)
+            last = find_compute(p, INSTRUCTION_FORWARD, n);
+    drop(p, last);
+    assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "is not computed once, by its owner"));
+    free_gang(&g);
+}
+
+static void evaluation_drops_what_it_gathered(void **state) {
+    (void)state;
+    struct setting s = *setting_named("zero 3");
+    s.layout.kind = PLAN_EVALUATE;
+    struct gang g = make_gang(&s);
+    struct plan *p = g.plans[0];
+    struct instruction *last = NULL;
+    struct err e = { "" };
+    for (int n = 0; find_compute(p, INSTRUCTION_DROP, n); n++)
+        last = find_compute(p, INSTRUCTION_DROP, n);
+    drop(p, last);
+    assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.msg, "is never dropped"));
+    free_gang(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout_is_accepted),
+        cmocka_unit_test(every_layout_of_every_family_is_accepted),
+        cmocka_unit_test(evaluation_of_every_layout_is_accepted),
+        cmocka_unit_test(every_rank_that_is_broken_is_refused_with_the_reason),
+        cmocka_unit_test(every_meeting_that_is_broken_is_refused_with_the_reason),
+        cmocka_unit_test(no_instruction_can_be_left_out),
+        cmocka_unit_test(no_entry_of_a_queue_can_be_left_out),
+        cmocka_unit_test(data_ranks_of_a_stage_are_translations),
+        cmocka_unit_test(one_column_can_be_verified_alone),
+        cmocka_unit_test(a_weight_is_stepped_by_one_rank),
+        cmocka_unit_test(evaluation_drops_what_it_gathered),
+        cmocka_unit_test(evaluation_computes_every_micro_batch_once_by_its_owner),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
