@@ -28,6 +28,15 @@ bool utf8_valid(const char *s, size_t n) {
     return true;
 }
 
+size_t utf8_open(const char *s, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        uint8_t first = (uint8_t)s[n - back];
+        if (first >= 0xc0)
+            return back < (first < 0xe0 ? 2u : first < 0xf0 ? 3u : 4u) ? back : 0;
+    }
+    return 0;
+}
+
 size_t utf8_put(uint32_t code, char ret[4]) {
     size_t len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
     static const uint8_t lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };

@@ -11,6 +11,9 @@ uint32_t utf8_next(const char *s, size_t n, size_t *ret_len);
 
 bool utf8_valid(const char *s, size_t n);
 
+/* How many bytes at the end of s begin a sequence that goes on behind it: 0 to 3. For reading in pieces. */
+size_t utf8_open(const char *s, size_t n);
+
 /* Writes one code point; returns its length, 1 to 4. */
 size_t utf8_put(uint32_t code, char ret[4]);
 

@@ -133,6 +133,15 @@ void field_clear(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f) {
         *(char **)field_value(msg, f) = (char *)f->default_value;
 }
 
+const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f) {
+    char name[80];
+    if (field_is_repeated(f) || (f->type != PROTOBUF_C_TYPE_INT32 && f->type != PROTOBUF_C_TYPE_INT64))
+        return NULL;
+    snprintf(name, sizeof name, "%s_auto", f->name);
+    const ProtobufCFieldDescriptor *word = protobuf_c_message_descriptor_get_field_by_name(desc, name);
+    return word && word->type == PROTOBUF_C_TYPE_BOOL ? word : NULL;
+}
+
 void oneof_member_names(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f, char *ret,
                         size_t cap) {
     size_t used = 0;

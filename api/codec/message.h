@@ -39,6 +39,10 @@ MUST_CHECK status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDesc
 /* Frees what the field holds and unsets it; for a oneof, whichever member is set. */
 void field_clear(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f);
 
+/* Where an integer may also be the word `auto`: the bool `<name>_auto` of the same message, which the word sets; NULL
+ * for every other field. */
+const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f);
+
 /* "a, b, c" of the members of f's oneof, cut at cap. */
 void oneof_member_names(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f, char *ret,
                         size_t cap);

@@ -150,11 +150,23 @@ static status_t oneof_conflict(const ProtobufCMessage *msg, const ProtobufCField
     return path_err(p, e, "give exactly one of %s", names);
 }
 
+/* `micro_batch: auto` sets micro_batch_auto and leaves micro_batch absent. */
+static bool take_auto(const struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f) {
+    const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
+    if (!word || r->event.type != YAML_SCALAR_EVENT || r->event.data.scalar.length != 4 ||
+        memcmp(r->event.data.scalar.value, "auto", 4) != 0)
+        return false;
+    *(protobuf_c_boolean *)field_value(msg, word) = true;
+    return true;
+}
+
 /* p already names the field; `parent` is its mark. */
 static status_t parse_singular(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
                                struct field_path *p, size_t parent, struct err *e) {
     if (field_is_oneof(f) && oneof_case(msg, f) != 0)
         return oneof_conflict(msg, f, p, parent, e);
+    if (take_auto(r, msg, f))
+        return ST_OK;
     TRY(parse_value(r, f, field_value(msg, f), p, e));
     if (field_is_oneof(f))
         oneof_set_case(msg, f);

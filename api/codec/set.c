@@ -8,6 +8,9 @@
 
 /* Puts what `from` holds in f into msg and leaves `from` empty; f is its only field that is set, if any. */
 static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const ProtobufCFieldDescriptor *f) {
+    const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
+    if (word) /* the number and the word replace each other */
+        memcpy(field_value(msg, word), field_value(from, word), field_element_bytes(word));
     if (field_is_oneof(f) && !oneof_case(from, f) && !field_is_set(msg, f))
         return; /* null for a member that is not the one set: the other one stays */
     field_clear(msg, f);
@@ -116,6 +119,9 @@ static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *
     if (*value == '\0') {
         if (!field_is_oneof(f) || field_is_set(msg, f))
             field_clear(msg, f);
+        const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
+        if (word)
+            field_clear(msg, word);
         return ST_OK;
     }
     if (f->type == PROTOBUF_C_TYPE_STRING && !field_is_repeated(f))

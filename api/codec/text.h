@@ -15,7 +15,7 @@
  * (1e3 is 1000) and no leading zero; a double also takes NaN, Infinity, -Infinity; bool is true or false; a string
  * field takes any scalar but an unquoted null; bytes are base64; a Timestamp is RFC 3339 in UTC or with an offset. An
  * unquoted null or an empty value means "not given"; for a message an empty value is an empty message ("constant:" is a
- * schedule).
+ * schedule). Where a message has the bool `x_auto` beside an integer `x`, x takes the word auto, which sets x_auto.
  *
  * Writing follows proto3 JSON with snake_case names: 64-bit integers as strings, enums by name, Timestamps as RFC 3339,
  * doubles in the fewest digits that read back the same ("NaN" and "Infinity" as strings), maps as objects, bytes as

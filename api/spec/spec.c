@@ -5,8 +5,10 @@
 #include "api/spec/problems.h"
 #include "api/spec/rules.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A client of a newer version may ask for what this one does not know: that is refused, not dropped. */
 static void check_unknown(const ProtobufCMessage *msg, const char *path, struct spec_problems *p) {
@@ -69,16 +71,46 @@ Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec) {
 int32_t spec_world_size(const Trainyard__V1__JobSpec *spec) { return spec->parallel->data * spec->parallel->pipeline; }
 
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec) {
-    return spec->train->global_batch / spec->train->micro_batch;
+    const Trainyard__V1__TrainSpec *t = spec->train;
+    return t->_micro_batch_case ? t->global_batch / t->micro_batch : 0;
 }
 
 int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec) {
-    return (int64_t)spec->train->global_batch * spec->model->gpt->context;
+    const Trainyard__V1__ModelSpec *m = spec->model;
+    int32_t context = m->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_GPT     ? m->gpt->context
+                      : m->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_LLAMA ? m->llama->context
+                                                                                  : 0;
+    return (int64_t)spec->train->global_batch * context;
 }
 
-int64_t spec_parameters(const Trainyard__V1__JobSpec *spec, int32_t vocabulary) {
-    const Trainyard__V1__GptModel *gpt = spec->model->gpt;
-    int64_t c = gpt->width;
-    int64_t attention = c * 3 * c + 3 * c + c * c + c, mlp = c * 4 * c + 4 * c + 4 * c * c + c, norms = 4 * c;
-    return ((int64_t)vocabulary + gpt->context) * c + gpt->layers * (attention + mlp + norms) + 2 * c;
+bool spec_has_auto(const Trainyard__V1__JobSpec *spec) {
+    return !spec->train->_micro_batch_case || strcmp(spec->train->recompute, "auto") == 0;
+}
+
+/* Digits without a leading zero, of a positive number. */
+static bool take_number(const char **at, int64_t *ret) {
+    char *end;
+    errno = 0;
+    *ret = **at >= '1' && **at <= '9' ? strtoll(*at, &end, 10) : 0;
+    if (*ret <= 0 || errno)
+        return false;
+    *at = end;
+    return true;
+}
+
+static bool take_word(const char **at, const char *word) {
+    size_t n = strlen(word);
+    bool there = strncmp(*at, word, n) == 0;
+    *at += there ? n : 0;
+    return there;
+}
+
+bool spec_checkpoint_name(const char *name, int64_t *ret_job, int64_t *ret_checkpoint) {
+    int64_t job, checkpoint;
+    if (!take_word(&name, "jobs/") || !take_number(&name, &job) || !take_word(&name, "/checkpoints/") ||
+        !take_number(&name, &checkpoint) || *name)
+        return false;
+    *ret_job = job;
+    *ret_checkpoint = checkpoint;
+    return true;
 }

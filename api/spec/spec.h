@@ -11,9 +11,6 @@
  * message may come from anywhere). docs/spec.md lists every field with default and range for people; this folder is
  * where they are decided. A resolved spec resolves to itself.
  *
- * What this version accepts: model gpt; text data with the char or byte tokenizer; fp32; adamw; cosine, constant or
- * linear schedules; data parallelism; accelerator cpu. Anything else is refused with the choices that exist.
- *
  * Pure: no I/O (whether a file exists is the executor's to say). Thread-safe. */
 #ifndef API_SPEC_SPEC_H
 #define API_SPEC_SPEC_H
@@ -21,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <trainyard/v1/spec.pb-c.h>
@@ -35,19 +33,24 @@ struct spec_problems {
 void spec_problems_done(struct spec_problems *p);
 
 /* A new spec with every default filled in; `given` is only read. problems may be NULL. On INVALID_ARGUMENT problems
- * holds every line that was found and e the first one. What resolving cannot know stays unset: model.gpt.vocabulary
- * with the char tokenizer (the data decides) and checkpoint.directory (the controller's own). */
+ * holds every line that was found and e the first one. What resolving cannot know stays unset: sizes that the data
+ * decides (vocabulary, classes, image size), checkpoint.directory (the controller's own), and with `auto` micro_batch
+ * and lanes (the plan's choice). */
 MUST_CHECK status_t spec_resolve(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret,
                                  struct spec_problems *problems, struct err *e);
 Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec); /* NULL is fine; returns NULL */
 CLEANUP_DEFINE(Trainyard__V1__JobSpec *, spec_free)
 
 /* Of a resolved spec. */
-int32_t spec_world_size(const Trainyard__V1__JobSpec *spec);    /* data x pipeline: ranks, one slot each */
-int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec); /* M: of a step, over all ranks */
-int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec);
-/* Trained scalars of the model with that many token ids; the embedding and the head are one matrix. */
-int64_t spec_parameters(const Trainyard__V1__JobSpec *spec, int32_t vocabulary);
+int32_t spec_world_size(const Trainyard__V1__JobSpec *spec); /* data x pipeline: ranks, one slot each */
+/* M: of a step, over all ranks; 0 while `micro_batch: auto` is not chosen. */
+int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec);
+int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec); /* 0: the model reads no tokens */
+/* Something is left for the plan to choose before the first step: the micro-batch or the recompute. */
+bool spec_has_auto(const Trainyard__V1__JobSpec *spec);
+
+/* "jobs/42/checkpoints/7", as train.init_from takes it; false and nothing written for any other text. */
+bool spec_checkpoint_name(const char *name, int64_t *ret_job, int64_t *ret_checkpoint);
 
 /* The path of a file:// URI: "file:///data/my%20text" -> "/data/my text". INVALID_ARGUMENT unless it is an absolute
  * local path (no host, query or fragment), in normal form (no "." or "..", no empty part, no slash at the end), without

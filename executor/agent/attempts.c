@@ -478,6 +478,8 @@ static status_t rank_send_start(struct rank *r, const Trainyard__V1__StartAttemp
     s.checkpoint_directory = start->checkpoint_directory;
     s.resume_directory = start->resume_directory;
     s.resume_checkpoint = start->resume_checkpoint;
+    s.init_directory = start->init_directory;
+    s.forked = start->forked;
     s.threads = agent->inventory.threads_per_rank;
     s.address = (char *)(uintptr_t)agent->options->address;
     s.n_data_roots = agent->options->n_data_roots;

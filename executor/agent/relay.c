@@ -199,6 +199,7 @@ static void record_take(struct relay *r, const uint8_t *data, size_t n) {
         break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE:
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG: record_spool(r, record, data, n); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END:
         r->o.owner.record(r->o.owner.ctx, record);

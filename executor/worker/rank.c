@@ -7,6 +7,7 @@
 #include "executor/engine/run/engine.h"
 #include "executor/worker/config.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum {
     COLLECTIVE_TIMEOUT_MS = 60000,
     RENDEZVOUS_TICK_MS = 500,
     RENDEZVOUS_MOST_MS = 3600 * 1000, /* the controller may be away for half an hour, and then has to place the rest */
-    METRICS_MOST = 64,                /* in a row; the engine has some twenty */
+    METRICS_A_ROW = 64,
 };
 
 struct rank {
@@ -26,6 +27,7 @@ struct rank {
     struct control *control;
     struct emitter *emitter;
     bool met; /* the one exchange has been made */
+    char profile_directory[PATH_MAX];
 };
 
 static char *text(const char *s) { return (char *)(uintptr_t)(s ? s : ""); }
@@ -59,16 +61,15 @@ static void on_joined(void *ctx, int64_t from_step, const char *numerics_id) {
                 numerics_id);
 }
 
-static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n) {
-    struct rank *r = ctx;
-    char *names[METRICS_MOST];
-    double values[METRICS_MOST];
+static void put_metrics(struct rank *r, int64_t step, bool per_rank, const struct engine_metric *metrics, int n) {
+    char *names[METRICS_A_ROW];
+    double values[METRICS_A_ROW];
     Trainyard__V1__MetricRow row = TRAINYARD__V1__METRIC_ROW__INIT;
     row.step = step;
     row.per_rank = per_rank;
     row.names = names;
     row.values = values;
-    for (int i = 0; i < n && i < METRICS_MOST; i++) {
+    for (int i = 0; i < n; i++) {
         names[row.n_names++] = text(metrics[i].name);
         values[row.n_values++] = metrics[i].value;
         if (strcmp(metrics[i].name, "validation_loss") == 0)
@@ -78,6 +79,12 @@ static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engi
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
     record.metrics = &row;
     emitter_put(r->emitter, &record);
+}
+
+/* With each parameter's gradient norm a step has hundreds. */
+static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n) {
+    for (int i = 0; i < n; i += METRICS_A_ROW)
+        put_metrics(ctx, step, per_rank, metrics + i, n - i < METRICS_A_ROW ? n - i : METRICS_A_ROW);
 }
 
 static void on_notice(void *ctx, const char *kind, const char *message, int64_t step) {
@@ -173,18 +180,54 @@ static status_t collective_meet(struct rank *r, struct collective **ret, struct 
 
 /* ---- training ---- */
 
-static status_t config_make(const Trainyard__V1__WorkerStart *start, const Trainyard__V1__JobSpec *spec,
-                            struct config **ret, struct err *e) {
+/* Beside the attempt's step folders, where the controller finds it. */
+static status_t profile_place(struct rank *r, struct engine_config *ec, struct err *e) {
+    if (ec->profile.from == 0)
+        return ST_OK;
+    if (!ec->checkpoint.directory)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.profile: needs a checkpoint directory to write to");
+    int n = snprintf(r->profile_directory, sizeof r->profile_directory, "%s/profile", ec->checkpoint.directory);
+    if (n < 0 || (size_t)n >= sizeof r->profile_directory)
+        return err_set(e, ST_INVALID_ARGUMENT, "checkpoint.directory: too long a path");
+    ec->profile.directory = r->profile_directory;
+    return ST_OK;
+}
+
+/* Each rank chooses by itself, and engine_open refuses a gang that did not choose alike; one of them says it. */
+static status_t plan_choose(struct rank *r, struct config *c, struct err *e) {
+    bool chosen = false;
+    TRY(config_resolve(c, &chosen, e));
+    if (!chosen || r->start->rank != 0)
+        return ST_OK;
+    const Trainyard__V1__TrainSpec *t = config_spec(c)->train;
+    Trainyard__V1__PlanChosen plan = TRAINYARD__V1__PLAN_CHOSEN__INIT;
+    plan.spec = (Trainyard__V1__JobSpec *)(uintptr_t)config_spec(c);
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN;
+    record.chosen = &plan;
+    emitter_put(r->emitter, &record);
+    emitter_say(r->emitter, "auto: micro_batch %d, lanes %d, recompute %s", t->micro_batch, t->lanes, t->recompute);
+    return ST_OK;
+}
+
+static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, struct config **ret, struct err *e) {
+    const Trainyard__V1__WorkerStart *start = r->start;
     struct data_roots roots = { .paths = (const char *const *)start->data_roots, .n = start->n_data_roots };
     CLEANUP(config_closep) struct config *c = NULL;
     TRY(config_open(spec, &roots, &c, e));
     struct engine_config *ec = config_engine(c);
     ec->threads = start->threads > 0 ? start->threads : 1;
-    if (ec->data_degree != start->world_size)
-        return err_set(e, ST_INVALID_ARGUMENT, "parallel.data: %d, but the attempt has %d ranks", ec->data_degree,
+    if (engine_ranks(&ec->layout) != start->world_size)
+        return err_set(e, ST_INVALID_ARGUMENT, "parallel: %d ranks, but the attempt has %d", engine_ranks(&ec->layout),
                        start->world_size);
     ec->checkpoint.directory = *start->checkpoint_directory ? start->checkpoint_directory : NULL;
     ec->checkpoint.resume_directory = *start->resume_directory ? start->resume_directory : NULL;
+    if (*start->init_directory)
+        ec->train.init_from = start->init_directory;
+    else if (!*start->resume_directory)
+        TRY(config_init_from(c, &roots, e));
+    TRY(profile_place(r, ec, e));
+    TRY(plan_choose(r, c, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }
@@ -203,6 +246,8 @@ static void engine_train(struct rank *r, const struct engine_config *config, str
     status_t st = engine_open(config, collective, &hooks, &engine, &ret->why);
     if (st != ST_OK) {
         end_fail(ret, st);
+        if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD)
+            ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
         return;
     }
     control_set_engine(r->control, engine);
@@ -218,7 +263,7 @@ static void engine_train(struct rank *r, const struct engine_config *config, str
 static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(collective_closep) struct collective *collective = NULL;
-    status_t st = config_make(r->start, spec, &config, &ret->why);
+    status_t st = config_make(r, spec, &config, &ret->why);
     if (st == ST_OK && *r->start->checkpoint_directory) {
         st = dir_make(r->start->checkpoint_directory, 0755, &ret->why);
         if (st != ST_OK) {

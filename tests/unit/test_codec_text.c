@@ -213,7 +213,9 @@ static void every_refusal_names_the_path_and_the_reason(void **state) {
         const char *text, *sentence;
     } table[] = {
         { "model: {gpt: {widht: 4}}", "model.gpt.widht: unknown field; did you mean width?" },
-        { "model: {resnet: {}}", "model.resnet: unknown field; known here: gpt" },
+        { "model: {rnn: {}}", "model.rnn: unknown field; known here: gpt, llama, resnet, vit, mlp, unrolled" },
+        { "train: {micro_batch: automatic}", "train.micro_batch: expected an integer, found 'automatic'" },
+        { "train: {lanes: auto}", "train.lanes: expected an integer, found 'auto'" },
         { "trian: {}", "trian: unknown field; did you mean train?" },
         { "train: {steps: many}", "train.steps: expected an integer, found 'many'" },
         { "train: {steps: 1.5}", "train.steps: expected an integer, found '1.5'" },
@@ -236,7 +238,7 @@ static void every_refusal_names_the_path_and_the_reason(void **state) {
         { "labels: {a: 1, a: 2}", "labels.a: given twice" },
         { "labels: {a: {b: 1}}", "labels.a: expected text, found a mapping" },
         { "train: {learning_rate_schedule: {cosine: {}, linear: {}}}",
-          "train.learning_rate_schedule: give exactly one of cosine, constant, linear" },
+          "train.learning_rate_schedule: give exactly one of cosine, constant, linear, wsd" },
         { "[a]", "expected a mapping, found a list" },
         { "just words", "expected a mapping, found 'just words'" },
         { "? [a]\n: b", "expected a field's name, found a list" },

@@ -152,7 +152,7 @@ static void a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits(
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     submit(b, 1, 0, 3, 0);
-    assert_string_equal(find(b, ACT_NOTE)->text, "needs 3 cpu slots, more than the 2 of all attached executors");
+    assert_string_equal(find(b, ACT_WAITING)->text, "needs 3 cpu slots, more than the 2 of all attached executors");
     submit(b, 2, 0, 1, 0);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
 }

@@ -78,9 +78,13 @@ static void the_smallest_spec_gets_every_default(void **state) {
         "\"train\":{\"steps\":\"1\",\"global_batch\":12,\"micro_batch\":3,\"optimizer\":{\"adamw\":{\"lr\":0.0003,"
         "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-08,\"weight_decay\":0.1}},\"learning_rate_schedule\":{\"constant\":"
         "{\"warmup_steps\":\"0\"}},\"clip_norm\":1,\"precision\":\"fp32\",\"seed\":\"0\",\"numerics\":\"reproducible\","
-        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\",\"batches\":20}},\"parallel\":{\"data\":1,"
-        "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\"},\"checkpoint\":{\"every\":\"500\",\"keep_last\":3,"
-        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\"},\"retry\":{\"max_restarts\":3},"
+        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\",\"batches\":20},"
+        "\"micro_batch_auto\":false,\"recompute\":\"none\",\"init_from\":\"\",\"clip_value\":0,"
+        "\"learning_rate_scaling\":\"none\"},\"parallel\":{\"data\":1,"
+        "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\",\"virtual_stages\":1},\"checkpoint\":{\"every\":"
+        "\"500\",\"keep_last\":3,"
+        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":\"0\"},\"retry\":{"
+        "\"max_restarts\":3},"
         "\"queue\":\"default\",\"priority\":0,\"labels\":{}}");
     free(json);
     spec_free(spec);
@@ -179,10 +183,12 @@ static void all_problems_are_told_at_once(void **state) {
     struct spec_problems problems = { 0 };
     struct err e = { "" };
     assert_int_equal(spec_resolve(given, &spec, &problems, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "model: give exactly one of gpt (and 4 more problems)");
-    static const char *const lines[] = { "model: give exactly one of gpt", "data: give exactly one of text",
+    assert_string_equal(e.msg,
+                        "model: give exactly one of gpt, llama, resnet, vit, mlp, unrolled (and 4 more problems)");
+    static const char *const lines[] = { "model: give exactly one of gpt, llama, resnet, vit, mlp, unrolled",
+                                         "data: give exactly one of text, tokens, images, idx, reconstruction",
                                          "train.steps: must be given, from 1 to 1000000000000",
-                                         "train.precision: 'fp8' is not one of: fp32",
+                                         "train.precision: 'fp8' is not one of: fp32, bf16, fp16",
                                          "train.global_batch: must be given, from 1 to 1048576" };
     assert_int_equal(problems.n, 5);
     for (size_t i = 0; i < 5; i++)
@@ -196,15 +202,15 @@ static void a_field_of_a_newer_version_is_refused(void **state) {
     Trainyard__V1__JobSpec *given = parse(smallest);
     uint8_t packed[512];
     size_t n = trainyard__v1__model_spec__pack(given->model, packed);
-    const uint8_t llama[] = { 0x12, 0x00 }; /* field 2, an empty message */
-    memcpy(packed + n, llama, sizeof llama);
+    const uint8_t newer[] = { 0x7a, 0x00 }; /* field 15, an empty message */
+    memcpy(packed + n, newer, sizeof newer);
     trainyard__v1__model_spec__free_unpacked(given->model, NULL);
-    given->model = trainyard__v1__model_spec__unpack(NULL, n + sizeof llama, packed);
+    given->model = trainyard__v1__model_spec__unpack(NULL, n + sizeof newer, packed);
     assert_non_null(given->model);
     Trainyard__V1__JobSpec *spec = NULL;
     struct err e = { "" };
     assert_int_equal(spec_resolve(given, &spec, NULL, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "model: field number 2 is not known to this version");
+    assert_string_equal(e.msg, "model: field number 15 is not known to this version");
     spec_free(given);
 }
 
@@ -247,16 +253,75 @@ static void uris_become_paths(void **state) {
     assert_string_equal(path, "kept");
 }
 
-static void parameters_are_counted_as_gpt2_counts_them(void **state) {
+static void auto_is_kept_and_leaves_the_choice_to_the_plan(void **state) {
     (void)state;
-    Trainyard__V1__JobSpec *spec = resolve(smallest);
-    *spec->model->gpt = (Trainyard__V1__GptModel)TRAINYARD__V1__GPT_MODEL__INIT;
-    spec->model->gpt->layers = 12;
-    spec->model->gpt->heads = 12;
-    spec->model->gpt->width = 768;
-    spec->model->gpt->context = 1024;
-    assert_int_equal(spec_parameters(spec, 50257), 124439808); /* GPT-2 small, as its authors count */
+    Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "auto", NULL), ST_OK);
+    assert_int_equal(codec_set_path(&given->base, "resources.memory_bytes", "1e6", NULL), ST_OK);
+    assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
+    assert_true(spec_has_auto(spec));
+    assert_int_equal(spec_micro_batches(spec), 0);
+    assert_int_equal(spec->train->_lanes_case, 0);
+    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "3", NULL),
+                     ST_OK); /* the number takes its place */
+    assert_false(given->train->micro_batch_auto);
     spec_free(spec);
+    assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
+    assert_false(spec_has_auto(spec));
+    spec_free(given);
+    spec_free(spec);
+}
+
+static void sharded_gradients_are_reduced_with_each_micro_batch(void **state) {
+    (void)state;
+    for (int zero = 0; zero <= 3; zero++) {
+        Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+        given->parallel = calloc(1, sizeof *given->parallel);
+        trainyard__v1__parallel_spec__init(given->parallel);
+        given->parallel->zero = zero;
+        assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
+        assert_string_equal(spec->train->reduce, zero >= 2 ? "micro_batch" : "step");
+        spec_free(given);
+        spec_free(spec);
+    }
+}
+
+static void the_decay_of_wsd_is_a_tenth_or_what_warm_up_leaves(void **state) {
+    (void)state;
+    static const struct {
+        const char *warmup;
+        int64_t decay;
+    } table[] = { { "0", 10 }, { "90", 10 }, { "95", 5 }, { "100", 0 } };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct err e = { "" };
+        Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+        assert_int_equal(codec_set_path(&given->base, "train.steps", "100", &e), ST_OK);
+        assert_int_equal(
+            codec_set_path(&given->base, "train.learning_rate_schedule.wsd.warmup_steps", table[i].warmup, &e), ST_OK);
+        if (spec_resolve(given, &spec, NULL, &e) != ST_OK)
+            fail_msg("warm-up of %s steps: %s", table[i].warmup, e.msg);
+        assert_int_equal(spec->train->learning_rate_schedule->wsd->decay_steps, table[i].decay);
+        spec_free(given);
+        spec_free(spec);
+    }
+}
+
+static void a_checkpoints_name_is_read_exactly(void **state) {
+    (void)state;
+    static const char *const wrong[] = { "",
+                                         "jobs/1",
+                                         "jobs/1/checkpoints/",
+                                         "jobs/01/checkpoints/2",
+                                         "jobs/1/checkpoints/2x",
+                                         "jobs/99999999999999999999/checkpoints/1",
+                                         "jobs/-1/checkpoints/2" };
+    int64_t job = 0, id = 0;
+    assert_true(spec_checkpoint_name("jobs/42/checkpoints/7", &job, &id));
+    assert_int_equal(job, 42);
+    assert_int_equal(id, 7);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(spec_checkpoint_name(wrong[i], &job, &id));
+    assert_int_equal(job, 42);
 }
 
 /* Every field that is no mapping of others, by its path in backticks. */
@@ -281,8 +346,27 @@ static void every_field_stands_in_the_manual(void **state) {
     bytes_done(&page);
 }
 
+static void every_example_of_the_manual_is_accepted(void **state) {
+    (void)state;
+    static const char begin[] = "```yaml\n", end[] = "\n```";
+    struct bytes page;
+    int found = 0;
+    read_table("../../../docs/spec.md", &page);
+    for (char *at = page.data; (at = strstr(at, begin)); found++) {
+        at += sizeof begin - 1;
+        char *stop = strstr(at, end);
+        assert_non_null(stop);
+        *stop = '\0';
+        spec_free(resolve(at));
+        at = stop + 1;
+    }
+    assert_int_equal(found, 3);
+    bytes_done(&page);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_example_of_the_manual_is_accepted),
         cmocka_unit_test(the_full_example_is_accepted_unchanged),
         cmocka_unit_test(the_smallest_spec_gets_every_default),
         cmocka_unit_test(a_resolved_spec_resolves_to_itself),
@@ -292,7 +376,10 @@ int main(void) {
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
         cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
         cmocka_unit_test(uris_become_paths),
-        cmocka_unit_test(parameters_are_counted_as_gpt2_counts_them),
+        cmocka_unit_test(auto_is_kept_and_leaves_the_choice_to_the_plan),
+        cmocka_unit_test(sharded_gradients_are_reduced_with_each_micro_batch),
+        cmocka_unit_test(the_decay_of_wsd_is_a_tenth_or_what_warm_up_leaves),
+        cmocka_unit_test(a_checkpoints_name_is_read_exactly),
         cmocka_unit_test(every_field_stands_in_the_manual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,30 @@
+/* A job spec from a file and --set changes, resolved: what the commands of trainyard-train begin with.
+ *
+ *     struct spec_changes changes = { .items = { "train.steps=10" }, .n = 1 };
+ *     Trainyard__V1__JobSpec *spec = NULL;
+ *     TRY(spec_read("job.yaml", &changes, &spec, e));      // "-" is standard input
+ *     spec = spec_free(spec); */
+#ifndef EXECUTOR_WORKER_SPEC_READ_H
+#define EXECUTOR_WORKER_SPEC_READ_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <trainyard/v1/spec.pb-c.h>
+
+enum { SPEC_CHANGES_MOST = 64 };
+
+struct spec_changes {
+    const char *items[SPEC_CHANGES_MOST]; /* KEY.PATH=VALUE, borrowed */
+    int n;
+};
+
+/* False when there is no room. */
+bool spec_changes_add(struct spec_changes *c, const char *change);
+
+/* YAML or JSON. INVALID_ARGUMENT names what is wrong; every further problem of the spec is printed to stderr, a line
+ * each. Free the spec with spec_free. */
+MUST_CHECK status_t spec_read(const char *file, const struct spec_changes *changes, Trainyard__V1__JobSpec **ret,
+                              struct err *e);
+
+#endif

@@ -1,0 +1,54 @@
+/* config.json and model.safetensors.index.json of anyone's folder: parsers that trust nothing. A model that parses is
+ * written again and must parse to the same. */
+#include "executor/engine/pretrained/config_json.h"
+#include "executor/engine/pretrained/folder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* model.c has the real one, and all models with it. */
+const char *model_family_name(enum model_family family) { return family == MODEL_GPT ? "gpt" : "llama"; }
+
+static void write_again(const struct model_config *m, struct bytes *text) {
+    struct err e;
+    bytes_init(text, 1 << 20);
+    if (config_json_write(m, text, &e) != ST_OK)
+        abort();
+}
+
+static void config(const char *text, size_t n) {
+    struct model_config m, again;
+    struct bytes first, second;
+    struct err e;
+    if (config_json_parse(text, n, &m, &e) != ST_OK)
+        return;
+    write_again(&m, &first);
+    if (config_json_parse(first.data, first.len, &again, &e) != ST_OK)
+        abort();
+    write_again(&again, &second);
+    if (first.len != second.len || memcmp(first.data, second.data, first.len) != 0)
+        abort();
+    bytes_done(&first);
+    bytes_done(&second);
+}
+
+static void index_(const char *text, size_t n) {
+    char **names = NULL;
+    int count = 0;
+    struct err e;
+    if (folder_index_parse(text, n, &names, &count, &e) != ST_OK)
+        return;
+    for (int i = 0; i < count; i++) {
+        if (strchr(names[i], '/') || !*names[i])
+            abort();
+        free(names[i]);
+    }
+    free(names);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    config((const char *)data, n);
+    index_((const char *)data, n);
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* A spec as the engine's configuration: every part arrives, and data is admitted only where it may be read. */
+#include "api/codec/text.h"
+#include "api/spec/spec.h"
+#include "executor/engine/run/engine.h"
+#include "executor/worker/config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/trainyard-config-XXXXXX";
+
+static void make_file(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("text", f);
+    fclose(f);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    char path[128], target[128];
+    assert_non_null(mkdtemp(folder));
+    make_file("file");
+    snprintf(path, sizeof path, "%s/inside", folder);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof path, "%s/inside/out", folder);
+    snprintf(target, sizeof target, "%s/file", folder);
+    return symlink(target, path);
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char path[128];
+    static const char *const names[] = { "inside/out", "inside", "file", "" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        remove(path);
+    }
+    return 0;
+}
+
+/* The text with each @ as the folder's URI, as a message. */
+static Trainyard__V1__JobSpec *spec_of(const char *text) {
+    char filled[2048];
+    size_t n = 0;
+    for (; *text; text++)
+        n += (size_t)snprintf(filled + n, sizeof filled - n, *text == '@' ? "file://%s" : "%.1s",
+                              *text == '@' ? folder : text);
+    ProtobufCMessage *msg = NULL;
+    struct err e = { "" };
+    if (codec_parse(&trainyard__v1__job_spec__descriptor, filled, n, NULL, &msg, &e) != ST_OK)
+        fail_msg("%s: %s", filled, e.msg);
+    return (Trainyard__V1__JobSpec *)msg;
+}
+
+static struct config *open_config(const char *text, const struct data_roots *roots, struct err *e) {
+    Trainyard__V1__JobSpec *spec = spec_of(text);
+    struct config *c = NULL;
+    status_t st = config_open(spec, roots, &c, e);
+    spec_free(spec);
+    assert_true((st == ST_OK) == (c != NULL));
+    return c;
+}
+
+#define TEXT  "data: {text: {files: [\"@/file\"]}}\n"
+#define GPT   "model: {gpt: {layers: 2, heads: 2, width: 16, context: 8}}\n"
+#define TRAIN "train: {steps: 10, global_batch: 8, micro_batch: 2"
+
+static struct config *must_open(const char *text) {
+    struct err e = { "" };
+    struct config *c = open_config(text, NULL, &e);
+    if (!c)
+        fail_msg("%s: %s", text, e.msg);
+    return c;
+}
+
+static void every_family_arrives_with_its_numbers(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum model_family family;
+        enum data_kind kind;
+    } table[] = {
+        { "name: a\n" GPT TEXT TRAIN "}", MODEL_GPT, DATA_TEXT },
+        { "name: a\nmodel: {llama: {layers: 2, heads: 4, kv_heads: 2, width: 16, context: 8, vocabulary: 300}}\n"
+          "data: {tokens: {train: [\"@/file\"]}}\n" TRAIN "}",
+          MODEL_LLAMA, DATA_TOKENS },
+        { "name: a\nmodel: {resnet: {layers: 34}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}", MODEL_RESNET,
+          DATA_IMAGES },
+        { "name: a\nmodel: {vit: {layers: 1, heads: 2, width: 16, patch: 4}}\n"
+          "data: {images: {train: \"@/inside\", size: 8}}\n" TRAIN "}",
+          MODEL_VIT, DATA_IMAGES },
+        { "name: a\nmodel: {mlp: {hidden: [7, 5]}}\n"
+          "data: {idx: {train_images: \"@/file\", train_labels: \"@/file\"}}\n" TRAIN "}",
+          MODEL_MLP, DATA_IDX },
+        { "name: a\nmodel: {unrolled: {iterations: 3}}\ndata: {reconstruction: {train: \"@/inside\", noise: "
+          "0.5}}\n" TRAIN "}",
+          MODEL_UNROLLED, DATA_RECONSTRUCTION },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct config *c = must_open(table[i].text);
+        const struct engine_config *ec = config_engine(c);
+        assert_int_equal(ec->model.family, table[i].family);
+        assert_int_equal(ec->data.kind, table[i].kind);
+        if (table[i].family == MODEL_LLAMA) {
+            assert_int_equal(ec->model.llama.kv_heads, 2);
+            assert_int_equal(ec->model.llama.hidden, 64);
+            assert_int_equal(ec->data.tokens.n_validation, 0);
+        }
+        if (table[i].family == MODEL_MLP) {
+            assert_int_equal(ec->model.mlp.n_hidden, 2);
+            assert_int_equal(ec->model.mlp.hidden[1], 5);
+            assert_string_equal(ec->data.idx.validation_images, "");
+        }
+        if (table[i].family == MODEL_RESNET)
+            assert_int_equal(ec->model.resnet.layers, 34);
+        if (table[i].family == MODEL_UNROLLED)
+            assert_true(ec->data.reconstruction.noise == 0.5);
+        config_close(c);
+    }
+}
+
+static void every_part_of_training_and_layout_arrives(void **state) {
+    (void)state;
+    struct config *c = must_open(
+        "name: a\n" GPT TEXT TRAIN
+        ", lanes: 4, precision: fp16, recompute: block, clip_value: 0.5, ema: {decay: 0.9},\n"
+        "  loss_scale: {growth_interval: 7}, skip_spikes: {z_score: 6}, profile: {from: 2, to: 3},\n"
+        "  inspect: {gradients_every: 5}, learning_rate_scaling: sqrt, reference_batch: 2, init_from: \"@/inside\",\n"
+        "  optimizer: {muon: {iterations: 3, adamw: {lr: 0.5}}},\n"
+        "  learning_rate_schedule: {wsd: {warmup_steps: 1, decay_steps: 4, min_lr: 0}}}\n"
+        "parallel: {data: 2, pipeline: 3, zero: 1, pipeline_schedule: zero_bubble}\nresources: {memory_bytes: 1e6}\n");
+    struct err e;
+    const struct engine_config *ec = config_engine(c);
+    const struct engine_train *t = &ec->train;
+    assert_null(t->init_from);
+    assert_int_equal(config_init_from(c, NULL, &e), ST_OK);
+    assert_int_equal(t->precision, ENGINE_FP16);
+    assert_ptr_equal(t->optimizer.kind, &optimizer_muon);
+    assert_true(t->optimizer.muon.adamw.lr == 0.5 && t->optimizer.muon.lr == 0.02);
+    assert_int_equal(t->recompute, ENGINE_RECOMPUTE_BLOCK);
+    assert_true(t->clip_value == 0.5 && t->ema_decay == 0.9 && t->clip_norm == 1);
+    assert_true(t->loss_scale.initial == 65536 && t->loss_scale.growth_interval == 7);
+    assert_true(t->skip_spikes.z_score == 6 && t->skip_spikes.window == 100);
+    assert_int_equal(t->rate_scaling.kind, ENGINE_RATE_SQRT);
+    assert_int_equal(t->rate_scaling.reference_batch, 2);
+    assert_int_equal(t->schedule.kind, ENGINE_SCHEDULE_WSD);
+    assert_int_equal(t->schedule.decay_steps, 4);
+    assert_non_null(strstr(t->init_from, "/inside"));
+    assert_int_equal(ec->profile.from, 2);
+    assert_int_equal(ec->profile.to, 3);
+    assert_int_equal(ec->gradients_every, 5);
+    assert_int_equal(ec->memory_bytes, 1000000);
+    assert_int_equal(engine_ranks(&ec->layout), 6);
+    assert_int_equal(ec->layout.zero, 1);
+    assert_int_equal(ec->layout.schedule, ENGINE_PIPELINE_ZERO_BUBBLE);
+    assert_non_null(strstr(ec->spec_json, "\"precision\":\"fp16\""));
+    config_close(c);
+}
+
+static void data_is_read_below_the_roots_only_after_every_link(void **state) {
+    (void)state;
+    char root[128];
+    snprintf(root, sizeof root, "%s/inside", folder);
+    const char *paths[] = { root };
+    struct data_roots roots = { paths, 1 };
+    struct err e = { "" };
+    /* A link that lies inside and leads outside. */
+    assert_null(open_config("name: a\n" GPT "data: {text: {files: [\"@/inside/out\"]}}\n" TRAIN "}", &roots, &e));
+    assert_non_null(strstr(e.msg, "data.text.files[0]: "));
+    assert_non_null(strstr(e.msg, "outside"));
+    assert_null(open_config("name: a\n" GPT TEXT TRAIN "}", &roots, &e));
+    /* The root itself is a folder that may be read. */
+    struct config *c = open_config("name: a\nmodel: {resnet: {}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}",
+                                   &roots, &e);
+    assert_non_null(c);
+    config_close(c);
+}
+
+static void weights_to_begin_with_are_looked_for_only_when_asked(void **state) {
+    (void)state;
+    char root[128];
+    snprintf(root, sizeof root, "%s/inside", folder);
+    const char *paths[] = { root };
+    struct data_roots roots = { paths, 1 };
+    struct err e = { "" };
+    static const char *const outside[] = { "@", "@/gone" };
+    for (size_t i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "name: a\n" GPT TEXT TRAIN ", init_from: \"%s\"}", outside[i]);
+        struct config *c = must_open(text);
+        assert_int_equal(config_init_from(c, &roots, &e), ST_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "train.init_from: "));
+        assert_null(config_engine(c)->train.init_from);
+        config_close(c);
+    }
+}
+
+static void a_file_is_no_folder_and_a_folder_no_file(void **state) {
+    (void)state;
+    struct err e = { "" };
+    assert_null(open_config("name: a\nmodel: {resnet: {}}\ndata: {images: {train: \"@/file\"}}\n" TRAIN "}", NULL, &e));
+    assert_non_null(strstr(e.msg, "data.images.train: "));
+    assert_non_null(strstr(e.msg, "is not a folder"));
+    assert_null(open_config("name: a\n" GPT "data: {text: {files: [\"@/inside\"]}}\n" TRAIN "}", NULL, &e));
+    assert_non_null(strstr(e.msg, "is not a regular file"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_family_arrives_with_its_numbers),
+        cmocka_unit_test(every_part_of_training_and_layout_arrives),
+        cmocka_unit_test(data_is_read_below_the_roots_only_after_every_link),
+        cmocka_unit_test(weights_to_begin_with_are_looked_for_only_when_asked),
+        cmocka_unit_test(a_file_is_no_folder_and_a_folder_no_file),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
