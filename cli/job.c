@@ -21,7 +21,7 @@ static const char *state_name(Trainyard__V1__Job__State state) {
 
 struct submit_args {
     struct text_list set;
-    const char *name, *request_id;
+    const char *name, *request_id, *fork, *profile;
     bool watch;
 };
 
@@ -34,14 +34,65 @@ static status_t print_submitted(const struct cli *c, const Trainyard__V1__Job *j
     return ST_OK;
 }
 
+/* The spec of the job in JOB, JOB@STEP or JOB/checkpoints/ID. */
+static status_t forked_spec(struct cli *c, const char *fork, Trainyard__V1__JobSpec **ret, struct err *e) {
+    char job[80], name[80];
+    size_t n = strncmp(fork, "jobs/", 5) == 0 ? 5 : 0;
+    n += strcspn(fork + n, "@/");
+    if (n >= sizeof job)
+        return err_set(e, ST_INVALID_ARGUMENT, "--fork: '%.40s...' is no job", fork);
+    memcpy(job, fork, n);
+    job[n] = '\0';
+    TRY(client_job_name(job, name, e));
+    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
+    request.name = name;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call(c, jobs, "GetJob", &request.base, &reply, e));
+    Trainyard__V1__Job *parent = (Trainyard__V1__Job *)reply;
+    *ret = take_ptr(&parent->spec);
+    trainyard__v1__job__free_unpacked(parent, NULL);
+    return *ret ? ST_OK : err_set(e, ST_INTERNAL, "%s has no spec", name);
+}
+
+/* --profile FROM..TO */
+static status_t set_profile(Trainyard__V1__JobSpec *spec, const char *range, struct err *e) {
+    char from[32];
+    const char *dots = strstr(range, "..");
+    if (!dots || dots == range || (size_t)(dots - range) >= sizeof from || !dots[2])
+        return err_set(e, ST_INVALID_ARGUMENT, "--profile: '%.40s' is not of the form FROM..TO", range);
+    memcpy(from, range, (size_t)(dots - range));
+    from[dots - range] = '\0';
+    TRY(codec_set_path(&spec->base, "train.profile.from", from, e));
+    return codec_set_path(&spec->base, "train.profile.to", dots + 2, e);
+}
+
+static status_t read_submitted(struct cli *c, const struct submit_args *args, const char *file,
+                               Trainyard__V1__JobSpec **ret, struct err *e) {
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    if (file) {
+        TRY(spec_file_read(file, &args->set, args->name, &spec, e));
+    } else if (args->fork) {
+        TRY(forked_spec(c, args->fork, &spec, e));
+        TRY(spec_file_change(spec, &args->set, args->name, e));
+    } else {
+        return err_set(e, ST_INVALID_ARGUMENT, "submit: name a file, or a job with --fork");
+    }
+    if (args->profile)
+        TRY(set_profile(spec, args->profile, e));
+    *ret = take_ptr(&spec);
+    return ST_OK;
+}
+
 static status_t run_submit(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct submit_args *args = args_;
     char id[37];
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    TRY(spec_file_read(words[0], &args->set, args->name, &spec, e));
+    TRY(read_submitted(c, args, words[0], &spec, e));
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
     client_request_id(id);
     request.spec = spec;
+    if (args->fork)
+        request.fork = (char *)args->fork;
     request.request_id = args->request_id ? (char *)args->request_id : id;
     ProtobufCMessage *reply = NULL;
     TRY(client_call_again(c, jobs, "CreateJob", &request.base, &reply, e));
@@ -58,6 +109,10 @@ static const struct option_row submit_options[] = {
       offsetof(struct submit_args, set), NULL },
     { "name", 0, "NAME", "the job's name instead of the file's", OPTION_TEXT, offsetof(struct submit_args, name),
       NULL },
+    { "fork", 0, "JOB[@STEP]", "go on from that job's newest checkpoint, or that of STEP; without FILE with its spec",
+      OPTION_TEXT, offsetof(struct submit_args, fork), NULL },
+    { "profile", 0, "FROM..TO", "profile these steps; 'trainyard profile' shows them", OPTION_TEXT,
+      offsetof(struct submit_args, profile), NULL },
     { "watch", 'w', NULL, "then show the job until it ends, as 'watch' does", OPTION_FLAG,
       offsetof(struct submit_args, watch), NULL },
     { "request-id", 0, "ID", "a UUID: the same one never makes a second job", OPTION_TEXT,
@@ -67,15 +122,20 @@ static const struct option_row submit_options[] = {
 
 const struct command command_submit = {
     .name = "submit",
-    .arguments = "FILE [--set KEY.PATH=VALUE]... [--name N] [--watch] [--request-id ID]",
+    .arguments = "[FILE] [--fork JOB[@STEP]] [--set KEY.PATH=VALUE]... [--name N] [--profile FROM..TO] [--watch] "
+                 "[--request-id ID]",
     .summary = "Submits the job that FILE describes (YAML or JSON; '-' is standard input) and prints its id.",
     .details =
-        "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.",
+        "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.\n"
+        "A fork is a new job that goes on from another's whole state: weights, optimizer, step. What it changes must "
+        "leave "
+        "the weights' shapes alone.",
     .example = "trainyard submit job.yaml --set train.steps=200 --set labels.team=research\n"
-               "job=$(trainyard submit job.yaml) && trainyard watch $job",
+               "job=$(trainyard submit job.yaml) && trainyard watch $job\n"
+               "trainyard submit --fork 42@300 --set train.steps=1000 --set train.optimizer.adamw.lr=1e-4",
     .options = submit_options,
     .args_bytes = sizeof(struct submit_args),
-    .least = 1,
+    .least = 0,
     .most = 1,
     .run = run_submit,
 };
@@ -240,6 +300,9 @@ static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
     show_time("started", job->start_time);
     show_time("ended", job->end_time);
     show_line("weights", job->weights_sha256);
+    if (*job->forked_from)
+        printf("%-10s %s, step %" PRId64 "\n", "forked", job->forked_from, job->forked_step);
+    show_line("begun with", job->initialised_from);
     if (job->n_attempts) {
         putchar('\n');
         TRY(show_attempts(job, e));

@@ -48,6 +48,13 @@ static status_t read_text(const char *file, struct bytes *ret, struct err *e) {
     return st == ST_OK ? ST_OK : ST_INVALID_ARGUMENT;
 }
 
+status_t spec_file_change(Trainyard__V1__JobSpec *spec, const struct text_list *changes, const char *name,
+                          struct err *e) {
+    for (size_t i = 0; i < changes->n; i++)
+        TRY(set_change(&spec->base, changes->items[i], e));
+    return name ? codec_set_path(&spec->base, "name", name, e) : ST_OK;
+}
+
 status_t spec_file_read(const char *file, const struct text_list *changes, const char *name,
                         Trainyard__V1__JobSpec **ret, struct err *e) {
     struct bytes text;
@@ -59,10 +66,7 @@ status_t spec_file_read(const char *file, const struct text_list *changes, const
     bytes_done(&text);
     TRY(st);
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = (Trainyard__V1__JobSpec *)msg;
-    for (size_t i = 0; i < changes->n; i++)
-        TRY(set_change(&spec->base, changes->items[i], e));
-    if (name)
-        TRY(codec_set_path(&spec->base, "name", name, e));
+    TRY(spec_file_change(spec, changes, name, e));
     *ret = take_ptr(&spec);
     return ST_OK;
 }

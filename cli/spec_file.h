@@ -15,4 +15,8 @@ MUST_CHECK status_t spec_file_read(const char *file, const struct text_list *cha
 /* What sentences call it: the path, or "standard input". */
 const char *spec_file_name(const char *file);
 
+/* The same changes on a spec that came from elsewhere. */
+MUST_CHECK status_t spec_file_change(Trainyard__V1__JobSpec *spec, const struct text_list *changes, const char *name,
+                                     struct err *e);
+
 #endif

@@ -13,6 +13,32 @@ struct validate_args {
     struct text_list set;
 };
 
+static const char *ending(int64_t n, const char *many) { return n == 1 ? "" : many; }
+
+static void print_layout(const char *file, const Trainyard__V1__JobSpec *spec) {
+    int64_t tokens = spec_tokens_per_step(spec);
+    int ranks = spec_world_size(spec), batches = spec_micro_batches(spec);
+    printf("%s is good: %d rank%s, ", file, ranks, ending(ranks, "s"));
+    if (batches)
+        printf("%d micro-batch%s a step in %d lane%s, ", batches, ending(batches, "es"), spec->train->lanes,
+               ending(spec->train->lanes, "s"));
+    if (tokens)
+        printf("%" PRId64 " tokens a step\n", tokens);
+    else
+        printf("%d samples a step\n", spec->train->global_batch);
+}
+
+static void print_plan(const Trainyard__V1__Plan *plan) {
+    char most[24], room[24];
+    output_bytes(plan->most_bytes, most);
+    output_bytes(plan->memory_bytes, room);
+    printf("micro_batch %d, lanes %d, recompute %s: at most %s a rank", plan->micro_batch, plan->lanes, plan->recompute,
+           most);
+    if (plan->memory_bytes && plan->largest_micro_batch)
+        printf("; micro_batch %d is the largest that fits into %s", plan->largest_micro_batch, room);
+    putchar('\n');
+}
+
 /* Problems one a line on stderr; what will be trained on stdout. */
 static status_t show(struct cli *c, const char *file, const Trainyard__V1__ValidateJobResponse *answer, struct err *e) {
     bool done = false;
@@ -25,11 +51,11 @@ static status_t show(struct cli *c, const char *file, const Trainyard__V1__Valid
     }
     if (done || answer->n_problems || !answer->resolved)
         return ST_OK;
-    const Trainyard__V1__JobSpec *spec = answer->resolved;
-    printf("%s is good: %d rank%s, %d micro-batch%s a step in %d lane%s, %" PRId64 " tokens a step\n", file,
-           spec_world_size(spec), spec_world_size(spec) == 1 ? "" : "s", spec_micro_batches(spec),
-           spec_micro_batches(spec) == 1 ? "" : "es", spec->train->lanes, spec->train->lanes == 1 ? "" : "s",
-           spec_tokens_per_step(spec));
+    print_layout(file, answer->resolved);
+    if (answer->plan)
+        print_plan(answer->plan);
+    else if (*answer->plan_reason)
+        printf("not planned: %s\n", answer->plan_reason);
     return ST_OK;
 }
 

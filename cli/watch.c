@@ -87,6 +87,8 @@ static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
         fprintf(stderr, "  validation %.4f", p->validation_loss);
     if (p->_tokens_per_second_case)
         fprintf(stderr, "  %.0f tokens/s", p->tokens_per_second);
+    if (p->_samples_per_second_case)
+        fprintf(stderr, "  %.0f samples/s", p->samples_per_second);
     if (seconds >= 0) {
         output_duration(seconds, left);
         fprintf(stderr, "  %s left", left);

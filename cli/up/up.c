@@ -100,6 +100,8 @@ static status_t add_controller(struct service *s, struct err *e) {
     child_argument(c, "%s", conninfo);
     child_argument(c, "--checkpoints");
     child_argument(c, "%s/checkpoints", s->dir.path);
+    child_argument(c, "--data-root"); /* as its executors: whatever this user may read */
+    child_argument(c, "/");
     child_argument(c, "--listen");
     child_argument(c, "%s", s->address);
     if (s->args->listen) {

@@ -63,7 +63,9 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
                                       .spec_bytes = job.spec_bytes,
                                       .checkpoints = c->checkpoints,
                                       .resume_directory = start.directory,
-                                      .resume_checkpoint = start.from_checkpoint };
+                                      .resume_checkpoint = start.from_checkpoint,
+                                      .forked = start.forked,
+                                      .init_directory = start.init_directory };
         status_t st = launch_put(&c->launches, &order, &e);
         if (st == ST_OK)
             st = rendezvous_expect(c->rendezvous, a->job, a->attempt, a->world_size, &e);
@@ -116,6 +118,7 @@ static status_t record(struct controller *c, const struct sched_action *a, const
         return store_checkpoint_corrupt(c->store, c->own_epoch, a->job, a->attempt, a->text, e);
     case ACT_NOTE:
         return store_event_add(c->store, c->own_epoch, request, a->job, a->attempt, a->note, a->text, NULL, e);
+    case ACT_WAITING: return store_job_waiting(c->store, c->own_epoch, request, a->job, a->attempt, a->text, e);
     case ACT_EXECUTOR_LOST: return store_executor_lost(c->store, c->own_epoch, a->executor, a->text, e);
     default: return ST_OK;
     }
@@ -156,6 +159,8 @@ static void send_start(struct controller *c, const struct sched_action *a, Train
     start.checkpoint_directory = launch->checkpoint_directory;
     start.resume_directory = launch->resume_directory;
     start.resume_checkpoint = launch->resume_checkpoint;
+    start.init_directory = launch->init_directory;
+    start.forked = launch->forked;
     m->message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START;
     m->start = &start;
     dispatch_send(c->dispatch, a->executor, m);
@@ -212,7 +217,8 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     case ACT_JOB_STATE: job_state(c, a, ask); break;
     case ACT_ATTEMPT_END:
     case ACT_CHECKPOINT_CORRUPT:
-    case ACT_NOTE: record_all(c, a); break;
+    case ACT_NOTE:
+    case ACT_WAITING: record_all(c, a); break;
     case ACT_EXECUTOR_LOST:
         dispatch_close(c->dispatch, a->executor, ST_UNAVAILABLE, "the executor's lease is over");
         record_all(c, a);

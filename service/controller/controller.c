@@ -37,10 +37,11 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     c->dispatch = dispatch_new();
     c->samples = samples_new(c->dispatch);
     c->progress = progress_new();
+    c->planner = planner_new(NULL, o->data_roots, o->data_roots_n);
     c->inbox = inbox_new();
     c->rendezvous = rendezvous_new();
-    if (!c->database || !c->checkpoints || !c->wakes || !c->dispatch || !c->samples || !c->progress || !c->inbox ||
-        !c->rendezvous)
+    if (!c->database || !c->checkpoints || !c->wakes || !c->dispatch || !c->samples || !c->progress || !c->planner ||
+        !c->inbox || !c->rendezvous)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the controller");
     struct store_options options = { .conninfo = c->database,
                                      .connections = o->connections ? o->connections : DEFAULT_CONNECTIONS };
@@ -89,6 +90,7 @@ struct controller *controller_close(struct controller *c) {
     c->dispatch = dispatch_free(c->dispatch);
     c->wakes = wakes_free(c->wakes);
     c->progress = progress_free(c->progress);
+    c->planner = planner_free(c->planner);
     c->scheduler = scheduler_free(c->scheduler);
     c->rendezvous = rendezvous_free(c->rendezvous);
     launches_done(&c->launches);
@@ -148,6 +150,10 @@ struct ingest *controller_ingest(struct controller *c) {
 struct samples *controller_samples(struct controller *c) {
     return c->samples;
 }
+struct planner *controller_planner(struct controller *c) {
+    return c->planner;
+}
+
 struct progress *controller_progress(struct controller *c) {
     return c->progress;
 }

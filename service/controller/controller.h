@@ -21,11 +21,14 @@
 #include <stdbool.h>
 
 struct controller;
+struct planner; /* planner.h */
 
 struct controller_options {
-    const char *database;    /* libpq's conninfo */
-    const char *checkpoints; /* the directory of jobs that name none; an absolute path */
-    int connections;         /* to PostgreSQL; 0 = 16 */
+    const char *database;          /* libpq's conninfo */
+    const char *checkpoints;       /* the directory of jobs that name none; an absolute path */
+    int connections;               /* to PostgreSQL; 0 = 16 */
+    const char *const *data_roots; /* [data_roots_n] folders whose data a plan may look at */
+    size_t data_roots_n;
 };
 
 /* Opens the database and starts as a standby; leading begins when the lock is free. FAILED_PRECONDITION for a schema
@@ -49,6 +52,7 @@ struct dispatch *controller_dispatch(struct controller *c);
 struct ingest *controller_ingest(struct controller *c);
 struct samples *controller_samples(struct controller *c);
 struct progress *controller_progress(struct controller *c);
+struct planner *controller_planner(struct controller *c);
 const char *controller_checkpoints(struct controller *c);
 
 /* What the scheduler needs of a job's row. */

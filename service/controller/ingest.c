@@ -140,7 +140,7 @@ static void decode_turn(struct turn *turn) {
 }
 
 static void tell_metrics(const struct ingest *in, const struct store_batch *b) {
-    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second" };
+    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second" };
     for (size_t r = 0; b->rank == 0 && r < b->n; r++) {
         const struct store_record *record = &b->records[r];
         if (record->kind != STORE_RECORD_METRICS)

@@ -22,6 +22,7 @@ static void free_launch(void *p) {
     spec_free(l->spec);
     free(l->checkpoint_directory);
     free(l->resume_directory);
+    free(l->init_directory);
     free(l);
 }
 
@@ -54,9 +55,11 @@ static status_t fill(struct launch *l, const struct launch_order *o, struct err 
     if (!l->spec)
         return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)o->job);
     TRY(launch_directory(l->spec, o->checkpoints, o->job, o->attempt, &l->checkpoint_directory, e));
+    l->forked = o->forked;
+    l->init_directory = strdup(o->init_directory ? o->init_directory : "");
     l->resume_directory = strdup(o->resume_directory);
     l->executors = calloc((size_t)o->world_size, sizeof *l->executors);
-    bool whole = l->resume_directory && l->executors;
+    bool whole = l->resume_directory && l->init_directory && l->executors;
     for (int r = 0; whole && r < o->world_size; r++)
         whole = (l->executors[r] = strdup(o->executors[r])) != NULL;
     return whole ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)o->job);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <trainyard/v1/dispatch.pb-c.h>
@@ -17,6 +18,8 @@ struct launch {
     Trainyard__V1__JobSpec *spec; /* resolved */
     char *checkpoint_directory;   /* of the attempt */
     char *resume_directory;       /* "" = from the start */
+    bool forked;                  /* resume_directory is another job's */
+    char *init_directory;         /* of the weights that it begins with; "" = none */
     int64_t resume_checkpoint;    /* 0 = none */
 };
 
@@ -34,6 +37,8 @@ struct launch_order {
     const char *checkpoints; /* the directory of specs that name none */
     const char *resume_directory;
     int64_t resume_checkpoint;
+    bool forked;
+    const char *init_directory; /* NULL = "" */
 };
 /* Replaces the job's older one. DATA_LOSS when the stored spec cannot be read. */
 MUST_CHECK status_t launch_put(struct launches *l, const struct launch_order *order, struct err *e);

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "service/controller/controller.h"
 #include "service/controller/options.h"
+#include "service/controller/planner.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
 #ifdef TRAINYARD_HTTP
@@ -89,7 +90,10 @@ static int serve(const struct options *o) {
 
     struct err e;
     CLEANUP(controller_closep) struct controller *c = NULL;
-    struct controller_options options = { .database = o->database, .checkpoints = o->checkpoints };
+    struct controller_options options = { .database = o->database,
+                                          .checkpoints = o->checkpoints,
+                                          .data_roots = o->data_roots,
+                                          .data_roots_n = (size_t)o->data_roots_n };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
     struct rpc_server *server = NULL;
@@ -104,6 +108,7 @@ static int serve(const struct options *o) {
     }
 #endif
     int rc = stand_watch(c, server, address, &signals);
+    planner_stop(controller_planner(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);
     rpc_server_close(server);

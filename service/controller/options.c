@@ -14,6 +14,8 @@ const char *options_help(void) {
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
            "  --listen ADDR         unix:/path or host:port; may be given several times\n"
            "  --checkpoints DIR     where jobs that name no directory write; shared by all executors\n"
+           "  --data-root DIR       data below it may be looked at to plan a job (ValidateJob); may be given several\n"
+           "                        times; default: none\n"
            "  --http ADDR           serve /metrics and /healthz at host:port\n"
            "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
            "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS)\n"
@@ -35,6 +37,7 @@ enum flag {
     FLAG_DATABASE = 256,
     FLAG_LISTEN,
     FLAG_CHECKPOINTS,
+    FLAG_DATA_ROOT,
     FLAG_HTTP,
     FLAG_CERT,
     FLAG_KEY,
@@ -50,6 +53,7 @@ static const struct option flags[] = {
     { "database", required_argument, NULL, FLAG_DATABASE },
     { "listen", required_argument, NULL, FLAG_LISTEN },
     { "checkpoints", required_argument, NULL, FLAG_CHECKPOINTS },
+    { "data-root", required_argument, NULL, FLAG_DATA_ROOT },
     { "http", required_argument, NULL, FLAG_HTTP },
     { "tls-cert", required_argument, NULL, FLAG_CERT },
     { "tls-key", required_argument, NULL, FLAG_KEY },
@@ -97,6 +101,11 @@ static status_t take(struct options *o, int flag, const char *value, struct err 
     case FLAG_TO: return take_version(o, value, e);
     case FLAG_HELP: o->what = OPTIONS_HELP; return ST_OK;
     case FLAG_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
+    case FLAG_DATA_ROOT:
+        if (o->data_roots_n == OPTIONS_ROOTS_MOST)
+            return err_set(e, ST_INVALID_ARGUMENT, "--data-root: more than %d folders", OPTIONS_ROOTS_MOST);
+        o->data_roots[o->data_roots_n++] = value;
+        return ST_OK;
     case FLAG_LISTEN:
         if (o->listen_n == OPTIONS_LISTEN_MOST)
             return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_LISTEN_MOST);

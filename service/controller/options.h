@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define OPTIONS_LISTEN_MOST 8
+#define OPTIONS_ROOTS_MOST  16
 
 enum options_what { OPTIONS_SERVE, OPTIONS_MIGRATE, OPTIONS_HELP, OPTIONS_VERSION };
 
@@ -17,6 +18,8 @@ struct options {
     const char *database, *checkpoints, *http;
     const char *listen[OPTIONS_LISTEN_MOST];
     int listen_n;
+    const char *data_roots[OPTIONS_ROOTS_MOST]; /* whose data ValidateJob may look at */
+    int data_roots_n;
     struct rpc_tls tls;
     enum log_format log_format;
     enum log_level log_level;

@@ -52,7 +52,9 @@ static struct known *find_or_add(struct progress *p, int64_t job) {
     if (!en)
         return NULL;
     en->job = job;
-    en->values = (struct progress_values){ .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN };
+    en->values = (struct progress_values){
+        .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN, .samples_per_second = NAN
+    };
     if (!tsearch(en, &p->jobs, by_job)) {
         free(en);
         return NULL;
@@ -72,6 +74,8 @@ void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, co
             en->values.validation_loss = value;
         else if (strcmp(name, "tokens_per_second") == 0)
             en->values.tokens_per_second = value;
+        else if (strcmp(name, "samples_per_second") == 0)
+            en->values.samples_per_second = value;
     }
     pthread_mutex_unlock(&p->lock);
 }

@@ -10,7 +10,7 @@
 
 struct progress_values {
     int64_t step;
-    double loss, validation_loss, tokens_per_second; /* NAN = not known */
+    double loss, validation_loss, tokens_per_second, samples_per_second; /* NAN = not known */
 };
 
 struct progress;
@@ -18,7 +18,7 @@ struct progress *progress_new(void);
 struct progress *progress_free(struct progress *p);
 CLEANUP_DEFINE(struct progress *, progress_free)
 
-/* The names that count: loss, validation_loss, tokens_per_second. Values of an older attempt are dropped. */
+/* The names that count: those of the values. Values of an older attempt are dropped. */
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value);
 /* False when nothing is known of the job. */
 bool progress_get(struct progress *p, int64_t job, struct progress_values *ret);

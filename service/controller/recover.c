@@ -30,7 +30,9 @@ static status_t load_attempt(struct controller *c, struct store_memory *m, const
                                   .spec_bytes = live->job.spec_bytes,
                                   .checkpoints = c->checkpoints,
                                   .resume_directory = live->resume_directory,
-                                  .resume_checkpoint = live->from_checkpoint };
+                                  .resume_checkpoint = live->from_checkpoint,
+                                  .forked = live->forked,
+                                  .init_directory = live->init_directory };
     TRY(launch_put(&c->launches, &order, e));
     return rendezvous_expect(c->rendezvous, live->job.id, live->job.attempt, live->job.world_size, e);
 }

@@ -48,7 +48,7 @@ static status_t remove_one(const struct retire *r, int64_t epoch, const struct s
     return store_checkpoint_deleted(r->store, epoch, row->id, e);
 }
 
-static status_t retire_job(const struct retire *r, int64_t epoch, int64_t job, struct err *e) {
+static status_t retire_own(const struct retire *r, int64_t epoch, int64_t job, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job row;
     struct store_checkpoint *old;
@@ -66,6 +66,16 @@ static status_t retire_job(const struct retire *r, int64_t epoch, int64_t job, s
             st = remove_one(r, epoch, &old[i], e);
     trainyard__v1__job_spec__free_unpacked(spec, NULL);
     return st;
+}
+
+/* A job's first checkpoint, and its end, also free the checkpoint that it began with, whose job may have ended long
+ * before. */
+static status_t retire_job(const struct retire *r, int64_t epoch, int64_t job, struct err *e) {
+    struct store_origin origin;
+    int64_t step;
+    TRY(retire_own(r, epoch, job, e));
+    TRY(store_job_origin(r->store, job, &origin, &step, e));
+    return origin.checkpoint ? retire_own(r, epoch, origin.job, e) : ST_OK;
 }
 
 static void *run(void *arg) {

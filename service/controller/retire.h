@@ -1,7 +1,7 @@
 /* Retention: old checkpoints go when newer ones are committed. Two phases: the rows become DELETING, their folders are
  * removed, the rows become DELETED; what fails or dies between is done again with the job's next checkpoint or its end.
- * After its end nothing asks again: such rows stay DELETING. A thread of its own, since removing gigabytes takes its
- * time.
+ * After its end only a job that began with one of its checkpoints asks again, when that has its own or has ended; else
+ * such rows stay DELETING. A thread of its own, since removing gigabytes takes its time.
  *
  * Only folders that this controller itself named (<checkpoints>/<job>/attempt-<n>/step-<s>) are removed: a path comes
  * from a worker's report, and is compared first. Where the checkpoint directory is not in reach nothing is removed; the

@@ -5,6 +5,7 @@
 #include "service/controller/controller.h"
 #include "service/controller/inbox.h"
 #include "service/controller/launch.h"
+#include "service/controller/planner.h"
 #include "service/controller/rendezvous.h"
 #include "service/controller/retire.h"
 #include "service/store/leader.h"
@@ -29,6 +30,7 @@ struct controller {
     struct ingest *ingest;
     struct samples *samples;
     struct progress *progress;
+    struct planner *planner;
     struct inbox *inbox;
     struct retire *retire;
 

@@ -18,6 +18,8 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     job->display_name = (char *)row->name;
     job->state = (Trainyard__V1__Job__State)row->state;
     job->reason = (char *)row->reason;
+    if (row->state == STORE_JOB_QUEUED && !*row->reason) /* only the first one of a queue is told what it lacks */
+        job->reason = arena_printf(a, "waits for its turn in queue %s", row->queue);
     job->spec = row->spec ? arena_spec(a, row->spec, row->spec_bytes) : NULL;
     job->create_time = convert_timestamp(a, row->create_time_us);
     job->start_time = convert_timestamp(a, row->start_time_us);
@@ -39,7 +41,8 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
     attempt->state = (Trainyard__V1__Attempt__State)row->state;
     attempt->from_step = row->from_step;
     if (row->from_checkpoint)
-        attempt->from_checkpoint = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)job,
+        attempt->from_checkpoint = arena_printf(a, "jobs/%lld/checkpoints/%lld",
+                                                (long long)(row->from_job ? row->from_job : job),
                                                 (long long)row->from_checkpoint);
     attempt->reason = (char *)row->reason;
     attempt->create_time = convert_timestamp(a, row->create_time_us);
@@ -64,6 +67,18 @@ void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *
     ret->attempts = arena_alloc(a, n, sizeof *ret->attempts);
     for (size_t i = 0; i < n; i++)
         ret->attempts[i] = convert_attempt(a, job, &rows[i]);
+}
+
+void convert_origin(struct arena *a, const struct store_origin *origin, int64_t step, Trainyard__V1__Job *ret) {
+    if (!origin->checkpoint)
+        return;
+    char *name = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)origin->job, (long long)origin->checkpoint);
+    if (origin->weights_only) {
+        ret->initialised_from = name;
+        return;
+    }
+    ret->forked_from = name;
+    ret->forked_step = step;
 }
 
 Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *row) {

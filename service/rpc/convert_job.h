@@ -15,6 +15,8 @@ Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us)
 Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row);
 void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *rows, size_t n,
                       Trainyard__V1__Job *ret);
+/* What the job began with; step: of the checkpoint. */
+void convert_origin(struct arena *a, const struct store_origin *origin, int64_t step, Trainyard__V1__Job *ret);
 Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *row);
 
 #endif

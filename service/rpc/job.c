@@ -2,11 +2,14 @@
 #include "api/spec/spec.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "service/controller/planner.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
+#include "service/rpc/profile.h"
 #include "service/rpc/services.h"
 #include "service/rpc/watch.h"
+#include "service/store/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +74,10 @@ static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t i
         size_t n;
         TRY(store_attempt_list(controller_store(c), m, id, &attempts, &n, e));
         convert_attempts(a, id, attempts, n, job);
+        struct store_origin origin;
+        int64_t step;
+        TRY(store_job_origin(controller_store(c), id, &origin, &step, e));
+        convert_origin(a, &origin, step, job);
     }
     rpc_reply(call, &job->base);
     return ST_OK;
@@ -94,8 +101,43 @@ static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, Tr
     rpc_reply(call, &job.base);
 }
 
+/* ---- what a job begins with ---- */
+
+/* A fork's steps are counted on from the checkpoint's. */
+static status_t origin_of_fork(struct controller *c, const char *fork, const Trainyard__V1__JobSpec *spec,
+                               struct store_origin *ret, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_checkpoint row;
+    int64_t job, id, step;
+    status_t st = name_fork(fork, &job, &id, &step, e);
+    if (st == ST_OK)
+        st = id          ? store_checkpoint_get(controller_store(c), m, job, id, &row, e)
+             : step >= 0 ? store_checkpoint_at(controller_store(c), m, job, step, &row, e)
+                         : store_checkpoint_newest(controller_store(c), m, job, &row, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "fork: ");
+    if (spec->train->steps <= row.step)
+        return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is not above the step %lld that the fork begins at",
+                       (long long)spec->train->steps, (long long)row.step);
+    *ret = (struct store_origin){ .job = job, .checkpoint = row.id };
+    return ST_OK;
+}
+
+static status_t origin_of(struct controller *c, const char *fork, const Trainyard__V1__JobSpec *spec,
+                          struct store_origin *ret, struct err *e) {
+    *ret = (struct store_origin){ .weights_only = true };
+    if (*fork)
+        return origin_of_fork(c, fork, spec, ret, e);
+    if (!spec_checkpoint_name(spec->train->init_from, &ret->job, &ret->checkpoint))
+        return ST_OK;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_checkpoint row;
+    status_t st = store_checkpoint_get(controller_store(c), m, ret->job, ret->checkpoint, &row, e);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "train.init_from: ");
+}
+
 static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V1__JobSpec *spec, const char *id,
-                       struct err *e) {
+                       const char *fork, struct err *e) {
     int64_t epoch, job, time_us = 0;
     TRY(controller_leads(c, &epoch, e));
     size_t n = trainyard__v1__job_spec__get_packed_size(spec);
@@ -115,6 +157,7 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
                                  .keep_best = spec->checkpoint->keep_best,
                                  .spec = packed,
                                  .spec_bytes = n };
+    TRY(origin_of(c, fork, spec, &row.origin, e));
     bool existed;
     status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
     /* An answer that was lost, now or when the job was first asked for, leaves a row of which the loop was not told. */
@@ -131,6 +174,8 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
                                    .max_restarts = row.max_restarts,
                                    .committed_step = -1 };
     controller_submitted(c, &sched);
+    if (row.origin.checkpoint)
+        return reply_job(c, call, job, true, e);
     reply_created(call, job, time_us, spec);
     return ST_OK;
 }
@@ -146,7 +191,7 @@ static status_t create_job(void *service, struct rpc_call *call, const ProtobufC
     status_t st = say_problems(call, &problems, spec_resolve(in->spec, &spec, &problems, e), e);
     spec_problems_done(&problems);
     TRY(st);
-    return create(service, call, spec, id, e);
+    return create(service, call, spec, id, in->fork, e);
 }
 
 static status_t get_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -254,8 +299,26 @@ static status_t list_events(void *service, struct rpc_call *call, const Protobuf
     return ST_OK;
 }
 
+/* What the spec would take. A spec that cannot be planned is a wrong one, unless it only names data that cannot be seen
+ * here: whether that exists is the executors' to say. */
+static void add_plan(struct controller *c, const struct rpc_call *call, struct arena *a,
+                     const Trainyard__V1__JobSpec *spec, Trainyard__V1__ValidateJobResponse *out) {
+    struct err e = { "" };
+    int64_t left = rpc_time_left_ms(call);
+    status_t st = planner_run(controller_planner(c), spec, left - left / 4, &out->plan, &e);
+    if (st == ST_OK)
+        return;
+    if (st != ST_INVALID_ARGUMENT || strncmp(e.msg, "data.", 5) == 0) {
+        out->plan_reason = arena_printf(a, "%s", e.msg);
+        return;
+    }
+    out->resolved = NULL;
+    out->n_problems = 1;
+    out->problems = arena_alloc(a, 1, sizeof *out->problems);
+    out->problems[0] = arena_printf(a, "%s", e.msg);
+}
+
 static status_t validate_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    (void)service;
     const Trainyard__V1__ValidateJobRequest *in = (const void *)request;
     if (!in->spec)
         return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
@@ -270,7 +333,11 @@ static status_t validate_job(void *service, struct rpc_call *call, const Protobu
         out.problems = arena_alloc(a, problems.n, sizeof *out.problems);
         for (size_t i = 0; i < problems.n; i++)
             out.problems[i] = problems.lines[i];
+        if (problems.n == 0)
+            add_plan(service, call, a, spec, &out);
         rpc_reply(call, &out.base);
+        if (out.plan)
+            trainyard__v1__plan__free_unpacked(out.plan, NULL);
         st = ST_OK;
     }
     spec_problems_done(&problems);
@@ -286,6 +353,9 @@ static const struct rpc_method methods[] = {
     { .name = "WatchJob",
       .kind = RPC_SERVER_STREAM,
       .events = { .work = watch_work, .writable = rpc_wake, .done = watch_done } },
+    { .name = "GetProfile",
+      .kind = RPC_SERVER_STREAM,
+      .events = { .work = profile_work, .writable = rpc_wake, .done = profile_done } },
     { .name = "ListEvents", .kind = RPC_UNARY, .unary = list_events },
     { .name = "ValidateJob", .kind = RPC_UNARY, .unary = validate_job },
 };

@@ -55,3 +55,18 @@ status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, int64_t *ret
     *ret_id = 0;
     return name_job(name, ret_job, e);
 }
+
+status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e) {
+    const char *at = name;
+    int64_t job, step;
+    *ret_step = -1;
+    if (!strchr(name, '@'))
+        return name_job_or_checkpoint(name, ret_job, ret_id, e);
+    word(&at, "jobs/");
+    if (!number(&at, &job) || !word(&at, "@") || !number(&at, &step) || *at)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not a job at a step, such as jobs/42@300", name);
+    *ret_job = job;
+    *ret_id = 0;
+    *ret_step = step;
+    return ST_OK;
+}

@@ -71,6 +71,10 @@ static void put_optional(Trainyard__V1__Progress *p, const struct progress_value
         p->_tokens_per_second_case = TRAINYARD__V1__PROGRESS___TOKENS_PER_SECOND_TOKENS_PER_SECOND;
         p->tokens_per_second = v->tokens_per_second;
     }
+    if (!isnan(v->samples_per_second)) {
+        p->_samples_per_second_case = TRAINYARD__V1__PROGRESS___SAMPLES_PER_SECOND_SAMPLES_PER_SECOND;
+        p->samples_per_second = v->samples_per_second;
+    }
 }
 
 static enum rpc_sent send_progress(struct rpc_call *call, struct watch *w, struct progress_values now) {
@@ -99,15 +103,17 @@ static enum rpc_sent send_news(struct rpc_call *call, struct controller *c, stru
 
 /* A job that has ended is out of the progress table: its rows tell the last step. */
 static enum rpc_sent send_last_step(struct rpc_call *call, struct controller *c, struct watch *w, int64_t step) {
-    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second" };
-    double values[3];
+    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second" };
+    double values[4];
     if (step == 0 || step == w->told.step ||
-        store_metric_last(controller_store(c), w->job, names, 3, values, NULL) != ST_OK)
+        store_metric_last(controller_store(c), w->job, names, 4, values, NULL) != ST_OK)
         return RPC_SENT;
-    return send_progress(
-        call, w,
-        (struct progress_values){
-            .step = step, .loss = values[0], .validation_loss = values[1], .tokens_per_second = values[2] });
+    return send_progress(call, w,
+                         (struct progress_values){ .step = step,
+                                                   .loss = values[0],
+                                                   .validation_loss = values[1],
+                                                   .tokens_per_second = values[2],
+                                                   .samples_per_second = values[3] });
 }
 
 /* The job has ended and every event of it is sent: the job itself is the last word. */

@@ -118,8 +118,7 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
     if (job->told_waiting)
         return;
     job->told_waiting = true;
-    struct sched_action *a = action_add(out, ACT_NOTE, job);
-    a->note = "waiting";
+    struct sched_action *a = action_add(out, ACT_WAITING, job);
     const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu";
     if (job->world_size > room.slots)
         action_text(a, "needs %d %s slots, more than the %d of all attached executors", job->world_size, slot,

@@ -113,6 +113,7 @@ enum sched_action_kind {
     ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
     ACT_NOTE,               /* job, attempt, note, text: an event row without a change of state */
+    ACT_WAITING,            /* job, attempt, text: why it stays QUEUED, for its reason and an event */
     ACT_EXECUTOR_LOST,      /* executor, text */
     /* To executors. One that is not attached loses the message: its next attach reconciles. */
     ACT_SEND_START,       /* executor, job, attempt: its ranks of the placement */

@@ -1,6 +1,7 @@
 #include "service/store/attempt.h"
 
 #include "service/store/job_lock.h"
+#include "service/store/job_origin.h"
 #include "service/store/pool.h"
 #include "service/store/text.h"
 
@@ -9,8 +10,11 @@
 
 static const struct sql ATTEMPT_OPEN = { "attempt_open", "SELECT number FROM attempt WHERE job = $1 AND state < 4" };
 static const struct sql CHECKPOINT_PICK = { "checkpoint_pick",
-                                            "SELECT id, step FROM checkpoint WHERE job = $1 AND state = 2 "
-                                            "ORDER BY step DESC, attempt DESC LIMIT 1" };
+                                            "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
+                                            "WHERE job = $1 AND state = 2 ORDER BY step DESC, attempt DESC LIMIT 1) "
+                                            "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
+                                            "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only)) p "
+                                            "ORDER BY rank LIMIT 1" };
 static const struct sql ATTEMPT_INSERT = {
     "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint) "
                       "SELECT $1, $2, 1, epoch, $3, nullif($4, 0) FROM leader"
@@ -27,7 +31,8 @@ static const struct sql JOB_START = {
     "SELECT id, last_event, $2, 'state_changed', 2, $4, $6 FROM j RETURNING number"
 };
 static const struct sql ATTEMPT_START = {
-    "attempt_start", "SELECT a.from_step, a.from_checkpoint, coalesce(c.directory, '') FROM attempt a "
+    "attempt_start", "SELECT a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
+                     "coalesce(c.job <> a.job, false), " ORIGIN_WEIGHTS_DIRECTORY " FROM attempt a "
                      "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2"
 };
 static const struct sql RANK_STARTED = {
@@ -43,10 +48,10 @@ static const struct sql ATTEMPT_END = { "attempt_end",
                                         "WHERE job = $1 AND number = $2 AND state < 4 RETURNING job) "
                                         "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
 static const struct sql ATTEMPT_LIST = {
-    "attempt_list",
-    "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "
-    "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time FROM attempt a "
-    "JOIN placement p ON p.job = a.job AND p.attempt = a.number WHERE a.job = $1 ORDER BY a.number, p.rank"
+    "attempt_list", "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "
+                    "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time, coalesce(c.job, 0) FROM attempt a "
+                    "JOIN placement p ON p.job = a.job AND p.attempt = a.number LEFT JOIN checkpoint c ON c.id = "
+                    "a.from_checkpoint WHERE a.job = $1 ORDER BY a.number, p.rank"
 };
 static const struct sql RANK_SEQUENCE = {
     "rank_sequence", "SELECT sequence FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3"
@@ -131,6 +136,8 @@ static status_t read_start(struct connection *c, struct create *x, struct err *e
     x->ret->from_step = sql_int8(r, 0, 0);
     x->ret->from_checkpoint = sql_int8(r, 0, 1);
     x->ret->directory = sql_text(r, 0, 2);
+    x->ret->forked = sql_bool(r, 0, 3);
+    x->ret->init_directory = sql_text(r, 0, 4);
     return store_memory_keep(x->m, &r, e);
 }
 
@@ -275,6 +282,7 @@ static void read_attempt(const PGresult *r, int row, struct store_attempt *ret) 
         .state = (enum store_attempt_state)sql_int2(r, row, 1),
         .from_step = sql_int8(r, row, 2),
         .from_checkpoint = sql_int8(r, row, 3),
+        .from_job = sql_int8(r, row, 12),
         .reason = sql_text(r, row, 4),
         .create_time_us = sql_time(r, row, 5),
         .start_time_us = sql_time(r, row, 6),

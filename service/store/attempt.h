@@ -13,11 +13,13 @@ struct store_attempt_new {
     const char *const *executors; /* [world_size] one id a rank */
     const char *reason;           /* the event's sentence; "" = none */
 };
-/* The checkpoint that the attempt starts from: the newest COMMITTED one. */
+/* The checkpoint that the attempt starts from: the job's newest COMMITTED one, else the one that it was forked from. */
 struct store_attempt_start {
-    int64_t from_step;       /* 0 = from the start */
-    int64_t from_checkpoint; /* 0 = none */
-    const char *directory;   /* of that checkpoint; "" = none */
+    int64_t from_step;          /* 0 = from the start */
+    int64_t from_checkpoint;    /* 0 = none */
+    const char *directory;      /* of that checkpoint; "" = none */
+    bool forked;                /* that checkpoint is another job's */
+    const char *init_directory; /* of the checkpoint whose weights the job begins with; "" = none */
     int64_t event;
 };
 /* Moves the job from `from` to STARTING and inserts the attempt with its placements, all in one transaction.
@@ -57,7 +59,7 @@ struct store_placement {
 struct store_attempt {
     int number;
     enum store_attempt_state state;
-    int64_t from_step, from_checkpoint;
+    int64_t from_step, from_checkpoint, from_job; /* from_job: whose checkpoint it is; 0 = none */
     const char *reason;
     int64_t create_time_us, start_time_us, end_time_us;
     const struct store_placement *placements; /* by rank */

@@ -20,6 +20,10 @@ static const struct sql CHECKPOINT_GET = { "checkpoint_get",
 static const struct sql CHECKPOINT_NEWEST = { "checkpoint_newest",
                                               "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = 2 "
                                               "ORDER BY step DESC, attempt DESC LIMIT 1" };
+static const struct sql CHECKPOINT_AT = { "checkpoint_at",
+                                          "SELECT " COLUMNS
+                                          " FROM checkpoint WHERE job = $1 AND state = 2 AND step = $2 "
+                                          "ORDER BY attempt DESC LIMIT 1" };
 static const struct sql CHECKPOINT_CORRUPT = {
     "checkpoint_corrupt", "UPDATE checkpoint SET state = 3, reason = $3 WHERE state = 2 AND id = "
                           "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING step"
@@ -39,7 +43,10 @@ static const struct sql CHECKPOINT_RETIRE = {
     "kept AS (SELECT id FROM ranked, j WHERE newest <= keep_last OR (best <= keep_best AND validation_loss IS NOT "
     "NULL) "
     "UNION ALL SELECT a.from_checkpoint FROM attempt a, j WHERE a.job = $1 AND a.number = j.attempt "
-    "AND a.from_checkpoint IS NOT NULL) "
+    "AND a.from_checkpoint IS NOT NULL "
+    /* what another job begins with, until it has its own or has ended */
+    "UNION ALL SELECT o.checkpoint FROM job_origin o JOIN job f ON f.id = o.job WHERE f.state < 9 "
+    "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = 2)) "
     "UPDATE checkpoint k SET state = 4, delete_time = now() FROM j WHERE k.job = $1 AND "
     "((k.state = 2 AND NOT k.pinned AND NOT k.final AND k.id NOT IN (SELECT id FROM kept)) "
     "OR (k.state = 1 AND (k.attempt < j.attempt OR j.state >= 9)))"
@@ -140,6 +147,27 @@ status_t store_checkpoint_newest(struct store *s, struct store_memory *m, int64_
                                  struct err *e) {
     struct rows x = { .m = m, .job = job };
     TRY(store_query(s, get_body, &x, e));
+    *ret = x.at[0];
+    return ST_OK;
+}
+
+static status_t at_body(struct connection *c, void *ctx, struct err *e) {
+    struct rows *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    sql_add_int8(&a, x->id); /* the step */
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_AT, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint of step %lld", (long long)x->job,
+                       (long long)x->id);
+    return take_rows(x, &r, e);
+}
+
+status_t store_checkpoint_at(struct store *s, struct store_memory *m, int64_t job, int64_t step,
+                             struct store_checkpoint *ret, struct err *e) {
+    struct rows x = { .m = m, .job = job, .id = step };
+    TRY(store_query(s, at_body, &x, e));
     *ret = x.at[0];
     return ST_OK;
 }

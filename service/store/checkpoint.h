@@ -32,6 +32,10 @@ MUST_CHECK status_t store_checkpoint_get(struct store *s, struct store_memory *m
 MUST_CHECK status_t store_checkpoint_newest(struct store *s, struct store_memory *m, int64_t job,
                                             struct store_checkpoint *ret, struct err *e);
 
+/* The COMMITTED one of that step, of the latest attempt that has one. NOT_FOUND when there is none. */
+MUST_CHECK status_t store_checkpoint_at(struct store *s, struct store_memory *m, int64_t job, int64_t step,
+                                        struct store_checkpoint *ret, struct err *e);
+
 /* The checkpoint that the attempt started from becomes CORRUPT, with an event "checkpoint_corrupt". NOT_FOUND when it
  * started from none. Idempotent. */
 MUST_CHECK status_t store_checkpoint_corrupt(struct store *s, int64_t epoch, int64_t job, int attempt,

@@ -1,6 +1,7 @@
 #include "service/store/job.h"
 
 #include "service/store/job_lock.h"
+#include "service/store/job_origin.h"
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
 #include "service/store/text.h"
@@ -37,6 +38,11 @@ static const struct sql JOB_MOVE = {
                 "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
                 "SELECT id, last_event, $2, 'state_changed', $4, $6, $7 FROM j RETURNING number"
 };
+static const struct sql JOB_WAITING = { "job_waiting",
+                                        "WITH j AS (UPDATE job SET reason = $3, last_event = last_event + 1 "
+                                        "WHERE id = $1 AND attempt = $2 AND state = 1 RETURNING id, last_event) "
+                                        "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
+                                        "SELECT id, last_event, $2, 'waiting', 1, $3, $4 FROM j" };
 static const struct sql ATTEMPT_RUNNING = {
     "attempt_running", "UPDATE attempt SET state = 2, start_time = now() WHERE job = $1 AND number = $2 AND state = 1"
 };
@@ -130,10 +136,30 @@ static status_t create_body(struct connection *c, void *ctx, struct err *e) {
     return ST_OK;
 }
 
+/* Several statements under the lock of the job that it comes from, hence a transaction, in which the insert cannot be
+ * what finds a known request. */
+static status_t create_from_origin(struct connection *c, void *ctx, struct err *e) {
+    struct create *x = ctx;
+    int64_t step, event;
+    status_t st = find_request(c, x->in->request_id, &x->job, &event, NULL);
+    if (st == ST_OK && event != 1)
+        return err_set(e, ST_ALREADY_EXISTS, "request '%s' was already made for another purpose, on jobs/%lld",
+                       x->in->request_id, (long long)x->job);
+    x->existed = st == ST_OK;
+    if (x->existed)
+        return ST_OK;
+    TRY(origin_hold(c, &x->in->origin, &step, e));
+    TRY(create_insert(c, x, e));
+    return origin_write(c, x->job, &x->in->origin, step, e);
+}
+
 status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                           bool *ret_existed, int64_t *ret_time_us, struct err *e) {
     struct create x = { .epoch = epoch, .in = job };
-    TRY(store_query(s, create_body, &x, e));
+    if (job->origin.checkpoint)
+        TRY(store_transact(s, epoch, create_from_origin, &x, e));
+    else
+        TRY(store_query(s, create_body, &x, e));
     *ret_job = x.job;
     *ret_existed = x.existed;
     if (ret_time_us && !x.existed)
@@ -289,4 +315,36 @@ status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_m
     if (ret_event)
         *ret_event = x.event;
     return ST_OK;
+}
+
+/* ---- wait ---- */
+
+struct wait {
+    const char *request_id, *reason;
+    int64_t job;
+    int attempt;
+};
+
+static status_t waiting_body(struct connection *c, void *ctx, struct err *e) {
+    const struct wait *x = ctx;
+    struct job_lock l;
+    TRY(job_lock(c, x->job, &l, e));
+    bool seen;
+    int64_t event;
+    TRY(request_seen(c, x->request_id, x->job, &seen, &event, e));
+    if (seen)
+        return ST_OK;
+    struct sql_args a = { 0 };
+    struct sentence reason;
+    sql_add_int8(&a, x->job);
+    sql_add_int4(&a, x->attempt);
+    sql_add_text(&a, sentence_of(x->reason, &reason));
+    sql_add_text(&a, x->request_id);
+    return sql_run(c, &JOB_WAITING, &a, NULL, e);
+}
+
+status_t store_job_waiting(struct store *s, int64_t epoch, const char *request_id, int64_t job, int attempt,
+                           const char *reason, struct err *e) {
+    struct wait x = { .request_id = request_id, .reason = reason, .job = job, .attempt = attempt };
+    return store_transact(s, epoch, waiting_body, &x, e);
 }

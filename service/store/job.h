@@ -24,6 +24,10 @@ struct store_job_new {
     int keep_last, keep_best;
     const void *spec; /* the resolved JobSpec, packed; opaque here */
     size_t spec_bytes;
+    struct store_origin {
+        int64_t job, checkpoint; /* what it begins with; checkpoint 0 = nothing */
+        bool weights_only;       /* else the whole state: a fork */
+    } origin;
 };
 
 struct store_job {
@@ -43,7 +47,9 @@ struct store_job {
     size_t spec_bytes;
 };
 
-/* Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job.
+/* With an origin: kept from retention until the new job has a checkpoint of its own or has ended, and told by an event
+ * "forked" or "initialised"; FAILED_PRECONDITION unless it is COMMITTED.
+ * Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job.
  * *ret_time_us (may be NULL): the new job's create_time; untouched when it existed. */
 MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                                      bool *ret_existed, int64_t *ret_time_us, struct err *e);
@@ -51,6 +57,10 @@ MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struc
 /* NOT_FOUND: "jobs/42 does not exist". */
 MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, struct store_job *ret,
                                   struct err *e);
+
+/* What a job began with; ret->checkpoint 0 and *ret_step 0 for most. */
+MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret, int64_t *ret_step,
+                                     struct err *e);
 
 struct store_job_filter {
     int state;         /* 0 = all */
@@ -82,6 +92,10 @@ struct store_job_move {
 MUST_CHECK status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_move *move,
                                    int64_t *ret_event, struct err *e);
 
+/* Why a QUEUED job waits: its reason, and an event "waiting". Changes nothing once the job has moved on. */
+MUST_CHECK status_t store_job_waiting(struct store *s, int64_t epoch, const char *request_id, int64_t job, int attempt,
+                                      const char *reason, struct err *e);
+
 /* What a new leader loads: every job that has not ended, with the placement of its attempt when that has not ended. */
 struct store_live_job {
     struct store_job job; /* with spec */
@@ -89,6 +103,8 @@ struct store_live_job {
     int64_t from_step;
     int64_t from_checkpoint;      /* 0 = from the start */
     const char *resume_directory; /* of from_checkpoint; "" */
+    bool forked;                  /* from_checkpoint is another job's */
+    const char *init_directory;   /* of the checkpoint whose weights it begins with; "" */
     bool final_committed;         /* the attempt's final checkpoint is COMMITTED */
     const char *const *executors; /* [world_size] with attempt_open, else NULL */
     const int *pids;              /* [world_size] 0 = not started */

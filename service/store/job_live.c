@@ -1,9 +1,11 @@
+#include "service/store/job_origin.h"
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
 
 static const struct sql JOB_LIVE = {
     "job_live",
     "SELECT " JOB_COLUMNS ", a.state < 4, a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
+    "coalesce(c.job <> j.id, false), " ORIGIN_WEIGHTS_DIRECTORY ", "
     "EXISTS (SELECT 1 FROM checkpoint f WHERE f.job = j.id AND f.attempt = j.attempt AND f.final AND f.state = 2), "
     "p.executors, p.pids FROM job j JOIN job_spec s ON s.job = j.id "
     "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
@@ -60,9 +62,11 @@ static status_t live_body(struct connection *c, void *ctx, struct err *e) {
         l->from_step = sql_int8(r, row, col + 1);
         l->from_checkpoint = sql_int8(r, row, col + 2);
         l->resume_directory = sql_text(r, row, col + 3);
-        l->final_committed = sql_bool(r, row, col + 4);
+        l->forked = sql_bool(r, row, col + 4);
+        l->init_directory = sql_text(r, row, col + 5);
+        l->final_committed = sql_bool(r, row, col + 6);
         if (l->attempt_open)
-            TRY(read_placement(x->m, r, row, col + 5, l, e));
+            TRY(read_placement(x->m, r, row, col + 7, l, e));
     }
     return store_memory_keep(x->m, &r, e);
 }

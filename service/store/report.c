@@ -4,6 +4,7 @@
 #include "service/store/checkpoint_shard.h"
 #include "service/store/job_lock.h"
 #include "service/store/pool.h"
+#include "service/store/report_apart.h"
 #include "service/store/report_log.h"
 #include "service/store/report_rank.h"
 #include "service/store/text.h"
@@ -25,6 +26,7 @@ static const struct sql JOB_STEP = { "job_step", "UPDATE job SET step = $2 WHERE
 static const struct sql JOB_RESULT = { "job_result", "UPDATE job SET weights_sha256 = $2 WHERE id = $1" };
 static const struct sql RANK_WORD = { "rank_word", "UPDATE placement SET word_cause = $4, word_message = $5 "
                                                    "WHERE job = $1 AND attempt = $2 AND rank = $3" };
+static const struct sql SPEC_REPLACE = { "spec_replace", "UPDATE job_spec SET body = $2 WHERE job = $1" };
 static const struct sql MARK_MOVE = {
     "mark_move", "INSERT INTO rank_sequence AS s (job, attempt, rank, sequence) VALUES ($1, $2, $3, $4) "
                  "ON CONFLICT (job, attempt, rank) DO UPDATE SET sequence = $4 WHERE s.sequence < $4"
@@ -147,6 +149,14 @@ static status_t write_end(struct connection *c, const struct store_batch *b, con
     return sql_run(c, &JOB_RESULT, &result, NULL, e);
 }
 
+static status_t write_chosen(struct connection *c, const struct store_batch *b, const struct store_record *record,
+                             struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, b->job);
+    sql_add_bytes(&a, record->chosen.spec, record->chosen.n);
+    return sql_run(c, &SPEC_REPLACE, &a, NULL, e);
+}
+
 static status_t tell_dropped(struct connection *c, struct rank_memory *k, const char *why, struct err *e) {
     if (k->dropped_told)
         return ST_OK;
@@ -211,6 +221,8 @@ static status_t write_rare(struct connection *c, struct write *w, size_t i, int6
             TRY(write_notice(c, b, record, last_event, e));
         else if (record->kind == STORE_RECORD_END)
             TRY(write_end(c, b, record, e));
+        else if (record->kind == STORE_RECORD_CHOSEN)
+            TRY(write_chosen(c, b, record, e));
     }
     int64_t lines;
     TRY(log_write(c, b, w->from[i], &lines, e));
@@ -393,10 +405,8 @@ static void count(const struct write *w, int64_t took_ns) {
     pthread_mutex_unlock(&s->lock);
 }
 
-status_t store_report_write(struct store_report *r, const struct store_batch *batches, size_t n,
-                            struct store_batch_result *results, struct err *e) {
-    if (n == 0)
-        return ST_OK;
+static status_t write_once(struct store_report *r, const struct store_batch *batches, size_t n,
+                           struct store_batch_result *results, struct err *e) {
     CLEANUP(freep) struct rank_memory **ranks = calloc(n, sizeof *ranks);
     CLEANUP(freep) size_t *from = calloc(n, sizeof *from);
     if (!ranks || !from)
@@ -407,4 +417,12 @@ status_t store_report_write(struct store_report *r, const struct store_batch *ba
     r->sure = true;
     count(&w, clock_mono_ns() - start);
     return ST_OK;
+}
+
+status_t store_report_write(struct store_report *r, const struct store_batch *batches, size_t n,
+                            struct store_batch_result *results, struct err *e) {
+    if (n == 0)
+        return ST_OK;
+    status_t st = write_once(r, batches, n, results, e);
+    return report_refused(st) ? report_write_apart(r, write_once, batches, n, results, e) : st;
 }

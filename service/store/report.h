@@ -10,7 +10,8 @@
  *
  * UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED: call again with the same batches; what was stored is then skipped.
  * FAILED_PRECONDITION: the epoch is over. Nothing in a record fails the call: what cannot be stored (a name too long,
- * more than STORE_SERIES_PER_RANK names) is dropped and told by one event "records_dropped".
+ * more than STORE_SERIES_PER_RANK names, whatever PostgreSQL itself refuses) is dropped and told by an event
+ * "records_dropped".
  *
  * A writer keeps the unfilled chunk of each live series in memory (at most STORE_REPORT_RANKS ranks; the longest unused
  * are forgotten, and read again from their rows when they report). It belongs to one thread; ranks may be divided over
@@ -26,9 +27,11 @@
 /* Values of one chunk's row: 1,920 bytes, so that a row stays below PostgreSQL's threshold of 2,032 for moving values
  * out of line. */
 #define STORE_CHUNK_POINTS 240
-/* Names that one rank may report: 64 is the most that the engine has. */
-#define STORE_SERIES_PER_RANK 256
-/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 4 KiB = 160 MiB at the very most. */
+/* Names that one rank may report: the engine has some twenty, and when asked one for each parameter (80 layers of Llama
+ * have 723). */
+#define STORE_SERIES_PER_RANK 1024
+/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 4 KiB = 160 MiB; a rank that tells every
+ * parameter's norm has up to 4 MiB. */
 #define STORE_REPORT_RANKS 4096
 /* Log text kept of one job; what comes after it is dropped and told. */
 #define STORE_LOG_BYTES_PER_JOB (256LL << 20)
@@ -40,6 +43,7 @@ enum store_record_kind {
     STORE_RECORD_NOTICE,
     STORE_RECORD_SHARD,
     STORE_RECORD_END,
+    STORE_RECORD_CHOSEN,
 };
 
 /* All pointers belong to the caller and are read during the call only. */
@@ -68,6 +72,10 @@ struct store_record {
             bool has_validation_loss, final;
             double validation_loss;
         } shard;
+        struct {
+            const void *spec; /* packed: takes the place of the job's */
+            size_t n;
+        } chosen;
         struct {
             int cause; /* WorkerEnd.Cause */
             const char *message;

@@ -149,6 +149,23 @@ static void of_two_moves_at_once_one_wins(void **state) {
     }
 }
 
+static void a_job_that_waits_says_why_until_it_moves(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 4);
+    for (int i = 0; i < 2; i++) /* its answer was lost, and it is asked again */
+        OK(store_job_waiting(f->store, f->epoch, "waiting-1", job, 0, "needs 4 cpu slots, 2 of 2 are free", &e));
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_string_equal(row.reason, "needs 4 cpu slots, 2 of 2 are free");
+    int64_t last = row.last_event;
+    fixture_attempt(f, job, STORE_JOB_QUEUED, 4);
+    OK(store_job_waiting(f->store, f->epoch, "waiting-2", job, 0, "too late", &e));
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_string_equal(row.reason, "");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'waiting'"), 1);
+    assert_true(row.last_event > last);
+}
+
 static void *add_events(void *ctx) {
     struct racer *r = ctx;
     for (int i = 0; i < 25 && r->status == ST_OK; i++) {
@@ -358,6 +375,7 @@ int main(void) {
         TEST(a_ranks_end_is_told_once),
         TEST(a_new_leader_loads_live_jobs_with_their_placement),
         TEST(a_reason_that_is_not_utf8_is_stored_all_the_same),
+        TEST(a_job_that_waits_says_why_until_it_moves),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
     };

@@ -143,6 +143,34 @@ static void numbers_beyond_a_rows_range_do_not_fail_the_write(void **state) {
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM shard"), 0);
 }
 
+static void a_record_that_postgresql_refuses_stops_nobody(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 2);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    pg_run(f->conninfo, "ALTER TABLE event ADD CONSTRAINT unforeseen CHECK (message <> 'evil')");
+    double values[] = { 1, 2 };
+    struct store_record guilty[] = { record_metrics(1, 2, NAMES, values),
+                                     { .kind = STORE_RECORD_NOTICE, .notice = { "hello", "evil" } },
+                                     record_metrics(2, 2, NAMES, values) };
+    struct store_record innocent = record_metrics(1, 2, NAMES, values);
+    struct store_batch batches[] = { { job, 1, 0, 1, guilty, 3 }, { job, 1, 1, 1, &innocent, 1 } };
+    struct store_batch_result results[2];
+    OK(store_report_write(r, batches, 2, results, &e));
+    assert_int_equal(results[0].sequence, 3);
+    assert_int_equal(results[0].step, 2);
+    assert_int_equal(results[1].sequence, 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 6);
+    assert_int_equal(pg_number(f->conninfo,
+                               "SELECT count(*) FROM event WHERE kind = 'records_dropped' AND message LIKE "
+                               "'record 2 of rank 0 %unforeseen%'"),
+                     1);
+    /* The writer goes on as before, and the constraint still holds for others. */
+    struct store_record later = record_metrics(3, 2, NAMES, values);
+    assert_int_equal(write_one(f, r, job, 1, 0, 4, &later, 1).sequence, 4);
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 8);
+}
+
 static void a_rank_has_a_bounded_number_of_series(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -340,13 +368,141 @@ static void a_corrupt_checkpoint_gives_way_to_the_older_good_one(void **state) {
     assert_string_equal(bad.reason, "rank-0.safetensors is truncated");
 }
 
+/* A job that begins with a checkpoint of another: the whole state, or the weights alone. */
+static int64_t job_from(struct fixture *f, int64_t job, int64_t checkpoint, bool weights_only, const char *request,
+                        bool *ret_existed) {
+    struct store_job_new row = { .request_id = request,
+                                 .name = "child",
+                                 .queue = "default",
+                                 .world_size = 1,
+                                 .accelerator = "cpu",
+                                 .max_restarts = 3,
+                                 .steps = 100,
+                                 .keep_last = 1,
+                                 .spec = "s",
+                                 .spec_bytes = 1,
+                                 .origin = { job, checkpoint, weights_only } };
+    int64_t child = 0;
+    OK(store_job_create(f->store, f->epoch, &row, &child, ret_existed, NULL, &e));
+    return child;
+}
+
+static void a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_its_own(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint *list, at, *gone;
+    size_t n;
+    OK(store_checkpoint_at(f->store, f->m, parent, 10, &at, &e));
+    FAILS(store_checkpoint_at(f->store, f->m, parent, 11, &at, &e), ST_NOT_FOUND, "step 11");
+
+    bool existed;
+    int64_t child = job_from(f, parent, at.id, false, "fork-1", &existed);
+    assert_false(existed);
+    assert_int_equal(job_from(f, parent, at.id, false, "fork-1", &existed), child);
+    assert_true(existed);
+    struct store_origin origin;
+    int64_t step;
+    OK(store_job_origin(f->store, child, &origin, &step, &e));
+    assert_int_equal(origin.job, parent);
+    assert_int_equal(step, 10);
+    assert_false(origin.weights_only);
+
+    const char *executors[] = { "host" };
+    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "" };
+    struct store_attempt_start start;
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
+    assert_int_equal(start.from_step, 10);
+    assert_int_equal(start.from_checkpoint, at.id);
+    assert_true(start.forked);
+    assert_string_equal(start.directory, at.directory);
+    assert_string_equal(start.init_directory, "");
+    struct store_attempt *attempts;
+    OK(store_attempt_list(f->store, f->m, child, &attempts, &n, &e));
+    assert_int_equal(attempts[0].from_job, parent);
+
+    for (int64_t s = 20; s <= 60; s += 10)
+        commit(f, r, parent, s, 1, s / 10);
+    OK(store_checkpoint_retire(f->store, f->m, f->epoch, parent, &gone, &n, &e));
+    OK(store_checkpoint_get(f->store, f->m, parent, at.id, &at, &e));
+    assert_int_equal(at.state, STORE_CHECKPOINT_COMMITTED);
+    assert_true(n > 0); /* others of its age went */
+
+    fixture_move(f, child, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
+    commit(f, r, child, 20, 1, 1);
+    OK(store_checkpoint_retire(f->store, f->m, f->epoch, parent, &gone, &n, &e));
+    OK(store_checkpoint_get(f->store, f->m, parent, at.id, &at, &e));
+    assert_int_equal(at.state, STORE_CHECKPOINT_DELETING);
+    OK(store_checkpoint_list(f->store, f->m, child, 0, 10, &list, &n, &e));
+    assert_int_equal(n, 1);
+    struct store_job_new late = { .request_id = "late",
+                                  .name = "x",
+                                  .queue = "q",
+                                  .world_size = 1,
+                                  .accelerator = "cpu",
+                                  .steps = 1,
+                                  .spec = "s",
+                                  .spec_bytes = 1,
+                                  .origin = { parent, at.id, false } };
+    FAILS(store_job_create(f->store, f->epoch, &late, &child, &existed, NULL, &e), ST_FAILED_PRECONDITION,
+          "not COMMITTED");
+}
+
+static void weights_of_another_job_are_named_to_every_attempt_without_a_step(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    bool existed;
+    int64_t child = job_from(f, parent, at.id, true, "weights-1", &existed);
+    const char *executors[] = { "host" };
+    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "" };
+    struct store_attempt_start start;
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
+    assert_int_equal(start.from_checkpoint, 0);
+    assert_int_equal(start.from_step, 0);
+    assert_string_equal(start.init_directory, at.directory);
+    struct store_live_job *live;
+    size_t n;
+    OK(store_job_live(f->store, f->m, &live, &n, &e));
+    assert_int_equal(n, 2);
+    assert_string_equal(live[0].init_directory, "");
+    assert_string_equal(live[1].init_directory, at.directory);
+    assert_false(live[1].forked);
+}
+
+static void what_auto_became_takes_the_place_of_the_stored_spec(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    struct store_job after;
+    struct store_record records[] = { { .kind = STORE_RECORD_CHOSEN, .chosen = { "piece", 5 } } };
+    struct store_batch batch = { job, 1, 0, 1, records, 1 };
+    struct store_batch_result result;
+    for (int i = 0; i < 2; i++)
+        OK(store_report_write(r, &batch, 1, &result, &e));
+    OK(store_job_get(f->store, f->m, job, &after, &e));
+    assert_int_equal(after.spec_bytes, 5);
+    assert_memory_equal(after.spec, "piece", 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_its_own),
+        TEST(weights_of_another_job_are_named_to_every_attempt_without_a_step),
+        TEST(what_auto_became_takes_the_place_of_the_stored_spec),
         TEST(records_are_stored_once_and_gaps_are_refused),
         TEST(an_old_attempts_report_is_fenced),
         TEST(the_last_shard_commits_the_checkpoint_in_its_transaction),
         TEST(what_cannot_be_stored_is_dropped_and_told_once),
         TEST(numbers_beyond_a_rows_range_do_not_fail_the_write),
+        TEST(a_record_that_postgresql_refuses_stops_nobody),
         TEST(a_rank_has_a_bounded_number_of_series),
         TEST(random_replay_stores_every_point_once),
         TEST(logs_are_read_by_cursor_without_gap_or_overlap),

@@ -1,0 +1,97 @@
+/* trainyard export. */
+#include "cli/client.h"
+#include "cli/output.h"
+#include "cli/sibling.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <trainyard/v1/checkpoint.pb-c.h>
+#include <unistd.h>
+
+static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
+
+struct export_args {
+    const char *huggingface;
+    bool average;
+};
+
+static status_t get_checkpoint(struct cli *c, const char *name, Trainyard__V1__Checkpoint **ret, struct err *e) {
+    Trainyard__V1__GetCheckpointRequest request = TRAINYARD__V1__GET_CHECKPOINT_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.name = (char *)name;
+    TRY(client_call(c, checkpoints, "GetCheckpoint", &request.base, &reply, e));
+    *ret = (Trainyard__V1__Checkpoint *)reply;
+    return ST_OK;
+}
+
+/* Of a job, its newest COMMITTED one. */
+static status_t find_checkpoint(struct cli *c, const char *name, Trainyard__V1__Checkpoint **ret, struct err *e) {
+    if (strstr(name, "/checkpoints/"))
+        return get_checkpoint(c, name, ret, e);
+    Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.parent = (char *)name;
+    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, 1000, &reply, e));
+    Trainyard__V1__ListCheckpointsResponse *all = (Trainyard__V1__ListCheckpointsResponse *)reply;
+    for (size_t i = 0; i < all->n_checkpoints && !*ret; i++)
+        if (all->checkpoints[i]->state == TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED) {
+            *ret = all->checkpoints[i];
+            all->checkpoints[i] = all->checkpoints[--all->n_checkpoints];
+        }
+    trainyard__v1__list_checkpoints_response__free_unpacked(all, NULL);
+    return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "%s has no committed checkpoint", name);
+}
+
+static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const struct export_args *args, struct err *e) {
+    if (checkpoint->state != TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a whole checkpoint can be exported",
+                       checkpoint->name);
+    if (access(checkpoint->directory, R_OK | X_OK) != 0)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "%s lies in %s, which cannot be read here: run this on a host that shares the folder",
+                       checkpoint->name, checkpoint->directory);
+    struct sibling s = { .n = 0 };
+    sibling_add(&s, "export");
+    sibling_add(&s, checkpoint->directory);
+    sibling_add(&s, "--huggingface");
+    sibling_add(&s, args->huggingface);
+    if (args->average)
+        sibling_add(&s, "--average");
+    return sibling_become(&s, "trainyard-train", e);
+}
+
+static status_t run_export(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct export_args *args = args_;
+    char name[80];
+    Trainyard__V1__Checkpoint *checkpoint = NULL;
+    if (!args->huggingface)
+        return err_set(e, ST_INVALID_ARGUMENT, "export: give --huggingface DIR");
+    TRY(client_job_name(words[0], name, e));
+    TRY(find_checkpoint(c, name, &checkpoint, e));
+    status_t st = export_it(checkpoint, args, e);
+    trainyard__v1__checkpoint__free_unpacked(checkpoint, NULL);
+    return st;
+}
+
+static const struct option_row export_options[] = {
+    { "huggingface", 0, "DIR", "write config.json, the weights as safetensors and the tokenizer there", OPTION_TEXT,
+      offsetof(struct export_args, huggingface), NULL },
+    { "average", 0, NULL, "the averaged weights (train.ema) in place of the last ones", OPTION_FLAG,
+      offsetof(struct export_args, average), NULL },
+    { 0 },
+};
+
+const struct command command_export = {
+    .name = "export",
+    .arguments = "JOB|CHECKPOINT --huggingface DIR [--average]",
+    .summary =
+        "Writes a GPT-2 or Llama checkpoint as Hugging Face's transformers opens it; of a JOB, its newest good one.",
+    .details = "Runs here, so the checkpoint's folder must be readable on this machine.\n"
+               "The way back is train.init_from: the file:// URI of such a folder.",
+    .example = "trainyard export 42 --huggingface /tmp/model",
+    .options = export_options,
+    .args_bytes = sizeof(struct export_args),
+    .least = 1,
+    .most = 1,
+    .run = run_export,
+};

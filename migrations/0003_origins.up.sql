@@ -1,0 +1,8 @@
+-- Jobs that begin with another job's checkpoint: with its whole state (a fork), or with its weights alone.
+
+CREATE TABLE job_origin (
+  job          bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,
+  checkpoint   bigint NOT NULL REFERENCES checkpoint,
+  weights_only boolean NOT NULL
+);
+CREATE INDEX job_origin_of ON job_origin (checkpoint);

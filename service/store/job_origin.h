@@ -1,0 +1,21 @@
+/* What a job begins with, inside a transaction. Internal to the store. */
+#ifndef SERVICE_STORE_JOB_ORIGIN_H
+#define SERVICE_STORE_JOB_ORIGIN_H
+
+#include "service/store/job.h"
+#include "service/store/sql.h"
+
+/* Locks the origin's job, so that retention and this transaction see each other's work. NOT_FOUND,
+ * FAILED_PRECONDITION: no such checkpoint, or not COMMITTED. *ret_step: its step. */
+MUST_CHECK status_t origin_hold(struct connection *c, const struct store_origin *origin, int64_t *ret_step,
+                                struct err *e);
+/* The row of a job that was just made, and its event. */
+MUST_CHECK status_t origin_write(struct connection *c, int64_t job, const struct store_origin *origin, int64_t step,
+                                 struct err *e);
+
+/* In statements over attempt a: the folder of the weights that its job begins with. */
+#define ORIGIN_WEIGHTS_DIRECTORY                                                                                       \
+    "coalesce((SELECT k.directory FROM job_origin o JOIN checkpoint k ON k.id = o.checkpoint "                         \
+    "WHERE o.job = a.job AND o.weights_only), '')"
+
+#endif

@@ -1,0 +1,64 @@
+"""Jobs that begin with another job's checkpoint: forks, and weights alone."""
+
+from yard import wait_until
+
+
+def finished(service, spec, *arguments):
+    job = service.submit(spec, *arguments)
+    return job, service.wait_end(job)
+
+
+def test_a_fork_goes_on_from_the_others_state_to_the_same_bits(shared_service, tiny):
+    whole, ended = finished(shared_service, tiny(steps=30, every=15))  # the first one is never skipped
+    done = shared_service.cli("submit", "--fork", f"{whole}@15", "--name", "fork", "--set", "checkpoint.every=5")
+    fork = done.stdout.strip()
+    child = shared_service.wait_end(fork)
+    assert child["display_name"] == "fork"
+    assert child["weights_sha256"] == ended["weights_sha256"], "the same spec and state, the same weights"
+    assert int(child["forked_step"]) == 15 and child["forked_from"].startswith(f"jobs/{whole}/checkpoints/")
+    assert child["attempts"][0]["from_checkpoint"] == child["forked_from"]
+    assert sorted(shared_service.metric(fork, "loss")) == list(range(16, 31)), "only its own steps"
+    events = shared_service.json("events", fork)["events"]
+    assert any(e["kind"] == "forked" and child["forked_from"] in e["message"] for e in events)
+    assert child["forked_from"] in shared_service.cli("get", fork).stdout
+
+
+def test_a_fork_with_another_rate_goes_its_own_way(shared_service, tiny):
+    parent, ended = finished(shared_service, tiny(steps=20, every=10))
+    fork = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=25", "--set",
+                              "train.optimizer.adamw.lr=0.0005").stdout.strip()
+    child = shared_service.wait_end(fork)
+    assert int(child["forked_step"]) == 20 and child["weights_sha256"] != ended["weights_sha256"]
+
+
+def test_a_fork_that_cannot_be_is_refused_with_the_reason(shared_service, tiny):
+    parent, _ = finished(shared_service, tiny(steps=10, every=10))
+    done = shared_service.cli("submit", "--fork", f"{parent}@7", status=4)
+    assert "no committed checkpoint of step 7" in done.stderr, done.stderr
+    done = shared_service.cli("submit", "--fork", parent, status=2)
+    assert "not above the step 10" in done.stderr, done.stderr
+    done = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=20", "--set", "model.gpt.width=64")
+    ended = shared_service.wait_end(done.stdout.strip(), "FAILED")
+    assert ended["attempt"] == 1, "no retry helps"
+
+
+def committed(service, job):
+    return [c["name"] for c in service.json("checkpoints", job)["checkpoints"] if c["state"] == "COMMITTED"]
+
+
+def test_what_was_kept_for_a_fork_goes_with_it_though_the_parent_has_ended(shared_service, tiny):
+    parent = shared_service.submit(tiny(steps=6000, every=20, checkpoint__keep_last=1))
+    with shared_service.watch(parent) as watch:
+        watch.until_event("checkpoint_committed")
+
+    def fork_it():  # retention may have been faster
+        return shared_service.cli("submit", "--fork", parent, "--set", "train.steps=1000000000", "--set",
+                                  "checkpoint.every=0", status=None).stdout.strip()
+    fork = wait_until(fork_it, 10, "a fork")
+    origin = shared_service.json("get", fork)["forked_from"]
+    shared_service.wait_end(parent)
+    assert len(committed(shared_service, parent)) == 2 and origin in committed(shared_service, parent), "still needed"
+    shared_service.cli("cancel", fork)
+    shared_service.wait_end(fork, "CANCELLED")
+    wait_until(lambda: origin not in committed(shared_service, parent), 10, "the checkpoint that nobody needs goes")
+    assert len(committed(shared_service, parent)) == 1, "the last one stays"

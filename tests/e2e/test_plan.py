@@ -1,0 +1,81 @@
+"""trainyard-train plan: what a job would take, as table, JSON and picture, and one sentence for what cannot be."""
+
+import json
+import subprocess
+import time
+import xml.etree.ElementTree
+
+from yard import BIN
+
+
+def plan(spec, *arguments, status=0):
+    done = subprocess.run([BIN / "trainyard-train", "plan", "-", *arguments], input=json.dumps(spec), text=True,
+                          capture_output=True, timeout=60)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def as_json(spec, *arguments):
+    return json.loads(plan(spec, "--json", *arguments))
+
+
+def test_the_plan_tells_what_a_job_takes(tiny):
+    spec = tiny(data=2)
+    table = plan(spec, "--device", "h200")
+    for part in ("2 ranks: data 2 x pipeline 1", "8 samples = 4 micro-batches of 2; lanes 4", "it fits",
+                 "the largest micro-batch that fits is 2", "reduce", "s a step"):
+        assert part in table, table
+    told = as_json(spec, "--device", "h200")
+    assert told["ranks"] == 2 and told["device"] == "h200" and told["step_seconds"] > 0
+    [rank] = told["memory"]
+    assert int(rank["bytes"]) == sum(int(f["bytes"]) for f in rank["families"]) == int(told["most_bytes"])
+    assert told["optimizer_bytes_per_parameter"] == 8 and told["weight_bytes_per_parameter"] == 4
+    assert told["bubble"] < 0.2 and told["tokens_per_second"] > told["samples_per_second"] > 0
+
+
+def test_a_plan_for_this_machine_is_measured_here(tiny):
+    told = as_json(tiny())
+    assert told["device"] == "cpu" and told["device_source"] == "measured here" and int(told["memory_bytes"]) > 1 << 28
+
+
+def test_a_thousand_ranks_are_planned_in_two_seconds(tiny):
+    spec = tiny(layers=14, width=64, parallel__pipeline=4, parallel__zero=1)
+    began = time.monotonic()
+    told = as_json(spec, "--device", "h100", "--ranks", "1024")
+    seconds = time.monotonic() - began
+    print(f"{seconds:.2f} s")
+    assert seconds < 2
+    assert told["ranks"] == 1024 and told["data"] == 256 and len(told["memory"]) == 4 == len(told["stages"])
+    assert "for 1024 ranks" in told["note"]
+    assert any(int(link["far_bytes"]) > 0 for link in told["wire"])
+    assert sum(int(stage["parameters"]) for stage in told["stages"]) == int(told["parameters"])
+
+
+def test_sharding_and_recompute_make_it_smaller(tiny):
+    def bytes_of(**more):
+        return int(as_json(tiny(layers=8, width=64, data=4, **more), "--device", "h200")["most_bytes"])
+    plain = bytes_of()
+    assert bytes_of(parallel__zero=1) < plain
+    assert bytes_of(parallel__zero=3, train__reduce="micro_batch") < bytes_of(parallel__zero=1)
+
+
+def test_the_pipeline_is_drawn(tiny, tmp_path):
+    svg = tmp_path / "step.svg"
+    spec = tiny(layers=6, parallel__pipeline=2, parallel__pipeline_schedule="1f1b")
+    table = plan(spec, "--device", "v100", "--svg", svg)
+    assert "stage 0" in table and "bubble" in table
+    root = xml.etree.ElementTree.parse(svg).getroot()
+    assert root.tag.endswith("svg") and len(root) > 20
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(tiny):
+    for arguments, sentence in (
+        (["--device", "h300"], "there is no device profile h300: name one of cpu, v100, a100, h100, h200"),
+        (["--ranks", "3"], "--ranks 3: parallel.pipeline 1 times a power of two"),
+        (["--set", "parallel.pipeline=9"], "parallel.pipeline: 9"),
+        (["--set", "parallel.zero=2", "--set", "parallel.pipeline=2", "--set", "parallel.data=2"], "parallel.zero"),
+        (["--memory", "100000"], "train.micro_batch: 2 needs"),
+        (["--ranks", "many"], "'many' is no value"),
+    ):
+        said = plan(tiny(), *arguments, status=2)
+        assert sentence in said and len(said.strip().splitlines()) == 1, said
