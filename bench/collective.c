@@ -16,17 +16,20 @@ static int by_value(const void *a, const void *b) {
 
 static int measure(struct gang *gang, int rank, struct collective *c) {
     (void)gang;
+    const struct collective_group world = collective_world(c);
     struct err e = { "" };
     float *x = calloc(LARGEST / sizeof *x, sizeof *x);
     for (size_t bytes = SMALLEST; bytes <= LARGEST; bytes *= 4) {
         int calls = (int)((size_t)(256 << 20) / bytes);
         calls = calls > CALLS_MOST ? CALLS_MOST : calls < 8 ? 8 : calls;
-        int64_t times[CALLS_MOST];
+        int64_t times[CALLS_MOST], cut[GANG_RANKS + 1];
+        for (int j = 0; j <= world.count; j++)
+            cut[j] = (int64_t)(bytes / sizeof *x) * j / world.count;
         for (int i = -2; i < calls; i++) {
             if (collective_barrier(c, COLLECTIVE_CONTROL, &e) != ST_OK)
                 return 1;
             int64_t begun = clock_mono_ns();
-            if (collective_reduce_ordered(c, COLLECTIVE_GRADIENTS, x, (int64_t)(bytes / sizeof *x), &e) != ST_OK)
+            if (collective_reduce_ordered(c, COLLECTIVE_DATA, &world, x, cut, &e) != ST_OK)
                 return 1;
             if (i >= 0)
                 times[i] = clock_mono_ns() - begun;

@@ -1,41 +1,65 @@
-/* One optimizer step of two GPTs on this machine, and beside it, in the same process, what its matrix products and the
- * optimizer alone would take: the same linear products with no bias, no GELU and nothing between them, and one AdamW
- * pass.
+/* One optimizer step of three language models and a residual network on this machine, and beside it, in the same
+ * process, what its matrix products and the optimizer alone would take: the same linear products with no bias, no GELU
+ * and nothing between them, and one AdamW pass. (The network's products are convolutions: it has no bound here.)
  *
- *     bench_train char|gpt2 [threads] [steps] [cpu]
+ *     bench_train char|gpt2|llama|resnet18 fp32|bf16 [threads] [steps] [cpu]
  *
  * Prints one JSON object: milliseconds of the median and the fastest step, of the bound, and by kind of op. */
 #include "executor/engine/graph/op.h"
-#include "executor/engine/model/gpt.h"
+#include "executor/engine/model/model.h"
+#include "executor/engine/optimizer/optimizer.h"
 #include "executor/engine/plan/verify.h"
 #include "executor/engine/run/execute.h"
 #include "executor/engine/run/initial.h"
+#include "executor/engine/run/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP = 3, STEPS_MOST = 1000, KINDS_MOST = 16 };
+enum { WARM_UP = 3, STEPS_MOST = 1000, KINDS_MOST = 24, TOKENS_MOST = 12 * 256, SIDE = 64, CHANNELS = 3, CLASSES = 10 };
 
 struct setting {
     const char *name;
-    struct gpt_shape shape;
+    struct model_config model;
     int batch;
 };
 
+/* A sample is a token, or an image. char: nanoGPT's for tinyshakespeare; gpt2: GPT-2 124M; llama: 15M, the size of the
+ * TinyStories one. */
 static const struct setting SETTINGS[] = {
-    { "char", { .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65 }, 12 },
-    { "gpt2", { .layers = 12, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257 }, 4 },
+    { "char",
+      { MODEL_GPT, { .gpt = { .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65 } } },
+      12 },
+    { "gpt2",
+      { MODEL_GPT, { .gpt = { .layers = 12, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257 } } },
+      4 },
+    { "llama",
+      { MODEL_LLAMA,
+        { .llama = { .layers = 6,
+                     .heads = 6,
+                     .kv_heads = 6,
+                     .width = 288,
+                     .hidden = 768,
+                     .context = 256,
+                     .vocabulary = 32000,
+                     .tied_embeddings = true } } },
+      4 },
+    { "resnet18", { MODEL_RESNET, { .resnet = { .layers = 18 } } }, 16 },
 };
 
 struct bench {
     const struct setting *setting;
+    int context, vocabulary; /* 0 for images */
+    float *images;
     struct graph *graph;
     struct plan *plan;
     struct kernels *kernels;
     struct arena arena;
     struct execution x;
+    struct optimizer_config optimizer;
+    int32_t tokens[TOKENS_MOST], targets[TOKENS_MOST];
 };
 
 static void die(const struct err *e) {
@@ -43,14 +67,20 @@ static void die(const struct err *e) {
     exit(1);
 }
 
-static status_t load(void *ctx, int k, int32_t *tokens, int32_t *targets, struct err *e) {
+static status_t load(void *ctx, int k, struct batch *ret, struct err *e) {
     (void)k, (void)e;
-    const struct bench *b = ctx;
+    struct bench *b = ctx;
     uint32_t state = (uint32_t)b->x.step + 1;
-    for (int i = 0; i < b->setting->batch * b->setting->shape.context; i++) {
-        tokens[i] = (int32_t)((state = state * 1664525 + 1013904223) >> 8) % b->setting->shape.vocabulary;
-        targets[i] = (int32_t)((state = state * 1664525 + 1013904223) >> 8) % b->setting->shape.vocabulary;
+    for (int i = 0; i < b->setting->batch * b->context; i++) {
+        b->tokens[i] = (int32_t)((state = state * 1664525 + 1013904223) >> 8) % b->vocabulary;
+        b->targets[i] = (int32_t)((state = state * 1664525 + 1013904223) >> 8) % b->vocabulary;
     }
+    for (int i = 0; b->context == 0 && i < b->setting->batch; i++)
+        b->targets[i] = (int32_t)((state = state * 1664525 + 1013904223) >> 8) % CLASSES;
+    ret->of[BATCH_TOKENS] = b->tokens;
+    ret->of[BATCH_TARGETS] = b->targets;
+    ret->of[BATCH_IMAGES] = b->images;
+    ret->of[BATCH_LABELS] = b->targets;
     return ST_OK;
 }
 
@@ -64,12 +94,27 @@ static size_t workspace_bytes(const struct bench *b) {
     return most;
 }
 
-static status_t bench_open(struct bench *b, const struct setting *s, int threads, struct err *e) {
-    *b = (struct bench){ .setting = s };
-    TRY(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = threads }, &b->kernels, e));
-    TRY(gpt_build(&s->shape, s->batch, &b->graph, e));
+static status_t initial(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    const struct bench *b = ctx;
+    (void)e;
+    initial_parameter(&b->graph->parameters[parameter], parameter, 1, first, count, data);
+    return ST_OK;
+}
+
+static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, int threads, struct err *e) {
+    struct model_config model = s->model;
+    const struct kernels_config kernels = { .device = "cpu",
+                                            .threads = threads,
+                                            .precision = bf16 ? KERNELS_BF16 : KERNELS_FP32 };
+    const bool images = model_context(&model) == 0;
+    const struct model_data data = images ? (struct model_data){ 0, CLASSES, CHANNELS, SIDE, SIDE }
+                                          : (struct model_data){ .vocabulary = model_vocabulary(&model) };
+    *b = (struct bench){ .setting = s, .context = model_context(&model), .vocabulary = data.vocabulary };
+    TRY(kernels_open(&kernels, &b->kernels, e));
+    TRY(model_resolve(&model, &data, e));
+    TRY(model_build(&model, &data, s->batch, bf16 ? DTYPE_BF16 : DTYPE_F32, &b->graph, e));
     struct plan_layout layout = { .kind = PLAN_TRAIN,
-                                  .world_size = 1,
+                                  .optimizer = &optimizer_adamw,
                                   .lanes = 1,
                                   .micro_batches = 1,
                                   .bucket_bytes = 4 << 20,
@@ -78,48 +123,57 @@ static status_t bench_open(struct bench *b, const struct setting *s, int threads
     const struct plan *plan = b->plan;
     TRY(plan_verify(&plan, 1, e));
     TRY(arena_open(&b->arena, &plan, 1, e));
-    execution_attach(&b->x, &b->arena, plan);
-    for (int i = 0; i < b->graph->n_parameters; i++)
-        initial_parameter(&b->graph->parameters[i], i, 1, b->x.parameters + plan->parameter_begin[i]);
+    b->x.arena = &b->arena;
     b->x.kernels = b->kernels;
-    b->x.record = calloc(1, step_record_bytes(1));
+    TRY(weights_fill(&b->x, plan, initial, b, e));
+    b->x.record = calloc(1, step_record_bytes(plan));
     b->x.load = load;
     b->x.load_ctx = b;
     b->x.clip_norm = 1;
-    b->x.loss_scale = 1.0f / (float)(s->batch * s->shape.context);
-    b->x.adamw = (struct adamw){
-        .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1
+    b->x.loss_scale = 1.0f / (float)(s->batch * (images ? 1 : b->context));
+    const int64_t pixels = images ? (int64_t)s->batch * CHANNELS * SIDE * SIDE : 0;
+    b->images = calloc((size_t)pixels + 1, sizeof *b->images);
+    for (int64_t i = 0; i < pixels; i++)
+        b->images[i] = (float)(i * 7919 % 1001) / 500 - 1;
+    b->optimizer = (struct optimizer_config){
+        .kind = &optimizer_adamw, .adamw = { .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 }
     };
+    b->x.optimizer = &b->optimizer;
+    b->x.learning_rate = 3e-4;
+    b->x.gradient_scale = 1;
     return ST_OK;
 }
 
-/* The products of one step, forward and both backward ones, on the same memory. */
-static status_t products(struct bench *b, struct err *e) {
+/* The products of a layer with one weight, forward and both backward ones, on the step's own memory. */
+static status_t products_of(struct bench *b, const struct op *op, int slot, struct err *e) {
     const struct kernels *k = b->kernels;
-    for (int i = 0; i < b->graph->n_ops; i++) {
-        const struct op *op = &b->graph->ops[i];
-        if (op->kind != &op_linear && op->kind != &op_linear_gelu)
-            continue;
-        const struct parameter *p = &b->graph->parameters[b->graph->slots[op->slot[0]].parameter];
-        const float *w = b->x.parameters + b->plan->parameter_begin[b->graph->slots[op->slot[0]].parameter];
-        float *x = execution_tensor(&b->x, b->plan, op->in[0]), *y = execution_tensor(&b->x, b->plan, op->out[0]);
-        bool t = op->attr.transposed;
-        struct linear_dims d = { .rows = (int64_t)b->setting->batch * b->setting->shape.context,
-                                 .in = p->shape.dim[t],
-                                 .out = p->shape.dim[!t],
-                                 .transposed = t };
-        TRY(k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
-        TRY(k->linear_backward_input(k, x, y, w, &d, false, e));
-        TRY(k->linear_backward_weight(k, execution_slot(&b->x, b->plan, 0, op->slot[0]), x, y, &d, false,
-                                      b->x.workspace, e));
-    }
-    return ST_OK;
+    const int parameter = b->graph->slots[slot].parameter;
+    const struct parameter *p = &b->graph->parameters[parameter];
+    const void *w = execution_at(&b->x, plan_parameter_place(b->plan, parameter));
+    void *x = execution_tensor(&b->x, b->plan, op->in[0], 0), *y = execution_tensor(&b->x, b->plan, op->out[0], 0);
+    const bool t = op->attr.transposed;
+    const struct linear_dims d = {
+        .rows = (int64_t)b->setting->batch * b->context, .in = p->shape.dim[t], .out = p->shape.dim[!t], .transposed = t
+    };
+    TRY(k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
+    TRY(k->linear_backward_input(k, x, y, w, &d, false, e));
+    return k->linear_backward_weight(k, execution_slot(&b->x, b->plan, 0, slot), x, y, &d, false,
+                                     execution_workspace(&b->x, b->plan), e);
 }
 
 static status_t bound(struct bench *b, struct err *e) {
-    TRY(products(b, e));
-    return b->kernels->adamw(b->kernels, b->x.parameters, b->x.moment1, b->x.moment2, b->x.gradients,
-                             b->plan->parameter_elements, &b->x.adamw, e);
+    for (int i = 0; i < b->graph->n_ops; i++) {
+        const struct op *op = &b->graph->ops[i];
+        const bool packed = op->kind == &op_linear_packed;
+        if (op->kind != &op_linear && op->kind != &op_linear_gelu && !packed)
+            continue;
+        for (int s = 0; s < (packed ? OP_PARAMETERS : 1); s++)
+            if (op->slot[s] >= 0)
+                TRY(products_of(b, op, op->slot[s], e));
+    }
+    const struct instruction step = { .kind = INSTRUCTION_STEP, .buffer = b->plan->result, .end = b->plan->n_pieces };
+    b->x.skip = STEP_APPLIED;
+    return execute_step(&b->x, b->plan, &step, e);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -159,7 +213,7 @@ static void note(struct profile *p, const char *name, double ms) {
 static void profiled(void *ctx) {
     struct profile *p = ctx;
     const struct graph *g = p->bench->graph;
-    const struct instruction *i = &p->bench->plan->compute.items[p->at++];
+    const struct instruction *i = &p->bench->plan->queue[QUEUE_COMPUTE].items[p->at++];
     int64_t now = now_ns();
     const char *name = instruction_name(i->kind);
     if (i->kind == INSTRUCTION_FORWARD)
@@ -175,12 +229,12 @@ static void print(const char *key, double *ms, int n) {
     printf(",\"%s_ms\":%.3f,\"%s_fastest_ms\":%.3f", key, ms[n / 2], key, ms[0]);
 }
 
-static status_t run(struct bench *b, int threads, int steps, struct err *e) {
+static status_t run(struct bench *b, const char *precision, int threads, int steps, struct err *e) {
     static double ms[STEPS_MOST], bound_ms[STEPS_MOST];
     struct profile p = { .bench = b };
     for (int i = -WARM_UP; i < steps; i++) {
         b->x.step = i + WARM_UP;
-        b->x.adamw.updates = b->x.step + 1;
+        b->x.updates = b->x.step + 1;
         int64_t start = now_ns();
         if (i == 0) { /* one step in parts; its time is not counted */
             p.last_ns = start;
@@ -195,18 +249,19 @@ static status_t run(struct bench *b, int threads, int steps, struct err *e) {
         if (i >= 0)
             ms[i] = (double)(middle - start) * 1e-6;
     }
-    for (int i = -WARM_UP; i < steps; i++) {
+    for (int i = -WARM_UP; b->context && i < steps; i++) {
         int64_t start = now_ns();
         TRY(bound(b, e));
         if (i >= 0)
             bound_ms[i] = (double)(now_ns() - start) * 1e-6;
     }
-    int tokens = b->setting->batch * b->setting->shape.context;
-    printf("{\"model\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"tokens\":%d", b->setting->name, threads,
-           (long long)graph_parameter_elements(b->graph), tokens);
+    const int samples = b->setting->batch * (b->context ? b->context : 1);
+    printf("{\"model\":\"%s\",\"precision\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"samples\":%d", b->setting->name,
+           precision, threads, (long long)graph_parameter_elements(b->graph), samples);
     print("step", ms, steps);
-    print("bound", bound_ms, steps);
-    printf(",\"tokens_per_second\":%.1f,\"parts_ms\":{", tokens / ms[steps / 2] * 1e3);
+    if (b->context)
+        print("bound", bound_ms, steps);
+    printf(",\"samples_per_second\":%.1f,\"parts_ms\":{", samples / ms[steps / 2] * 1e3);
     for (int i = 0; i < p.n; i++)
         printf("%s\"%s\":%.2f", i ? "," : "", p.name[i], p.ms[i]);
     printf("}}\n");
@@ -216,20 +271,23 @@ static status_t run(struct bench *b, int threads, int steps, struct err *e) {
 int main(int argc, char **argv) {
     const struct setting *setting = NULL;
     for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++)
-        if (argc > 1 && strcmp(argv[1], SETTINGS[i].name) == 0)
+        if (argc > 2 && strcmp(argv[1], SETTINGS[i].name) == 0)
             setting = &SETTINGS[i];
-    int threads = argc > 2 ? atoi(argv[2]) : 2, steps = argc > 3 ? atoi(argv[3]) : 10;
-    if (argc > 4 && strcmp(argv[4], "cpu") == 0)
+    const char *precision = argc > 2 ? argv[2] : "";
+    const bool bf16 = strcmp(precision, "bf16") == 0;
+    int threads = argc > 3 ? atoi(argv[3]) : 2, steps = argc > 4 ? atoi(argv[4]) : 10;
+    if (argc > 5 && strcmp(argv[5], "cpu") == 0)
         clock_id = CLOCK_PROCESS_CPUTIME_ID;
-    if (!setting || threads < 1 || steps < 1 || steps > STEPS_MOST) {
-        fprintf(stderr, "usage: bench_train char|gpt2 [threads] [steps] [cpu]\n");
+    if (!setting || (!bf16 && strcmp(precision, "fp32") != 0) || threads < 1 || steps < 1 || steps > STEPS_MOST) {
+        fprintf(stderr, "usage: bench_train char|gpt2|llama|resnet18 fp32|bf16 [threads] [steps] [cpu]\n");
         return 2;
     }
     struct bench b;
     struct err e;
-    if (bench_open(&b, setting, threads, &e) != ST_OK || run(&b, threads, steps, &e) != ST_OK)
+    if (bench_open(&b, setting, bf16, threads, &e) != ST_OK || run(&b, precision, threads, steps, &e) != ST_OK)
         die(&e);
     free(b.x.record);
+    free(b.images);
     arena_close(&b.arena);
     plan_free(b.plan);
     graph_free(b.graph);

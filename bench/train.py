@@ -1,12 +1,14 @@
 """The engine's training speed on this machine's CPUs, as ratios:
 
-  - against PyTorch (best of eager and compiled), same model, batch, threads, fp32: ratio = PyTorch's step / ours
+  - against PyTorch (best of eager and compiled; bf16 is bf16 weights with fp32 masters, which is what the engine does,
+    eager, compiled, or autocast, whichever is fastest), same model, batch, threads: ratio = PyTorch's step / ours
   - against the bound: the step's matrix products and one AdamW pass alone, in the same process: bound / ours
   - data parallel: 2 ranks x 1 thread against 1 rank x 2 threads, through trainyard-train
 
 Ratios are of the fastest steps, which noise disturbs least.
-TRAINYARD_TORCH names a Python with PyTorch 2.13 (else the peer's columns stay empty). TRAINYARD_BENCH_CLOCK=cpu counts
-processor time of one thread instead of wall time of two: what a machine that is busy otherwise still tells truly.
+TRAINYARD_TORCH names a Python with PyTorch 2.13 (else the peer's columns stay empty); its compiler caches what it built,
+so that a second run is minutes shorter. TRAINYARD_BENCH_CLOCK=cpu counts processor time of one thread instead of wall
+time of two: what a machine that is busy otherwise still tells truly. Arguments: steps, then models (all without).
 """
 import json
 import os
@@ -40,24 +42,29 @@ def run_json(command, extra=None):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def peer(model, steps):
+def peer(model, precision, steps):
     python = os.environ.get("TRAINYARD_TORCH")
     if not python:
         return None, None
     clock = ["cpu"] if CPU_CLOCK else []
-    runs = [run_json([python, ROOT / "bench" / "peer" / "train_pytorch.py", model, str(THREADS), str(steps), mode, *clock],
-                     KEEP_MEMORY)[0] for mode in ("eager", "compiled")]
+    kinds = [(precision, "eager"), (precision, "compiled")] + [("autocast", "eager")] * (precision == "bf16")
+    script = ROOT / "bench" / "peer" / "train_pytorch.py"
+    runs = [run_json([python, script, model, kind, str(THREADS), str(steps), mode, *clock], KEEP_MEMORY)[0]
+            for kind, mode in kinds]
     best = min(runs, key=lambda r: r["step_fastest_ms"])
-    return best["step_fastest_ms"], best["mode"]
+    return best["step_fastest_ms"], f"{best['mode']} {best['precision']}"
 
 
-def single(model, steps):
-    ours = run_json([BIN / "bench_train", model, str(THREADS), str(steps), *(["cpu"] if CPU_CLOCK else [])])[0]
-    torch_ms, mode = peer(model, steps)
-    fastest, bound = ours["step_fastest_ms"], ours["bound_fastest_ms"]
-    return {"what": model, "threads": THREADS, "median ms": ours["step_ms"], "fastest ms": fastest,
-            "tokens/s": ours["tokens"] / fastest * 1e3, "bound ms": bound, "bound / ours": bound / fastest,
-            "PyTorch ms": torch_ms, "PyTorch mode": mode, "PyTorch / ours": torch_ms / fastest if torch_ms else None}
+def single(model, precision, steps):
+    clock = ["cpu"] if CPU_CLOCK else []
+    ours = run_json([BIN / "bench_train", model, precision, str(THREADS), str(steps), *clock])[0]
+    torch_ms, mode = peer(model, precision, steps)
+    fastest, bound = ours["step_fastest_ms"], ours.get("bound_fastest_ms")
+    return {"what": f"{model} {precision}", "threads": THREADS, "median ms": ours["step_ms"], "fastest ms": fastest,
+            "tokens or images/s": ours["samples"] / fastest * 1e3, "bound ms": bound,
+            "bound / ours": bound / fastest if bound else None, "PyTorch ms": torch_ms, "PyTorch mode": mode,
+            "PyTorch / ours": torch_ms / fastest if torch_ms else None,
+            "bound / PyTorch": bound / torch_ms if bound and torch_ms else None}
 
 
 def gang(ranks, threads, steps):
@@ -72,14 +79,16 @@ def gang(ranks, threads, steps):
 
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    rows = [single("char", steps), single("gpt2", steps)]
-    notes = []
+    models = sys.argv[2:] or ["char", "gpt2", "llama", "resnet18"]
+    rows = [single(model, precision, steps) for model in models
+            for precision in (("fp32",) if model == "resnet18" else ("fp32", "bf16"))]
+    notes = ["PyTorch's memory settings: " + " ".join(f"{k}={v}" for k, v in KEEP_MEMORY.items())]
     if not CPU_CLOCK:
         one, two = gang(1, 2, steps), gang(2, 1, steps)
         rows.append({"what": "char, 2 micro-batches, 1 rank x 2 threads", "threads": 2, "fastest ms": one,
-                     "tokens/s": 12 * 256 / one * 1e3})
+                     "tokens or images/s": 12 * 256 / one * 1e3})
         rows.append({"what": "char, 2 micro-batches, 2 ranks x 1 thread", "threads": 2, "fastest ms": two,
-                     "tokens/s": 12 * 256 / two * 1e3})
+                     "tokens or images/s": 12 * 256 / two * 1e3})
         notes.append(f"2 ranks x 1 thread against 1 rank x 2 threads: {one / two:.3f}")
     report("train", rows, notes)
 

@@ -13,7 +13,7 @@ set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
 
 add_compile_definitions(_GNU_SOURCE TRAINYARD_VERSION="${PROJECT_VERSION}")
-set(TY_WARNINGS -Wall -Wextra -Wshadow -Wvla -Werror)
+set(TY_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Werror)
 set(TY_C_WARNINGS ${TY_WARNINGS} -Wstrict-prototypes -Wmissing-prototypes)
 
 if(TRAINYARD_SANITIZE STREQUAL "address")

@@ -14,7 +14,9 @@ base
 kernels base
 executor/engine/model executor/engine kernels base
 executor/engine/graph executor/engine kernels base
-executor/engine/plan executor/engine/graph executor/engine/model executor/engine/plan kernels base
+executor/engine/optimizer executor/engine/graph executor/engine/data kernels base
+executor/engine/plan executor/engine/graph executor/engine/model executor/engine/optimizer executor/engine/plan kernels base
+executor/engine/pretrained executor/engine/checkpoint executor/engine/model executor/engine/graph executor/engine/data kernels base
 executor/engine/run executor/engine kernels base
 executor/engine/collective base
 executor/engine/checkpoint base
