@@ -204,6 +204,7 @@ static status_t save(const char *directory, int world_size, int64_t step, int se
             data[r][i] = tensors[pieces[r][i].tensor] + pieces[r][i].first;
         struct checkpoint_snapshot snapshot = { .step = step,
                                                 .updates = step - 1,
+                                                .skipped = 2,
                                                 .loss_scale = 4096,
                                                 .growth_count = 17,
                                                 .spike_norms = NORMS,
@@ -422,6 +423,7 @@ static void what_the_writer_was_told_comes_back(void **state) {
     const struct checkpoint_info *info = checkpoint_reader_info(r);
     assert_int_equal(info->step, 40);
     assert_int_equal(info->updates, 39);
+    assert_int_equal(info->skipped, 2);
     assert_true(info->loss_scale == 4096);
     assert_int_equal(info->growth_count, 17);
     assert_int_equal(info->n_spike_norms, 3);

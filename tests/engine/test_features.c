@@ -189,6 +189,67 @@ static void an_average_begins_as_the_weights(void **state) {
     trainee_free(t);
 }
 
+/* Two parents with the same weights, since their rate is 0, and other states of the same name. */
+static void another_optimizers_states_start_from_zero_and_that_is_told(void **state) {
+    (void)state;
+    static const struct optimizer_config parents[] = { { .kind = &optimizer_adamw,
+                                                         .adamw = { .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 } },
+                                                       { .kind = &optimizer_sgd, .sgd = { .momentum = 0.9 } } };
+    static const struct optimizer_config lion = { .kind = &optimizer_lion,
+                                                  .lion = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99 } };
+    char went_on[2][ENGINE_SHA256_HEX];
+    for (int p = 0; p < 2; p++) {
+        struct trainee *t = trainee_new();
+        t->config.train.optimizer = parents[p];
+        t->config.train.schedule.min_lr = 0;
+        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        run(t, "parent", ALONE);
+        snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
+        t->config.train.optimizer = lion;
+        t->config.train.steps = 8;
+        run(t, "fork", SHARDED);
+        assert_int_equal(notices_of(&t->results[0], "optimizer_started"), 1);
+        assert_int_equal(notices_of(&t->results[1], "optimizer_started"), 0);
+        snprintf(went_on[p], sizeof went_on[p], "%s", t->results[0].weights_sha256);
+        struct checkpoint_reader *reader;
+        struct err e;
+        snprintf(t->resume, sizeof t->resume, "%.200s/step-8", t->directory);
+        assert_int_equal(checkpoint_reader_open(t->resume, NULL, &reader, &e), ST_OK);
+        assert_int_equal(checkpoint_reader_info(reader)->updates, 4); /* lion's, of eight steps */
+        assert_int_equal(checkpoint_reader_info(reader)->skipped, 0);
+        checkpoint_reader_close(reader);
+        t->config.train.steps = 9;
+        run(t, "resumed", ALONE);
+        assert_int_equal(notices_of(&t->results[0], "optimizer_started"), 0); /* it is its own by now */
+        trainee_free(t);
+    }
+    assert_string_equal(went_on[0], went_on[1]);
+}
+
+static void an_average_that_the_checkpoint_has_none_of_begins_as_its_weights(void **state) {
+    (void)state;
+    enum { N = 40 };
+    struct trainee *t = trainee_new();
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    run(t, "parent", ALONE);
+    float *begun = tensor_of(t->directory, 4, "transformer.wte.weight", N);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
+    t->config.train.ema_decay = 0.75;
+    t->config.train.steps = 5;
+    run(t, "fork", SHARDED);
+    assert_int_equal(notices_of(&t->results[0], "average_started"), 1);
+    float *weights = tensor_of(t->directory, 5, "transformer.wte.weight", N),
+          *average = tensor_of(t->directory, 5, "ema.transformer.wte.weight", N);
+    for (int i = 0; i < N; i++)
+        assert_true(fabs(0.75 * (double)begun[i] + 0.25 * (double)weights[i] - (double)average[i]) <= 1e-6);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-5", t->directory);
+    t->config.train.steps = 6;
+    run(t, "resumed", ALONE);
+    assert_int_equal(notices_of(&t->results[0], "average_started"), 0);
+    free(begun), free(weights), free(average);
+    trainee_free(t);
+}
+
 /* Batch norm's running moments are averages already, and have no place for another one: a checkpoint has none. */
 static void only_what_is_trained_is_averaged(void **state) {
     (void)state;
@@ -401,6 +462,8 @@ int main(void) {
         cmocka_unit_test(a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window),
         cmocka_unit_test(averages_follow_the_weights),
         cmocka_unit_test(an_average_begins_as_the_weights),
+        cmocka_unit_test(another_optimizers_states_start_from_zero_and_that_is_told),
+        cmocka_unit_test(an_average_that_the_checkpoint_has_none_of_begins_as_its_weights),
         cmocka_unit_test(only_what_is_trained_is_averaged),
         cmocka_unit_test(a_profile_tells_each_ranks_operations_and_lanes),
         cmocka_unit_test(inspected_norms_make_up_the_norm),

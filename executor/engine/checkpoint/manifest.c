@@ -48,10 +48,10 @@ static status_t embed(json_t *root, const char *key, const char *text, struct er
 
 status_t manifest_write(const struct manifest *m, struct bytes *ret, struct err *e) {
     CLEANUP(json_decrefp)
-    json_t *root = json_pack("{s:s, s:I, s:I, s:i, s:s, s:s, s:s}", "format", MANIFEST_FORMAT, "step",
-                             (json_int_t)m->step, "updates", (json_int_t)m->updates, "world_size", m->world_size,
-                             "numerics_id", m->numerics_id, "data_sha256", m->data_sha256, "weights_sha256",
-                             m->weights_sha256);
+    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s}", "format", MANIFEST_FORMAT, "step",
+                             (json_int_t)m->step, "updates", (json_int_t)m->updates, "skipped", (json_int_t)m->skipped,
+                             "world_size", m->world_size, "numerics_id", m->numerics_id, "data_sha256", m->data_sha256,
+                             "weights_sha256", m->weights_sha256);
     if (!root)
         return err_set(e, ST_INVALID_ARGUMENT, "the manifest's texts are not all valid UTF-8");
     TRY(embed(root, "layout", m->layout_json, e));
@@ -225,6 +225,7 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
     json_t *tensors;
     TRY(get_int(root, "step", 0, INT64_MAX, &m->step, e));
     TRY(get_int(root, "updates", 0, INT64_MAX, &m->updates, e));
+    TRY(get_int(root, "skipped", 0, INT64_MAX, &m->skipped, e));
     TRY(get_number(json_object_get(root, "loss_scale"), "loss_scale", &m->loss_scale, e));
     TRY(get_int(root, "growth_count", 0, INT64_MAX, &m->growth_count, e));
     TRY(get_norms(root, m, e));

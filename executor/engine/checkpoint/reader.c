@@ -366,6 +366,7 @@ status_t checkpoint_reader_open(const char *directory, const struct checkpoint_r
     free_chunks(r);
     r->info = (struct checkpoint_info){ .step = m->step,
                                         .updates = m->updates,
+                                        .skipped = m->skipped,
                                         .loss_scale = m->loss_scale,
                                         .growth_count = m->growth_count,
                                         .spike_norms = m->spike_norms,

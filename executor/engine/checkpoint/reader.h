@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 struct checkpoint_info {
-    int64_t step, updates;
-    double loss_scale; /* fp16's; 0 = none */
+    int64_t step, updates, skipped; /* as checkpoint_snapshot has them */
+    double loss_scale;              /* fp16's; 0 = none */
     int64_t growth_count;
     const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
     int n_spike_norms;

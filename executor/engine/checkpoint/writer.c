@@ -140,6 +140,7 @@ static status_t write_manifest(const struct job *job, struct err *e) {
     }
     struct manifest manifest = { .step = s->step,
                                  .updates = s->updates,
+                                 .skipped = s->skipped,
                                  .loss_scale = s->loss_scale,
                                  .growth_count = s->growth_count,
                                  .spike_norms = s->spike_norms,

@@ -68,7 +68,8 @@ struct checkpoint_writer_config {
 };
 
 struct checkpoint_snapshot {
-    int64_t step, updates;     /* batches consumed, updates applied */
+    int64_t step;              /* batches consumed */
+    int64_t updates, skipped;  /* updates that the optimizer's states have; steps that were skipped */
     double loss_scale;         /* fp16's; 0 = none */
     int64_t growth_count;      /* applied steps since that changed */
     const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */

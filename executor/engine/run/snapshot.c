@@ -199,6 +199,7 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
     pthread_mutex_unlock(&s->lock);
     struct checkpoint_snapshot snapshot = { .step = step,
                                             .updates = engine->updates,
+                                            .skipped = engine->skipped,
                                             .loss_scale = engine->loss_scale.scale,
                                             .growth_count = engine->loss_scale.growth_count,
                                             .spike_norms = engine->spikes.norms,
@@ -289,7 +290,34 @@ static void restore_progress(void *ctx) { engine_progress(ctx); }
 struct restoring {
     struct engine *engine;
     struct checkpoint_reader *reader;
+    bool optimizer, average; /* the checkpoint's are taken over; else they start anew */
 };
+
+/* The states' names alone would let lion take adamw's m for its own. */
+static status_t judge_states(struct restoring *r, const struct checkpoint_info *info, struct err *e) {
+    const char *ours = r->engine->config.train.optimizer.kind->name;
+    CLEANUP(json_decrefp) json_t *layout = json_loads(info->layout_json, 0, NULL);
+    const char *theirs = json_string_value(json_object_get(layout, "optimizer"));
+    if (!theirs)
+        return err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not name its optimizer");
+    r->optimizer = strcmp(ours, theirs) == 0;
+    for (int t = 0; t < info->n_tensors; t++)
+        r->average |= strncmp(info->tensors[t].name, CHECKPOINT_AVERAGE_PREFIX, strlen(CHECKPOINT_AVERAGE_PREFIX)) == 0;
+    if (r->engine->rank != 0)
+        return ST_OK;
+    if (!r->optimizer)
+        engine_notice(r->engine, "optimizer_started", info->step,
+                      "the checkpoint's optimizer is %.32s, not %s: the states of %s start from zero", theirs, ours,
+                      ours);
+    if (!r->average && r->engine->train->layout.ema)
+        engine_notice(r->engine, "average_started", info->step,
+                      "the checkpoint has no averaged weights: train.ema starts from its weights");
+    return ST_OK;
+}
+
+static bool is_taken_over(const struct restoring *r, const struct state_tensor *t) {
+    return t->kind == STATE_OPTIMIZER ? r->optimizer : t->kind == STATE_AVERAGE ? r->average : true;
+}
 
 static status_t read_weight(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
     struct restoring *r = ctx;
@@ -301,8 +329,11 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
     const struct execution *x = &r->engine->execution;
     const struct plan *plan = r->engine->train;
     for (int t = 0; t < state->n; t++)
-        TRY(check_tensor(r->reader, &state->tensors[t], e));
+        if (is_taken_over(r, &state->of[t]))
+            TRY(check_tensor(r->reader, &state->tensors[t], e));
     TRY(weights_fill(x, plan, read_weight, r, e));
+    if (!r->average)
+        weights_start_average(x, plan);
     int most = state_pieces_most(state, plan);
     CLEANUP(freep) struct checkpoint_piece *pieces = calloc((size_t)most + 1, sizeof *pieces);
     CLEANUP(freep) float **memory = calloc((size_t)most + 1, sizeof *memory);
@@ -310,7 +341,7 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
         abort();
     int n = state_pieces(state, x, plan, false, pieces, memory);
     for (int i = 0; i < n; i++)
-        if (state->of[pieces[i].tensor].kind != STATE_WEIGHT)
+        if (state->of[pieces[i].tensor].kind != STATE_WEIGHT && is_taken_over(r, &state->of[pieces[i].tensor]))
             TRY(checkpoint_reader_read(r->reader, state->tensors[pieces[i].tensor].name, pieces[i].first,
                                        pieces[i].count, memory[i], e));
     return ST_OK;
@@ -333,13 +364,15 @@ status_t snapshot_restore(struct engine *engine, struct err *e) {
     TRY(checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
     const struct checkpoint_info *info = checkpoint_reader_info(reader);
     TRY(check_info(engine, info, e));
+    struct restoring r = { .engine = engine, .reader = reader };
+    TRY(judge_states(&r, info, e));
     struct state_tensors *state = state_tensors_new(engine->train);
-    struct restoring r = { engine, reader };
     status_t st = read_state(&r, state, e);
     state_tensors_free(state);
     TRY(st);
     atomic_store(&engine->step, info->step);
-    engine->updates = info->updates;
+    engine->updates = r.optimizer ? info->updates : 0;
+    engine->skipped = info->skipped;
     restore_judgement(engine, info);
     return ST_OK;
 }

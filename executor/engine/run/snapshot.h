@@ -1,8 +1,7 @@
 /* The training state as checkpoint tensors: copied out at a step boundary for the writer, and read back in.
  *
- * Tensors are the parameters under their own names and both moments under "optimizer.m." and "optimizer.v." and the
- * parameter's name. This rank's share (checkpoint_cut) is copied to host memory that is allocated by snapshot_open; the
- * step goes on while the writer's thread writes it. */
+ * Which tensors there are: tensors.h. This rank's share (checkpoint_cut) is copied to host memory that snapshot_open
+ * allocates; the step goes on while the writer's thread writes it. */
 #ifndef EXECUTOR_ENGINE_RUN_SNAPSHOT_H
 #define EXECUTOR_ENGINE_RUN_SNAPSHOT_H
 
@@ -34,8 +33,10 @@ void snapshot_committed(struct snapshot *s, int64_t step);
 bool snapshot_take_failure(struct snapshot *s);
 int64_t snapshot_bytes(const struct snapshot *s);
 
-/* Loads config.checkpoint.resume_directory: all digests, then parameters, moments and counters. DATA_LOSS for a bad
- * file; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under `strict`. */
+/* Loads config.checkpoint.resume_directory: all digests, then parameters, states, averages and counters. DATA_LOSS for
+ * a bad file; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under `strict`.
+ * States of another kind of optimizer are left out: this one's start from zero, told by a notice "optimizer_started".
+ * An average that the checkpoint has none of starts from its weights: "average_started". */
 MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
 
 /* The model of a checkpoint, from its manifest's layout. DATA_LOSS. */

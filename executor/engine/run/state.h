@@ -39,7 +39,8 @@ struct engine {
     struct profiler *profiler; /* NULL without a profile */
     char numerics_id[KERNELS_NUMERICS_ID_BYTES];
 
-    int64_t updates;      /* applied steps */
+    int64_t updates;      /* that the optimizer's states have */
+    int64_t skipped;      /* steps that were consumed and not applied */
     _Atomic int64_t step; /* batches consumed */
     struct loss_scale loss_scale;
     struct spikes spikes;

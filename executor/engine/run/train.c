@@ -200,7 +200,7 @@ static void fill_gang_row(struct engine *engine, const struct step_result *r, st
     if (c->train.precision == ENGINE_FP16)
         metric(row, "loss_scale", engine->loss_scale.scale);
     if (c->train.precision == ENGINE_FP16 || c->train.skip_spikes.z_score > 0)
-        metric(row, "skipped_steps", (double)(engine_step(engine) - engine->updates));
+        metric(row, "skipped_steps", (double)engine->skipped);
     if (!r->evaluated)
         return;
     metric(row, "validation_loss", engine->validation_loss);
@@ -239,11 +239,14 @@ static void count_step(struct engine *engine) {
         engine->updates++;
         if (x->spikes)
             spikes_add(x->spikes, x->grad_norm);
-    } else if (engine->rank == 0) {
-        engine_notice(engine, "step_skipped", step,
-                      x->skip == STEP_SPIKE ? "step %lld was skipped: its gradient norm %g stands out of the last ones"
-                                            : "step %lld was skipped: its gradient overflowed (norm %g)",
-                      (long long)step, x->grad_norm);
+    } else {
+        engine->skipped++;
+        if (engine->rank == 0)
+            engine_notice(engine, "step_skipped", step,
+                          x->skip == STEP_SPIKE
+                              ? "step %lld was skipped: its gradient norm %g stands out of the last ones"
+                              : "step %lld was skipped: its gradient overflowed (norm %g)",
+                          (long long)step, x->grad_norm);
     }
     if (x->skip == STEP_OVERFLOW) {
         s->scale /= 2;
