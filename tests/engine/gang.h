@@ -1,5 +1,5 @@
-/* A gang of real processes for tests: forks one child a rank, with a rendezvous over shared memory, and gathers what
- * each of them ended with. */
+/* A gang for tests: one process a rank over Gloo, with a rendezvous over shared memory, or one thread a rank over the
+ * virtual collective; gathers what each of them ended with. */
 #ifndef TESTS_ENGINE_GANG_H
 #define TESTS_ENGINE_GANG_H
 
@@ -28,15 +28,18 @@ struct gang {
     int64_t failed_at_ms[GANG_RANKS];
     status_t status[GANG_RANKS];
     struct err error[GANG_RANKS];
-    pid_t pids[GANG_RANKS];
+    pid_t pids[GANG_RANKS]; /* 0 = threads */
+    pthread_t threads[GANG_RANKS];
 };
 
-/* What a child does; 0 = as it should be. */
+/* What a rank does; 0 = as it should be. */
 typedef int gang_main(struct gang *gang, int rank, struct collective *c);
 
 struct gang_seat {
     struct gang *gang;
     int rank;
+    gang_main *body;
+    struct collective *c;
 };
 
 static inline status_t gang_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
@@ -53,7 +56,7 @@ static inline status_t gang_exchange(void *ctx, const void *mine, size_t n, stru
 }
 
 static inline int gang_child(struct gang *g, int rank, gang_main *body) {
-    struct gang_seat seat = { g, rank };
+    struct gang_seat seat = { .gang = g, .rank = rank };
     struct collective_config config = { .rank = rank,
                                         .world_size = g->world_size,
                                         .address = "127.0.0.1",
@@ -70,14 +73,19 @@ static inline int gang_child(struct gang *g, int rank, gang_main *body) {
     return body(g, rank, c);
 }
 
-/* Maps a gang and forks its ranks. The caller must have no threads. */
-static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
+static inline struct gang *gang_new(int world_size, int timeout_ms, void *arg) {
     struct gang *g = mmap(NULL, sizeof *g, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (g == MAP_FAILED)
         abort();
     g->world_size = world_size;
     g->timeout_ms = timeout_ms;
     g->arg = arg;
+    return g;
+}
+
+/* Maps a gang and forks its ranks. The caller must have no threads. */
+static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
+    struct gang *g = gang_new(world_size, timeout_ms, arg);
     pthread_barrierattr_t shared;
     pthread_barrierattr_init(&shared);
     pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
@@ -92,8 +100,37 @@ static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main 
     return g;
 }
 
+static inline void *gang_thread(void *arg) {
+    struct gang_seat *seat = arg;
+    int result = seat->body(seat->gang, seat->rank, seat->c);
+    collective_close(seat->c);
+    free(seat);
+    return (void *)(intptr_t)result;
+}
+
+/* The same with threads of this process for ranks. */
+static inline struct gang *gang_start_threads(int world_size, int timeout_ms, gang_main *body, void *arg) {
+    struct gang *g = gang_new(world_size, timeout_ms, arg);
+    struct collective *all[GANG_RANKS];
+    struct err e;
+    if (collective_open_virtual(world_size, timeout_ms, all, &e) != ST_OK)
+        abort();
+    for (int r = 0; r < world_size; r++) {
+        struct gang_seat *seat = malloc(sizeof *seat);
+        if (!seat)
+            abort();
+        *seat = (struct gang_seat){ g, r, body, all[r] };
+        if (pthread_create(&g->threads[r], NULL, gang_thread, seat) != 0)
+            abort();
+    }
+    return g;
+}
+
 /* Awaits one rank: its exit status, or 128 + the signal that ended it. */
 static inline int gang_await(struct gang *g, int rank) {
+    void *result;
+    if (!g->pids[rank])
+        return pthread_join(g->threads[rank], &result) == 0 ? (int)(intptr_t)result : -1;
     int status;
     waitpid(g->pids[rank], &status, 0);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

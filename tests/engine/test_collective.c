@@ -20,6 +20,15 @@ enum { PATIENCE_MS = 20000 };
         }                                                                                                              \
     } while (0)
 
+/* Every call is tried over both transports. */
+typedef struct gang *gang_starter(int world_size, int timeout_ms, gang_main *body, void *arg);
+static gang_starter *const STARTERS[] = { gang_start, gang_start_threads };
+
+static void assert_all_well(int world_size, gang_main *body, void *arg) {
+    for (size_t i = 0; i < sizeof STARTERS / sizeof *STARTERS; i++)
+        assert_int_equal(gang_end(STARTERS[i](world_size, PATIENCE_MS, body, arg)), 0);
+}
+
 /* A value that rounds differently in every order of addition. */
 static float value_of(int rank, int64_t i, int64_t n) {
     uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(rank * 40503u) ^ (uint32_t)n;
@@ -97,7 +106,7 @@ static void an_ordered_sum_is_the_serial_tree_to_the_bit_for_any_cuts_and_groups
     uint32_t seed = (uint32_t)now.tv_nsec;
     printf("# seed %u\n", seed);
     for (int P = 1; P <= GANG_RANKS; P *= 2)
-        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, sums_equal_the_tree, &seed)), 0);
+        assert_all_well(P, sums_equal_the_tree, &seed);
 }
 
 static void piece_and_rank_are_each_others_bits_reversed(void **state) {
@@ -132,7 +141,7 @@ static int unions_are_whole(struct gang *g, int rank, struct collective *c) {
 static void a_union_is_whole_on_every_rank_of_a_group_of_any_size(void **state) {
     (void)state;
     for (int P = 1; P <= GANG_RANKS; P++)
-        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, unions_are_whole, NULL)), 0);
+        assert_all_well(P, unions_are_whole, NULL);
 }
 
 enum { POSTED = 40, POSTED_FLOATS = 30000 };
@@ -177,7 +186,7 @@ static int posted_transfers_match(struct gang *g, int rank, struct collective *c
 static void posted_transfers_match_in_the_order_posted_and_finish_in_any(void **state) {
     (void)state;
     for (int P = 2; P <= 5; P++)
-        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, posted_transfers_match, NULL)), 0);
+        assert_all_well(P, posted_transfers_match, NULL);
 }
 
 static int everything_small(struct gang *g, int rank, struct collective *c) {
@@ -222,7 +231,7 @@ static int everything_small(struct gang *g, int rank, struct collective *c) {
 static void gathers_exchanges_and_flags_reach_every_rank(void **state) {
     (void)state;
     for (int P = 1; P <= GANG_RANKS; P++)
-        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, everything_small, NULL)), 0);
+        assert_all_well(P, everything_small, NULL);
 }
 
 struct reducer {
@@ -272,7 +281,7 @@ static int two_threads(struct gang *g, int rank, struct collective *c) {
 static void two_channels_work_at_once_from_two_threads(void **state) {
     (void)state;
     for (int P = 2; P <= 4; P *= 2)
-        assert_int_equal(gang_end(gang_start(P, PATIENCE_MS, two_threads, NULL)), 0);
+        assert_all_well(P, two_threads, NULL);
 }
 
 /* The calls in which a peer may be lost. */
@@ -472,7 +481,7 @@ static int abort_or_be_told(struct gang *g, int rank, struct collective *c) {
 
 static void an_abort_ends_this_ranks_calls_and_its_peers(void **state) {
     (void)state;
-    assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, abort_or_be_told, NULL)), 0);
+    assert_all_well(2, abort_or_be_told, NULL);
 }
 
 /* Rank 0 has nothing more to do and closes; the others still talk to each other. */
@@ -501,7 +510,7 @@ static int leave_early(struct gang *g, int rank, struct collective *c) {
 
 static void a_rank_that_closes_in_order_disturbs_nobody(void **state) {
     (void)state;
-    assert_int_equal(gang_end(gang_start(4, PATIENCE_MS, leave_early, NULL)), 0);
+    assert_all_well(4, leave_early, NULL);
 }
 
 /* Rank 0 leaves in order; rank 1 wants more of it, first by a call that waits already, then by a new one. */
@@ -522,7 +531,88 @@ static int want_more(struct gang *g, int rank, struct collective *c) {
 
 static void a_rank_that_closed_in_order_is_missed_within_a_second(void **state) {
     (void)state;
-    assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, want_more, NULL)), 0);
+    assert_all_well(2, want_more, NULL);
+}
+
+/* The victim gives up in the middle of the others' calls. */
+static int give_up_after_some(struct gang *g, int rank, struct collective *c) {
+    if (rank == 2 % g->world_size) {
+        for (int r = 0; r < g->world_size; r++)
+            if (r != rank)
+                gang_until(g, r, 1);
+        collective_abort(c, "enough");
+    }
+    return call_until_failure(g, rank, c);
+}
+
+static void a_rank_that_gives_up_ends_every_call_of_all_others(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof STARTERS / sizeof *STARTERS; i++)
+        for (enum call call = 0; call < CALLS; call++)
+            for (int P = 2; P <= GANG_RANKS; P *= 2) {
+                struct gang *g = STARTERS[i](P, PATIENCE_MS, give_up_after_some, &call);
+                bool named = false;
+                for (int r = 0; r < P; r++) {
+                    assert_int_equal(gang_await(g, r), 0);
+                    assert_int_equal(g->status[r], r == 2 % P ? ST_CANCELLED : ST_UNAVAILABLE);
+                    named = named ||
+                            strncmp(g->error[r].msg, P > 2 ? "rank 2 went away: " : "rank 0 went away: ", 18) == 0;
+                }
+                assert_true(named);
+                gang_free(g);
+            }
+}
+
+/* Rank 1 stops calling, until the others know. */
+static int fall_silent(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    if (rank != 1)
+        return call_until_failure(g, rank, c);
+    gang_until(g, 0, INT64_MAX);
+    gang_note(g, rank, collective_barrier(c, COLLECTIVE_CONTROL, &e), &e);
+    return 0;
+}
+
+static void a_silent_rank_of_a_process_is_known_by_the_deadline(void **state) {
+    (void)state;
+    enum { TIMEOUT_MS = 300 };
+    enum call call = CALL_REDUCE;
+    struct gang *g = gang_start_threads(2, TIMEOUT_MS, fall_silent, &call);
+    int64_t begun = clock_mono_ms();
+    assert_int_equal(gang_await(g, 0), 0);
+    assert_in_range(g->failed_at_ms[0] - begun, TIMEOUT_MS - 1, TIMEOUT_MS + 3000);
+    assert_int_equal(g->status[0], ST_DEADLINE_EXCEEDED);
+    assert_string_equal(g->error[0].msg, "rank 1 did nothing for 300 ms");
+    atomic_store(&g->progress[0], INT64_MAX);
+    assert_int_equal(gang_await(g, 1), 0);
+    assert_int_equal(g->status[1], ST_UNAVAILABLE);
+    assert_string_equal(g->error[1].msg, "rank 0 went away: rank 1 did nothing for 300 ms");
+    gang_free(g);
+}
+
+static int talk_past_each_other(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    char bytes[8] = { 0 };
+    gang_note(g, rank,
+              rank == 0 ? collective_send(c, COLLECTIVE_DATA, 1, bytes, 8, &e)
+                        : collective_recv(c, COLLECTIVE_DATA, 0, bytes, 4, &e),
+              &e);
+    return 0;
+}
+
+static void threads_that_disagree_about_a_size_are_told(void **state) {
+    (void)state;
+    static const char what[] = "rank 0 sends 8 bytes where rank 1 receives 4";
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, talk_past_each_other, NULL);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(gang_await(g, r), 0);
+    int second = g->status[1] == ST_INTERNAL; /* who came second tells */
+    assert_int_equal(g->status[second], ST_INTERNAL);
+    assert_string_equal(g->error[second].msg, what);
+    assert_int_equal(g->status[!second], ST_UNAVAILABLE);
+    assert_non_null(strstr(g->error[!second].msg, what));
+    gang_free(g);
 }
 
 static status_t no_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
@@ -538,6 +628,8 @@ static void what_cannot_be_opened_says_why(void **state) {
         .world_size = 0, .address = "127.0.0.1", .timeout_ms = 1000, .exchange = no_exchange
     };
     assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "world size 0 is outside 1 to 1024");
+    assert_int_equal(collective_open_virtual(0, 1000, &c, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "world size 0 is outside 1 to 1024");
     config.world_size = 2;
     config.rank = 2;
@@ -567,6 +659,9 @@ int main(void) {
         cmocka_unit_test(an_abort_ends_this_ranks_calls_and_its_peers),
         cmocka_unit_test(a_rank_that_closes_in_order_disturbs_nobody),
         cmocka_unit_test(a_rank_that_closed_in_order_is_missed_within_a_second),
+        cmocka_unit_test(a_rank_that_gives_up_ends_every_call_of_all_others),
+        cmocka_unit_test(a_silent_rank_of_a_process_is_known_by_the_deadline),
+        cmocka_unit_test(threads_that_disagree_about_a_size_are_told),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,10 @@ struct collective_config {
 MUST_CHECK status_t collective_open_gloo(const struct collective_config *config, struct collective **ret,
                                          struct err *e);
 MUST_CHECK status_t collective_open_alone(struct collective **ret, struct err *e);
+/* Ranks that are threads of one process, ret[world_size]: one collective for each, which its thread uses and closes. No
+ * sockets, and otherwise as strict as Gloo; a receive that is not given exactly what is sent is INTERNAL. For tests of
+ * what ranks do together. INVALID_ARGUMENT: a world size out of range. */
+MUST_CHECK status_t collective_open_virtual(int world_size, int timeout_ms, struct collective **ret, struct err *e);
 
 /* Closes the connections (peers that still wait fail). No other thread may be in a call: abort first, then join it. */
 struct collective *collective_close(struct collective *c);

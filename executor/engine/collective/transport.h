@@ -1,5 +1,6 @@
 /* What a collective needs of a transport: transfers between two ranks that are begun and then finished, several at
- * once, as many as are asked for. gloo.cc implements it on TCP; the algorithms know nothing else.
+ * once, as many as are asked for. gloo.cc implements it on TCP, virtual.c between threads; the algorithms know nothing
+ * else.
  *
  * On a channel one thread at a time begins and finishes transfers; messages between two ranks on a channel match in the
  * order in which they were begun. The first failure is kept: every later call returns it. Private to this folder. */
@@ -31,6 +32,8 @@ struct transport {
 
 /* Connects every rank with every other one. */
 status_t transport_open_gloo(const struct collective_config *config, struct transport **ret, struct err *e);
+/* The transports of all ranks, ret[world_size]; each is closed on its own. */
+status_t transport_open_virtual(int world_size, int timeout_ms, struct transport **ret, struct err *e);
 
 #ifdef __cplusplus
 }
