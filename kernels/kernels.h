@@ -21,7 +21,11 @@
  *     library or the device fails. After an error the outputs are undefined. A wrong dimension is an assert
  *
  * Threads: a table belongs to one calling thread at a time; its team is the OpenMP team of that thread. Open a second
- * table for a second thread. */
+ * table for a second thread.
+ *
+ * Devices: "cpu", and "cuda" where its plugin and a driver are (kernels/plugin.h). There calls only queue work on one
+ * stream: none of them waits, allocates or asks the device, but for those that say so, so that a step can be captured
+ * as a CUDA graph. Sums are added in another order than on the CPU; masks are the same bit by bit. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -49,10 +53,12 @@ enum kernels_precision { KERNELS_FP32, KERNELS_BF16, KERNELS_FP16 };
 typedef void element_t;
 
 struct kernels_config {
-    const char *device;   /* "cpu" */
-    int threads;          /* 1 .. 1024 */
+    const char *device;   /* "cpu" or "cuda" */
+    int ordinal;          /* cuda: which of the devices that the process sees; cpu: unused */
+    int threads;          /* cpu: 1 .. 1024; cuda: unused */
     enum kernels_isa isa; /* BEST: the highest that the processor has; another one: that, or FAILED_PRECONDITION */
     enum kernels_precision precision;
+    bool fast; /* cuda: products may be chosen by timing them, so that two runs may differ in bits; cpu: unused */
 };
 
 /* y (rows, out) = x (rows, in) W + bias (out). W is (in, out), or (out, in) when `transposed` (a tied embedding).
@@ -158,6 +164,24 @@ struct kernels {
     int threads;
     enum kernels_precision precision;
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
+
+    /* --- memory ---------------------------------------------------------------------------------------------------*/
+    /* All pointers that the functions below take are to the device's memory, outputs of one number included; what holds
+     * dims and settings is the host's, and is read before the call returns. Calls of a table and of its fp32 run in
+     * the order in which they were made. On "cpu" they have run when they return and the device's memory is the host's;
+     * on "cuda" they may run later: what is read or written on the host is left alone until `finish`. */
+    /* Uninitialised, on a 256-byte boundary. RESOURCE_EXHAUSTED. Waits for all work on CUDA: not for the step loop. */
+    MUST_CHECK status_t (*memory_new)(const struct kernels *k, size_t bytes, void **ret, struct err *e);
+    void (*memory_free)(const struct kernels *k, void *p); /* NULL is fine */
+    MUST_CHECK status_t (*upload)(const struct kernels *k, void *to, const void *from_host, size_t bytes,
+                                  struct err *e);
+    MUST_CHECK status_t (*download)(const struct kernels *k, void *to_host, const void *from, size_t bytes,
+                                    struct err *e);
+    /* Within the device's memory. */
+    MUST_CHECK status_t (*move)(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
+    /* Waits until all calls have run. What only the device could find is told here, once: a failed launch, and a token
+     * or target outside its vocabulary, which is then counted as a token 0 and as an ignored target. */
+    MUST_CHECK status_t (*finish)(const struct kernels *k, struct err *e);
 
     /* --- linear ---------------------------------------------------------------------------------------------------*/
     /* pre NULL: y = x W + bias. pre (rows, out): pre = x W + bias, y = gelu(pre). bias NULL: none. */

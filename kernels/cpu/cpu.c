@@ -4,6 +4,7 @@
 #include "kernels/cpu/convolution.h"
 #include "kernels/cpu/fourier.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/workspace.h"
@@ -75,6 +76,7 @@ static void table_fill(struct cpu *c) {
     if (t->precision == KERNELS_BF16 && products_by_onednn(c->products))
         avx512_bf16_pairs_table(c);
 #endif
+    memory_table(t);
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;
     t->linear_backward_weight = linear_backward_weight;

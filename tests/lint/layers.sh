@@ -36,13 +36,17 @@ TABLE
 
 # Foreign headers that belong to one room.
 while read -r header rooms; do
-  grep -rnE "^ *# *include <$header" base api kernels executor service cli --include='*.[ch]' --include='*.cc' --include='*.cu' |
+  grep -rnE "^ *# *include <$header" base api kernels executor service cli --include='*.[ch]' --include='*.cc' --include='*.cu' --include='*.cuh' |
     grep -vE "^($rooms)/" && bad=1
 done <<'TABLE'
 grpc/ api/rpc
 libpq-fe.h service/store
 gloo/ executor/engine/collective
 dnnl kernels
+cuda kernels/cuda|executor/engine/collective
+cublasLt kernels/cuda
+cudnn kernels/cuda
+nccl executor/engine/collective
 microhttpd.h service/http
 yaml.h api/codec
 TABLE

@@ -1,0 +1,255 @@
+#include "kernels/cuda/attention_cudnn.h"
+
+#include "kernels/cuda/cudnn_graph.h"
+
+#include <math.h>
+
+/* Beyond this the deterministic backward's workspace is dearer than the own kernel. */
+static const size_t workspace_most = (size_t)4 << 30;
+
+enum id { Q = 1, K, V, OUT, LSE, DOUT, DQ, DK, DV, TOTAL, DQ_SUM, SCALE, LOWEST, ONE };
+
+/* The tensors' shapes, as (batch, heads, rows, columns) with strides into the packed tensor; kt is K transposed, which
+ * is a matter of strides. */
+struct shapes {
+    int64_t q[4], kv[4], kt[4], scores[4], rows[4], one[4];                           /* dimensions */
+    int64_t packed[4], packed_t[4], out[4], whole[4], square[4], square_t[4], row[4]; /* strides */
+};
+
+static struct shapes shapes_of(const struct attention_dims *d) {
+    const int64_t b = d->batch, h = d->heads, g = d->kv_heads, t = d->time, w = d->head, stride = (h + 2 * g) * w;
+    return (struct shapes){ .q = { b, h, t, w },
+                            .kv = { b, g, t, w },
+                            .kt = { b, g, w, t },
+                            .scores = { b, h, t, t },
+                            .rows = { b, h, t, 1 },
+                            .one = { 1, 1, 1, 1 },
+                            .packed = { t * stride, w, stride, 1 },
+                            .packed_t = { t * stride, w, 1, stride },
+                            .out = { t * h * w, w, h * w, 1 },
+                            .whole = { h * t * w, t * w, w, 1 },
+                            .square = { h * t * t, t * t, t, 1 },
+                            .square_t = { h * t * t, t * t, 1, t },
+                            .row = { h * t, t, 1, 1 } };
+}
+
+struct building {
+    struct cudnn_graph g;
+    struct shapes s;
+    cudnnDataType_t type;
+    bool causal;
+};
+
+static struct building begin(struct cudnn *c, const struct cudnn_key *key) {
+    const struct attention_dims d = { .batch = key->dims[0],
+                                      .time = key->dims[1],
+                                      .heads = key->dims[2],
+                                      .kv_heads = key->dims[3],
+                                      .head = key->dims[4] };
+    return (struct building){
+        .g = cudnn_graph_begin(c), .s = shapes_of(&d), .type = cudnn_type(key->precision), .causal = key->dims[5] != 0
+    };
+}
+
+static cudnn_descriptor scores(struct building *b) {
+    return cudnn_virtual(&b->g, CUDNN_DATA_FLOAT, b->s.scores, b->s.square);
+}
+static cudnn_descriptor rows(struct building *b) { return cudnn_virtual(&b->g, CUDNN_DATA_FLOAT, b->s.rows, b->s.row); }
+
+/* fp32, element by element: of two tensors of scores, or a tensor and rows or a number. */
+static cudnn_descriptor map(struct building *b, cudnnPointwiseMode_t mode, cudnn_descriptor x, cudnn_descriptor with) {
+    cudnn_descriptor y = scores(b);
+    cudnn_pointwise(&b->g, mode, CUDNN_DATA_FLOAT, x, with, NULL, y);
+    return y;
+}
+
+/* Minus infinity where a key is after its query. */
+static cudnn_descriptor mask(struct building *b, cudnn_descriptor x) {
+    if (!b->causal)
+        return x;
+    cudnn_descriptor query = cudnn_virtual(&b->g, CUDNN_DATA_INT32, b->s.scores, b->s.square),
+                     key = cudnn_virtual(&b->g, CUDNN_DATA_INT32, b->s.scores, b->s.square),
+                     seen = cudnn_virtual(&b->g, CUDNN_DATA_BOOLEAN, b->s.scores, b->s.square), y = scores(b);
+    cudnn_index(&b->g, 2, x, query);
+    cudnn_index(&b->g, 3, x, key);
+    cudnn_pointwise(&b->g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, query, key, NULL, seen);
+    cudnn_pointwise(&b->g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, x, cudnn_scalar(&b->g, LOWEST), seen, y);
+    return y;
+}
+
+/* lse = max + log(sum(exp(s - max))), out = softmax(s) v */
+static status_t build_forward(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
+    const struct cudnn_choice choice = { .deterministic = true, .workspace_most = workspace_most };
+    struct building b = begin(c, key);
+    struct cudnn_graph *g = &b.g;
+    const struct shapes *s = &b.s;
+    cudnn_descriptor q = cudnn_tensor(g, Q, b.type, s->q, s->packed),
+                     kt = cudnn_tensor(g, K, b.type, s->kt, s->packed_t),
+                     v = cudnn_tensor(g, V, b.type, s->kv, s->packed), out = cudnn_tensor(g, OUT, b.type, s->q, s->out),
+                     lse = cudnn_tensor(g, LSE, CUDNN_DATA_FLOAT, s->rows, s->row), product = scores(&b);
+    cudnn_matmul(g, q, kt, product);
+    cudnn_descriptor x = mask(&b, map(&b, CUDNN_POINTWISE_MUL, product, cudnn_scalar(g, SCALE)));
+    cudnn_descriptor most = rows(&b), sum = rows(&b), log_sum = rows(&b),
+                     p = cudnn_virtual(g, b.type, s->scores, s->square);
+    cudnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, x, most);
+    x = map(&b, CUDNN_POINTWISE_EXP, map(&b, CUDNN_POINTWISE_SUB, x, most), NULL);
+    cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, x, sum);
+    cudnn_pointwise(g, CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, sum, NULL, NULL, log_sum);
+    cudnn_pointwise(g, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, most, log_sum, NULL, lse);
+    cudnn_pointwise(g, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, x, sum, NULL, p);
+    cudnn_matmul(g, p, v, out);
+    return cudnn_graph_plan(g, &choice, ret, e);
+}
+
+/* y (kv heads) = a^T b, a (heads, time, time) given transposed; query heads that share a key head are added. */
+static void key_gradient(struct building *b, cudnn_descriptor a, cudnn_descriptor by, cudnn_descriptor y) {
+    if (b->s.q[1] == b->s.kv[1]) {
+        cudnn_matmul(&b->g, a, by, y);
+        return;
+    }
+    cudnn_descriptor each = cudnn_virtual(&b->g, b->type, b->s.q, b->s.whole);
+    cudnn_matmul(&b->g, a, by, each);
+    cudnn_reduce(&b->g, CUDNN_REDUCE_TENSOR_ADD, each, y);
+}
+
+static cudnn_descriptor transposed(struct building *b, cudnn_descriptor x) {
+    cudnn_descriptor y = cudnn_virtual(&b->g, b->type, b->s.scores, b->s.square_t);
+    cudnn_reshape(&b->g, x, y);
+    return y;
+}
+
+/* total = the row sums of dout . out, kept in memory: cuDNN knows the graph by it. */
+static cudnn_descriptor row_totals(struct building *b, cudnn_descriptor dout, cudnn_descriptor out) {
+    struct cudnn_graph *g = &b->g;
+    cudnn_descriptor product = cudnn_virtual(g, CUDNN_DATA_FLOAT, b->s.q, b->s.whole), sum = rows(b),
+                     total = cudnn_tensor(g, TOTAL, CUDNN_DATA_FLOAT, b->s.rows, b->s.row);
+    cudnn_pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dout, out, NULL, product);
+    cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, product, sum);
+    cudnn_pointwise(g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, sum, cudnn_scalar(g, ONE), NULL, total);
+    return total;
+}
+
+static void query_gradient(struct building *b, cudnn_descriptor ds, cudnn_descriptor k, bool fast) {
+    struct cudnn_graph *g = &b->g;
+    cudnn_descriptor dq = cudnn_tensor(g, DQ, b->type, b->s.q, b->s.packed);
+    if (!fast) {
+        cudnn_matmul(g, ds, k, dq);
+        return;
+    }
+    cudnn_descriptor sum = cudnn_tensor(g, DQ_SUM, CUDNN_DATA_FLOAT, b->s.q, b->s.whole);
+    cudnn_matmul(g, ds, k, sum);
+    cudnn_pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, sum, NULL, NULL, dq);
+}
+
+/* p = exp(s - lse), dv = p^T dout, ds = scale p (dout v^T - total), dk = ds^T q, dq = ds k */
+static status_t build_backward(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
+    const bool fast = key->pass == CUDNN_ATTENTION_BACKWARD_FAST;
+    const struct cudnn_choice choice = { .deterministic = !fast, .workspace_most = workspace_most };
+    struct building b = begin(c, key);
+    struct cudnn_graph *g = &b.g;
+    const struct shapes *s = &b.s;
+    cudnn_descriptor q = cudnn_tensor(g, Q, b.type, s->q, s->packed),
+                     kt = cudnn_tensor(g, K, b.type, s->kt, s->packed_t),
+                     vt = cudnn_tensor(g, V, b.type, s->kt, s->packed_t),
+                     out = cudnn_tensor(g, OUT, b.type, s->q, s->out),
+                     dout = cudnn_tensor(g, DOUT, b.type, s->q, s->out),
+                     lse = cudnn_tensor(g, LSE, CUDNN_DATA_FLOAT, s->rows, s->row), scale = cudnn_scalar(g, SCALE),
+                     total = row_totals(&b, dout, out), product = scores(&b), dp = scores(&b),
+                     k = cudnn_virtual(g, CUDNN_DATA_FLOAT, s->kv, s->packed);
+    cudnn_matmul(g, q, kt, product);
+    cudnn_descriptor x = map(&b, CUDNN_POINTWISE_MUL, product, scale);
+    cudnn_descriptor p = map(&b, CUDNN_POINTWISE_EXP, mask(&b, map(&b, CUDNN_POINTWISE_SUB, x, lse)), NULL);
+    key_gradient(&b, transposed(&b, p), dout, cudnn_tensor(g, DV, b.type, s->kv, s->packed));
+    cudnn_matmul(g, dout, vt, dp);
+    cudnn_descriptor ds = map(&b, CUDNN_POINTWISE_MUL, map(&b, CUDNN_POINTWISE_SUB, dp, total), p);
+    ds = map(&b, CUDNN_POINTWISE_MUL, ds, scale);
+    key_gradient(&b, transposed(&b, ds), q, cudnn_tensor(g, DK, b.type, s->kv, s->packed));
+    cudnn_reshape(g, kt, k);
+    query_gradient(&b, ds, k, fast);
+    return cudnn_graph_plan(g, &choice, ret, e);
+}
+
+static struct cudnn_key key_of(const struct attention_cudnn *a, enum cudnn_pass pass) {
+    const struct attention_dims *d = &a->dims;
+    return (struct cudnn_key){ .pass = pass,
+                               .precision = a->precision,
+                               .dims = { d->batch, d->time, d->heads, d->kv_heads, d->head, d->causal } };
+}
+
+static status_t forward_plan(struct cudnn *c, const struct attention_cudnn *a, const struct cudnn_plan **ret,
+                             struct err *e) {
+    const struct cudnn_key key = key_of(a, CUDNN_ATTENTION_FORWARD);
+    return cudnn_plan_find(c, &key, build_forward, ret, e);
+}
+
+static status_t backward_plan(struct cudnn *c, const struct attention_cudnn *a, const struct cudnn_plan **ret,
+                              struct err *e) {
+    const struct cudnn_key key = key_of(a, a->fast ? CUDNN_ATTENTION_BACKWARD_FAST : CUDNN_ATTENTION_BACKWARD);
+    return cudnn_plan_find(c, &key, build_backward, ret, e);
+}
+
+/* --- workspace: total, dQ's sums, then cuDNN's ---*/
+
+static size_t aligned(int64_t floats) { return ((size_t)floats * sizeof(float) + 255) / 256 * 256; }
+
+static size_t total_bytes(const struct attention_dims *d) { return aligned(d->batch * d->heads * d->time); }
+static size_t sum_bytes(const struct attention_cudnn *a) {
+    const struct attention_dims *d = &a->dims;
+    return a->fast ? aligned(d->batch * d->heads * d->time * d->head) : 0;
+}
+
+status_t attention_cudnn_workspace(struct cudnn *c, const struct attention_cudnn *a, size_t *ret, struct err *e) {
+    const struct cudnn_plan *forward, *backward;
+    TRY(forward_plan(c, a, &forward, e));
+    TRY(backward_plan(c, a, &backward, e));
+    const size_t one = cudnn_plan_workspace(forward),
+                 other = total_bytes(&a->dims) + sum_bytes(a) + cudnn_plan_workspace(backward);
+    *ret = one > other ? one : other;
+    return ST_OK;
+}
+
+/* --- runs ---*/
+
+/* Where queries, keys and values begin in a packed tensor. */
+struct parts {
+    void *q, *k, *v;
+};
+static struct parts parts_of(const element_t *packed, const struct attention_cudnn *a) {
+    const size_t bytes = a->precision == KERNELS_FP32 ? 4 : 2;
+    char *q = (char *)packed, *k = q + (size_t)(a->dims.heads * a->dims.head) * bytes;
+    return (struct parts){ q, k, k + (size_t)(a->dims.kv_heads * a->dims.head) * bytes };
+}
+
+status_t attention_cudnn_forward(struct cudnn *c, const struct attention_cudnn *a, element_t *out, float *lse,
+                                 const element_t *qkv, void *workspace, struct err *e) {
+    const struct parts in = parts_of(qkv, a);
+    const struct cudnn_plan *plan;
+    float scale = 1.0f / sqrtf((float)a->dims.head), lowest = -INFINITY;
+    int64_t ids[] = { Q, K, V, OUT, LSE, SCALE, LOWEST };
+    void *const pointers[] = { in.q, in.k, in.v, out, lse, &scale, &lowest };
+    TRY(forward_plan(c, a, &plan, e));
+    return cudnn_plan_run(c, plan, a->dims.causal ? 7 : 6, ids, pointers, workspace, e);
+}
+
+status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn *a, element_t *dqkv,
+                                  const element_t *dout, const element_t *qkv, const element_t *out, const float *lse,
+                                  void *workspace, struct err *e) {
+    const struct parts in = parts_of(qkv, a), gradient = parts_of(dqkv, a);
+    const struct cudnn_plan *plan;
+    float scale = 1.0f / sqrtf((float)a->dims.head), lowest = -INFINITY, one = 1;
+    char *total = workspace, *sum = total + total_bytes(&a->dims), *rest = sum + sum_bytes(a);
+    int64_t ids[16] = { Q, K, V, OUT, LSE, DOUT, DQ, DK, DV, TOTAL, SCALE, ONE };
+    void *pointers[16] = { in.q,       in.k,       in.v,       (void *)out, (void *)lse, (void *)dout,
+                           gradient.q, gradient.k, gradient.v, total,       &scale,      &one };
+    int n = 12;
+    if (a->dims.causal) {
+        ids[n] = LOWEST;
+        pointers[n++] = &lowest;
+    }
+    if (a->fast) {
+        ids[n] = DQ_SUM;
+        pointers[n++] = sum;
+    }
+    TRY(backward_plan(c, a, &plan, e));
+    return cudnn_plan_run(c, plan, n, ids, pointers, rest, e);
+}

@@ -1,0 +1,28 @@
+/* Attention by cuDNN's flash attention, as graphs of its backend API: without dropout, whose masks are ours to define.
+ * Conventions and errors as kernels.h's attention_*; UNIMPLEMENTED where cuDNN has no engine for the shape. */
+#ifndef KERNELS_CUDA_ATTENTION_CUDNN_H
+#define KERNELS_CUDA_ATTENTION_CUDNN_H
+
+#include "kernels/cuda/cudnn.h"
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+
+/* How dQ is summed: in a fixed order over the keys, for which cuDNN keeps the scores' gradients (batch heads time^2
+ * numbers of workspace), or by atomic additions, in whatever order they come. */
+struct attention_cudnn {
+    struct attention_dims dims;
+    enum kernels_precision precision;
+    bool fast; /* atomic additions */
+};
+
+/* ST_OK, and the bytes of workspace that either direction needs, where cuDNN has an engine for both. */
+MUST_CHECK status_t attention_cudnn_workspace(struct cudnn *c, const struct attention_cudnn *a, size_t *ret,
+                                              struct err *e);
+MUST_CHECK status_t attention_cudnn_forward(struct cudnn *c, const struct attention_cudnn *a, element_t *out,
+                                            float *lse, const element_t *qkv, void *workspace, struct err *e);
+MUST_CHECK status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn *a, element_t *dqkv,
+                                             const element_t *dout, const element_t *qkv, const element_t *out,
+                                             const float *lse, void *workspace, struct err *e);
+
+#endif

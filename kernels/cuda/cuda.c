@@ -1,0 +1,124 @@
+#include "kernels/cuda/cuda.h"
+
+#include "kernels/cuda/ops.h"
+#include "kernels/plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The first with bf16 products; older ones are refused. */
+enum { CAPABILITY_LEAST = 80 };
+
+status_t cuda_status(cudaError_t error, const char *what, struct err *e) {
+    if (error == cudaSuccess)
+        return ST_OK;
+    (void)cudaGetLastError();
+    return err_set(e, error == cudaErrorMemoryAllocation ? ST_RESOURCE_EXHAUSTED : ST_INTERNAL, "%s: %s", what,
+                   cudaGetErrorString(error));
+}
+
+static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
+    int count = 0;
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found != cudaSuccess || count == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "device 'cuda' is not usable on this host: %s",
+                       found == cudaSuccess ? "the driver lists no device" : cudaGetErrorString(found));
+    if (ordinal < 0 || ordinal >= count)
+        return err_set(e, ST_INVALID_ARGUMENT, "CUDA device %d is none of the %d of this host", ordinal, count);
+    struct cudaDeviceProp p;
+    TRY(cuda_status(cudaGetDeviceProperties(&p, ordinal), "asking for the device's properties", e));
+    c->ordinal = ordinal;
+    c->processors = p.multiProcessorCount;
+    c->capability = 10 * p.major + p.minor;
+    snprintf(c->name, sizeof c->name, "%.63s", p.name);
+    if (c->capability < CAPABILITY_LEAST)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s has compute capability %d.%d, but training needs %d.%d", c->name,
+                       p.major, p.minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
+    return cuda_status(cudaSetDevice(ordinal), "choosing the device", e);
+}
+
+static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
+    TRY(device_choose(c, ordinal, e));
+    TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "making a stream", e));
+    void *faults = NULL;
+    TRY(cuda_status(cudaHostAlloc(&faults, CUDA_FAULTS * sizeof *c->faults, cudaHostAllocMapped),
+                    "reserving memory that host and device share", e));
+    c->faults = faults;
+    for (int i = 0; i < CUDA_FAULTS; i++)
+        c->faults[i] = 0;
+    return ST_OK;
+}
+
+static void table_fill(struct cuda *c, enum kernels_precision precision) {
+    struct kernels *t = &c->table;
+    t->device = "cuda";
+    t->threads = 1;
+    t->precision = precision;
+    t->memory_new = cuda_memory_new;
+    t->memory_free = cuda_memory_free;
+    t->upload = cuda_upload;
+    t->download = cuda_download;
+    t->move = cuda_move;
+    t->finish = cuda_finish;
+}
+
+static struct cuda *cuda_free(struct cuda *c) {
+    if (!c)
+        return NULL;
+    if (c->stream) {
+        (void)cudaStreamSynchronize(c->stream);
+        (void)cudaStreamDestroy(c->stream);
+    }
+    (void)cudaFreeHost(c->faults);
+    free(c->fp32);
+    free(c);
+    return NULL;
+}
+CLEANUP_DEFINE(struct cuda *, cuda_free)
+
+status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e) {
+    if (config->precision < KERNELS_FP32 || config->precision > KERNELS_FP16)
+        return err_set(e, ST_INVALID_ARGUMENT, "precision %d is none of fp32, bf16 and fp16", (int)config->precision);
+    CLEANUP(cuda_freep) struct cuda *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+    c->fast = config->fast;
+    TRY(state_new(c, config->ordinal, e));
+    table_fill(c, config->precision);
+    c->table.fp32 = &c->table;
+    if (config->precision != KERNELS_FP32) {
+        struct cuda *fp32 = malloc(sizeof *fp32);
+        if (!fp32)
+            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+        *fp32 = *c;
+        table_fill(fp32, KERNELS_FP32);
+        fp32->table.fp32 = &fp32->table;
+        c->fp32 = fp32;
+        c->table.fp32 = &fp32->table;
+    }
+    *ret = &take_ptr(&c)->table;
+    return ST_OK;
+}
+
+struct kernels *cuda_close(struct kernels *k) {
+    (void)cuda_free((struct cuda *)k);
+    return NULL;
+}
+
+void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
+    static const char *const PRECISION[] = { "fp32", "bf16", "fp16" };
+    const struct cuda *c = cuda_of(k);
+    int runtime = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, trainyard %s", c->name, c->capability, c->processors,
+             PRECISION[k->precision], runtime / 1000, runtime % 1000 / 10, TRAINYARD_VERSION);
+}
+
+__attribute__((visibility("default"))) extern const struct kernels_plugin kernels_plugin;
+const struct kernels_plugin kernels_plugin = {
+    .abi = KERNELS_PLUGIN_ABI,
+    .table_bytes = sizeof(struct kernels),
+    .open = cuda_open,
+    .close = cuda_close,
+    .numerics_id = cuda_numerics_id,
+};

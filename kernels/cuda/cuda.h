@@ -1,0 +1,58 @@
+/* The CUDA side of the table: its state, and the parts that its folder is made of.
+ *
+ *   cuda.c            opens the table, fills it, names the numerics; memory.c: the memory functions
+ *   ops.h             every function that enters the table
+ *   launch.h          how a .cu file starts a kernel; element.cuh, reduce.cuh: what kernels are written with
+ *   <op>.cu           kernels, all three precisions in one file, under the names that the CPU's files have
+ *
+ * Work goes to one stream, and a table of a narrow precision shares it with its fp32. Kernels report what only they can
+ * find, such as a token outside its vocabulary, in `faults`: memory of the host that the device writes, read by finish.
+ *
+ * C files see CUDA through cuda_runtime_api.h. A .cu file is also compiled by the host's compiler, against
+ * tests/kernels/cuda/shim, which runs it without a device: it uses nothing that the shim lacks. */
+#ifndef KERNELS_CUDA_CUDA_H
+#define KERNELS_CUDA_CUDA_H
+
+#include "kernels/kernels.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct products; /* product.c */
+struct cudnn;    /* cudnn.c */
+
+/* What a kernel may find. The device writes (row + 1) << 32 | the value's bits; 0: nothing found. */
+enum cuda_fault { CUDA_FAULT_TOKEN, CUDA_FAULT_TARGET, CUDA_FAULTS };
+
+struct cuda {
+    struct kernels table; /* first: the functions of the table cast back */
+    struct cuda *fp32;    /* owned; NULL where the precision is fp32. It borrows all below */
+    cudaStream_t stream;
+    uint64_t *faults; /* (CUDA_FAULTS), as both the host and the device see it */
+    int ordinal;
+    int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
+    int capability; /* 80, 90, ... */
+    char name[64];  /* the device's */
+    bool fast;      /* kernels_config's */
+    struct products *products;
+    struct cudnn *cudnn; /* NULL: the host has none */
+};
+
+static inline const struct cuda *cuda_of(const struct kernels *k) { return (const struct cuda *)k; }
+
+MUST_CHECK status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
+struct kernels *cuda_close(struct kernels *k);
+void cuda_numerics_id(const struct kernels *k, char *buf, size_t n);
+
+/* cudaError_t as ours: OK, RESOURCE_EXHAUSTED for memory, else INTERNAL; "<what>: <CUDA's text>". Clears an error that
+ * is not sticky. */
+MUST_CHECK status_t cuda_status(cudaError_t error, const char *what, struct err *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

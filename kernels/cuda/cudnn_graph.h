@@ -1,0 +1,95 @@
+/* cuDNN's backend API in a few verbs: a graph of operations on tensors is built, and becomes a plan that runs.
+ *
+ *     struct cudnn_graph g = cudnn_graph_begin(c);
+ *     cudnn_matmul(&g, cudnn_tensor(&g, 1, type, dim, stride), b, y);
+ *     TRY(cudnn_graph_plan(&g, &choice, &plan, e));
+ *
+ * A failure sticks to the graph: what is called after it does nothing, and cudnn_graph_plan tells it. Tensors have four
+ * dimensions. A tensor's id is the number under which a run gets its pointer; virtual tensors have none and take no
+ * memory. */
+#ifndef KERNELS_CUDA_CUDNN_GRAPH_H
+#define KERNELS_CUDA_CUDNN_GRAPH_H
+
+#include "kernels/cuda/cudnn.h"
+#include "kernels/kernels.h"
+
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CUDNN_GRAPH_OPS = 32, CUDNN_GRAPH_DESCRIPTORS = 128 };
+
+typedef cudnnBackendDescriptor_t cudnn_descriptor;
+
+struct cudnn_graph {
+    struct cudnn *library;
+    cudnn_descriptor made[CUDNN_GRAPH_DESCRIPTORS], ops[CUDNN_GRAPH_OPS];
+    int n_made, n_ops;
+    int64_t next_virtual;
+    status_t status;
+    struct err err;
+};
+
+struct cudnn_graph cudnn_graph_begin(struct cudnn *c);
+
+cudnn_descriptor cudnn_tensor(struct cudnn_graph *g, int64_t id, cudnnDataType_t type, const int64_t dim[4],
+                              const int64_t stride[4]);
+cudnn_descriptor cudnn_virtual(struct cudnn_graph *g, cudnnDataType_t type, const int64_t dim[4],
+                               const int64_t stride[4]);
+/* One fp32 number that a run gets a host pointer to. */
+cudnn_descriptor cudnn_scalar(struct cudnn_graph *g, int64_t id);
+
+void cudnn_matmul(struct cudnn_graph *g, cudnn_descriptor a, cudnn_descriptor b, cudnn_descriptor y);
+/* y = mode(x, b), chosen by t where there is one; computed as `type`. b and t may be NULL. */
+void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type, cudnn_descriptor x,
+                     cudnn_descriptor b, cudnn_descriptor t, cudnn_descriptor y);
+/* y = each element's place along an axis of x. */
+void cudnn_index(struct cudnn_graph *g, int64_t axis, cudnn_descriptor x, cudnn_descriptor y);
+void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t by, cudnn_descriptor x, cudnn_descriptor y);
+void cudnn_reshape(struct cudnn_graph *g, cudnn_descriptor x, cudnn_descriptor y);
+/* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_{FORWARD,BACKWARD_DATA,BACKWARD_FILTER}_DESCRIPTOR. */
+void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, const struct convolution_dims *d,
+                       cudnn_descriptor x, cudnn_descriptor w, cudnn_descriptor y);
+
+/* Which of cuDNN's engines will do. */
+struct cudnn_choice {
+    bool deterministic;    /* none that calls itself nondeterministic */
+    bool exact;            /* none that computes on rounded inputs (TF32) */
+    size_t workspace_most; /* bytes */
+};
+
+struct cudnn_plan; /* owned by the library's cache */
+
+/* Ends the graph. The first engine in the order of cuDNN's heuristics that `choice` allows; UNIMPLEMENTED where there
+ * is none. */
+MUST_CHECK status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
+                                     struct err *e);
+size_t cudnn_plan_workspace(const struct cudnn_plan *p);
+/* pointers[i] belongs to the tensor ids[i]. */
+MUST_CHECK status_t cudnn_plan_run(struct cudnn *c, const struct cudnn_plan *p, int n, const int64_t *ids,
+                                   void *const *pointers, void *workspace, struct err *e);
+
+/* Plans by what they are for; all numbers of the key count. */
+enum cudnn_pass {
+    CUDNN_ATTENTION_FORWARD = 1,
+    CUDNN_ATTENTION_BACKWARD,
+    CUDNN_ATTENTION_BACKWARD_FAST,
+    CUDNN_CONVOLUTION_FORWARD,
+    CUDNN_CONVOLUTION_BACKWARD_INPUT,
+    CUDNN_CONVOLUTION_BACKWARD_WEIGHT,
+};
+struct cudnn_key {
+    enum cudnn_pass pass;
+    enum kernels_precision precision;
+    int64_t dims[8];
+};
+typedef status_t cudnn_build_fn(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e);
+/* The key's plan, built on its first use. That there is none (UNIMPLEMENTED) is remembered too. */
+MUST_CHECK status_t cudnn_plan_find(struct cudnn *c, const struct cudnn_key *key, cudnn_build_fn *build,
+                                    const struct cudnn_plan **ret, struct err *e);
+
+static inline cudnnDataType_t cudnn_type(enum kernels_precision p) {
+    return p == KERNELS_FP32 ? CUDNN_DATA_FLOAT : p == KERNELS_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+}
+
+#endif

@@ -1,0 +1,49 @@
+#include "kernels/cuda/ops.h"
+
+status_t cuda_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
+    (void)k;
+    void *p = NULL;
+    const cudaError_t error = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes on %s", bytes, cuda_of(k)->name);
+    }
+    TRY(cuda_status(error, "reserving memory of the device", e));
+    *ret = p;
+    return ST_OK;
+}
+
+void cuda_memory_free(const struct kernels *k, void *p) {
+    (void)k;
+    (void)cudaFree(p);
+}
+
+status_t cuda_upload(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e) {
+    return cuda_status(cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, cuda_of(k)->stream),
+                       "copying to the device", e);
+}
+
+status_t cuda_download(const struct kernels *k, void *to_host, const void *from, size_t bytes, struct err *e) {
+    return cuda_status(cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, cuda_of(k)->stream),
+                       "copying from the device", e);
+}
+
+status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
+    return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
+                       "copying within the device", e);
+}
+
+status_t cuda_finish(const struct kernels *k, struct err *e) {
+    static const char *const WHAT[] = { [CUDA_FAULT_TOKEN] = "token %d at position %lld is outside the vocabulary",
+                                        [CUDA_FAULT_TARGET] = "target %d at row %lld is outside the vocabulary" };
+    const struct cuda *c = cuda_of(k);
+    TRY(cuda_status(cudaStreamSynchronize(c->stream), "running the queued kernels", e));
+    for (int i = 0; i < CUDA_FAULTS; i++) {
+        const uint64_t found = c->faults[i];
+        c->faults[i] = 0;
+        if (found)
+            return err_set(e, ST_INVALID_ARGUMENT, WHAT[i], (int)(int32_t)(uint32_t)found,
+                           (long long)(found >> 32) - 1);
+    }
+    return ST_OK;
+}
