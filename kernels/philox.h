@@ -6,7 +6,13 @@
 
 #include <stdint.h>
 
-static inline void philox4x32_10(const uint32_t counter[4], uint64_t key, uint32_t ret[4]) {
+#ifdef __CUDACC__
+#define PHILOX_FUNCTION static __host__ __device__ __forceinline__
+#else
+#define PHILOX_FUNCTION static inline
+#endif
+
+PHILOX_FUNCTION void philox4x32_10(const uint32_t counter[4], uint64_t key, uint32_t ret[4]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
