@@ -141,7 +141,7 @@ static status_t embedding_forward(struct bench *x, struct err *e) {
 }
 static status_t embedding_backward(struct bench *x, struct err *e) {
     return x->k->embedding_backward(x->k, x->dw, x->r, x->tokens, x->b, x->m.batch, x->m.time, x->m.width,
-                                    x->m.vocabulary, x->m.time, false, e);
+                                    x->m.vocabulary, x->m.time, false, NULL, e);
 }
 static status_t cross_entropy(struct bench *x, struct err *e) {
     return x->k->cross_entropy(x->k, x->rows1, x->y, x->tokens, x->rows, x->m.vocabulary, 1.0f / (float)x->rows, true,

@@ -214,7 +214,9 @@ struct kernels {
      * clears all V and all `positions` rows first. dwpe NULL: none. tokens were checked by forward. */
     MUST_CHECK status_t (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                               const element_t *dy, int64_t batch, int64_t time, int64_t width,
-                                              int64_t vocabulary, int64_t positions, bool accumulate, struct err *e);
+                                              int64_t vocabulary, int64_t positions, bool accumulate, void *workspace,
+                                              struct err *e);
+    size_t (*embedding_backward_workspace)(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary);
 
     /* --- layer norm -----------------------------------------------------------------------------------------------*/
     /* y = (x - mean) * rstd * gamma + beta over each row of width; mean, rstd (rows) are kept for backward. branch not

@@ -82,6 +82,7 @@ static void table_fill(struct cpu *c) {
     t->linear_backward_weight = linear_backward_weight;
     t->linear_backward_bias_workspace = workspace_linear_backward_bias;
     t->linear_backward_weight_workspace = workspace_linear_backward_weight;
+    t->embedding_backward_workspace = workspace_embedding_backward;
     t->layernorm_backward_workspace = workspace_norm_backward;
     t->rmsnorm_backward_workspace = workspace_norm_backward;
     t->attention_workspace = workspace_attention;

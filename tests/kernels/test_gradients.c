@@ -321,11 +321,11 @@ static void check_embedding(struct kernels *k) {
     OK(k->embedding_forward(k, y, tokens, wte, wpe, EB, ET, EC, EV, e));
     (void)embedding_loss(&c);
     tensor_assert_near("embedding", y, y2, n, 1e-6, 1);
-    OK(k->embedding_backward(k, dwte, dwpe, tokens, dy, EB, ET, EC, EV, positions, false, e));
+    OK(k->embedding_backward(k, dwte, dwpe, tokens, dy, EB, ET, EC, EV, positions, false, NULL, e));
     check_gradient("embedding's dwte", embedding_loss, &c, wte2, dwte, EV * EC);
     check_gradient("embedding's dwpe", embedding_loss, &c, wpe2, dwpe, positions * EC);
     CLEANUP(freep) float *twice = tensor_copy(dwte, EV * EC);
-    OK(k->embedding_backward(k, twice, dwpe, tokens, dy, EB, ET, EC, EV, positions, true, e));
+    OK(k->embedding_backward(k, twice, dwpe, tokens, dy, EB, ET, EC, EV, positions, true, NULL, e));
     for (int i = 0; i < EV * EC; i++)
         assert_true(fabsf(twice[i] - 2 * dwte[i]) <= 1e-5f);
 }

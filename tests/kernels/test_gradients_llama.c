@@ -177,7 +177,7 @@ static void check_embedding(struct kernels *k) {
     const float wte[] = { 1, 2, 3, 4, 5, 6 }, dy[] = { 1, 1, 10, 20, 100, 200 };
     float y[6], dwte[6];
     OK(k->embedding_forward(k, y, (int32_t[]){ 2, 0, 2 }, wte, NULL, 1, 3, 2, 3, e));
-    OK(k->embedding_backward(k, dwte, NULL, (int32_t[]){ 2, 0, 2 }, dy, 1, 3, 2, 3, 3, false, e));
+    OK(k->embedding_backward(k, dwte, NULL, (int32_t[]){ 2, 0, 2 }, dy, 1, 3, 2, 3, 3, false, NULL, e));
     assert_memory_equal(y, ((float[]){ 5, 6, 1, 2, 5, 6 }), sizeof y);
     assert_memory_equal(dwte, ((float[]){ 10, 20, 0, 0, 101, 201 }), sizeof dwte);
 }

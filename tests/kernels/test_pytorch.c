@@ -309,7 +309,7 @@ static void check_embedding(struct recorded *x) {
     GRADIENT(dwte, DWTE);
     GRADIENT(dwpe, DWPE);
     OK(k->embedding_forward(k, y, tokens, wte, wpe, 3, 7, 20, 11, e));
-    OK(k->embedding_backward(k, dwte, dwpe, tokens, dy, 3, 7, 20, 11, 7, false, e));
+    OK(k->embedding_backward(k, dwte, dwpe, tokens, dy, 3, 7, 20, 11, 7, false, NULL, e));
     elements_close_to("y", x, y, Y);
     close_to("dwte", x, dwte, DWTE);
     close_to("dwpe", x, dwpe, DWPE);

@@ -151,7 +151,8 @@ static void run_elements(const struct run *x) {
     KEEP(n, k->embedding_forward(k, y, tokens, wte, a, s->batch, s->time, s->width, s->vocabulary, e));
     KEEP(n, k->embedding_forward(k, y, tokens, wte, NULL, s->batch, s->time, s->width, s->vocabulary, e));
     float *dwte = take(x->r, wide), *dwpe = take(x->r, s->time * s->width);
-    OK(k->embedding_backward(k, dwte, dwpe, tokens, b, s->batch, s->time, s->width, s->vocabulary, s->time, false, e));
+    OK(k->embedding_backward(k, dwte, dwpe, tokens, b, s->batch, s->time, s->width, s->vocabulary, s->time, false, NULL,
+                             e));
 }
 
 static void run_floats(const struct run *x) {

@@ -27,7 +27,12 @@ static status_t backward_input(const struct op_call *c, struct err *e) {
     return c->kernels->embedding_backward(c->kernels, c->d_param[0], c->d_param[1], c->in[0], c->d_out[0], y->dim[0],
                                           y->dim[1], y->dim[2], slot_shape(c->graph, c->op, 0)->dim[0],
                                           c->op->slot[1] >= 0 ? slot_shape(c->graph, c->op, 1)->dim[0] : 0,
-                                          c->accumulate_param, e);
+                                          c->accumulate_param, c->workspace, e);
+}
+
+static size_t workspace(const struct kernels *k, const struct graph *g, const struct op *op) {
+    const struct shape *y = &g->tensors[op->out[0]].shape;
+    return k->embedding_backward_workspace(k, y->dim[0], y->dim[1], slot_shape(g, op, 0)->dim[0]);
 }
 
 const struct op_kind op_embedding = {
@@ -38,4 +43,5 @@ const struct op_kind op_embedding = {
     .shape = shape,
     .forward = forward,
     .backward_input = backward_input,
+    .workspace = workspace,
 };

@@ -28,7 +28,8 @@ status_t PLAIN(embedding_forward)(const struct kernels *k, element_t *y, const i
  * tokens repeat. */
 status_t PLAIN(embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                    const element_t *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
-                                   int64_t positions, bool accumulate, struct err *e) {
+                                   int64_t positions, bool accumulate, void *workspace, struct err *e) {
+    (void)workspace;
     if (!accumulate) {
         TRY(k->fill(k, dwte, 0, vocabulary * width, e));
         if (dwpe)

@@ -24,7 +24,7 @@ status_t PLAIN(embedding_forward)(const struct kernels *k, element_t *y, const i
                                   struct err *e);
 status_t PLAIN(embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                    const element_t *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
-                                   int64_t positions, bool accumulate, struct err *e);
+                                   int64_t positions, bool accumulate, void *workspace, struct err *e);
 status_t PLAIN(layernorm_forward)(const struct kernels *k, element_t *y, element_t *r, float *mean, float *rstd,
                                   const element_t *x, const element_t *branch, const element_t *gamma,
                                   const element_t *beta, int64_t rows, int64_t width, float epsilon, struct err *e);
