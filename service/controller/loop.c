@@ -97,24 +97,29 @@ static bool answered_before(struct controller *c, struct ask *ask) {
     return st == ST_OK;
 }
 
-/* A retry's row was read by its handler; another retry may have run the job to its end since, and a move from a state
- * that is past would be refused. */
-static bool read_again(struct controller *c, struct sched_job_row *row) {
+/* A retry is judged by the row of the moment: another one may have run the job to its end since the handler read it,
+ * and a move from a state that is past would be refused. One without anything to begin with is refused here: its ranks
+ * would only fail once they have slots. */
+static bool judge_retry(struct controller *c, struct inbox_item *item) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job job;
     struct err e = { "" };
     int tries = 0;
-    enum write_after after;
-    do
-        after = write_judge(c, store_job_get(c->store, m, row->job, &job, &e), &e, &tries);
-    while (after == WRITE_AGAIN);
-    if (after == WRITE_DONE)
-        *row = sched_row_of(&job);
-    return after == WRITE_DONE;
+    status_t st;
+    do {
+        st = store_job_get(c->store, m, item->job, &job, &e);
+        if (st == ST_OK && job.state == STORE_JOB_FAILED)
+            st = store_job_origin_check(c->store, item->job, &e);
+    } while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    if (st == ST_OK)
+        item->row = sched_row_of(&job);
+    else
+        ask_answer(item->ask, st, e.msg);
+    return st == ST_OK;
 }
 
 static void handle(struct controller *c, struct inbox_item *item) {
-    if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !read_again(c, &item->row)))
+    if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !judge_retry(c, item)))
         return;
     struct sched_event ev = { .job = item->job,
                               .attempt = item->attempt,

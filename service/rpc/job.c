@@ -136,10 +136,22 @@ static status_t origin_of(struct controller *c, const char *fork, const Trainyar
     return st == ST_OK ? ST_OK : err_prefix(e, st, "train.init_from: ");
 }
 
+/* An answer that was lost when the job was first asked for may have left a row of which the loop was not told. */
+static status_t reply_again(struct controller *c, struct rpc_call *call, int64_t job, struct err *e) {
+    controller_submitted_perhaps(c);
+    return reply_job(c, call, job, true, e);
+}
+
 static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V1__JobSpec *spec, const char *id,
                        const char *fork, struct err *e) {
     int64_t epoch, job, time_us = 0;
     TRY(controller_leads(c, &epoch, e));
+    /* A request that is made again may find its origin gone, or the newest checkpoint a later one. */
+    if (*fork || *spec->train->init_from) {
+        status_t st = store_job_requested(controller_store(c), id, &job, e);
+        if (st != ST_NOT_FOUND)
+            return st == ST_OK ? reply_again(c, call, job, e) : st;
+    }
     size_t n = trainyard__v1__job_spec__get_packed_size(spec);
     CLEANUP(freep) uint8_t *packed = malloc(n + 1);
     if (!packed)
@@ -160,12 +172,11 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
     TRY(origin_of(c, fork, spec, &row.origin, e));
     bool existed;
     status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
-    /* An answer that was lost, now or when the job was first asked for, leaves a row of which the loop was not told. */
-    if (st == ST_OK ? existed : st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED)
+    if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* a COMMIT whose answer is lost now, the same */
         controller_submitted_perhaps(c);
     TRY(st);
     if (existed)
-        return reply_job(c, call, job, false, e);
+        return reply_again(c, call, job, e);
     struct sched_job_row sched = { .job = job,
                                    .state = JOB_STATE_QUEUED,
                                    .priority = row.priority,
@@ -271,7 +282,7 @@ static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCM
     struct sched_job_row sched = sched_row_of(&row);
     status_t st = controller_retry(service, &sched, in->request_id, deadline_of(call), e);
     if (st == ST_FAILED_PRECONDITION)
-        rpc_set_reason(call, "JOB_NOT_FAILED");
+        rpc_set_reason(call, row.state == STORE_JOB_FAILED ? "JOB_ORIGIN_GONE" : "JOB_NOT_FAILED");
     TRY(st);
     return reply_job(service, call, job, false, e);
 }

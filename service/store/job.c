@@ -80,7 +80,6 @@ void job_row_read(const PGresult *r, int row, struct store_job *ret) {
 struct create {
     int64_t epoch, job, time_us;
     const struct store_job_new *in;
-    bool existed;
 };
 
 static status_t create_insert(struct connection *c, struct create *x, struct err *e) {
@@ -104,7 +103,6 @@ static status_t create_insert(struct connection *c, struct create *x, struct err
         return err_set(e, ST_FAILED_PRECONDITION, "epoch %lld is over: another controller leads", (long long)x->epoch);
     x->job = sql_int8(r, 0, 0);
     x->time_us = sql_time(r, 0, 1);
-    x->existed = false;
     return ST_OK;
 }
 
@@ -121,48 +119,28 @@ static status_t find_request(struct connection *c, const char *request_id, int64
     return ST_OK;
 }
 
-/* The insert comes first: a request id that is known is the exception, a lost answer to the COMMIT included. */
-static status_t create_body(struct connection *c, void *ctx, struct err *e) {
-    struct create *x = ctx;
-    status_t st = create_insert(c, x, e);
-    if (st != ST_ALREADY_EXISTS)
-        return st;
-    int64_t event;
-    TRY(find_request(c, x->in->request_id, &x->job, &event, e));
-    if (event != 1)
-        return err_set(e, ST_ALREADY_EXISTS, "request '%s' was already made for another purpose, on jobs/%lld",
-                       x->in->request_id, (long long)x->job);
-    x->existed = true;
-    return ST_OK;
-}
+static status_t create_alone(struct connection *c, void *ctx, struct err *e) { return create_insert(c, ctx, e); }
 
-/* Several statements under the lock of the job that it comes from, hence a transaction, in which the insert cannot be
- * what finds a known request. */
 static status_t create_from_origin(struct connection *c, void *ctx, struct err *e) {
     struct create *x = ctx;
-    int64_t step, event;
-    status_t st = find_request(c, x->in->request_id, &x->job, &event, NULL);
-    if (st == ST_OK && event != 1)
-        return err_set(e, ST_ALREADY_EXISTS, "request '%s' was already made for another purpose, on jobs/%lld",
-                       x->in->request_id, (long long)x->job);
-    x->existed = st == ST_OK;
-    if (x->existed)
-        return ST_OK;
-    TRY(origin_hold(c, &x->in->origin, &step, e));
+    int64_t step;
     TRY(create_insert(c, x, e));
+    TRY(origin_hold(c, &x->in->origin, &step, e));
     return origin_write(c, x->job, &x->in->origin, step, e);
 }
 
 status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                           bool *ret_existed, int64_t *ret_time_us, struct err *e) {
     struct create x = { .epoch = epoch, .in = job };
-    if (job->origin.checkpoint)
-        TRY(store_transact(s, epoch, create_from_origin, &x, e));
-    else
-        TRY(store_query(s, create_body, &x, e));
+    /* The insert comes first: a request id that is known is the exception, a lost answer to the COMMIT included. */
+    status_t st = job->origin.checkpoint ? store_transact(s, epoch, create_from_origin, &x, e)
+                                         : store_query(s, create_alone, &x, e);
+    *ret_existed = st == ST_ALREADY_EXISTS;
+    if (*ret_existed)
+        return store_job_requested(s, job->request_id, ret_job, e);
+    TRY(st);
     *ret_job = x.job;
-    *ret_existed = x.existed;
-    if (ret_time_us && !x.existed)
+    if (ret_time_us)
         *ret_time_us = x.time_us;
     return ST_OK;
 }
@@ -238,6 +216,16 @@ static status_t find_body(struct connection *c, void *ctx, struct err *e) {
 status_t store_request_find(struct store *s, const char *request_id, int64_t *ret_job, struct err *e) {
     struct find x = { .request_id = request_id };
     TRY(store_query(s, find_body, &x, e));
+    *ret_job = x.job;
+    return ST_OK;
+}
+
+status_t store_job_requested(struct store *s, const char *request_id, int64_t *ret_job, struct err *e) {
+    struct find x = { .request_id = request_id };
+    TRY(store_query(s, find_body, &x, e));
+    if (x.event != 1)
+        return err_set(e, ST_ALREADY_EXISTS, "request '%s' was already made for another purpose, on jobs/%lld",
+                       request_id, (long long)x.job);
     *ret_job = x.job;
     return ST_OK;
 }

@@ -47,10 +47,10 @@ struct store_job {
     size_t spec_bytes;
 };
 
-/* With an origin: kept from retention until the new job has a checkpoint of its own or has ended, and told by an event
- * "forked" or "initialised"; FAILED_PRECONDITION unless it is COMMITTED.
- * Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job.
- * *ret_time_us (may be NULL): the new job's create_time; untouched when it existed. */
+/* Stores a QUEUED job and its first event. *ret_existed: the request_id was known, *ret_job is the first call's job,
+ * whatever has become of its origin. *ret_time_us (may be NULL): the new job's create_time; untouched when it existed.
+ * With an origin: kept from retention until the new job has a checkpoint of its own or has ended, and told by an event
+ * "forked" or "initialised"; FAILED_PRECONDITION unless it is COMMITTED. */
 MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                                      bool *ret_existed, int64_t *ret_time_us, struct err *e);
 
@@ -61,6 +61,8 @@ MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64
 /* What a job began with; ret->checkpoint 0 and *ret_step 0 for most. */
 MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret, int64_t *ret_step,
                                      struct err *e);
+/* FAILED_PRECONDITION: the job has no COMMITTED checkpoint, and what it began with is COMMITTED no more. */
+MUST_CHECK status_t store_job_origin_check(struct store *s, int64_t job, struct err *e);
 
 struct store_job_filter {
     int state;         /* 0 = all */
@@ -72,6 +74,9 @@ struct store_job_filter {
 /* Newest first. */
 MUST_CHECK status_t store_job_list(struct store *s, struct store_memory *m, const struct store_job_filter *filter,
                                    struct store_job **ret, size_t *ret_n, struct err *e);
+
+/* The job that a request id made; NOT_FOUND when it was never stored, ALREADY_EXISTS when it did something else. */
+MUST_CHECK status_t store_job_requested(struct store *s, const char *request_id, int64_t *ret_job, struct err *e);
 
 /* The job that a request id belongs to; NOT_FOUND when it was never stored. */
 MUST_CHECK status_t store_request_find(struct store *s, const char *request_id, int64_t *ret_job, struct err *e);

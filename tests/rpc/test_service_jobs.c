@@ -199,6 +199,48 @@ static void a_request_id_makes_one_job(void **state) {
     assert_string_equal(names[0], names[1]);
 }
 
+/* A fork of jobs/1 of so many steps, under a request id; what it is called. */
+static status_t fork_first(struct service_yard *y, const char *request_id, char name[64], struct err *e) {
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    request.spec = yard_spec(1, 0);
+    request.spec->train->steps = 20;
+    request.request_id = (char *)request_id;
+    request.fork = "1";
+    ProtobufCMessage *reply = NULL;
+    TRY(yard_call(y, "CreateJob", &request.base, &reply, e));
+    const Trainyard__V1__Job *job = (const void *)reply;
+    snprintf(name, 64, "%s", job->name);
+    assert_string_equal(job->forked_from, "jobs/1/checkpoints/1");
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return ST_OK;
+}
+
+static void a_fork_is_made_once_and_not_retried_when_what_it_began_with_is_gone(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t parent = yard_submit(y, 1, 0), fork = parent + 1;
+    yard_run(y, &a, 1, parent, 1);
+    yard_finish(&a, 1, parent, 1);
+    yard_await_state(y, parent, STATE(SUCCEEDED));
+    char names[3][64];
+    OK(fork_first(y, "fork-once", names[0], &e));
+    OK(fork_first(y, "fork-once", names[1], &e));
+    yard_run(y, &a, 1, fork, 1);
+    agent_say_ended(a, fork, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC, 0);
+    yard_await_state(y, fork, STATE(FAILED));
+    pg_run(y->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
+    OK(fork_first(y, "fork-once", names[2], &e));
+    assert_string_equal(names[0], "jobs/2");
+    assert_string_equal(names[1], "jobs/2");
+    assert_string_equal(names[2], "jobs/2");
+    FAILS(fork_first(y, "fork-twice", names[0], &e), ST_NOT_FOUND, "fork: jobs/1 has no committed checkpoint");
+    FAILS(by_name(y, "RetryJob", "2", &e), ST_FAILED_PRECONDITION,
+          "jobs/2 has nothing to go on from: jobs/1/checkpoints/1, which it began with, has been deleted");
+    assert_job(y, fork, STATE(FAILED), 1, 0);
+    agent_free(a);
+}
+
 /* As after a COMMIT whose answer never came: the row is there, and nobody has told the loop. */
 static void a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again(void **state) {
     struct service_yard *y = *state;
@@ -379,6 +421,7 @@ int main(void) {
         YARD(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),
         YARD(postgresql_may_die_without_the_running_attempt_noticing),
         YARD(a_request_id_makes_one_job),
+        YARD(a_fork_is_made_once_and_not_retried_when_what_it_began_with_is_gone),
         YARD(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
         YARD(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
         YARD(a_cancel_with_the_same_request_id_happens_once),

@@ -7,6 +7,7 @@
 #include "service/store/log.h"
 #include "service/store/metric.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,19 +370,23 @@ static void a_corrupt_checkpoint_gives_way_to_the_older_good_one(void **state) {
 }
 
 /* A job that begins with a checkpoint of another: the whole state, or the weights alone. */
+static struct store_job_new row_from(int64_t job, int64_t checkpoint, bool weights_only, const char *request) {
+    return (struct store_job_new){ .request_id = request,
+                                   .name = "child",
+                                   .queue = "default",
+                                   .world_size = 1,
+                                   .accelerator = "cpu",
+                                   .max_restarts = 3,
+                                   .steps = 100,
+                                   .keep_last = 1,
+                                   .spec = "s",
+                                   .spec_bytes = 1,
+                                   .origin = { job, checkpoint, weights_only } };
+}
+
 static int64_t job_from(struct fixture *f, int64_t job, int64_t checkpoint, bool weights_only, const char *request,
                         bool *ret_existed) {
-    struct store_job_new row = { .request_id = request,
-                                 .name = "child",
-                                 .queue = "default",
-                                 .world_size = 1,
-                                 .accelerator = "cpu",
-                                 .max_restarts = 3,
-                                 .steps = 100,
-                                 .keep_last = 1,
-                                 .spec = "s",
-                                 .spec_bytes = 1,
-                                 .origin = { job, checkpoint, weights_only } };
+    struct store_job_new row = row_from(job, checkpoint, weights_only, request);
     int64_t child = 0;
     OK(store_job_create(f->store, f->epoch, &row, &child, ret_existed, NULL, &e));
     return child;
@@ -437,17 +442,78 @@ static void a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_it
     assert_int_equal(at.state, STORE_CHECKPOINT_DELETING);
     OK(store_checkpoint_list(f->store, f->m, child, 0, 10, &list, &n, &e));
     assert_int_equal(n, 1);
-    struct store_job_new late = { .request_id = "late",
-                                  .name = "x",
-                                  .queue = "q",
-                                  .world_size = 1,
-                                  .accelerator = "cpu",
-                                  .steps = 1,
-                                  .spec = "s",
-                                  .spec_bytes = 1,
-                                  .origin = { parent, at.id, false } };
+    struct store_job_new late = row_from(parent, at.id, false, "late");
     FAILS(store_job_create(f->store, f->epoch, &late, &child, &existed, NULL, &e), ST_FAILED_PRECONDITION,
           "not COMMITTED");
+}
+
+struct racer {
+    struct fixture *f;
+    struct store_job_new row;
+    status_t status;
+    int64_t job;
+    bool existed;
+};
+
+static void *create_one(void *ctx) {
+    struct racer *r = ctx;
+    r->status = store_job_create(r->f->store, r->f->epoch, &r->row, &r->job, &r->existed, NULL, NULL);
+    return NULL;
+}
+
+static void eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_found(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *report = NULL;
+    OK(store_report_open(f->store, f->epoch, &report, &e));
+    struct store_checkpoint at[2];
+    for (int i = 0; i < 2; i++) {
+        commit(f, report, parent, 10 + i, 1, 1);
+        OK(store_checkpoint_newest(f->store, f->m, parent, &at[i], &e));
+    }
+    pthread_t threads[8];
+    struct racer racers[8];
+    for (int i = 0; i < 8; i++) {
+        racers[i] = (struct racer){ .f = f, .row = row_from(parent, at[i % 2].id, false, "fork-race") };
+        pthread_create(&threads[i], NULL, create_one, &racers[i]);
+    }
+    int made = 0;
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(racers[i].status, ST_OK);
+        assert_int_equal(racers[i].job, racers[0].job);
+        made += !racers[i].existed;
+    }
+    assert_int_equal(made, 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job_origin"), 1);
+    int64_t known;
+    OK(store_job_requested(f->store, "fork-race", &known, &e));
+    assert_int_equal(known, racers[0].job);
+    FAILS(store_job_requested(f->store, "never", &known, &e), ST_NOT_FOUND, "never");
+}
+
+static void a_fork_that_has_lost_what_it_began_with_says_so(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    bool existed;
+    int64_t child = job_from(f, parent, at.id, false, "fork", &existed);
+    OK(store_job_origin_check(f->store, child, &e));
+    OK(store_job_origin_check(f->store, parent, &e)); /* began with nothing */
+    pg_run(f->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
+    FAILS(store_job_origin_check(f->store, child, &e), ST_FAILED_PRECONDITION, "has been deleted");
+    /* Nor does that stop a request that is made again. */
+    assert_int_equal(job_from(f, parent, at.id, false, "fork", &existed), child);
+    pg_run(f->conninfo, "UPDATE checkpoint SET state = 3, delete_time = NULL, reason = 'bits'");
+    FAILS(store_job_origin_check(f->store, child, &e), ST_FAILED_PRECONDITION, "is corrupt");
+    fixture_attempt(f, child, STORE_JOB_QUEUED, 1);
+    fixture_move(f, child, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
+    commit(f, r, child, 20, 1, 1);
+    OK(store_job_origin_check(f->store, child, &e));
 }
 
 static void weights_of_another_job_are_named_to_every_attempt_without_a_step(void **state) {
@@ -495,6 +561,8 @@ static void what_auto_became_takes_the_place_of_the_stored_spec(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_its_own),
+        TEST(eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_found),
+        TEST(a_fork_that_has_lost_what_it_began_with_says_so),
         TEST(weights_of_another_job_are_named_to_every_attempt_without_a_step),
         TEST(what_auto_became_takes_the_place_of_the_stored_spec),
         TEST(records_are_stored_once_and_gaps_are_refused),
