@@ -18,7 +18,7 @@ executor/engine/optimizer executor/engine/graph executor/engine/data kernels bas
 executor/engine/plan executor/engine/graph executor/engine/model executor/engine/optimizer executor/engine/plan kernels base
 executor/engine/pretrained executor/engine/checkpoint executor/engine/model executor/engine/graph executor/engine/data kernels base
 executor/engine/run executor/engine kernels base
-executor/engine/collective base
+executor/engine/collective kernels base
 executor/engine/checkpoint base
 executor/engine/data kernels base
 executor/worker executor/engine kernels api/codec api/spec base

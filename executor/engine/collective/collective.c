@@ -1,7 +1,9 @@
 #include "executor/engine/collective/collective.h"
 
 #include "base/limits.h"
+#include "executor/engine/collective/device.h"
 #include "executor/engine/collective/internal.h"
+#include "kernels/plugin.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,8 +13,9 @@
 struct collective *collective_close(struct collective *c) {
     if (!c)
         return NULL;
-    if (c->transport)
-        c->transport->ops->close(c->transport);
+    collective_detach(c);
+    if (c->host)
+        c->host->ops->close(c->host);
     for (int i = 0; i < COLLECTIVE_CHANNELS; i++)
         free(c->staging[i]);
     free(c);
@@ -48,7 +51,7 @@ status_t collective_open_gloo(const struct collective_config *config, struct col
     CLEANUP(collective_closep) struct collective *c = NULL;
     TRY(collective_new(config->rank, P, &c, e));
     if (P > 1)
-        TRY(transport_open_gloo(config, &c->transport, e));
+        TRY(transport_open_gloo(config, &c->host, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }
@@ -61,7 +64,7 @@ status_t collective_open_virtual(int world_size, int timeout_ms, struct collecti
     for (int r = 0; r < world_size && st == ST_OK; r++) {
         st = collective_new(r, world_size, &all[r], e);
         if (st == ST_OK)
-            all[r]->transport = take_ptr(&transports[r]);
+            all[r]->host = take_ptr(&transports[r]);
     }
     for (int r = 0; r < world_size && st != ST_OK; r++) {
         collective_close(all[r]);
@@ -73,6 +76,37 @@ status_t collective_open_virtual(int world_size, int timeout_ms, struct collecti
     return st;
 }
 
+/* collective_exchange_fn. */
+static status_t exchange_on(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+    return collective_exchange(ctx, COLLECTIVE_CONTROL, mine, n, all, e);
+}
+
+status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e) {
+    const struct collective_plugin *plugin = NULL;
+    if (c->world_size == 1)
+        return ST_OK;
+    TRY(kernels_plugin_cuda_symbol(COLLECTIVE_PLUGIN_NAME, (const void **)&plugin, e));
+    if (plugin->abi != COLLECTIVE_PLUGIN_ABI)
+        return err_set(e, ST_FAILED_PRECONDITION, "the CUDA plugin's collective is of another build than this program");
+    struct device_gang gang = { .rank = c->rank,
+                                .world_size = c->world_size,
+                                .piece = collective_piece(c->rank % device->data, device->data),
+                                .host = c->host,
+                                .exchange = exchange_on,
+                                .exchange_ctx = c };
+    return plugin->open(&gang, device, &c->device, e);
+}
+
+void collective_detach(struct collective *c) {
+    if (c->device)
+        c->device->ops->close(c->device);
+    c->device = NULL;
+}
+
+status_t collective_connect(struct collective *c, const struct collective_link *links, int n, struct err *e) {
+    return c->device ? c->device->ops->connect(c->device, links, n, e) : ST_OK;
+}
+
 int collective_rank(const struct collective *c) { return c->rank; }
 int collective_world_size(const struct collective *c) { return c->world_size; }
 struct collective_group collective_world(const struct collective *c) {
@@ -80,24 +114,28 @@ struct collective_group collective_world(const struct collective *c) {
 }
 
 void collective_abort(struct collective *c, const char *reason) {
-    if (c->transport)
-        c->transport->ops->abort(c->transport, reason);
+    struct transport *t = c->device ? c->device : c->host; /* a device's transport ends the host's too */
+    if (t)
+        t->ops->abort(t, reason);
 }
 
 status_t collective_post_send(struct collective *c, enum collective_channel channel, int peer, const void *data,
                               size_t n, int *ret_ticket, struct err *e) {
     assert(peer >= 0 && peer < c->world_size && peer != c->rank && n > 0);
-    return c->transport->ops->begin_send(c->transport, channel, peer, data, n, ret_ticket, e);
+    struct transport *t = transport_of(c, channel);
+    return t->ops->begin_send(t, channel, peer, data, n, ret_ticket, e);
 }
 
 status_t collective_post_recv(struct collective *c, enum collective_channel channel, int peer, void *data, size_t n,
                               int *ret_ticket, struct err *e) {
     assert(peer >= 0 && peer < c->world_size && peer != c->rank && n > 0);
-    return c->transport->ops->begin_recv(c->transport, channel, peer, data, n, ret_ticket, e);
+    struct transport *t = transport_of(c, channel);
+    return t->ops->begin_recv(t, channel, peer, data, n, ret_ticket, e);
 }
 
 status_t collective_finish(struct collective *c, enum collective_channel channel, int ticket, struct err *e) {
-    return c->transport->ops->finish(c->transport, channel, ticket, e);
+    struct transport *t = transport_of(c, channel);
+    return t->ops->finish(t, channel, ticket, e);
 }
 
 status_t collective_send(struct collective *c, enum collective_channel channel, int peer, const void *data, size_t n,

@@ -27,17 +27,20 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct collective;
+struct kernels; /* kernels/kernels.h */
 
 /* Who talks on which channel. */
 enum collective_channel {
     COLLECTIVE_CONTROL,    /* the compute thread, outside of steps: meetings, barriers */
-    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, losses and norms */
-    COLLECTIVE_FORWARD,    /* a pipeline's activations, posted by the compute thread */
-    COLLECTIVE_BACKWARD,   /* their gradients */
+    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, norms; the device's memory */
+    COLLECTIVE_RECORD,     /* the communication thread: what a step tells of itself */
+    COLLECTIVE_FORWARD,    /* a pipeline's activations, posted by the compute thread; the device's memory */
+    COLLECTIVE_BACKWARD,   /* their gradients; the device's memory */
     COLLECTIVE_CHECKPOINT, /* the checkpoint writer's thread: chunk digests */
     COLLECTIVE_CHANNELS
 };
@@ -69,6 +72,36 @@ MUST_CHECK status_t collective_open_alone(struct collective **ret, struct err *e
  * sockets, and otherwise as strict as Gloo; a receive that is not given exactly what is sent is INTERNAL. For tests of
  * what ranks do together. INVALID_ARGUMENT: a world size out of range. */
 MUST_CHECK status_t collective_open_virtual(int world_size, int timeout_ms, struct collective **ret, struct err *e);
+
+/* Ranks on CUDA, one process and one device each: from now on DATA, FORWARD and BACKWARD carry the memory of `kernels`,
+ * over NCCL. What is opened over Gloo stays for the other channels, and its sockets tell NCCL of deaths: an error or a
+ * deadline on either ends both, on every rank. All ranks at once; at most once. Alone: nothing.
+ * FAILED_PRECONDITION: no plugin, no NCCL, or one of another version. */
+struct collective_tuning {
+    int64_t buffer_bytes;             /* NCCL_BUFFSIZE; 0: NCCL's choice */
+    const char *algorithm, *protocol; /* NCCL_ALGO, NCCL_PROTO, of native sums alone; NULL or empty: NCCL's choice */
+};
+struct collective_device {
+    const struct kernels *kernels;   /* "cuda": a call comes after the work that was given to this table; borrowed */
+    int data;                        /* data ranks of a stage, which are neighbours; world_size is a multiple */
+    int timeout_ms;                  /* as in collective_config */
+    bool native;                     /* sums over data ranks are NCCL's own: faster, in an order of its choice */
+    struct collective_tuning tuning; /* goes to this process's environment, which NCCL reads once */
+};
+MUST_CHECK status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e);
+/* Before `kernels` is closed; collective_close does it too. */
+void collective_detach(struct collective *c);
+
+/* Who will post to whom on FORWARD and BACKWARD: each rank names its own ends, before its first transfer and at most
+ * once; both ends of a link call it. With a device attached it makes a communicator for each link; else it is nothing.
+ */
+struct collective_link {
+    enum collective_channel channel;
+    int peer;
+    bool is_send;
+};
+enum { COLLECTIVE_LINKS_MOST = 64 };
+MUST_CHECK status_t collective_connect(struct collective *c, const struct collective_link *links, int n, struct err *e);
 
 /* Closes the connections (peers that still wait fail). No other thread may be in a call: abort first, then join it. */
 struct collective *collective_close(struct collective *c);

@@ -168,6 +168,7 @@ class GlooTransport : public transport {
     status_t connect(const collective_config &config, const std::string &host, struct err *e);
     status_t begin(int channel, int peer, void *data, size_t n, bool is_send, int *ret, struct err *e);
     status_t finish(int channel, int handle, struct err *e);
+    status_t check(struct err *e);
     void abort(const char *reason);
 
   private:
@@ -320,6 +321,11 @@ status_t GlooTransport::failed(struct err *e) {
     return err_set(e, status_, "%s", error_.msg);
 }
 
+status_t GlooTransport::check(struct err *e) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return status_ == ST_OK ? ST_OK : err_set(e, status_, "%s", error_.msg);
+}
+
 void GlooTransport::abort(const char *reason) {
     struct err error;
     fail(err_set(&error, ST_CANCELLED, "rank %d gave up: %s", rank_, reason), error);
@@ -413,19 +419,22 @@ GlooTransport::~GlooTransport() {
             t.buffer.reset();
 }
 
-const transport_ops OPS = {
-    [](transport *t, int channel, int peer, const void *data, size_t n, int *ret, struct err *e) {
+const transport_ops OPS = [] {
+    transport_ops ops = {};
+    ops.begin_send = [](transport *t, int channel, int peer, const void *data, size_t n, int *ret, struct err *e) {
         return static_cast<GlooTransport *>(t)->begin(channel, peer, const_cast<void *>(data), n, true, ret, e);
-    },
-    [](transport *t, int channel, int peer, void *data, size_t n, int *ret, struct err *e) {
+    };
+    ops.begin_recv = [](transport *t, int channel, int peer, void *data, size_t n, int *ret, struct err *e) {
         return static_cast<GlooTransport *>(t)->begin(channel, peer, data, n, false, ret, e);
-    },
-    [](transport *t, int channel, int handle, struct err *e) {
+    };
+    ops.finish = [](transport *t, int channel, int handle, struct err *e) {
         return static_cast<GlooTransport *>(t)->finish(channel, handle, e);
-    },
-    [](transport *t, const char *reason) { static_cast<GlooTransport *>(t)->abort(reason); },
-    [](transport *t) { delete static_cast<GlooTransport *>(t); },
-};
+    };
+    ops.check = [](transport *t, struct err *e) { return static_cast<GlooTransport *>(t)->check(e); };
+    ops.abort = [](transport *t, const char *reason) { static_cast<GlooTransport *>(t)->abort(reason); };
+    ops.close = [](transport *t) { delete static_cast<GlooTransport *>(t); };
+    return ops;
+}();
 
 /* Gloo 2022-05 takes a failed name look-up for an answer, so it gets an address that has been looked up. */
 status_t resolve(const char *address, std::string *ret, struct err *e) {

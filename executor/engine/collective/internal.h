@@ -8,9 +8,15 @@
 
 struct collective {
     int rank, world_size;
-    struct transport *transport;        /* NULL when alone */
+    struct transport *host;             /* NULL when alone */
+    struct transport *device;           /* of the channels that carry a device's memory; NULL: the host's */
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */
 };
+
+static inline struct transport *transport_of(const struct collective *c, enum collective_channel channel) {
+    const bool device = channel == COLLECTIVE_DATA || channel == COLLECTIVE_FORWARD || channel == COLLECTIVE_BACKWARD;
+    return device && c->device ? c->device : c->host;
+}
 
 /* What happens to what arrives: it replaces `in`, is added to it as floats, or or-ed to it as words; the last two by
  * way of the channel's staging. */

@@ -55,11 +55,25 @@ static status_t trade(struct collective *c, enum collective_channel channel, con
     return collective_swap(c, channel, &w, e);
 }
 
+/* True: the transport does it in one, and *ret is how that went. */
+static bool done_whole(struct collective *c, enum collective_channel channel, const struct collective_group *g,
+                       enum transport_whole what, void *x, size_t element_bytes, const int64_t *cut, status_t *ret,
+                       struct err *e) {
+    struct transport *t = g->count > 1 ? transport_of(c, channel) : NULL;
+    if (!t || !t->ops->does || !t->ops->does(t, what, g))
+        return false;
+    *ret = t->ops->whole(t, what, x, element_bytes, cut, e);
+    return true;
+}
+
 status_t collective_reduce_scatter_ordered(struct collective *c, enum collective_channel channel,
                                            const struct collective_group *g, float *x, const int64_t *cut,
                                            struct err *e) {
     int number = group_number(c, g);
+    status_t st;
     assert(!(g->count & (g->count - 1)));
+    if (done_whole(c, channel, g, TRANSPORT_SUM_PIECES, x, sizeof *x, cut, &st, e))
+        return st;
     /* After level k a rank holds the sums over its 2^(k+1) nearest ranks, in its part of the pieces. */
     for (int level = 0; 1 << level < g->count; level++) {
         struct range held = held_at(number, g->count, level);
@@ -74,7 +88,10 @@ status_t collective_all_gather_pieces(struct collective *c, enum collective_chan
                                       const struct collective_group *g, void *x, size_t element_bytes,
                                       const int64_t *cut, struct err *e) {
     int number = group_number(c, g), levels = 0;
+    status_t st;
     assert(!(g->count & (g->count - 1)));
+    if (done_whole(c, channel, g, TRANSPORT_GATHER, x, element_bytes, cut, &st, e))
+        return st;
     while (1 << levels < g->count)
         levels++;
     /* The way back: each pair exchanges what both hold, until everyone holds everything. */
@@ -89,6 +106,9 @@ status_t collective_all_gather_pieces(struct collective *c, enum collective_chan
 
 status_t collective_reduce_ordered(struct collective *c, enum collective_channel channel,
                                    const struct collective_group *g, float *x, const int64_t *cut, struct err *e) {
+    status_t st;
+    if (done_whole(c, channel, g, TRANSPORT_SUM, x, sizeof *x, cut, &st, e))
+        return st;
     TRY(collective_reduce_scatter_ordered(c, channel, g, x, cut, e));
     return collective_all_gather_pieces(c, channel, g, x, sizeof *x, cut, e);
 }

@@ -40,8 +40,10 @@ static void fold(enum swap_kind kind, char *in, const char *staging, size_t n) {
 }
 
 status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *w, struct err *e) {
-    struct transport *t = c->transport;
+    struct transport *t = transport_of(c, channel);
     const struct transport_ops *ops = t->ops;
+    if (ops->swap)
+        return ops->swap(t, channel, w, e);
     struct stream send = { .data = (char *)w->out, .n = w->n_out }, recv = { .data = w->in, .n = w->n_in };
     size_t sends = stream_segments(&send), recvs = stream_segments(&recv);
 

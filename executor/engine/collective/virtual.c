@@ -185,6 +185,14 @@ static status_t finish(struct transport *transport, int channel, int handle, str
     return st;
 }
 
+static status_t check(struct transport *transport, struct err *e) {
+    struct member *m = (struct member *)transport;
+    pthread_mutex_lock(&m->world->lock);
+    status_t st = member_failure(m, e);
+    pthread_mutex_unlock(&m->world->lock);
+    return st;
+}
+
 static void abort_member(struct transport *transport, const char *reason) {
     struct member *m = (struct member *)transport;
     struct err error;
@@ -232,7 +240,12 @@ static void close_member(struct transport *transport) {
         world_free(w);
 }
 
-static const struct transport_ops OPS = { begin_send, begin_recv, finish, abort_member, close_member };
+static const struct transport_ops OPS = { .begin_send = begin_send,
+                                          .begin_recv = begin_recv,
+                                          .finish = finish,
+                                          .check = check,
+                                          .abort = abort_member,
+                                          .close = close_member };
 
 status_t transport_open_virtual(int world_size, int timeout_ms, struct transport **ret, struct err *e) {
     const size_t n = (size_t)world_size;

@@ -24,12 +24,41 @@ static enum collective_channel channel_of(enum plan_queue queue) {
     return queue == QUEUE_ACTIVATIONS ? COLLECTIVE_FORWARD : COLLECTIVE_BACKWARD;
 }
 
+/* Every rank that this one posts to or gets from, once for each channel and direction. */
+static status_t links_of(const struct plan *const *plans, int n_plans, struct collective_link *links, int *ret,
+                         struct err *e) {
+    int n = 0;
+    for (int p = 0; p < n_plans; p++)
+        for (int q = 0; q < 2; q++) {
+            const struct instruction_list *list = &plans[p]->queue[QUEUE[q]];
+            for (int i = 0; i < list->n; i++) {
+                const struct collective_link l = { .channel = channel_of(QUEUE[q]),
+                                                   .peer = list->items[i].peer,
+                                                   .is_send = list->items[i].kind == INSTRUCTION_SEND };
+                int at = 0;
+                while (at < n &&
+                       (links[at].channel != l.channel || links[at].peer != l.peer || links[at].is_send != l.is_send))
+                    at++;
+                if (at == COLLECTIVE_LINKS_MOST)
+                    return err_set(e, ST_RESOURCE_EXHAUSTED, "more than %d ranks to exchange with", at);
+                links[at] = l;
+                n += at == n;
+            }
+        }
+    *ret = n;
+    return ST_OK;
+}
+
 status_t transfers_open(struct collective *collective, const struct plan *const *plans, int n, struct transfers **ret,
                         struct err *e) {
     CLEANUP(transfers_closep) struct transfers *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for transfers");
     t->collective = collective;
+    struct collective_link links[COLLECTIVE_LINKS_MOST];
+    int n_links = 0;
+    TRY(links_of(plans, n, links, &n_links, e));
+    TRY(collective_connect(collective, links, n_links, e));
     for (int q = 0; q < 2; q++) {
         int most = 0;
         for (int i = 0; i < n; i++)

@@ -1,0 +1,618 @@
+/* Ranks on CUDA, one process and one device each, over NCCL.
+ *
+ * Communicators do not block, so that every wait here ends: with the work done, with NCCL's error, with the failure of
+ * the host's transport, whose sockets know of a death at once, or with the deadline. Whatever comes first aborts this
+ * rank's communicators and the host's transport, and so every other rank. No NCCL call runs beside an abort: each is
+ * made with the lock held. */
+#include "executor/engine/collective/internal.h"
+#include "executor/engine/collective/nccl_fold.h"
+#include "executor/engine/collective/nccl_library.h"
+
+#include "base/clock.h"
+#include "kernels/cuda/cuda.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SEGMENT_BYTES = 16 << 20, /* what is added while the next one arrives */
+    SEGMENTS = 2,
+    SPIN_NS = 200000,  /* a wait asks without pause for so long */
+    PAUSE_NS = 20000,  /* then this often */
+    DRAIN_MS = 5000,   /* aborted work leaves the device */
+    LINK_CTAS_MOST = 4 /* a receive that waits for its sender keeps these multiprocessors */
+};
+
+/* A communicator with the stream of its operations. */
+struct line {
+    ncclComm_t comm;
+    cudaStream_t stream;
+};
+
+/* One direction between two ranks on a pipeline's channel: sender is rank 0 of its communicator. A line of its own, so
+ * that a receive posted early holds up nothing else. */
+struct link {
+    struct line line;
+    ncclUniqueId id;
+    enum collective_channel channel;
+    int peer;
+    bool is_send;
+};
+
+/* A posted transfer: done when its event is. */
+struct posted {
+    cudaEvent_t done;
+    const struct link *link;
+    bool under_way;
+};
+
+struct nccl_transport {
+    struct transport transport;
+    struct transport *host;
+    const struct nccl_library *nccl;
+    cudaStream_t compute; /* borrowed: what is sent is written there */
+    int ordinal, rank, world_size, data, piece, timeout_ms;
+
+    struct line world;  /* swaps */
+    ncclComm_t pieces;  /* the data group, its ranks in the order of their pieces; on the world's stream */
+    bool native;        /* sums are NCCL's */
+    char *staging;      /* SEGMENTS of SEGMENT_BYTES, on the device */
+    cudaStream_t folds; /* adds what has arrived */
+    cudaEvent_t ready, arrived[SEGMENTS], folded[SEGMENTS], done;
+
+    struct link *links;
+    int n_links;
+    struct {
+        struct posted *items;
+        cudaEvent_t ready;
+        int n;
+    } channels[COLLECTIVE_CHANNELS];
+
+    pthread_mutex_t lock; /* of NCCL's calls and all below */
+    status_t status;      /* the first failure, kept */
+    struct err error;
+};
+
+static struct nccl_transport *self(struct transport *t) { return (struct nccl_transport *)t; }
+
+/* --- failing --- */
+
+static void comm_abort(struct nccl_transport *t, ncclComm_t *comm) {
+    if (*comm)
+        (void)t->nccl->ncclCommAbort(*comm);
+    *comm = NULL;
+}
+
+static void drain(cudaStream_t stream) {
+    const int64_t until = clock_mono_ms() + DRAIN_MS;
+    while (stream && cudaStreamQuery(stream) == cudaErrorNotReady && clock_mono_ms() < until)
+        sched_yield();
+}
+
+/* The first failure wins. Ends this rank's communicators and, through the host's transport, every other rank. */
+static status_t fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    pthread_mutex_lock(&t->lock);
+    const bool first = t->status == ST_OK;
+    if (first) {
+        t->status = st;
+        t->error = *why;
+        comm_abort(t, &t->pieces);
+        comm_abort(t, &t->world.comm);
+        for (int i = 0; i < t->n_links; i++)
+            comm_abort(t, &t->links[i].line.comm);
+        drain(t->world.stream);
+        drain(t->folds);
+        for (int i = 0; i < t->n_links; i++)
+            drain(t->links[i].line.stream);
+    }
+    st = err_set(e, t->status, "%s", t->error.msg);
+    pthread_mutex_unlock(&t->lock);
+    if (first)
+        t->host->ops->abort(t->host, why->msg);
+    return st;
+}
+
+static status_t check(struct transport *transport, struct err *e) {
+    struct nccl_transport *t = self(transport);
+    pthread_mutex_lock(&t->lock);
+    status_t st = t->status == ST_OK ? ST_OK : err_set(e, t->status, "%s", t->error.msg);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+/* With the lock held after a success: the calls that follow are not overtaken by an abort. */
+static status_t enter(struct nccl_transport *t, struct err *e) {
+    (void)cudaSetDevice(t->ordinal); /* it is the calling thread's choice */
+    pthread_mutex_lock(&t->lock);
+    if (t->status == ST_OK)
+        return ST_OK;
+    status_t st = err_set(e, t->status, "%s", t->error.msg);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+static status_t leave(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    pthread_mutex_unlock(&t->lock);
+    return st == ST_OK ? ST_OK : fail(t, st, why, e);
+}
+
+/* --- waiting --- */
+
+struct wait {
+    int64_t begun_ns, deadline_ns;
+    int peer; /* whom it is for; -1 = all */
+};
+
+static struct wait wait_new(const struct nccl_transport *t, int peer) {
+    const int64_t now = clock_mono_ns();
+    return (struct wait){ now, now + (int64_t)t->timeout_ms * 1000000, peer };
+}
+
+/* One look at what may end a wait; then a pause. */
+static status_t wait_turn(struct nccl_transport *t, const struct wait *w, ncclComm_t const *comm, bool *ret_busy,
+                          struct err *e) {
+    struct err why;
+    TRY(enter(t, e));
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t asked = *comm ? t->nccl->ncclCommGetAsyncError(*comm, &state) : ncclSuccess;
+    status_t st = nccl_status(t->nccl, asked != ncclSuccess ? asked : state, "NCCL failed", &why);
+    TRY(leave(t, st, &why, e));
+    *ret_busy = state == ncclInProgress;
+    st = t->host->ops->check(t->host, &why);
+    if (st != ST_OK)
+        return fail(t, st, &why, e);
+    const int64_t now = clock_mono_ns();
+    if (now > w->deadline_ns) {
+        st = w->peer < 0 ? err_set(&why, ST_DEADLINE_EXCEEDED, "the other ranks did nothing for %d ms", t->timeout_ms)
+                         : err_set(&why, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %d ms", w->peer, t->timeout_ms);
+        return fail(t, st, &why, e);
+    }
+    if (now - w->begun_ns > SPIN_NS)
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    return ST_OK;
+}
+
+/* Until a communicator has taken what it was given. */
+static status_t await_comm(struct nccl_transport *t, int peer, ncclComm_t const *comm, struct err *e) {
+    const struct wait w = wait_new(t, peer);
+    for (bool busy = true; busy;)
+        TRY(wait_turn(t, &w, comm, &busy, e));
+    return ST_OK;
+}
+
+/* Until the device has come to `event`. */
+static status_t await_event(struct nccl_transport *t, int peer, ncclComm_t const *comm, cudaEvent_t event,
+                            struct err *e) {
+    const struct wait w = wait_new(t, peer);
+    cudaError_t there;
+    while ((there = cudaEventQuery(event)) == cudaErrorNotReady) {
+        bool busy;
+        TRY(wait_turn(t, &w, comm, &busy, e));
+    }
+    struct err why;
+    status_t st = cuda_status(there, "waiting for other ranks", &why);
+    return st == ST_OK ? ST_OK : fail(t, st, &why, e);
+}
+
+/* --- the device's order --- */
+
+/* What follows on `stream` comes after all that has been given to `before` so far. */
+static status_t order(cudaStream_t before, cudaEvent_t event, cudaStream_t stream, struct err *e) {
+    TRY(cuda_status(cudaEventRecord(event, before), "marking the place in a stream", e));
+    return cuda_status(cudaStreamWaitEvent(stream, event, 0), "ordering two streams", e);
+}
+
+/* --- swaps --- */
+
+struct segment {
+    size_t at, out, in; /* bytes of this one; 0 = that direction is over */
+};
+
+static bool segment_next(const struct swap *w, struct segment *s) {
+    s->at += SEGMENT_BYTES;
+    s->out = s->at < w->n_out ? w->n_out - s->at : 0;
+    s->in = s->at < w->n_in ? w->n_in - s->at : 0;
+    s->out = s->out < SEGMENT_BYTES ? s->out : SEGMENT_BYTES;
+    s->in = s->in < SEGMENT_BYTES ? s->in : SEGMENT_BYTES;
+    return s->out > 0 || s->in > 0;
+}
+
+static status_t segment_send(struct nccl_transport *t, const struct swap *w, const struct segment *s, char *to,
+                             struct err *e) {
+    const struct nccl_library *nccl = t->nccl;
+    struct err why;
+    TRY(enter(t, e));
+    status_t st = nccl_status(nccl, nccl->ncclGroupStart(), "begin a swap", &why);
+    if (st == ST_OK && s->in)
+        st = nccl_status(nccl, nccl->ncclRecv(to, s->in, ncclInt8, w->from, t->world.comm, t->world.stream),
+                         "receive a segment", &why);
+    if (st == ST_OK && s->out)
+        st = nccl_status(
+            nccl, nccl->ncclSend((const char *)w->out + s->at, s->out, ncclInt8, w->to, t->world.comm, t->world.stream),
+            "send a segment", &why);
+    if (st == ST_OK)
+        st = nccl_status(nccl, nccl->ncclGroupEnd(), "swap a segment", &why);
+    TRY(leave(t, st, &why, e));
+    return await_comm(t, w->from, &t->world.comm, e);
+}
+
+static status_t segment_fold(struct nccl_transport *t, const struct swap *w, const struct segment *s, int slot,
+                             struct err *e) {
+    char *in = (char *)w->in + s->at, *arrived = t->staging + (size_t)slot * SEGMENT_BYTES;
+    TRY(order(t->world.stream, t->arrived[slot], t->folds, e));
+    cudaError_t error = w->kind == SWAP_ADD ? nccl_fold_add((float *)(void *)in, (const float *)(const void *)arrived,
+                                                            s->in / sizeof(float), t->folds)
+                                            : nccl_fold_or((unsigned long long *)(void *)in,
+                                                           (const unsigned long long *)(const void *)arrived,
+                                                           s->in / sizeof(unsigned long long), t->folds);
+    TRY(cuda_status(error, "adding what has arrived", e));
+    return cuda_status(cudaEventRecord(t->folded[slot], t->folds), "marking the place in a stream", e);
+}
+
+static status_t swap_segments(struct nccl_transport *t, const struct swap *w, struct err *e) {
+    struct segment s = { .at = (size_t)0 - SEGMENT_BYTES };
+    TRY(order(t->compute, t->ready, t->world.stream, e));
+    TRY(order(t->compute, t->ready, t->folds, e));
+    for (int number = 0; segment_next(w, &s); number++) {
+        const int slot = number % SEGMENTS;
+        const bool fold = w->kind != SWAP_STORE && s.in > 0;
+        if (fold && number >= SEGMENTS)
+            TRY(cuda_status(cudaStreamWaitEvent(t->world.stream, t->folded[slot], 0), "ordering two streams", e));
+        TRY(segment_send(t, w, &s, fold ? t->staging + (size_t)slot * SEGMENT_BYTES : (char *)w->in + s.at, e));
+        if (fold)
+            TRY(segment_fold(t, w, &s, slot, e));
+    }
+    TRY(order(t->world.stream, t->done, t->folds, e));
+    TRY(cuda_status(cudaEventRecord(t->done, t->folds), "marking the place in a stream", e));
+    return await_event(t, w->from, &t->world.comm, t->done, e);
+}
+
+/* A failure of the device's own is kept, and told to all, like any other. */
+static status_t or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    return st == ST_OK ? ST_OK : fail(t, st, why, e);
+}
+
+static status_t nccl_swap(struct transport *transport, enum collective_channel channel, const struct swap *w,
+                          struct err *e) {
+    struct nccl_transport *t = self(transport);
+    struct err why;
+    (void)channel; /* one device channel has swaps: COLLECTIVE_DATA */
+    TRY(check(transport, e));
+    return or_fail(t, swap_segments(t, w, &why), &why, e);
+}
+
+/* --- whole calls of NCCL --- */
+
+/* Pieces differ in length: one operation for each, in one group. */
+static ncclResult_t whole_call(struct nccl_transport *t, enum transport_whole what, char *x, size_t element,
+                               const int64_t *cut) {
+    const struct nccl_library *nccl = t->nccl;
+    if (what == TRANSPORT_SUM)
+        return nccl->ncclAllReduce(x, x, (size_t)cut[t->data], ncclFloat32, ncclSum, t->pieces, t->world.stream);
+    ncclResult_t result = ncclSuccess;
+    for (int j = 0; j < t->data && (result == ncclSuccess || result == ncclInProgress); j++) {
+        char *piece = x + (size_t)cut[j] * element;
+        const size_t n = (size_t)(cut[j + 1] - cut[j]);
+        if (n == 0)
+            continue;
+        result = what == TRANSPORT_GATHER
+                     ? nccl->ncclBroadcast(piece, piece, n * element, ncclInt8, j, t->pieces, t->world.stream)
+                     : nccl->ncclReduce(piece, piece, n, ncclFloat32, ncclSum, j, t->pieces, t->world.stream);
+    }
+    return result;
+}
+
+static status_t nccl_whole(struct transport *transport, enum transport_whole what, void *x, size_t element,
+                           const int64_t *cut, struct err *e) {
+    struct nccl_transport *t = self(transport);
+    const struct nccl_library *nccl = t->nccl;
+    struct err why;
+    if (cut[t->data] == 0)
+        return check(transport, e);
+    TRY(or_fail(t, order(t->compute, t->ready, t->world.stream, &why), &why, e));
+    TRY(enter(t, e));
+    status_t st = nccl_status(nccl, nccl->ncclGroupStart(), "begin a collective call", &why);
+    if (st == ST_OK)
+        st = nccl_status(nccl, whole_call(t, what, x, element, cut), "a collective call", &why);
+    if (st == ST_OK)
+        st = nccl_status(nccl, nccl->ncclGroupEnd(), "a collective call", &why);
+    TRY(leave(t, st, &why, e));
+    TRY(await_comm(t, -1, &t->pieces, e));
+    TRY(or_fail(t, cuda_status(cudaEventRecord(t->done, t->world.stream), "marking the place in a stream", &why), &why,
+                e));
+    return await_event(t, -1, &t->pieces, t->done, e);
+}
+
+static bool nccl_does(const struct transport *transport, enum transport_whole what, const struct collective_group *g) {
+    const struct nccl_transport *t = (const struct nccl_transport *)transport;
+    return (what == TRANSPORT_GATHER || t->native) && g->stride == 1 && g->count == t->data && g->first % t->data == 0;
+}
+
+/* --- a pipeline's transfers --- */
+
+static const struct link *link_find(const struct nccl_transport *t, int channel, int peer, bool is_send) {
+    for (int i = 0; i < t->n_links; i++)
+        if ((int)t->links[i].channel == channel && t->links[i].peer == peer && t->links[i].is_send == is_send)
+            return &t->links[i];
+    return NULL;
+}
+
+static status_t posted_new(struct nccl_transport *t, int channel, int *ret, struct err *e) {
+    int i = 0, n = t->channels[channel].n;
+    struct posted *items = t->channels[channel].items;
+    while (i < n && items[i].under_way)
+        i++;
+    *ret = i;
+    if (i < n)
+        return ST_OK;
+    items = realloc(items, ((size_t)n + 1) * sizeof *items);
+    if (!items)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a transfer");
+    t->channels[channel].items = items;
+    items[n] = (struct posted){ .link = NULL };
+    TRY(cuda_status(cudaEventCreateWithFlags(&items[n].done, cudaEventDisableTiming), "making an event", e));
+    t->channels[channel].n++;
+    return ST_OK;
+}
+
+static status_t post(struct nccl_transport *t, int channel, const struct link *link, void *data, size_t n, int *ret,
+                     struct err *e) {
+    TRY(posted_new(t, channel, ret, e));
+    struct posted *p = &t->channels[channel].items[*ret];
+    TRY(order(t->compute, t->channels[channel].ready, link->line.stream, e));
+    TRY(enter(t, e));
+    struct err why;
+    ncclResult_t result = link->is_send ? t->nccl->ncclSend(data, n, ncclInt8, 1, link->line.comm, link->line.stream)
+                                        : t->nccl->ncclRecv(data, n, ncclInt8, 0, link->line.comm, link->line.stream);
+    TRY(leave(t, nccl_status(t->nccl, result, "post a transfer", &why), &why, e));
+    TRY(await_comm(t, link->peer, &link->line.comm, e));
+    p->link = link;
+    p->under_way = true;
+    return cuda_status(cudaEventRecord(p->done, link->line.stream), "marking the place in a stream", e);
+}
+
+static status_t begin(struct transport *transport, int channel, int peer, bool is_send, void *data, size_t n, int *ret,
+                      struct err *e) {
+    struct nccl_transport *t = self(transport);
+    struct err why;
+    TRY(check(transport, e));
+    const struct link *link = link_find(t, channel, peer, is_send);
+    if (!link) {
+        status_t st = err_set(&why, ST_INTERNAL, "no connection was asked for by which rank %d %s rank %d", t->rank,
+                              is_send ? "sends to" : "receives from", peer);
+        return fail(t, st, &why, e);
+    }
+    return or_fail(t, post(t, channel, link, data, n, ret, &why), &why, e);
+}
+
+static status_t begin_send(struct transport *t, int channel, int peer, const void *data, size_t n, int *ret,
+                           struct err *e) {
+    return begin(t, channel, peer, true, (void *)data, n, ret, e);
+}
+
+static status_t begin_recv(struct transport *t, int channel, int peer, void *data, size_t n, int *ret, struct err *e) {
+    return begin(t, channel, peer, false, data, n, ret, e);
+}
+
+static status_t finish(struct transport *transport, int channel, int handle, struct err *e) {
+    struct nccl_transport *t = self(transport);
+    struct posted *p = &t->channels[channel].items[handle];
+    TRY(check(transport, e));
+    TRY(await_event(t, p->link->peer, &p->link->line.comm, p->done, e));
+    p->under_way = false;
+    return ST_OK;
+}
+
+/* --- connecting --- */
+
+static ncclConfig_t comm_config(const char *name, int ctas_most) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.commName = name;
+    if (ctas_most)
+        config.maxCTAs = ctas_most;
+    return config;
+}
+
+/* Both ends learn the sender's id over the host's transport, on the channel that the link is for. */
+static status_t links_meet(struct nccl_transport *t, struct link *links, int n, struct err *e) {
+    const struct transport_ops *host = t->host->ops;
+    int handles[COLLECTIVE_LINKS_MOST];
+    for (int i = 0; i < n; i++) {
+        struct link *l = &links[i];
+        if (l->is_send) {
+            TRY(nccl_status(t->nccl, t->nccl->ncclGetUniqueId(&l->id), "make an id for two ranks to meet by", e));
+            TRY(host->begin_send(t->host, (int)l->channel, l->peer, &l->id, sizeof l->id, &handles[i], e));
+        } else {
+            TRY(host->begin_recv(t->host, (int)l->channel, l->peer, &l->id, sizeof l->id, &handles[i], e));
+        }
+    }
+    for (int i = 0; i < n; i++)
+        TRY(host->finish(t->host, (int)links[i].channel, handles[i], e));
+    return ST_OK;
+}
+
+static status_t link_open(struct nccl_transport *t, struct link *l, struct err *e) {
+    TRY(cuda_status(cudaStreamCreateWithFlags(&l->line.stream, cudaStreamNonBlocking), "making a stream", e));
+    ncclConfig_t config = comm_config("pipeline", LINK_CTAS_MOST);
+    struct err why;
+    TRY(enter(t, e));
+    ncclResult_t result = t->nccl->ncclCommInitRankConfig(&l->line.comm, 2, l->id, l->is_send ? 0 : 1, &config);
+    return leave(t, nccl_status(t->nccl, result, "connect two ranks", &why), &why, e);
+}
+
+/* All are begun before any is waited for: whom a rank waits for may itself wait for a third. */
+static status_t nccl_connect(struct transport *transport, const struct collective_link *asked, int n, struct err *e) {
+    struct nccl_transport *t = self(transport);
+    struct err why;
+    assert(!t->links && n <= COLLECTIVE_LINKS_MOST);
+    if (n == 0)
+        return ST_OK;
+    t->links = calloc((size_t)n, sizeof *t->links);
+    if (!t->links)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d connections", n);
+    for (int i = 0; i < n; i++)
+        t->links[i] = (struct link){ .channel = asked[i].channel, .peer = asked[i].peer, .is_send = asked[i].is_send };
+    t->n_links = n;
+    TRY(or_fail(t, links_meet(t, t->links, n, &why), &why, e));
+    for (int i = 0; i < n; i++)
+        TRY(or_fail(t, link_open(t, &t->links[i], &why), &why, e));
+    for (int i = 0; i < n; i++)
+        TRY(await_comm(t, t->links[i].peer, &t->links[i].line.comm, e));
+    return ST_OK;
+}
+
+static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, struct err *e) {
+    struct err why;
+    ncclConfig_t config = comm_config("world", 0);
+    TRY(enter(t, e));
+    ncclResult_t result = t->nccl->ncclCommInitRankConfig(&t->world.comm, t->world_size, *id, t->rank, &config);
+    TRY(leave(t, nccl_status(t->nccl, result, "connect the ranks", &why), &why, e));
+    TRY(await_comm(t, -1, &t->world.comm, e));
+    config = comm_config("data", 0);
+    TRY(enter(t, e));
+    result = t->nccl->ncclCommSplit(t->world.comm, t->rank / t->data, t->piece, &t->pieces, &config);
+    TRY(leave(t, nccl_status(t->nccl, result, "connect the data ranks", &why), &why, e));
+    TRY(await_comm(t, -1, &t->world.comm, e));
+    return await_comm(t, -1, &t->pieces, e);
+}
+
+static status_t event_new(cudaEvent_t *ret, struct err *e) {
+    return cuda_status(cudaEventCreateWithFlags(ret, cudaEventDisableTiming), "making an event", e);
+}
+
+static status_t device_prepare(struct nccl_transport *t, struct err *e) {
+    int least = 0, greatest = 0;
+    TRY(cuda_status(cudaSetDevice(t->ordinal), "choosing the device", e));
+    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities", e));
+    TRY(cuda_status(cudaStreamCreateWithPriority(&t->world.stream, cudaStreamNonBlocking, greatest), "making a stream",
+                    e));
+    TRY(cuda_status(cudaStreamCreateWithPriority(&t->folds, cudaStreamNonBlocking, greatest), "making a stream", e));
+    TRY(cuda_status(cudaMalloc((void **)&t->staging, (size_t)SEGMENTS * SEGMENT_BYTES), "allocating staging", e));
+    for (int i = 0; i < SEGMENTS; i++) {
+        TRY(event_new(&t->arrived[i], e));
+        TRY(event_new(&t->folded[i], e));
+    }
+    TRY(event_new(&t->channels[COLLECTIVE_FORWARD].ready, e));
+    TRY(event_new(&t->channels[COLLECTIVE_BACKWARD].ready, e));
+    TRY(event_new(&t->ready, e));
+    return event_new(&t->done, e);
+}
+
+/* --- closing --- */
+
+/* In order: NCCL's finalize waits for the peers' last words, without blocking. */
+static void comm_close(struct nccl_transport *t, ncclComm_t *comm) {
+    struct err ignored;
+    if (!*comm)
+        return;
+    ncclResult_t result = t->nccl->ncclCommFinalize(*comm);
+    if ((result == ncclSuccess || result == ncclInProgress) && await_comm(t, -1, comm, &ignored) == ST_OK) {
+        (void)t->nccl->ncclCommDestroy(*comm);
+        *comm = NULL;
+    } else {
+        comm_abort(t, comm);
+    }
+}
+
+static void event_free(cudaEvent_t event) {
+    if (event)
+        (void)cudaEventDestroy(event);
+}
+
+static void stream_free(cudaStream_t stream) {
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+}
+
+static void nccl_close(struct transport *transport) {
+    struct nccl_transport *t = self(transport);
+    (void)cudaSetDevice(t->ordinal);
+    for (int i = 0; i < t->n_links; i++) {
+        comm_close(t, &t->links[i].line.comm);
+        stream_free(t->links[i].line.stream);
+    }
+    comm_close(t, &t->pieces);
+    comm_close(t, &t->world.comm);
+    stream_free(t->world.stream);
+    stream_free(t->folds);
+    for (int c = 0; c < COLLECTIVE_CHANNELS; c++) {
+        for (int i = 0; i < t->channels[c].n; i++)
+            event_free(t->channels[c].items[i].done);
+        event_free(t->channels[c].ready);
+        free(t->channels[c].items);
+    }
+    for (int i = 0; i < SEGMENTS; i++) {
+        event_free(t->arrived[i]);
+        event_free(t->folded[i]);
+    }
+    event_free(t->ready);
+    event_free(t->done);
+    (void)cudaFree(t->staging);
+    pthread_mutex_destroy(&t->lock);
+    free(t->links);
+    free(t);
+}
+
+static void nccl_abort(struct transport *transport, const char *reason) {
+    struct nccl_transport *t = self(transport);
+    struct err why;
+    status_t st = err_set(&why, ST_CANCELLED, "rank %d gave up: %s", t->rank, reason);
+    /* The host's transport says the same of this rank, in the same words. */
+    t->host->ops->abort(t->host, reason);
+    status_ignore(fail(t, st, &why, NULL));
+}
+
+static const struct transport_ops OPS = {
+    .begin_send = begin_send,
+    .begin_recv = begin_recv,
+    .finish = finish,
+    .check = check,
+    .abort = nccl_abort,
+    .close = nccl_close,
+    .swap = nccl_swap,
+    .connect = nccl_connect,
+    .does = nccl_does,
+    .whole = nccl_whole,
+};
+
+static status_t transport_open_nccl(const struct device_gang *gang, const struct collective_device *device,
+                                    struct transport **ret, struct err *e) {
+    const struct nccl_library *nccl;
+    ncclUniqueId id;
+    TRY(nccl_tune(&device->tuning, e));
+    TRY(nccl_library_open(&nccl, e));
+    TRY(nccl_meet(nccl, gang, &id, e));
+    struct nccl_transport *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a transport");
+    t->transport.ops = &OPS;
+    t->host = gang->host;
+    t->nccl = nccl;
+    t->compute = cuda_of(device->kernels)->stream;
+    t->ordinal = cuda_of(device->kernels)->ordinal;
+    t->rank = gang->rank;
+    t->world_size = gang->world_size;
+    t->data = device->data;
+    t->piece = gang->piece;
+    t->native = device->native;
+    t->timeout_ms = device->timeout_ms;
+    pthread_mutex_init(&t->lock, NULL);
+    status_t st = device_prepare(t, e);
+    if (st == ST_OK)
+        st = world_open(t, &id, e);
+    if (st != ST_OK) {
+        nccl_close(&t->transport);
+        return st;
+    }
+    *ret = &t->transport;
+    return ST_OK;
+}
+
+__attribute__((visibility("default"))) extern const struct collective_plugin collective_plugin;
+const struct collective_plugin collective_plugin = { .abi = COLLECTIVE_PLUGIN_ABI, .open = transport_open_nccl };
