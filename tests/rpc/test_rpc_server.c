@@ -311,7 +311,10 @@ static void a_killed_client_is_noticed_by_the_server(void **state) {
     /* grpcio in a process of its own, killed in the middle of a stream */
     const char *script = "import grpc,sys,time\n"
                          "c=grpc.insecure_channel(sys.argv[1])\n"
-                         "s=c.stream_stream('/test.v1.Echo/Chat')(iter(lambda: b'\\x0a\\x01x', None))\n"
+                         "def one():\n"
+                         "  yield b'\\x0a\\x01x'\n"
+                         "  time.sleep(600)\n"
+                         "s=c.stream_stream('/test.v1.Echo/Chat')(one())\n"
                          "next(s); print('x', flush=True)\n"
                          "time.sleep(600)\n";
     char *argv[] = { (char *)"/usr/bin/python3", (char *)"-c", (char *)(uintptr_t)script, y->address, NULL };
