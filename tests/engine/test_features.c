@@ -138,36 +138,44 @@ static float *tensor_of(const char *directory, int step, const char *name, int64
     return data;
 }
 
-/* average = decay average + (1 - decay) weights, from the initial weights on: recomputed here from each step's
- * checkpoint; alike in one rank and in shards, and through bf16's masters. */
+/* average = decay average + (1 - decay) weights: recomputed here from the last checkpoints of runs of 1, 2, ... steps,
+ * which have their steps in common; alike in one rank and in shards, and through bf16's masters. */
 static void averages_follow_the_weights(void **state) {
     (void)state;
     enum { N = 32 * 96, STEPS = 4 };
     static const char NAME[] = "transformer.h.0.attn.c_attn.weight",
                       AVERAGE[] = "ema.transformer.h.0.attn.c_attn.weight";
+    const double decay = 0.75;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct trainee *t = trainee_new();
+        float *weights[STEPS + 1], *average[STEPS + 1];
+        char middle[sizeof t->resume];
         t->config.train.precision = bf16 ? ENGINE_BF16 : ENGINE_FP32;
-        t->config.train.ema_decay = 0.75;
+        t->config.train.ema_decay = decay;
         t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
-        t->config.train.steps = STEPS;
-        t->every_other = true;
-        run(t, "alone", ALONE);
-        float *before = tensor_of(t->directory, 2, AVERAGE, N), *two = tensor_of(t->directory, 2, NAME, N),
-              *four = tensor_of(t->directory, STEPS, NAME, N), *after = tensor_of(t->directory, STEPS, AVERAGE, N);
-        /* Step 3's weights were not saved; the average moves by a quarter twice, so it lies between these bounds. */
-        double moved = 0, towards = 0;
-        for (int i = 0; i < N; i++) {
-            assert_true(before[i] != two[i] || two[i] == 0);
-            moved += fabs((double)after[i] - (double)before[i]);
-            towards += fabs((double)four[i] - (double)after[i]) < fabs((double)four[i] - (double)before[i]);
+        t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+        t->config.train.schedule.warmup_steps = 0;
+        for (int s = 1; s <= STEPS; s++) {
+            char name[32];
+            snprintf(name, sizeof name, "alone-%d", s);
+            t->config.train.steps = s;
+            run(t, name, ALONE);
+            weights[s] = tensor_of(t->directory, s, NAME, N);
+            average[s] = tensor_of(t->directory, s, AVERAGE, N);
+            for (int i = 0; s > 1 && i < N; i++) {
+                double want = decay * (double)average[s - 1][i] + (1 - decay) * (double)weights[s][i];
+                assert_true(fabs((double)average[s][i] - want) <= 1e-6 * fabs(want) + 1e-9);
+            }
+            if (s == 2)
+                snprintf(middle, sizeof middle, "%.200s/step-2", t->directory);
         }
-        assert_true(moved > 0 && towards > 0.8 * N);
-        snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
+        memcpy(t->resume, middle, sizeof middle);
         run(t, "sharded", SHARDED);
         float *sharded = tensor_of(t->directory, STEPS, AVERAGE, N);
-        assert_memory_equal(sharded, after, N * sizeof *after);
-        free(before), free(two), free(four), free(after), free(sharded);
+        assert_memory_equal(sharded, average[STEPS], N * sizeof *sharded);
+        free(sharded);
+        for (int s = 1; s <= STEPS; s++)
+            free(weights[s]), free(average[s]);
         trainee_free(t);
     }
 }
@@ -247,6 +255,23 @@ static void an_average_that_the_checkpoint_has_none_of_begins_as_its_weights(voi
     run(t, "resumed", ALONE);
     assert_int_equal(notices_of(&t->results[0], "average_started"), 0);
     free(begun), free(weights), free(average);
+    trainee_free(t);
+}
+
+static void a_checkpoint_fits_any_dropout_and_no_other_model(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    run(t, "parent", ALONE);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
+    t->config.train.steps = 5;
+    t->config.model.gpt.dropout = 0.25;
+    run(t, "fork", ALONE);
+    assert_int_equal(t->results[0].step, 5);
+    t->config.model.gpt.heads = 4; /* of the same shapes */
+    trainee_fresh_directory(t, "heads");
+    trainee_run(t);
+    assert_int_equal(t->results[0].outcome, ENGINE_BAD_SPEC);
+    assert_string_equal(t->results[0].message, "model.gpt.heads: 4, but the weights are of a model with 2");
     trainee_free(t);
 }
 
@@ -464,6 +489,7 @@ int main(void) {
         cmocka_unit_test(an_average_begins_as_the_weights),
         cmocka_unit_test(another_optimizers_states_start_from_zero_and_that_is_told),
         cmocka_unit_test(an_average_that_the_checkpoint_has_none_of_begins_as_its_weights),
+        cmocka_unit_test(a_checkpoint_fits_any_dropout_and_no_other_model),
         cmocka_unit_test(only_what_is_trained_is_averaged),
         cmocka_unit_test(a_profile_tells_each_ranks_operations_and_lanes),
         cmocka_unit_test(inspected_norms_make_up_the_norm),

@@ -168,6 +168,22 @@ static void as_vit(struct trainee *t) {
     image_data(t);
 }
 
+/* Eight iterations, of which the first has nothing to train before it; the recorded images, seen through masks. */
+static void as_unrolled(struct trainee *t) {
+    static char folder[512];
+    snprintf(folder, sizeof folder, "%s/tests/engine/images",
+             getenv("TRAINYARD_SOURCE") ? getenv("TRAINYARD_SOURCE") : ".");
+    t->config.model = (struct model_config){ .family = MODEL_UNROLLED,
+                                             .unrolled = { .iterations = 8, .channels = 6, .layers = 3 } };
+    t->config.data = (struct data_config){ .kind = DATA_RECONSTRUCTION,
+                                           .reconstruction = { .train = folder,
+                                                               .validation = folder,
+                                                               .size = 16,
+                                                               .sampled_fraction = 0.4,
+                                                               .center_fraction = 0.1,
+                                                               .noise = 0.01 } };
+}
+
 static void put_big_endian(FILE *f, uint32_t x) {
     for (int i = 3; i >= 0; i--)
         fputc((int)(x >> 8 * i & 255), f);
@@ -250,17 +266,13 @@ static void compare(const struct trainee *t, const struct layout *l, const struc
     const struct trainee_result *r = &t->results[0];
     char said[128];
     describe(l, said, sizeof said);
-    int skipped = r->notices + (int)t->config.train.steps / 2; /* odd steps have none */
     for (int64_t s = r->from_step + 1; s <= t->config.train.steps; s++) {
         if (memcmp(&r->loss[s], &want->loss[s], sizeof(double)) != 0)
             fail_msg("%s: the loss of step %lld is %.17g, not %.17g", said, (long long)s, r->loss[s], want->loss[s]);
         if (memcmp(&r->grad_norm[s], &want->grad_norm[s], sizeof(double)) != 0)
             fail_msg("%s: the norm of step %lld is %.17g, not %.17g", said, (long long)s, r->grad_norm[s],
                      want->grad_norm[s]);
-        /* A writer that is not idle yet when its next checkpoint is due skips it, and says so. */
-        if (!r->step_sha256[s][0] && s < t->config.train.steps && skipped-- > 0)
-            continue;
-        if (want->sha256[s][0] && strcmp(r->step_sha256[s], want->sha256[s]) != 0)
+        if (s % 2 == 0 && (!want->sha256[s][0] || strcmp(r->step_sha256[s], want->sha256[s]) != 0))
             fail_msg("%s: the weights of step %lld are %.12s, not %.12s", said, (long long)s, r->step_sha256[s],
                      want->sha256[s]);
     }
@@ -375,6 +387,11 @@ static void a_resnet_in_bf16_has_the_same_bits_in_every_layout(void **state) {
     same_bits(as_resnet, ENGINE_REDUCE_STEP, ENGINE_BF16, 3);
 }
 
+static void an_unrolled_reconstruction_has_the_same_bits_in_every_layout(void **state) {
+    (void)state;
+    same_bits(as_unrolled, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 4);
+}
+
 /* The other reduce of each: in full only. */
 static void a_llama_has_the_same_bits_in_every_layout_with_reduce_step(void **state) {
     (void)state;
@@ -401,6 +418,7 @@ int main(void) {
         cmocka_unit_test(a_resnet_has_the_same_bits_in_every_layout),
         cmocka_unit_test(a_vit_has_the_same_bits_in_every_layout),
         cmocka_unit_test(a_resnet_in_bf16_has_the_same_bits_in_every_layout),
+        cmocka_unit_test(an_unrolled_reconstruction_has_the_same_bits_in_every_layout),
     };
     const struct CMUnitTest more[] = {
         cmocka_unit_test(a_llama_has_the_same_bits_in_every_layout_with_reduce_step),

@@ -4,7 +4,8 @@
 #define TESTS_ENGINE_TRAINEE_H
 
 #include "base/file.h"
-#include "executor/engine/run/engine.h"
+#include "executor/engine/run/snapshot.h"
+#include "executor/engine/run/state.h"
 #include "tests/engine/gang.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ struct trainee_result {
     int64_t from_step, step;
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
     int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
-    char weights_sha256[ENGINE_SHA256_HEX];
+    char numerics_id[240], weights_sha256[ENGINE_SHA256_HEX];
     char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps that a checkpoint was taken of */
     double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
     double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
@@ -47,12 +48,12 @@ struct trainee_child {
     struct trainee_result *result;
     struct engine *engine;
     int rank;
-    _Atomic int64_t written; /* the newest step whose shard this rank has written */
 };
 
 static inline void trainee_joined(void *ctx, int64_t from_step, const char *numerics_id) {
-    (void)numerics_id;
-    ((struct trainee_child *)ctx)->result->from_step = from_step;
+    struct trainee_result *r = ((struct trainee_child *)ctx)->result;
+    r->from_step = from_step;
+    snprintf(r->numerics_id, sizeof r->numerics_id, "%s", numerics_id);
 }
 
 /* What this process has in memory that is of no file. */
@@ -77,11 +78,8 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
     }
     if (step >= TRAINEE_STEPS)
         return;
-    if (per_rank && c->trainee->every_other && step % 2 == 1 && step > c->result->from_step + 1)
-        for (int ms = 0; atomic_load(&c->written) < step - 1 && ms < 100000; ms++) /* a failure is told by a notice */
-            nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
     if (per_rank && c->trainee->every_other && step % 2 == 1)
-        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); /* until the writer, who has told, is idle */
+        status_ignore(snapshot_wait(c->engine->snapshot, NULL)); /* a failure is told by a notice */
     if (per_rank) {
         c->result->memory_bytes[step] = trainee_anonymous_bytes();
         return;
@@ -119,7 +117,6 @@ static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
     c->result->shards++;
     if (shard->step < TRAINEE_STEPS)
         snprintf(c->result->step_sha256[shard->step], ENGINE_SHA256_HEX, "%s", shard->weights_sha256);
-    atomic_store(&c->written, shard->step);
     if (c->trainee->commit)
         engine_checkpoint_committed(c->engine, shard->step);
 }

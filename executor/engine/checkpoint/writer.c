@@ -1,5 +1,6 @@
 #include "executor/engine/checkpoint/writer.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "executor/engine/checkpoint/durable.h"
 #include "executor/engine/checkpoint/gather.h"
@@ -290,6 +291,17 @@ status_t checkpoint_writer_submit(struct checkpoint_writer *w, const struct chec
     return busy ? err_set(e, ST_FAILED_PRECONDITION, "the checkpoint of step %lld is still being written",
                           (long long)w->snapshot.step)
                 : ST_OK;
+}
+
+bool checkpoint_writer_wait_ms(struct checkpoint_writer *w, int ms) {
+    struct timespec at = deadline_timespec(deadline_in(ms));
+    int timed_out = 0;
+    pthread_mutex_lock(&w->mutex);
+    while (atomic_load(&w->busy) && !timed_out)
+        timed_out = pthread_cond_clockwait(&w->changed, &w->mutex, CLOCK_MONOTONIC, &at);
+    bool idle = !atomic_load(&w->busy);
+    pthread_mutex_unlock(&w->mutex);
+    return idle;
 }
 
 status_t checkpoint_writer_wait(struct checkpoint_writer *w, struct err *e) {

@@ -97,6 +97,9 @@ bool checkpoint_writer_busy(const struct checkpoint_writer *w);
 MUST_CHECK status_t checkpoint_writer_submit(struct checkpoint_writer *w, const struct checkpoint_snapshot *snapshot,
                                              struct err *e);
 
+/* Returns when the writer is idle, or after so long; true when it is idle. */
+bool checkpoint_writer_wait_ms(struct checkpoint_writer *w, int ms);
+
 /* Returns when the writer is idle, with the status and sentence of the newest snapshot (OK when there was none). */
 MUST_CHECK status_t checkpoint_writer_wait(struct checkpoint_writer *w, struct err *e);
 

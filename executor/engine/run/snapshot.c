@@ -15,9 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { UNCOMMITTED_MOST = 2 };
-
-static const long WAIT_TICK_NS = 10 * 1000 * 1000;
+enum { UNCOMMITTED_MOST = 2, PROGRESS_MS = 10 /* between two signs of life while it waits */ };
 
 struct snapshot {
     struct engine *engine;
@@ -215,11 +213,8 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
 }
 
 status_t snapshot_wait(struct snapshot *s, struct err *e) {
-    while (checkpoint_writer_busy(s->writer)) {
+    while (!checkpoint_writer_wait_ms(s->writer, PROGRESS_MS))
         engine_progress(s->engine);
-        struct timespec tick = { .tv_nsec = WAIT_TICK_NS };
-        nanosleep(&tick, NULL);
-    }
     return checkpoint_writer_wait(s->writer, e);
 }
 
