@@ -2,16 +2,15 @@
 
 #include "kernels/cpu/convolution_1x1.h"
 #include "kernels/cpu/convolution_primitive.h"
+#include "kernels/cpu/convolution_weight.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 
 #include <omp.h>
 #include <stdlib.h>
 
-/* ResNet-50 has 23 different convolutions, of three passes each. */
+/* ResNet-50 has 23 different convolutions, of two passes each by oneDNN. */
 enum { PRIMITIVES_MOST = 160 };
-/* Gradients of weights are summed over at most this many pieces of the batch, of at most this many bytes together. */
-enum { PIECES_MOST = 16, PIECES_BYTES = 64 << 20 };
 
 struct entry {
     struct convolution_shape shape;
@@ -80,7 +79,7 @@ static status_t primitive_of(struct convolutions *c, const struct convolution_di
     return ST_OK;
 }
 
-/* --- workspace: packed weights, fp32 weights, then room for each thread ---*/
+/* --- workspace: packed weights, scratch for packing them, fp32 weights, then room for each thread ---*/
 
 static int64_t up_to_multiple(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
 
@@ -97,18 +96,11 @@ static int64_t out_elements(const struct convolution_dims *d) {
     return convolution_side(d, d->height) * convolution_side(d, d->width) * d->out;
 }
 
-/* The pieces that a batch's gradient of weights is summed over: the most that divide it evenly and have room. */
-static int64_t pieces_of(const struct convolution_dims *d) {
-    for (int64_t n = PIECES_MOST; n > 1; n--)
-        if (d->batch % n == 0 && (size_t)n * packed_most(d) <= PIECES_BYTES)
-            return n;
-    return 1;
-}
-
 static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct room {
-    char *packed;    /* W, or the pieces of its gradient, packed_most apart */
+    char *packed;    /* W */
+    char *scratch;   /* another W */
     float *weights;  /* W and behind it the bias in fp32; not direct */
     char *lanes;     /* a thread's x and y in fp32, or its dx */
     size_t y_at;     /* in a lane */
@@ -117,28 +109,29 @@ struct room {
 
 static struct room room_of(const struct convolutions *c, const struct convolution_dims *d, void *workspace,
                            size_t *bytes) {
-    const int64_t samples = c->direct ? 1 : d->batch / pieces_of(d);
-    const size_t packed = aligned(packed_most(d)) * (size_t)pieces_of(d);
+    const size_t packed = aligned(packed_most(d)), scratch = aligned((size_t)weights(d) * sizeof(float));
     const size_t wide = c->direct ? 0 : aligned((size_t)(weights(d) + d->out) * sizeof(float));
     struct room r = { .packed = workspace };
-    r.y_at = aligned((size_t)(samples * in_elements(d)) * sizeof(float));
-    r.per_lane = r.y_at + (c->direct ? 0 : aligned((size_t)(samples * out_elements(d)) * sizeof(float)));
-    *bytes = packed + wide + r.per_lane * (size_t)c->threads;
+    r.y_at = aligned((size_t)in_elements(d) * sizeof(float));
+    r.per_lane = r.y_at + (c->direct ? 0 : aligned((size_t)out_elements(d) * sizeof(float)));
+    *bytes = packed + scratch + wide + r.per_lane * (size_t)c->threads;
     if (workspace) {
-        r.weights = (float *)(void *)(r.packed + packed);
-        r.lanes = r.packed + packed + wide;
+        r.scratch = r.packed + packed;
+        r.weights = (float *)(void *)(r.scratch + scratch);
+        r.lanes = r.scratch + scratch + wide;
     }
     return r;
 }
 
 size_t convolution_workspace(const struct kernels *k, const struct convolution_dims *d) {
+    const size_t gradient = weight_workspace(d, k->threads);
     size_t bytes;
     if (cpu_of(k)->isa == KERNELS_ISA_PLAIN)
         return 0;
     if (convolution_is_1x1(d))
         return convolution_1x1_workspace(k, d);
     (void)room_of(cpu_of(k)->convolutions, d, NULL, &bytes);
-    return bytes;
+    return bytes > gradient ? bytes : gradient;
 }
 
 /* --- the passes ---*/
@@ -159,7 +152,7 @@ static status_t pack(const struct kernels *k, struct convolution_primitive *p, c
         TRY(k->widen(k, r->weights, w, weights(d), e));
         from = r->weights;
     }
-    return convolution_pack(p, r->packed, from, e);
+    return convolution_pack(p, r->packed, from, r->scratch, e);
 }
 
 static status_t failed(bool is, struct err *e) {
@@ -189,13 +182,13 @@ status_t convolution_forward(const struct kernels *k, element_t *y, const elemen
     for (int64_t s = 0; s < d->batch; s++) {
         const int lane = omp_get_thread_num();
         if (c->direct) {
-            bad = !convolution_run(p, lane, at_in(k, x, s * in), at_out(k, y, s * out), NULL) || bad;
+            bad = !convolution_run(p, lane, at_in(k, x, s * in), at_out(k, y, s * out)) || bad;
             continue;
         }
         float *wide_x = (float *)(void *)(r.lanes + (size_t)lane * r.per_lane),
               *wide_y = wide_x + r.y_at / sizeof(float);
         cpu->widen_row(wide_x, at_in(k, x, s * in), in);
-        bad = !convolution_run(p, lane, wide_x, wide_y, NULL) || bad;
+        bad = !convolution_run(p, lane, wide_x, wide_y) || bad;
         cpu->convert_row(at_out(k, y, s * out), wide_y, out);
     }
     (void)onednn_threads(before);
@@ -247,7 +240,7 @@ status_t convolution_backward_input(const struct kernels *k, element_t *dx, cons
             cpu->widen_row(wide_y, from, out);
             from = wide_y;
         }
-        bad = !convolution_run(p, lane, c->direct && !accumulate ? to : room, from, NULL) || bad;
+        bad = !convolution_run(p, lane, c->direct && !accumulate ? to : room, from) || bad;
         if (accumulate)
             convolution_add_row(k, to, room, in, !c->direct);
         else if (!c->direct)
@@ -255,57 +248,4 @@ status_t convolution_backward_input(const struct kernels *k, element_t *dx, cons
     }
     (void)onednn_threads(before);
     return failed(bad, e);
-}
-
-/* piece[0] = the sum of all, number by number in their order. */
-static void add_pieces(int threads, char *packed, size_t apart, int64_t pieces, int64_t n) {
-    enum { BLOCK = 4096 };
-    float *sum = (float *)(void *)packed;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t at = 0; at < n; at += BLOCK)
-        for (int64_t i = 1; i < pieces; i++) {
-            const float *piece = (const float *)(const void *)(packed + (size_t)i * apart);
-            for (int64_t j = at; j < n && j < at + BLOCK; j++)
-                sum[j] += piece[j];
-        }
-}
-
-status_t convolution_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
-                                     const struct convolution_dims *d, bool accumulate, void *workspace,
-                                     struct err *e) {
-    if (convolution_is_1x1(d))
-        return convolution_1x1_backward_weight(k, dw, x, dy, d, accumulate, workspace, e);
-    const struct cpu *cpu = cpu_of(k);
-    struct convolutions *c = cpu->convolutions;
-    const int64_t pieces = pieces_of(d);
-    const size_t apart = aligned(packed_most(d));
-    size_t bytes;
-    const struct room r = room_of(c, d, workspace, &bytes);
-    struct convolution_dims piece = *d;
-    struct convolution_primitive *p;
-    bool bad = false;
-    piece.batch = d->batch / pieces;
-    TRY(primitive_of(c, &piece, CONVOLUTION_BACKWARD_WEIGHT, false, &p, e));
-    if (convolution_packed_bytes(p) > packed_most(d))
-        return err_set(e, ST_INTERNAL, "oneDNN wants %zu bytes of weights", convolution_packed_bytes(p));
-    const int64_t in = in_elements(d) * piece.batch, out = out_elements(d) * piece.batch;
-    int before = onednn_threads(1);
-#pragma omp parallel for num_threads(c->threads) schedule(static) reduction(|| : bad)
-    for (int64_t i = 0; i < pieces; i++) {
-        const int lane = omp_get_thread_num();
-        const void *xi = at_in(k, x, i * in), *yi = at_in(k, dy, i * out);
-        float *wide_x = (float *)(void *)(r.lanes + (size_t)lane * r.per_lane),
-              *wide_y = wide_x + r.y_at / sizeof(float);
-        if (!c->direct) {
-            cpu->widen_row(wide_x, xi, in);
-            cpu->widen_row(wide_y, yi, out);
-            xi = wide_x;
-            yi = wide_y;
-        }
-        bad = !convolution_run(p, lane, xi, yi, r.packed + (size_t)i * apart) || bad;
-    }
-    (void)onednn_threads(before);
-    TRY(failed(bad, e));
-    add_pieces(c->threads, r.packed, apart, pieces, (int64_t)(convolution_packed_bytes(p) / sizeof(float)));
-    return convolution_unpack(p, dw, r.packed, accumulate, e);
 }

@@ -1,12 +1,12 @@
-/* Convolutions by oneDNN, their primitives cached by shape, but for those of single pixels (convolution_1x1.h);
- * kernels.h says what the functions do.
+/* Convolutions and their gradients of x by oneDNN, their primitives cached by shape, but for those of single pixels
+ * (convolution_1x1.h); kernels.h says what the functions do.
  *
  * Bits do not depend on the number of threads by construction: a primitive is always built for one thread, and the team
- * shares out samples (forward, backward_input) or pieces of the batch (backward_weight), which are cut by shape alone
- * and added in order. A batch smaller than the team leaves threads idle.
+ * shares out samples. A batch smaller than the team leaves threads idle. (Gradients of weights are vector/'s own:
+ * convolution_weight.h.)
  *
- * Weights are brought into the order of oneDNN's inner loop at each call, gradients of weights back out of it. Where
- * oneDNN does not compute in the table's precision on this processor, samples are widened to fp32 one by one.
+ * Weights are brought into the order of oneDNN's inner loop at each call. Where oneDNN does not compute in the table's
+ * precision on this processor, samples are widened to fp32 one by one.
  *
  * A struct convolutions belongs to one thread at a time. */
 #ifndef KERNELS_CPU_CONVOLUTION_H
@@ -25,8 +25,6 @@ status_t convolution_forward(const struct kernels *k, element_t *y, const elemen
                              const element_t *bias, const struct convolution_dims *d, void *workspace, struct err *e);
 status_t convolution_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,
                                     const struct convolution_dims *d, bool accumulate, void *workspace, struct err *e);
-status_t convolution_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
-                                     const struct convolution_dims *d, bool accumulate, void *workspace, struct err *e);
 /* to += from, n numbers, which are elements or fp32. One thread. */
 void convolution_add_row(const struct kernels *k, element_t *to, const void *from, int64_t n, bool fp32);
 

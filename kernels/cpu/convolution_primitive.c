@@ -12,13 +12,18 @@ struct lane {
     void *scratch;
 };
 
+/* TURNED: the gradient of x where the stride is 1. It is a convolution of dy too, with W's taps turned around and its
+ * channels exchanged, and oneDNN's forward pass is its fastest. */
+enum kind { FORWARD, BACKWARD_INPUT, TURNED };
+
 struct convolution_primitive {
     struct convolution_shape shape;
+    enum kind kind;
     dnnl_engine_t engine;
     dnnl_primitive_desc_t forward, desc; /* forward: the hint that backward descriptions need */
     dnnl_primitive_t primitive;
     /* W as the caller has it and as the primitive does. */
-    dnnl_primitive_t pack, unpack, unpack_add;
+    dnnl_primitive_t pack;
     dnnl_memory_t plain, packed;
     size_t packed_bytes;
     int threads, n_lanes;
@@ -31,17 +36,20 @@ struct descriptions {
     dnnl_memory_desc_t x, w, y, bias;
 };
 
-static status_t describe(const struct convolution_shape *s, bool gradient, struct descriptions *ret, struct err *e) {
-    const struct convolution_dims *d = &s->dims;
-    const dnnl_data_type_t element = s->bf16 ? dnnl_bf16 : dnnl_f32;
+static dnnl_data_type_t element_of(const struct convolution_primitive *p) {
+    return p->shape.bf16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static status_t describe(const struct convolution_dims *d, dnnl_data_type_t element, struct descriptions *ret,
+                         struct err *e) {
     dnnl_dims_t x = { d->batch, d->in, d->height, d->width }, w = { d->out, d->in, d->kernel, d->kernel };
     dnnl_dims_t y = { d->batch, d->out, convolution_side(d, d->height), convolution_side(d, d->width) };
     dnnl_dims_t bias = { d->out };
     TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->x, 4, x, element, dnnl_nhwc), "describe an image", e));
     TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->y, 4, y, element, dnnl_nhwc), "describe an image", e));
     TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->bias, 1, bias, element, dnnl_x), "describe a bias", e));
-    return onednn_check(dnnl_memory_desc_init_by_tag(&ret->w, 4, w, gradient ? dnnl_f32 : element, dnnl_format_tag_any),
-                        "describe weights", e);
+    return onednn_check(dnnl_memory_desc_init_by_tag(&ret->w, 4, w, element, dnnl_format_tag_any), "describe weights",
+                        e);
 }
 
 static void attributes_destroyp(dnnl_primitive_attr_t *a) {
@@ -49,91 +57,84 @@ static void attributes_destroyp(dnnl_primitive_attr_t *a) {
         dnnl_primitive_attr_destroy(*a);
 }
 
+static struct convolution_dims turned(const struct convolution_dims *d) {
+    return (struct convolution_dims){ .batch = d->batch,
+                                      .height = convolution_side(d, d->height),
+                                      .width = convolution_side(d, d->width),
+                                      .in = d->out,
+                                      .out = d->in,
+                                      .kernel = d->kernel,
+                                      .stride = 1,
+                                      .padding = d->kernel - 1 - d->padding };
+}
+
+static enum kind kind_of(const struct convolution_shape *s) {
+    if (s->pass == CONVOLUTION_FORWARD)
+        return FORWARD;
+    return s->dims.stride == 1 && s->dims.padding < s->dims.kernel ? TURNED : BACKWARD_INPUT;
+}
+
 static status_t plan(struct convolution_primitive *p, struct err *e) {
-    const struct convolution_shape *s = &p->shape;
-    const dnnl_dims_t stride = { s->dims.stride, s->dims.stride }, pad = { s->dims.padding, s->dims.padding };
+    const struct convolution_dims d = p->kind == TURNED ? turned(&p->shape.dims) : p->shape.dims;
+    const dnnl_dims_t stride = { d.stride, d.stride }, pad = { d.padding, d.padding };
     struct descriptions m;
     dnnl_convolution_desc_t c;
     CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
     TRY(onednn_check(dnnl_primitive_attr_create(&attributes), "create attributes", e));
     TRY(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user),
                      "set the scratchpad", e));
-    TRY(describe(s, false, &m, e));
+    TRY(describe(&d, element_of(p), &m, e));
     TRY(onednn_check(dnnl_convolution_forward_desc_init(&c, dnnl_forward_training, dnnl_convolution_direct, &m.x, &m.w,
-                                                        s->bias ? &m.bias : NULL, &m.y, stride, pad, pad),
+                                                        p->shape.bias ? &m.bias : NULL, &m.y, stride, pad, pad),
                      "describe a convolution", e));
     TRY(onednn_check(dnnl_primitive_desc_create(&p->forward, &c, attributes, p->engine, NULL), "plan a convolution",
                      e));
-    if (s->pass == CONVOLUTION_FORWARD) {
+    if (p->kind != BACKWARD_INPUT) {
         p->desc = p->forward;
         p->forward = NULL;
         return ST_OK;
     }
-    TRY(describe(s, s->pass == CONVOLUTION_BACKWARD_WEIGHT, &m, e));
-    dnnl_status_t st = s->pass == CONVOLUTION_BACKWARD_INPUT
-                           ? dnnl_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &m.x, &m.w, &m.y,
-                                                                      stride, pad, pad)
-                           : dnnl_convolution_backward_weights_desc_init(&c, dnnl_convolution_direct, &m.x, &m.w, NULL,
-                                                                         &m.y, stride, pad, pad);
-    TRY(onednn_check(st, "describe a convolution", e));
+    TRY(onednn_check(
+        dnnl_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &m.x, &m.w, &m.y, stride, pad, pad),
+        "describe a convolution", e));
     return onednn_check(dnnl_primitive_desc_create(&p->desc, &c, attributes, p->engine, p->forward),
                         "plan a convolution", e);
 }
 
 static const dnnl_memory_desc_t *weights_of(const struct convolution_primitive *p) {
-    const bool gradient = p->shape.pass == CONVOLUTION_BACKWARD_WEIGHT;
-    return dnnl_primitive_desc_query_md(p->desc, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-}
-
-static status_t reorder_new(const struct convolution_primitive *p, const dnnl_memory_desc_t *from,
-                            const dnnl_memory_desc_t *to, bool add, dnnl_primitive_t *ret, struct err *e) {
-    CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t desc;
-    TRY(onednn_check(dnnl_primitive_attr_create(&attributes), "create attributes", e));
-    if (add) {
-        dnnl_post_ops_t sum;
-        TRY(onednn_check(dnnl_post_ops_create(&sum), "create a sum", e));
-        status_t st = onednn_check(dnnl_post_ops_append_sum(sum, 1.0f), "append a sum", e);
-        if (st == ST_OK)
-            st = onednn_check(dnnl_primitive_attr_set_post_ops(attributes, sum), "set a sum", e);
-        dnnl_post_ops_destroy(sum);
-        TRY(st);
-    }
-    TRY(onednn_check(dnnl_reorder_primitive_desc_create(&desc, from, p->engine, to, p->engine, attributes),
-                     "plan a reorder", e));
-    status_t st = onednn_check(dnnl_primitive_create(ret, desc), "build a reorder", e);
-    dnnl_primitive_desc_destroy(desc);
-    return st;
+    return dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 0);
 }
 
 static status_t weights_init(struct convolution_primitive *p, struct err *e) {
     const struct convolution_dims *d = &p->shape.dims;
-    const bool gradient = p->shape.pass == CONVOLUTION_BACKWARD_WEIGHT;
     const dnnl_memory_desc_t *packed = weights_of(p);
-    dnnl_dims_t dims = { d->out, d->in, d->kernel, d->kernel };
+    const int64_t taps = d->kernel * d->kernel, out = d->in * taps; /* from one to the next output channel */
+    const bool turn = p->kind == TURNED;
+    dnnl_dims_t dims = { turn ? d->in : d->out, turn ? d->out : d->in, d->kernel, d->kernel };
+    dnnl_dims_t strides = { turn ? taps : out, turn ? out : taps, d->kernel, 1 };
     dnnl_memory_desc_t plain;
+    dnnl_primitive_desc_t desc;
     p->packed_bytes = dnnl_memory_desc_get_size(packed);
-    TRY(onednn_check(
-        dnnl_memory_desc_init_by_tag(&plain, 4, dims, gradient || !p->shape.bf16 ? dnnl_f32 : dnnl_bf16, dnnl_oihw),
-        "describe weights", e));
+    TRY(onednn_check(dnnl_memory_desc_init_by_strides(&plain, 4, dims, element_of(p), strides), "describe weights", e));
     TRY(onednn_check(dnnl_memory_create(&p->plain, &plain, p->engine, NULL), "create a memory", e));
     TRY(onednn_check(dnnl_memory_create(&p->packed, packed, p->engine, NULL), "create a memory", e));
-    if (!gradient)
-        return reorder_new(p, &plain, packed, false, &p->pack, e);
-    TRY(reorder_new(p, packed, &plain, false, &p->unpack, e));
-    return reorder_new(p, packed, &plain, true, &p->unpack_add, e);
+    TRY(onednn_check(dnnl_reorder_primitive_desc_create(&desc, &plain, p->engine, packed, p->engine, NULL),
+                     "plan a reorder", e));
+    status_t st = onednn_check(dnnl_primitive_create(&p->pack, desc), "build a reorder", e);
+    dnnl_primitive_desc_destroy(desc);
+    return st;
 }
 
 static status_t lane_init(struct lane *l, const struct convolution_primitive *p, struct err *e) {
     static const dnnl_query_t query[][2] = {
-        [CONVOLUTION_FORWARD] = { dnnl_query_src_md, dnnl_query_dst_md },
-        [CONVOLUTION_BACKWARD_INPUT] = { dnnl_query_diff_src_md, dnnl_query_diff_dst_md },
-        [CONVOLUTION_BACKWARD_WEIGHT] = { dnnl_query_src_md, dnnl_query_diff_dst_md },
+        [FORWARD] = { dnnl_query_src_md, dnnl_query_dst_md },
+        [BACKWARD_INPUT] = { dnnl_query_diff_src_md, dnnl_query_diff_dst_md },
+        [TURNED] = { dnnl_query_dst_md, dnnl_query_src_md },
     };
     const dnnl_memory_desc_t *desc[ARGUMENTS] = {
-        [X] = dnnl_primitive_desc_query_md(p->desc, query[p->shape.pass][0], 0),
+        [X] = dnnl_primitive_desc_query_md(p->desc, query[p->kind][0], 0),
         [W] = weights_of(p),
-        [Y] = dnnl_primitive_desc_query_md(p->desc, query[p->shape.pass][1], 0),
+        [Y] = dnnl_primitive_desc_query_md(p->desc, query[p->kind][1], 0),
         [BIAS] = p->shape.bias ? dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 1) : NULL,
         [SCRATCH] = dnnl_primitive_desc_query_md(p->desc, dnnl_query_scratchpad_md, 0),
     };
@@ -165,6 +166,7 @@ status_t convolution_primitive_new(const struct convolution_shape *s, int lanes,
     if (!p)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a convolution");
     p->shape = *s;
+    p->kind = kind_of(s);
     p->threads = threads;
     p->n_lanes = lanes;
     int before = onednn_threads(1);
@@ -187,8 +189,6 @@ struct convolution_primitive *convolution_primitive_free(struct convolution_prim
     dnnl_memory_destroy(p->plain);
     dnnl_memory_destroy(p->packed);
     dnnl_primitive_destroy(p->pack);
-    dnnl_primitive_destroy(p->unpack);
-    dnnl_primitive_destroy(p->unpack_add);
     dnnl_primitive_destroy(p->primitive);
     dnnl_primitive_desc_destroy(p->desc);
     dnnl_primitive_desc_destroy(p->forward);
@@ -210,26 +210,32 @@ static dnnl_status_t point(dnnl_memory_t memory, const void *data) {
 
 size_t convolution_packed_bytes(const struct convolution_primitive *p) { return p->packed_bytes; }
 
-static status_t reorder(const struct convolution_primitive *p, dnnl_primitive_t primitive, dnnl_memory_t from,
-                        dnnl_memory_t to, struct err *e) {
-    const dnnl_exec_arg_t arguments[] = { { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } };
+#define TURN(type)                                                                                                     \
+    _Pragma("omp parallel for num_threads(p->threads) schedule(static)") for (int64_t i = 0; i < kernels;              \
+                                                                              i++) for (int64_t tap = 0; tap < taps;   \
+                                                                                        tap++)(                        \
+        (type *)to)[i * taps + tap] = ((const type *)w)[(i + 1) * taps - 1 - tap]
+
+static void turn(const struct convolution_primitive *p, void *to, const void *w) {
+    const struct convolution_dims *d = &p->shape.dims;
+    const int64_t taps = d->kernel * d->kernel, kernels = d->in * d->out;
+    if (p->shape.bf16)
+        TURN(uint16_t);
+    else
+        TURN(float);
+}
+
+status_t convolution_pack(const struct convolution_primitive *p, void *packed, const void *w, void *scratch,
+                          struct err *e) {
+    const dnnl_exec_arg_t arguments[] = { { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->packed } };
+    if (p->kind == TURNED)
+        turn(p, scratch, w);
+    TRY(onednn_check(point(p->plain, p->kind == TURNED ? scratch : w), "point at weights", e));
+    TRY(onednn_check(point(p->packed, packed), "point at weights", e));
     int before = onednn_threads(p->threads);
-    dnnl_status_t st = dnnl_primitive_execute(primitive, p->lanes[0].stream, 2, arguments);
+    dnnl_status_t st = dnnl_primitive_execute(p->pack, p->lanes[0].stream, 2, arguments);
     (void)onednn_threads(before);
     return onednn_check(st, "reorder weights", e);
-}
-
-status_t convolution_pack(const struct convolution_primitive *p, void *packed, const void *w, struct err *e) {
-    TRY(onednn_check(point(p->plain, w), "point at weights", e));
-    TRY(onednn_check(point(p->packed, packed), "point at weights", e));
-    return reorder(p, p->pack, p->plain, p->packed, e);
-}
-
-status_t convolution_unpack(const struct convolution_primitive *p, float *w, void *packed, bool accumulate,
-                            struct err *e) {
-    TRY(onednn_check(point(p->plain, w), "point at weights", e));
-    TRY(onednn_check(point(p->packed, packed), "point at weights", e));
-    return reorder(p, accumulate ? p->unpack_add : p->unpack, p->packed, p->plain, e);
 }
 
 status_t convolution_point(const struct convolution_primitive *p, void *packed, const void *bias, struct err *e) {
@@ -241,22 +247,19 @@ status_t convolution_point(const struct convolution_primitive *p, void *packed, 
     return ST_OK;
 }
 
-bool convolution_run(const struct convolution_primitive *p, int lane, const void *x, const void *y, void *packed) {
+bool convolution_run(const struct convolution_primitive *p, int lane, const void *x, const void *y) {
     static const int id[][ARGUMENTS] = {
-        [CONVOLUTION_FORWARD] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD },
-        [CONVOLUTION_BACKWARD_INPUT] = { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0,
-                                         DNNL_ARG_SCRATCHPAD },
-        [CONVOLUTION_BACKWARD_WEIGHT] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, 0,
-                                          DNNL_ARG_SCRATCHPAD },
+        [FORWARD] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD },
+        [BACKWARD_INPUT] = { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_SCRATCHPAD },
+        [TURNED] = { DNNL_ARG_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_SRC, 0, DNNL_ARG_SCRATCHPAD },
     };
     const struct lane *l = &p->lanes[lane];
-    if (point(l->memory[X], x) != dnnl_success || point(l->memory[Y], y) != dnnl_success ||
-        (packed && point(l->memory[W], packed) != dnnl_success))
+    if (point(l->memory[X], x) != dnnl_success || point(l->memory[Y], y) != dnnl_success)
         return false;
     dnnl_exec_arg_t arguments[ARGUMENTS];
     int n = 0;
     for (int i = 0; i < ARGUMENTS; i++)
         if (l->memory[i])
-            arguments[n++] = (dnnl_exec_arg_t){ id[p->shape.pass][i], l->memory[i] };
+            arguments[n++] = (dnnl_exec_arg_t){ id[p->kind][i], l->memory[i] };
     return dnnl_primitive_execute(p->primitive, l->stream, n, arguments) == dnnl_success;
 }

@@ -6,13 +6,13 @@
 #include "base/cleanup.h"
 #include "kernels/kernels.h"
 
-enum convolution_pass { CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_INPUT, CONVOLUTION_BACKWARD_WEIGHT };
+enum convolution_pass { CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_INPUT };
 
 struct convolution_shape {
     struct convolution_dims dims; /* batch: of one run */
     enum convolution_pass pass;
     bool bias; /* FORWARD */
-    bool bf16; /* x, y and W are bf16, else fp32; a gradient of W is fp32 always */
+    bool bf16; /* x, y and W are bf16, else fp32 */
 };
 
 struct convolution_primitive;
@@ -23,19 +23,17 @@ MUST_CHECK status_t convolution_primitive_new(const struct convolution_shape *s,
 struct convolution_primitive *convolution_primitive_free(struct convolution_primitive *p);
 CLEANUP_DEFINE(struct convolution_primitive *, convolution_primitive_free)
 
-/* Bytes of W in the order that the primitive reads or writes it in. */
+/* Bytes of W in the order that the primitive reads it in. */
 size_t convolution_packed_bytes(const struct convolution_primitive *p);
-/* W (out, in, kernel, kernel) into that order, and for BACKWARD_WEIGHT out of it (accumulate: added to w). By the team.
- */
-MUST_CHECK status_t convolution_pack(const struct convolution_primitive *p, void *packed, const void *w, struct err *e);
-MUST_CHECK status_t convolution_unpack(const struct convolution_primitive *p, float *w, void *packed, bool accumulate,
-                                       struct err *e);
+/* W (out, in, kernel, kernel) into that order, by the team. scratch: room for another W. */
+MUST_CHECK status_t convolution_pack(const struct convolution_primitive *p, void *packed, const void *w, void *scratch,
+                                     struct err *e);
 
-/* Points every lane at W, before a parallel region: FORWARD and BACKWARD_INPUT. bias NULL: none. */
+/* Points every lane at W, before a parallel region. bias NULL: none. */
 MUST_CHECK status_t convolution_point(const struct convolution_primitive *p, void *packed, const void *bias,
                                       struct err *e);
-/* One run on one thread, inside a parallel region or with one OpenMP thread. packed: BACKWARD_WEIGHT's output, else
- * NULL. x and y are read or written as the pass says. False when oneDNN failed. */
-bool convolution_run(const struct convolution_primitive *p, int lane, const void *x, const void *y, void *packed);
+/* One run on one thread, inside a parallel region or with one OpenMP thread. x and y are read or written as the pass
+ * says. False when oneDNN failed. */
+bool convolution_run(const struct convolution_primitive *p, int lane, const void *x, const void *y);
 
 #endif

@@ -93,7 +93,6 @@ static void table_fill(struct cpu *c) {
         return;
     t->convolution_forward = convolution_forward;
     t->convolution_backward_input = convolution_backward_input;
-    t->convolution_backward_weight = convolution_backward_weight;
 }
 
 static struct cpu *cpu_free(struct cpu *c) {

@@ -13,13 +13,16 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const struct convolution_dims CONVOLUTIONS[] = {
-    { 2, 5, 7, 3, 4, 3, 1, 1 },                                    /* nothing divides anything */
-    { 6, 9, 8, 5, 17, 3, 2, 1 },                                   /* a stride that leaves pixels over */
-    { 3, 8, 8, 16, 32, 1, 2, 0 },                                  /* a bottleneck's way around */
-    { 2, 10, 10, 3, 64, 7, 2, 3 },                                 /* ResNet's stem */
-    { 4, 6, 6, 64, 64, 3, 1, 1 },                                  /* its stages */
-    { 3, 4, 4, 64, 128, 3, 2, 1 }, { 16, 4, 4, 64, 256, 1, 2, 0 }, /* rows of weights that oneDNN pads */
-    { 2, 33, 32, 3, 4, 1, 2, 0 },                                  /* what oneDNN's own corrupts memory with */
+    { 2, 5, 7, 3, 4, 3, 1, 1 },                                     /* nothing divides anything */
+    { 6, 9, 8, 5, 17, 3, 2, 1 },                                    /* a stride that leaves pixels over */
+    { 3, 8, 8, 16, 32, 1, 2, 0 },                                   /* a bottleneck's way around */
+    { 2, 10, 10, 3, 64, 7, 2, 3 },                                  /* ResNet's stem */
+    { 4, 6, 6, 64, 64, 3, 1, 1 },                                   /* its stages */
+    { 3, 4, 4, 64, 128, 3, 2, 1 },  { 16, 4, 4, 64, 256, 1, 2, 0 }, /* rows of weights that oneDNN pads */
+    { 1, 20, 17, 70, 68, 3, 1, 1 },                                 /* several blocks and panels, odd rows of pairs */
+    { 3, 11, 9, 4, 6, 3, 2, 0 },                                    /* no padding */
+    { 2, 3, 4, 2, 5, 2, 1, 2 },                                     /* more padding than kernel */
+    { 2, 33, 32, 3, 4, 1, 2, 0 },                                   /* what oneDNN's own corrupts memory with */
     { 1, 1, 1, 1, 1, 1, 1, 0 }, /* the last two are small: plain threads are counted on them too */
     { 7, 6, 6, 1, 32, 3, 1, 1 },
 };
@@ -33,7 +36,7 @@ struct results {
 static struct kernels *open_or_null(enum kernels_isa isa, enum kernels_precision precision, int threads) {
     struct err e;
     struct kernels *k = NULL;
-    const struct kernels_config config = { "cpu", threads, isa, precision };
+    const struct kernels_config config = { .device = "cpu", .threads = threads, .isa = isa, .precision = precision };
     return kernels_open(&config, &k, &e) == ST_OK ? k : NULL;
 }
 

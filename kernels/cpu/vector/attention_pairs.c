@@ -11,6 +11,7 @@
 #include "kernels/cpu/vector/attention_place.h"
 #include "kernels/cpu/vector/dropout.h"
 #include "kernels/cpu/vector/elementwise.h"
+#include "kernels/cpu/vector/images.h"
 #include "kernels/cpu/vector/score_rows.h"
 #include "kernels/cpu/vector/tile.h"
 
@@ -312,4 +313,5 @@ status_t VECTOR(attention_backward_pairs)(const struct kernels *k, element_t *dq
 void VECTOR(pairs_table)(struct cpu *c) {
     c->table.attention_forward = VECTOR(attention_forward_pairs);
     c->table.attention_backward = VECTOR(attention_backward_pairs);
+    c->table.convolution_backward_weight = VECTOR(convolution_backward_weight_pairs);
 }

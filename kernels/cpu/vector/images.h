@@ -14,4 +14,12 @@ status_t VECTOR(batchnorm_backward)(const struct kernels *k, element_t *dx, elem
                                     const element_t *gamma, const struct batchnorm_dims *d, bool accumulate,
                                     void *workspace, struct err *e);
 
+/* _pairs: where the processor multiplies bf16. */
+status_t VECTOR(convolution_backward_weight)(const struct kernels *k, float *dw, const element_t *x,
+                                             const element_t *dy, const struct convolution_dims *d, bool accumulate,
+                                             void *workspace, struct err *e);
+status_t VECTOR(convolution_backward_weight_pairs)(const struct kernels *k, float *dw, const element_t *x,
+                                                   const element_t *dy, const struct convolution_dims *d,
+                                                   bool accumulate, void *workspace, struct err *e);
+
 #endif

@@ -17,6 +17,7 @@ void VECTOR(table)(struct cpu *c) {
     t->rmsnorm_backward = VECTOR(rmsnorm_backward);
     t->batchnorm_forward = VECTOR(batchnorm_forward);
     t->batchnorm_backward = VECTOR(batchnorm_backward);
+    t->convolution_backward_weight = VECTOR(convolution_backward_weight);
     t->rope = VECTOR(rope);
     t->attention_forward = VECTOR(attention_forward);
     t->attention_backward = VECTOR(attention_backward);

@@ -6,11 +6,13 @@
  * both. C is fp32 all the same. */
 #ifdef TILE_PAIRS
 #define TILE_PRODUCT tile_product_pairs
+#define TILE_SUM     tile_sum_pairs
 static inline vf multiply_add(vf a, vf b, vf c) {
     return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
 }
 #else
 #define TILE_PRODUCT tile_product
+#define TILE_SUM     tile_sum
 static inline vf multiply_add(vf a, vf b, vf c) { return vf_fma(a, b, c); }
 #endif
 
@@ -29,6 +31,7 @@ struct operands {
     const float *a, *b;
     int64_t ldc, a_row, a_column, ldb, k, last_lanes; /* last_lanes: of the last of a block's vectors */
     bool accumulate;
+    struct tile_runs runs;
 };
 
 /* rows and columns are constants where this is inlined, so that the block is in registers and nothing is left of the
@@ -42,18 +45,20 @@ INLINE void block(const struct operands *o, const int rows, const int columns, c
 #pragma GCC unroll 8
         for (int j = 0; j < columns; j++)
             sum[i][j] = o->accumulate ? LOAD(o->c + i * o->ldc + j * LANES, j) : vf_set(0);
-    const float *a = o->a, *b = o->b;
-    for (int64_t l = 0; l < o->k; l++, a += o->a_column, b += o->ldb) {
-        vf row[COLUMNS];
-#pragma GCC unroll 8
-        for (int j = 0; j < columns; j++)
-            row[j] = LOAD(b + j * LANES, j);
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) {
-            const vf x = vf_set(a[i * o->a_row]);
+    for (int64_t r = 0; r < o->runs.n; r++) {
+        const float *a = o->a + r * o->runs.a, *b = o->b + r * o->runs.b;
+        for (int64_t l = 0; l < o->k; l++, a += o->a_column, b += o->ldb) {
+            vf row[COLUMNS];
 #pragma GCC unroll 8
             for (int j = 0; j < columns; j++)
-                sum[i][j] = multiply_add(x, row[j], sum[i][j]);
+                row[j] = LOAD(b + j * LANES, j);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++) {
+                const vf x = vf_set(a[i * o->a_row]);
+#pragma GCC unroll 8
+                for (int j = 0; j < columns; j++)
+                    sum[i][j] = multiply_add(x, row[j], sum[i][j]);
+            }
         }
     }
 #pragma GCC unroll 8
@@ -86,9 +91,7 @@ INLINE void strip(struct operands o, int64_t m, const int columns, const bool wh
     }
 }
 
-void VECTOR_ISA(TILE_PRODUCT)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
-                              int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate) {
-    struct operands o = { c, a, b, ldc, a_row, a_column, ldb, k, LANES, accumulate };
+INLINE void product(struct operands o, int64_t m, int64_t n) {
     for (; n >= COLUMNS * LANES; n -= COLUMNS * LANES) {
         strip(o, m, COLUMNS, true);
         o.b += COLUMNS * LANES;
@@ -104,6 +107,16 @@ void VECTOR_ISA(TILE_PRODUCT)(float *c, int64_t ldc, const float *a, int64_t a_r
     case 1: strip(o, m, 1, false); break;
     default: break;
     }
+}
+
+void VECTOR_ISA(TILE_PRODUCT)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                              int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate) {
+    product((struct operands){ c, a, b, ldc, a_row, a_column, ldb, k, LANES, accumulate, { 1, 0, 0 } }, m, n);
+}
+
+void VECTOR_ISA(TILE_SUM)(float *c, int64_t ldc, const float *a, int64_t a_column, const float *b, int64_t ldb,
+                          int64_t m, int64_t n, int64_t k, const struct tile_runs *runs) {
+    product((struct operands){ c, a, b, ldc, 1, a_column, ldb, k, LANES, true, *runs }, m, n);
 }
 
 #ifndef TILE_PAIRS

@@ -1,4 +1,5 @@
-/* Products of small tiles of fp32 that stay in the L1 cache: what attention is made of. */
+/* Products of small tiles of fp32 that stay in the L1 cache: what attention and gradients of convolutions' weights are
+ * made of. */
 #ifndef KERNELS_CPU_VECTOR_TILE_H
 #define KERNELS_CPU_VECTOR_TILE_H
 
@@ -13,6 +14,17 @@ void VECTOR_ISA(tile_product)(float *c, int64_t ldc, const float *a, int64_t a_r
  * AVX512-BF16 alone. */
 void VECTOR_ISA(tile_product_pairs)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_column,
                                     const float *b, int64_t ldb, int64_t m, int64_t n, int64_t k, bool accumulate);
+
+/* k in n runs: each begins a numbers of A and b numbers of B behind the one before. */
+struct tile_runs {
+    int64_t n, a, b;
+};
+
+/* C (m, n) += A^T B over all runs of k, where A and B hold k rows each, a_column and ldb apart. The rest as above. */
+void VECTOR_ISA(tile_sum)(float *c, int64_t ldc, const float *a, int64_t a_column, const float *b, int64_t ldb,
+                          int64_t m, int64_t n, int64_t k, const struct tile_runs *runs);
+void VECTOR_ISA(tile_sum_pairs)(float *c, int64_t ldc, const float *a, int64_t a_column, const float *b, int64_t ldb,
+                                int64_t m, int64_t n, int64_t k, const struct tile_runs *runs);
 
 /* to (columns, to_ld) = from (rows, from_ld) transposed. */
 void VECTOR_ISA(tile_transpose)(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
