@@ -24,8 +24,8 @@ static inline vf ve_store_back(element *p, vf a, int64_t lanes) {
 typedef __m256i vh;
 static inline vh vh_load(const element *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline void vh_store(element *p, vh a) { _mm256_storeu_si256((__m256i *)(void *)p, a); }
-static inline vh vh_load_first(const element *p, int64_t lanes) { return _mm256_maskz_loadu_epi16(vf_first(lanes), p); }
-static inline void vh_store_first(element *p, vh a, int64_t lanes) { _mm256_mask_storeu_epi16(p, vf_first(lanes), a); }
+static inline vh vh_load_tail(const element *p, int64_t lanes) { return _mm256_maskz_loadu_epi16(vf_first(lanes), p); }
+static inline void vh_store_tail(element *p, vh a, int64_t lanes) { _mm256_mask_storeu_epi16(p, vf_first(lanes), a); }
 
 #ifdef ELEMENT_BF16
 static inline vf vh_widen(vh a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16)); }
@@ -50,20 +50,14 @@ typedef __m128i vh;
 static inline vh vh_load(const element *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 static inline void vh_store(element *p, vh a) { _mm_storeu_si128((__m128i *)(void *)p, a); }
 /* AVX2 has no masks for 16 bits: tails go through memory. */
-static inline vh vh_load_first(const element *p, int64_t lanes) {
-    if (lanes == LANES)
-        return vh_load(p);
+static inline vh vh_load_tail(const element *p, int64_t lanes) {
     element first[LANES] = { 0 };
     for (int64_t i = 0; i < lanes; i++)
         first[i] = p[i];
     return vh_load(first);
 }
-static inline void vh_store_first(element *p, vh a, int64_t lanes) {
+static inline void vh_store_tail(element *p, vh a, int64_t lanes) {
     element first[LANES];
-    if (lanes == LANES) {
-        vh_store(p, a);
-        return;
-    }
     vh_store(first, a);
     for (int64_t i = 0; i < lanes; i++)
         p[i] = first[i];
@@ -86,6 +80,16 @@ static inline vh vh_round(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEARES
 #endif
 
 #endif
+
+static inline vh vh_load_first(const element *p, int64_t lanes) {
+    return lanes == LANES ? vh_load(p) : vh_load_tail(p, lanes);
+}
+static inline void vh_store_first(element *p, vh a, int64_t lanes) {
+    if (lanes == LANES)
+        vh_store(p, a);
+    else
+        vh_store_tail(p, a, lanes);
+}
 
 static inline vf ve_load(const element *p) { return vh_widen(vh_load(p)); }
 static inline vf ve_load_first(const element *p, int64_t lanes) { return vh_widen(vh_load_first(p, lanes)); }

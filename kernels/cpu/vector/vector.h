@@ -2,7 +2,8 @@
  * operations that the ops need, so that each op is written once.
  *
  * The tail of a row is loaded and stored under a mask: `lanes` says how many of the first lanes take part; the others
- * read as 0 and are not written. */
+ * read as 0 and are not written. Only the tail: a loop of masked accesses runs at half the speed, since processors
+ * fetch nothing ahead of them. */
 #ifndef KERNELS_CPU_VECTOR_VECTOR_H
 #define KERNELS_CPU_VECTOR_VECTOR_H
 
@@ -23,8 +24,8 @@ static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 /* A store past the caches, to an aligned address; vf_stream_end before another thread reads it. */
 static inline void vf_stream(float *p, vf a) { _mm512_stream_ps(p, a); }
 static inline vmask vf_first(int64_t lanes) { return (vmask)((1u << lanes) - 1); }
-static inline vf vf_load_first(const float *p, int64_t lanes) { return _mm512_maskz_loadu_ps(vf_first(lanes), p); }
-static inline void vf_store_first(float *p, vf a, int64_t lanes) { _mm512_mask_storeu_ps(p, vf_first(lanes), a); }
+static inline vf vf_load_masked(const float *p, vmask mask) { return _mm512_maskz_loadu_ps(mask, p); }
+static inline void vf_store_masked(float *p, vf a, vmask mask) { _mm512_mask_storeu_ps(p, mask, a); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
@@ -73,8 +74,8 @@ static inline void vf_stream(float *p, vf a) { _mm256_stream_ps(p, a); }
 static inline vmask vf_first(int64_t lanes) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline vf vf_load_first(const float *p, int64_t lanes) { return _mm256_maskload_ps(p, vf_first(lanes)); }
-static inline void vf_store_first(float *p, vf a, int64_t lanes) { _mm256_maskstore_ps(p, vf_first(lanes), a); }
+static inline vf vf_load_masked(const float *p, vmask mask) { return _mm256_maskload_ps(p, mask); }
+static inline void vf_store_masked(float *p, vf a, vmask mask) { _mm256_maskstore_ps(p, mask, a); }
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
@@ -129,6 +130,16 @@ static inline bool vf_any_not_finite(vf a) {
 #endif
 
 static inline void vf_stream_end(void) { _mm_sfence(); }
+
+static inline vf vf_load_first(const float *p, int64_t lanes) {
+    return lanes == LANES ? vf_load(p) : vf_load_masked(p, vf_first(lanes));
+}
+static inline void vf_store_first(float *p, vf a, int64_t lanes) {
+    if (lanes == LANES)
+        vf_store(p, a);
+    else
+        vf_store_masked(p, a, vf_first(lanes));
+}
 
 /* How many lanes of the vector at i take part when n elements are left to i = n. */
 static inline int64_t lanes_at(int64_t i, int64_t n) { return n - i < LANES ? n - i : LANES; }
