@@ -53,7 +53,7 @@ struct plan_break {
     bool (*make)(struct gang *g);
     const char *says;
 };
-extern const struct plan_break BREAKS_OF_A_RANK[], BREAKS_BETWEEN_RANKS[];
-extern const int N_BREAKS_OF_A_RANK, N_BREAKS_BETWEEN_RANKS;
+extern const struct plan_break BREAKS_OF_A_RANK[], BREAKS_OF_PLACES[], BREAKS_BETWEEN_RANKS[];
+extern const int N_BREAKS_OF_A_RANK, N_BREAKS_OF_PLACES, N_BREAKS_BETWEEN_RANKS;
 
 #endif

@@ -139,6 +139,11 @@ static void every_rank_that_is_broken_is_refused_with_the_reason(void **state) {
     try_breaks(BREAKS_OF_A_RANK, N_BREAKS_OF_A_RANK);
 }
 
+static void every_place_that_is_wrong_is_refused_with_the_reason(void **state) {
+    (void)state;
+    try_breaks(BREAKS_OF_PLACES, N_BREAKS_OF_PLACES);
+}
+
 static void every_meeting_that_is_broken_is_refused_with_the_reason(void **state) {
     (void)state;
     try_breaks(BREAKS_BETWEEN_RANKS, N_BREAKS_BETWEEN_RANKS);
@@ -320,6 +325,7 @@ int main(void) {
         cmocka_unit_test(every_layout_of_every_family_is_accepted),
         cmocka_unit_test(evaluation_of_every_layout_is_accepted),
         cmocka_unit_test(every_rank_that_is_broken_is_refused_with_the_reason),
+        cmocka_unit_test(every_place_that_is_wrong_is_refused_with_the_reason),
         cmocka_unit_test(every_meeting_that_is_broken_is_refused_with_the_reason),
         cmocka_unit_test(no_instruction_can_be_left_out),
         cmocka_unit_test(no_entry_of_a_queue_can_be_left_out),

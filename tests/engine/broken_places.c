@@ -1,0 +1,444 @@
+/* Mistakes in what a rank's plan says about bytes and numbers: families, gradient space, places of nothing. */
+#include "tests/engine/broken_plans.h"
+
+#include "executor/engine/graph/op.h"
+#include "executor/engine/model/gpt.h"
+#include "executor/engine/optimizer/optimizer.h"
+#include "executor/engine/plan/plan.h"
+#include "executor/engine/plan/verify.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* --- families ---*/
+
+static bool weights_in_one_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    int before = -1;
+    for (int i = 0; i < g->graph->n_parameters && p->layout.zero < 3; i++) {
+        if (p->parameter_begin[i] < 0)
+            continue;
+        if (before >= 0) {
+            p->parameter_begin[i] = p->parameter_begin[before];
+            return true;
+        }
+        before = i;
+    }
+    return false;
+}
+
+static bool weights_outside(struct gang *g) {
+    g->plans[0]->family_bytes[FAMILY_PARAMETERS] /= 2;
+    return true;
+}
+
+static bool states_in_one_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int i = 0; i < p->n_pieces; i++)
+        if (p->pieces[i].state[0] != SIZE_MAX && p->pieces[i].state[1] != SIZE_MAX) {
+            p->pieces[i].state[1] = p->pieces[i].state[0];
+            return true;
+        }
+    return false;
+}
+
+static bool states_outside(struct gang *g) {
+    g->plans[0]->family_bytes[FAMILY_OPTIMIZER] /= 2;
+    return true;
+}
+
+static bool no_state(struct gang *g) {
+    if (!g->plans[0]->n_pieces)
+        return false;
+    g->plans[0]->pieces[0].state[0] = SIZE_MAX;
+    return true;
+}
+
+static bool average_missing(struct gang *g) {
+    if (!g->plans[0]->layout.ema)
+        return false;
+    g->plans[0]->pieces[0].ema = SIZE_MAX;
+    return true;
+}
+
+static bool gradients_outside(struct gang *g) {
+    if (!g->plans[0]->family_bytes[FAMILY_GRADIENTS])
+        return false;
+    g->plans[0]->family_bytes[FAMILY_GRADIENTS] /= 2;
+    return true;
+}
+
+static bool small_workspace(struct gang *g) {
+    g->plans[0]->family_bytes[FAMILY_WORKSPACE] -= PLAN_ALIGN;
+    g->plans[0]->layout.workspace_bytes += PLAN_ALIGN;
+    return true;
+}
+
+static bool communication_outside(struct gang *g) {
+    struct plan *p = g->plans[0];
+    if (p->layout.zero < 3 && !p->staged)
+        return false;
+    p->family_bytes[FAMILY_COMMUNICATION] /= 4;
+    return true;
+}
+
+static bool chunk_sums_in_one_place(struct gang *g) {
+    for (int r = 0; r < g->n; r++)
+        g->plans[r]->parameter_norm[1] = g->plans[r]->parameter_norm[0];
+    return true;
+}
+
+static bool slot_misplaced(struct gang *g) {
+    struct plan *p = g->plans[0];
+    p->slot_begin[p->slot_order[1]] += PLAN_CHUNK;
+    return true;
+}
+
+static bool bucket_misplaced(struct gang *g) {
+    g->plans[0]->buckets[0].end += PLAN_CHUNK;
+    return true;
+}
+
+static bool ranks_that_disagree(struct gang *g) {
+    if (g->n < 2)
+        return false;
+    g->plans[1]->layout.reduce = g->plans[1]->layout.reduce == PLAN_REDUCE_STEP ? PLAN_REDUCE_MICRO_BATCH
+                                                                                : PLAN_REDUCE_STEP;
+    return true;
+}
+
+static bool ranks_swapped(struct gang *g) {
+    if (g->n < 2)
+        return false;
+    struct plan *p = g->plans[0];
+    g->plans[0] = g->plans[1];
+    g->plans[1] = p;
+    return true;
+}
+
+/* --- numbers that name nothing, places of nothing ---*/
+
+static struct instruction *first_forward(struct plan *p) { return find_compute(p, INSTRUCTION_FORWARD, 0); }
+
+static bool missing_op(struct gang *g) {
+    first_forward(g->plans[0])->op = g->graph->n_ops;
+    return true;
+}
+
+static bool op_of_another_stage(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int o = 0; o < g->graph->n_ops; o++)
+        if (p->block_chunk[g->graph->ops[o].block] < 0) {
+            first_forward(p)->op = o;
+            return true;
+        }
+    return false;
+}
+
+static bool reverse_op_of_another_stage(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int r = 0; r < g->graph->n_reverse; r++)
+        if (p->block_chunk[g->graph->ops[g->graph->reverse[r].op].block] < 0) {
+            find_compute(p, INSTRUCTION_BACKWARD_INPUT, 0)->op = r;
+            return true;
+        }
+    return false;
+}
+
+static bool transfer_in_the_compute_queue(struct gang *g) {
+    first_forward(g->plans[0])->kind = INSTRUCTION_SEND;
+    return true;
+}
+
+static bool compute_in_the_data_queue(struct gang *g) {
+    for (int r = 0; r < g->n; r++) {
+        if (!g->plans[r]->queue[QUEUE_DATA].n)
+            return false;
+        g->plans[r]->queue[QUEUE_DATA].items[0].kind = INSTRUCTION_DECIDE;
+    }
+    return true;
+}
+
+static bool losses_not_exchanged(struct gang *g) {
+    for (int r = 0; r < g->n; r++) {
+        struct instruction *i = find(g->plans[r], QUEUE_DATA, INSTRUCTION_EXCHANGE, 0);
+        if (!i)
+            return false;
+        drop_entry(g->plans[r], QUEUE_DATA, (int)(i - g->plans[r]->queue[QUEUE_DATA].items));
+    }
+    return true;
+}
+
+static bool tensor_without_a_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    p->tensors[LIFE_FORWARD][g->graph->ops[first_forward(p)->op].out[0]].offset = SIZE_MAX;
+    return true;
+}
+
+/* An op's two outputs. */
+static bool two_outputs_in_one_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int o = 0; o < g->graph->n_ops; o++) {
+        const struct op *op = &g->graph->ops[o];
+        if (op->kind != &op_attention || p->block_chunk[op->block] < 0)
+            continue;
+        for (int l = 0; l < LIVES; l++)
+            if (p->tensors[l][op->out[1]].offset != SIZE_MAX)
+                p->tensors[l][op->out[1]].offset = p->tensors[l][op->out[0]].offset;
+        return true;
+    }
+    return false;
+}
+
+static bool view_of_nothing(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int n = 0;; n++) {
+        struct instruction *i = find_compute(p, INSTRUCTION_BACKWARD_INPUT, n);
+        struct tensor_access a;
+        if (!i)
+            return false;
+        plan_access(p, i, &a);
+        if (!a.n_views)
+            continue;
+        struct tensor_place *place = &p->tensors[instruction_life(p, i)][a.views[0]];
+        place->offset = p->family_bytes[FAMILY_ACTIVATIONS];
+        p->family_bytes[FAMILY_ACTIVATIONS] += plan_tensor_bytes(p, a.views[0]) + (size_t)place->copies * place->stride;
+        return true;
+    }
+}
+
+static bool input_gradient_twice(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int n = 0;; n++) {
+        struct instruction *i = find_compute(p, INSTRUCTION_BACKWARD_INPUT, n);
+        if (!i)
+            return false;
+        if (g->graph->ops[g->graph->reverse[i->op].op].kind != &op_attention)
+            continue;
+        insert(p, (int)(i - p->queue[QUEUE_COMPUTE].items), *i);
+        return true;
+    }
+}
+
+static bool weight_gradient_twice(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int n = 0;; n++) {
+        struct instruction *i = find_compute(p, INSTRUCTION_BACKWARD_WEIGHT, n);
+        if (!i)
+            return false;
+        if (i->first)
+            continue;
+        insert(p, (int)(i - p->queue[QUEUE_COMPUTE].items), *i);
+        return true;
+    }
+}
+
+static bool addition_twice(struct gang *g) {
+    struct plan *p = g->plans[0];
+    struct instruction *i = find_range(p, INSTRUCTION_ADD, 0);
+    if (i)
+        insert(p, (int)(i - p->queue[QUEUE_COMPUTE].items), *i);
+    return i;
+}
+
+static bool addition_to_itself(struct gang *g) {
+    struct instruction *i = find_range(g->plans[0], INSTRUCTION_ADD, 0);
+    if (i)
+        i->source = i->buffer;
+    return i;
+}
+
+static bool missing_piece(struct gang *g) {
+    struct plan *p = g->plans[0];
+    struct instruction *i = find_range(p, INSTRUCTION_NORM, 0);
+    if (i) {
+        i->begin = p->n_pieces;
+        i->end = p->n_pieces + 1;
+    }
+    return i;
+}
+
+static bool missing_slot(struct gang *g) {
+    struct instruction *i = find_range(g->plans[0], INSTRUCTION_ADD_SLOT, 0);
+    if (i)
+        i->source = g->graph->n_slots;
+    return i;
+}
+
+/* --- gradient space, buckets, pieces ---*/
+
+static bool slot_missing_from_gradient_space(struct gang *g) {
+    struct plan *p = g->plans[0];
+    int s = p->slot_order[--p->n_own_slots];
+    p->gradient_elements = p->slot_begin[s];
+    p->slot_begin[s] = p->slot_end[s] = -1;
+    return true;
+}
+
+static bool gradient_space_too_long(struct gang *g) {
+    if (g->plans[0]->layout.stages > 1) /* there it is what lands that would be misplaced */
+        return false;
+    g->plans[0]->gradient_elements += PLAN_CHUNK;
+    return true;
+}
+
+static bool bucket_missing(struct gang *g) {
+    int last = --g->plans[0]->n_buckets;
+    free(g->plans[0]->buckets[last].cut); /* plan_free looks no further than n_buckets */
+    g->plans[0]->buckets[last].cut = NULL;
+    return true;
+}
+
+static bool shared_slots_bucket_has_another(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int b = 0; b + 1 < p->n_buckets; b++) {
+        int64_t last = p->buckets[b + 1].begin;
+        for (int k = 0; k < p->n_own_slots; k++) {
+            int s = p->slot_order[k];
+            bool shared = g->graph->slots[g->graph->parameters[g->graph->slots[s].parameter].first_slot].next_slot >= 0;
+            if (!shared || p->slot_begin[s] != last || p->buckets[b].end - p->buckets[b].begin <= PLAN_CHUNK ||
+                p->buckets[b].cut)
+                continue;
+            p->buckets[b].end -= PLAN_CHUNK;
+            p->buckets[b + 1].begin -= PLAN_CHUNK;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool bucket_that_cuts_a_parameter(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int b = 0; b + 1 < p->n_buckets && p->layout.zero >= 2; b++) {
+        for (int k = 0; k < p->n_own_slots; k++) {
+            int s = p->slot_order[k];
+            bool shared = g->graph->slots[g->graph->parameters[g->graph->slots[s].parameter].first_slot].next_slot >= 0;
+            if (shared || p->slot_end[s] != p->buckets[b].end || p->slot_end[s] - p->slot_begin[s] <= PLAN_CHUNK ||
+                b + 2 >= p->n_buckets)
+                continue;
+            const struct plan_bucket *next = &p->buckets[b + 1];
+            bool next_shared = false;
+            for (int n = 0; n < p->n_own_slots; n++)
+                if (p->slot_begin[p->slot_order[n]] == next->begin)
+                    next_shared =
+                        g->graph->slots[g->graph->parameters[g->graph->slots[p->slot_order[n]].parameter].first_slot]
+                            .next_slot >= 0;
+            if (next_shared)
+                continue;
+            p->buckets[b].end -= PLAN_CHUNK;
+            p->buckets[b + 1].begin -= PLAN_CHUNK;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool part_that_cuts_a_tensor(struct gang *g) {
+    struct plan *p = g->plans[0];
+    for (int b = 0; b < p->n_buckets; b++) {
+        struct plan_bucket *x = &p->buckets[b];
+        if (!x->cut || (x->end - x->begin) / PLAN_CHUNK < 2)
+            continue;
+        for (int j = 1; j < p->layout.data; j++)
+            x->cut[j] = 1;
+        for (int k = 0; k < p->n_own_slots; k++)
+            if (p->slot_begin[p->slot_order[k]] == x->begin && p->slot_end[p->slot_order[k]] - x->begin > PLAN_CHUNK)
+                return true;
+    }
+    return false;
+}
+
+static bool pieces_misnumbered(struct gang *g) {
+    struct plan *p = g->plans[0];
+    if (p->n_buckets < 2)
+        return false;
+    p->buckets[1].first_piece++;
+    return true;
+}
+
+static bool too_many_pieces_in_a_bucket(struct gang *g) {
+    g->plans[0]->buckets[g->plans[0]->n_buckets - 1].n_pieces++;
+    return true;
+}
+
+static bool piece_of_no_bucket(struct gang *g) {
+    g->plans[0]->n_pieces++;
+    return true;
+}
+
+static bool piece_steps_another_place(struct gang *g) {
+    if (g->plans[0]->layout.zero == 3 || !g->plans[0]->n_pieces)
+        return false;
+    g->plans[0]->pieces[0].weight += PLAN_CHUNK;
+    return true;
+}
+
+static bool weight_without_a_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    if (p->layout.zero == 3)
+        return false;
+    for (int i = 0; i < g->graph->n_parameters; i++)
+        if (p->parameter_begin[i] >= 0) {
+            /* One that this rank steps no piece of, so that nobody misses it before an op does. */
+            bool stepped = false;
+            for (int k = 0; k < p->n_pieces; k++)
+                stepped |= p->pieces[k].parameter == i;
+            if (stepped)
+                continue;
+            p->parameter_begin[i] = -1;
+            return true;
+        }
+    return false;
+}
+
+const struct plan_break BREAKS_OF_PLACES[] = {
+#define BREAK(function, says)                                                                                          \
+    { #function, function, says }
+    BREAK(weights_in_one_place, "overlaps another one"),
+    BREAK(weights_outside, "ends outside its family"),
+    BREAK(states_in_one_place, "overlaps another one"),
+    BREAK(states_outside, "ends outside its family"),
+    BREAK(no_state, "has no place"),
+    BREAK(average_missing, "has no place"),
+    BREAK(gradients_outside, "ends outside its family"),
+    BREAK(small_workspace, "workspace is smaller"),
+    BREAK(communication_outside, "has no place|have no place"),
+    BREAK(chunk_sums_in_one_place, "chunk sums of"),
+    BREAK(slot_misplaced, "is misplaced"),
+    BREAK(bucket_misplaced, "is misplaced|tile it"),
+    BREAK(ranks_that_disagree, "do not plan the same step"),
+    BREAK(ranks_swapped, "is not where it belongs"),
+    BREAK(missing_op, "does not exist"),
+    BREAK(op_of_another_stage, "is another stage's"),
+    BREAK(reverse_op_of_another_stage, "is another stage's"),
+    BREAK(transfer_in_the_compute_queue, "has no place in the compute queue"),
+    BREAK(compute_in_the_data_queue, "DECIDE has no place there"),
+    BREAK(losses_not_exchanged, "do not learn of each other's losses"),
+    BREAK(tensor_without_a_place, "is used but has no place"),
+    BREAK(two_outputs_in_one_place, "are written to the same bytes"),
+    BREAK(view_of_nothing, "is a view of bytes that hold nothing"),
+    BREAK(input_gradient_twice, "is not the next one"),
+    BREAK(weight_gradient_twice, "does not follow the one before it in lane"),
+    BREAK(addition_twice, "is added before it is complete"),
+    BREAK(addition_to_itself, "is added to itself"),
+    BREAK(missing_piece, "does not exist"),
+    BREAK(missing_slot, "no such slot is added"),
+    BREAK(slot_missing_from_gradient_space, "is misplaced"),
+    BREAK(gradient_space_too_long, "slots do not fill gradient space"),
+    BREAK(bucket_missing, "buckets do not fill gradient space"),
+    BREAK(shared_slots_bucket_has_another, "shares a bucket"),
+    BREAK(bucket_that_cuts_a_parameter, "is cut by the edge of a bucket"),
+    BREAK(part_that_cuts_a_tensor, "but its optimizer steps whole tensors"),
+    BREAK(pieces_misnumbered, "the pieces of bucket 1 are misnumbered"),
+    BREAK(too_many_pieces_in_a_bucket, "are misnumbered"),
+    BREAK(piece_of_no_bucket, "belongs to no bucket"),
+    BREAK(piece_steps_another_place, "is stepped at another place than it is read"),
+    BREAK(weight_without_a_place, "is read but has no place"),
+};
+const int N_BREAKS_OF_PLACES = sizeof BREAKS_OF_PLACES / sizeof *BREAKS_OF_PLACES;
