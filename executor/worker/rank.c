@@ -246,8 +246,10 @@ static void engine_train(struct rank *r, const struct engine_config *config, str
     status_t st = engine_open(config, collective, &hooks, &engine, &ret->why);
     if (st != ST_OK) {
         end_fail(ret, st);
-        if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD)
+        if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD) {
             ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
+            status_ignore(err_prefix(&ret->why, st, "the checkpoint that this job was forked from cannot be read: "));
+        }
         return;
     }
     control_set_engine(r->control, engine);

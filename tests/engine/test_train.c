@@ -248,6 +248,10 @@ static void a_corrupt_checkpoint_is_told_from_a_bad_spec(void **state) {
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_BAD);
     assert_non_null(strstr(t->results[0].message, "rank-0.safetensors"));
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-40", t->directory); /* somebody has removed it */
+    trainee_run(t);
+    assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_BAD);
+    assert_non_null(strstr(t->results[0].message, "step-40': No such file or directory"));
     t->config.model.gpt.width = 33;
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_BAD_SPEC);

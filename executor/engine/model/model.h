@@ -65,4 +65,8 @@ MUST_CHECK status_t model_build(const struct model_config *config, const struct 
 char *model_to_json(const struct model_config *config);
 MUST_CHECK status_t model_from_json(const char *text, struct model_config *ret, struct err *e);
 
+/* May a model begin with the weights of another? All but dropout must be equal. INVALID_ARGUMENT names the first field
+ * that is not, and both values. */
+MUST_CHECK status_t model_takes(const struct model_config *model, const struct model_config *theirs, struct err *e);
+
 #endif

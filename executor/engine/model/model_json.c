@@ -1,3 +1,4 @@
+#include "base/cleanup.h"
 #include "executor/engine/model/model.h"
 
 #include <jansson.h>
@@ -123,4 +124,29 @@ status_t model_from_json(const char *text, struct model_config *ret, struct err 
     bool good = read_family(model, ret);
     json_decref(model);
     return good ? ST_OK : err_set(e, ST_DATA_LOSS, "the record of the model is not one that this build can read");
+}
+
+static char *field_text(const struct field *f, const struct model_config *config) {
+    json_t *value = field_to_json(f, (const char *)config + f->at, (const char *)config + f->count_at);
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_decref(value);
+    if (!text)
+        abort();
+    return text;
+}
+
+status_t model_takes(const struct model_config *model, const struct model_config *theirs, struct err *e) {
+    const char *family = model_family_name(model->family);
+    if (model->family != theirs->family)
+        return err_set(e, ST_INVALID_ARGUMENT, "model: %s, but the weights are of a %s", family,
+                       model_family_name(theirs->family));
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (FIELDS[i].family != model->family || strcmp(FIELDS[i].name, "dropout") == 0)
+            continue;
+        CLEANUP(freep) char *want = field_text(&FIELDS[i], model), *have = field_text(&FIELDS[i], theirs);
+        if (strcmp(want, have) != 0)
+            return err_set(e, ST_INVALID_ARGUMENT, "model.%s.%s: %s, but the weights are of a model with %s", family,
+                           FIELDS[i].name, want, have);
+    }
+    return ST_OK;
 }

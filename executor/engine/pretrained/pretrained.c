@@ -154,7 +154,6 @@ static struct model_config as_ours(const struct model_config *theirs, const stru
         return m;
     switch (m.family) {
     case MODEL_GPT:
-        m.gpt.dropout = ours->gpt.dropout;
         if (m.gpt.context > ours->gpt.context)
             m.gpt.context = ours->gpt.context;
         break;
@@ -162,8 +161,6 @@ static struct model_config as_ours(const struct model_config *theirs, const stru
         m.llama.context = ours->llama.context;
         m.llama.tied_embeddings = ours->llama.tied_embeddings;
         break;
-    case MODEL_VIT: m.vit.dropout = ours->vit.dropout; break;
-    case MODEL_MLP: m.mlp.dropout = ours->mlp.dropout; break;
     default: break;
     }
     return m;
@@ -172,9 +169,9 @@ static struct model_config as_ours(const struct model_config *theirs, const stru
 status_t pretrained_check(const struct pretrained *p, const struct model_config *model, const struct graph *graph,
                           struct err *e) {
     const struct model_config theirs = as_ours(&p->model, model);
-    CLEANUP(freep) char *have = model_to_json(&theirs), *want = model_to_json(model);
-    if (strcmp(have, want) != 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is another model: %s, not %s", p->directory, have, want);
+    struct err why;
+    if (model_takes(model, &theirs, &why) != ST_OK)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s': %s", p->directory, why.msg);
     for (int i = 0; i < graph->n_parameters; i++)
         TRY(check_parameter(p, &graph->parameters[i], e));
     return ST_OK;

@@ -169,8 +169,8 @@ struct engine_hooks {
     void (*joined)(void *ctx, int64_t from_step, const char *numerics_id);
     /* After each step: one call with the gang's values (per_rank false, rank 0 only), one with this rank's own. */
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
-    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, step_skipped (an
-     * overflow in fp16, or a spike). */
+    /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, optimizer_started, average_started,
+     * step_skipped (an overflow in fp16, or a spike). */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */

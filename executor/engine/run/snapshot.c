@@ -254,10 +254,7 @@ static status_t check_tensor(const struct checkpoint_reader *reader, const struc
 static status_t check_model(const struct engine *engine, const struct checkpoint_info *info, struct err *e) {
     struct model_config theirs;
     TRY(snapshot_model(info->layout_json, &theirs, e));
-    CLEANUP(freep) char *want = model_to_json(&engine->config.model), *have = model_to_json(&theirs);
-    if (strcmp(want, have) != 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "the checkpoint is of another model: %s, not %s", have, want);
-    return ST_OK;
+    return model_takes(&engine->config.model, &theirs, e);
 }
 
 static status_t check_info(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
@@ -275,8 +272,9 @@ static status_t check_info(struct engine *engine, const struct checkpoint_info *
         return err_set(e, ST_INVALID_ARGUMENT,
                        "train.numerics: strict refuses to go on under \"%s\" from a checkpoint of \"%s\"",
                        engine->numerics_id, info->numerics_id);
-    engine_notice(engine, "numerics_changed", info->step, "the checkpoint is of \"%s\", this rank runs \"%s\"",
-                  info->numerics_id, engine->numerics_id);
+    if (engine->rank == 0) /* all ranks run the same */
+        engine_notice(engine, "numerics_changed", info->step, "the checkpoint is of \"%s\", this run is of \"%s\"",
+                      info->numerics_id, engine->numerics_id);
     return ST_OK;
 }
 
@@ -356,13 +354,16 @@ static void restore_judgement(struct engine *engine, const struct checkpoint_inf
 status_t snapshot_restore(struct engine *engine, struct err *e) {
     struct checkpoint_reader_options options = { .progress = restore_progress, .ctx = engine };
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *reader = NULL;
-    TRY(checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
+    struct err why;
+    status_t st = checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, &why);
+    if (st != ST_OK) /* a folder that is gone is as bad a checkpoint as one that is damaged, and no fault of the spec */
+        return err_set(e, st == ST_NOT_FOUND ? ST_DATA_LOSS : st, "%s", why.msg);
     const struct checkpoint_info *info = checkpoint_reader_info(reader);
     TRY(check_info(engine, info, e));
     struct restoring r = { .engine = engine, .reader = reader };
     TRY(judge_states(&r, info, e));
     struct state_tensors *state = state_tensors_new(engine->train);
-    status_t st = read_state(&r, state, e);
+    st = read_state(&r, state, e);
     state_tensors_free(state);
     TRY(st);
     atomic_store(&engine->step, info->step);

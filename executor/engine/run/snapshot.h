@@ -34,9 +34,9 @@ bool snapshot_take_failure(struct snapshot *s);
 int64_t snapshot_bytes(const struct snapshot *s);
 
 /* Loads config.checkpoint.resume_directory: all digests, then parameters, states, averages and counters. DATA_LOSS for
- * a bad file; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under `strict`.
- * States of another kind of optimizer are left out: this one's start from zero, told by a notice "optimizer_started".
- * An average that the checkpoint has none of starts from its weights: "average_started". */
+ * a bad file or none; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under
+ * `strict`. States of another kind of optimizer are left out: this one's start from zero, told by a notice
+ * "optimizer_started". An average that the checkpoint has none of starts from its weights: "average_started". */
 MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
 
 /* The model of a checkpoint, from its manifest's layout. DATA_LOSS. */
