@@ -1,9 +1,9 @@
 /* trainyard submit, list, get, cancel, retry. */
 #include "api/codec/text.h"
+#include "api/spec/file.h"
 #include "api/spec/spec.h"
 #include "cli/client.h"
 #include "cli/output.h"
-#include "cli/spec_file.h"
 #include "cli/watch.h"
 
 #include <inttypes.h>
@@ -69,14 +69,15 @@ static status_t set_profile(Trainyard__V1__JobSpec *spec, const char *range, str
 static status_t read_submitted(struct cli *c, const struct submit_args *args, const char *file,
                                Trainyard__V1__JobSpec **ret, struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    if (file) {
-        TRY(spec_file_read(file, &args->set, args->name, &spec, e));
-    } else if (args->fork) {
-        TRY(forked_spec(c, args->fork, &spec, e));
-        TRY(spec_file_change(spec, &args->set, args->name, e));
-    } else {
+    if (!file && !args->fork)
         return err_set(e, ST_INVALID_ARGUMENT, "submit: name a file, or a job with --fork");
-    }
+    if (file)
+        TRY(spec_file_read(file, &spec, e));
+    else
+        TRY(forked_spec(c, args->fork, &spec, e));
+    TRY(spec_change(spec, args->set.items, args->set.n, e));
+    if (args->name)
+        TRY(codec_set_path(&spec->base, "name", args->name, e));
     if (args->profile)
         TRY(set_profile(spec, args->profile, e));
     *ret = take_ptr(&spec);
@@ -128,8 +129,7 @@ const struct command command_submit = {
     .details =
         "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.\n"
         "A fork is a new job that goes on from another's whole state: weights, optimizer, step. What it changes must "
-        "leave "
-        "the weights' shapes alone.",
+        "leave\nthe weights' shapes and the data alone; another kind of optimizer starts with its states at zero.",
     .example = "trainyard submit job.yaml --set train.steps=200 --set labels.team=research\n"
                "job=$(trainyard submit job.yaml) && trainyard watch $job\n"
                "trainyard submit --fork 42@300 --set train.steps=1000 --set train.optimizer.adamw.lr=1e-4",
@@ -292,7 +292,10 @@ static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
     snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, job->step,
              job->spec && job->spec->train ? job->spec->train->steps : 0);
     show_line("step", text);
-    snprintf(text, sizeof text, "%d, %d of them counted", job->attempt > 0 ? job->attempt - 1 : 0, job->restarts);
+    if (job->attempt > 1)
+        snprintf(text, sizeof text, "%d, %d of them counted", job->attempt - 1, job->restarts);
+    else
+        snprintf(text, sizeof text, "0");
     show_line("restarts", text);
     snprintf(text, sizeof text, "%s, priority %d", job->queue, job->priority);
     show_line("queue", text);

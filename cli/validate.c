@@ -1,8 +1,8 @@
 /* trainyard validate. */
+#include "api/spec/file.h"
 #include "api/spec/spec.h"
 #include "cli/client.h"
 #include "cli/output.h"
-#include "cli/spec_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -90,7 +90,8 @@ static status_t validate_there(struct cli *c, const char *file, Trainyard__V1__J
 static status_t run_validate(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct validate_args *args = args_;
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *given = NULL;
-    TRY(spec_file_read(words[0], &args->set, NULL, &given, e));
+    TRY(spec_file_read(words[0], &given, e));
+    TRY(spec_change(given, args->set.items, args->set.n, e));
     const char *file = spec_file_name(words[0]);
     return c->controller ? validate_there(c, file, given, e) : validate_here(c, file, given, e);
 }

@@ -1,7 +1,6 @@
-#include "cli/spec_file.h"
+#include "api/spec/file.h"
 
 #include "api/codec/text.h"
-#include "api/spec/spec.h"
 #include "base/file.h"
 #include "base/limits.h"
 
@@ -48,25 +47,20 @@ static status_t read_text(const char *file, struct bytes *ret, struct err *e) {
     return st == ST_OK ? ST_OK : ST_INVALID_ARGUMENT;
 }
 
-status_t spec_file_change(Trainyard__V1__JobSpec *spec, const struct text_list *changes, const char *name,
-                          struct err *e) {
-    for (size_t i = 0; i < changes->n; i++)
-        TRY(set_change(&spec->base, changes->items[i], e));
-    return name ? codec_set_path(&spec->base, "name", name, e) : ST_OK;
+status_t spec_change(Trainyard__V1__JobSpec *spec, const char *const *changes, size_t n, struct err *e) {
+    for (size_t i = 0; i < n; i++)
+        TRY(set_change(&spec->base, changes[i], e));
+    return ST_OK;
 }
 
-status_t spec_file_read(const char *file, const struct text_list *changes, const char *name,
-                        Trainyard__V1__JobSpec **ret, struct err *e) {
+status_t spec_file_read(const char *file, Trainyard__V1__JobSpec **ret, struct err *e) {
     struct bytes text;
-    ProtobufCMessage *msg = NULL;
+    ProtobufCMessage *spec = NULL;
     bytes_init(&text, LIMIT_SPEC_BYTES + 4096); /* codec_parse says by how much it is too long */
     status_t st = read_text(file, &text, e);
     if (st == ST_OK)
-        st = parse_text(file, &text, &msg, e);
+        st = parse_text(file, &text, &spec, e);
     bytes_done(&text);
-    TRY(st);
-    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = (Trainyard__V1__JobSpec *)msg;
-    TRY(spec_file_change(spec, changes, name, e));
-    *ret = take_ptr(&spec);
-    return ST_OK;
+    *ret = (Trainyard__V1__JobSpec *)spec;
+    return st;
 }
