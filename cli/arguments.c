@@ -169,7 +169,7 @@ static void print_rows(const struct option_row *o) {
 }
 
 void help_print(const struct command *cmd) {
-    printf("trainyard %s %s\n\n%s\n", cmd->name, cmd->arguments, cmd->summary);
+    printf("trainyard %s%s%s\n\n%s\n", cmd->name, *cmd->arguments ? " " : "", cmd->arguments, cmd->summary);
     if (cmd->details)
         printf("\n%s\n", cmd->details);
     printf("\nOptions\n");

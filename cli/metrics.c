@@ -1,5 +1,4 @@
 /* trainyard metrics. */
-#include "api/codec/text.h"
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/plot.h"
@@ -29,10 +28,10 @@ static int terminal_columns(void) {
 }
 
 static status_t plot_series(const Trainyard__V1__MetricSeries *s, struct bytes *text, struct err *e) {
-    char title[160], last[32];
+    char title[160];
     size_t n = s->n_step < s->n_mean ? s->n_step : s->n_mean;
-    codec_double_text(s->last_value, last);
-    snprintf(title, sizeof title, "%.64s, rank %d: %s at step %" PRId64, s->name, s->rank, last, s->last_step);
+    snprintf(title, sizeof title, "%.64s, rank %d: %.6g at step %" PRId64, s->name, s->rank, s->last_value,
+             s->last_step);
     struct plot p = {
         .title = title, .x = s->step, .y = s->mean, .n = n, .columns = terminal_columns(), .rows = PLOT_ROWS
     };

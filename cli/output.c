@@ -85,11 +85,11 @@ void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf
 }
 
 void output_bytes(int64_t bytes, char ret[24]) {
-    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
     double value = (double)bytes;
     size_t unit = 0;
     for (; value >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
-        value /= 1000;
+        value /= 1024;
     snprintf(ret, 24, unit && value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 

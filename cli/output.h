@@ -24,7 +24,7 @@ void output_duration(int64_t seconds, char ret[24]);
 void output_time(const Google__Protobuf__Timestamp *t, char ret[24]);
 /* From a to b, or to now when b is NULL; "-" without a. */
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]);
-/* "1.2 GB". ret has 24 bytes. */
+/* "1.2 GiB", the units of a plan. ret has 24 bytes. */
 void output_bytes(int64_t bytes, char ret[24]);
 
 /* The last part of "jobs/42". */

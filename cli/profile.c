@@ -58,6 +58,8 @@ static status_t take(struct taking *t, const Trainyard__V1__GetProfileResponse *
     if (t->args->rank != OPTION_ABSENT && rank != t->args->rank)
         return ST_OK;
     t->found = true;
+    if (t->c->output == OUTPUT_JSON)
+        return output_json_line(&piece->base, e);
     bool first = strcmp(t->file, piece->file) != 0;
     if (first)
         TRY(open_file(t, piece->file, e));
@@ -78,6 +80,10 @@ static status_t run_profile(struct cli *c, const void *args_, char *const words[
     struct taking t = { .c = c, .args = args_, .fd = -1 };
     char name[80];
     Trainyard__V1__GetProfileRequest request = TRAINYARD__V1__GET_PROFILE_REQUEST__INIT;
+    if (c->output == OUTPUT_YAML || c->output == OUTPUT_NAME)
+        return err_set(e, ST_INVALID_ARGUMENT, "-o: a profile is printed as table or json");
+    if (c->output == OUTPUT_JSON && t.args->save)
+        return err_set(e, ST_INVALID_ARGUMENT, "profile: -o json prints what --save would write: give one of them");
     TRY(client_job_name(words[0], name, e));
     request.name = name;
     if (t.args->save)
@@ -90,13 +96,12 @@ static status_t run_profile(struct cli *c, const void *args_, char *const words[
         st = rpc_stream_next(stream, &message, e);
         if (st != ST_OK || !message)
             break;
-        st = c->output == OUTPUT_JSON ? output_json_line(message, e)
-                                      : take(&t, (const Trainyard__V1__GetProfileResponse *)message, e);
+        st = take(&t, (const Trainyard__V1__GetProfileResponse *)message, e);
         if (st != ST_OK)
             break;
     }
     closep(&t.fd);
-    if (st == ST_OK && c->output != OUTPUT_JSON && !t.found && t.args->rank != OPTION_ABSENT)
+    if (st == ST_OK && !t.found && t.args->rank != OPTION_ABSENT)
         return err_set(e, ST_NOT_FOUND, "%s has no profile of rank %" PRId64, name, t.args->rank);
     return st;
 }

@@ -27,7 +27,7 @@ struct reader {
     int file, fd;   /* file = 2 x rank + (1 for the trace); fd -1 = not open */
     uint8_t *piece; /* [PIECE_BYTES] */
     size_t n;       /* of the piece that waits to be sent */
-    bool begun;     /* something of this file was sent */
+    bool begun;     /* something was sent */
 };
 
 static void file_name(int file, char ret[32]) { snprintf(ret, 32, "rank-%d.%s", file / 2, file % 2 ? "json" : "txt"); }
@@ -52,8 +52,13 @@ static status_t find_directory(struct controller *c, const struct store_job *row
     if (!spec->train || !spec->train->profile || spec->train->profile->from == 0)
         return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld has no profile: its spec asks for none",
                        (long long)row->id);
+    const long long to = (long long)spec->train->profile->to;
+    if (row->step > to || job_state_final((enum job_state)row->state))
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "jobs/%lld has no profile: no attempt wrote one of steps %lld to %lld", (long long)row->id,
+                       (long long)spec->train->profile->from, to);
     return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld has no profile yet: it is written after step %lld",
-                   (long long)row->id, (long long)spec->train->profile->to);
+                   (long long)row->id, to);
 }
 
 static status_t begin(struct rpc_call *call, struct reader *ret, struct err *e) {

@@ -24,6 +24,7 @@ static const struct sql CHECKPOINT_AT = { "checkpoint_at",
                                           "SELECT " COLUMNS
                                           " FROM checkpoint WHERE job = $1 AND state = 2 AND step = $2 "
                                           "ORDER BY attempt DESC LIMIT 1" };
+static const struct sql JOB_EXISTS = { "job_exists", "SELECT 1 FROM job WHERE id = $1" };
 static const struct sql CHECKPOINT_CORRUPT = {
     "checkpoint_corrupt", "UPDATE checkpoint SET state = 3, reason = $3 WHERE state = 2 AND id = "
                           "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING step"
@@ -117,6 +118,16 @@ status_t store_checkpoint_list(struct store *s, struct store_memory *m, int64_t 
     return ST_OK;
 }
 
+static status_t none_committed(struct connection *c, int64_t job, const char *of_step, struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &JOB_EXISTS, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
+    return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint%s", (long long)job, of_step);
+}
+
 static status_t get_body(struct connection *c, void *ctx, struct err *e) {
     struct rows *x = ctx;
     struct sql_args a = { 0 };
@@ -129,7 +140,7 @@ static status_t get_body(struct connection *c, void *ctx, struct err *e) {
         return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)x->job,
                        (long long)x->id);
     if (PQntuples(r) == 0)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint", (long long)x->job);
+        return none_committed(c, x->job, "", e);
     return take_rows(x, &r, e);
 }
 
@@ -158,9 +169,10 @@ static status_t at_body(struct connection *c, void *ctx, struct err *e) {
     sql_add_int8(&a, x->id); /* the step */
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &CHECKPOINT_AT, &a, &r, e));
+    char of_step[40];
+    snprintf(of_step, sizeof of_step, " of step %lld", (long long)x->id);
     if (PQntuples(r) == 0)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint of step %lld", (long long)x->job,
-                       (long long)x->id);
+        return none_committed(c, x->job, of_step, e);
     return take_rows(x, &r, e);
 }
 

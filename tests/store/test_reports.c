@@ -402,6 +402,8 @@ static void a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_it
     size_t n;
     OK(store_checkpoint_at(f->store, f->m, parent, 10, &at, &e));
     FAILS(store_checkpoint_at(f->store, f->m, parent, 11, &at, &e), ST_NOT_FOUND, "step 11");
+    FAILS(store_checkpoint_at(f->store, f->m, parent + 1, 11, &at, &e), ST_NOT_FOUND, "does not exist");
+    FAILS(store_checkpoint_newest(f->store, f->m, parent + 1, &at, &e), ST_NOT_FOUND, "does not exist");
 
     bool existed;
     int64_t child = job_from(f, parent, at.id, false, "fork-1", &existed);
@@ -468,7 +470,7 @@ static void eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_
     OK(store_report_open(f->store, f->epoch, &report, &e));
     struct store_checkpoint at[2];
     for (int i = 0; i < 2; i++) {
-        commit(f, report, parent, 10 + i, 1, 1);
+        commit(f, report, parent, 10 + i, 1, 1 + i);
         OK(store_checkpoint_newest(f->store, f->m, parent, &at[i], &e));
     }
     pthread_t threads[8];

@@ -201,10 +201,11 @@ static void sizes_and_durations_are_short_words(void **state) {
         { 0, "0s", "0 B" },
         { 59, "59s", "59 B" },
         { 192, "3m12s", "192 B" },
-        { 7500, "2h05m", "7.5 kB" },
-        { 356400, "4d03h", "356 kB" },
-        { 999600, "11d13h", "1.0 MB" },
-        { 1234567890, "14288d23h", "1.2 GB" },
+        { 7500, "2h05m", "7.3 KiB" },
+        { 356400, "4d03h", "348 KiB" },
+        { 999600, "11d13h", "976 KiB" },
+        { 1048064, "12d03h", "1.0 MiB" },
+        { 1234567890, "14288d23h", "1.1 GiB" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char text[24];
