@@ -187,10 +187,6 @@ void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind,
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA },
-        { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
     };
     const float one = 1, none = 0;
     const struct names *n = all;
@@ -232,10 +228,7 @@ static bool allowed(struct cudnn *c, cudnn_descriptor config, const struct cudnn
                                     notes) != CUDNN_STATUS_SUCCESS)
         yes = false;
     for (int64_t i = 0; yes && i < n && i < NOTES_MOST; i++)
-        yes = !(choice->deterministic && notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
-              !(choice->exact &&
-                (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
-                 notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION));
+        yes = !choice->deterministic || notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     c->cudnnBackendDestroyDescriptor(engine);
     return yes;
 }

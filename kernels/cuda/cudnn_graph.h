@@ -47,14 +47,13 @@ void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnData
 void cudnn_index(struct cudnn_graph *g, int64_t axis, cudnn_descriptor x, cudnn_descriptor y);
 void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t by, cudnn_descriptor x, cudnn_descriptor y);
 void cudnn_reshape(struct cudnn_graph *g, cudnn_descriptor x, cudnn_descriptor y);
-/* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_{FORWARD,BACKWARD_DATA,BACKWARD_FILTER}_DESCRIPTOR. */
+/* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_{FORWARD,BACKWARD_DATA}_DESCRIPTOR. */
 void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, const struct convolution_dims *d,
                        cudnn_descriptor x, cudnn_descriptor w, cudnn_descriptor y);
 
 /* Which of cuDNN's engines will do. */
 struct cudnn_choice {
     bool deterministic;    /* none that calls itself nondeterministic */
-    bool exact;            /* none that computes on rounded inputs (TF32) */
     size_t workspace_most; /* bytes */
 };
 
@@ -76,7 +75,6 @@ enum cudnn_pass {
     CUDNN_ATTENTION_BACKWARD_FAST,
     CUDNN_CONVOLUTION_FORWARD,
     CUDNN_CONVOLUTION_BACKWARD_INPUT,
-    CUDNN_CONVOLUTION_BACKWARD_WEIGHT,
 };
 struct cudnn_key {
     enum cudnn_pass pass;

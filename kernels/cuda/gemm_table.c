@@ -7,23 +7,23 @@ static const char heading[] = "trainyard products 1", device_before[] = "on ";
 
 enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6 };
 static const char *const flag_name[FLAGS] = { "a_transposed", "b_transposed", "accumulate", "c_fp32", "bias", "gelu" };
-static const char *const precision_name[] = { [KERNELS_FP32] = "fp32",
-                                              [KERNELS_BF16] = "bf16",
-                                              [KERNELS_FP16] = "fp16" };
+static const char *const precision_name[] = {
+    [KERNELS_FP32] = "fp32", [KERNELS_BF16] = "bf16", [KERNELS_FP16] = "fp16"
+};
 
 void gemm_table_done(struct gemm_table *t) {
     free(t->choices);
     *t = (struct gemm_table){ 0 };
 }
 
-static bool product_equal(const struct gemm_product *a, const struct gemm_product *b) {
+bool gemm_product_equal(const struct gemm_product *a, const struct gemm_product *b) {
     return a->precision == b->precision && a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda &&
            a->ldb == b->ldb && a->ldc == b->ldc && a->alignment == b->alignment && a->flags == b->flags;
 }
 
 const struct gemm_choice *gemm_table_find(const struct gemm_table *t, const struct gemm_product *p) {
     for (size_t i = 0; i < t->n; i++)
-        if (product_equal(&t->choices[i].product, p))
+        if (gemm_product_equal(&t->choices[i].product, p))
             return &t->choices[i];
     return NULL;
 }
@@ -193,7 +193,9 @@ status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, st
         const struct rest line = { at, newline ? newline : end };
         struct gemm_choice c = { 0 };
         line_number++;
-        if (!newline || !(line_number == 1 ? is(line, heading) : line_number == 2 ? device(line, &t) : choice(line, &c)))
+        if (!newline || !(line_number == 1   ? is(line, heading)
+                          : line_number == 2 ? device(line, &t)
+                                             : choice(line, &c)))
             return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products is not one", line_number);
         if (line_number > 2 && gemm_table_find(&t, &c.product))
             return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products names a product again",

@@ -1,5 +1,5 @@
-/* Which of cuBLASLt's algorithms computed each matrix product of a run: text that a run's record keeps, so that a resume
- * computes with the same ones, to the bit.
+/* Which of cuBLASLt's algorithms computed each matrix product of a run: text that a run's record keeps, so that a
+ * resume computes with the same ones, to the bit.
  *
  *     trainyard products 1
  *     on NVIDIA H200, 132 processors, cuBLASLt 130100
@@ -46,6 +46,7 @@ struct gemm_table {
 void gemm_table_done(struct gemm_table *t);
 static inline void gemm_table_donep(struct gemm_table *t) { gemm_table_done(t); }
 
+bool gemm_product_equal(const struct gemm_product *a, const struct gemm_product *b);
 /* NULL: none yet. */
 const struct gemm_choice *gemm_table_find(const struct gemm_table *t, const struct gemm_product *p);
 /* Adds a choice for a product that has none. RESOURCE_EXHAUSTED, also beyond GEMM_CHOICES_MOST. */

@@ -1,0 +1,64 @@
+#include "kernels/cuda/convolution_cudnn.h"
+
+#include "kernels/cuda/cudnn_graph.h"
+
+static const size_t workspace_most = (size_t)1 << 30;
+
+enum id { X = 1, W, Y };
+
+/* Channels last, in cuDNN's order of dimensions: sample, channel, row, column. */
+static cudnn_descriptor image(struct cudnn_graph *g, int64_t id, cudnnDataType_t type, int64_t n, int64_t channels,
+                              int64_t height, int64_t width) {
+    const int64_t dim[4] = { n, channels, height, width },
+                  stride[4] = { height * width * channels, 1, width * channels, channels };
+    return cudnn_tensor(g, id, type, dim, stride);
+}
+
+static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
+    const struct convolution_dims d = { .batch = key->dims[0],
+                                        .height = key->dims[1],
+                                        .width = key->dims[2],
+                                        .in = key->dims[3],
+                                        .out = key->dims[4],
+                                        .kernel = key->dims[5],
+                                        .stride = key->dims[6],
+                                        .padding = key->dims[7] };
+    const struct cudnn_choice choice = { .deterministic = true, .workspace_most = workspace_most };
+    const cudnnDataType_t type = cudnn_type(key->precision);
+    struct cudnn_graph g = cudnn_graph_begin(c);
+    cudnn_convolution(
+        &g,
+        key->pass == CUDNN_CONVOLUTION_FORWARD ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+                                               : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+        &d, image(&g, X, type, d.batch, d.in, d.height, d.width), image(&g, W, type, d.out, d.in, d.kernel, d.kernel),
+        image(&g, Y, type, d.batch, d.out, convolution_side(&d, d.height), convolution_side(&d, d.width)));
+    return cudnn_graph_plan(&g, &choice, ret, e);
+}
+
+static status_t plan_of(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                        const struct convolution_dims *d, const struct cudnn_plan **ret, struct err *e) {
+    const struct cudnn_key key = {
+        .pass = pass == CONVOLUTION_FORWARD ? CUDNN_CONVOLUTION_FORWARD : CUDNN_CONVOLUTION_BACKWARD_INPUT,
+        .precision = precision,
+        .dims = { d->batch, d->height, d->width, d->in, d->out, d->kernel, d->stride, d->padding }
+    };
+    return cudnn_plan_find(c, &key, build, ret, e);
+}
+
+status_t convolution_cudnn_workspace(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                                     const struct convolution_dims *d, size_t *ret, struct err *e) {
+    const struct cudnn_plan *plan;
+    TRY(plan_of(c, pass, precision, d, &plan, e));
+    *ret = cudnn_plan_workspace(plan);
+    return ST_OK;
+}
+
+status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                               const struct convolution_dims *d, void *x, const void *w, void *y, void *workspace,
+                               struct err *e) {
+    const struct cudnn_plan *plan;
+    const int64_t ids[] = { X, W, Y };
+    void *const pointers[] = { x, (void *)w, y };
+    TRY(plan_of(c, pass, precision, d, &plan, e));
+    return cudnn_plan_run(c, plan, 3, ids, pointers, workspace, e);
+}

@@ -1,0 +1,21 @@
+/* Convolutions by cuDNN, channels last throughout: weights are (out, kernel, kernel, in) here, which the caller packs.
+ * Otherwise as kernels.h's convolution_*; UNIMPLEMENTED where cuDNN has no engine that computes the same bits every
+ * time. Gradients of weights are not among it: ours are fp32, of which cuDNN has none from narrower elements. */
+#ifndef KERNELS_CUDA_CONVOLUTION_CUDNN_H
+#define KERNELS_CUDA_CONVOLUTION_CUDNN_H
+
+#include "kernels/cuda/cudnn.h"
+#include "kernels/kernels.h"
+
+enum convolution_pass { CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_INPUT };
+
+/* Bytes of workspace. */
+MUST_CHECK status_t convolution_cudnn_workspace(struct cudnn *c, enum convolution_pass pass,
+                                                enum kernels_precision precision, const struct convolution_dims *d,
+                                                size_t *ret, struct err *e);
+/* FORWARD: y of x and w; BACKWARD_INPUT: x of y and w. */
+MUST_CHECK status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                                          const struct convolution_dims *d, void *x, const void *w, void *y,
+                                          void *workspace, struct err *e);
+
+#endif

@@ -1,0 +1,48 @@
+/* For builds without cuDNN's headers: there is no cuDNN, so that nothing is ever asked of it. */
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/convolution_cudnn.h"
+
+static status_t absent(struct err *e) {
+    return err_set(e, ST_FAILED_PRECONDITION, "this build was made without cuDNN");
+}
+
+status_t cudnn_open(void *stream, struct cudnn **ret, struct err *e) {
+    (void)stream, (void)ret;
+    return absent(e);
+}
+
+struct cudnn *cudnn_close(struct cudnn *c) {
+    return c;
+}
+size_t cudnn_version(const struct cudnn *c) { return c ? 1 : 0; }
+
+status_t attention_cudnn_workspace(struct cudnn *c, const struct attention_cudnn *a, size_t *ret, struct err *e) {
+    (void)c, (void)a, (void)ret;
+    return absent(e);
+}
+
+status_t attention_cudnn_forward(struct cudnn *c, const struct attention_cudnn *a, element_t *out, float *lse,
+                                 const element_t *qkv, void *workspace, struct err *e) {
+    (void)c, (void)a, (void)out, (void)lse, (void)qkv, (void)workspace;
+    return absent(e);
+}
+
+status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn *a, element_t *dqkv,
+                                  const element_t *dout, const element_t *qkv, const element_t *out, const float *lse,
+                                  void *workspace, struct err *e) {
+    (void)c, (void)a, (void)dqkv, (void)dout, (void)qkv, (void)out, (void)lse, (void)workspace;
+    return absent(e);
+}
+
+status_t convolution_cudnn_workspace(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                                     const struct convolution_dims *d, size_t *ret, struct err *e) {
+    (void)c, (void)pass, (void)precision, (void)d, (void)ret;
+    return absent(e);
+}
+
+status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                               const struct convolution_dims *d, void *x, const void *w, void *y, void *workspace,
+                               struct err *e) {
+    (void)c, (void)pass, (void)precision, (void)d, (void)x, (void)w, (void)y, (void)workspace;
+    return absent(e);
+}

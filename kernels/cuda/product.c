@@ -1,0 +1,281 @@
+#include "kernels/cuda/product.h"
+
+#include "kernels/cuda/product_layout.h"
+
+#include <assert.h>
+#include <float.h>
+#include <string.h>
+
+/* What NVIDIA recommends for Hopper. */
+enum { WORKSPACE_BYTES = 32 << 20 };
+/* How many of cuBLASLt's choices are measured where speed goes first, and how often each runs. */
+enum { CANDIDATES = 16, REPEATS = 5 };
+/* Vectors of 16 bytes are the widest that a kernel loads. */
+enum { ALIGNMENT_MOST = 16 };
+
+struct entry {
+    struct gemm_product product;
+    uint64_t used; /* the clock of the last use; 0 = free */
+    struct product_layout layout;
+    cublasLtMatmulAlgo_t algorithm;
+    bool none; /* cuBLASLt has no algorithm */
+};
+
+struct products {
+    cublasLtHandle_t lt;
+    cudaStream_t stream;
+    void *workspace;
+    bool fast;
+    uint64_t clock;
+    struct gemm_table table;
+    struct entry entries[KERNELS_PRODUCTS_MOST];
+};
+
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(uint64_t[GEMM_ALGORITHM_WORDS]), "the table keeps all of it");
+
+status_t products_new(const struct cuda *c, struct products **ret, struct err *e) {
+    struct products *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of products");
+    s->stream = c->stream;
+    s->fast = c->fast;
+    snprintf(s->table.device, sizeof s->table.device, "%s, %d processors, cuBLASLt %zu", c->name, c->processors,
+             cublasLtGetVersion());
+    status_t st = product_status(cublasLtCreate(&s->lt), "beginning", e);
+    if (st == ST_OK)
+        st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES), "reserving cuBLASLt's workspace", e);
+    if (st != ST_OK) {
+        products_free(s);
+        return st;
+    }
+    *ret = s;
+    return ST_OK;
+}
+
+struct products *products_free(struct products *s) {
+    if (!s)
+        return NULL;
+    for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++)
+        product_layout_done(&s->entries[i].layout);
+    gemm_table_done(&s->table);
+    (void)cudaFree(s->workspace);
+    if (s->lt)
+        (void)cublasLtDestroy(s->lt);
+    free(s);
+    return NULL;
+}
+
+status_t products_record(const struct products *s, char **ret, struct err *e) {
+    return gemm_table_write(&s->table, ret, e);
+}
+
+status_t products_replay(struct products *s, const char *text, size_t n, struct err *e) {
+    struct gemm_table t = { 0 };
+    assert(s->clock == 0);
+    TRY(gemm_table_parse(text, n, &t, e));
+    if (strcmp(t.device, s->table.device) != 0) {
+        status_t st = err_set(e, ST_FAILED_PRECONDITION,
+                              "the run's matrix products were chosen on \"%s\", which \"%s\" cannot repeat", t.device,
+                              s->table.device);
+        gemm_table_done(&t);
+        return st;
+    }
+    gemm_table_done(&s->table);
+    s->table = t;
+    return ST_OK;
+}
+
+/* --- running ---*/
+
+struct operands {
+    void *c;
+    element_t *pre;
+    const element_t *a, *b, *bias;
+};
+
+static status_t point(struct entry *t, const struct operands *o, struct err *e) {
+    cublasLtMatmulDesc_t d = t->layout.operation;
+    if (t->product.flags & GEMM_BIAS)
+        TRY(product_status(
+            cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias),
+            "giving a product its bias", e));
+    if (t->product.flags & GEMM_GELU)
+        TRY(product_status(
+            cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->pre, sizeof o->pre),
+            "giving a product its second result", e));
+    return ST_OK;
+}
+
+static cublasStatus_t multiply(struct products *s, const struct entry *t, const cublasLtMatmulAlgo_t *algorithm,
+                               const struct operands *o, void *c) {
+    const float alpha = 1, beta = t->product.flags & GEMM_ACCUMULATE ? 1 : 0;
+    const struct product_layout *l = &t->layout;
+    return cublasLtMatmul(s->lt, l->operation, &alpha, o->b, l->first, o->a, l->second, &beta, c, l->c, c, l->c,
+                          algorithm, s->workspace, WORKSPACE_BYTES, s->stream);
+}
+
+/* --- choosing ---*/
+
+/* Sums may be cut along k only into parts that fp32 keeps and a second kernel adds in order; `fast` lets them meet by
+ * atomic additions, too. */
+static status_t preference_new(const struct products *s, const struct gemm_product *p, cublasLtMatmulPreference_t *ret,
+                               struct err *e) {
+    const uint64_t workspace = WORKSPACE_BYTES;
+    const uint32_t alignment = (uint32_t)p->alignment, reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                                                    (s->fast ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0);
+    const struct attribute {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } all[] = {
+        { CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace },
+        { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment },
+    };
+    cublasStatus_t st = cublasLtMatmulPreferenceCreate(ret);
+    for (size_t i = 0; st == CUBLAS_STATUS_SUCCESS && i < sizeof all / sizeof *all; i++)
+        st = cublasLtMatmulPreferenceSetAttribute(*ret, all[i].name, all[i].value, all[i].bytes);
+    return product_status(st, "saying which algorithms will do", e);
+}
+
+static status_t candidates(const struct products *s, const struct entry *t, int most,
+                           cublasLtMatmulHeuristicResult_t *ret, int *ret_n, struct err *e) {
+    const struct product_layout *l = &t->layout;
+    cublasLtMatmulPreference_t preference = NULL;
+    status_t st = preference_new(s, &t->product, &preference, e);
+    *ret_n = 0;
+    if (st == ST_OK)
+        st = product_status(cublasLtMatmulAlgoGetHeuristic(s->lt, l->operation, l->first, l->second, l->c, l->c,
+                                                           preference, most, ret, ret_n),
+                            "choosing an algorithm", e);
+    if (preference)
+        (void)cublasLtMatmulPreferenceDestroy(preference);
+    return st == ST_UNIMPLEMENTED ? ST_OK : st;
+}
+
+/* Milliseconds of one run, after one that is not counted; FLT_MAX where it does not run. */
+static float measured(struct products *s, const struct entry *t, const cublasLtMatmulAlgo_t *algorithm,
+                      const struct operands *o, void *c, const cudaEvent_t event[2]) {
+    float ms = 0;
+    for (int i = 0; i <= REPEATS; i++) {
+        if (i == 1 && cudaEventRecord(event[0], s->stream) != cudaSuccess)
+            return FLT_MAX;
+        if (multiply(s, t, algorithm, o, c) != CUBLAS_STATUS_SUCCESS)
+            return FLT_MAX;
+    }
+    if (cudaEventRecord(event[1], s->stream) != cudaSuccess || cudaEventSynchronize(event[1]) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, event[0], event[1]) != cudaSuccess)
+        return FLT_MAX;
+    return ms / REPEATS;
+}
+
+/* The fastest of n. What they compute goes to c again and again, which does no harm unless it is added to: then the
+ * measurement has a matrix of its own. */
+static status_t fastest(struct products *s, const struct entry *t, const cublasLtMatmulHeuristicResult_t *all, int n,
+                        const struct operands *o, int *ret, struct err *e) {
+    const struct gemm_product *p = &t->product;
+    const size_t bytes = p->flags & GEMM_C_FP32 || p->precision == KERNELS_FP32 ? 4 : 2;
+    float least = FLT_MAX;
+    cudaEvent_t event[2] = { NULL, NULL };
+    void *own = NULL;
+    status_t st = ST_OK;
+    if (p->flags & GEMM_ACCUMULATE)
+        st = cuda_status(cudaMalloc(&own, (size_t)(p->m * p->ldc) * bytes), "reserving memory to measure a product", e);
+    for (int i = 0; st == ST_OK && i < 2; i++)
+        st = cuda_status(cudaEventCreate(&event[i]), "making an event", e);
+    *ret = 0;
+    for (int i = 0; st == ST_OK && i < n; i++) {
+        const float ms = measured(s, t, &all[i].algo, o, own ? own : o->c, event);
+        if (ms < least) {
+            least = ms;
+            *ret = i;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (event[i])
+            (void)cudaEventDestroy(event[i]);
+    (void)cudaFree(own);
+    return st;
+}
+
+/* The table's choice, checked against the library: the text may be anyone's. */
+static status_t repeat(const struct products *s, struct entry *t, const struct gemm_choice *choice, struct err *e) {
+    const struct product_layout *l = &t->layout;
+    cublasLtMatmulHeuristicResult_t result = { 0 };
+    memcpy(&t->algorithm, choice->algorithm, sizeof t->algorithm);
+    const cublasStatus_t st = cublasLtMatmulAlgoCheck(s->lt, l->operation, l->first, l->second, l->c, l->c,
+                                                      &t->algorithm, &result);
+    if (st != CUBLAS_STATUS_SUCCESS || result.workspaceSize > WORKSPACE_BYTES)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the run's record chose an algorithm for the product %lld x %lld x %lld that does not run here",
+                       (long long)t->product.m, (long long)t->product.n, (long long)t->product.k);
+    return ST_OK;
+}
+
+static status_t choose(struct products *s, struct entry *t, const struct operands *o, struct err *e) {
+    const struct gemm_choice *before = gemm_table_find(&s->table, &t->product);
+    if (before)
+        return repeat(s, t, before, e);
+    cublasLtMatmulHeuristicResult_t all[CANDIDATES];
+    int n, best = 0;
+    TRY(candidates(s, t, s->fast ? CANDIDATES : 1, all, &n, e));
+    t->none = n == 0;
+    if (n == 0)
+        return ST_OK;
+    if (s->fast)
+        TRY(fastest(s, t, all, n, o, &best, e));
+    struct gemm_choice choice = { .product = t->product, .workspace = all[best].workspaceSize };
+    t->algorithm = all[best].algo;
+    memcpy(choice.algorithm, &all[best].algo, sizeof choice.algorithm);
+    return gemm_table_add(&s->table, &choice, e);
+}
+
+/* --- the cache ---*/
+
+static struct entry *entry_of(struct products *s, const struct gemm_product *p) {
+    struct entry *oldest = &s->entries[0];
+    for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++) {
+        struct entry *t = &s->entries[i];
+        if (t->used && gemm_product_equal(&t->product, p))
+            return t;
+        if (t->used < oldest->used)
+            oldest = t;
+    }
+    product_layout_done(&oldest->layout);
+    *oldest = (struct entry){ .product = *p };
+    return oldest;
+}
+
+/* The largest power of two that divides all of them. */
+static int64_t alignment(const struct operands *o) {
+    const uintptr_t bits = (uintptr_t)o->c | (uintptr_t)o->pre | (uintptr_t)o->a | (uintptr_t)o->b |
+                           (uintptr_t)o->bias | ALIGNMENT_MOST;
+    return (int64_t)(bits & -bits);
+}
+
+static status_t run(struct products *s, struct entry *t, const struct operands *o, struct err *e) {
+    if (!t->used)
+        TRY(product_layout_new(&t->product, &t->layout, e));
+    TRY(point(t, o, e));
+    if (!t->used)
+        TRY(choose(s, t, o, e));
+    t->used = ++s->clock;
+    if (t->none)
+        return err_set(e, ST_UNIMPLEMENTED, "cuBLASLt has no algorithm");
+    return product_status(multiply(s, t, &t->algorithm, o, o->c), "multiplying", e);
+}
+
+status_t products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+                      const element_t *b, const element_t *bias, struct err *e) {
+    const struct operands o = { .c = c, .pre = pre, .a = a, .b = b, .bias = bias };
+    struct products *s = cuda_of(k)->products;
+    p.precision = k->precision;
+    p.alignment = alignment(&o);
+    status_t st = run(s, entry_of(s, &p), &o, e);
+    return st == ST_OK
+               ? ST_OK
+               : err_prefix(e, st, "product %lld x %lld x %lld: ", (long long)p.m, (long long)p.n, (long long)p.k);
+}
