@@ -59,6 +59,7 @@ struct kernels_config {
     enum kernels_isa isa; /* BEST: the highest that the processor has; another one: that, or FAILED_PRECONDITION */
     enum kernels_precision precision;
     bool fast; /* cuda: products may be chosen by timing them, so that two runs may differ in bits; cpu: unused */
+    const char *record; /* of an earlier part of the run, whose choices are taken again; NULL: none */
 };
 
 /* y (rows, out) = x (rows, in) W + bias (out). W is (in, out), or (out, in) when `transposed` (a tied embedding).
@@ -164,6 +165,10 @@ struct kernels {
     int threads;
     enum kernels_precision precision;
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
+
+    /* What the table has chosen so far that bits depend on, as text for kernels_config.record: "" on the CPU. free()
+     * it. */
+    MUST_CHECK status_t (*record)(const struct kernels *k, char **ret, struct err *e);
 
     /* --- memory ---------------------------------------------------------------------------------------------------*/
     /* All pointers that the functions below take are to the device's memory, outputs of one number included; what holds

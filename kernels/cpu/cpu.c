@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* More threads than any host has cores for one rank; a larger number is a mistake. */
 enum { THREADS_MOST = 1024 };
@@ -67,6 +68,16 @@ static cpu_table_fn *const TABLES[][3] = {
 #endif
 };
 
+/* Products are chosen by shape alone. */
+static status_t record(const struct kernels *k, char **ret, struct err *e) {
+    (void)k;
+    char *text = strdup("");
+    if (!text)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a record");
+    *ret = text;
+    return ST_OK;
+}
+
 static void table_fill(struct cpu *c) {
     struct kernels *t = &c->table;
     TABLES[KERNELS_ISA_PLAIN][t->precision](c);
@@ -76,6 +87,7 @@ static void table_fill(struct cpu *c) {
     if (t->precision == KERNELS_BF16 && products_by_onednn(c->products))
         avx512_bf16_pairs_table(c);
 #endif
+    t->record = record;
     memory_table(t);
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/rope.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/rope.h"
 
 #include <assert.h>
 #include <math.h>
@@ -24,20 +25,6 @@ struct rope_table *rope_table_free(struct rope_table *t) {
     return NULL;
 }
 
-/* What pair i turns by from one position to the next, in radians. */
-static double frequency_of(const struct rope *r, int64_t i, int64_t head) {
-    const struct rope_scaling *s = &r->scaling;
-    const double frequency = pow(r->theta, -2.0 * (double)i / (double)head);
-    if (s->factor == 0)
-        return frequency;
-    /* By the turns of this pair within the old context: none of its frequency is kept at low_frequency turns and less,
-     * all of it at high_frequency turns and more. */
-    const double turns = (double)s->context * frequency / (2 * M_PI);
-    const double kept = (turns - s->low_frequency) / (s->high_frequency - s->low_frequency);
-    const double fraction = kept < 0 ? 0 : kept > 1 ? 1 : kept;
-    return frequency * (fraction + (1 - fraction) / s->factor);
-}
-
 static bool same(const struct rope *a, const struct rope *b) {
     return a->theta == b->theta && a->scaling.factor == b->scaling.factor &&
            a->scaling.low_frequency == b->scaling.low_frequency &&
@@ -50,7 +37,7 @@ static status_t fill(struct rope_table *t, const struct rope *r, int64_t time, i
     if (!angles)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the rotary angles of %lld positions", (long long)time);
     for (int64_t i = 0; i < half; i++) {
-        const double frequency = frequency_of(r, i, head);
+        const double frequency = rope_frequency(r, i, head);
         for (int64_t position = 0; position < time; position++) {
             angles[position * half + i] = (float)cos((double)position * frequency);
             angles[n + position * half + i] = (float)sin((double)position * frequency);

@@ -9,14 +9,6 @@
 /* The first with bf16 products; older ones are refused. */
 enum { CAPABILITY_LEAST = 80 };
 
-status_t cuda_status(cudaError_t error, const char *what, struct err *e) {
-    if (error == cudaSuccess)
-        return ST_OK;
-    (void)cudaGetLastError();
-    return err_set(e, error == cudaErrorMemoryAllocation ? ST_RESOURCE_EXHAUSTED : ST_INTERNAL, "%s: %s", what,
-                   cudaGetErrorString(error));
-}
-
 static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
@@ -54,12 +46,7 @@ static void table_fill(struct cuda *c, enum kernels_precision precision) {
     t->device = "cuda";
     t->threads = 1;
     t->precision = precision;
-    t->memory_new = cuda_memory_new;
-    t->memory_free = cuda_memory_free;
-    t->upload = cuda_upload;
-    t->download = cuda_download;
-    t->move = cuda_move;
-    t->finish = cuda_finish;
+    cuda_table(t);
 }
 
 static struct cuda *cuda_free(struct cuda *c) {

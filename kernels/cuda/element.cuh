@@ -31,7 +31,8 @@ template <> __device__ __forceinline__ float element_of<float>(float x) { return
 template <> __device__ __forceinline__ bf16 element_of<bf16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ __forceinline__ fp16 element_of<fp16>(float x) { return __float2half_rn(x); }
 
-/* Calls f with a value of the table's element type: by_precision(k, [&](auto zero) { typedef decltype(zero) E; ... }). */
+/* Calls f with a value of the table's element type: by_precision(k, [&](auto zero) { typedef decltype(zero) E; ... }).
+ */
 template <class F> status_t by_precision(const struct kernels *k, F f) {
     switch (k->precision) {
     case KERNELS_BF16: return f(bf16());

@@ -33,6 +33,10 @@ status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t b
                        "copying within the device", e);
 }
 
+status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e) {
+    return cuda_move(k, to, from, (size_t)n * kernels_element_bytes(k), e);
+}
+
 status_t cuda_finish(const struct kernels *k, struct err *e) {
     static const char *const WHAT[] = { [CUDA_FAULT_TOKEN] = "token %d at position %lld is outside the vocabulary",
                                         [CUDA_FAULT_TARGET] = "target %d at row %lld is outside the vocabulary" };

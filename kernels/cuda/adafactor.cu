@@ -1,0 +1,198 @@
+/* Adafactor: each mean that a step needs is a kernel's, and stays on the device. Compiled without contraction, as
+ * optimizer.cu is. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/seen.cuh"
+
+enum { THREADS = 256 };
+
+/* The workspace: what the kernels hand on, sums of squares of the parameter's chunks, each row's sum of u^2, sums of
+ * the columns of each piece of rows, and what u's columns are multiplied by. */
+struct totals {
+    double parameter_squares, row_mean, update_squares;
+};
+
+struct matrix {
+    int64_t rows;
+    int columns;
+    struct totals *totals;
+    double *chunks, *row_update;
+    float *column_sums, *column_factor; /* (pieces, columns), (columns) */
+};
+
+static int64_t chunk_count(int64_t n) { return (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK; }
+
+static int64_t column_pieces(int64_t rows, int64_t columns) { return piece_count(rows, walk_across<float>(columns)); }
+
+static struct matrix matrix_of(void *workspace, int64_t rows, int64_t columns) {
+    struct matrix m = { rows, (int)columns, (struct totals *)workspace, NULL, NULL, NULL, NULL };
+    m.chunks = (double *)(m.totals + 1);
+    m.row_update = m.chunks + chunk_count(rows * columns);
+    m.column_sums = (float *)(m.row_update + rows);
+    m.column_factor = m.column_sums + column_pieces(rows, columns) * columns;
+    return m;
+}
+
+/* A vector needs only the first two; it is given as many. */
+size_t cuda_adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns) {
+    (void)k;
+    return sizeof(struct totals) + sizeof(double) * (size_t)(chunk_count(rows * columns) + rows) +
+           sizeof(float) * (size_t)((column_pieces(rows, columns) + 1) * columns);
+}
+
+/* One block: *total = the sum of n numbers over `by`. */
+template <class T> static __global__ void add_all(double *total, const T *x, int64_t n, double by) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        sum += (double)x[i];
+    sum = block_sum(sum, 0);
+    if (threadIdx.x == 0)
+        *total = sum / by;
+}
+
+template <class T>
+static status_t run_add_all(const struct kernels *k, double *total, const T *x, int64_t n, double by, struct err *e) {
+    return launch(k, e, add_all<T>, dim3(1), dim3(THREADS * 4), total, x, n, by);
+}
+
+/* The rate, the parameter's own size, and the clipping of u. */
+struct step_settings {
+    double learning_rate, epsilon2, clip_threshold, n;
+    float keep, beta2, rest, epsilon1;
+    struct seen seen;
+    __device__ __forceinline__ double size(const struct totals *t) const {
+        const double rms = sqrt(t->parameter_squares), over = sqrt(t->update_squares) / clip_threshold;
+        return learning_rate * (rms > epsilon2 ? rms : epsilon2) / (over > 1 ? over : 1);
+    }
+};
+
+/* A block has a row: row = beta2 row + (1 - beta2) mean(g^2 + epsilon1). */
+static __global__ void __launch_bounds__(THREADS)
+    row_means(float *row, const float *g, struct matrix m, struct step_settings o) {
+    const int64_t at = (int64_t)blockIdx.x * m.columns;
+    double sum = 0;
+    for (int c = (int)threadIdx.x; c < m.columns; c += THREADS) {
+        const float x = o.seen.of(g[at + c]);
+        sum += x * x + o.epsilon1;
+    }
+    sum = block_sum(sum, 0);
+    if (threadIdx.x == 0)
+        row[blockIdx.x] = o.beta2 * row[blockIdx.x] + o.rest * (float)(sum / m.columns);
+}
+
+static __global__ void __launch_bounds__(WARP *DEEP)
+    column_squares(const float *g, struct matrix m, struct step_settings o) {
+    struct walk<float> w(m.rows);
+    float sum[PACK<float>] = {};
+    for (int64_t row = w.row; row < w.end && w.column < m.columns; row += DEEP) {
+        float x[PACK<float>];
+        read(x, g + row * m.columns + w.column, m.columns - w.column);
+#pragma unroll
+        for (int j = 0; j < PACK<float>; j++)
+            sum[j] += o.seen.of(x[j]) * o.seen.of(x[j]) + o.epsilon1;
+    }
+    walk_sum(sum);
+    if (threadIdx.y == 0 && w.column < m.columns)
+        write(m.column_sums + (int64_t)blockIdx.y * m.columns + w.column, sum, m.columns - w.column);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    column_means(float *column, struct matrix m, int64_t pieces, struct step_settings o) {
+    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (c >= m.columns)
+        return;
+    double sum = 0;
+    for (int64_t i = 0; i < pieces; i++)
+        sum += m.column_sums[i * m.columns + c];
+    column[c] = o.beta2 * column[c] + o.rest * (float)(sum / (double)m.rows);
+    m.column_factor[c] = 1 / sqrtf(column[c]);
+}
+
+/* A block has a row: the sum of (g factor column[])^2. */
+static __global__ void __launch_bounds__(THREADS)
+    row_updates(const float *row, const float *g, struct matrix m, struct step_settings o) {
+    const int64_t at = (int64_t)blockIdx.x * m.columns;
+    const float factor = (float)sqrt(m.totals->row_mean / (double)row[blockIdx.x]);
+    double sum = 0;
+    for (int c = (int)threadIdx.x; c < m.columns; c += THREADS) {
+        const double u = o.seen.of(g[at + c]) * factor * m.column_factor[c];
+        sum += u * u;
+    }
+    sum = block_sum(sum, 0);
+    if (threadIdx.x == 0)
+        m.row_update[blockIdx.x] = sum;
+}
+
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    step_matrix(float *p, E *weight, const float *row, const float *g, struct matrix m, struct step_settings o) {
+    const int64_t at = (int64_t)blockIdx.x * m.columns;
+    const float factor = (float)(o.size(m.totals) * sqrt(m.totals->row_mean / (double)row[blockIdx.x]));
+    for (int c = (int)threadIdx.x; c < m.columns; c += THREADS) {
+        const float x = o.keep * p[at + c] - o.seen.of(g[at + c]) * factor * m.column_factor[c];
+        p[at + c] = x;
+        if (weight)
+            weight[at + c] = element_of<E>(x);
+    }
+}
+
+/* A vector's second moment is kept whole. Vectors are short: one block. */
+template <class E>
+static __global__ void __launch_bounds__(4 * THREADS)
+    step_vector(float *p, E *weight, float *v, const float *g, int64_t n, struct totals *t, struct step_settings o) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        const float x = o.seen.of(g[i]);
+        v[i] = o.beta2 * v[i] + o.rest * (x * x + o.epsilon1);
+        sum += (double)x * x / v[i];
+    }
+    struct totals whole = *t;
+    whole.update_squares = block_sum(sum, 0) / (double)n;
+    const float step = (float)o.size(&whole);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        p[i] = o.keep * p[i] - step * o.seen.of(g[i]) / sqrtf(v[i]);
+        if (weight)
+            weight[i] = element_of<E>(p[i]);
+    }
+}
+
+static status_t run_matrix(const struct kernels *k, float *p, element_t *weight, float *row, float *column,
+                           const float *g, const struct matrix *m, const struct step_settings *o, struct err *e) {
+    const dim3 rows((unsigned)m->rows), columns((unsigned)((m->columns + THREADS - 1) / THREADS));
+    const dim3 grid = walk_grid<float>(m->rows, m->columns);
+    TRY(launch(k, e, row_means, rows, dim3(THREADS), row, g, *m, *o));
+    TRY(run_add_all(k, &m->totals->row_mean, row, m->rows, (double)m->rows, e));
+    TRY(launch(k, e, column_squares, grid, dim3(WARP, DEEP), g, *m, *o));
+    TRY(launch(k, e, column_means, columns, dim3(THREADS), column, *m, (int64_t)grid.y, *o));
+    TRY(launch(k, e, row_updates, rows, dim3(THREADS), row, g, *m, *o));
+    TRY(run_add_all(k, &m->totals->update_squares, m->row_update, m->rows, o->n, e));
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return launch(k, e, step_matrix<E>, rows, dim3(THREADS), p, (E *)weight, row, g, *m, *o);
+    });
+}
+
+status_t cuda_adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column, const float *g,
+                        int64_t rows, int64_t columns, const struct adafactor *o, void *workspace, struct err *e) {
+    const int64_t n = rows * columns;
+    const struct matrix m = matrix_of(workspace, rows, columns);
+    const struct step_settings s = {
+        .learning_rate = o->learning_rate,
+        .epsilon2 = o->epsilon2,
+        .clip_threshold = o->clip_threshold,
+        .n = (double)n,
+        .keep = (float)(1 - o->learning_rate * o->weight_decay),
+        .beta2 = (float)o->beta2,
+        .rest = (float)(1 - o->beta2),
+        .epsilon1 = (float)o->epsilon1,
+        .seen = seen_of(o->gradient_scale, o->clip_value),
+    };
+    TRY(cuda_sum_squares(k, m.chunks, p, n, e));
+    TRY(run_add_all(k, &m.totals->parameter_squares, m.chunks, chunk_count(n), s.n, e));
+    if (column)
+        return run_matrix(k, p, weight, row, column, g, &m, &s, e);
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return launch(k, e, step_vector<E>, dim3(1), dim3(4 * THREADS), p, (E *)weight, row, g, n, m.totals, s);
+    });
+}

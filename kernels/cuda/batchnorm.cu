@@ -1,0 +1,281 @@
+/* Over the rows, column by column: blocks go over pieces of the rows (walk in reduce.cuh), a thread for each column
+ * adds the pieces up, then blocks go over the rows once more. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+
+#include <math.h>
+
+enum { THREADS = 256 };
+
+/* The workspace: partial sums (pieces, 2, width), in double going forward, then three floats a column. */
+struct room {
+    int64_t pieces;
+    double *moments;
+    float *sums;
+    float *factor[3]; /* y = x factor[0] + factor[1]; dx = g factor[0] + x factor[1] + factor[2] */
+};
+
+/* For any precision: the blocks of a narrow one are wider, and its pieces more. */
+static int64_t pieces_most(const struct batchnorm_dims *d) { return piece_count(d->rows, walk_across<bf16>(d->width)); }
+
+static struct room room_of(void *workspace, int64_t pieces, const struct batchnorm_dims *d) {
+    struct room r = { pieces, (double *)workspace, (float *)workspace, { NULL, NULL, NULL } };
+    float *factors = (float *)(r.moments + 2 * pieces_most(d) * d->width);
+    for (int i = 0; i < 3; i++)
+        r.factor[i] = factors + i * d->width;
+    return r;
+}
+
+size_t cuda_batchnorm_workspace(const struct kernels *k, const struct batchnorm_dims *d) {
+    (void)k;
+    return (size_t)d->width * ((size_t)pieces_most(d) * 2 * sizeof(double) + 3 * sizeof(float));
+}
+
+static __device__ __forceinline__ float rstd_of(float variance, float epsilon) {
+    return 1.0f / sqrtf(variance + epsilon);
+}
+
+static unsigned column_blocks(const struct batchnorm_dims *d) { return (unsigned)((d->width + THREADS - 1) / THREADS); }
+
+/* --- forward -------------------------------------------------------------------------------------------------------*/
+/* Sums and sums of squares in double, so that one pass is enough. */
+template <class E>
+static __global__ void __launch_bounds__(WARP *DEEP) add_moments(double *moments, const E *x, int64_t rows, int width) {
+    struct walk<E> w(rows);
+    double sum[PACK<E>] = {}, squares[PACK<E>] = {};
+    for (int64_t row = w.row; row < w.end && w.column < width; row += DEEP) {
+        float a[PACK<E>];
+        read(a, x + row * width + w.column, width - w.column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++) {
+            sum[j] += (double)a[j];
+            squares[j] += (double)a[j] * a[j];
+        }
+    }
+    walk_sum(sum);
+    __syncthreads();
+    walk_sum(squares);
+    if (threadIdx.y > 0)
+        return;
+    for (int j = 0; j < PACK<E> && w.column + j < width; j++) {
+        moments[(int64_t)blockIdx.y * 2 * width + w.column + j] = sum[j];
+        moments[((int64_t)blockIdx.y * 2 + 1) * width + w.column + j] = squares[j];
+    }
+}
+
+/* A line through each column: y = x scale + shift. */
+template <class E>
+static __device__ __forceinline__ void put_line(const struct room &r, int64_t c, float mean, float variance,
+                                                const E *gamma, const E *beta, float epsilon) {
+    const float scale = float_of(gamma[c]) * rstd_of(variance, epsilon);
+    r.factor[0][c] = scale;
+    r.factor[1][c] = float_of(beta[c]) - mean * scale;
+}
+
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    find_moments(float *mean, float *variance, struct room r, const E *gamma, const E *beta, struct batchnorm_dims d) {
+    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (c >= d.width)
+        return;
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < r.pieces; i++) {
+        sum += r.moments[i * 2 * d.width + c];
+        squares += r.moments[(i * 2 + 1) * d.width + c];
+    }
+    const double m = sum / (double)d.rows, v = squares / (double)d.rows - m * m;
+    mean[c] = (float)m;
+    variance[c] = v > 0 ? (float)v : 0;
+    put_line(r, c, mean[c], variance[c], gamma, beta, d.epsilon);
+}
+
+template <class E>
+static __global__ void __launch_bounds__(WARP *DEEP)
+    apply_line(E *y, const E *x, const E *residual, struct room r, int64_t rows, int width, bool relu) {
+    struct walk<E> w(rows);
+    if (w.column >= width)
+        return;
+    float scale[PACK<E>], shift[PACK<E>];
+    read(scale, r.factor[0] + w.column, width - w.column);
+    read(shift, r.factor[1] + w.column, width - w.column);
+    for (int64_t row = w.row; row < w.end; row += DEEP) {
+        const int64_t at = row * width + w.column;
+        float a[PACK<E>], more[PACK<E>] = {};
+        read(a, x + at, width - w.column);
+        if (residual)
+            read(more, residual + at, width - w.column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++) {
+            a[j] = a[j] * scale[j] + shift[j] + more[j];
+            a[j] = relu && a[j] < 0 ? 0.0f : a[j];
+        }
+        write(y + at, a, width - w.column);
+    }
+}
+
+status_t cuda_batchnorm_forward(const struct kernels *k, element_t *y, float *mean, float *variance, const element_t *x,
+                                const element_t *residual, const element_t *gamma, const element_t *beta,
+                                const struct batchnorm_dims *d, void *workspace, struct err *e) {
+    return by_precision(k, [&](auto zero) -> status_t {
+        typedef decltype(zero) E;
+        const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
+        const struct room r = room_of(workspace, grid.y, d);
+        TRY(launch(k, e, add_moments<E>, grid, block, r.moments, (const E *)x, d->rows, (int)d->width));
+        TRY(launch(k, e, find_moments<E>, dim3(column_blocks(d)), dim3(THREADS), mean, variance, r, (const E *)gamma,
+                   (const E *)beta, *d));
+        return launch(k, e, apply_line<E>, grid, block, (E *)y, (const E *)x, (const E *)residual, r, d->rows,
+                      (int)d->width, d->relu);
+    });
+}
+
+/* Given moments, as they stand: x - mean first, which a line would round away. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    apply_moments(E *y, const E *x, const E *residual, const E *gamma, const E *beta, const E *mean, const E *variance,
+                  struct batchnorm_dims d) {
+    for (int64_t at = first_pack<1>(); at < d.rows * d.width; at += pack_stride<1>()) {
+        const int64_t c = at % d.width;
+        const float n = (float_of(x[at]) - float_of(mean[c])) * rstd_of(float_of(variance[c]), d.epsilon);
+        const float a = n * float_of(gamma[c]) + float_of(beta[c]) + (residual ? float_of(residual[at]) : 0);
+        y[at] = element_of<E>(d.relu && a < 0 ? 0.0f : a);
+    }
+}
+
+status_t cuda_batchnorm_apply(const struct kernels *k, element_t *y, const element_t *x, const element_t *residual,
+                              const element_t *gamma, const element_t *beta, const element_t *mean,
+                              const element_t *variance, const struct batchnorm_dims *d, struct err *e) {
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return launch(k, e, apply_moments<E>, cuda_grid(k, d->rows * d->width, THREADS), dim3(THREADS), (E *)y,
+                      (const E *)x, (const E *)residual, (const E *)gamma, (const E *)beta, (const E *)mean,
+                      (const E *)variance, *d);
+    });
+}
+
+/* --- backward ------------------------------------------------------------------------------------------------------*/
+/* g = dy where y > 0 or there is no relu, else 0. */
+template <class E>
+static __device__ __forceinline__ void load_gradient(float (&g)[PACK<E>], const E *dy, const E *y, bool relu,
+                                                     int room) {
+    read(g, dy, room);
+    if (!relu)
+        return;
+    float a[PACK<E>];
+    read(a, y, room);
+#pragma unroll
+    for (int j = 0; j < PACK<E>; j++)
+        g[j] = a[j] > 0 ? g[j] : 0.0f;
+}
+
+/* Each column's sums of g and g n, n = (x - mean) rstd, over the pieces. */
+template <class E>
+static __global__ void __launch_bounds__(WARP *DEEP)
+    add_gradients(float *sums, const E *dy, const E *x, const E *y, const float *mean, const float *variance,
+                  struct batchnorm_dims d) {
+    struct walk<E> w(d.rows);
+    const int width = (int)d.width, room = width - w.column;
+    float sum[2 * PACK<E>] = {}, center[PACK<E>] = {}, rstd[PACK<E>] = {};
+    if (room > 0) {
+        read(center, mean + w.column, room);
+        read(rstd, variance + w.column, room);
+    }
+#pragma unroll
+    for (int j = 0; j < PACK<E>; j++)
+        rstd[j] = rstd_of(rstd[j], d.epsilon);
+    for (int64_t row = w.row; row < w.end && room > 0; row += DEEP) {
+        const int64_t at = row * width + w.column;
+        float g[PACK<E>], a[PACK<E>];
+        load_gradient(g, dy + at, y + at, d.relu, room);
+        read(a, x + at, room);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++) {
+            sum[j] += g[j];
+            sum[PACK<E> + j] += g[j] * (a[j] - center[j]) * rstd[j];
+        }
+    }
+    walk_sum(sum);
+    if (threadIdx.y > 0)
+        return;
+    for (int j = 0; j < PACK<E> && j < room; j++) {
+        sums[(int64_t)blockIdx.y * 2 * width + w.column + j] = sum[j];
+        sums[((int64_t)blockIdx.y * 2 + 1) * width + w.column + j] = sum[PACK<E> + j];
+    }
+}
+
+struct parameter_gradients {
+    float *gamma, *beta, *measured_mean, *measured_variance;
+    bool accumulate;
+    __device__ __forceinline__ void put(float *to, float value) const {
+        if (to)
+            *to = accumulate ? *to + value : value;
+    }
+};
+
+/* dx = gamma rstd (g - avg(g) - n avg(g n)), as the three factors of a line in g and x. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    find_gradients(struct parameter_gradients to, struct room r, const float *mean, const float *variance,
+                   const E *gamma, struct batchnorm_dims d) {
+    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (c >= d.width)
+        return;
+    float sum_g = 0, sum_gn = 0;
+    for (int64_t i = 0; i < r.pieces; i++) {
+        sum_g += r.sums[i * 2 * d.width + c];
+        sum_gn += r.sums[(i * 2 + 1) * d.width + c];
+    }
+    const float rows = (float)d.rows, rstd = rstd_of(variance[c], d.epsilon), scale = float_of(gamma[c]) * rstd;
+    const float unbiased = d.rows > 1 ? (float)((double)d.rows / (double)(d.rows - 1)) : 1;
+    r.factor[0][c] = scale;
+    r.factor[1][c] = -scale * rstd * (sum_gn / rows);
+    r.factor[2][c] = -scale * (sum_g / rows) - mean[c] * r.factor[1][c];
+    to.put(to.gamma + c, sum_gn);
+    to.put(to.beta + c, sum_g);
+    to.put(to.measured_mean ? to.measured_mean + c : NULL, mean[c]);
+    to.put(to.measured_variance ? to.measured_variance + c : NULL, variance[c] * unbiased);
+}
+
+template <class E>
+static __global__ void __launch_bounds__(WARP *DEEP)
+    apply_gradients(E *dx, E *d_residual, const E *dy, const E *x, const E *y, struct room r, int64_t rows, int width,
+                    bool relu) {
+    struct walk<E> w(rows);
+    const int room = width - w.column;
+    if (room <= 0)
+        return;
+    float of_g[PACK<E>], of_x[PACK<E>], one[PACK<E>];
+    read(of_g, r.factor[0] + w.column, room);
+    read(of_x, r.factor[1] + w.column, room);
+    read(one, r.factor[2] + w.column, room);
+    for (int64_t row = w.row; row < w.end; row += DEEP) {
+        const int64_t at = row * width + w.column;
+        float g[PACK<E>], a[PACK<E>];
+        load_gradient(g, dy + at, y + at, relu, room);
+        read(a, x + at, room);
+        if (d_residual)
+            write(d_residual + at, g, room);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            a[j] = g[j] * of_g[j] + a[j] * of_x[j] + one[j];
+        write(dx + at, a, room);
+    }
+}
+
+status_t cuda_batchnorm_backward(const struct kernels *k, element_t *dx, element_t *d_residual, float *dgamma,
+                                 float *dbeta, float *measured_mean, float *measured_variance, const element_t *dy,
+                                 const element_t *x, const element_t *y, const float *mean, const float *variance,
+                                 const element_t *gamma, const struct batchnorm_dims *d, bool accumulate,
+                                 void *workspace, struct err *e) {
+    const struct parameter_gradients to = { dgamma, dbeta, measured_mean, measured_variance, accumulate };
+    return by_precision(k, [&](auto zero) -> status_t {
+        typedef decltype(zero) E;
+        const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
+        const struct room r = room_of(workspace, grid.y, d);
+        TRY(launch(k, e, add_gradients<E>, grid, block, r.sums, (const E *)dy, (const E *)x, (const E *)y, mean,
+                   variance, *d));
+        TRY(launch(k, e, find_gradients<E>, dim3(column_blocks(d)), dim3(THREADS), to, r, mean, variance,
+                   (const E *)gamma, *d));
+        return launch(k, e, apply_gradients<E>, grid, block, (E *)dx, (E *)d_residual, (const E *)dy, (const E *)x,
+                      (const E *)y, r, d->rows, (int)d->width, d->relu);
+    });
+}

@@ -1,0 +1,63 @@
+/* What is asked of all gradients and parameters. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
+
+enum { THREADS = 256 };
+
+/* A warp has a chunk. */
+static __global__ void __launch_bounds__(THREADS) sum_squares(double *sums, const float *a, int64_t n) {
+    const int64_t chunk = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, begin = chunk * KERNELS_CHUNK;
+    if (begin >= n)
+        return;
+    double sum = 0;
+#pragma unroll
+    for (int i = 0; i < KERNELS_CHUNK / (WARP * PACK<float>); i++) {
+        const int64_t at = begin + (i * WARP + (int)threadIdx.x) * PACK<float>;
+        float x[PACK<float>];
+        read(x, a + at, n - at);
+#pragma unroll
+        for (int j = 0; j < PACK<float>; j++)
+            sum += (double)x[j] * x[j];
+    }
+    sum = warp_reduce(sum, add_up());
+    if (threadIdx.x == 0)
+        sums[chunk] = sum;
+}
+
+status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
+    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK, each = THREADS / WARP;
+    if (chunks == 0)
+        return ST_OK;
+    return launch(k, e, sum_squares, dim3((unsigned)((chunks + each - 1) / each)), dim3(WARP, each), sums, a, n);
+}
+
+/* Whoever finds one says so: all write the same. */
+template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool *ret, const E *a, int64_t n) {
+    bool all = true;
+    for (int64_t at = first_pack<PACK<E>>(); at < n; at += pack_stride<PACK<E>>()) {
+        float x[PACK<E>];
+        read(x, a + at, n - at);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            all = all && x[j] - x[j] == 0;
+    }
+    if (!all)
+        *ret = false;
+}
+
+template <class E>
+static status_t run_finite(const struct kernels *k, bool *ret, const E *a, int64_t n, struct err *e) {
+    TRY(cuda_status(cudaMemsetAsync(ret, true, sizeof *ret, cuda_of(k)->stream), "setting a flag", e));
+    return launch(k, e, finite<E>, cuda_grid(k, n, THREADS * PACK<E>), dim3(THREADS), ret, a, n);
+}
+
+status_t cuda_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e) {
+    return run_finite(k, ret, a, n, e);
+}
+
+status_t cuda_elements_finite(const struct kernels *k, bool *ret, const element_t *a, int64_t n, struct err *e) {
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return run_finite(k, ret, (const E *)a, n, e);
+    });
+}

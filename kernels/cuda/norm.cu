@@ -1,0 +1,260 @@
+/* Layer norm and RMS norm: the latter has no mean and no beta.
+ *
+ * A row belongs to a warp where it fits in one, else to a block; each thread keeps HELD packs of it in registers, so
+ * that memory is read once. HELD 0: a row too wide for that, read again for each pass over it. Backward gives each warp
+ * or block a piece of the rows, whose share of dgamma and dbeta it keeps in registers too. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/pieces.h"
+#include "kernels/cuda/reduce.cuh"
+
+enum { THREADS = 256, HELD_MOST = 4 };
+
+template <int N> struct held { static constexpr int count = N; };
+
+/* Calls f with how many packs a thread holds of a row, and how many threads take one. */
+template <class E, class F> static status_t by_width(int64_t width, F f) {
+    const int64_t packs = (width + PACK<E> - 1) / PACK<E>;
+    if (packs <= THREADS)
+        return f(held<1>(), (unsigned)((packs + WARP - 1) / WARP * WARP));
+    if (packs <= HELD_MOST * THREADS)
+        return f(held<HELD_MOST>(), (unsigned)((packs + HELD_MOST * WARP - 1) / (HELD_MOST * WARP) * WARP));
+    return f(held<0>(), (unsigned)THREADS);
+}
+
+static dim3 block_of(unsigned threads) { return dim3(threads, threads == WARP ? THREADS / WARP : 1); }
+
+/* f(i, column) for each pack of a row that is this thread's; i is where it keeps it. */
+template <class E, int HELD, class F> static __device__ __forceinline__ void for_packs(int width, F f) {
+    if constexpr (HELD > 0) {
+#pragma unroll
+        for (int i = 0; i < HELD; i++) {
+            const int column = (int)(threadIdx.x + i * blockDim.x) * PACK<E>;
+            if (column < width)
+                f(i, column);
+        }
+    } else {
+        for (int column = (int)threadIdx.x * PACK<E>; column < width; column += (int)blockDim.x * PACK<E>)
+            f(0, column);
+    }
+}
+
+template <class E, int HELD> struct packs { float at[HELD > 0 ? HELD : 1][PACK<E>]; };
+
+/* A row's x + branch into v and r, or x alone; returns this thread's part of their sum. */
+template <class E, int HELD>
+static __device__ __forceinline__ float load_row(struct packs<E, HELD> &v, E *r, const E *x, const E *branch,
+                                                 int width) {
+    float sum = 0;
+    for_packs<E, HELD>(width, [&](int i, int column) {
+        read(v.at[i], x + column, width - column);
+        if (branch) {
+            float b[PACK<E>];
+            read(b, branch + column, width - column);
+#pragma unroll
+            for (int j = 0; j < PACK<E>; j++)
+                v.at[i][j] = float_of(element_of<E>(v.at[i][j] + b[j]));
+            write(r + column, v.at[i], width - column);
+        }
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            sum += v.at[i][j];
+    });
+    return sum;
+}
+
+/* mean NULL: RMS norm. */
+template <class E, int HELD>
+static __global__ void __launch_bounds__(THREADS)
+    norm_forward(E *y, E *r, float *mean, float *rstd, const E *x, const E *branch, const E *gamma, const E *beta,
+                 int64_t rows, int width, float epsilon) {
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, at = row * width;
+    if (row >= rows)
+        return;
+    struct packs<E, HELD> v;
+    const float sum = load_row<E, HELD>(v, r + at, x + at, branch ? branch + at : NULL, width);
+    const E *normed = branch ? r + at : x + at;
+    const float center = mean ? block_sum(sum, 0) / (float)width : 0;
+    float squares = 0;
+    for_packs<E, HELD>(width, [&](int i, int column) {
+        if (HELD == 0)
+            read(v.at[i], normed + column, width - column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            squares += column + j < width ? (v.at[i][j] - center) * (v.at[i][j] - center) : 0;
+    });
+    const float scale = 1.0f / sqrtf(block_sum(squares, 1) / (float)width + epsilon);
+    for_packs<E, HELD>(width, [&](int i, int column) {
+        float g[PACK<E>], b[PACK<E>] = {};
+        if (HELD == 0)
+            read(v.at[i], normed + column, width - column);
+        read(g, gamma + column, width - column);
+        if (beta)
+            read(b, beta + column, width - column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            v.at[i][j] = (v.at[i][j] - center) * scale * g[j] + b[j];
+        write(y + at + column, v.at[i], width - column);
+    });
+    if (threadIdx.x == 0) {
+        if (mean)
+            mean[row] = center;
+        rstd[row] = scale;
+    }
+}
+
+static status_t forward(const struct kernels *k, element_t *y, element_t *r, float *mean, float *rstd,
+                        const element_t *x, const element_t *branch, const element_t *gamma, const element_t *beta,
+                        int64_t rows, int64_t width, float epsilon, struct err *e) {
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return by_width<E>(width, [&](auto held, unsigned threads) {
+            const dim3 block = block_of(threads);
+            return launch(k, e, norm_forward<E, held.count>, dim3((unsigned)((rows + block.y - 1) / block.y)), block,
+                          (E *)y, (E *)r, mean, rstd, (const E *)x, (const E *)branch, (const E *)gamma,
+                          (const E *)beta, rows, (int)width, epsilon);
+        });
+    });
+}
+
+status_t cuda_layernorm_forward(const struct kernels *k, element_t *y, element_t *r, float *mean, float *rstd,
+                                const element_t *x, const element_t *branch, const element_t *gamma,
+                                const element_t *beta, int64_t rows, int64_t width, float epsilon, struct err *e) {
+    return forward(k, y, r, mean, rstd, x, branch, gamma, beta, rows, width, epsilon, e);
+}
+
+status_t cuda_rmsnorm_forward(const struct kernels *k, element_t *y, element_t *r, float *rstd, const element_t *x,
+                              const element_t *branch, const element_t *gamma, int64_t rows, int64_t width,
+                              float epsilon, struct err *e) {
+    return forward(k, y, r, NULL, rstd, x, branch, gamma, NULL, rows, width, epsilon, e);
+}
+
+/* A row of backward as one thread has it: with n = (x - mean) rstd and h = dy gamma. */
+template <class E, int HELD> struct row_gradient { struct packs<E, HELD> n, h; };
+
+template <class E, int HELD>
+static __device__ __forceinline__ void load_gradient(struct row_gradient<E, HELD> &a, float (&dy)[PACK<E>], int i,
+                                                     const E *dy_row, const E *x_row, const E *gamma, float mean,
+                                                     float rstd, int column, int width) {
+    float g[PACK<E>];
+    read(a.n.at[i], x_row + column, width - column);
+    read(dy, dy_row + column, width - column);
+    read(g, gamma + column, width - column);
+#pragma unroll
+    for (int j = 0; j < PACK<E>; j++) {
+        a.n.at[i][j] = (a.n.at[i][j] - mean) * rstd;
+        a.h.at[i][j] = dy[j] * g[j];
+    }
+}
+
+/* A piece's share of dgamma and dbeta: in registers, or for rows that are too wide in `partial` itself. */
+template <class E, int HELD> struct share { struct packs<E, HELD> gamma, beta; };
+
+template <int N> static __device__ __forceinline__ void add_to(float *sum, const float (&x)[N], int room) {
+    for (int j = 0; j < N && j < room; j++)
+        sum[j] += x[j];
+}
+
+/* dx = rstd (h - avg(h) - n avg(h n)) + addend; without a mean, avg(h) is not taken off. */
+template <class E, int HELD>
+static __device__ __forceinline__ void backward_row(E *dx, struct share<E, HELD> &s, float *partial, const E *dy,
+                                                    const E *addend, const E *x, const float *mean, float rstd,
+                                                    const E *gamma, int width, int turn) {
+    const float center = mean ? *mean : 0;
+    struct row_gradient<E, HELD> a;
+    float sums[2] = { 0, 0 }, d[PACK<E>];
+    for_packs<E, HELD>(width, [&](int i, int column) {
+        load_gradient<E, HELD>(a, d, i, dy, x, gamma, center, rstd, column, width);
+        float dn[PACK<E>];
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++) {
+            sums[0] += a.h.at[i][j];
+            sums[1] += a.h.at[i][j] * a.n.at[i][j];
+            dn[j] = d[j] * a.n.at[i][j];
+            s.gamma.at[i][j] += dn[j];
+            s.beta.at[i][j] += d[j];
+        }
+        if (HELD == 0) {
+            add_to(partial + column, dn, width - column);
+            add_to(partial + width + column, d, width - column);
+        }
+    });
+    block_reduce(sums, add_up(), turn);
+    const float avg_h = mean ? sums[0] / (float)width : 0, avg_hn = sums[1] / (float)width;
+    for_packs<E, HELD>(width, [&](int i, int column) {
+        float more[PACK<E>] = {};
+        if (HELD == 0)
+            load_gradient<E, HELD>(a, d, i, dy, x, gamma, center, rstd, column, width);
+        if (addend)
+            read(more, addend + column, width - column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            a.h.at[i][j] = rstd * (a.h.at[i][j] - avg_h - a.n.at[i][j] * avg_hn) + more[j];
+        write(dx + column, a.h.at[i], width - column);
+    });
+}
+
+/* partial (pieces, 2, width): dgamma, dbeta. */
+template <class E, int HELD>
+static __global__ void __launch_bounds__(THREADS, HELD == 1 ? 3 : 1)
+    norm_backward(E *dx, float *partial, const E *dy, const E *addend, const E *x, const float *mean, const float *rstd,
+                  const E *gamma, int64_t rows, int width) {
+    const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, pieces = piece_count(rows);
+    if (piece >= pieces)
+        return;
+    struct share<E, HELD> s = {};
+    float *own = partial + piece * 2 * width;
+    if (HELD == 0)
+        for (int c = 0; c < 2; c++)
+            for_packs<E, HELD>(width, [&](int i, int column) {
+                for (int j = 0; j < PACK<E> && column + j < width; j++)
+                    own[c * width + column + j] = s.gamma.at[i][j];
+            });
+    int turn = 0;
+    for (int64_t row = piece_begin(rows, piece, pieces); row < piece_begin(rows, piece + 1, pieces); row++) {
+        const int64_t at = row * width;
+        backward_row<E, HELD>(dx + at, s, own, dy + at, addend ? addend + at : NULL, x + at, mean ? mean + row : NULL,
+                              rstd[row], gamma, width, turn++);
+    }
+    if (HELD > 0)
+        for_packs<E, HELD>(width, [&](int i, int column) {
+            write(own + column, s.gamma.at[i], width - column);
+            write(own + width + column, s.beta.at[i], width - column);
+        });
+}
+
+static status_t backward(const struct kernels *k, element_t *dx, float *dgamma, float *dbeta, const element_t *dy,
+                         const element_t *addend, const element_t *x, const float *mean, const float *rstd,
+                         const element_t *gamma, int64_t rows, int64_t width, bool accumulate, void *workspace,
+                         struct err *e) {
+    const int64_t pieces = piece_count(rows);
+    float *partial = (float *)workspace;
+    TRY(by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return by_width<E>(width, [&](auto held, unsigned threads) {
+            const dim3 block = block_of(threads);
+            return launch(k, e, norm_backward<E, held.count>, dim3((unsigned)((pieces + block.y - 1) / block.y)), block,
+                          (E *)dx, partial, (const E *)dy, (const E *)addend, (const E *)x, mean, rstd,
+                          (const E *)gamma, rows, (int)width);
+        });
+    }));
+    TRY(pieces_add(k, dgamma, partial, pieces, 2 * width, width, accumulate, e));
+    return dbeta ? pieces_add(k, dbeta, partial + width, pieces, 2 * width, width, accumulate, e) : ST_OK;
+}
+
+status_t cuda_layernorm_backward(const struct kernels *k, element_t *dx, float *dgamma, float *dbeta,
+                                 const element_t *dy, const element_t *addend, const element_t *x, const float *mean,
+                                 const float *rstd, const element_t *gamma, int64_t rows, int64_t width,
+                                 bool accumulate, void *workspace, struct err *e) {
+    return backward(k, dx, dgamma, dbeta, dy, addend, x, mean, rstd, gamma, rows, width, accumulate, workspace, e);
+}
+
+status_t cuda_rmsnorm_backward(const struct kernels *k, element_t *dx, float *dgamma, const element_t *dy,
+                               const element_t *addend, const element_t *x, const float *rstd, const element_t *gamma,
+                               int64_t rows, int64_t width, bool accumulate, void *workspace, struct err *e) {
+    return backward(k, dx, dgamma, NULL, dy, addend, x, NULL, rstd, gamma, rows, width, accumulate, workspace, e);
+}
+
+size_t cuda_norm_workspace(const struct kernels *k, int64_t rows, int64_t width) {
+    (void)k;
+    return sizeof(float) * (size_t)(piece_count(rows) * 2 * width);
+}

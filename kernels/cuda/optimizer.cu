@@ -1,0 +1,179 @@
+/* One pass each over parameters, states and gradients. Compiled without contraction to fused multiply-adds, which cost
+ * nothing here and would round otherwise: the bits are those of kernels/cpu/plain. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/seen.cuh"
+
+#include <math.h>
+
+enum { THREADS = 256 };
+
+/* `step` is a struct of settings with state arrays: of(p, x, at, room) makes the new parameters of a pack in place, x
+ * being what the optimizer reads beside them. weight NULL: p is the weight. */
+template <class E, class Step>
+static __global__ void __launch_bounds__(THREADS) update(float *p, E *weight, const float *x, Step step, int64_t n) {
+    for (int64_t at = first_pack<PACK<E>>(); at < n; at += pack_stride<PACK<E>>()) {
+        float parameter[PACK<E>], input[PACK<E>];
+        read(parameter, p + at, n - at);
+        read(input, x + at, n - at);
+        step.of(parameter, input, at, n - at);
+        write(p + at, parameter, n - at);
+        if (weight)
+            write(weight + at, parameter, n - at);
+    }
+}
+
+template <class Step>
+static status_t run(const struct kernels *k, float *p, element_t *weight, const float *x, const Step &step, int64_t n,
+                    struct err *e) {
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return launch(k, e, update<E, Step>, cuda_grid(k, n, THREADS * PACK<E>), dim3(THREADS), p, (E *)weight, x, step,
+                      n);
+    });
+}
+
+struct adamw_pack {
+    float *m, *v;
+    struct seen seen;
+    float beta1, rest1, beta2, rest2, epsilon, step, correction, keep;
+
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+        float a[N], b[N];
+        read(a, m + at, room);
+        read(b, v + at, room);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float gj = seen.of(g[j]);
+            a[j] = beta1 * a[j] + rest1 * gj;
+            b[j] = beta2 * b[j] + rest2 * gj * gj;
+            p[j] = keep * p[j] - step * a[j] / (sqrtf(b[j]) / correction + epsilon);
+        }
+        write(m + at, a, room);
+        write(v + at, b, room);
+    }
+};
+
+status_t cuda_adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g, int64_t n,
+                    const struct adamw *o, struct err *e) {
+    const adamw_pack a = {
+        .m = m,
+        .v = v,
+        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .beta1 = (float)o->beta1,
+        .rest1 = (float)(1.0 - o->beta1),
+        .beta2 = (float)o->beta2,
+        .rest2 = (float)(1.0 - o->beta2),
+        .epsilon = (float)o->epsilon,
+        .step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates))),
+        .correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates)),
+        .keep = (float)(1.0 - o->learning_rate * o->weight_decay),
+    };
+    return run(k, p, weight, g, a, n, e);
+}
+
+struct sgd_pack {
+    float *m;
+    struct seen seen;
+    float rate, momentum, decay;
+    bool nesterov;
+
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+        float a[N];
+        read(a, m + at, room);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float gj = seen.of(g[j]) + decay * p[j];
+            a[j] = momentum * a[j] + gj;
+            p[j] -= rate * (nesterov ? gj + momentum * a[j] : a[j]);
+        }
+        write(m + at, a, room);
+    }
+};
+
+status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
+                  const struct sgd *o, struct err *e) {
+    const sgd_pack a = {
+        .m = m,
+        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .rate = (float)o->learning_rate,
+        .momentum = (float)o->momentum,
+        .decay = (float)o->weight_decay,
+        .nesterov = o->nesterov,
+    };
+    return run(k, p, weight, g, a, n, e);
+}
+
+struct lion_pack {
+    float *m;
+    struct seen seen;
+    float beta1, rest1, beta2, rest2, rate, keep;
+
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+        float a[N];
+        read(a, m + at, room);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float gj = seen.of(g[j]), along = beta1 * a[j] + rest1 * gj;
+            p[j] = keep * p[j] - rate * (along > 0 ? 1.0f : along < 0 ? -1.0f : along);
+            a[j] = beta2 * a[j] + rest2 * gj;
+        }
+        write(m + at, a, room);
+    }
+};
+
+status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
+                   const struct lion *o, struct err *e) {
+    const lion_pack a = {
+        .m = m,
+        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .beta1 = (float)o->beta1,
+        .rest1 = (float)(1.0 - o->beta1),
+        .beta2 = (float)o->beta2,
+        .rest2 = (float)(1.0 - o->beta2),
+        .rate = (float)o->learning_rate,
+        .keep = (float)(1.0 - o->learning_rate * o->weight_decay),
+    };
+    return run(k, p, weight, g, a, n, e);
+}
+
+struct scale_add_pack {
+    float keep, by;
+    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            p[j] = keep * p[j] + by * x[j];
+    }
+};
+
+status_t cuda_scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
+                        double by, struct err *e) {
+    return run(k, p, weight, x, scale_add_pack{ (float)keep, (float)by }, n, e);
+}
+
+static __global__ void __launch_bounds__(THREADS) add_momentum(float *u, float *m, const float *g, struct seen seen,
+                                                               float keep, float rest, bool nesterov, int64_t n) {
+    constexpr int N = PACK<float>;
+    for (int64_t at = first_pack<N>(); at < n; at += pack_stride<N>()) {
+        float a[N], x[N];
+        read(a, m + at, n - at);
+        read(x, g + at, n - at);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float gj = rest * seen.of(x[j]);
+            a[j] = keep * a[j] + gj;
+            x[j] = nesterov ? keep * a[j] + gj : a[j];
+        }
+        write(m + at, a, n - at);
+        write(u + at, x, n - at);
+    }
+}
+
+status_t cuda_momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n, const struct momentum *o,
+                       struct err *e) {
+    return launch(k, e, add_momentum, cuda_grid(k, n, THREADS * PACK<float>), dim3(THREADS), u, m, g,
+                  seen_of(o->gradient_scale, o->clip_value), (float)o->momentum, (float)(1.0 - o->momentum),
+                  o->nesterov, n);
+}

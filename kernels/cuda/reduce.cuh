@@ -1,0 +1,117 @@
+/* Sums and maxima over the threads of a block, the same bits for every thread, in an order that the block's shape fixes
+ * alone.
+ *
+ * For the sums, a block is (32, rows), each row of threads a warp that reduces by itself, or (a multiple of 32 up to
+ * 1024, 1). All its threads call. `turn` counts a kernel's calls of one type: two in a row use different rooms, so that
+ * one barrier a call is enough. */
+#ifndef KERNELS_CUDA_REDUCE_CUH
+#define KERNELS_CUDA_REDUCE_CUH
+
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/shared.cuh"
+
+enum { WARP = 32 };
+
+struct add_up {
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+};
+struct larger_of {
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a > b ? a : b; }
+};
+
+template <class T, class F> __device__ __forceinline__ T warp_reduce(T x, F combine) {
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2)
+        x = combine(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+}
+
+template <class T, int N, class F> struct reduce_room { T at[2][N][WARP]; };
+
+/* Each of x's N numbers over the block. */
+template <class T, int N, class F> __device__ __forceinline__ void block_reduce(T (&x)[N], F combine, int turn) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = warp_reduce(x[i], combine);
+    const int warps = blockDim.x / WARP;
+    if (warps == 1)
+        return;
+    auto &room = shared<reduce_room<T, N, F>>().at[turn & 1];
+    if (threadIdx.x % WARP == 0)
+        for (int i = 0; i < N; i++)
+            room[i][threadIdx.x / WARP] = x[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = room[i][0];
+        for (int w = 1; w < warps; w++)
+            x[i] = combine(x[i], room[i][w]);
+    }
+}
+
+template <class T> __device__ __forceinline__ T block_sum(T x, int turn) {
+    T one[1] = { x };
+    block_reduce(one, add_up(), turn);
+    return one[0];
+}
+
+template <class T> __device__ __forceinline__ T block_max(T x, int turn) {
+    T one[1] = { x };
+    block_reduce(one, larger_of(), turn);
+    return one[0];
+}
+
+/* --- sums over rows ------------------------------------------------------------------------------------------------*/
+/* Rows are cut in pieces by shape alone, each summed on its own; then the pieces are added in order. `across`: blocks
+ * that share a piece's columns. Enough blocks in all for every multiprocessor of a large device to have several. */
+enum { PIECES_MOST = 1024, PIECE_ROWS_LEAST = 16 };
+
+__host__ __device__ static inline int64_t piece_count(int64_t rows, int64_t across = 1) {
+    const int64_t most = across < PIECES_MOST ? PIECES_MOST / across : 1, n = rows / PIECE_ROWS_LEAST;
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
+/* The first row of piece i of n; piece n begins at `rows`. */
+__host__ __device__ static inline int64_t piece_begin(int64_t rows, int64_t i, int64_t n) { return rows * i / n; }
+
+/* A block (32, DEEP) that goes over the columns that blockIdx.x stands for, and the rows of piece blockIdx.y: a thread
+ * has one pack of columns and every DEEP-th row. */
+enum { DEEP = 8 };
+
+template <class E> struct walk {
+    int64_t row, end; /* this thread's first row, and where its piece ends */
+    int column;       /* of its pack; width or more: no part in it */
+
+    __device__ __forceinline__ walk(int64_t rows)
+        : row(piece_begin(rows, blockIdx.y, gridDim.y) + threadIdx.y),
+          end(piece_begin(rows, (int64_t)blockIdx.y + 1, gridDim.y)),
+          column((int)(blockIdx.x * WARP + threadIdx.x) * PACK<E>) {}
+};
+
+template <class E> static inline int64_t walk_across(int64_t width) {
+    return (width + WARP * PACK<E> - 1) / (WARP * PACK<E>);
+}
+
+/* Its grid: (blocks across, pieces). */
+template <class E> static inline dim3 walk_grid(int64_t rows, int64_t width) {
+    const int64_t across = walk_across<E>(width);
+    return dim3((unsigned)across, (unsigned)piece_count(rows, across));
+}
+
+template <class T, int N> struct walk_room { T at[DEEP][N][WARP]; };
+
+/* The sum of x over the DEEP threads of each column, in order, in those of threadIdx.y 0. */
+template <class T, int N> __device__ __forceinline__ void walk_sum(T (&x)[N]) {
+    auto &room = shared<walk_room<T, N>>().at;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        room[threadIdx.y][i][threadIdx.x] = x[i];
+    __syncthreads();
+    if (threadIdx.y == 0)
+        for (int y = 1; y < DEEP; y++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x[i] += room[y][i][threadIdx.x];
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* The memory that the threads of a block share, uninitialised: declared by type, so that the shim can fill it with NaNs
+ * before each block runs. */
+#ifndef KERNELS_CUDA_SHARED_CUH
+#define KERNELS_CUDA_SHARED_CUH
+
+#include <cuda_runtime.h>
+
+#ifdef __CUDACC__
+/* The block's one T; different uses need different types. */
+template <class T> __device__ __forceinline__ T &shared() {
+    __shared__ T room;
+    return room;
+}
+
+/* As many T as launch_shared was given bytes for, on a 128-byte boundary. */
+template <class T> __device__ __forceinline__ T *shared_dynamic() {
+    extern __shared__ __align__(128) unsigned char dynamic_room[];
+    return (T *)dynamic_room;
+}
+#else
+using shim::shared;
+using shim::shared_dynamic;
+#endif
+
+#endif
