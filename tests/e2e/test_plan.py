@@ -1,8 +1,8 @@
 """trainyard-train plan: what a job would take, as table, JSON and picture, and one sentence for what cannot be."""
 
 import json
+import resource
 import subprocess
-import time
 import xml.etree.ElementTree
 
 from yard import BIN
@@ -38,11 +38,17 @@ def test_a_plan_for_this_machine_is_measured_here(tiny):
     assert told["device"] == "cpu" and told["device_source"] == "measured here" and int(told["memory_bytes"]) > 1 << 28
 
 
+def seconds_of_children():
+    """The processor's, which a busy machine does not make more of."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_a_thousand_ranks_are_planned_in_two_seconds(tiny):
     spec = tiny(layers=14, width=64, parallel__pipeline=4, parallel__zero=1)
-    began = time.monotonic()
+    began = seconds_of_children()
     told = as_json(spec, "--device", "h100", "--ranks", "1024")
-    seconds = time.monotonic() - began
+    seconds = seconds_of_children() - began
     print(f"{seconds:.2f} s")
     assert seconds < 2
     assert told["ranks"] == 1024 and told["data"] == 256 and len(told["memory"]) == 4 == len(told["stages"])
