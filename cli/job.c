@@ -129,7 +129,9 @@ const struct command command_submit = {
     .details =
         "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.\n"
         "A fork is a new job that goes on from another's whole state: weights, optimizer, step. What it changes must "
-        "leave\nthe weights' shapes and the data alone; another kind of optimizer starts with its states at zero.",
+        "leave\nthe model (but for its dropout) and the data alone; another kind of optimizer starts with its states "
+        "at "
+        "zero.",
     .example = "trainyard submit job.yaml --set train.steps=200 --set labels.team=research\n"
                "job=$(trainyard submit job.yaml) && trainyard watch $job\n"
                "trainyard submit --fork 42@300 --set train.steps=1000 --set train.optimizer.adamw.lr=1e-4",

@@ -31,6 +31,17 @@ def test_a_fork_with_another_rate_goes_its_own_way(shared_service, tiny):
     assert int(child["forked_step"]) == 20 and child["weights_sha256"] != ended["weights_sha256"]
 
 
+def test_a_fork_with_another_optimizer_and_a_new_average_says_what_starts_anew(shared_service, tiny):
+    parent, _ = finished(shared_service, tiny(steps=10, every=10))
+    done = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=15", "--set",
+                              "train.optimizer.lion.lr=0.0001", "--set", "train.ema.decay=0.9")
+    fork = done.stdout.strip()
+    shared_service.wait_end(fork)
+    told = {e["kind"]: e["message"] for e in shared_service.json("events", fork)["events"]}
+    assert told["optimizer_started"] == "the checkpoint's optimizer is adamw, not lion: the states of lion start from zero"
+    assert "train.ema starts from its weights" in told["average_started"]
+
+
 def test_a_fork_that_cannot_be_is_refused_with_the_reason(shared_service, tiny):
     parent, _ = finished(shared_service, tiny(steps=10, every=10))
     done = shared_service.cli("submit", "--fork", f"{parent}@7", status=4)
@@ -40,6 +51,9 @@ def test_a_fork_that_cannot_be_is_refused_with_the_reason(shared_service, tiny):
     done = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=20", "--set", "model.gpt.width=64")
     ended = shared_service.wait_end(done.stdout.strip(), "FAILED")
     assert ended["attempt"] == 1, "no retry helps"
+    assert "model.gpt.width: 64, but the weights are of a model with" in ended["reason"]
+    done = shared_service.cli("submit", "--fork", 999999, status=4)
+    assert "jobs/999999 does not exist" in done.stderr, done.stderr
 
 
 def committed(service, job):
