@@ -9,12 +9,16 @@
 enum { MOST_EXECUTORS = 100000 };
 
 static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
-    char heard[24], devices[160] = "";
+    char heard[24], devices[1024] = "";
     size_t used = 0;
     output_between(x->heartbeat_time, NULL, heard);
-    for (size_t i = 0; i < x->n_devices && used < sizeof devices; i++)
-        used += (size_t)snprintf(devices + used, sizeof devices - used, "%s%s %s", i ? ", " : "", x->devices[i]->kind,
-                                 x->devices[i]->model);
+    for (size_t i = 0; i < x->n_devices && used < sizeof devices; i++) {
+        const Trainyard__V1__Device *d = x->devices[i];
+        bool out = d->state == TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
+        used += (size_t)snprintf(devices + used, sizeof devices - used, "%s%s %d %s%s%s%s", i ? ", " : "", d->kind,
+                                 d->index, d->model, out ? " (quarantined: " : "", out ? d->reason : "",
+                                 out ? ")" : "");
+    }
     table_cell(t, "%s", output_id(x->name));
     table_cell(t, "%s", output_enum(&trainyard__v1__executor__state__descriptor, (int)x->state));
     table_cell(t, "%s", x->hostname);

@@ -46,7 +46,7 @@ static void check_labels(const Trainyard__V1__JobSpec *spec, struct spec_problem
 }
 
 void rules_check(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
-    static const char *const accelerators[] = { "cpu", NULL };
+    static const char *const accelerators[] = { "cpu", "cuda", NULL };
     check_name(p, "name", spec->name);
     rules_model(spec->model, p);
     rules_data(spec->data, p);

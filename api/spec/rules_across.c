@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { BYTE_VOCABULARY = 256, MOST_VIRTUAL_STAGES = 64 };
+enum { BYTE_VOCABULARY = 256, MOST_VIRTUAL_STAGES = 64, LEAST_NCCL_BUFFER = 64 << 10, MOST_NCCL_BUFFER = 1 << 30 };
 
 /* ---- a model and the data that it can read ---- */
 
@@ -124,6 +124,24 @@ static void check_pipeline(const Trainyard__V1__ParallelSpec *l, struct spec_pro
         problem_add(p, "parallel.virtual_stages: interleaved needs at least 2");
 }
 
+static void check_nccl(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
+    static const char *const algorithms[] = {
+        "Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", NULL
+    };
+    static const char *const protocols[] = { "LL", "LL128", "Simple", NULL };
+    const Trainyard__V1__NcclSpec *n = spec->parallel->nccl;
+    if (!n)
+        return;
+    if (strcmp(spec->resources->accelerator, "cuda") != 0)
+        problem_add(p, "parallel.nccl: needs resources.accelerator cuda");
+    if (n->buffer_bytes != 0)
+        check_int(p, "parallel.nccl.buffer_bytes", n->buffer_bytes, LEAST_NCCL_BUFFER, MOST_NCCL_BUFFER);
+    if (*n->algorithm)
+        check_choice(p, "parallel.nccl.algorithm", n->algorithm, algorithms);
+    if (*n->protocol)
+        check_choice(p, "parallel.nccl.protocol", n->protocol, protocols);
+}
+
 void rules_parallel(const Trainyard__V1__JobSpec *spec, int32_t lanes, struct spec_problems *p) {
     const Trainyard__V1__ParallelSpec *l = spec->parallel;
     bool data = check_int(p, "parallel.data", l->data, 1, LIMIT_WORLD_SIZE);
@@ -137,6 +155,7 @@ void rules_parallel(const Trainyard__V1__JobSpec *spec, int32_t lanes, struct sp
                     LIMIT_WORLD_SIZE);
     if (check_int(p, "parallel.zero", l->zero, 0, 3))
         check_zero(spec, p);
+    check_nccl(spec, p);
 }
 
 void rules_across(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {

@@ -15,6 +15,7 @@
 
 struct attach;
 struct attempts;
+struct devices;
 struct report;
 struct samples;
 
@@ -25,6 +26,7 @@ struct agent_options {
     const char *directory;
     const char *address; /* where other hosts reach this host's ranks */
     const char *worker;  /* the program's path */
+    const char *nvml;    /* the library's name */
     const char *const *data_roots;
     size_t n_data_roots;
     int slots;
@@ -38,6 +40,7 @@ struct agent {
     struct reactor *loop;
     struct directory *directory;
     struct spool *spool;
+    struct devices *devices;
     struct attempts *attempts;
     struct samples *samples;
     struct attach *attach;

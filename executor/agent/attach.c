@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "executor/agent/attempts.h"
+#include "executor/agent/devices.h"
 #include "executor/agent/link.h"
 #include "executor/agent/report.h"
 #include "executor/agent/sample.h"
@@ -182,19 +183,9 @@ static void hello_fill(const struct agent *agent, Trainyard__V1__AgentHello *hel
 }
 
 static status_t hello_send(struct attach *a, struct err *e) {
-    const struct inventory *inv = &a->agent->inventory;
-    Trainyard__V1__Device devices[INVENTORY_DEVICES_MOST], *pointers[INVENTORY_DEVICES_MOST];
-    for (int i = 0; i < inv->n_devices; i++) {
-        trainyard__v1__device__init(pointers[i] = &devices[i]);
-        devices[i].kind = (char *)(uintptr_t) "cuda";
-        devices[i].index = inv->devices[i].index;
-        devices[i].model = (char *)(uintptr_t)inv->devices[i].model;
-        devices[i].memory_bytes = inv->devices[i].memory_bytes;
-    }
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
     hello_fill(a->agent, &hello);
-    hello.n_devices = (size_t)inv->n_devices;
-    hello.devices = pointers;
+    hello.n_devices = devices_list(a->agent->devices, &hello.devices);
     TRY(attempts_statuses(a->agent->attempts, &hello.attempts, &hello.n_attempts, e));
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "executor/agent/attach.h"
 #include "executor/agent/child.h"
+#include "executor/agent/devices.h"
 #include "executor/agent/report.h"
 
 #include <signal.h>
@@ -26,6 +27,7 @@ struct rank {
     int64_t start_time;
     struct child *child; /* NULL before the start and after the end */
     struct spool_log *log;
+    int device; /* DEVICE_NONE but of a rank on CUDA that runs */
     ProtobufCBinaryData address;
     Trainyard__V1__RankJoined *joined;
     Trainyard__V1__WorkerEnd *word; /* its last one */
@@ -329,6 +331,11 @@ static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
         reap_sentence(how, child_killed_because(r->child), sentence, sizeof sentence);
         if (by_word && *r->word->message)
             snprintf(sentence, sizeof sentence, "%s", r->word->message);
+        const char *lost = r->device == DEVICE_NONE ? NULL : devices_reason(agent->devices, r->device);
+        if (lost && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
+            cause = TRAINYARD__V1__WORKER_END__CAUSE__DEVICE_LOST;
+            snprintf(sentence, sizeof sentence, "lost its GPU %d, which is quarantined: %s", r->device, lost);
+        }
         if (agent->leaving && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
             cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
             snprintf(sentence, sizeof sentence, "stopped because its executor was told to leave");
@@ -346,12 +353,16 @@ static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
         return;
     r->end->last_sequence = r->log ? spool_log_last(r->log) : 0;
     r->child = child_close(r->child);
+    devices_release(agent->devices, r->device);
+    r->device = DEVICE_NONE;
     report_wake(agent->report, true);
     attempt_check_ended(at);
 }
 
 /* A rank that could not be started. */
 static void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, const char *sentence) {
+    devices_release(r->attempt->owner->agent->devices, r->device);
+    r->device = DEVICE_NONE;
     if (rank_end_make(r, NULL, cause, sentence) != ST_OK)
         abort();
     rank_tell_ended(r);
@@ -446,9 +457,16 @@ static void check_fire(void *ctx) {
 
 /* ---- start ---- */
 
-static status_t rank_spawn(struct rank *r, struct err *e) {
+static bool is_cuda(const Trainyard__V1__StartAttempt *start) {
+    const Trainyard__V1__ResourcesSpec *resources = start->spec->resources;
+    return resources && resources->accelerator && strcmp(resources->accelerator, "cuda") == 0;
+}
+
+static status_t rank_spawn(struct rank *r, bool cuda, struct err *e) {
     struct agent *agent = r->attempt->owner->agent;
     struct spool_key key = { r->attempt->job, r->attempt->attempt, r->rank };
+    if (cuda)
+        TRY(devices_take(agent->devices, &r->device, e));
     TRY(spool_log_open(agent->spool, &key, &r->log, e));
     char parent[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
@@ -457,7 +475,10 @@ static status_t rank_spawn(struct rank *r, struct err *e) {
         .loop = agent->loop,
         .spool = agent->spool,
         .log = r->log,
-        .spawn = { .program = agent->options->worker, .argv = argv, .threads = agent->inventory.threads_per_rank },
+        .spawn = { .program = agent->options->worker,
+                   .argv = argv,
+                   .threads = agent->inventory.threads_per_rank,
+                   .device = cuda ? devices_uuid(agent->devices, r->device) : NULL },
         .owner = { .ctx = r, .record = rank_record, .spooled = rank_spooled, .ended = rank_ended },
     };
     TRY(child_open(&options, &r->child, e));
@@ -496,15 +517,16 @@ static status_t attempt_spawn(struct attempt *at, const Trainyard__V1__StartAtte
         return err_set(e, ST_UNAVAILABLE, "the executor was told to leave");
     if (!start->spec)
         return err_set(e, ST_INVALID_ARGUMENT, "the start has no spec");
-    if (start->n_ranks > (size_t)agent->inventory.slots)
+    const bool cuda = is_cuda(start); /* as many as there are devices, which devices_take counts */
+    if (!cuda && start->n_ranks > (size_t)agent->inventory.slots)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "%zu ranks were to start on a host of %d slots", start->n_ranks,
                        agent->inventory.slots);
     /* Ranks of an attempt that is being ended may still die beside those of its successor: twice the slots, no more. */
-    if (attempts_running(at->owner) + start->n_ranks > 2 * (size_t)agent->inventory.slots)
+    if (!cuda && attempts_running(at->owner) + start->n_ranks > 2 * (size_t)agent->inventory.slots)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "%zu workers still run on this host of %d slots",
                        attempts_running(at->owner), agent->inventory.slots);
     for (size_t i = 0; i < at->n_ranks; i++)
-        TRY(rank_spawn(&at->ranks[i], e));
+        TRY(rank_spawn(&at->ranks[i], cuda, e));
     TRY(attempt_record(at, e));
     for (size_t i = 0; i < at->n_ranks; i++)
         TRY(rank_send_start(&at->ranks[i], start, e));
@@ -525,8 +547,10 @@ static struct attempt *attempt_new(struct attempts *a, int64_t job, int32_t numb
     at->attempt = number;
     at->world_size = world_size;
     at->n_ranks = n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         at->ranks[i].attempt = at;
+        at->ranks[i].device = DEVICE_NONE;
+    }
     at->next = a->first;
     a->first = at;
     return at;
@@ -559,6 +583,35 @@ void attempts_start(struct attempts *a, const Trainyard__V1__StartAttempt *start
             rank_fail(r, TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL, why.msg);
     }
     attempt_check_ended(at);
+}
+
+/* ---- devices ---- */
+
+static struct rank *rank_on(const struct attempts *a, int device) {
+    for (const struct attempt *at = a->first; at; at = at->next)
+        for (size_t i = 0; i < at->n_ranks; i++)
+            if (at->ranks[i].device == device && at->ranks[i].child)
+                return &at->ranks[i];
+    return NULL;
+}
+
+int64_t attempts_device_step(const struct attempts *a, int device) {
+    const struct rank *r = rank_on(a, device);
+    return r ? child_step(r->child) : -1;
+}
+
+void attempts_device_sample(struct attempts *a, int device, const Trainyard__V1__MetricRow *row) {
+    struct rank *r = rank_on(a, device);
+    if (r)
+        child_sample(r->child, row);
+}
+
+void attempts_device_lost(struct attempts *a, int device, const char *reason) {
+    struct rank *r = rank_on(a, device);
+    char why[120];
+    snprintf(why, sizeof why, "was killed because its GPU is quarantined: %s", reason);
+    if (r && !r->end)
+        child_end(r->child, 0, 0, why);
 }
 
 /* ---- the controller's other commands ---- */

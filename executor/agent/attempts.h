@@ -42,6 +42,12 @@ MUST_CHECK status_t attempts_statuses(const struct attempts *a, Trainyard__V1__A
 /* After Welcome: what the hello does not carry (RankReady, RankEnded of attempts that still run) is sent again. */
 void attempts_tell_all(struct attempts *a);
 
+/* Of the rank that has this device: the newest step that it has reported (-1: none, or no rank); a row of samples for
+ * its spool; its end, because the device is quarantined. */
+int64_t attempts_device_step(const struct attempts *a, int device);
+void attempts_device_sample(struct attempts *a, int device, const Trainyard__V1__MetricRow *row);
+void attempts_device_lost(struct attempts *a, int device, const char *reason);
+
 /* The agent leaves: every worker gets TERM, and KILL two seconds later; attempts_running becomes 0. */
 void attempts_leave(struct attempts *a);
 size_t attempts_running(const struct attempts *a); /* ranks */

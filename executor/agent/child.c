@@ -36,6 +36,7 @@ bool child_waiting(const struct child *c) { return c->waiting; }
 const char *child_killed_because(const struct child *c) { return c->killed && *c->why ? c->why : NULL; }
 
 void child_say(struct child *c, const char *text) { relay_say(c->relay, text); }
+void child_sample(struct child *c, const Trainyard__V1__MetricRow *row) { relay_sample(c->relay, row); }
 void child_discard(struct child *c) { relay_discard(c->relay); }
 
 /* ---- commands ---- */

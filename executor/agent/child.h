@@ -42,8 +42,9 @@ int64_t child_start_time(const struct child *c);
 int64_t child_step(const struct child *c); /* as relay_step */
 bool child_waiting(const struct child *c); /* a full spool holds its records back: exempt from hang detection */
 
-void child_say(struct child *c, const char *text); /* as relay_say */
-void child_discard(struct child *c);               /* as relay_discard */
+void child_say(struct child *c, const char *text);                       /* as relay_say */
+void child_sample(struct child *c, const Trainyard__V1__MetricRow *row); /* as relay_sample */
+void child_discard(struct child *c);                                     /* as relay_discard */
 
 /* Queues a command; written as the worker reads. RESOURCE_EXHAUSTED when 8 MiB wait: it has not read for long. */
 MUST_CHECK status_t child_send(struct child *c, const Trainyard__V1__WorkerCommand *command, struct err *e);

@@ -1,16 +1,17 @@
-/* What this host offers: slots for ranks, cores, and GPUs. GPUs are asked of NVML, which is loaded at run time, so that
- * the program runs where there is none; the reason why there are none is then one sentence. */
+/* What this host offers: slots for ranks, cores, and GPUs. GPUs are asked of NVML (nvml.h); why there are none is one
+ * sentence. */
 #ifndef EXECUTOR_AGENT_INVENTORY_H
 #define EXECUTOR_AGENT_INVENTORY_H
 
-#include <stdint.h>
+#include "executor/agent/nvml.h"
 
-enum { INVENTORY_DEVICES_MOST = 64 };
+enum { INVENTORY_DEVICES_MOST = NVML_DEVICES_MOST };
 
 struct inventory_device {
     int index;
-    char model[96];
+    char model[96], uuid[96], pci_bus_id[32];
     int64_t memory_bytes;
+    char links[INVENTORY_DEVICES_MOST][NVML_LINK_BYTES]; /* to each of them */
 };
 
 struct inventory {
@@ -20,7 +21,7 @@ struct inventory {
     int threads_per_rank; /* cores / slots, at least 1 */
     int n_devices;
     struct inventory_device devices[INVENTORY_DEVICES_MOST];
-    char device_reason[240]; /* why there are no devices; "" when there are some */
+    char device_reason[480]; /* why there are no devices; "" when there are some */
 };
 
 /* slots 0: one for each core. nvml: the library's name, "libnvidia-ml.so.1" but in tests. */

@@ -5,6 +5,7 @@
 #include "executor/agent/agent.h"
 #include "executor/agent/attach.h"
 #include "executor/agent/attempts.h"
+#include "executor/agent/devices.h"
 #include "executor/agent/report.h"
 #include "executor/agent/sample.h"
 
@@ -171,6 +172,7 @@ static status_t worker_default(struct options *o, struct err *e) {
 
 static status_t options_parse(int argc, char **argv, struct options *o, struct err *e) {
     o->agent.address = "127.0.0.1";
+    o->agent.nvml = "libnvidia-ml.so.1";
     o->agent.spool_bytes = (int64_t)SPOOL_DEFAULT_MIB << 20;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.data_roots = o->data_roots;
@@ -274,7 +276,7 @@ static status_t agent_open(struct program *p, const struct options *o, const sig
     struct agent *agent = &p->agent;
     agent->options = &o->agent;
     agent->attached = ready_print;
-    inventory_take(&agent->inventory, o->agent.slots, "libnvidia-ml.so.1");
+    inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml);
     TRY(directory_open(o->agent.directory, &agent->directory, e));
     TRY(reactor_open(&agent->loop, e));
     p->signals = (struct reactor_watch){ .fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK),
@@ -292,6 +294,7 @@ static status_t agent_open(struct program *p, const struct options *o, const sig
         if (spool_log_damage(spool_at(agent->spool, i)))
             log_event(LOG_ERROR, "spool_damaged", "message", LOG_STR(spool_log_damage(spool_at(agent->spool, i))),
                       NULL);
+    TRY(devices_open(agent, &agent->devices, e));
     TRY(attempts_open(agent, &agent->attempts, e));
     TRY(samples_open(agent, &agent->samples, e));
     TRY(attach_open(agent, &agent->attach, e));
@@ -302,6 +305,7 @@ static void agent_close(struct program *p) {
     struct agent *agent = &p->agent;
     agent->samples = samples_close(agent->samples);
     agent->attempts = attempts_close(agent->attempts);
+    agent->devices = devices_close(agent->devices);
     agent->report = report_close(agent->report);
     agent->attach = attach_close(agent->attach);
     agent->spool = spool_close(agent->spool);

@@ -122,6 +122,19 @@ static void line_spool(void *ctx, const char *text) {
     log_append(s->relay, s->name, text);
 }
 
+void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row) {
+    if (!r->o.log)
+        return;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
+    record.metrics = (Trainyard__V1__MetricRow *)(uintptr_t)row;
+    record.time_us = clock_wall_us();
+    if (!spool_below(r, SAMPLES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
+        r->dropped_samples++;
+        drops_tell_soon(r);
+    }
+}
+
 void relay_say(struct relay *r, const char *text) { log_append(r, "agent", text); }
 
 /* One read; false when there is nothing more now. */

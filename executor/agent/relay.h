@@ -50,6 +50,9 @@ bool relay_drain(struct relay *r);
 /* A line of the agent's own, as LogText of the stream "agent"; dropped when there is no room. */
 void relay_say(struct relay *r, const char *text);
 
+/* A row of what the agent measures of the rank's device, as a device sample of the rank's own; the time is now. */
+void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row);
+
 /* From now on nothing is spooled, and a record that is held back is let go: the attempt is over, its log is about to be
  * removed. */
 void relay_discard(struct relay *r);

@@ -49,9 +49,9 @@ static status_t env_add(struct env *env, struct err *e, const char *name, const 
     return ST_OK;
 }
 
-static status_t env_make(struct env *env, int threads, struct err *e) {
+static status_t env_make(struct env *env, const struct spawn_options *o, struct err *e) {
     char number[16];
-    snprintf(number, sizeof number, "%d", threads);
+    snprintf(number, sizeof number, "%d", o->threads);
     for (size_t i = 0; i < sizeof env_kept / sizeof *env_kept; i++) {
         const char *value = getenv(env_kept[i]);
         if (value)
@@ -60,6 +60,7 @@ static status_t env_make(struct env *env, int threads, struct err *e) {
     TRY(env_add(env, e, "LANG", "C.UTF-8"));
     TRY(env_add(env, e, "OMP_NUM_THREADS", number));
     TRY(env_add(env, e, "OMP_DYNAMIC", "false"));
+    TRY(env_add(env, e, "CUDA_VISIBLE_DEVICES", o->device ? o->device : ""));
     return env_add(env, e, "GOMP_SPINCOUNT", "1000");
 }
 
@@ -126,7 +127,7 @@ static status_t process_start(const struct spawn_options *o, const struct child_
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
     struct env env = { .n = 0 };
-    status_t st = env_make(&env, o->threads, e);
+    status_t st = env_make(&env, o, e);
     if (st == ST_OK)
         st = actions_fill(&actions, c, e);
     if (st == ST_OK)

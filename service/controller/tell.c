@@ -1,3 +1,4 @@
+#include "base/bytes.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/controller/state.h"
@@ -26,14 +27,53 @@ static struct rank_end end_of(const Trainyard__V1__RankEnd *m) {
             ;                                                                                                          \
     } while (0)
 
+static bool is_quarantined(const Trainyard__V1__Device *d) {
+    return d->state == TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
+}
+
+/* `LINKS` of the row: words between spaces. */
+static char *links_of(const Trainyard__V1__Device *d) {
+    struct bytes text;
+    bytes_init(&text, LIMIT_RPC_MESSAGE_BYTES);
+    status_ignore(bytes_append(&text, "", 1, NULL));
+    text.len = 0;
+    for (size_t i = 0; i < d->n_links; i++)
+        status_ignore(bytes_printf(&text, NULL, "%s%s", i ? " " : "", d->links[i]));
+    return bytes_take(&text);
+}
+
+struct device_rows {
+    struct store_device *items;
+    size_t n;
+};
+
+static void device_rows_done(struct device_rows *rows) {
+    for (size_t i = 0; i < rows->n; i++)
+        free((char *)rows->items[i].links);
+    free(rows->items);
+}
+
+/* What a message borrows, but for the links. */
+static struct device_rows device_rows_of(Trainyard__V1__Device *const *devices, size_t n) {
+    struct device_rows rows = { .items = calloc(n + 1, sizeof *rows.items) };
+    rows.n = rows.items ? n : 0;
+    for (size_t i = 0; i < rows.n; i++) {
+        const Trainyard__V1__Device *d = devices[i];
+        rows.items[i] = (struct store_device){ .kind = d->kind,
+                                               .index = d->index,
+                                               .model = d->model,
+                                               .memory_bytes = d->memory_bytes,
+                                               .uuid = d->uuid,
+                                               .pci_bus_id = d->pci_bus_id,
+                                               .quarantined = is_quarantined(d),
+                                               .reason = is_quarantined(d) ? d->reason : "",
+                                               .links = links_of(d) };
+    }
+    return rows;
+}
+
 static void tell_hello_row(struct controller *c, const Trainyard__V1__AgentHello *h) {
-    struct store_device *devices = calloc(h->n_devices ? h->n_devices : 1, sizeof *devices);
-    size_t n = devices ? h->n_devices : 0;
-    for (size_t i = 0; i < n; i++)
-        devices[i] = (struct store_device){ .kind = h->devices[i]->kind,
-                                            .index = h->devices[i]->index,
-                                            .model = h->devices[i]->model,
-                                            .memory_bytes = h->devices[i]->memory_bytes };
+    struct device_rows devices = device_rows_of(h->devices, h->n_devices);
     struct store_executor row = { .id = h->executor,
                                   .incarnation = h->incarnation,
                                   .state = STORE_EXECUTOR_ATTACHED,
@@ -42,17 +82,32 @@ static void tell_hello_row(struct controller *c, const Trainyard__V1__AgentHello
                                   .version = h->version,
                                   .slots = h->slots,
                                   .reason = h->device_reason,
-                                  .devices = devices,
-                                  .devices_n = n };
+                                  .devices = devices.items,
+                                  .devices_n = devices.n };
     RECORD(c, store_executor_attach(c->store, c->own_epoch, &row, e));
-    free(devices);
+    device_rows_done(&devices);
 }
 
-static int cuda_devices(const Trainyard__V1__AgentHello *h) {
-    int n = 0;
-    for (size_t i = 0; i < h->n_devices; i++)
-        n += strcmp(h->devices[i]->kind, "cuda") == 0;
-    return n;
+static int cuda_devices(Trainyard__V1__Device *const *devices, size_t n, bool quarantined) {
+    int found = 0;
+    for (size_t i = 0; i < n; i++)
+        found += strcmp(devices[i]->kind, "cuda") == 0 && is_quarantined(devices[i]) == quarantined;
+    return found;
+}
+
+static void tell_devices(struct controller *c, const char *executor, const Trainyard__V1__DevicesChanged *m) {
+    struct device_rows devices = device_rows_of(m->devices, m->n_devices);
+    RECORD(c, store_executor_devices(c->store, c->own_epoch, executor, devices.items, devices.n, e));
+    for (size_t i = 0; i < m->n_devices; i++)
+        if (is_quarantined(m->devices[i]))
+            log_event(LOG_WARN, "device_quarantined", "executor", LOG_STR(executor), "device",
+                      LOG_INT(m->devices[i]->index), "reason", LOG_STR(m->devices[i]->reason), NULL);
+    device_rows_done(&devices);
+    act_on(c, &(struct sched_event){
+                  .kind = EV_EXECUTOR_DEVICES,
+                  .executor = executor,
+                  .attach = { .slots = { [SCHED_SLOT_CUDA] = cuda_devices(m->devices, m->n_devices, false) },
+                              .quarantined = cuda_devices(m->devices, m->n_devices, true) } });
 }
 
 /* The blobs of what runs there, for a gang whose addresses are still to be sent. */
@@ -100,7 +155,8 @@ static void tell_hello(struct controller *c, const char *executor, const Trainya
         struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = executor };
         ev.attach.incarnation = h->incarnation;
         ev.attach.slots[SCHED_SLOT_CPU] = h->slots;
-        ev.attach.slots[SCHED_SLOT_CUDA] = cuda_devices(h);
+        ev.attach.slots[SCHED_SLOT_CUDA] = cuda_devices(h->devices, h->n_devices, false);
+        ev.attach.quarantined = cuda_devices(h->devices, h->n_devices, true);
         ev.attach.parts = parts;
         ev.attach.parts_n = (int)n;
         act_on(c, &ev);
@@ -200,6 +256,7 @@ void tell_agent(struct controller *c, const char *executor, const Trainyard__V1_
         tell_ends(c, executor, EV_PART_ENDED, m->attempt_ended->job, m->attempt_ended->attempt, m->attempt_ended->ranks,
                   m->attempt_ended->n_ranks);
         break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED: tell_devices(c, executor, m->devices_changed); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED:
         log_event(LOG_WARN, "order_refused", "executor", LOG_STR(executor), "job", LOG_INT(m->refused->job), "reason",
                   LOG_STR(m->refused->message), NULL);

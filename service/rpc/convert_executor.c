@@ -2,6 +2,19 @@
 
 #include "service/rpc/convert_job.h"
 
+#include <string.h>
+
+/* Words between spaces. */
+static void convert_links(struct arena *a, const char *links, Trainyard__V1__Device *d) {
+    size_t most = strlen(links) / 2 + 1;
+    d->links = arena_alloc(a, most, sizeof *d->links);
+    for (const char *word = links; *word;) {
+        size_t n = strcspn(word, " ");
+        d->links[d->n_links++] = arena_printf(a, "%.*s", (int)n, word);
+        word += n + strspn(word + n, " ");
+    }
+}
+
 Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_executor *row) {
     Trainyard__V1__Executor *x = arena_alloc(a, 1, sizeof *x);
     trainyard__v1__executor__init(x);
@@ -24,6 +37,12 @@ Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_ex
         d->index = row->devices[i].index;
         d->model = (char *)row->devices[i].model;
         d->memory_bytes = row->devices[i].memory_bytes;
+        d->uuid = (char *)row->devices[i].uuid;
+        d->pci_bus_id = (char *)row->devices[i].pci_bus_id;
+        d->state = row->devices[i].quarantined ? TRAINYARD__V1__DEVICE__STATE__QUARANTINED
+                                               : TRAINYARD__V1__DEVICE__STATE__HEALTHY;
+        d->reason = (char *)row->devices[i].reason;
+        convert_links(a, row->devices[i].links, d);
     }
     return x;
 }

@@ -112,6 +112,7 @@ void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t 
         ex->lease_until_ms = now_ms + LEASE_TTL_MS;
     for (int k = 0; k < SCHED_SLOT_KINDS; k++)
         ex->slots[k] = ev->attach.slots[k];
+    ex->quarantined = ev->attach.quarantined;
     s->dirty = true;
 
     for (struct job *job = s->active, *next; job; job = next) {

@@ -20,6 +20,7 @@ static const struct {
     [RANK_END_INTERNAL] = { 5, false, true, "failed" },
     [RANK_END_AGENT_LOST] = { 7, false, false, "ended with its agent" },
     [RANK_END_HOST_LOST] = { 7, false, false, "was lost with its host" },
+    [RANK_END_DEVICE_LOST] = { 7, false, false, "was lost with its device" },
 };
 
 static int index_of(enum rank_end_cause cause) {

@@ -1,6 +1,6 @@
 /* Why an attempt ended: many ranks report, and only one of them tells the cause; the others tell its echo.
  *
- * The numbers up to RANK_END_AGENT_LOST are those of trainyard.v1.WorkerEnd.Cause. */
+ * The numbers but RANK_END_HOST_LOST are those of trainyard.v1.WorkerEnd.Cause. */
 #ifndef SERVICE_SCHEDULER_FAILURE_H
 #define SERVICE_SCHEDULER_FAILURE_H
 
@@ -19,6 +19,7 @@ enum rank_end_cause {
     RANK_END_INTERNAL = 8,
     RANK_END_AGENT_LOST = 9,
     RANK_END_HOST_LOST = 10, /* the scheduler's own: its executor's lease is over */
+    RANK_END_DEVICE_LOST = 11,
 };
 
 /* 320 bytes: a path and a reason fit; the full sentence stands in the job's log. */

@@ -2,6 +2,7 @@
 #include "service/scheduler/state.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,7 @@ static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
         if (!ex->attached || ex->lost)
             continue;
         room.slots += ex->slots[slot];
+        room.quarantined += slot == SCHED_SLOT_CUDA ? ex->quarantined : 0;
         if (takes_work(ex) && ex->slots[slot] > ex->used[slot])
             room.free += ex->slots[slot] - ex->used[slot];
     }
@@ -120,11 +122,21 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
     job->told_waiting = true;
     struct sched_action *a = action_add(out, ACT_WAITING, job);
     const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu";
+    char apart[48] = "";
+    if (room.quarantined)
+        snprintf(apart, sizeof apart, "; %d more %s quarantined", room.quarantined,
+                 room.quarantined == 1 ? "is" : "are");
     if (job->world_size > room.slots)
-        action_text(a, "needs %d %s slots, more than the %d of all attached executors", job->world_size, slot,
-                    room.slots);
+        action_text(a, "needs %d %s slots, more than the %d of all attached executors%s", job->world_size, slot,
+                    room.slots, apart);
     else
-        action_text(a, "needs %d %s slots, %d of %d are free", job->world_size, slot, room.free, room.slots);
+        action_text(a, "needs %d %s slots, %d of %d are free%s", job->world_size, slot, room.free, room.slots, apart);
+}
+
+void queue_tell_again(struct scheduler *s) {
+    if (s->queue_n > 0)
+        s->queue[0]->told_waiting = false;
+    s->dirty = true;
 }
 
 static void look_around(struct scheduler *s) {
@@ -135,11 +147,15 @@ static void look_around(struct scheduler *s) {
 }
 
 /* What was to restart and found no room waits like any other job. */
+static void settle_restart(struct scheduler *s, struct job *job, struct sched_actions *out) {
+    if (job->in_queue && job->state == JOB_STATE_RESTARTING)
+        job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM, "waits for free slots", out);
+}
+
 static void settle_restarts(struct scheduler *s, struct sched_actions *out) {
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
-        if (job->in_queue && job->state == JOB_STATE_RESTARTING)
-            job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM, "waits for free slots", out);
+        settle_restart(s, job, out);
     }
 }
 
@@ -160,8 +176,10 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out)
             room->free -= job->world_size;
             continue;
         }
-        if (kept == 0) /* the others wait behind it: one event each would be a flood */
+        if (kept == 0) { /* the others wait behind it: one event each would be a flood */
+            settle_restart(s, job, out);
             tell_waiting(job, *room, out);
+        }
         if (open && (room->free == 0 || job->world_size <= room->slots))
             s->blocker[job->slot] = job;
         s->queue[kept++] = job;

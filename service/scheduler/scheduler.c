@@ -194,6 +194,14 @@ void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t n
         if (ex && !ex->lost && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
             ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
         break;
+    case EV_EXECUTOR_DEVICES:
+        ex = executor_find(s, ev->executor);
+        if (ex) {
+            ex->slots[SCHED_SLOT_CUDA] = ev->attach.slots[SCHED_SLOT_CUDA];
+            ex->quarantined = ev->attach.quarantined;
+            queue_tell_again(s);
+        }
+        break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;

@@ -78,6 +78,8 @@ enum sched_event_kind {
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
     EV_EXECUTOR_HEARD,    /* executor, heard_ms */
+    EV_EXECUTOR_DEVICES,  /* executor; attach.slots[SCHED_SLOT_CUDA] and attach.quarantined are no longer what they were
+                           */
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
     EV_RANK_JOINED,
@@ -98,7 +100,8 @@ struct sched_event {
     const struct sched_job_row *row;
     struct {
         int64_t incarnation;
-        int slots[SCHED_SLOT_KINDS];
+        int slots[SCHED_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
+        int quarantined;             /* devices that do not */
         int parts_n;
         const struct sched_part_report *parts;
     } attach;

@@ -11,7 +11,8 @@ struct executor {
     bool attached, lost;
     int64_t lease_until_ms;
     int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
-    int parts; /* of live attempts that name it: a lost executor is forgotten at 0 */
+    int quarantined; /* CUDA devices that are no slots */
+    int parts;       /* of live attempts that name it: a lost executor is forgotten at 0 */
     struct held {
         int64_t job;
         int attempt;
@@ -64,6 +65,7 @@ struct job {
 
 struct room {
     int free, slots; /* of the executors that take work; of all that are attached */
+    int quarantined; /* devices of those that are no slots */
 };
 
 struct scheduler {
@@ -109,6 +111,8 @@ void job_free(struct job *job);
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);
 void queue_remove(struct scheduler *s, struct job *job);
+/* Whoever waits at the head is told again why. */
+void queue_tell_again(struct scheduler *s);
 /* Places what fits, in order. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out);
 

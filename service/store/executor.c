@@ -17,7 +17,8 @@ static const struct sql EXECUTOR_ATTACH = {
 static const struct sql DEVICE_CLEAR = { "device_clear", "DELETE FROM device WHERE executor = $1" };
 static const struct sql DEVICE_ADD = {
     "device_add",
-    "INSERT INTO device (executor, position, kind, index, model, memory_bytes) VALUES ($1, $2, $3, $4, $5, $6)"
+    "INSERT INTO device (executor, position, kind, index, model, memory_bytes, uuid, pci_bus_id, quarantined, reason, "
+    "links) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 };
 static const struct sql EXECUTOR_LOST = {
     "executor_lost", "UPDATE executor SET state = 2, reason = $2, lost_time = now() WHERE id = $1 AND state = 1"
@@ -30,7 +31,8 @@ static const struct sql EXECUTOR_LIST = {
     "executor_list",
     "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "
     "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "
-    "WHERE a.state < 4 AND p.executor = x.id AND p.end_time IS NULL), d.kind, d.index, d.model, d.memory_bytes "
+    "WHERE a.state < 4 AND p.executor = x.id AND p.end_time IS NULL), d.kind, d.index, d.model, d.memory_bytes, "
+    "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "
     "FROM (SELECT * FROM executor WHERE id > $1 ORDER BY id LIMIT $2) x LEFT JOIN device d ON d.executor = x.id "
     "ORDER BY x.id, d.position"
 };
@@ -47,7 +49,23 @@ static status_t add_device(struct connection *c, const char *executor, size_t po
     sql_add_int4(&a, d->index);
     sql_add_text(&a, d->model);
     sql_add_int8(&a, d->memory_bytes);
+    sql_add_text(&a, d->uuid);
+    sql_add_text(&a, d->pci_bus_id);
+    sql_add_bool(&a, d->quarantined);
+    struct sentence reason;
+    sql_add_text(&a, sentence_of(d->reason, &reason));
+    sql_add_text(&a, d->links);
     return sql_run(c, &DEVICE_ADD, &a, NULL, e);
+}
+
+static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
+    const struct store_executor *x = ctx;
+    struct sql_args id = { 0 };
+    sql_add_text(&id, x->id);
+    TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
+    for (size_t i = 0; i < x->devices_n; i++)
+        TRY(add_device(c, x->id, i, &x->devices[i], e));
+    return ST_OK;
 }
 
 static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
@@ -66,16 +84,17 @@ static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
     if (PQntuples(r) == 0)
         return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
                        (long long)x->incarnation);
-    struct sql_args id = { 0 };
-    sql_add_text(&id, x->id);
-    TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
-    for (size_t i = 0; i < x->devices_n; i++)
-        TRY(add_device(c, x->id, i, &x->devices[i], e));
-    return ST_OK;
+    return devices_body(c, ctx, e);
 }
 
 status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor, struct err *e) {
     return store_transact(s, epoch, attach_body, (void *)executor, e);
+}
+
+status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, const struct store_device *devices,
+                                size_t n, struct err *e) {
+    struct store_executor x = { .id = id, .devices = devices, .devices_n = n };
+    return store_transact(s, epoch, devices_body, &x, e);
 }
 
 struct lost {
@@ -164,8 +183,15 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
         }
         if (sql_is_null(r, row, 11))
             continue;
-        devices[row] = (struct store_device){ sql_text(r, row, 11), sql_int4(r, row, 12), sql_text(r, row, 13),
-                                              sql_int8(r, row, 14) };
+        devices[row] = (struct store_device){ .kind = sql_text(r, row, 11),
+                                              .index = sql_int4(r, row, 12),
+                                              .model = sql_text(r, row, 13),
+                                              .memory_bytes = sql_int8(r, row, 14),
+                                              .uuid = sql_text(r, row, 15),
+                                              .pci_bus_id = sql_text(r, row, 16),
+                                              .quarantined = sql_bool(r, row, 17),
+                                              .reason = sql_text(r, row, 18),
+                                              .links = sql_text(r, row, 19) };
         x->executors[x->n - 1].devices_n++;
     }
     return store_memory_keep(x->m, &r, e);

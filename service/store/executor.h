@@ -6,6 +6,7 @@
 #include "service/store/state.h"
 #include "service/store/store.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct store_device {
@@ -13,6 +14,10 @@ struct store_device {
     int index;
     const char *model;
     int64_t memory_bytes;
+    const char *uuid, *pci_bus_id;
+    bool quarantined;
+    const char *reason; /* with quarantined */
+    const char *links;  /* a word for each device of the host, between spaces */
 };
 struct store_executor {
     const char *id;
@@ -30,6 +35,9 @@ struct store_executor {
 /* Inserts or replaces the row: ATTACHED, now. FAILED_PRECONDITION when a newer incarnation has attached. */
 MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor,
                                           struct err *e);
+/* Its devices again, when one of them is quarantined or released. */
+MUST_CHECK status_t store_executor_devices(struct store *s, int64_t epoch, const char *id,
+                                           const struct store_device *devices, size_t n, struct err *e);
 MUST_CHECK status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason,
                                         struct err *e);
 /* Heartbeats of many at once. */

@@ -325,7 +325,10 @@ static void pages_of_jobs_meet_without_gap_or_overlap(void **state) {
 
 static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state) {
     struct fixture *f = *state;
-    struct store_device devices[] = { { "cpu", 0, "Xeon", 64 }, { "cuda", 0, "H200", 128 } };
+    struct store_device devices[] = {
+        { .kind = "cpu", .model = "Xeon", .memory_bytes = 64, .uuid = "", .pci_bus_id = "", .reason = "", .links = "" },
+        { "cuda", 0, "H200", 128, "GPU-1", "00:18.0", false, "", "X NV4" }
+    };
     struct store_executor x = { .id = "one",
                                 .incarnation = 5,
                                 .hostname = "h",
@@ -350,8 +353,18 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     assert_int_equal(list[0].state, STORE_EXECUTOR_LOST);
     assert_int_equal(list[0].devices_n, 2);
     assert_string_equal(list[0].devices[1].model, "H200");
+    assert_string_equal(list[0].devices[1].uuid, "GPU-1");
+    assert_string_equal(list[0].devices[1].pci_bus_id, "00:18.0");
+    assert_string_equal(list[0].devices[1].links, "X NV4");
+    assert_false(list[0].devices[1].quarantined);
     assert_int_equal(list[1].heartbeat_time_us, 4000000000000000);
     assert_int_equal(list[1].devices_n, 0);
+    devices[1].quarantined = true;
+    devices[1].reason = "Xid 79";
+    OK(store_executor_devices(f->store, f->epoch, "one", devices, 2, &e));
+    OK(store_executor_list(f->store, f->m, NULL, 1, &list, &n, &e));
+    assert_true(list[0].devices[1].quarantined);
+    assert_string_equal(list[0].devices[1].reason, "Xid 79");
     OK(store_executor_list(f->store, f->m, "one", 10, &list, &n, &e));
     assert_int_equal(n, 1);
     x.incarnation = 6;

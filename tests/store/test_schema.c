@@ -108,6 +108,7 @@ static const char *const REFUSED[] = {
     "UPDATE executor SET slots = -1",
     "UPDATE executor SET id = ''",
     "INSERT INTO device VALUES ('x', 0, 'tpu', 0, '', 0)",
+    "INSERT INTO device VALUES ('x', 0, 'cuda', 0, '', 0, '', '', true, '')",
     "UPDATE job SET state = 0",
     "UPDATE job SET state = 12",
     "UPDATE job SET state = 10",

@@ -259,6 +259,7 @@ static void a_child_has_descriptors_0_to_4_and_a_scrubbed_environment(void **sta
     assert_null(strstr(words.text, "LD_PRELOAD_TEST"));
     assert_non_null(strstr(words.text, "env OMP_NUM_THREADS=3\n"));
     assert_non_null(strstr(words.text, "env GOMP_SPINCOUNT="));
+    assert_non_null(strstr(words.text, "env CUDA_VISIBLE_DEVICES=\n"));
     assert_non_null(strstr(words.text, "blocked 0\n"));
     assert_non_null(strstr(words.text, "sigpipe default\n"));
     assert_non_null(strstr(words.text, "leader 1\n"));

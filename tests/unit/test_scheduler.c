@@ -127,6 +127,47 @@ static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_one
     assert_false(placement_choose(hosts, 3, 10, at));
 }
 
+static void gpus(struct bench *b, const char *id, int healthy, int quarantined) {
+    tell(b, (struct sched_event){ .kind = EV_EXECUTOR_DEVICES,
+                                  .executor = id,
+                                  .attach = { .slots = { [SCHED_SLOT_CUDA] = healthy }, .quarantined = quarantined } });
+}
+
+static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **state) {
+    struct bench *b = *state;
+    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CUDA };
+    attach(b, "a", 1, 8, NULL);
+    gpus(b, "a", 1, 0);
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cuda slots, more than the 1 of all attached executors");
+    gpus(b, "a", 0, 1);
+    assert_string_equal(find(b, ACT_WAITING)->text,
+                        "needs 2 cuda slots, more than the 0 of all attached executors; 1 more is quarantined");
+    gpus(b, "a", 2, 0);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
+}
+
+/* Its end does not count, and what says why it waits again is the last word. */
+static void a_rank_that_lost_its_device_waits_for_another_and_says_so(void **state) {
+    struct bench *b = *state;
+    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
+    attach(b, "a", 1, 8, NULL);
+    gpus(b, "a", 1, 0);
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    run_one(b, 1, 1);
+    gpus(b, "a", 0, 1);
+    end_part(b, "a", 1, 1, 0, RANK_END_DEVICE_LOST, "lost its GPU");
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
+    store(b, 1, 1, 0);
+    assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
+    every_tick_for(b, 1000);
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_QUEUED);
+    const struct sched_action *waiting = find(b, ACT_WAITING);
+    assert_true(waiting > find(b, ACT_JOB_STATE));
+    assert_string_equal(waiting->text,
+                        "needs 1 cuda slots, more than the 0 of all attached executors; 1 more is quarantined");
+}
+
 static void higher_priority_goes_first_and_equals_in_order_of_submission(void **state) {
     struct bench *b = *state;
     submit(b, 1, 0, 1, 0);
@@ -355,6 +396,8 @@ int main(void) {
         cmocka_unit_test(no_final_state_has_an_edge_but_a_failed_jobs_retry),
         cmocka_unit_test(the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling),
         cmocka_unit_test(a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones),
+        ON_BENCH(a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told),
+        ON_BENCH(a_rank_that_lost_its_device_waits_for_another_and_says_so),
         ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),
         ON_BENCH(a_narrow_job_does_not_overtake_a_wide_one_that_waits),
         ON_BENCH(a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits),
