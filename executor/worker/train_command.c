@@ -10,6 +10,7 @@
 
 #include <getopt.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,10 @@ static void on_signal(int number) {
 static void print_json(int64_t step, const struct engine_metric *m, int n) {
     printf("{\"step\":%lld", (long long)step);
     for (int i = 0; i < n; i++)
-        printf(",\"%s\":%.17g", m[i].name, m[i].value);
+        if (isfinite(m[i].value))
+            printf(",\"%s\":%.17g", m[i].name, m[i].value);
+        else
+            printf(",\"%s\":null", m[i].name); /* JSON has no infinity: the norm of a step that overflowed */
     printf("}\n");
     fflush(stdout);
 }

@@ -1,0 +1,20 @@
+"""trainyard-train, without a service: what its steps look like to a program."""
+
+import json
+import subprocess
+
+from yard import BIN
+
+
+def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):
+    spec = tiny(steps=12, train__precision="fp16", train__loss_scale={"initial": 16777216})
+    done = subprocess.run([BIN / "trainyard-train", "-", "--json", "--threads", "1"], input=json.dumps(spec), text=True,
+                          capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+    steps = [json.loads(line, parse_constant=refuse) for line in done.stdout.splitlines()]
+    assert [step["step"] for step in steps] == list(range(1, 13))
+    assert any(step["grad_norm"] is None for step in steps), "no step overflowed"
+    assert steps[-1]["skipped_steps"] == sum(step["grad_norm"] is None for step in steps)
