@@ -3,26 +3,49 @@
 #include "kernels/cpu/vector/elements.h"
 #include "kernels/cpu/vector/images.h"
 
-/* Columns are taken LANES at a time down a piece's rows, so that sums stay in registers. */
-static void piece_moments(double *sum, double *squares, const element *x, int64_t rows, int64_t width) {
-    for (int64_t c = 0; c < width; c += LANES) {
-        const int64_t lanes = lanes_at(c, width);
-        vd s0 = vd_zero(), s1 = vd_zero(), q0 = vd_zero(), q1 = vd_zero();
-        for (int64_t row = 0; row < rows; row++) {
-            const vf a = ve_load_first(x + row * width + c, lanes);
+#include <string.h>
+
+/* Columns are taken up to WIDE vectors at a time down a piece's rows, so that sums stay in registers. */
+#ifdef __AVX512F__
+enum { WIDE = 4 };
+#else
+enum { WIDE = 2 };
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The next columns: WIDE whole vectors, or one of `lanes`. `vectors` is a constant where this is inlined. */
+INLINE void strip_moments(double *sum, double *squares, const element *x, int64_t rows, int64_t width,
+                          const int vectors, int64_t lanes) {
+    vd s[WIDE][2], q[WIDE][2];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++)
+        s[j][0] = s[j][1] = q[j][0] = q[j][1] = vd_zero();
+    for (int64_t row = 0; row < rows; row++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            const vf a = ve_load_first(x + row * width + j * LANES, lanes);
             const vd low = vd_low(a), high = vd_high(a);
-            s0 = vd_add(s0, low);
-            s1 = vd_add(s1, high);
-            q0 = vd_fma(low, low, q0);
-            q1 = vd_fma(high, high, q1);
+            s[j][0] = vd_add(s[j][0], low);
+            s[j][1] = vd_add(s[j][1], high);
+            q[j][0] = vd_fma(low, low, q[j][0]);
+            q[j][1] = vd_fma(high, high, q[j][1]);
         }
-        double s[LANES], q[LANES];
-        vd_store(s, s0), vd_store(s + LANES / 2, s1), vd_store(q, q0), vd_store(q + LANES / 2, q1);
-        for (int64_t i = 0; i < lanes; i++) {
-            sum[c + i] = s[i];
-            squares[c + i] = q[i];
-        }
+    for (int j = 0; j < vectors; j++) {
+        double both[2][LANES];
+        vd_store(both[0], s[j][0]), vd_store(both[0] + LANES / 2, s[j][1]);
+        vd_store(both[1], q[j][0]), vd_store(both[1] + LANES / 2, q[j][1]);
+        memcpy(sum + j * LANES, both[0], (size_t)lanes * sizeof *sum);
+        memcpy(squares + j * LANES, both[1], (size_t)lanes * sizeof *squares);
     }
+}
+
+static void piece_moments(double *sum, double *squares, const element *x, int64_t rows, int64_t width) {
+    int64_t c = 0;
+    for (; c + WIDE * LANES <= width; c += WIDE * LANES)
+        strip_moments(sum + c, squares + c, x + c, rows, width, WIDE, LANES);
+    for (; c < width; c += LANES)
+        strip_moments(sum + c, squares + c, x + c, rows, width, 1, lanes_at(c, width));
 }
 
 static void apply_row(element *y, const element *x, const element *residual, const float *scale, const float *shift,
@@ -61,25 +84,42 @@ status_t VECTOR(batchnorm_forward)(const struct kernels *k, element_t *y, float 
     return ST_OK;
 }
 
-/* With g = dy where y > 0 and n = (x - mean) rstd: each column's sums of g and g n. */
-static void piece_sums(float *sum_g, float *sum_gn, const element *dy, const element *x, const element *y,
-                       const float *mean, const float *variance, int64_t rows, const struct batchnorm_dims *d) {
-    for (int64_t c = 0; c < d->width; c += LANES) {
-        const int64_t lanes = lanes_at(c, d->width);
-        const vf m = vf_load_first(mean + c, lanes);
-        vf s = vf_set(0), q = vf_set(0);
-        for (int64_t row = 0; row < rows; row++) {
-            const int64_t at = row * d->width + c;
+/* The next columns of a piece, as above: sums of g and of g (x - mean), with g = dy where y > 0. */
+INLINE void strip_sums(float *sum_g, float *sum_gn, const element *dy, const element *x, const element *y,
+                       const float *mean, int64_t rows, const struct batchnorm_dims *d, const int vectors,
+                       int64_t lanes) {
+    vf m[WIDE], s[WIDE], q[WIDE];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        m[j] = vf_load_first(mean + j * LANES, lanes);
+        s[j] = q[j] = vf_set(0);
+    }
+    for (int64_t row = 0; row < rows; row++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            const int64_t at = row * d->width + j * LANES;
             vf g = ve_load_first(dy + at, lanes);
             if (d->relu)
                 g = vf_where_above_zero(g, ve_load_first(y + at, lanes));
-            s = vf_add(s, g);
-            q = vf_fma(g, vf_sub(ve_load_first(x + at, lanes), m), q);
+            s[j] = vf_add(s[j], g);
+            q[j] = vf_fma(g, vf_sub(ve_load_first(x + at, lanes), m[j]), q[j]);
         }
-        vf_store_first(sum_g + c, s, lanes);
-        vf_store_first(sum_gn + c, q, lanes);
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        vf_store_first(sum_g + j * LANES, s[j], lanes);
+        vf_store_first(sum_gn + j * LANES, q[j], lanes);
     }
-    for (int64_t c = 0; c < d->width; c++)
+}
+
+/* With n = (x - mean) rstd: each column's sums of g and g n. */
+static void piece_sums(float *sum_g, float *sum_gn, const element *dy, const element *x, const element *y,
+                       const float *mean, const float *variance, int64_t rows, const struct batchnorm_dims *d) {
+    int64_t c = 0;
+    for (; c + WIDE * LANES <= d->width; c += WIDE * LANES)
+        strip_sums(sum_g + c, sum_gn + c, dy + c, x + c, y + c, mean + c, rows, d, WIDE, LANES);
+    for (; c < d->width; c += LANES)
+        strip_sums(sum_g + c, sum_gn + c, dy + c, x + c, y + c, mean + c, rows, d, 1, lanes_at(c, d->width));
+    for (c = 0; c < d->width; c++)
         sum_gn[c] *= batchnorm_rstd(variance[c], d);
 }
 
