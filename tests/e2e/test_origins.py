@@ -34,7 +34,7 @@ def test_a_fork_with_another_rate_goes_its_own_way(shared_service, tiny):
 def test_a_fork_with_another_optimizer_and_a_new_average_says_what_starts_anew(shared_service, tiny):
     parent, _ = finished(shared_service, tiny(steps=10, every=10))
     done = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=15", "--set",
-                              "train.optimizer.lion.lr=0.0001", "--set", "train.ema.decay=0.9")
+                              "train.optimizer.lion.lr=0.001", "--set", "train.ema.decay=0.9")
     fork = done.stdout.strip()
     shared_service.wait_end(fork)
     told = {e["kind"]: e["message"] for e in shared_service.json("events", fork)["events"]}
