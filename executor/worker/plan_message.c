@@ -26,6 +26,10 @@ static const char *const RECOMPUTE[RECOMPUTES] = {
     [RECOMPUTE_NONE] = "none", [RECOMPUTE_BLOCK] = "block", [RECOMPUTE_SELECTIVE] = "selective"
 };
 
+static const char *const NUMERICS[] = { [ENGINE_NUMERICS_REPRODUCIBLE] = "reproducible",
+                                        [ENGINE_NUMERICS_STRICT] = "strict",
+                                        [ENGINE_NUMERICS_FAST] = "fast" };
+
 static Trainyard__V1__PlannedRank *rank_of(const struct stage_report *s, int stage) {
     Trainyard__V1__PlannedRank *m = array(1, sizeof *m);
     trainyard__v1__planned_rank__init(m);
@@ -97,6 +101,7 @@ static void add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, cons
     m->micro_batches = l->micro_batches;
     m->recompute = copy(RECOMPUTE[l->recompute]);
     m->reduce = copy(l->reduce == PLAN_REDUCE_STEP ? "step" : "micro_batch");
+    m->numerics = copy(NUMERICS[c->train.numerics]);
     m->optimizer = copy(c->train.optimizer.kind->name);
 }
 
@@ -154,8 +159,8 @@ static status_t table_head(const Trainyard__V1__Plan *p, struct bytes *ret, stru
     if (p->pipeline > 1 && p->virtual_stages > 1)
         TRY(bytes_printf(ret, e, ", %d virtual stages)", p->virtual_stages));
     TRY(bytes_printf(ret, e, ", zero %d, recompute %s\n", p->zero, p->recompute));
-    TRY(bytes_printf(ret, e, "batch    %d samples = %d micro-batches of %d; lanes %d, reduce %s\n", p->global_batch,
-                     p->micro_batches, p->micro_batch, p->lanes, p->reduce));
+    TRY(bytes_printf(ret, e, "batch    %d samples = %d micro-batches of %d; lanes %d, reduce %s, numerics %s\n",
+                     p->global_batch, p->micro_batches, p->micro_batch, p->lanes, p->reduce, p->numerics));
     if (*p->note)
         TRY(bytes_printf(ret, e, "         %s\n", p->note));
     TRY(bytes_printf(ret, e,

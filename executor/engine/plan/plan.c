@@ -66,6 +66,10 @@ static status_t resolve(const struct plan_layout *from, struct plan_layout *to, 
     TRY(check_zero(to, e));
     if (to->data == 1)
         to->zero = 0;
+    if (to->fast && (to->lanes > to->data || to->zero < 2)) {
+        to->lanes = to->data;
+        to->reduce = PLAN_REDUCE_STEP;
+    }
     if (to->stages == 1) /* every schedule is the same then */
         to->schedule = SCHEDULE_1F1B;
     to->world_size = to->data * to->stages;

@@ -53,6 +53,11 @@
  * the accumulator, at most PLAN_IN_FLIGHT reductions being under way. Otherwise ZeRO-2/3 need whole lane buffers, which
  * the plan counts. Buffer `accumulator` (-1: none) holds own parts only. The step's sum ends in buffer `result`.
  *
+ * FAST. With lanes of its own order a rank adds them as a tree, in 1 + log2(lanes / D) buffers. `fast` makes a rank one
+ * lane (lanes = D): it folds all its micro-batches into one buffer, which is reduced once a step (`reduce: step`).
+ * Where that takes more bytes than it saves, under ZeRO-2/3 with one lane a rank and `reduce: micro_batch`, nothing
+ * changes. The bits then depend on D.
+ *
  * A slot may be written by several reverse ops of one micro-batch (a weight shared by iterations): the first in
  * backward order overwrites where `first` is set, the others add.
  *
@@ -115,8 +120,9 @@ struct plan_layout {
     int lanes;         /* power of two dividing micro_batches; D divides it */
     int micro_batches; /* of the step (or evaluation), over all ranks */
     enum plan_reduce reduce;
-    int64_t bucket_bytes;                   /* of fp32 gradients */
-    size_t workspace_bytes;                 /* the most that any op's kernel or the optimizer asks for */
+    bool fast;              /* sums in whatever order costs least (FAST): plan_build changes lanes and reduce */
+    int64_t bucket_bytes;   /* of fp32 gradients */
+    size_t workspace_bytes; /* the most that any op's kernel or the optimizer asks for */
     const struct optimizer_kind *optimizer; /* NULL: nothing is stepped (evaluation, sampling), no state */
     bool ema;
 };

@@ -30,6 +30,8 @@ static status_t print_layout(const struct plan *p, struct bytes *ret, struct err
                      RECOMPUTE_NAME[l->recompute]));
     if (l->stages > 1)
         TRY(bytes_printf(ret, e, ", %s", schedule_of(l->schedule)->name));
+    if (l->fast)
+        TRY(bytes_printf(ret, e, ", fast"));
     return bytes_printf(ret, e, "\n%d of %d micro-batches, %d gradient buffers%s, %d buckets, %d pieces, %.1f MiB\n",
                         plan_own_micro_batches(l), l->micro_batches, p->lane_buffers,
                         p->accumulator >= 0 ? " and an accumulator of own parts" : "", p->n_buckets, p->n_pieces,

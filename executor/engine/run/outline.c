@@ -41,7 +41,8 @@ static status_t open_parts(struct outline *o, struct engine_config *c, const str
     o->optimizer = c->train.optimizer.kind;
     const struct kernels_config kernels = { .device = c->device,
                                             .threads = c->threads > 0 ? c->threads : 1,
-                                            .precision = precision_of(c->train.precision) };
+                                            .precision = precision_of(c->train.precision),
+                                            .fast = c->train.numerics == ENGINE_NUMERICS_FAST };
     return kernels_open(&kernels, &o->kernels, e);
 }
 
@@ -103,6 +104,7 @@ static struct plan_layout base_layout(const struct engine_config *c) {
                                  .lanes = c->train.lanes,
                                  .reduce = c->train.reduce == ENGINE_REDUCE_STEP ? PLAN_REDUCE_STEP
                                                                                  : PLAN_REDUCE_MICRO_BATCH,
+                                 .fast = c->train.numerics == ENGINE_NUMERICS_FAST,
                                  .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
                                  .optimizer = c->train.optimizer.kind,
                                  .ema = c->train.ema_decay > 0 };

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void progress(void *ctx) { engine_progress(ctx); }
 
@@ -103,6 +104,13 @@ static status_t build_plans(struct engine *engine, struct outline *outline, stru
                    engine->rank, bytes, (long long)c->memory_bytes);
 }
 
+/* A fast run's bits depend on its layout too, so its id is no other run's. */
+static void name_numerics(struct engine *engine, bool fast) {
+    kernels_numerics_id(engine->kernels, engine->numerics_id, KERNELS_NUMERICS_ID_BYTES);
+    if (fast)
+        strcat(engine->numerics_id, ENGINE_NUMERICS_FAST_NOTE);
+}
+
 /* The model by the data, its graph, the plans: kernels are opened for the numerics id and the steps. */
 static status_t build(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
@@ -111,11 +119,12 @@ static status_t build(struct engine *engine, struct err *e) {
     };
     const struct kernels_config kernels = { .device = c->device,
                                             .threads = c->threads,
-                                            .precision = precisions[c->train.precision] };
+                                            .precision = precisions[c->train.precision],
+                                            .fast = c->train.numerics == ENGINE_NUMERICS_FAST };
     CLEANUP(outline_closep) struct outline *outline = NULL;
     TRY(outline_open(c, engine->source, &outline, e));
     TRY(kernels_open(&kernels, &engine->kernels, e));
-    kernels_numerics_id(engine->kernels, engine->numerics_id, sizeof engine->numerics_id);
+    name_numerics(engine, kernels.fast);
     return build_plans(engine, outline, e);
 }
 

@@ -19,6 +19,8 @@ struct loss_scale {
     int64_t growth_count; /* applied steps since it changed */
 };
 
+#define ENGINE_NUMERICS_FAST_NOTE ", fast" /* behind the kernels' id under `numerics: fast` */
+
 struct engine {
     struct engine_config config;
     struct engine_hooks hooks;
@@ -37,7 +39,7 @@ struct engine {
     struct execution execution;
     struct snapshot *snapshot; /* NULL when no checkpoints are written */
     struct profiler *profiler; /* NULL without a profile */
-    char numerics_id[KERNELS_NUMERICS_ID_BYTES];
+    char numerics_id[KERNELS_NUMERICS_ID_BYTES + sizeof ENGINE_NUMERICS_FAST_NOTE];
 
     int64_t updates;      /* that the optimizer's states have */
     int64_t skipped;      /* steps that were consumed and not applied */
