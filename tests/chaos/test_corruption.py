@@ -29,8 +29,16 @@ def swap(path, draw):
     shutil.copyfile(older / path.name, path)
 
 
-@pytest.mark.parametrize("damage", [corrupt, truncate, delete, swap])
-@pytest.mark.parametrize("name", ["manifest.json", "rank-1.safetensors", "rank-0.json"])
+def remove(path, draw):
+    """All of it, as somebody does who needs room."""
+    shutil.rmtree(path.parent)
+
+
+FILES = ["manifest.json", "rank-1.safetensors", "rank-0.json"]
+DAMAGES = [(d, name) for name in FILES for d in (corrupt, truncate, delete, swap)] + [(remove, "manifest.json")]
+
+
+@pytest.mark.parametrize("damage, name", DAMAGES)
 def test_a_damaged_checkpoint_is_passed_over(shared_service, tiny, damage, name):
     service = shared_service
     seed = random.SystemRandom().randrange(1 << 31)
