@@ -39,11 +39,12 @@ static void print_plan(const Trainyard__V1__Plan *plan) {
     putchar('\n');
 }
 
-/* Problems one a line on stderr; what will be trained on stdout. */
+/* Problems one a line on stderr; what will be trained on stdout: as YAML the spec itself, to be submitted. */
 static status_t show(struct cli *c, const char *file, const Trainyard__V1__ValidateJobResponse *answer, struct err *e) {
     bool done = false;
     c->exit_code = answer->n_problems ? EXIT_USAGE : EXIT_DONE;
-    TRY(output_message(c, &answer->base, &done, e));
+    bool spec_alone = c->output == OUTPUT_YAML && answer->resolved && !answer->n_problems;
+    TRY(output_message(c, spec_alone ? &answer->resolved->base : &answer->base, &done, e));
     for (size_t i = 0; i < answer->n_problems; i++) {
         fprintf(stderr, "trainyard: %s: ", file);
         output_text(stderr, answer->problems[i]);

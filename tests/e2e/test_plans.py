@@ -87,3 +87,12 @@ def test_the_controller_plans_no_spec_whose_data_it_cannot_see_and_refuses_what_
     spec["parallel"] = {"pipeline": 64}
     told = json.loads(validated(shared_service, spec, status=2).stdout)
     assert len(told["problems"]) == 1 and "pipeline" in told["problems"][0]
+
+
+def test_a_spec_that_is_printed_with_its_defaults_can_be_submitted(shared_service, tiny):
+    def validate(text, *arguments):
+        return shared_service.cli("validate", "-", "-o", "yaml", *arguments, input=text).stdout
+    whole = validate(json.dumps(tiny(steps=3, data=2)))
+    assert "weight_decay" in whole and validate(whole) == whole
+    assert validate(whole, "--controller", shared_service.address) == whole
+    shared_service.wait_end(shared_service.cli("submit", "-", input=whole).stdout.strip())
