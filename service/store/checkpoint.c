@@ -46,8 +46,8 @@ static const struct sql CHECKPOINT_RETIRE = {
     "UNION ALL SELECT a.from_checkpoint FROM attempt a, j WHERE a.job = $1 AND a.number = j.attempt "
     "AND a.from_checkpoint IS NOT NULL "
     /* what another job begins with, until it has its own or has ended */
-    "UNION ALL SELECT o.checkpoint FROM job_origin o JOIN job f ON f.id = o.job WHERE f.state < 9 "
-    "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = 2)) "
+    "UNION ALL SELECT r.id FROM ranked r JOIN job_origin o ON o.checkpoint = r.id JOIN job f ON f.id = o.job "
+    "WHERE f.state < 9 AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = 2)) "
     "UPDATE checkpoint k SET state = 4, delete_time = now() FROM j WHERE k.job = $1 AND "
     "((k.state = 2 AND NOT k.pinned AND NOT k.final AND k.id NOT IN (SELECT id FROM kept)) "
     "OR (k.state = 1 AND (k.attempt < j.attempt OR j.state >= 9)))"
