@@ -34,4 +34,6 @@ if(CUDA_FOUND)
       message(STATUS "no ${library}.h: the CUDA plugin is built without it (./dev cuda fetches it)")
     endif()
   endforeach()
+  find_library(CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDA_LIBRARY_ROOTS}
+               PATH_SUFFIXES lib)
 endif()

@@ -84,7 +84,7 @@ template <class E, int D> struct forward_tiles {
 };
 
 template <class E, int D>
-__global__ void __launch_bounds__(BLOCK) attention_forward(E *out, float *lse, const E *qkv, struct attention a) {
+__global__ void __launch_bounds__(BLOCK, 1) attention_forward(E *out, float *lse, const E *qkv, struct attention a) {
     auto &tile = shared<forward_tiles<E, D>>();
     const int b = (int)blockIdx.x / a.heads, h = (int)blockIdx.x % a.heads, shared_by = a.heads / a.kv_heads;
     const int first_query = (int)(gridDim.y - 1 - blockIdx.y) * OWN; /* the longest rows first */
@@ -198,7 +198,7 @@ __device__ __forceinline__ void load_other(E (&to)[2][N * D], const E *x, int64_
 
 /* dq = ds k for 64 queries of a head, over their keys; ds = scale p (kept dout v^T - total). */
 template <class E, int D>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     attention_backward_queries(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
                                struct attention a) {
     constexpr int N = KEYS<D>;
@@ -239,8 +239,9 @@ __global__ void __launch_bounds__(BLOCK)
 /* dv = (kept p)^T dout and dk = ds^T q for 64 keys of a key head, over the query heads that share it and their queries
  * in order. */
 template <class E, int D>
-__global__ void __launch_bounds__(BLOCK) attention_backward_keys(E *dqkv, const E *dout, const E *qkv, const float *lse,
-                                                                 const float *total, struct attention a) {
+__global__ void __launch_bounds__(BLOCK, 1)
+    attention_backward_keys(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
+                            struct attention a) {
     constexpr int N = QUERIES;
     auto &tile = shared<backward_tiles<E, D, N, true>>();
     E *const k = tile.own[0], *const v = tile.own[1];

@@ -49,7 +49,7 @@ __device__ __forceinline__ row row_of(int heads) {
 __device__ __forceinline__ int seen(const struct attention &a, int t) { return a.causal ? t + 1 : a.time; }
 
 template <class E, int PER>
-__global__ void __launch_bounds__(32 * WARPS) plain_forward(E *out, float *lse, const E *qkv, struct attention a) {
+__global__ void __launch_bounds__(32 * WARPS, 1) plain_forward(E *out, float *lse, const E *qkv, struct attention a) {
     const row q = row_of(a.heads);
     if (q.t >= a.time)
         return;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(32 * WARPS) plain_forward(E *out, float *lse, 
 }
 
 template <class E, int PER>
-__global__ void __launch_bounds__(32 * WARPS)
+__global__ void __launch_bounds__(32 * WARPS, 1)
     plain_totals(float *total, const E *dout, const E *out, struct attention a) {
     const row q = row_of(a.heads);
     if (q.t >= a.time)
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(32 * WARPS)
 }
 
 template <class E, int PER>
-__global__ void __launch_bounds__(32 * WARPS)
+__global__ void __launch_bounds__(32 * WARPS, 1)
     plain_backward_queries(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
                            struct attention a) {
     const row q = row_of(a.heads);
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(32 * WARPS)
 }
 
 template <class E, int PER>
-__global__ void __launch_bounds__(32 * WARPS)
+__global__ void __launch_bounds__(32 * WARPS, 1)
     plain_backward_keys(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
                         struct attention a) {
     const row own = row_of(a.kv_heads);

@@ -28,7 +28,7 @@ static struct windows windows_of(const struct convolution_dims *d) {
 
 /* A thread for each window element of each pixel of y and each pack of channels. */
 template <class E>
-__global__ void __launch_bounds__(THREADS) columns_kernel(E *columns, const E *x, struct windows w, int64_t n) {
+__global__ void __launch_bounds__(THREADS, 1) columns_kernel(E *columns, const E *x, struct windows w, int64_t n) {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < n; at += step) {
         const int channel = (int)(at % w.packs) * PACKED;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS) columns_kernel(E *columns, const E *x
 
 /* A thread for each pixel of x and each pack of channels. */
 template <class E>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     columns_back_kernel(E *dx, const float *columns, struct windows w, int64_t n, bool accumulate) {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < n; at += step) {
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     columns_weight_kernel(float *dw, const float *packed, struct windows w, int64_t n, bool accumulate) {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     const int area = w.kernel * w.kernel;

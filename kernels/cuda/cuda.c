@@ -1,10 +1,13 @@
 #include "kernels/cuda/cuda.h"
 
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product.h"
 #include "kernels/plugin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The first with bf16 products; older ones are refused. */
 enum { CAPABILITY_LEAST = 80 };
@@ -41,12 +44,40 @@ static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
     return ST_OK;
 }
 
+/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one. */
+static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
+    struct err no_cudnn;
+    TRY(products_new(c, &c->products, e));
+    if (record && *record)
+        TRY(products_replay(c->products, record, strlen(record), e));
+    if (cudnn_open(c->stream, &c->cudnn, &no_cudnn) != ST_OK)
+        c->cudnn = NULL;
+    return ST_OK;
+}
+
+/* What has libraries behind it; table.c enters all else. */
+static void library_table(struct kernels *t) {
+    t->record = cuda_record;
+    t->linear_forward = cuda_linear_forward;
+    t->linear_backward_input = cuda_linear_backward_input;
+    t->linear_backward_weight = cuda_linear_backward_weight;
+    t->linear_backward_weight_workspace = cuda_linear_backward_weight_workspace;
+    t->attention_forward = cuda_attention_forward;
+    t->attention_backward = cuda_attention_backward;
+    t->attention_workspace = cuda_attention_workspace;
+    t->convolution_forward = cuda_convolution_forward;
+    t->convolution_backward_input = cuda_convolution_backward_input;
+    t->convolution_backward_weight = cuda_convolution_backward_weight;
+    t->convolution_workspace = cuda_convolution_workspace;
+}
+
 static void table_fill(struct cuda *c, enum kernels_precision precision) {
     struct kernels *t = &c->table;
     t->device = "cuda";
     t->threads = 1;
     t->precision = precision;
     cuda_table(t);
+    library_table(t);
 }
 
 static struct cuda *cuda_free(struct cuda *c) {
@@ -54,6 +85,8 @@ static struct cuda *cuda_free(struct cuda *c) {
         return NULL;
     if (c->stream) {
         (void)cudaStreamSynchronize(c->stream);
+        cudnn_close(c->cudnn);
+        products_free(c->products);
         (void)cudaStreamDestroy(c->stream);
     }
     (void)cudaFreeHost(c->faults);
@@ -71,6 +104,7 @@ status_t cuda_open(const struct kernels_config *config, struct kernels **ret, st
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
     c->fast = config->fast;
     TRY(state_new(c, config->ordinal, e));
+    TRY(libraries_open(c, config->record, e));
     table_fill(c, config->precision);
     c->table.fp32 = &c->table;
     if (config->precision != KERNELS_FP32) {
@@ -97,8 +131,13 @@ void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cuda *c = cuda_of(k);
     int runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
-    snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, trainyard %s", c->name, c->capability, c->processors,
-             PRECISION[k->precision], runtime / 1000, runtime % 1000 / 10, TRAINYARD_VERSION);
+    snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, cuBLASLt %zu, cuDNN %zu, trainyard %s", c->name,
+             c->capability, c->processors, PRECISION[k->precision], runtime / 1000, runtime % 1000 / 10,
+             products_version(), c->cudnn ? cudnn_version(c->cudnn) : 0, TRAINYARD_VERSION);
+}
+
+status_t cuda_record(const struct kernels *k, char **ret, struct err *e) {
+    return products_record(cuda_of(k)->products, ret, e);
 }
 
 __attribute__((visibility("default"))) extern const struct kernels_plugin kernels_plugin;

@@ -12,6 +12,9 @@ extern "C" {
 /* Enters all that is made of this folder's .cu files but attention and convolutions. */
 void cuda_table(struct kernels *t);
 
+/* --- cuda.c --------------------------------------------------------------------------------------------------------*/
+status_t cuda_record(const struct kernels *k, char **ret, struct err *e);
+
 /* --- memory.c ------------------------------------------------------------------------------------------------------*/
 status_t cuda_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e);
 void cuda_memory_free(const struct kernels *k, void *p);

@@ -13,6 +13,8 @@
 /* Of the device, stream and `fast` of c; reserves cuBLASLt's workspace on the device. */
 MUST_CHECK status_t products_new(const struct cuda *c, struct products **ret, struct err *e);
 struct products *products_free(struct products *s);
+/* cuBLASLt's, 130100 for 13.1.0: a part of the numerics id. */
+size_t products_version(void);
 
 /* The choices so far, as text that the caller frees; and those of an earlier part of the run, before the first product.
  * FAILED_PRECONDITION when they are of another device or library, INVALID_ARGUMENT when they are no such text. */
