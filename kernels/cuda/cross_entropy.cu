@@ -13,8 +13,8 @@ template <class E> struct row_packs {
     E *row;
     int width, first; /* the first pack's column: 0 or less */
 
-    __device__ __forceinline__ row_packs(E *row, int width)
-        : row(row), width(width), first(-(int)((uintptr_t)row % sizeof(word) / sizeof(E))) {}
+    __device__ __forceinline__ row_packs(E *from, int numbers)
+        : row(from), width(numbers), first(-(int)((uintptr_t)from % sizeof(word) / sizeof(E))) {}
     __device__ __forceinline__ int begin() const { return first + (int)threadIdx.x * PACK<E>; }
     __device__ __forceinline__ bool has(int column) const { return column >= 0 && column < width; }
 

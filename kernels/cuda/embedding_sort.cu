@@ -111,7 +111,7 @@ status_t embedding_sort(const struct kernels *k, struct sorted_tokens *ret, cons
     const dim3 tiles((unsigned)tile_count(n));
     const int32_t *positions = NULL;
     int round = 0;
-    for (int shift = 0; shift == 0 || vocabulary - 1 >> shift > 0; shift += DIGIT_BITS, round++) {
+    for (int shift = 0; shift == 0 || (vocabulary - 1) >> shift > 0; shift += DIGIT_BITS, round++) {
         const struct tokens_places *to = &side[round % 2];
         TRY(launch(k, e, count_tile, tiles, dim3(TILE), counts, tokens, n, vocabulary, shift));
         TRY(launch(k, e, add_counts, dim3(1), dim3(TILE), counts, DIGITS * tile_count(n)));

@@ -1,0 +1,194 @@
+#include "tests/kernels/cuda/pair.h"
+
+#include "kernels/philox.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* AROUND: watched bytes on either side of an array, a multiple of any alignment. */
+enum { ROUNDS = 5, AROUND = 512, WATCH = 0xa5, POISON = 0xff };
+
+/* --- random numbers ------------------------------------------------------------------------------------------------*/
+static uint32_t draw(struct pair *p) {
+    uint32_t counter[4] = { (uint32_t)p->seed, (uint32_t)(p->seed >> 32), 0, 0 }, four[4];
+    p->seed++;
+    philox4x32_10(counter, 0, four);
+    return four[0];
+}
+
+int64_t pair_between(struct pair *p, int64_t least, int64_t most) {
+    return least + (int64_t)(draw(p) % (uint64_t)(most - least + 1));
+}
+
+bool pair_either(struct pair *p) { return draw(p) % 2; }
+
+double pair_fraction(struct pair *p) { return draw(p) / 4294967296.0; }
+
+/* --- arrays --------------------------------------------------------------------------------------------------------*/
+static size_t bytes_of(const struct twin *t) { return (size_t)t->n * t->each; }
+
+static struct twin *twin_new(struct pair *p, int64_t n, size_t each, bool elements) {
+    struct twin *t = calloc(1, sizeof *t);
+    assert_true(t && p->count < (int)(sizeof p->twins / sizeof *p->twins));
+    *t = (struct twin){ .n = n, .each = each, .elements = elements };
+    const size_t shift = pair_either(p) ? 0 : (size_t)pair_between(p, 0, 7) * each;
+    for (int s = 0; s < SIDES; s++) {
+        const size_t bytes = 2 * AROUND + bytes_of(t) + shift;
+        char *room = pair_memory(bytes);
+        memset(room, WATCH, bytes);
+        t->at[s] = room + AROUND + shift;
+        memset(t->at[s], POISON, bytes_of(t));
+        p->room[p->count][s] = room;
+    }
+    p->twins[p->count++] = t;
+    return t;
+}
+
+static struct twin *twin_of(struct pair *p, int64_t n, size_t each, bool elements, const void *values) {
+    struct twin *t = twin_new(p, n, each, elements);
+    for (int s = 0; s < SIDES; s++)
+        memcpy(t->at[s], values, bytes_of(t));
+    return t;
+}
+
+struct twin *pair_elements(struct pair *p, int64_t n, float scale) {
+    CLEANUP(freep) element_t *x = elements_random(p->k[CPU], n, draw(p), scale);
+    return twin_of(p, n, kernels_element_bytes(p->k[CPU]), true, x);
+}
+
+struct twin *pair_floats(struct pair *p, int64_t n, float scale) {
+    CLEANUP(freep) float *x = tensor_random(n, draw(p), scale);
+    return twin_of(p, n, sizeof *x, false, x);
+}
+
+struct twin *pair_tokens(struct pair *p, int64_t n, int64_t end) {
+    CLEANUP(freep) int32_t *x = tokens_random(n, draw(p), (int32_t)end);
+    return twin_of(p, n, sizeof *x, false, x);
+}
+
+struct twin *pair_room(struct pair *p, int64_t n) {
+    return twin_new(p, n, kernels_element_bytes(p->k[CPU]), true);
+}
+struct twin *pair_float_room(struct pair *p, int64_t n) {
+    return twin_new(p, n, sizeof(float), false);
+}
+struct twin *pair_double_room(struct pair *p, int64_t n) {
+    return twin_new(p, n, sizeof(double), false);
+}
+
+struct twin *pair_gradient(struct pair *p, int64_t n, bool accumulate) {
+    return accumulate ? pair_floats(p, n, 1) : pair_float_room(p, n);
+}
+
+struct twin *pair_in_place(struct pair *p, struct twin *t) {
+    return pair_either(p) ? t : pair_room(p, t->n);
+}
+
+void *pair_workspace(struct pair *p, int s, size_t bytes) {
+    static char *room[SIDES];
+    (void)p;
+    pair_memory_free(room[s]);
+    room[s] = pair_memory(bytes > 0 ? bytes : 1);
+    memset(room[s], POISON, bytes);
+    return room[s];
+}
+
+/* --- comparisons ---------------------------------------------------------------------------------------------------*/
+/* The step of numbers near 1, and what a sum of some thousand floats may lose. */
+static double step_of(const struct pair *p, const struct twin *t) {
+    static const double STEP[] = { [KERNELS_FP32] = 2e-6, [KERNELS_BF16] = 0x1p-7, [KERNELS_FP16] = 0x1p-10 };
+    return t->each == sizeof(double) ? 1e-12 : t->elements ? STEP[p->precision] : 2e-6;
+}
+
+static double number_at(const struct pair *p, const struct twin *t, int s, int64_t i) {
+    if (t->each == sizeof(double))
+        return ((const double *)t->at[s])[i];
+    float x = 0;
+    if (t->elements)
+        OK(p->k[CPU]->widen(p->k[CPU], &x, (const char *)t->at[s] + (size_t)i * t->each, 1, e));
+    else
+        x = ((const float *)t->at[s])[i];
+    return x;
+}
+
+void pair_close(struct pair *p, const char *what, const struct twin *t, double factor) {
+    double largest = 0;
+    for (int64_t i = 0; i < t->n; i++)
+        largest = fmax(largest, fabs(number_at(p, t, CPU, i)));
+    for (int64_t i = 0; i < t->n; i++) {
+        const double want = number_at(p, t, CPU, i), got = number_at(p, t, ONE, i);
+        /* Numbers that are small beside the others may have lost more of their digits. */
+        if (!(fabs(got - want) <= factor * step_of(p, t) * (fabs(want) + 0.05 * largest + 1e-30)))
+            fail_msg("%s, %s[%lld of %lld] is %.9g, not %.9g", precision_name(p->precision), what, (long long)i,
+                     (long long)t->n, got, want);
+    }
+}
+
+void pair_same(struct pair *p, const char *what, const struct twin *t) {
+    for (int64_t i = 0; i < t->n; i++) {
+        const size_t at = (size_t)i * t->each;
+        if (memcmp((char *)t->at[CPU] + at, (char *)t->at[ONE] + at, t->each) != 0)
+            fail_msg("%s, %s[%lld of %lld] differs: %.9g, not %.9g", precision_name(p->precision), what, (long long)i,
+                     (long long)t->n, number_at(p, t, ONE, i), number_at(p, t, CPU, i));
+    }
+}
+
+static bool watched(const char *from, const char *to) {
+    while (from < to && (unsigned char)*from == WATCH)
+        from++;
+    return from == to;
+}
+
+/* Ends a case: nothing was written beside an array, and the grid and the order of threads show in no bit. */
+static void check_all(struct pair *p) {
+    for (int i = 0; i < p->count; i++) {
+        const struct twin *t = p->twins[i];
+        for (int s = 0; s < SIDES; s++) {
+            const char *begin = t->at[s], *end = begin + bytes_of(t);
+            if (!watched(p->room[i][s], begin) || !watched(end, end + AROUND))
+                fail_msg("%s, side %d: array %d of the case was written past its ends", precision_name(p->precision), s,
+                         i);
+        }
+        if (memcmp(t->at[ONE], t->at[MANY], bytes_of(t)) != 0)
+            fail_msg("%s: array %d of the case depends on the grid or on the order of threads",
+                     precision_name(p->precision), i);
+    }
+}
+
+static void free_all(struct pair *p) {
+    for (int i = 0; i < p->count; i++) {
+        for (int s = 0; s < SIDES; s++)
+            pair_memory_free(p->room[i][s]);
+        free(p->twins[i]);
+    }
+    p->count = 0;
+}
+
+/* --- cases ---------------------------------------------------------------------------------------------------------*/
+static void run_precision(void (*body)(struct pair *p), enum kernels_precision precision, uint64_t seed) {
+    CLEANUP(kernels_closep) struct kernels *cpu = kernels_of_precision(KERNELS_ISA_PLAIN, 1, precision);
+    struct pair p = { .k = { [CPU] = cpu }, .precision = precision, .seed = seed };
+    pair_tables_open(&p);
+    for (int round = 0; round < ROUNDS; round++) {
+        pair_order(p.seed);
+        body(&p);
+        check_all(&p);
+        free_all(&p);
+    }
+    pair_tables_close(&p);
+}
+
+void pair_run(void (*body)(struct pair *p)) {
+    const char *given = getenv("TRAINYARD_SEED");
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    print_message("# TRAINYARD_SEED=%llu\n", (unsigned long long)seed);
+    for (int precision = KERNELS_FP32; precision <= KERNELS_FP16; precision++)
+        run_precision(body, (enum kernels_precision)precision, seed << 20);
+}

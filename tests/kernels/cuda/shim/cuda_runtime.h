@@ -1,0 +1,105 @@
+/* CUDA C++ for the host's compiler: a .cu file of kernels/cuda runs as it stands, one block after another, a block's
+ * threads as fibres that stop at barriers and shuffles.
+ *
+ * What it finds beyond wrong results: threads and blocks run in an order drawn at random, so that a missing barrier or
+ * an unordered sum shows; shared memory is full of NaNs when a block begins; a barrier or a shuffle that part of its
+ * threads never reach aborts, as does more shared memory than a device has for certain. What it cannot find: races
+ * within a warp, and the memory model's. It has no tensor cores, no asynchronous copies and no atomics. */
+#ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
+#define TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
+
+#include "tests/kernels/cuda/shim/cuda_runtime_api.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+};
+
+/* What the running thread sees. */
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace shim {
+void run(const cudaLaunchConfig_t *c, std::function<void()> kernel);
+void wait_for_block();
+/* Gives this lane's number, and returns that of the lane `from`. */
+uint64_t exchange(uint64_t mine, unsigned from);
+unsigned lane();
+/* Room in the block's shared memory, the same for all its threads: `at` keeps its place during a launch. */
+struct place {
+    uint64_t launch;
+    size_t at;
+};
+void *room(struct place *p, size_t bytes, size_t alignment);
+void *dynamic_room();
+
+template <class T> T &shared() {
+    static struct place at;
+    return *(T *)room(&at, sizeof(T), alignof(T));
+}
+
+template <class T> T *shared_dynamic() { return (T *)dynamic_room(); }
+
+template <class T> T shuffle(T x, unsigned from) {
+    static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle moves up to 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    bits = exchange(bits, from);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+} // namespace shim
+
+static inline void __syncthreads() { shim::wait_for_block(); }
+
+template <class T> T __shfl_xor_sync(unsigned, T x, unsigned mask) { return shim::shuffle(x, shim::lane() ^ mask); }
+template <class T> T __shfl_sync(unsigned, T x, unsigned from) { return shim::shuffle(x, from); }
+template <class T> T __shfl_up_sync(unsigned, T x, unsigned by) {
+    return shim::shuffle(x, shim::lane() >= by ? shim::lane() - by : shim::lane());
+}
+static inline unsigned __ballot_sync(unsigned, int yes) {
+    unsigned bits = 0;
+    for (unsigned i = 0; i < 32; i++)
+        bits |= (shim::shuffle(yes ? 1u : 0u, i)) << i;
+    return bits;
+}
+template <class T> unsigned __match_any_sync(unsigned, T x) {
+    unsigned bits = 0;
+    for (unsigned i = 0; i < 32; i++)
+        bits |= (shim::shuffle(x, i) == x ? 1u : 0u) << i;
+    return bits;
+}
+static inline void __syncwarp() { (void)shim::shuffle(0, shim::lane()); }
+static inline unsigned __brev(unsigned x) {
+    unsigned y = 0;
+    for (int i = 0; i < 32; i++)
+        y |= (x >> i & 1) << (31 - i);
+    return y;
+}
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline double cospi(double x) { return cos(M_PI * x); }
+static inline double sinpi(double x) { return sin(M_PI * x); }
+
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...arguments) {
+    shim::run(c, [=] { kernel(arguments...); });
+    return cudaSuccess;
+}
+
+#endif

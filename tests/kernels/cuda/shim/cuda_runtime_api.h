@@ -1,0 +1,32 @@
+/* The part of CUDA's runtime that kernels/cuda calls, for a host without a device: memory is the host's, a stream runs
+ * at once. In C, as NVIDIA's header of this name. */
+#ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
+#define TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 } cudaError_t;
+typedef struct shim_stream *cudaStream_t;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaMalloc(void **ret, size_t bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+
+/* The order in which the threads and blocks of the launches to come run is drawn from this. */
+void shim_seed(uint64_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

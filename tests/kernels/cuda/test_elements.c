@@ -1,0 +1,224 @@
+/* What treats each element alone, the optimizers, and what is asked of all gradients: CUDA's kernels on the CPU,
+ * against the plain ones. */
+#include "tests/kernels/cuda/pair.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { MANY_ELEMENTS = 9000 }; /* more than one block of a grid of any size takes at once */
+
+static void gelu_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *x = pair_elements(p, n, 6), *y = pair_room(p, n), *dy = pair_elements(p, n, 1);
+    struct twin *dx = pair_in_place(p, dy);
+    ON_ALL(p, k->gelu_forward(k, y->at[s], x->at[s], n, e));
+    ON_ALL(p, k->gelu_backward(k, dx->at[s], dy->at[s], x->at[s], n, e));
+    pair_close(p, "y", y, 1);
+    pair_close(p, "dx", dx, 1);
+}
+
+static void relu_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *x = pair_elements(p, n, 1), *y = pair_in_place(p, x), *dy = pair_elements(p, n, 1);
+    struct twin *dx = pair_in_place(p, dy);
+    ON_ALL(p, k->relu_forward(k, y->at[s], x->at[s], n, e));
+    ON_ALL(p, k->relu_backward(k, dx->at[s], dy->at[s], y->at[s], n, e));
+    pair_same(p, "y", y);
+    pair_same(p, "dx", dx);
+}
+
+static void swiglu_case(struct pair *p) {
+    const int64_t rows = pair_between(p, 1, 20), width = pair_between(p, 1, 70) * (pair_either(p) ? 8 : 1);
+    struct twin *gate_up = pair_elements(p, 2 * rows * width, 4), *y = pair_room(p, rows * width);
+    struct twin *dy = pair_elements(p, rows * width, 1), *d_gate_up = pair_in_place(p, gate_up);
+    ON_ALL(p, k->swiglu_forward(k, y->at[s], gate_up->at[s], rows, width, e));
+    ON_ALL(p, k->swiglu_backward(k, d_gate_up->at[s], dy->at[s], gate_up->at[s], rows, width, e));
+    pair_close(p, "y", y, 1);
+    pair_close(p, "d_gate_up", d_gate_up, 1);
+}
+
+static void add_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *a = pair_elements(p, n, 2), *b = pair_elements(p, n, 2), *y = pair_in_place(p, b);
+    struct twin *sum = pair_floats(p, n, 1), *more = pair_floats(p, n, 1), *all = pair_float_room(p, n);
+    ON_ALL(p, k->add(k, y->at[s], a->at[s], b->at[s], n, e));
+    ON_ALL(p, k->accumulate(k, sum->at[s], more->at[s], n, e));
+    ON_ALL(p, k->fill(k, all->at[s], 0.37f, n, e));
+    pair_same(p, "y", y);
+    pair_same(p, "sum", sum);
+    pair_same(p, "all", all);
+}
+
+static void conversion_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *wide = pair_floats(p, n, 70000), *x = pair_room(p, n), *same = pair_room(p, n);
+    struct twin *back = pair_float_room(p, n);
+    ON_ALL(p, k->convert(k, x->at[s], wide->at[s], n, e));
+    ON_ALL(p, k->copy(k, same->at[s], x->at[s], n, e));
+    ON_ALL(p, k->widen(k, back->at[s], same->at[s], n, e));
+    pair_same(p, "x", x);
+    pair_same(p, "back", back);
+}
+
+static void dropout_case(struct pair *p) {
+    const int64_t samples = pair_between(p, 1, 5), n = pair_between(p, 1, 2000);
+    const struct dropout d = { .probability = pair_between(p, 0, 3) ? (float)pair_fraction(p) : 0,
+                               .key = { .seed = 77, .step = pair_between(p, 0, 1000000), .op = 5 },
+                               .first_sample = pair_between(p, 0, 5000) };
+    struct twin *x = pair_elements(p, samples * n, 1), *y = pair_in_place(p, x);
+    ON_ALL(p, k->dropout(k, y->at[s], x->at[s], samples, n, &d, e));
+    pair_same(p, "y", y);
+}
+
+/* --- over all parameters -------------------------------------------------------------------------------------------*/
+struct parameters {
+    int64_t n;
+    struct twin *p, *weight, *m, *v, *g;
+};
+
+static struct parameters parameters_of(struct pair *p) {
+    struct parameters a = { .n = pair_between(p, 1, MANY_ELEMENTS) };
+    a.p = pair_floats(p, a.n, 1);
+    a.weight = pair_either(p) || p->precision != KERNELS_FP32 ? pair_room(p, a.n) : NULL;
+    a.m = pair_floats(p, a.n, 0.1f);
+    a.v = pair_floats(p, a.n, 0.1f);
+    for (int s = 0; s < SIDES; s++)
+        for (int64_t i = 0; i < a.n; i++) /* a second moment */
+            ((float *)a.v->at[s])[i] *= ((float *)a.v->at[s])[i];
+    a.g = pair_floats(p, a.n, 3);
+    return a;
+}
+
+static void check_step(struct pair *p, const struct parameters *a) {
+    pair_same(p, "p", a->p);
+    pair_same(p, "m", a->m);
+    pair_same(p, "v", a->v);
+    if (a->weight)
+        pair_same(p, "weight", a->weight);
+}
+
+static element_t *weight_of(const struct parameters *a, int s) { return a->weight ? a->weight->at[s] : NULL; }
+
+static void adamw_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    const struct adamw o = { .learning_rate = 3e-3,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .epsilon = 1e-8,
+                             .weight_decay = pair_fraction(p),
+                             .gradient_scale = (float)pair_fraction(p),
+                             .clip_value = pair_either(p) ? 0.5f : 0,
+                             .updates = pair_between(p, 1, 100) };
+    ON_ALL(p, k->adamw(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.v->at[s], a.g->at[s], a.n, &o, e));
+    check_step(p, &a);
+}
+
+static void sgd_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    const struct sgd o = { 0.1, 0.9, pair_fraction(p), pair_either(p), (float)pair_fraction(p), 0.7f };
+    ON_ALL(p, k->sgd(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e));
+    check_step(p, &a);
+}
+
+static void lion_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    const struct lion o = { 1e-3, 0.9, 0.99, pair_fraction(p), (float)pair_fraction(p), 0 };
+    ((float *)a.m->at[0])[0] = ((float *)a.g->at[0])[0] = 0; /* a sign of 0 */
+    for (int s = ONE; s < SIDES; s++)
+        ((float *)a.m->at[s])[0] = ((float *)a.g->at[s])[0] = 0;
+    ON_ALL(p, k->lion(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e));
+    check_step(p, &a);
+}
+
+static void momentum_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    const struct momentum o = { 0.95, pair_either(p), (float)pair_fraction(p), 0.7f };
+    const double keep = pair_fraction(p), by = pair_fraction(p);
+    struct twin *u = pair_float_room(p, a.n);
+    ON_ALL(p, k->momentum(k, u->at[s], a.m->at[s], a.g->at[s], a.n, &o, e));
+    ON_ALL(p, k->scale_add(k, a.p->at[s], weight_of(&a, s), u->at[s], a.n, keep, by, e));
+    pair_same(p, "u", u);
+    check_step(p, &a);
+}
+
+static void adafactor_case(struct pair *p) {
+    const bool matrix = pair_either(p);
+    const int64_t rows = matrix ? pair_between(p, 2, 90) : 1, columns = pair_between(p, 1, 300), n = rows * columns;
+    const struct adafactor o = { 0.01, 0.9, 1e-30, 1e-3, 1.0, 0.1, (float)pair_fraction(p), pair_either(p) ? 1.0f : 0 };
+    struct twin *x = pair_floats(p, n, 0.1f), *weight = pair_room(p, n), *g = pair_floats(p, n, 2);
+    struct twin *row = pair_float_room(p, matrix ? rows : n), *column = pair_float_room(p, columns);
+    ON_ALL(p, k->fp32->fill(k, row->at[s], 0, row->n, e));
+    ON_ALL(p, k->fp32->fill(k, column->at[s], 0, columns, e));
+    for (int step = 0; step < 2; step++)
+        ON_ALL(p, k->adafactor(k, x->at[s], weight->at[s], row->at[s], matrix ? column->at[s] : NULL, g->at[s], rows,
+                               columns, &o, pair_workspace(p, s, k->adafactor_workspace(k, rows, columns)), e));
+    pair_close(p, "p", x, 1);
+    pair_close(p, "weight", weight, 1);
+    pair_close(p, "row", row, 1);
+    pair_close(p, "column", column, 1);
+}
+
+static void sums_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, 3 * MANY_ELEMENTS);
+    struct twin *a = pair_floats(p, n, 2), *sums = pair_double_room(p, (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK);
+    ON_ALL(p, k->sum_squares(k, sums->at[s], a->at[s], n, e));
+    pair_close(p, "sums", sums, 1);
+}
+
+static void check_finite(struct pair *p, struct twin *a, struct twin *x, bool want) {
+    struct twin *floats = pair_float_room(p, 1), *elements = pair_float_room(p, 1);
+    ON_ALL(p, k->convert(k, x->at[s], a->at[s], a->n, e));
+    ON_ALL(p, k->all_finite(k, floats->at[s], a->at[s], a->n, e));
+    ON_ALL(p, k->elements_finite(k, elements->at[s], x->at[s], a->n, e));
+    for (int s = 0; s < SIDES; s++) {
+        assert_int_equal(*(bool *)floats->at[s], want);
+        assert_int_equal(*(bool *)elements->at[s], want);
+    }
+}
+
+static void finite_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS), at = pair_between(p, 0, n - 1);
+    const float bad = pair_either(p) ? NAN : pair_either(p) ? INFINITY : -INFINITY;
+    struct twin *a = pair_floats(p, n, 2), *x = pair_room(p, n);
+    check_finite(p, a, x, true);
+    for (int s = 0; s < SIDES; s++)
+        ((float *)a->at[s])[at] = bad;
+    check_finite(p, a, x, false);
+}
+
+CASE(gelu_and_its_gradient_are_the_cpus, gelu_case)
+CASE(relu_and_its_gradient_are_the_cpus_to_the_bit, relu_case)
+CASE(swiglu_and_its_gradient_are_the_cpus, swiglu_case)
+CASE(add_accumulate_and_fill_are_the_cpus_to_the_bit, add_case)
+CASE(conversions_and_copies_are_the_cpus_to_the_bit, conversion_case)
+CASE(dropout_keeps_the_elements_that_the_cpu_keeps, dropout_case)
+CASE(adamw_steps_to_the_cpus_bits, adamw_case)
+CASE(sgd_steps_to_the_cpus_bits, sgd_case)
+CASE(lion_steps_to_the_cpus_bits, lion_case)
+CASE(momentum_and_scale_add_step_to_the_cpus_bits, momentum_case)
+CASE(adafactor_steps_as_the_cpu_does, adafactor_case)
+CASE(sums_of_squares_are_the_cpus, sums_case)
+CASE(a_number_that_is_not_finite_is_found, finite_case)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gelu_and_its_gradient_are_the_cpus),
+        cmocka_unit_test(relu_and_its_gradient_are_the_cpus_to_the_bit),
+        cmocka_unit_test(swiglu_and_its_gradient_are_the_cpus),
+        cmocka_unit_test(add_accumulate_and_fill_are_the_cpus_to_the_bit),
+        cmocka_unit_test(conversions_and_copies_are_the_cpus_to_the_bit),
+        cmocka_unit_test(dropout_keeps_the_elements_that_the_cpu_keeps),
+        cmocka_unit_test(adamw_steps_to_the_cpus_bits),
+        cmocka_unit_test(sgd_steps_to_the_cpus_bits),
+        cmocka_unit_test(lion_steps_to_the_cpus_bits),
+        cmocka_unit_test(momentum_and_scale_add_step_to_the_cpus_bits),
+        cmocka_unit_test(adafactor_steps_as_the_cpu_does),
+        cmocka_unit_test(sums_of_squares_are_the_cpus),
+        cmocka_unit_test(a_number_that_is_not_finite_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
