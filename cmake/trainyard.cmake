@@ -45,6 +45,9 @@ function(ty_program target)
   ty_flags(${target})
 endfunction()
 
+# All tests labelled `threads`, and no others: what a build with TSan needs.
+add_custom_target(threads_tests)
+
 # ty_test(name file.c ... LIBS lib ... [TIMEOUT s] [LABELS l]): a cmocka program run by ctest, alone in its process.
 function(ty_test name)
   cmake_parse_arguments(T "" "TIMEOUT;LABELS" "LIBS" ${ARGN})
@@ -53,8 +56,11 @@ function(ty_test name)
   target_link_libraries(${name} PRIVATE ${T_LIBS} PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
+  if("threads" IN_LIST T_LABELS)
+    add_dependencies(threads_tests ${name})
+  endif()
   if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 120)
+    set(T_TIMEOUT 300) # of a hang: the slowest test takes a minute, with TSan on a busy machine several
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP;GOMP_SPINCOUNT=1000;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:exitcode=66:history_size=7")
