@@ -1,6 +1,6 @@
 """Claim: the bits of a job do not depend on its layout. tests/engine/test_layouts in full: every single axis and a covering
 array of pairs, 20 steps each, every layout also going on from what another has saved. LAYOUTS_SEED repeats a drawing; names
-on the command line (gpt, llama, mlp, resnet, vit) choose families."""
+on the command line (gpt, llama, mlp, resnet, vit, unrolled) choose families."""
 
 import os
 import re
