@@ -156,7 +156,7 @@ static struct wait wait_new(const struct nccl_transport *t, int peer) {
 /* One look at what may end a wait; then a pause. */
 static status_t wait_turn(struct nccl_transport *t, const struct wait *w, ncclComm_t const *comm, bool *ret_busy,
                           struct err *e) {
-    struct err why;
+    struct err why = { "" };
     TRY(enter(t, e));
     ncclResult_t state = ncclSuccess;
     ncclResult_t asked = *comm ? t->nccl->ncclCommGetAsyncError(*comm, &state) : ncclSuccess;
@@ -194,7 +194,7 @@ static status_t await_event(struct nccl_transport *t, int peer, ncclComm_t const
         bool busy;
         TRY(wait_turn(t, &w, comm, &busy, e));
     }
-    struct err why;
+    struct err why = { "" };
     status_t st = cuda_status(there, "waiting for other ranks", &why);
     return st == ST_OK ? ST_OK : fail(t, st, &why, e);
 }
@@ -225,7 +225,7 @@ static bool segment_next(const struct swap *w, struct segment *s) {
 static status_t segment_send(struct nccl_transport *t, const struct swap *w, const struct segment *s, char *to,
                              struct err *e) {
     const struct nccl_library *nccl = t->nccl;
-    struct err why;
+    struct err why = { "" };
     TRY(enter(t, e));
     status_t st = nccl_status(nccl, nccl->ncclGroupStart(), "begin a swap", &why);
     if (st == ST_OK && s->in)
@@ -280,7 +280,7 @@ static status_t or_fail(struct nccl_transport *t, status_t st, const struct err 
 static status_t nccl_swap(struct transport *transport, enum collective_channel channel, const struct swap *w,
                           struct err *e) {
     struct nccl_transport *t = self(transport);
-    struct err why;
+    struct err why = { "" };
     (void)channel; /* one device channel has swaps: COLLECTIVE_DATA */
     TRY(check(transport, e));
     return or_fail(t, swap_segments(t, w, &why), &why, e);
@@ -311,7 +311,7 @@ static status_t nccl_whole(struct transport *transport, enum transport_whole wha
                            const int64_t *cut, struct err *e) {
     struct nccl_transport *t = self(transport);
     const struct nccl_library *nccl = t->nccl;
-    struct err why;
+    struct err why = { "" };
     if (cut[t->data] == 0)
         return check(transport, e);
     TRY(or_fail(t, order(t->compute, t->ready, t->world.stream, &why), &why, e));
@@ -366,7 +366,7 @@ static status_t post(struct nccl_transport *t, int channel, const struct link *l
     struct posted *p = &t->channels[channel].items[*ret];
     TRY(order(t->compute, t->channels[channel].ready, link->line.stream, e));
     TRY(enter(t, e));
-    struct err why;
+    struct err why = { "" };
     ncclResult_t result = link->is_send ? t->nccl->ncclSend(data, n, ncclInt8, 1, link->line.comm, link->line.stream)
                                         : t->nccl->ncclRecv(data, n, ncclInt8, 0, link->line.comm, link->line.stream);
     TRY(leave(t, nccl_status(t->nccl, result, "post a transfer", &why), &why, e));
@@ -379,7 +379,7 @@ static status_t post(struct nccl_transport *t, int channel, const struct link *l
 static status_t begin(struct transport *transport, int channel, int peer, bool is_send, void *data, size_t n, int *ret,
                       struct err *e) {
     struct nccl_transport *t = self(transport);
-    struct err why;
+    struct err why = { "" };
     TRY(check(transport, e));
     const struct link *link = link_find(t, channel, peer, is_send);
     if (!link) {
@@ -440,7 +440,7 @@ static status_t links_meet(struct nccl_transport *t, struct link *links, int n, 
 static status_t link_open(struct nccl_transport *t, struct link *l, struct err *e) {
     TRY(cuda_status(cudaStreamCreateWithFlags(&l->line.stream, cudaStreamNonBlocking), "making a stream", e));
     ncclConfig_t config = comm_config("pipeline", LINK_CTAS_MOST);
-    struct err why;
+    struct err why = { "" };
     TRY(enter(t, e));
     ncclResult_t result = t->nccl->ncclCommInitRankConfig(&l->line.comm, 2, l->id, l->is_send ? 0 : 1, &config);
     return leave(t, nccl_status(t->nccl, result, "connect two ranks", &why), &why, e);
@@ -449,7 +449,7 @@ static status_t link_open(struct nccl_transport *t, struct link *l, struct err *
 /* All are begun before any is waited for: whom a rank waits for may itself wait for a third. */
 static status_t nccl_connect(struct transport *transport, const struct collective_link *asked, int n, struct err *e) {
     struct nccl_transport *t = self(transport);
-    struct err why;
+    struct err why = { "" };
     assert(!t->links && n <= COLLECTIVE_LINKS_MOST);
     if (n == 0)
         return ST_OK;
@@ -468,7 +468,7 @@ static status_t nccl_connect(struct transport *transport, const struct collectiv
 }
 
 static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, struct err *e) {
-    struct err why;
+    struct err why = { "" };
     ncclConfig_t config = comm_config("world", 0);
     TRY(enter(t, e));
     ncclResult_t result = t->nccl->ncclCommInitRankConfig(&t->world.comm, t->world_size, *id, t->rank, &config);
@@ -561,7 +561,7 @@ static void nccl_close(struct transport *transport) {
 
 static void nccl_abort(struct transport *transport, const char *reason) {
     struct nccl_transport *t = self(transport);
-    struct err why;
+    struct err why = { "" };
     status_t st = err_set(&why, ST_CANCELLED, "rank %d gave up: %s", t->rank, reason);
     /* The host's transport says the same of this rank, in the same words. */
     t->host->ops->abort(t->host, reason);

@@ -1,0 +1,38 @@
+/* The cases of tests/kernels/cuda on a device: pinned memory has one address for the host, which looks at it, and for
+ * the device, which works on it. ONE and MANY are the same device twice: its bits must repeat. */
+#include "tests/kernels/cuda/pair.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NO_DEVICE = 77 };
+
+void *pair_memory(size_t bytes) {
+    void *p = NULL;
+    if (cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+        abort();
+    return p;
+}
+
+void pair_memory_free(void *p) { (void)cudaFreeHost(p); }
+
+void pair_tables_open(struct pair *p) {
+    const struct kernels_config config = { .device = "cuda", .threads = 1, .precision = p->precision };
+    for (int s = ONE; s < SIDES; s++) {
+        struct kernels *k = NULL;
+        struct err e;
+        if (kernels_open(&config, &k, &e) != ST_OK) {
+            fprintf(stderr, "# %s\n", e.msg);
+            exit(NO_DEVICE);
+        }
+        p->k[s] = k;
+    }
+}
+
+void pair_tables_close(struct pair *p) {
+    for (int s = ONE; s < SIDES; s++)
+        kernels_close((struct kernels *)p->k[s]);
+}
+
+void pair_order(uint64_t seed) { (void)seed; }
