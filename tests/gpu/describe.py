@@ -1,0 +1,24 @@
+"""Prints how cuDNN describes this device, as JSON: with it, engines are looked for on machines that have no device (kernels/cuda/cudnn.c).
+"""
+
+import ctypes
+import sys
+
+DEVICE_PROPERTIES, HANDLE, JSON = 38, 2701, 2702  # of cudnn_graph_v9.h: the descriptor and two of its attributes
+TYPE_HANDLE, TYPE_CHAR, ROOM = 0, 24, 1 << 16
+
+
+def must(code, what):
+    if code:
+        sys.exit(f"{what}: cuDNN says {code}")
+
+
+cudnn = ctypes.CDLL("libcudnn.so.9")
+handle, description, length = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
+text = ctypes.create_string_buffer(ROOM)
+must(cudnn.cudnnCreate(ctypes.byref(handle)), "cudnnCreate")
+must(cudnn.cudnnBackendCreateDescriptor(DEVICE_PROPERTIES, ctypes.byref(description)), "a description")
+must(cudnn.cudnnBackendSetAttribute(description, HANDLE, TYPE_HANDLE, ctypes.c_int64(1), ctypes.byref(handle)), "its device")
+must(cudnn.cudnnBackendFinalize(description), "finish it")
+must(cudnn.cudnnBackendGetAttribute(description, JSON, TYPE_CHAR, ctypes.c_int64(ROOM), ctypes.byref(length), text), "read it")
+print(text.value.decode())
