@@ -72,12 +72,12 @@ status_t config_open(const Trainyard__V1__JobSpec *spec, const struct data_roots
     return ST_OK;
 }
 
-static status_t choose(struct config *c, struct err *e) {
+static status_t choose(struct config *c, struct collective *collective, struct err *e) {
     static const char *const recomputes[] = {
         [ENGINE_RECOMPUTE_NONE] = "none", [ENGINE_RECOMPUTE_SELECTIVE] = "selective", [ENGINE_RECOMPUTE_BLOCK] = "block"
     };
     Trainyard__V1__TrainSpec *t = c->spec->train;
-    TRY(engine_resolve(&c->engine, e));
+    TRY(engine_resolve(&c->engine, collective, e));
     const struct engine_train *chosen = &c->engine.train;
     t->micro_batch = chosen->micro_batch;
     t->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH_MICRO_BATCH;
@@ -91,7 +91,7 @@ static status_t choose(struct config *c, struct err *e) {
     return print_spec(c, e);
 }
 
-status_t config_resolve(struct config *c, bool *ret_chosen, struct err *e) {
+status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e) {
     *ret_chosen = spec_has_auto(c->spec);
-    return *ret_chosen ? choose(c, e) : ST_OK;
+    return *ret_chosen ? choose(c, collective, e) : ST_OK;
 }

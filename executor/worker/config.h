@@ -5,7 +5,7 @@
  *     struct engine_config *ec = config_engine(c);
  *     ec->threads = ...;                          // what the spec does not say: threads, directories
  *     TRY(config_init_from(c, &roots, e));        // unless it goes on from a checkpoint
- *     TRY(config_resolve(c, &chosen, e));         // `auto` becomes what the plan chooses; every rank chooses the same
+ *     TRY(config_resolve(c, collective, &chosen, e)); // `auto` becomes what rank 0's plan chooses
  *     ... engine_open(ec, ...) ...
  *     c = config_close(c);                        // after engine_close: the engine's strings point into c
  *
@@ -24,6 +24,7 @@
 #include <trainyard/v1/spec.pb-c.h>
 
 struct config;
+struct collective;
 struct engine_config;
 
 /* Folders, as paths. A path that does not exist allows nothing. */
@@ -42,9 +43,9 @@ CLEANUP_DEFINE(struct config *, config_close)
  * means a folder only to a service, which then hands in the folder itself. */
 MUST_CHECK status_t config_init_from(struct config *c, const struct data_roots *roots, struct err *e);
 
-/* Fills in what the spec left to the plan, in the engine's configuration and in config_spec. *ret_chosen: there was
- * something to choose. Errors as engine_resolve. */
-MUST_CHECK status_t config_resolve(struct config *c, bool *ret_chosen, struct err *e);
+/* Fills in what the spec left to the plan, in the engine's configuration and in config_spec, alike on every rank of the
+ * collective, which all call it. *ret_chosen: there was something to choose. Errors as engine_resolve. */
+MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e);
 
 /* With every default, and after config_resolve with what `auto` became. Lives as long as c. */
 const Trainyard__V1__JobSpec *config_spec(const struct config *c);

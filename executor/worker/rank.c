@@ -193,10 +193,10 @@ static status_t profile_place(struct rank *r, struct engine_config *ec, struct e
     return ST_OK;
 }
 
-/* Each rank chooses by itself, and engine_open refuses a gang that did not choose alike; one of them says it. */
-static status_t plan_choose(struct rank *r, struct config *c, struct err *e) {
+/* Rank 0 chooses for all, and says what, so that it is stored with the job. */
+static status_t plan_choose(struct rank *r, struct config *c, struct collective *collective, struct err *e) {
     bool chosen = false;
-    TRY(config_resolve(c, &chosen, e));
+    TRY(config_resolve(c, collective, &chosen, e));
     if (!chosen || r->start->rank != 0)
         return ST_OK;
     const Trainyard__V1__TrainSpec *t = config_spec(c)->train;
@@ -227,7 +227,6 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
     else if (!*start->resume_directory)
         TRY(config_init_from(c, &roots, e));
     TRY(profile_place(r, ec, e));
-    TRY(plan_choose(r, c, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }
@@ -280,7 +279,11 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
         return;
     }
     control_set_collective(r->control, collective);
-    engine_train(r, config_engine(config), collective, ret);
+    st = plan_choose(r, config, collective, &ret->why);
+    if (st == ST_OK)
+        engine_train(r, config_engine(config), collective, ret);
+    else
+        end_fail(ret, st);
     control_set_collective(r->control, NULL);
 }
 

@@ -169,7 +169,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     if (c->profile.from && place_profile(c, profile, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
     bool chosen = false;
-    if (config_resolve(config, &chosen, &e) != ST_OK)
+    if (config_resolve(config, collective, &chosen, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
     if (chosen && rank == 0)
         say_chosen(config_spec(config)->train);

@@ -25,6 +25,7 @@ static void run(struct trainee *t, const char *name, struct engine_layout layout
 }
 
 static const struct engine_layout ALONE = { .data = 1, .pipeline = 1 };
+static const struct engine_layout HALVES = { .data = 2, .pipeline = 1 };
 static const struct engine_layout SHARDED = { .data = 2, .pipeline = 1, .zero = 3 };
 static const struct engine_layout STAGED = { .data = 2, .pipeline = 2, .zero = 1 };
 
@@ -428,19 +429,56 @@ static void what_cannot_be_laid_out_is_one_sentence(void **state) {
 static void auto_takes_the_largest_micro_batch_that_fits(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
-    struct err e;
     t->config.train.micro_batch = 0;
     t->config.train.lanes = 0;
-    assert_int_equal(engine_resolve(&t->config, &e), ST_INVALID_ARGUMENT); /* without a limit there is no largest */
+    assert_refused(t, ALONE, "train.micro_batch: auto needs resources.memory_bytes"); /* else there is no largest */
     t->config.memory_bytes = (int64_t)1 << 30;
-    assert_int_equal(engine_resolve(&t->config, &e), ST_OK);
-    assert_int_equal(t->config.train.micro_batch, 16);
+    run(t, "all", ALONE);
+    assert_int_equal(t->results[0].micro_batch, 16);
+    t->config.memory_bytes = 1300000;
+    run(t, "auto", ALONE);
+    assert_in_range(t->results[0].micro_batch, 1, 8);
+    trainee_free(t);
+}
+
+/* The other has no limit to fill, and could not choose by itself; rank 0's refusal is everyone's. */
+static void rank_0_chooses_for_all(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
     t->config.train.micro_batch = 0;
-    t->config.memory_bytes = 1000000;
-    if (engine_resolve(&t->config, &e) != ST_OK)
-        fail_msg("%s", e.msg);
-    assert_in_range(t->config.train.micro_batch, 1, 8);
-    run(t, "auto", ALONE); /* it does fit */
+    t->config.train.lanes = 0;
+    t->config.memory_bytes = (int64_t)1 << 30;
+    t->odd_memory = -1;
+    run(t, "told", HALVES);
+    assert_int_equal(t->results[0].micro_batch, 8);
+    assert_int_equal(t->results[1].micro_batch, 8);
+    t->config.memory_bytes = 1000;
+    assert_refused(t, HALVES, "resources.memory_bytes");
+    trainee_free(t);
+}
+
+/* The choice decides the bits: it stays, with more memory and with other ranks. A spec that it does not cut has
+ * another. */
+static void what_auto_chose_survives_a_resume_with_other_memory(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.micro_batch = 0;
+    t->config.train.lanes = 0;
+    t->config.memory_bytes = 1300000;
+    t->config.train.steps = 2;
+    run(t, "small", ALONE);
+    const int chosen = t->results[0].micro_batch;
+    assert_in_range(chosen, 1, 8);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
+    t->config.memory_bytes = (int64_t)1 << 30;
+    t->config.train.steps = 4;
+    run(t, "large", ALONE);
+    assert_int_equal(t->results[0].micro_batch, chosen);
+    run(t, "two", HALVES);
+    assert_int_equal(t->results[1].micro_batch, chosen);
+    t->config.train.global_batch = chosen + 1;
+    run(t, "forked", ALONE);
+    assert_int_equal(t->results[0].micro_batch, chosen + 1);
     trainee_free(t);
 }
 
@@ -496,6 +534,8 @@ int main(void) {
         cmocka_unit_test(a_run_begins_with_anothers_weights),
         cmocka_unit_test(what_cannot_be_laid_out_is_one_sentence),
         cmocka_unit_test(auto_takes_the_largest_micro_batch_that_fits),
+        cmocka_unit_test(rank_0_chooses_for_all),
+        cmocka_unit_test(what_auto_chose_survives_a_resume_with_other_memory),
         cmocka_unit_test(ranks_that_would_cut_a_step_differently_do_not_start),
         cmocka_unit_test(the_rate_follows_its_schedule),
     };

@@ -18,6 +18,7 @@ struct trainee_result {
     enum engine_outcome outcome;
     char message[480];
     int64_t from_step, step;
+    int micro_batch;                                                       /* that `auto` became */
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
     int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
     char numerics_id[240], weights_sha256[ENGINE_SHA256_HEX];
@@ -35,6 +36,7 @@ struct trainee {
     int ranks, threads, timeout_ms;
     bool commit;         /* tell the engine that checkpoints are committed as soon as they are written */
     bool every_other;    /* checkpoints of every second step, none skipped: the step loop waits for each */
+    int64_t odd_memory;  /* what odd ranks take for memory_bytes; 0 = as all */
     int odd_micro_batch; /* what odd ranks take for micro_batch; 0 = as all */
     int stop_rank;       /* asks for a stop ... */
     int64_t stop_step;   /* ... when this step is done; 0 = never */
@@ -141,10 +143,15 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
     config.threads = trainee_threads(t->threads);
     if (t->odd_micro_batch && rank % 2 == 1)
         config.train.micro_batch = t->odd_micro_batch;
+    if (t->odd_memory && rank % 2 == 1)
+        config.memory_bytes = t->odd_memory;
     struct err e = { "" };
     struct trainee_result *r = child.result;
     /* A rank that refuses its configuration leaves: not before the others have all their connections. */
     r->status = collective_barrier(collective, COLLECTIVE_CONTROL, &e);
+    if (r->status == ST_OK && config.train.micro_batch == 0)
+        r->status = engine_resolve(&config, collective, &e);
+    r->micro_batch = config.train.micro_batch;
     if (r->status == ST_OK)
         r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
     r->outcome = engine_outcome_of(r->status);

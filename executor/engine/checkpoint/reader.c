@@ -342,16 +342,31 @@ static status_t check_folder(const char *directory, struct err *e) {
     return ST_OK;
 }
 
-status_t checkpoint_reader_open(const char *directory, const struct checkpoint_reader_options *options,
-                                struct checkpoint_reader **ret, struct err *e) {
+/* With the manifest read, and nothing else. */
+static status_t begin(const char *directory, struct checkpoint_reader **ret, struct err *e) {
     TRY(check_folder(directory, e));
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = calloc(1, sizeof *r);
     if (!r || !(r->buffer = malloc(READ_BYTES)))
         return err_errno(e, "allocate a checkpoint reader");
-    if (options)
-        r->options = *options;
     snprintf(r->directory, sizeof r->directory, "%s", directory);
     TRY(read_manifest(r, e));
+    *ret = take_ptr(&r);
+    return ST_OK;
+}
+
+status_t checkpoint_layout(const char *directory, char **ret, struct err *e) {
+    CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = NULL;
+    TRY(begin(directory, &r, e));
+    *ret = strdup(r->manifest->layout_json);
+    return *ret ? ST_OK : err_errno(e, "copy the layout of a checkpoint");
+}
+
+status_t checkpoint_reader_open(const char *directory, const struct checkpoint_reader_options *options,
+                                struct checkpoint_reader **ret, struct err *e) {
+    CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = NULL;
+    TRY(begin(directory, &r, e));
+    if (options)
+        r->options = *options;
     const struct manifest *m = r->manifest;
     r->tables = calloc((size_t)m->world_size, sizeof(struct rank_table *));
     r->fds = malloc((size_t)m->world_size * sizeof *r->fds);

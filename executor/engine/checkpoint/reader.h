@@ -48,6 +48,9 @@ MUST_CHECK status_t checkpoint_reader_open(const char *directory, const struct c
 struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r);
 CLEANUP_DEFINE(struct checkpoint_reader *, checkpoint_reader_close)
 
+/* The manifest's layout alone, of which nothing but the manifest's own digest is proved. Free it with free(). */
+MUST_CHECK status_t checkpoint_layout(const char *directory, char **ret, struct err *e);
+
 /* Lives as long as the reader. */
 const struct checkpoint_info *checkpoint_reader_info(const struct checkpoint_reader *r);
 

@@ -15,7 +15,7 @@
 /* What ranks must agree on, as each brings it to the meeting. */
 struct identity {
     char computes[KERNELS_NUMERICS_ID_BYTES + 104]; /* numerics id, how a step is cut up, and step */
-    char data[80];                                 /* the text's SHA-256 */
+    char data[80];                                  /* the text's SHA-256 */
 };
 
 void engine_progress(struct engine *engine) {
@@ -113,8 +113,7 @@ static status_t compare_identity(const struct engine *engine, const struct ident
     return ST_OK;
 }
 
-/* All ranks compute alike on the same data and stand at the same step, or none starts. Each chose what `auto` is by
- * itself, and what fits depends on its host's threads. */
+/* All ranks compute alike on the same data and stand at the same step, or none starts. */
 static status_t meet(struct engine *engine, struct err *e) {
     struct identity mine = { 0 };
     CLEANUP(freep) struct identity *all = calloc((size_t)engine->world_size, sizeof *all);

@@ -14,14 +14,6 @@ static int at_least_one(int n) { return n > 1 ? n : 1; }
 
 int engine_ranks(const struct engine_layout *l) { return at_least_one(l->data) * at_least_one(l->pipeline); }
 
-status_t engine_resolve(struct engine_config *c, struct err *e) {
-    struct outline *outline;
-    TRY(outline_open(c, NULL, &outline, e));
-    status_t st = outline_resolve(outline, c, e);
-    outline_close(outline);
-    return st;
-}
-
 static status_t check_config(const struct engine_config *c, int world_size, struct err *e) {
     const struct engine_train *t = &c->train;
     if (!t->optimizer.kind)

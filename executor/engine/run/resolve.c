@@ -1,0 +1,73 @@
+/* What the spec leaves to the planner: rank 0 decides it, or takes it from the checkpoint that a run goes on from, and
+ * tells the others. */
+#include "executor/engine/checkpoint/reader.h"
+#include "executor/engine/collective/collective.h"
+#include "executor/engine/run/outline.h"
+
+#include <assert.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In words, because it travels as a union in which all ranks but the first have nothing. */
+union told {
+    struct {
+        status_t status;
+        int micro_batch, lanes, recompute;
+        struct err why;
+    } say;
+    uint64_t words[64];
+};
+static_assert(sizeof(union told) == 64 * sizeof(uint64_t), "a sentence fits");
+
+static int integer_of(const json_t *root, const char *key) {
+    json_int_t n = json_integer_value(json_object_get(root, key));
+    return n > 0 && n < 1 << 30 ? (int)n : 0;
+}
+
+/* How the steps before were cut, which decides the bits: kept whatever memory there is now. Another spec, as a fork
+ * has, may have another batch, which it does not cut; then it is chosen anew. */
+static status_t keep(struct engine_config *c, struct err *e) {
+    CLEANUP(freep) char *layout = NULL;
+    status_t st = checkpoint_layout(c->checkpoint.resume_directory, &layout, e);
+    TRY(st == ST_NOT_FOUND ? ST_DATA_LOSS : st);
+    json_t *root = json_loads(layout, 0, NULL);
+    int micro_batch = integer_of(root, "micro_batch"), lanes = integer_of(root, "lanes");
+    json_decref(root);
+    struct engine_train *t = &c->train;
+    lanes = t->lanes ? t->lanes : lanes;
+    if (micro_batch == 0 || lanes == 0 || t->global_batch % micro_batch || t->global_batch / micro_batch % lanes ||
+        (c->layout.data > 1 && lanes % c->layout.data))
+        return ST_OK;
+    t->micro_batch = micro_batch;
+    t->lanes = lanes;
+    return ST_OK;
+}
+
+static status_t decide(struct engine_config *c, struct err *e) {
+    CLEANUP(outline_closep) struct outline *outline = NULL;
+    if (c->train.micro_batch == 0 && c->checkpoint.resume_directory)
+        TRY(keep(c, e));
+    TRY(outline_open(c, NULL, &outline, e));
+    return outline_resolve(outline, c, e);
+}
+
+status_t engine_resolve(struct engine_config *c, struct collective *collective, struct err *e) {
+    union told told;
+    const struct collective_group world = collective_world(collective);
+    memset(&told, 0, sizeof told);
+    if (collective_rank(collective) == 0) {
+        told.say.status = decide(c, &told.say.why);
+        told.say.micro_batch = c->train.micro_batch;
+        told.say.lanes = c->train.lanes;
+        told.say.recompute = (int)c->train.recompute;
+    }
+    TRY(collective_or(collective, COLLECTIVE_CONTROL, &world, told.words, 64, e));
+    if (told.say.status != ST_OK)
+        return err_set(e, told.say.status, "%s", told.say.why.msg);
+    c->train.micro_batch = told.say.micro_batch;
+    c->train.lanes = told.say.lanes;
+    c->train.recompute = (enum engine_recompute)told.say.recompute;
+    return ST_OK;
+}
