@@ -15,43 +15,33 @@
 /* One query head of one sample: its tensors in fp32, and its thread's workspace (see attention_tile.h). fp32 reads the
  * packed tensors where they are; elements of 16 bits are widened to panels first. */
 struct head {
+    struct scores s;
     const float *q, *k, *v; /* (time, width), rows `stride` apart */
-    int64_t stride, width, time;
-    bool causal;
-    float scale;
-    const struct mask *mask; /* NULL: no dropout */
-    int64_t sample, first_element;
+    int64_t stride;
     float *keys, *values; /* transposed by tile of keys: (tiles, width, TILE), 0 past the last key */
-    float *scores, *gradients, *outputs, *statistics, *panels;
+    float *gradients, *statistics, *panels;
 };
 
 static struct head head_new(const struct kernels *k, const struct attention_dims *d, const struct dropout *dropout,
                             const struct mask *mask, const struct place *p, void *workspace) {
     const int64_t panel = attention_panel(d);
     float *w = (float *)((char *)workspace + (size_t)omp_get_thread_num() * attention_tile_bytes(d, k->precision));
-    float *scores = w + 2 * panel;
-    return (struct head){ .stride = sizeof(element) == 4 ? p->stride : d->head,
-                          .width = d->head,
-                          .time = d->time,
-                          .causal = d->causal,
-                          .scale = 1.0f / sqrtf((float)d->head),
-                          .mask = dropout->probability > 0 ? mask : NULL,
-                          .sample = dropout->first_sample + p->b,
+    float *tiles = w + 2 * panel, *outputs = tiles + 2 * TILE * TILE;
+    float *statistics = outputs + TILE * round_up(d->head, 16);
+    return (struct head){ .s = scores_of(d, dropout, mask, p->b, tiles, outputs),
+                          .stride = sizeof(element) == 4 ? p->stride : d->head,
                           .keys = w,
                           .values = w + panel,
-                          .scores = scores,
-                          .gradients = scores + TILE * TILE,
-                          .outputs = scores + 2 * TILE * TILE,
-                          .statistics = scores + 2 * TILE * TILE + TILE * round_up(d->head, 16),
-                          .panels = scores + 2 * TILE * TILE + TILE * round_up(d->head, 16) +
-                                    2 * round_up(d->time, TILE) };
+                          .gradients = tiles + TILE * TILE,
+                          .statistics = statistics,
+                          .panels = statistics + 2 * round_up(d->time, TILE) };
 }
 
 enum { PANEL_Q, PANEL_K, PANEL_V, PANEL_DOUT, PANEL_DQ, PANEL_DK, PANEL_DV };
 
 #ifndef ELEMENT_FP32
 static float *panel_of(const struct head *a, int which) {
-    return a->panels + which * round_up(a->time, TILE) * round_up(a->width, 16);
+    return a->panels + which * round_up(a->s.time, TILE) * round_up(a->s.width, 16);
 }
 #endif
 
@@ -63,9 +53,9 @@ static const float *widened(const struct head *a, int which, const element *from
     return from;
 #else
     float *to = panel_of(a, which);
-    for (int64_t t = 0; t < a->time; t++)
-        VECTOR(widen_row)(to + t * a->width, from + t * stride, a->width);
-    *ret_stride = a->width;
+    for (int64_t t = 0; t < a->s.time; t++)
+        VECTOR(widen_row)(to + t * a->s.width, from + t * stride, a->s.width);
+    *ret_stride = a->s.width;
     return to;
 #endif
 }
@@ -85,78 +75,38 @@ static void narrow_gradient(const struct head *a, element *tensor, int64_t strid
 #ifdef ELEMENT_FP32
     (void)a, (void)tensor, (void)stride, (void)from;
 #else
-    for (int64_t t = 0; t < a->time; t++)
-        VECTOR(convert_row)(tensor + t * stride, from + t * a->width, a->width);
+    for (int64_t t = 0; t < a->s.time; t++)
+        VECTOR(convert_row)(tensor + t * stride, from + t * a->s.width, a->s.width);
 #endif
 }
 
-static int64_t tile_rows(const struct head *a, int64_t at) { return a->time - at < TILE ? a->time - at : TILE; }
-
 static void transpose_tiles(const struct head *a, float *to, const float *from) {
-    for (int64_t at = 0; at < a->time; at += TILE) {
-        if (tile_rows(a, at) < TILE)
-            memset(to + at * a->width, 0, (size_t)(TILE * a->width) * sizeof *to);
+    for (int64_t at = 0; at < a->s.time; at += TILE) {
+        if (tile_rows(&a->s, at) < TILE)
+            memset(to + at * a->s.width, 0, (size_t)(TILE * a->s.width) * sizeof *to);
         VECTOR_ISA(tile_transpose)
-        (to + at * a->width, TILE, from + at * a->stride, a->stride, tile_rows(a, at), a->width);
+        (to + at * a->s.width, TILE, from + at * a->stride, a->stride, tile_rows(&a->s, at), a->s.width);
     }
 }
 
 /* The raw scores of the queries from q_at and the keys from k_at: (rows, TILE). */
 static void tile_scores(const struct head *a, int64_t q_at, int64_t k_at, int64_t rows) {
     VECTOR_ISA(tile_product)
-    (a->scores, TILE, a->q + q_at * a->stride, a->stride, 1, a->keys + k_at * a->width, TILE, rows, TILE, a->width,
+    (a->s.tile, TILE, a->q + q_at * a->stride, a->stride, 1, a->keys + k_at * a->s.width, TILE, rows, TILE, a->s.width,
      false);
 }
 
-/* How many keys of a tile the query t sees, and where the tiles end that some query of a tile sees. */
-static int64_t seen(const struct head *a, int64_t t, int64_t k_at) {
-    const int64_t n = (a->causal ? t + 1 : a->time) - k_at;
-    return n < TILE ? n : TILE;
-}
-static int64_t keys_end(const struct head *a, int64_t q_at) { return a->causal ? q_at + 1 : a->time; }
-
-static const float *mask_of_row(const struct head *a, int64_t t, int64_t k_at, float *buf) {
-    return VECTOR(mask_row)(a->mask, a->sample, a->first_element + t * a->time + k_at, TILE, buf);
-}
-
-/* The softmax of one more tile of keys for the queries from q_at: most (TILE) and sum (TILE) are those of all tiles so
- * far, and what was added up under an older maximum is scaled down to the new one. */
-static void tile_softmax(const struct head *a, int64_t q_at, int64_t k_at, int64_t rows, float *most, float *sum) {
-    float buf[MASK_ROW_FLOATS(TILE)];
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = a->scores + i * TILE;
-        const int64_t n = seen(a, q_at + i, k_at);
-        const float here = a->scale * row_most(row, n), before = k_at ? most[i] : -INFINITY;
-        most[i] = here > before ? here : before;
-        const float added = row_exp(row, n, a->scale, most[i]);
-        if (k_at == 0) {
-            sum[i] = added;
-        } else {
-            const float factor = before < most[i] ? expf(before - most[i]) : 1;
-            sum[i] = sum[i] * factor + added;
-            if (factor < 1)
-                row_scale(a->outputs + i * a->width, a->width, factor);
-        }
-        if (a->mask)
-            multiply(row, mask_of_row(a, q_at + i, k_at, buf));
-    }
-}
-
 static void forward_tile(const struct head *a, int64_t q_at, element *out, int64_t out_stride, float *lse) {
-    const int64_t rows = tile_rows(a, q_at);
+    const int64_t rows = tile_rows(&a->s, q_at);
     float *most = a->statistics, *sum = a->statistics + TILE;
-    for (int64_t k_at = 0; k_at < keys_end(a, q_at); k_at += TILE) {
+    for (int64_t k_at = 0; k_at < keys_end(&a->s, q_at); k_at += TILE) {
         tile_scores(a, q_at, k_at, rows);
-        tile_softmax(a, q_at, k_at, rows, most, sum);
+        tile_softmax(&a->s, q_at, k_at, most, sum);
         VECTOR_ISA(tile_product)
-        (a->outputs, a->width, a->scores, TILE, 1, a->v + k_at * a->stride, a->stride, rows, a->width,
-         tile_rows(a, k_at), k_at > 0);
+        (a->s.outputs, a->s.width, a->s.tile, TILE, 1, a->v + k_at * a->stride, a->stride, rows, a->s.width,
+         tile_rows(&a->s, k_at), k_at > 0);
     }
-    for (int64_t i = 0; i < rows; i++) {
-        row_scale(a->outputs + i * a->width, a->width, 1 / sum[i]);
-        VECTOR(convert_row)(out + (q_at + i) * out_stride, a->outputs + i * a->width, a->width);
-        lse[q_at + i] = most[i] + logf(sum[i]);
-    }
+    tile_outputs(&a->s, q_at, out, out_stride, most, sum, lse);
 }
 
 status_t VECTOR(attention_forward)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
@@ -173,7 +123,7 @@ status_t VECTOR(attention_forward)(const struct kernels *k, element_t *out, floa
         transpose_tiles(&a, a.keys, a.k);
         for (int64_t h = p.shared * p.group; h < (p.shared + 1) * p.group; h++) {
             a.q = widened(&a, PANEL_Q, AT(qkv, packed_at(d, &p, h)), p.stride, &a.stride);
-            a.first_element = h * d->time * d->time;
+            a.s.first_element = h * d->time * d->time;
             for (int64_t at = 0; at < d->time; at += TILE)
                 forward_tile(&a, at, AT(out, out_at(d, &p, h)), p.out_stride, lse + (p.b * d->heads + h) * d->time);
         }
@@ -195,13 +145,13 @@ static void tile_gradients(const struct head *a, const struct reverse *r, int64_
     const float *total = a->statistics;
     for (int64_t i = 0; i < rows; i++) {
         const int64_t t = q_at + i;
-        float *p = a->scores + i * TILE, *ds = a->gradients + i * TILE;
-        const float *kept = a->mask ? mask_of_row(a, t, k_at, buf) : NULL;
-        (void)row_exp(p, seen(a, t, k_at), a->scale, r->lse[t]);
+        float *p = a->s.tile + i * TILE, *ds = a->gradients + i * TILE;
+        const float *kept = a->s.mask ? mask_of_row(&a->s, t, k_at, buf) : NULL;
+        (void)row_exp(p, seen(&a->s, t, k_at), a->s.scale, r->lse[t]);
         if (kept)
             multiply(ds, kept);
         for (int64_t s = 0; s < TILE; s += LANES) {
-            const vf by = vf_mul(vf_load(p + s), vf_set(a->scale));
+            const vf by = vf_mul(vf_load(p + s), vf_set(a->s.scale));
             vf_store(ds + s, vf_mul(by, vf_sub(vf_load(ds + s), vf_set(total[t]))));
         }
         if (kept)
@@ -212,26 +162,26 @@ static void tile_gradients(const struct head *a, const struct reverse *r, int64_
 /* The share of one tile of scores in dq, dk and dv. The first tile of queries that a tile of keys meets sets dk and dv
  * in the group's first head, the first tile of keys sets dq. */
 static void backward_tile(const struct head *a, const struct reverse *r, int64_t q_at, int64_t k_at) {
-    const int64_t rows = tile_rows(a, q_at), keys = tile_rows(a, k_at);
+    const int64_t rows = tile_rows(&a->s, q_at), keys = tile_rows(&a->s, k_at);
     const float *dout = r->dout + q_at * r->dout_stride;
-    const bool add = r->more || q_at > (a->causal ? k_at : 0);
+    const bool add = r->more || q_at > queries_begin(&a->s, k_at);
     tile_scores(a, q_at, k_at, rows);
     VECTOR_ISA(tile_product)
-    (a->gradients, TILE, dout, r->dout_stride, 1, a->values + k_at * a->width, TILE, rows, TILE, a->width, false);
+    (a->gradients, TILE, dout, r->dout_stride, 1, a->values + k_at * a->s.width, TILE, rows, TILE, a->s.width, false);
     tile_gradients(a, r, q_at, k_at, rows);
     VECTOR_ISA(tile_product)
-    (r->dv + k_at * a->stride, a->stride, a->scores, 1, TILE, dout, r->dout_stride, keys, a->width, rows, add);
+    (r->dv + k_at * a->stride, a->stride, a->s.tile, 1, TILE, dout, r->dout_stride, keys, a->s.width, rows, add);
     VECTOR_ISA(tile_product)
-    (r->dk + k_at * a->stride, a->stride, a->gradients, 1, TILE, a->q + q_at * a->stride, a->stride, keys, a->width,
+    (r->dk + k_at * a->stride, a->stride, a->gradients, 1, TILE, a->q + q_at * a->stride, a->stride, keys, a->s.width,
      rows, add);
     VECTOR_ISA(tile_product)
-    (r->dq + q_at * a->stride, a->stride, a->gradients, TILE, 1, a->k + k_at * a->stride, a->stride, rows, a->width,
+    (r->dq + q_at * a->stride, a->stride, a->gradients, TILE, 1, a->k + k_at * a->stride, a->stride, rows, a->s.width,
      keys, k_at > 0);
 }
 
 static void backward_head(const struct head *a, const struct reverse *r) {
-    for (int64_t k_at = 0; k_at < a->time; k_at += TILE)
-        for (int64_t q_at = a->causal ? k_at : 0; q_at < a->time; q_at += TILE)
+    for (int64_t k_at = 0; k_at < a->s.time; k_at += TILE)
+        for (int64_t q_at = queries_begin(&a->s, k_at); q_at < a->s.time; q_at += TILE)
             backward_tile(a, r, q_at, k_at);
 }
 
@@ -241,11 +191,11 @@ static void backward_query_head(struct head *a, struct reverse *r, const struct 
     const element *dout_h = AT(dout, out_at(d, p, h)), *out_h = AT(out, out_at(d, p, h));
     element *dq = AT(dqkv, packed_at(d, p, h));
     a->q = widened(a, PANEL_Q, AT(qkv, packed_at(d, p, h)), p->stride, &a->stride);
-    a->first_element = h * d->time * d->time;
+    a->s.first_element = h * d->time * d->time;
     r->dout = widened(a, PANEL_DOUT, dout_h, p->out_stride, &r->dout_stride);
     r->dq = gradient_room(a, PANEL_DQ, dq);
-    for (int64_t t = 0; t < a->time; t++)
-        a->statistics[t] = dot(dout_h + t * p->out_stride, out_h + t * p->out_stride, a->width);
+    for (int64_t t = 0; t < a->s.time; t++)
+        a->statistics[t] = dot(dout_h + t * p->out_stride, out_h + t * p->out_stride, a->s.width);
     backward_head(a, r);
     narrow_gradient(a, dq, p->stride, r->dq);
     r->more = true;

@@ -10,7 +10,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector/attention_place.h"
 #include "kernels/cpu/vector/dropout.h"
-#include "kernels/cpu/vector/elementwise.h"
 #include "kernels/cpu/vector/images.h"
 #include "kernels/cpu/vector/score_rows.h"
 #include "kernels/cpu/vector/tile.h"
@@ -23,19 +22,16 @@ enum { STEP = 32, PAIR_TILE = TILE / 2 };
 
 /* One key head of one sample and one of its query heads; panels of pairs in its thread's workspace. */
 struct head {
+    struct scores s;
     const element *q, *dout; /* (time, width), rows stride and out_stride apart */
-    int64_t stride, out_stride, width, time;
-    bool causal;
-    float scale;
-    const struct mask *mask; /* NULL: no dropout */
-    int64_t sample, first_element;
+    int64_t stride, out_stride;
     float *keys, *values;                    /* transposed by tile: (tiles, width / 2, TILE), 0 past the last one */
     float *row_q, *row_k, *row_v, *row_dout; /* interleaved: (time / 2, width) */
     float *dq, *dk, *dv;                     /* fp32 (time, width) */
-    float *scores, *gradients;               /* fp32 (TILE, TILE) */
+    float *gradients;                        /* fp32 (TILE, TILE) */
     float *p, *ds;                           /* pairs: (TILE, TILE / 2) along keys */
     float *p_rows, *ds_rows;                 /* pairs: (TILE / 2, TILE) along queries */
-    float *outputs, *statistics;
+    float *statistics;
 };
 
 static struct head head_new(const struct kernels *k, const struct attention_dims *d, const struct dropout *dropout,
@@ -43,14 +39,9 @@ static struct head head_new(const struct kernels *k, const struct attention_dims
     const int64_t panel = attention_panel(d), tile = TILE * TILE;
     float *w = (float *)((char *)workspace + (size_t)omp_get_thread_num() * attention_tile_bytes(d, k->precision));
     float *tiles = w + PANELS_NARROW * panel, *outputs = tiles + TILES_NARROW * tile;
-    return (struct head){ .stride = at->stride,
+    return (struct head){ .s = scores_of(d, dropout, mask, at->b, tiles, outputs),
+                          .stride = at->stride,
                           .out_stride = at->out_stride,
-                          .width = d->head,
-                          .time = d->time,
-                          .causal = d->causal,
-                          .scale = 1.0f / sqrtf((float)d->head),
-                          .mask = dropout->probability > 0 ? mask : NULL,
-                          .sample = dropout->first_sample + at->b,
                           .keys = w,
                           .values = w + panel,
                           .row_q = w + 2 * panel,
@@ -60,28 +51,24 @@ static struct head head_new(const struct kernels *k, const struct attention_dims
                           .dq = w + 6 * panel,
                           .dk = w + 7 * panel,
                           .dv = w + 8 * panel,
-                          .scores = tiles,
                           .gradients = tiles + tile,
                           .p = tiles + 2 * tile,
                           .ds = tiles + 2 * tile + tile / 2,
                           .p_rows = tiles + 3 * tile,
                           .ds_rows = tiles + 3 * tile + tile / 2,
-                          .outputs = outputs,
                           .statistics = outputs + TILE * round_up(d->head, 16) };
 }
 
 static const float *pairs_of(const element *a) { return (const float *)(const void *)a; }
 
-static int64_t tile_rows(const struct head *a, int64_t at) { return a->time - at < TILE ? a->time - at : TILE; }
-
 /* Pairs along the head, transposed by tile of positions. */
 static void transpose_tiles(const struct head *a, float *to, const element *from) {
-    const int64_t half = a->width / 2;
-    for (int64_t at = 0; at < a->time; at += TILE) {
-        if (tile_rows(a, at) < TILE)
+    const int64_t half = a->s.width / 2;
+    for (int64_t at = 0; at < a->s.time; at += TILE) {
+        if (tile_rows(&a->s, at) < TILE)
             memset(to + at * half, 0, (size_t)(TILE * half) * sizeof *to);
         VECTOR_ISA(tile_transpose)
-        (to + at * half, TILE, pairs_of(from + at * a->stride), a->stride / 2, tile_rows(a, at), half);
+        (to + at * half, TILE, pairs_of(from + at * a->stride), a->stride / 2, tile_rows(&a->s, at), half);
     }
 }
 
@@ -92,41 +79,33 @@ static inline __m512i pair(__m256i low, __m256i high) {
 
 /* Pairs of rows: to[(t / 2) width + c] = (from[t][c], from[t + 1][c]); past the last row there is 0. */
 static void interleave(const struct head *a, float *to, const element *from, int64_t stride) {
-    for (int64_t t = 0; t < a->time; t += 2)
-        for (int64_t c = 0; c < a->width; c += LANES) {
-            const int64_t lanes = lanes_at(c, a->width);
+    for (int64_t t = 0; t < a->s.time; t += 2)
+        for (int64_t c = 0; c < a->s.width; c += LANES) {
+            const int64_t lanes = lanes_at(c, a->s.width);
             const __m256i low = vh_load_first(from + t * stride + c, lanes);
-            const __m256i high = t + 1 < a->time ? vh_load_first(from + (t + 1) * stride + c, lanes)
-                                                 : _mm256_setzero_si256();
-            _mm512_mask_storeu_epi32(to + t / 2 * a->width + c, vf_first(lanes), pair(low, high));
+            const __m256i high = t + 1 < a->s.time ? vh_load_first(from + (t + 1) * stride + c, lanes)
+                                                   : _mm256_setzero_si256();
+            vf_store_first(to + t / 2 * a->s.width + c, _mm512_castsi512_ps(pair(low, high)), lanes);
         }
 }
-
-static inline __m256i rounded(vf a) { return (__m256i)_mm512_cvtneps_pbh(a); }
 
 /* rows of a tile of fp32 as bf16, pairs along the row. */
 static void round_rows(float *to, const float *from, int64_t rows) {
     for (int64_t i = 0; i < rows * TILE; i += LANES)
-        _mm256_storeu_si256((__m256i *)(void *)(to + i / 2), rounded(vf_load(from + i)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i / 2), vh_round(vf_load(from + i)));
 }
 
 /* ... and pairs of rows; a last row alone is paired with 0. */
 static void round_row_pairs(float *to, const float *from, int64_t rows) {
     for (int64_t i = 0; i < rows; i += 2)
         for (int64_t s = 0; s < TILE; s += LANES) {
-            const __m256i low = rounded(vf_load(from + i * TILE + s));
-            const __m256i high = i + 1 < rows ? rounded(vf_load(from + (i + 1) * TILE + s)) : _mm256_setzero_si256();
+            const __m256i low = vh_round(vf_load(from + i * TILE + s));
+            const __m256i high = i + 1 < rows ? vh_round(vf_load(from + (i + 1) * TILE + s)) : _mm256_setzero_si256();
             _mm512_storeu_si512(to + i / 2 * TILE + s, pair(low, high));
         }
 }
 
-/* How many keys of a tile the query t sees. */
-static int64_t seen(const struct head *a, int64_t t, int64_t k_at) {
-    const int64_t n = (a->causal ? t + 1 : a->time) - k_at;
-    return n < TILE ? n : TILE;
-}
-
-static bool diagonal(const struct head *a, int64_t q_at, int64_t k_at) { return a->causal && q_at == k_at; }
+static bool diagonal(const struct head *a, int64_t q_at, int64_t k_at) { return a->s.causal && q_at == k_at; }
 
 /* to (rows, TILE) = rows of a tensor from q_at on times a transposed tile; on the diagonal only what is seen, in whole
  * steps. */
@@ -136,7 +115,7 @@ static void score_product(const struct head *a, float *to, const element *rows_f
     for (int64_t i = 0; i < rows; i += step) {
         const int64_t m = rows - i < step ? rows - i : step, n = on_diagonal ? i + step : TILE;
         VECTOR_ISA(tile_product_pairs)
-        (to + i * TILE, TILE, pairs_of(rows_from + i * stride), stride / 2, 1, tile, TILE, m, n, a->width / 2, false);
+        (to + i * TILE, TILE, pairs_of(rows_from + i * stride), stride / 2, 1, tile, TILE, m, n, a->s.width / 2, false);
     }
 }
 
@@ -147,7 +126,7 @@ static void key_product(const struct head *a, float *c, const float *tile, const
     for (int64_t i = 0; i < rows; i += step) {
         const int64_t m = rows - i < step ? rows - i : step, end = on_diagonal && i + step < keys ? i + step : keys;
         VECTOR_ISA(tile_product_pairs)
-        (c + i * a->width, a->width, tile + i * PAIR_TILE, PAIR_TILE, 1, interleaved, a->width, m, a->width,
+        (c + i * a->s.width, a->s.width, tile + i * PAIR_TILE, PAIR_TILE, 1, interleaved, a->s.width, m, a->s.width,
          (end + 1) / 2, accumulate);
     }
 }
@@ -159,54 +138,24 @@ static void query_product(const struct head *a, float *c, const float *tile, con
     for (int64_t s = 0; s < keys; s += step) {
         const int64_t m = keys - s < step ? keys - s : step, first = on_diagonal ? s / 2 : 0;
         VECTOR_ISA(tile_product_pairs)
-        (c + s * a->width, a->width, tile + first * TILE + s, 1, TILE, interleaved + first * a->width, a->width, m,
-         a->width, (rows + 1) / 2 - first, accumulate);
-    }
-}
-
-static const float *mask_of_row(const struct head *a, int64_t t, int64_t k_at, float *buf) {
-    return VECTOR(mask_row)(a->mask, a->sample, a->first_element + t * a->time + k_at, TILE, buf);
-}
-
-/* As in attention.c: the softmax of one more tile of keys; what was added up under an older maximum is scaled down. */
-static void tile_softmax(const struct head *a, int64_t q_at, int64_t k_at, int64_t rows, float *most, float *sum) {
-    float buf[MASK_ROW_FLOATS(TILE)];
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = a->scores + i * TILE;
-        const int64_t n = seen(a, q_at + i, k_at);
-        const float here = a->scale * row_most(row, n), before = k_at ? most[i] : -INFINITY;
-        most[i] = here > before ? here : before;
-        const float added = row_exp(row, n, a->scale, most[i]);
-        if (k_at == 0) {
-            sum[i] = added;
-        } else {
-            const float factor = before < most[i] ? expf(before - most[i]) : 1;
-            sum[i] = sum[i] * factor + added;
-            if (factor < 1)
-                row_scale(a->outputs + i * a->width, a->width, factor);
-        }
-        if (a->mask)
-            multiply(row, mask_of_row(a, q_at + i, k_at, buf));
+        (c + s * a->s.width, a->s.width, tile + first * TILE + s, 1, TILE, interleaved + first * a->s.width, a->s.width,
+         m, a->s.width, (rows + 1) / 2 - first, accumulate);
     }
 }
 
 static void forward_tile(const struct head *a, int64_t q_at, element *out, float *lse) {
-    const int64_t rows = tile_rows(a, q_at), end = a->causal ? q_at + 1 : a->time;
+    const int64_t rows = tile_rows(&a->s, q_at);
     float *most = a->statistics, *sum = a->statistics + TILE;
-    for (int64_t k_at = 0; k_at < end; k_at += TILE) {
+    for (int64_t k_at = 0; k_at < keys_end(&a->s, q_at); k_at += TILE) {
         const bool on_diagonal = diagonal(a, q_at, k_at);
-        score_product(a, a->scores, a->q + q_at * a->stride, a->stride, a->keys + k_at * a->width / 2, rows,
+        score_product(a, a->s.tile, a->q + q_at * a->stride, a->stride, a->keys + k_at * a->s.width / 2, rows,
                       on_diagonal);
-        tile_softmax(a, q_at, k_at, rows, most, sum);
-        round_rows(a->p, a->scores, rows);
-        key_product(a, a->outputs, a->p, a->row_v + k_at / 2 * a->width, rows, tile_rows(a, k_at), on_diagonal,
+        tile_softmax(&a->s, q_at, k_at, most, sum);
+        round_rows(a->p, a->s.tile, rows);
+        key_product(a, a->s.outputs, a->p, a->row_v + k_at / 2 * a->s.width, rows, tile_rows(&a->s, k_at), on_diagonal,
                     k_at > 0);
     }
-    for (int64_t i = 0; i < rows; i++) {
-        row_scale(a->outputs + i * a->width, a->width, 1 / sum[i]);
-        VECTOR(convert_row)(out + (q_at + i) * a->out_stride, a->outputs + i * a->width, a->width);
-        lse[q_at + i] = most[i] + logf(sum[i]);
-    }
+    tile_outputs(&a->s, q_at, out, a->out_stride, most, sum, lse);
 }
 
 status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
@@ -223,7 +172,7 @@ status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out
         interleave(&a, a.row_v, AT(qkv, value_at(d, &p)), p.stride);
         for (int64_t h = p.shared * p.group; h < (p.shared + 1) * p.group; h++) {
             a.q = AT(qkv, packed_at(d, &p, h));
-            a.first_element = h * d->time * d->time;
+            a.s.first_element = h * d->time * d->time;
             for (int64_t at = 0; at < d->time; at += TILE)
                 forward_tile(&a, at, AT(out, out_at(d, &p, h)), lse + (p.b * d->heads + h) * d->time);
         }
@@ -236,15 +185,15 @@ status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out
 static void tile_gradients(const struct head *a, const float *lse, int64_t q_at, int64_t k_at, int64_t rows) {
     float buf[MASK_ROW_FLOATS(TILE)];
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t t = q_at + i, n = seen(a, t, k_at);
-        float *p = a->scores + i * TILE, *ds = a->gradients + i * TILE;
-        const float *kept = a->mask ? mask_of_row(a, t, k_at, buf) : NULL;
-        (void)row_exp(p, n, a->scale, lse[t]);
+        const int64_t t = q_at + i, n = seen(&a->s, t, k_at);
+        float *p = a->s.tile + i * TILE, *ds = a->gradients + i * TILE;
+        const float *kept = a->s.mask ? mask_of_row(&a->s, t, k_at, buf) : NULL;
+        (void)row_exp(p, n, a->s.scale, lse[t]);
         for (int64_t s = 0; s < TILE; s += LANES) {
             vf dp = s < n ? vf_load_first(ds + s, lanes_at(s, n)) : vf_set(0);
             if (kept)
                 dp = vf_mul(dp, vf_load(kept + s));
-            const vf by = vf_mul(vf_load(p + s), vf_set(a->scale));
+            const vf by = vf_mul(vf_load(p + s), vf_set(a->s.scale));
             vf_store(ds + s, vf_mul(by, vf_sub(dp, vf_set(a->statistics[t]))));
         }
         if (kept)
@@ -255,13 +204,13 @@ static void tile_gradients(const struct head *a, const float *lse, int64_t q_at,
 /* The share of one tile of scores in dq, dk and dv; dk and dv are set by the first tile that they meet (`add` false).
  */
 static void backward_tile(const struct head *a, const float *lse, int64_t q_at, int64_t k_at, bool add) {
-    const int64_t rows = tile_rows(a, q_at), keys = tile_rows(a, k_at), w = a->width;
+    const int64_t rows = tile_rows(&a->s, q_at), keys = tile_rows(&a->s, k_at), w = a->s.width;
     const bool on_diagonal = diagonal(a, q_at, k_at);
-    score_product(a, a->scores, a->q + q_at * a->stride, a->stride, a->keys + k_at * w / 2, rows, on_diagonal);
+    score_product(a, a->s.tile, a->q + q_at * a->stride, a->stride, a->keys + k_at * w / 2, rows, on_diagonal);
     score_product(a, a->gradients, a->dout + q_at * a->out_stride, a->out_stride, a->values + k_at * w / 2, rows,
                   on_diagonal);
     tile_gradients(a, lse, q_at, k_at, rows);
-    round_row_pairs(a->p_rows, a->scores, rows);
+    round_row_pairs(a->p_rows, a->s.tile, rows);
     round_row_pairs(a->ds_rows, a->gradients, rows);
     round_rows(a->ds, a->gradients, rows);
     query_product(a, a->dv + k_at * w, a->p_rows, a->row_dout + q_at / 2 * w, rows, keys, on_diagonal, add);
@@ -270,8 +219,11 @@ static void backward_tile(const struct head *a, const float *lse, int64_t q_at, 
 }
 
 static void narrow(const struct head *a, element *to, int64_t stride, const float *from) {
-    for (int64_t t = 0; t < a->time; t++)
-        VECTOR(convert_row)(to + t * stride, from + t * a->width, a->width);
+    for (int64_t t = 0; t < a->s.time; t++)
+        for (int64_t c = 0; c < a->s.width; c += LANES) {
+            const int64_t lanes = lanes_at(c, a->s.width);
+            ve_store_first(to + t * stride + c, vf_load_first(from + t * a->s.width + c, lanes), lanes);
+        }
 }
 
 status_t VECTOR(attention_backward_pairs)(const struct kernels *k, element_t *dqkv, const element_t *dout,
@@ -293,15 +245,15 @@ status_t VECTOR(attention_backward_pairs)(const struct kernels *k, element_t *dq
             const element *out_h = AT(out, out_at(d, &p, h));
             a.q = AT(qkv, packed_at(d, &p, h));
             a.dout = AT(dout, out_at(d, &p, h));
-            a.first_element = h * d->time * d->time;
+            a.s.first_element = h * d->time * d->time;
             interleave(&a, a.row_q, a.q, p.stride);
             interleave(&a, a.row_dout, a.dout, p.out_stride);
             for (int64_t t = 0; t < d->time; t++)
                 a.statistics[t] = dot(a.dout + t * p.out_stride, out_h + t * p.out_stride, d->head);
             for (int64_t k_at = 0; k_at < d->time; k_at += TILE)
-                for (int64_t q_at = d->causal ? k_at : 0; q_at < d->time; q_at += TILE)
+                for (int64_t q_at = queries_begin(&a.s, k_at); q_at < d->time; q_at += TILE)
                     backward_tile(&a, lse + (p.b * d->heads + h) * d->time, q_at, k_at,
-                                  h > first || q_at > (d->causal ? k_at : 0));
+                                  h > first || q_at > queries_begin(&a.s, k_at));
             narrow(&a, AT(dqkv, packed_at(d, &p, h)), p.stride, a.dq);
         }
         narrow(&a, AT(dqkv, key_at(d, &p)), p.stride, a.dk);

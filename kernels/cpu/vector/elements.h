@@ -29,6 +29,9 @@ static inline void vh_store_tail(element *p, vh a, int64_t lanes) { _mm256_mask_
 
 #ifdef ELEMENT_BF16
 static inline vf vh_widen(vh a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16)); }
+#ifdef __AVX512BF16__ /* its instruction takes subnormal numbers as 0 */
+static inline vh vh_round(vf a) { return (vh)_mm512_cvtneps_pbh(a); }
+#else
 static inline vh vh_round(vf a) {
     const __m512i bits = _mm512_castps_si512(a);
     const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
@@ -39,6 +42,7 @@ static inline vh vh_round(vf a) {
                                            17, 15, 13, 11, 9, 7, 5, 3, 1);
     return _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, r));
 }
+#endif
 #else
 static inline vf vh_widen(vh a) { return _mm512_cvtph_ps(a); }
 static inline vh vh_round(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
