@@ -3,6 +3,7 @@
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
 #include "base/limits.h"
+#include "executor/engine/plan/profile.h"
 #include "executor/worker/config_parts.h"
 
 #include <stdlib.h>
@@ -89,6 +90,16 @@ static status_t choose(struct config *c, struct collective *collective, struct e
     free(t->recompute);
     t->recompute = recompute;
     return print_spec(c, e);
+}
+
+status_t config_measure(struct config *c, struct err *e) {
+    static const enum dtype types[] = {
+        [ENGINE_FP32] = DTYPE_F32, [ENGINE_BF16] = DTYPE_BF16, [ENGINE_FP16] = DTYPE_F16
+    };
+    struct engine_config *ec = &c->engine;
+    if (strcmp(ec->device, "cpu") != 0)
+        return ST_OK;
+    return plan_profile_measure_products(types[ec->train.precision], ec->threads, &ec->peak_flops, e);
 }
 
 status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e) {

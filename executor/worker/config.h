@@ -47,6 +47,10 @@ MUST_CHECK status_t config_init_from(struct config *c, const struct data_roots *
  * collective, which all call it. *ret_chosen: there was something to choose. Errors as engine_resolve. */
 MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e);
 
+/* What this rank's device can do in the spec's precision, for the metric `mfu`, once threads are set: the CPU is
+ * measured, for 0.1 s. Rank 0 alone reports it, and alone needs this. */
+MUST_CHECK status_t config_measure(struct config *c, struct err *e);
+
 /* With every default, and after config_resolve with what `auto` became. Lives as long as c. */
 const Trainyard__V1__JobSpec *config_spec(const struct config *c);
 

@@ -226,6 +226,8 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
         ec->train.init_from = start->init_directory;
     else if (!*start->resume_directory)
         TRY(config_init_from(c, &roots, e));
+    if (start->rank == 0)
+        TRY(config_measure(c, e));
     TRY(profile_place(r, ec, e));
     *ret = take_ptr(&c);
     return ST_OK;

@@ -168,6 +168,8 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
         return complain(&job, EXIT_USAGE, &e);
     if (c->profile.from && place_profile(c, profile, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
+    if (rank == 0 && !job.args->plan && config_measure(config, &e) != ST_OK)
+        return complain(&job, EXIT_FAILED, &e);
     bool chosen = false;
     if (config_resolve(config, collective, &chosen, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);

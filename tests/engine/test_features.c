@@ -482,6 +482,26 @@ static void what_auto_chose_survives_a_resume_with_other_memory(void **state) {
     trainee_free(t);
 }
 
+/* mfu = the model's FLOPs of a step / (its seconds x what all ranks could do in one): 6 a parameter of a product and a
+ * token, and attention's; the same in every layout, and none without a peak. */
+static void mfu_is_the_models_flops_over_what_the_ranks_could_do(void **state) {
+    (void)state;
+    static const double PEAK = 1e12;
+    enum { TOKENS = 16 * 16 };
+    struct trainee *t = trainee_new();
+    t->config.train.recompute = ENGINE_RECOMPUTE_BLOCK; /* what is done twice counts once */
+    run(t, "unknown", ALONE);
+    assert_true(t->results[0].mfu[2] == 0);
+    t->config.peak_flops = PEAK;
+    run(t, "one", ALONE);
+    const double flops = t->results[0].mfu[2] * t->results[0].seconds[2] * PEAK;
+    const double products = 2 * 12 * 32 * 32; /* weights of both layers, without the head's */
+    assert_true(flops > 6 * products * TOKENS && flops < 12 * products * TOKENS);
+    run(t, "two", HALVES);
+    assert_true(fabs(t->results[0].mfu[2] * t->results[0].seconds[2] * PEAK * 2 - flops) < 1e-6 * flops);
+    trainee_free(t);
+}
+
 /* As when what fits differs between hosts of unlike threads. */
 static void ranks_that_would_cut_a_step_differently_do_not_start(void **state) {
     (void)state;
@@ -536,6 +556,7 @@ int main(void) {
         cmocka_unit_test(auto_takes_the_largest_micro_batch_that_fits),
         cmocka_unit_test(rank_0_chooses_for_all),
         cmocka_unit_test(what_auto_chose_survives_a_resume_with_other_memory),
+        cmocka_unit_test(mfu_is_the_models_flops_over_what_the_ranks_could_do),
         cmocka_unit_test(ranks_that_would_cut_a_step_differently_do_not_start),
         cmocka_unit_test(the_rate_follows_its_schedule),
     };

@@ -25,6 +25,7 @@ struct trainee_result {
     char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps that a checkpoint was taken of */
     double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
     double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
+    double mfu[TRAINEE_STEPS], seconds[TRAINEE_STEPS];
     double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step, of so many: */
     int inspected[TRAINEE_STEPS];
     int shards, notices;
@@ -90,6 +91,10 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
     for (int i = 0; i < n; i++) {
         if (strcmp(m[i].name, "loss") == 0)
             c->result->loss[step] = m[i].value;
+        if (strcmp(m[i].name, "mfu") == 0)
+            c->result->mfu[step] = m[i].value;
+        if (strcmp(m[i].name, "step_seconds") == 0)
+            c->result->seconds[step] = m[i].value;
         if (strcmp(m[i].name, "grad_norm") == 0)
             c->result->grad_norm[step] = m[i].value;
         if (strcmp(m[i].name, "validation_loss") == 0)

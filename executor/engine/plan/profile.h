@@ -46,6 +46,9 @@ MUST_CHECK status_t plan_profile_parse(const char *where, const char *text, size
 /* Times products in fp32, bf16 and fp16, a copy that no cache holds, and a loopback connection. threads >= 1. */
 MUST_CHECK status_t plan_profile_measure(int threads, struct plan_profile *ret, struct err *e);
 
+/* The first of these alone: FLOP/s of products of this type. */
+MUST_CHECK status_t plan_profile_measure_products(enum dtype type, int threads, double *ret, struct err *e);
+
 /* Seconds of work that takes `flops` of matrix products of this type and moves `bytes`: the slower of both (the
  * roofline; Williams, Waterman and Patterson 2009), and a launch. */
 double plan_profile_seconds(const struct plan_profile *p, enum dtype type, double flops, double bytes);

@@ -33,7 +33,7 @@ static status_t time_products(enum kernels_precision precision, int threads, cha
     CLEANUP(kernels_closep) struct kernels *k = NULL;
     const struct kernels_config config = { .device = "cpu", .threads = threads, .precision = precision };
     struct linear_dims d = { .rows = ROWS, .in = IN, .out = OUT };
-    void *x = memory, *w = memory + sizeof(float) * ROWS * IN, *y = memory + COPY_BYTES;
+    void *x = memory, *w = memory + sizeof(float) * ROWS * IN, *y = memory + sizeof(float) * (ROWS + OUT) * IN;
     TRY(kernels_open(&config, &k, e));
     for (int i = 0; i < TRIALS; i++) {
         int64_t from = clock_mono_ns();
@@ -164,6 +164,20 @@ static status_t measure(int threads, char *memory, struct plan_profile *p, struc
     if (sysinfo(&machine) == 0)
         p->memory_bytes = (size_t)machine.totalram * machine.mem_unit;
     return ST_OK;
+}
+
+status_t plan_profile_measure_products(enum dtype type, int threads, double *ret, struct err *e) {
+    const size_t bytes = sizeof(float) * (ROWS * IN + IN * OUT + ROWS * OUT);
+    char *memory = calloc(1, bytes);
+    if (!memory)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to measure this machine with");
+    *ret = 0;
+    status_t st = time_products(type == DTYPE_BF16  ? KERNELS_BF16
+                                : type == DTYPE_F16 ? KERNELS_FP16
+                                                    : KERNELS_FP32,
+                                threads, memory, ret, e);
+    free(memory);
+    return st;
 }
 
 status_t plan_profile_measure(int threads, struct plan_profile *ret, struct err *e) {
