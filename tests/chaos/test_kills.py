@@ -11,8 +11,8 @@ SEED = int(os.environ.get("TRAINYARD_SEED", random.SystemRandom().randrange(1 <<
 
 
 def long_enough(tiny):
-    """Steps of a few ms: long enough that a kill before half of the way finds the job RUNNING."""
-    return tiny(steps=1600, data=2, every=100, layers=2, width=64, retry__max_restarts=5)
+    """Steps of a few ms: long enough that a kill in the first quarter finds the job RUNNING."""
+    return tiny(steps=2400, data=2, every=100, layers=2, width=64, retry__max_restarts=5)
 
 
 @pytest.fixture(scope="module")

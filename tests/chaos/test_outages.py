@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from yard import PATIENCE, SANITIZED, descendants, process_start_time, wait_until
+from yard import descendants, process_start_time, wait_until
 
 EVERY = 150  # steps between checkpoints
 AWAY_S = float(os.environ.get("TRAINYARD_AWAY_S", "60"))
@@ -44,8 +44,8 @@ def test_training_goes_on_while_it_is_away(service, tiny, target):
     assert int(series["points"]) == last, "every step is there once"
     longest = [(int(step), value) for step, value in zip(series["step"], series["max"])]
     earlier = [value for step, value in longest if step <= first]
-    # What this machine did to steps while all was well is not the outage's doing.
-    allowed = max(0.25, 5 * statistics.median(earlier), max(earlier)) * (PATIENCE if SANITIZED else 1)
+    # A step that waits for who is away takes as long as the outage; one on a busy machine is late by far less.
+    allowed = max(AWAY_S / 20, 5 * statistics.median(earlier), max(earlier))
     worst = max(value for step, value in longest if step > first)
     assert worst <= allowed, f"a step took {worst:.3f} s, {allowed:.3f} s are allowed"
     boundaries = last // EVERY - first // EVERY

@@ -105,7 +105,7 @@ def test_a_plot_is_drawn_in_the_terminal(shared_service, tiny):
 
 
 def test_jobs_wait_for_slots_in_the_order_of_priority(service, tiny):
-    first = service.submit(tiny(steps=400, data=2))
+    first = service.submit(tiny(steps=1000000, data=2))
     with service.watch(first) as watch:
         watch.until_state("RUNNING")
         low = service.submit(tiny(steps=2, data=2))

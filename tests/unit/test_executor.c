@@ -34,10 +34,10 @@ enum { SANITIZED = false };
 
 enum {
     MESSAGES_MOST = 4096,
-    PATIENCE_MS = 120000, /* means never: with TSan on a busy machine 12000 steps take a while */
+    PATIENCE_MS = 120000, /* means never: with TSan on a busy machine 4000 steps take a while */
     EPOCH = 5,
     JOB = 11,
-    FULL_STEPS = 12000, /* more records than the smallest spool holds */
+    FULL_STEPS = 4000, /* more records than the smallest spool holds */
 };
 
 extern char **environ;
@@ -283,10 +283,11 @@ static int teardown(void **state) {
 }
 
 static void attempt_start(int64_t epoch, int32_t attempt, int steps) {
-    static const char spec[] = "{name: t, model: {gpt: {layers: 1, heads: 1, width: 16, context: 8}},"
-                               " data: {text: {files: ['file://%s']}},"
-                               " train: {steps: %d, global_batch: 2, optimizer: {adamw: {}}},"
-                               " checkpoint: {every: 0}}";
+    static const char spec[] =
+        "{name: t, model: {gpt: {layers: 1, heads: 1, width: 16, context: 8}},"
+        " data: {text: {files: ['file://%s']}},"
+        " train: {steps: %d, global_batch: 2, optimizer: {adamw: {}}, inspect: {gradients_every: 1}},"
+        " checkpoint: {every: 0}}";
     char text[512], checkpoints[96];
     snprintf(text, sizeof text, spec, w.text, steps);
     ProtobufCMessage *parsed;
