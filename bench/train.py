@@ -80,8 +80,7 @@ def gang(ranks, threads, steps):
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     models = sys.argv[2:] or ["char", "gpt2", "llama", "resnet18"]
-    rows = [single(model, precision, steps) for model in models
-            for precision in (("fp32",) if model == "resnet18" else ("fp32", "bf16"))]
+    rows = [single(model, precision, steps) for model in models for precision in ("fp32", "bf16")]
     notes = ["PyTorch's memory settings: " + " ".join(f"{k}={v}" for k, v in KEEP_MEMORY.items())]
     if not CPU_CLOCK:
         one, two = gang(1, 2, steps), gang(2, 1, steps)
