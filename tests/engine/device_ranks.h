@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-enum { DEVICE_SUM_MOST = 9000001 }; /* several segments of nccl.c */
-
 #define DEVICE_MUST(cond)                                                                                              \
     do {                                                                                                               \
         if (!(cond)) {                                                                                                 \
@@ -54,8 +52,9 @@ static inline int device_sum_over(struct collective *c, const struct kernels *k,
     return 0;
 }
 
-static inline int device_sums(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
-    static const int64_t sizes[] = { 0, 1, 3, 1000, 100003, DEVICE_SUM_MOST };
+/* most: a sum of several segments of nccl.c. */
+static inline int device_sums(struct gang *g, int rank, struct collective *c, const struct kernels *k, int64_t most) {
+    const int64_t sizes[] = { 0, 1, 3, 1000, 10003, most };
     uint32_t state = 1;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int count = 2; count <= g->world_size; count *= 2) {
@@ -63,7 +62,7 @@ static inline int device_sums(struct gang *g, int rank, struct collective *c, co
             int stride = g->world_size / count;
             struct collective_group far = { .first = rank % stride, .stride = stride, .count = count };
             int line = device_sum_over(c, k, rank, &near, sizes[s], &state);
-            if (!line && sizes[s] < DEVICE_SUM_MOST)
+            if (!line && sizes[s] < most)
                 line = device_sum_over(c, k, rank, &far, sizes[s], &state);
             if (line)
                 return line;

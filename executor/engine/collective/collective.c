@@ -22,12 +22,13 @@ struct collective *collective_close(struct collective *c) {
     return NULL;
 }
 
-static status_t collective_new(int rank, int world_size, struct collective **ret, struct err *e) {
+static status_t collective_new(int rank, int world_size, int timeout_ms, struct collective **ret, struct err *e) {
     CLEANUP(collective_closep) struct collective *c = calloc(1, sizeof *c);
     if (!c)
         return err_errno(e, "allocate a collective");
     c->rank = rank;
     c->world_size = world_size;
+    c->timeout_ms = timeout_ms;
     for (int i = 0; world_size > 1 && i < COLLECTIVE_CHANNELS; i++)
         if ((errno = posix_memalign((void **)&c->staging[i], 64, COLLECTIVE_STAGING_BYTES)))
             return err_errno(e, "allocate %d bytes of staging", COLLECTIVE_STAGING_BYTES);
@@ -35,7 +36,7 @@ static status_t collective_new(int rank, int world_size, struct collective **ret
     return ST_OK;
 }
 
-status_t collective_open_alone(struct collective **ret, struct err *e) { return collective_new(0, 1, ret, e); }
+status_t collective_open_alone(struct collective **ret, struct err *e) { return collective_new(0, 1, 0, ret, e); }
 
 static status_t check_world_size(int P, struct err *e) {
     return P >= 1 && P <= LIMIT_WORLD_SIZE
@@ -49,7 +50,7 @@ status_t collective_open_gloo(const struct collective_config *config, struct col
     if (config->rank < 0 || config->rank >= P)
         return err_set(e, ST_INVALID_ARGUMENT, "rank %d is outside a world size of %d", config->rank, P);
     CLEANUP(collective_closep) struct collective *c = NULL;
-    TRY(collective_new(config->rank, P, &c, e));
+    TRY(collective_new(config->rank, P, config->timeout_ms, &c, e));
     if (P > 1)
         TRY(transport_open_gloo(config, &c->host, e));
     *ret = take_ptr(&c);
@@ -62,7 +63,7 @@ status_t collective_open_virtual(int world_size, int timeout_ms, struct collecti
     struct collective *all[LIMIT_WORLD_SIZE] = { NULL };
     status_t st = world_size == 1 ? ST_OK : transport_open_virtual(world_size, timeout_ms, transports, e);
     for (int r = 0; r < world_size && st == ST_OK; r++) {
-        st = collective_new(r, world_size, &all[r], e);
+        st = collective_new(r, world_size, timeout_ms, &all[r], e);
         if (st == ST_OK)
             all[r]->host = take_ptr(&transports[r]);
     }
@@ -90,6 +91,7 @@ status_t collective_attach(struct collective *c, const struct collective_device 
         return err_set(e, ST_FAILED_PRECONDITION, "the CUDA plugin's collective is of another build than this program");
     struct device_gang gang = { .rank = c->rank,
                                 .world_size = c->world_size,
+                                .timeout_ms = c->timeout_ms,
                                 .piece = collective_piece(c->rank % device->data, device->data),
                                 .host = c->host,
                                 .exchange = exchange_on,
@@ -98,8 +100,9 @@ status_t collective_attach(struct collective *c, const struct collective_device 
 }
 
 void collective_detach(struct collective *c) {
-    if (c->device)
-        c->device->ops->close(c->device);
+    if (!c || !c->device)
+        return;
+    c->device->ops->close(c->device);
     c->device = NULL;
 }
 

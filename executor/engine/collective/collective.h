@@ -84,12 +84,11 @@ struct collective_tuning {
 struct collective_device {
     const struct kernels *kernels;   /* "cuda": a call comes after the work that was given to this table; borrowed */
     int data;                        /* data ranks of a stage, which are neighbours; world_size is a multiple */
-    int timeout_ms;                  /* as in collective_config */
     bool native;                     /* sums over data ranks are NCCL's own: faster, in an order of its choice */
     struct collective_tuning tuning; /* goes to this process's environment, which NCCL reads once */
 };
 MUST_CHECK status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e);
-/* Before `kernels` is closed; collective_close does it too. */
+/* Before `kernels` is closed; collective_close does it too. c NULL is fine. */
 void collective_detach(struct collective *c);
 
 /* Who will post to whom on FORWARD and BACKWARD: each rank names its own ends, before its first transfer and at most

@@ -12,7 +12,7 @@
 
 /* `host` carries ids, and tells of deaths that NCCL does not notice; it is borrowed and outlives the transport. */
 struct device_gang {
-    int rank, world_size, piece; /* of its data group's pieces, this rank's */
+    int rank, world_size, timeout_ms, piece; /* of its data group's pieces, this rank's */
     struct transport *host;
     collective_exchange_fn *exchange;
     void *exchange_ctx;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct collective {
-    int rank, world_size;
+    int rank, world_size, timeout_ms;
     struct transport *host;             /* NULL when alone */
     struct transport *device;           /* of the channels that carry a device's memory; NULL: the host's */
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */

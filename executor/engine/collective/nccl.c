@@ -19,8 +19,12 @@
 #include <string.h>
 #include <time.h>
 
+#ifndef NCCL_SEGMENT_BYTES /* but in tests */
+#define NCCL_SEGMENT_BYTES (16 << 20)
+#endif
+
 enum {
-    SEGMENT_BYTES = 16 << 20, /* what is added while the next one arrives */
+    SEGMENT_BYTES = NCCL_SEGMENT_BYTES, /* what is added while the next one arrives */
     SEGMENTS = 2,
     SPIN_NS = 200000,  /* a wait asks without pause for so long */
     PAUSE_NS = 20000,  /* then this often */
@@ -601,7 +605,7 @@ static status_t transport_open_nccl(const struct device_gang *gang, const struct
     t->data = device->data;
     t->piece = gang->piece;
     t->native = device->native;
-    t->timeout_ms = device->timeout_ms;
+    t->timeout_ms = gang->timeout_ms;
     pthread_mutex_init(&t->lock, NULL);
     status_t st = device_prepare(t, e);
     if (st == ST_OK)
