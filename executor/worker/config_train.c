@@ -176,5 +176,9 @@ status_t config_layout(struct engine_config *c, const Trainyard__V1__ParallelSpe
     c->layout.zero = parallel ? parallel->zero : 0;
     c->layout.schedule = (enum engine_pipeline)choice;
     c->layout.virtual_stages = parallel ? parallel->virtual_stages : 1;
+    if (parallel && parallel->nccl)
+        c->tuning = (struct collective_tuning){ .buffer_bytes = parallel->nccl->buffer_bytes,
+                                                .algorithm = parallel->nccl->algorithm,
+                                                .protocol = parallel->nccl->protocol };
     return ST_OK;
 }

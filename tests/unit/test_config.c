@@ -140,7 +140,9 @@ static void every_part_of_training_and_layout_arrives(void **state) {
         "  inspect: {gradients_every: 5}, learning_rate_scaling: sqrt, reference_batch: 2, init_from: \"@/inside\",\n"
         "  optimizer: {muon: {iterations: 3, adamw: {lr: 0.5}}},\n"
         "  learning_rate_schedule: {wsd: {warmup_steps: 1, decay_steps: 4, min_lr: 0}}}\n"
-        "parallel: {data: 2, pipeline: 3, zero: 1, pipeline_schedule: zero_bubble}\nresources: {memory_bytes: 1e6}\n");
+        "parallel: {data: 2, pipeline: 3, zero: 1, pipeline_schedule: zero_bubble,\n"
+        "  nccl: {buffer_bytes: 65536, algorithm: Ring, protocol: LL}}\n"
+        "resources: {accelerator: cuda, memory_bytes: 1e6}\n");
     struct err e;
     const struct engine_config *ec = config_engine(c);
     const struct engine_train *t = &ec->train;
@@ -165,6 +167,10 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_int_equal(engine_ranks(&ec->layout), 6);
     assert_int_equal(ec->layout.zero, 1);
     assert_int_equal(ec->layout.schedule, ENGINE_PIPELINE_ZERO_BUBBLE);
+    assert_string_equal(ec->device, "cuda");
+    assert_int_equal(ec->tuning.buffer_bytes, 65536);
+    assert_string_equal(ec->tuning.algorithm, "Ring");
+    assert_string_equal(ec->tuning.protocol, "LL");
     assert_non_null(strstr(ec->spec_json, "\"precision\":\"fp16\""));
     config_close(c);
 }

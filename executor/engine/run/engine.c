@@ -201,6 +201,7 @@ struct engine *engine_close(struct engine *engine) {
     engine->train = plan_free(engine->train);
     engine->evaluate = plan_free(engine->evaluate);
     engine->graph = graph_free(engine->graph);
+    collective_detach(engine->collective);
     engine->kernels = kernels_close(engine->kernels);
     engine->source = source_close(engine->source);
     for (int i = 0; i < BATCH_INPUTS; i++)

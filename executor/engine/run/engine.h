@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/engine/collective/collective.h"
 #include "executor/engine/data/source.h"
 #include "executor/engine/model/model.h"
 #include "executor/engine/optimizer/optimizer.h"
@@ -27,7 +28,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct collective; /* executor/engine/collective/collective.h */
 struct engine;
 
 enum { ENGINE_SHA256_HEX = 65, ENGINE_METRIC_NAME = 80, ENGINE_METRICS = 24 };
@@ -130,11 +130,12 @@ struct engine_config {
     struct engine_layout layout;
     struct engine_checkpoints checkpoint;
     struct engine_profile profile;
-    int64_t gradients_every; /* steps between metrics grad_norm/<parameter> for each parameter; 0 = never */
-    const char *device;      /* "cpu" */
-    int threads;             /* compute threads of this rank, >= 1 */
-    int64_t bucket_bytes;    /* of one overlapped reduction; 0 = the default. Changes no bits */
-    int64_t memory_bytes;    /* what a rank's plan may take; 0 = no limit. engine_resolve and engine_open keep to it */
+    int64_t gradients_every;         /* steps between metrics grad_norm/<parameter> for each parameter; 0 = never */
+    const char *device;              /* "cpu" or "cuda" */
+    struct collective_tuning tuning; /* on cuda: of NCCL */
+    int threads;                     /* compute threads of this rank, >= 1 */
+    int64_t bucket_bytes;            /* of one overlapped reduction; 0 = the default. Changes no bits */
+    int64_t memory_bytes;  /* what a rank's plan may take; 0 = no limit. engine_resolve and engine_open keep to it */
     double peak_flops;     /* of this rank's device in this precision, for `mfu`; 0 = unknown, the metric is omitted */
     const char *spec_json; /* the resolved spec as JSON text, stored in the manifest as it is; NULL = "{}" */
 };

@@ -103,6 +103,16 @@ static void name_numerics(struct engine *engine, bool fast) {
         strcat(engine->numerics_id, ENGINE_NUMERICS_FAST_NOTE);
 }
 
+/* What ranks tell each other of the device's memory goes from device to device. */
+static status_t attach_device(struct engine *engine, struct err *e) {
+    const struct engine_config *c = &engine->config;
+    const struct collective_device device = { .kernels = engine->kernels,
+                                              .data = at_least_one(c->layout.data),
+                                              .native = c->train.numerics == ENGINE_NUMERICS_FAST,
+                                              .tuning = c->tuning };
+    return strcmp(c->device, "cpu") == 0 ? ST_OK : collective_attach(engine->collective, &device, e);
+}
+
 /* The model by the data, its graph, the plans: kernels are opened for the numerics id and the steps. */
 static status_t build(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
@@ -117,6 +127,7 @@ static status_t build(struct engine *engine, struct err *e) {
     TRY(outline_open(c, engine->source, &outline, e));
     TRY(kernels_open(&kernels, &engine->kernels, e));
     name_numerics(engine, kernels.fast);
+    TRY(attach_device(engine, e));
     return build_plans(engine, outline, e);
 }
 
