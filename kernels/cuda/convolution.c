@@ -34,6 +34,9 @@ static bool cudnn_has(const struct kernels *k, enum convolution_pass pass, const
            convolution_cudnn_workspace(cuda_of(k)->cudnn, pass, k->precision, d, ret, &ignored) == ST_OK;
 }
 
+/* On 16-byte boundaries, as cuDNN is told. */
+static bool aligned_both(const void *a, const void *b) { return (((uintptr_t)a | (uintptr_t)b) & 15) == 0; }
+
 /* --- workspace: packed weights, or their gradient in fp32; then columns, or what cuDNN adds to dx; then cuDNN's own
  * ---*/
 
@@ -93,7 +96,7 @@ status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const e
     if (is_product(d))
         return cuda_linear_forward(k, y, NULL, x, w, bias, &whole, e);
     TRY(pack(k, &r, w, d, e));
-    if (!bias && cudnn_has(k, CONVOLUTION_FORWARD, d, &bytes))
+    if (!bias && aligned_both(x, y) && cudnn_has(k, CONVOLUTION_FORWARD, d, &bytes))
         return convolution_cudnn_run(cuda_of(k)->cudnn, CONVOLUTION_FORWARD, k->precision, d, (void *)x, r.weights, y,
                                      r.rest, e);
     for (int64_t first = 0; first < d->batch; first += chunk(d)) {
@@ -124,7 +127,7 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
     if (is_product(d))
         return cuda_linear_backward_input(k, dx, dy, w, &whole, accumulate, e);
     TRY(pack(k, &r, w, d, e));
-    if (cudnn_has(k, CONVOLUTION_BACKWARD_INPUT, d, &bytes))
+    if (aligned_both(dx, dy) && cudnn_has(k, CONVOLUTION_BACKWARD_INPUT, d, &bytes))
         return cudnn_backward_input(k, dx, dy, d, accumulate, workspace, e);
     for (int64_t first = 0; first < d->batch; first += chunk(d)) {
         const struct convolution_dims part = part_of(d, first);
@@ -135,7 +138,8 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
                                         .ldb = window(d),
                                         .ldc = window(d),
                                         .flags = GEMM_C_FP32 };
-        TRY(products_run(k, p, r.columns, NULL, from_sample(k, dy, first * y_pixels(d) * d->out), r.weights, NULL, e));
+        TRY(cuda_products_run(k, p, r.columns, NULL, from_sample(k, dy, first * y_pixels(d) * d->out), r.weights, NULL,
+                              e));
         TRY(columns_back(k, to_sample(k, dx, first * d->height * d->width * d->in), r.columns, &part, accumulate, e));
     }
     return ST_OK;

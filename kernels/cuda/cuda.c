@@ -47,28 +47,12 @@ static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
 /* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one. */
 static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
     struct err no_cudnn;
-    TRY(products_new(c, &c->products, e));
+    TRY(cuda_products_new(c, &c->products, e));
     if (record && *record)
-        TRY(products_replay(c->products, record, strlen(record), e));
+        TRY(cuda_products_replay(c->products, record, strlen(record), e));
     if (cudnn_open(c->stream, &c->cudnn, &no_cudnn) != ST_OK)
         c->cudnn = NULL;
     return ST_OK;
-}
-
-/* What has libraries behind it; table.c enters all else. */
-static void library_table(struct kernels *t) {
-    t->record = cuda_record;
-    t->linear_forward = cuda_linear_forward;
-    t->linear_backward_input = cuda_linear_backward_input;
-    t->linear_backward_weight = cuda_linear_backward_weight;
-    t->linear_backward_weight_workspace = cuda_linear_backward_weight_workspace;
-    t->attention_forward = cuda_attention_forward;
-    t->attention_backward = cuda_attention_backward;
-    t->attention_workspace = cuda_attention_workspace;
-    t->convolution_forward = cuda_convolution_forward;
-    t->convolution_backward_input = cuda_convolution_backward_input;
-    t->convolution_backward_weight = cuda_convolution_backward_weight;
-    t->convolution_workspace = cuda_convolution_workspace;
 }
 
 static void table_fill(struct cuda *c, enum kernels_precision precision) {
@@ -77,7 +61,7 @@ static void table_fill(struct cuda *c, enum kernels_precision precision) {
     t->threads = 1;
     t->precision = precision;
     cuda_table(t);
-    library_table(t);
+    cuda_library_table(t);
 }
 
 static struct cuda *cuda_free(struct cuda *c) {
@@ -86,7 +70,7 @@ static struct cuda *cuda_free(struct cuda *c) {
     if (c->stream) {
         (void)cudaStreamSynchronize(c->stream);
         cudnn_close(c->cudnn);
-        products_free(c->products);
+        cuda_products_free(c->products);
         (void)cudaStreamDestroy(c->stream);
     }
     (void)cudaFreeHost(c->faults);
@@ -133,11 +117,7 @@ void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
     (void)cudaRuntimeGetVersion(&runtime);
     snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, cuBLASLt %zu, cuDNN %zu, trainyard %s", c->name,
              c->capability, c->processors, PRECISION[k->precision], runtime / 1000, runtime % 1000 / 10,
-             products_version(), c->cudnn ? cudnn_version(c->cudnn) : 0, TRAINYARD_VERSION);
-}
-
-status_t cuda_record(const struct kernels *k, char **ret, struct err *e) {
-    return products_record(cuda_of(k)->products, ret, e);
+             cuda_products_version(), c->cudnn ? cudnn_version(c->cudnn) : 0, TRAINYARD_VERSION);
 }
 
 __attribute__((visibility("default"))) extern const struct kernels_plugin kernels_plugin;

@@ -131,12 +131,12 @@ static bool flags(struct rest w, unsigned *ret) {
     *ret = 0;
     if (is(w, "-"))
         return true;
-    for (const char *next; w.at < w.end; w.at = next) {
+    for (const char *next; w.at <= w.end; w.at = next) {
         struct rest one = { w.at, w.at };
         int i = 0;
         while (one.end < w.end && *one.end != '+')
             one.end++;
-        next = one.end < w.end ? one.end + 1 : one.end;
+        next = one.end + 1;
         while (i < FLAGS && !is(one, flag_name[i]))
             i++;
         if (i == FLAGS)

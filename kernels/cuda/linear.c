@@ -18,13 +18,13 @@ status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *p
                               .ldc = y_stride(d),
                               .flags = (d->transposed ? GEMM_B_TRANSPOSED : 0u) | (bias ? GEMM_BIAS : 0u) };
     if (!pre)
-        return products_run(k, p, y, NULL, x, w, bias, e);
+        return cuda_products_run(k, p, y, NULL, x, w, bias, e);
     p.flags |= GEMM_GELU;
-    const status_t st = products_run(k, p, y, pre, x, w, bias, e);
+    const status_t st = cuda_products_run(k, p, y, pre, x, w, bias, e);
     if (st != ST_UNIMPLEMENTED)
         return st;
     p.flags &= ~(unsigned)GEMM_GELU;
-    TRY(products_run(k, p, pre, NULL, x, w, bias, e));
+    TRY(cuda_products_run(k, p, pre, NULL, x, w, bias, e));
     return k->gelu_forward(k, y, pre, d->rows * d->out, e);
 }
 
@@ -38,7 +38,7 @@ status_t cuda_linear_backward_input(const struct kernels *k, element_t *dx, cons
                                     .ldc = d->in,
                                     .flags = (d->transposed ? 0u : GEMM_B_TRANSPOSED) |
                                              (accumulate ? GEMM_ACCUMULATE : 0u) };
-    return products_run(k, p, dx, NULL, dy, w, NULL, e);
+    return cuda_products_run(k, p, dx, NULL, dy, w, NULL, e);
 }
 
 status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
@@ -51,10 +51,14 @@ status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const e
                                     .ldb = d->transposed ? d->in : y_stride(d),
                                     .ldc = d->transposed ? d->in : d->out,
                                     .flags = GEMM_A_TRANSPOSED | GEMM_C_FP32 | (accumulate ? GEMM_ACCUMULATE : 0u) };
-    return products_run(k, p, dw, NULL, d->transposed ? dy : x, d->transposed ? x : dy, NULL, e);
+    return cuda_products_run(k, p, dw, NULL, d->transposed ? dy : x, d->transposed ? x : dy, NULL, e);
 }
 
 size_t cuda_linear_backward_weight_workspace(const struct kernels *k, const struct linear_dims *d) {
     (void)k, (void)d;
     return 0;
+}
+
+status_t cuda_record(const struct kernels *k, char **ret, struct err *e) {
+    return cuda_products_record(cuda_of(k)->products, ret, e);
 }

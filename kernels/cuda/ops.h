@@ -12,8 +12,9 @@ extern "C" {
 /* Enters all that is made of this folder's .cu files but attention and convolutions. */
 void cuda_table(struct kernels *t);
 
-/* --- cuda.c --------------------------------------------------------------------------------------------------------*/
-status_t cuda_record(const struct kernels *k, char **ret, struct err *e);
+/* --- library_table.c: what NVIDIA's libraries compute, at least in part
+ * ------------------------------------------------*/
+void cuda_library_table(struct kernels *t);
 
 /* --- memory.c ------------------------------------------------------------------------------------------------------*/
 status_t cuda_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e);
@@ -32,6 +33,7 @@ status_t cuda_linear_backward_input(const struct kernels *k, element_t *dx, cons
 status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
                                      const struct linear_dims *d, bool accumulate, void *workspace, struct err *e);
 size_t cuda_linear_backward_weight_workspace(const struct kernels *k, const struct linear_dims *d);
+status_t cuda_record(const struct kernels *k, char **ret, struct err *e);
 
 /* --- attention.c ---------------------------------------------------------------------------------------------------*/
 status_t cuda_attention_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,

@@ -33,7 +33,7 @@ struct products {
 
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(uint64_t[GEMM_ALGORITHM_WORDS]), "the table keeps all of it");
 
-status_t products_new(const struct cuda *c, struct products **ret, struct err *e) {
+status_t cuda_products_new(const struct cuda *c, struct products **ret, struct err *e) {
     struct products *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of products");
@@ -45,14 +45,14 @@ status_t products_new(const struct cuda *c, struct products **ret, struct err *e
     if (st == ST_OK)
         st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES), "reserving cuBLASLt's workspace", e);
     if (st != ST_OK) {
-        products_free(s);
+        cuda_products_free(s);
         return st;
     }
     *ret = s;
     return ST_OK;
 }
 
-struct products *products_free(struct products *s) {
+struct products *cuda_products_free(struct products *s) {
     if (!s)
         return NULL;
     for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++)
@@ -65,13 +65,13 @@ struct products *products_free(struct products *s) {
     return NULL;
 }
 
-size_t products_version(void) { return cublasLtGetVersion(); }
+size_t cuda_products_version(void) { return cublasLtGetVersion(); }
 
-status_t products_record(const struct products *s, char **ret, struct err *e) {
+status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
     return gemm_table_write(&s->table, ret, e);
 }
 
-status_t products_replay(struct products *s, const char *text, size_t n, struct err *e) {
+status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
     struct gemm_table t = { 0 };
     assert(s->clock == 0);
     TRY(gemm_table_parse(text, n, &t, e));
@@ -270,8 +270,8 @@ static status_t run(struct products *s, struct entry *t, const struct operands *
     return product_status(multiply(s, t, &t->algorithm, o, o->c), "multiplying", e);
 }
 
-status_t products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
-                      const element_t *b, const element_t *bias, struct err *e) {
+status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+                           const element_t *b, const element_t *bias, struct err *e) {
     const struct operands o = { .c = c, .pre = pre, .a = a, .b = b, .bias = bias };
     struct products *s = cuda_of(k)->products;
     p.precision = k->precision;

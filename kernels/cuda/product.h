@@ -11,19 +11,19 @@
 #include "kernels/cuda/gemm_table.h"
 
 /* Of the device, stream and `fast` of c; reserves cuBLASLt's workspace on the device. */
-MUST_CHECK status_t products_new(const struct cuda *c, struct products **ret, struct err *e);
-struct products *products_free(struct products *s);
+MUST_CHECK status_t cuda_products_new(const struct cuda *c, struct products **ret, struct err *e);
+struct products *cuda_products_free(struct products *s);
 /* cuBLASLt's, 130100 for 13.1.0: a part of the numerics id. */
-size_t products_version(void);
+size_t cuda_products_version(void);
 
 /* The choices so far, as text that the caller frees; and those of an earlier part of the run, before the first product.
  * FAILED_PRECONDITION when they are of another device or library, INVALID_ARGUMENT when they are no such text. */
-MUST_CHECK status_t products_record(const struct products *s, char **ret, struct err *e);
-MUST_CHECK status_t products_replay(struct products *s, const char *text, size_t n, struct err *e);
+MUST_CHECK status_t cuda_products_record(const struct products *s, char **ret, struct err *e);
+MUST_CHECK status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e);
 
 /* c = a b, as flags of p say; p's precision and alignment are found here. bias and pre where the flags ask for them:
  * pre (m, ldc) gets what goes into gelu. UNIMPLEMENTED where cuBLASLt has no algorithm: only of products with gelu. */
-MUST_CHECK status_t products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre,
-                                 const element_t *a, const element_t *b, const element_t *bias, struct err *e);
+MUST_CHECK status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre,
+                                      const element_t *a, const element_t *b, const element_t *bias, struct err *e);
 
 #endif

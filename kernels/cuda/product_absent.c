@@ -5,28 +5,28 @@ static status_t absent(struct err *e) {
     return err_set(e, ST_FAILED_PRECONDITION, "this build's CUDA kernels were made without cuBLASLt");
 }
 
-status_t products_new(const struct cuda *c, struct products **ret, struct err *e) {
+status_t cuda_products_new(const struct cuda *c, struct products **ret, struct err *e) {
     (void)c, (void)ret;
     return absent(e);
 }
 
-struct products *products_free(struct products *s) {
+struct products *cuda_products_free(struct products *s) {
     return s;
 }
-size_t products_version(void) { return 0; }
+size_t cuda_products_version(void) { return 0; }
 
-status_t products_record(const struct products *s, char **ret, struct err *e) {
+status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
     (void)s, (void)ret;
     return absent(e);
 }
 
-status_t products_replay(struct products *s, const char *text, size_t n, struct err *e) {
+status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
     (void)s, (void)text, (void)n;
     return absent(e);
 }
 
-status_t products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
-                      const element_t *b, const element_t *bias, struct err *e) {
+status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+                           const element_t *b, const element_t *bias, struct err *e) {
     (void)k, (void)p, (void)c, (void)pre, (void)a, (void)b, (void)bias;
     return absent(e);
 }

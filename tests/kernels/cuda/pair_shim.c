@@ -33,6 +33,7 @@ void pair_tables_open(struct pair *p) {
                                     .faults = t->faults,
                                     .processors = PROCESSORS[s] };
         cuda_table(&t->cuda[s].table);
+        cuda_library_table(&t->cuda[s].table);
         t->fp32[s] = t->cuda[s];
         t->fp32[s].table.precision = KERNELS_FP32;
         t->fp32[s].table.fp32 = t->cuda[s].table.fp32 = &t->fp32[s].table;

@@ -1,0 +1,18 @@
+/* The record of a run's matrix products: what is read is written back as it was. */
+#include "kernels/cuda/gemm_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    CLEANUP(gemm_table_donep) struct gemm_table t = { 0 }, again = { 0 };
+    CLEANUP(freep) char *text = NULL;
+    if (gemm_table_parse((const char *)data, n, &t, NULL) != ST_OK)
+        return 0;
+    if (gemm_table_write(&t, &text, NULL) != ST_OK || gemm_table_parse(text, strlen(text), &again, NULL) != ST_OK ||
+        again.n != t.n)
+        abort();
+    gemm_table_done(&again);
+    return 0;
+}

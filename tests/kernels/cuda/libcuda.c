@@ -1,0 +1,78 @@
+/* A driver without a device, under the name libcuda.so.1: what cuDNN asks of one while it looks for an engine and
+ * compiles it for a device that is described to it. Handles lead nowhere, and nothing can be run. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+static char nowhere;
+
+#define HANDLE(name)                                                                                                   \
+    int name(void **ret);                                                                                              \
+    int name(void **ret) {                                                                                             \
+        *ret = &nowhere;                                                                                               \
+        return 0;                                                                                                      \
+    }
+#define NUMBER(name, value)                                                                                            \
+    int name(int *ret);                                                                                                \
+    int name(int *ret) {                                                                                               \
+        *ret = value;                                                                                                  \
+        return 0;                                                                                                      \
+    }
+#define NOTHING(name)                                                                                                  \
+    int name(void);                                                                                                    \
+    int name(void) { return 0; }
+
+HANDLE(cuCtxGetCurrent)
+HANDLE(cuKernelGetFunction)
+HANDLE(cuLibraryGetKernel)
+HANDLE(cuLibraryGetModule)
+HANDLE(cuLibraryLoadData)
+HANDLE(cuLibraryLoadFromFile)
+HANDLE(cuLinkCreate)
+HANDLE(cuModuleGetFunction)
+HANDLE(cuModuleLoadData)
+HANDLE(cuModuleLoadDataEx)
+HANDLE(cuStreamGetCtx)
+
+NUMBER(cuCtxGetDevice, 0)
+NUMBER(cuDeviceGet, 0)
+NUMBER(cuDeviceGetAttribute, 0)
+NUMBER(cuDeviceGetCount, 1)
+NUMBER(cuDriverGetVersion, 13000)
+NUMBER(cuFuncGetAttribute, 0)
+NUMBER(cuKernelGetAttribute, 0)
+NUMBER(cuOccupancyMaxActiveBlocksPerMultiprocessor, 1)
+NUMBER(cuOccupancyMaxPotentialClusterSize, 1)
+
+NOTHING(cuCtxGetLimit)
+NOTHING(cuCtxPopCurrent)
+NOTHING(cuCtxPushCurrent)
+NOTHING(cuFuncSetAttribute)
+NOTHING(cuGetErrorName)
+NOTHING(cuGetErrorString)
+NOTHING(cuKernelSetAttribute)
+NOTHING(cuLaunchCooperativeKernel)
+NOTHING(cuLaunchKernel)
+NOTHING(cuLaunchKernelEx)
+NOTHING(cuLibraryUnload)
+NOTHING(cuLinkAddData)
+NOTHING(cuLinkComplete)
+NOTHING(cuLinkDestroy)
+NOTHING(cuModuleUnload)
+
+/* The compiler asks for a device of the host, and does without. */
+int cuInit(unsigned flags);
+int cuInit(unsigned flags) {
+    (void)flags;
+    return 100; /* CUDA_ERROR_NO_DEVICE */
+}
+
+int cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t flags, int *found);
+int cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t flags, int *found) {
+    (void)version, (void)flags;
+    void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    *ret = self ? dlsym(self, name) : NULL;
+    if (found)
+        *found = *ret ? 0 : 1;
+    return *ret ? 0 : 500; /* CUDA_ERROR_NOT_FOUND */
+}

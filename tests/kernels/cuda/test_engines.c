@@ -1,0 +1,123 @@
+/* cuDNN, asked without a device: does it have an engine for the shapes of known models, on sm_80 and sm_90? Engines are
+ * compiled to the end; libcuda.c is the driver that it finds. Skipped where cuDNN or the compiler is missing. */
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/convolution_cudnn.h"
+#include "tests/kernels/cuda/presets.h"
+#include "tests/kernels/tensor.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* As cudnnBackendGetAttribute(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) writes them. */
+static const struct described {
+    const char *name, *properties;
+} devices[] = {
+#define PROPERTIES(version, processors, shared, memory, l2, name)                                                      \
+    "{\"descriptorType\":\"DEVICEPROP\",\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"     \
+    "\"regsPerBlock\":65536,\"multiProcessorCount\":" processors ",\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152," \
+    "\"maxSharedMemoryPerBlockOptin\":" shared ",\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"   \
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"    \
+    "\"supportCoopLaunch\":1,\"totalGlobalMem\":" memory ",\"smClockRateKHz\":1400000,\"memClockRateKHz\":1593000,"    \
+    "\"l2CacheSize\":" l2 ",\"cudaDeviceId\":0,\"deviceVer\":" version ",\"driverVer\":13000,"                         \
+    "\"deviceName\":\"" name "\"}"
+    { "sm_80", PROPERTIES("800", "108", "166912", "85899345920", "41943040", "NVIDIA A100") },
+    { "sm_90", PROPERTIES("900", "132", "232448", "150754820096", "62914560", "NVIDIA H200") },
+};
+
+#define COMPILER "libnvrtc.so.13"
+
+static struct cudnn *open_or_skip(const struct described *d) {
+    struct cudnn *c = NULL;
+    struct err e = { { 0 } };
+    const status_t st = cudnn_open_deviceless(d->properties, &c, &e);
+    if (st == ST_FAILED_PRECONDITION || !dlopen(COMPILER, RTLD_NOW)) {
+        print_message("%s\n", st == ST_OK ? "no " COMPILER ", with which cuDNN compiles its engines" : e.msg);
+        cudnn_close(c);
+        skip();
+    }
+    if (st != ST_OK)
+        fail_msg("%s: %s", d->name, e.msg);
+    return c;
+}
+
+static void attention(struct cudnn *c, const char *device, const char *preset, const struct attention_dims *d) {
+    const struct attention_cudnn a = { .dims = *d, .precision = KERNELS_BF16 };
+    struct err e = { { 0 } };
+    size_t bytes = 0;
+    if (attention_cudnn_workspace(c, &a, &bytes, &e) != ST_OK)
+        fail_msg("%s, %s: attention %lld x %lld of %lld: %s", device, preset, (long long)d->heads, (long long)d->head,
+                 (long long)d->time, e.msg);
+    /* A deterministic gradient of queries costs a number of 2 bytes for each score, and what is linear in time. */
+    assert_true(bytes < (size_t)(d->batch * d->heads * d->time * (3 * d->time + 16 * d->head + 64)));
+}
+
+static void convolution(struct cudnn *c, const char *device, const char *preset, const struct convolution_dims *d) {
+    struct err e = { { 0 } };
+    size_t bytes;
+    for (int pass = CONVOLUTION_FORWARD; pass <= CONVOLUTION_BACKWARD_INPUT; pass++)
+        if (convolution_cudnn_workspace(c, (enum convolution_pass)pass, KERNELS_BF16, d, &bytes, &e) != ST_OK)
+            fail_msg("%s, %s: convolution %lld x %lld of %lld to %lld channels, pass %d: %s", device, preset,
+                     (long long)d->kernel, (long long)d->kernel, (long long)d->in, (long long)d->out, pass, e.msg);
+}
+
+static void test_cudnn_has_an_engine_for_every_shape_of_known_models(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        struct cudnn *c = open_or_skip(&devices[i]);
+        int attentions = 0, convolutions = 0;
+        for (int p = 0; p < preset_count(); p++) {
+            struct preset_shapes s;
+            preset_shapes(p, &s);
+            for (int j = 0; j < s.n_attention; j++)
+                attention(c, devices[i].name, preset_name(p), &s.attention[j]);
+            for (int j = 0; j < s.n_convolution; j++)
+                convolution(c, devices[i].name, preset_name(p), &s.convolution[j]);
+            attentions += s.n_attention;
+            convolutions += s.n_convolution;
+        }
+        print_message("%s: cuDNN %zu has engines for %d attentions and %d convolutions\n", devices[i].name,
+                      cudnn_version(c), attentions, convolutions);
+        cudnn_close(c);
+    }
+}
+
+/* What the table must fall back from: the answer is UNIMPLEMENTED, and stays it. */
+static void test_a_shape_without_engine_is_told(void **state) {
+    (void)state;
+    struct cudnn *c = open_or_skip(&devices[1]);
+    const struct attention_cudnn odd = { .dims = { 2, 64, 2, 2, 60, true }, .precision = KERNELS_BF16 };
+    for (int i = 0; i < 2; i++) {
+        struct err e = { { 0 } };
+        size_t bytes;
+        assert_int_equal(attention_cudnn_workspace(c, &odd, &bytes, &e), ST_UNIMPLEMENTED);
+        assert_true(strlen(e.msg) > 0);
+    }
+    cudnn_close(c);
+}
+
+static void test_atomic_additions_save_the_workspace(void **state) {
+    (void)state;
+    struct cudnn *c = open_or_skip(&devices[1]);
+    struct attention_cudnn a = { .dims = { 4, 1024, 12, 12, 64, true }, .precision = KERNELS_FP16 };
+    size_t ordered = 0, fast = 0;
+    OK(attention_cudnn_workspace(c, &a, &ordered, e));
+    a.fast = true;
+    OK(attention_cudnn_workspace(c, &a, &fast, e));
+    assert_true(fast < ordered);
+    cudnn_close(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cudnn_has_an_engine_for_every_shape_of_known_models),
+        cmocka_unit_test(test_a_shape_without_engine_is_told),
+        cmocka_unit_test(test_atomic_additions_save_the_workspace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+/* Linear layers, attention and convolutions on CUDA, against the plain ones: on the shim what is ours of them, with
+ * products in place of cuBLASLt and without cuDNN. The shim's matrix units are mma.cuh's of tests/kernels/cuda/shim. */
+#include "tests/kernels/cuda/pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The CPU's results on every side: what comes next is compared by itself. */
+static void share(const struct twin *t) {
+    for (int s = ONE; s < SIDES; s++)
+        memcpy(t->at[s], t->at[CPU], (size_t)t->n * t->each);
+}
+
+/* --- linear ---*/
+
+static void linear_case(struct pair *p) {
+    const bool gelu = pair_either(p), accumulate = pair_either(p);
+    struct linear_dims d = { .rows = pair_between(p, 1, 20),
+                             .in = pair_between(p, 1, 40),
+                             .out = pair_between(p, 1, 40),
+                             .transposed = pair_either(p) };
+    d.y_stride = !gelu && pair_either(p) ? d.out + 3 : 0;
+    const int64_t stride = d.y_stride ? d.y_stride : d.out;
+    struct twin *x = pair_elements(p, d.rows * d.in, 1), *w = pair_elements(p, d.in * d.out, 1),
+                *bias = pair_either(p) ? pair_elements(p, d.out, 1) : NULL, *y = pair_elements(p, d.rows * stride, 1),
+                *pre = gelu ? pair_room(p, d.rows * d.out) : NULL, *dx = pair_elements(p, d.rows * d.in, 1),
+                *dw = pair_gradient(p, d.in * d.out, accumulate);
+    ON_ALL(p, k->linear_forward(k, y->at[s], pre ? pre->at[s] : NULL, x->at[s], w->at[s], bias ? bias->at[s] : NULL, &d,
+                                e));
+    pair_close(p, "y", y, 4);
+    if (pre)
+        pair_close(p, "pre", pre, 4);
+    share(y);
+    ON_ALL(p, k->linear_backward_input(k, dx->at[s], y->at[s], w->at[s], &d, accumulate, e));
+    pair_close(p, "dx", dx, 4);
+    ON_ALL(p, k->linear_backward_weight(k, dw->at[s], x->at[s], y->at[s], &d, accumulate,
+                                        pair_workspace(p, s, k->linear_backward_weight_workspace(k, &d)), e));
+    pair_close(p, "dw", dw, 8);
+}
+CASE(test_linear_layers, linear_case)
+
+/* --- attention ---*/
+
+static struct attention_dims attention_dims(struct pair *p) {
+    static const int64_t heads[] = { 64, 128, 40, 8, 96, 5, 33, 136 };
+    struct attention_dims d = { .batch = pair_between(p, 1, 2),
+                                .time = pair_between(p, 0, 2) ? pair_between(p, 1, 40) : pair_between(p, 60, 135),
+                                .kv_heads = pair_between(p, 1, 2),
+                                .head = heads[pair_between(p, 0, 7)],
+                                .causal = pair_either(p) };
+    if (d.head == 128 || d.time > 64)
+        d.batch = d.kv_heads = 1;
+    d.heads = d.kv_heads * pair_between(p, 1, 2);
+    return d;
+}
+
+static void attention_case(struct pair *p) {
+    const struct attention_dims d = attention_dims(p);
+    const struct dropout dropout = { .probability = pair_either(p) ? 0.25F : 0,
+                                     .key = { (uint64_t)pair_between(p, 0, 1 << 30) << 20, 7, 42 },
+                                     .first_sample = pair_between(p, 0, 100) };
+    const int64_t packed = d.batch * d.time * (d.heads + 2 * d.kv_heads) * d.head,
+                  plain = d.batch * d.time * d.heads * d.head;
+    struct twin *qkv = pair_elements(p, packed, 1), *out = pair_room(p, plain), *dout = pair_elements(p, plain, 1),
+                *dqkv = pair_room(p, packed), *lse = pair_float_room(p, d.batch * d.heads * d.time);
+    ON_ALL(p, k->attention_forward(k, out->at[s], lse->at[s], qkv->at[s], &d, &dropout,
+                                   pair_workspace(p, s, k->attention_workspace(k, &d)), e));
+    pair_close(p, "out", out, 4);
+    pair_close(p, "lse", lse, 8);
+    share(out);
+    share(lse);
+    ON_ALL(p, k->attention_backward(k, dqkv->at[s], dout->at[s], qkv->at[s], out->at[s], lse->at[s], &d, &dropout,
+                                    pair_workspace(p, s, k->attention_workspace(k, &d)), e));
+    pair_close(p, "dqkv", dqkv, 8);
+}
+CASE(test_attention, attention_case)
+
+/* --- convolution ---*/
+
+static void convolution_case(struct pair *p) {
+    const bool accumulate = pair_either(p);
+    struct convolution_dims d = { .batch = pair_between(p, 1, 3),
+                                  .height = pair_between(p, 3, 9),
+                                  .width = pair_between(p, 3, 9),
+                                  .in = pair_between(p, 1, 17),
+                                  .out = pair_between(p, 1, 9),
+                                  .kernel = pair_between(p, 1, 3),
+                                  .stride = pair_between(p, 1, 2) };
+    d.padding = pair_between(p, 0, d.kernel - 1);
+    const int64_t n = d.batch * d.height * d.width * d.in, weights = d.out * d.in * d.kernel * d.kernel,
+                  m = d.batch * convolution_side(&d, d.height) * convolution_side(&d, d.width) * d.out;
+    struct twin *x = pair_elements(p, n, 1), *w = pair_elements(p, weights, 1),
+                *bias = pair_either(p) ? pair_elements(p, d.out, 1) : NULL, *y = pair_room(p, m),
+                *dx = accumulate ? pair_elements(p, n, 1) : pair_room(p, n),
+                *dw = pair_gradient(p, weights, accumulate);
+    ON_ALL(p, k->convolution_forward(k, y->at[s], x->at[s], w->at[s], bias ? bias->at[s] : NULL, &d,
+                                     pair_workspace(p, s, k->convolution_workspace(k, &d)), e));
+    pair_close(p, "y", y, 4);
+    share(y);
+    ON_ALL(p, k->convolution_backward_input(k, dx->at[s], y->at[s], w->at[s], &d, accumulate,
+                                            pair_workspace(p, s, k->convolution_workspace(k, &d)), e));
+    pair_close(p, "dx", dx, 4);
+    ON_ALL(p, k->convolution_backward_weight(k, dw->at[s], x->at[s], y->at[s], &d, accumulate,
+                                             pair_workspace(p, s, k->convolution_workspace(k, &d)), e));
+    pair_close(p, "dw", dw, 8);
+}
+CASE(test_convolutions, convolution_case)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear_layers),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_convolutions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
