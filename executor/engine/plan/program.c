@@ -65,21 +65,29 @@ static bool turns_at_once(const struct building *b) {
     return true;
 }
 
-/* A weight pass that comes later reads a kept input as it was: no op that works in its bytes is run again. */
-static void keep_for_weights(struct writing *w) {
+/* No op that writes in these bytes is run again: what it makes is kept, and so is what was made in place of that. */
+static void hold(struct writing *w, int storage) {
+    const struct graph *g = w->g;
+    for (int i = 0; i < g->n_ops; i++) {
+        const int *out = g->ops[i].out;
+        bool writes = false;
+        for (int k = 0; k < OP_OUTPUTS; k++)
+            writes |= out[k] >= 0 && w->p->storage[out[k]] == storage;
+        for (int k = 0; k < OP_OUTPUTS && writes; k++)
+            if (out[k] >= 0 && !w->b->kept[out[k]]) {
+                w->b->kept[out[k]] = true;
+                hold(w, w->p->storage[out[k]]);
+            }
+    }
+}
+
+/* A weight pass that comes later reads a kept input as it was. */
+static void hold_for_weights(struct writing *w) {
     const struct graph *g = w->g;
     for (int r = 0; r < g->n_reverse && w->b->splits_weight; r++) {
         const struct op *op = &g->ops[g->reverse[r].op];
-        if (!op->kind->backward_weight || op->in[0] < 0 || !w->b->kept[op->in[0]])
-            continue;
-        for (int i = 0; i < g->n_ops; i++) {
-            bool writes = false;
-            for (int k = 0; k < OP_OUTPUTS; k++)
-                writes |= g->ops[i].out[k] >= 0 && w->p->storage[g->ops[i].out[k]] == w->p->storage[op->in[0]];
-            for (int k = 0; k < OP_OUTPUTS && writes; k++)
-                if (g->ops[i].out[k] >= 0)
-                    w->b->kept[g->ops[i].out[k]] = true;
-        }
+        if (op->kind->backward_weight && op->in[0] >= 0 && w->b->kept[op->in[0]])
+            hold(w, w->p->storage[op->in[0]]);
     }
 }
 
@@ -105,7 +113,7 @@ static void choose_kept(struct writing *w) {
         if (input >= 0 && p->storage[input] == p->storage[t])
             w->b->kept[t] = true;
     }
-    keep_for_weights(w);
+    hold_for_weights(w);
 }
 
 /* --- recompute ---*/
