@@ -1,12 +1,15 @@
 /* The CUDA side of the table: its state, and the parts that its folder is made of.
  *
- *   cuda.c            opens the table, fills it, names the numerics; memory.c: the memory functions
+ *   cuda.c            opens the table, names the numerics; table.c: fills it; memory.c: the memory functions
  *   ops.h             every function that enters the table
  *   launch.h          how a .cu file starts a kernel; element.cuh, reduce.cuh: what kernels are written with
  *   <op>.cu           kernels, all three precisions in one file, under the names that the CPU's files have
  *
  * Work goes to one stream, and a table of a narrow precision shares it with its fp32. Kernels report what only they can
  * find, such as a token outside its vocabulary, in `faults`: memory of the host that the device writes, read by finish.
+ *
+ * The device is that of the thread that opens the table; another thread that takes the table over calls cudaSetDevice
+ * with its ordinal first.
  *
  * C files see CUDA through cuda_runtime_api.h. A .cu file is also compiled by the host's compiler, against
  * tests/kernels/cuda/shim, which runs it without a device: it uses nothing that the shim lacks. */

@@ -176,7 +176,7 @@ static void run_precision(void (*body)(struct pair *p), enum kernels_precision p
     CLEANUP(kernels_closep) struct kernels *cpu = kernels_of_precision(KERNELS_ISA_PLAIN, 1, precision);
     struct pair p = { .k = { [CPU] = cpu }, .precision = precision, .seed = seed };
     pair_tables_open(&p);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (p.round = 0; p.round < ROUNDS; p.round++) {
         pair_order(p.seed);
         body(&p);
         check_all(&p);

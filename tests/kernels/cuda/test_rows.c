@@ -8,15 +8,16 @@
 
 #include <cmocka.h>
 
-/* Widths of each way in which rows are spread over threads: within a warp, a block, several packs a thread, too wide
- * for registers; whole packs and not. */
+/* Widths of each way in which rows are spread over threads, in turn: within a warp, over a block, several packs a
+ * thread, too wide for registers; whole packs and not. */
 static int64_t width_of(struct pair *p) {
-    static const int64_t MOST[] = { 64, 300, 2048, 9500 };
-    const int64_t width = pair_between(p, 1, MOST[pair_between(p, 0, 3)]);
+    static const int64_t MOST[] = { 0, 64, 1000, 8192, 9500 };
+    const int way = p->round % 4;
+    const int64_t width = pair_between(p, MOST[way] + 1, MOST[way + 1]);
     return pair_either(p) ? (width + 7) / 8 * 8 : width;
 }
 
-static int64_t rows_of(struct pair *p, int64_t width) { return pair_between(p, 1, width > 2048 ? 5 : 90); }
+static int64_t rows_of(struct pair *p, int64_t width) { return pair_between(p, 1, width > 1000 ? 5 : 90); }
 
 struct norm {
     int64_t rows, width;
