@@ -35,7 +35,7 @@ enum {
 };
 enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10 };
 
-/* Needed ones first; without one of the others its answer is not told. */
+/* Needed ones first; without one of the others its answer is not told. Older drivers say ThrottleReasons. */
 #define NEEDED(F)                                                                                                      \
     F(nvmlInit_v2, (void))                                                                                             \
     F(nvmlShutdown, (void))                                                                                            \
@@ -50,6 +50,7 @@ enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10 };
     F(nvmlDeviceGetPowerUsage, (void *, unsigned *))                                                                   \
     F(nvmlDeviceGetTemperature, (void *, int, unsigned *))                                                             \
     F(nvmlDeviceGetTotalEccErrors, (void *, int, int, unsigned long long *))                                           \
+    F(nvmlDeviceGetCurrentClocksEventReasons, (void *, unsigned long long *))                                          \
     F(nvmlDeviceGetCurrentClocksThrottleReasons, (void *, unsigned long long *))                                       \
     F(nvmlDeviceGetTopologyCommonAncestor, (void *, void *, int *))                                                    \
     F(nvmlDeviceGetNvLinkState, (void *, unsigned, int *))                                                             \
@@ -213,7 +214,10 @@ void nvml_sample(const struct nvml *n, int device, struct nvml_sample *ret) {
         ret->temperature_celsius = celsius;
     ret->ecc_corrected = ecc_errors(n, d, ECC_CORRECTED);
     ret->ecc_uncorrected = ecc_errors(n, d, ECC_UNCORRECTED);
-    if (n->nvmlDeviceGetCurrentClocksThrottleReasons && n->nvmlDeviceGetCurrentClocksThrottleReasons(d, &reasons) == 0)
+    int (*held_back)(void *, unsigned long long *) = n->nvmlDeviceGetCurrentClocksEventReasons
+                                                         ? n->nvmlDeviceGetCurrentClocksEventReasons
+                                                         : n->nvmlDeviceGetCurrentClocksThrottleReasons;
+    if (held_back && held_back(d, &reasons) == 0)
         ret->throttle_reasons = reasons;
 }
 
