@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { ENGINES_MOST = 16, NOTES_MOST = 32, ALIGNMENT = 16 };
+enum { ENGINES_MOST = 16, NOTES_MOST = 32, ALIGNMENT = 16, WORKSPACE_ALIGNMENT = 256 };
 /* Ids below are the callers'. */
 enum { FIRST_VIRTUAL = 1000 };
 
@@ -323,11 +323,19 @@ status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choi
     return ST_OK;
 }
 
-size_t cudnn_plan_workspace(const struct cudnn_plan *p) { return p->workspace; }
+/* Room to begin on a boundary of WORKSPACE_ALIGNMENT. */
+size_t cudnn_plan_workspace(const struct cudnn_plan *p) {
+    return p->workspace ? p->workspace + WORKSPACE_ALIGNMENT : 0;
+}
+
+static void *aligned(void *workspace) {
+    return (void *)(((uintptr_t)workspace + WORKSPACE_ALIGNMENT - 1) & ~(uintptr_t)(WORKSPACE_ALIGNMENT - 1));
+}
 
 status_t cudnn_plan_run(struct cudnn *c, const struct cudnn_plan *p, int n, const int64_t *ids, void *const *pointers,
                         void *workspace, struct err *e) {
     char reason[256] = "";
+    void *const room = p->workspace ? aligned(workspace) : NULL;
     cudnn_descriptor pack = NULL;
     cudnnStatus_t st = c->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (st == CUDNN_STATUS_SUCCESS)
@@ -335,7 +343,7 @@ status_t cudnn_plan_run(struct cudnn *c, const struct cudnn_plan *p, int n, cons
     if (st == CUDNN_STATUS_SUCCESS)
         st = c->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, pointers);
     if (st == CUDNN_STATUS_SUCCESS)
-        st = c->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+        st = c->cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &room);
     if (st == CUDNN_STATUS_SUCCESS)
         st = c->cudnnBackendFinalize(pack);
     if (st == CUDNN_STATUS_SUCCESS)

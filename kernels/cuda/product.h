@@ -17,7 +17,8 @@ struct products *cuda_products_free(struct products *s);
 size_t cuda_products_version(void);
 
 /* The choices so far, as text that the caller frees; and those of an earlier part of the run, before the first product.
- * FAILED_PRECONDITION when they are of another device or library, INVALID_ARGUMENT when they are no such text. */
+ * Choices made on another device or by another library are left alone: here they cannot be repeated, and the numerics
+ * id, which differs, has told so. INVALID_ARGUMENT when the text is none. */
 MUST_CHECK status_t cuda_products_record(const struct products *s, char **ret, struct err *e);
 MUST_CHECK status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e);
 
