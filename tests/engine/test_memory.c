@@ -133,8 +133,8 @@ static void the_arena_is_the_plan_to_the_byte(void **state) {
     graph_free(g);
 }
 
-/* Gloo's buffers and oneDNN's argument lists come and go; a leak of one activation a step would be seen. */
-static void a_process_does_not_grow_after_its_first_steps(void **state) {
+/* Measured: a page or none. A leak of 2 KiB a step would be seen. */
+static void a_process_does_not_grow_after_its_first_step(void **state) {
     (void)state;
     static const struct engine_layout layouts[] = {
         { .data = 1, .pipeline = 1 },
@@ -143,7 +143,7 @@ static void a_process_does_not_grow_after_its_first_steps(void **state) {
         { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE },
         { .data = 2, .pipeline = 2, .zero = 1, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 },
     };
-    enum { STEPS = 40, SETTLED = 8, SLACK = 256 << 10 };
+    enum { STEPS = 40, SETTLED = 1, SLACK = 64 << 10 };
 #ifdef __SANITIZE_ADDRESS__
     skip(); /* it keeps what is freed for a while, to tell its use */
 #endif
@@ -177,7 +177,7 @@ int main(void) {
         cmocka_unit_test(under_block_recompute_a_layer_costs_its_boundary_alone),
         cmocka_unit_test(selective_recompute_lies_between),
         cmocka_unit_test(the_arena_is_the_plan_to_the_byte),
-        cmocka_unit_test(a_process_does_not_grow_after_its_first_steps),
+        cmocka_unit_test(a_process_does_not_grow_after_its_first_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
