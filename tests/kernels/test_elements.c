@@ -142,7 +142,7 @@ static void a_wrong_device_or_thread_count_is_refused_in_a_sentence(void **state
     struct err e = { "" };
     assert_int_equal(kernels_open(&(struct kernels_config){ .device = "abacus", .threads = 1 }, &k, &e),
                      ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "device 'abacus' is not known to this build (it has: cpu)");
+    assert_string_equal(e.msg, "device 'abacus' is neither 'cpu' nor 'cuda'");
     assert_int_equal(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = 0 }, &k, &e),
                      ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "0 threads is not between 1 and 1024");
