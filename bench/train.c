@@ -122,11 +122,9 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
     TRY(plan_build(b->graph, &layout, &b->plan, e));
     const struct plan *plan = b->plan;
     TRY(plan_verify(&plan, 1, e));
-    TRY(arena_open(&b->arena, &plan, 1, e));
-    b->x.arena = &b->arena;
-    b->x.kernels = b->kernels;
+    TRY(arena_open(&b->arena, b->kernels, &plan, 1, e));
+    TRY(execution_open(&b->x, b->kernels, &b->arena, &plan, 1, e));
     TRY(weights_fill(&b->x, plan, initial, b, e));
-    b->x.record = calloc(1, step_record_bytes(plan));
     b->x.load = load;
     b->x.load_ctx = b;
     b->x.clip_norm = 1;
@@ -286,7 +284,7 @@ int main(int argc, char **argv) {
     struct err e;
     if (bench_open(&b, setting, bf16, threads, &e) != ST_OK || run(&b, precision, threads, steps, &e) != ST_OK)
         die(&e);
-    free(b.x.record);
+    execution_close(&b.x);
     free(b.images);
     arena_close(&b.arena);
     plan_free(b.plan);

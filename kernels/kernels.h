@@ -182,7 +182,10 @@ struct kernels {
                                   struct err *e);
     MUST_CHECK status_t (*download)(const struct kernels *k, void *to_host, const void *from, size_t bytes,
                                     struct err *e);
-    /* Within the device's memory. */
+    /* Elements from floats of the host, rounded. */
+    MUST_CHECK status_t (*upload_elements)(const struct kernels *k, element_t *to, const float *from_host, int64_t n,
+                                           struct err *e);
+    /* Within the device's memory. Any thread. */
     MUST_CHECK status_t (*move)(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
     /* Waits until all calls have run. What only the device could find is told here, once: a failed launch, and a token
      * or target outside its vocabulary, which is then counted as a token 0 and as an ignored target. */
@@ -380,6 +383,9 @@ struct kernels {
     MUST_CHECK status_t (*correct)(const struct kernels *k, float *correct, const element_t *logits,
                                    const int32_t *targets, int64_t rows, int64_t vocabulary, struct err *e);
 
+    /* *ret = the sum of n losses or reports, in double. */
+    MUST_CHECK status_t (*sum)(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
+
     /* --- element by element ---------------------------------------------------------------------------------------*/
     /* GELU by tanh, as GPT-2 has it: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x, dx may be dy. */
     MUST_CHECK status_t (*gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n,
@@ -439,6 +445,14 @@ struct kernels {
     /* p = keep p + by x; weight gets p rounded, or is NULL. */
     MUST_CHECK status_t (*scale_add)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
                                      double keep, double by, struct err *e);
+    /* A batch statistic's step: running += momentum (sum / parts - running), in double; weight gets it rounded, or is
+     * NULL. */
+    MUST_CHECK status_t (*running_mean)(const struct kernels *k, float *running, element_t *weight, const float *sum,
+                                        int64_t n, double momentum, int64_t parts, struct err *e);
+    /* x divided by its Euclidean norm, or by `least` where that is larger. workspace: ceil(n / KERNELS_CHUNK) + 1
+     * doubles. */
+    MUST_CHECK status_t (*normalise)(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
+                                     struct err *e);
     /* sums[i] = the sum of squares of chunk i, in double; ceil(n / KERNELS_CHUNK) chunks, the last may be short. The
      * caller adds them in the order of chunks over all shards. */
     MUST_CHECK status_t (*sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);

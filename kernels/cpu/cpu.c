@@ -88,6 +88,7 @@ static void table_fill(struct cpu *c) {
         avx512_bf16_pairs_table(c);
 #endif
     t->record = record;
+    t->upload_elements = t->convert; /* the device's memory is the host's */
     memory_table(t);
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;

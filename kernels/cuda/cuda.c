@@ -44,6 +44,13 @@ static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
     return ST_OK;
 }
 
+static status_t staging_new(struct cuda *c, struct err *e) {
+    void *room = NULL;
+    TRY(cuda_status(cudaMalloc(&room, CUDA_STAGING * sizeof *c->staging), "reserving memory of the device", e));
+    c->staging = room;
+    return ST_OK;
+}
+
 /* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one. */
 static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
     struct err no_cudnn;
@@ -73,6 +80,7 @@ static struct cuda *cuda_free(struct cuda *c) {
         cuda_products_free(c->products);
         (void)cudaStreamDestroy(c->stream);
     }
+    (void)cudaFree(c->staging);
     (void)cudaFreeHost(c->faults);
     free(c->fp32);
     free(c);
@@ -95,10 +103,12 @@ status_t cuda_open(const struct kernels_config *config, struct kernels **ret, st
         struct cuda *fp32 = malloc(sizeof *fp32);
         if (!fp32)
             return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+        c->fp32 = fp32;
+        TRY(staging_new(c, e));
         *fp32 = *c;
+        fp32->fp32 = NULL;
         table_fill(fp32, KERNELS_FP32);
         fp32->table.fp32 = &fp32->table;
-        c->fp32 = fp32;
         c->table.fp32 = &fp32->table;
     }
     *ret = &take_ptr(&c)->table;

@@ -30,11 +30,15 @@ struct cudnn;    /* cudnn.c */
 /* What a kernel may find. The device writes (row + 1) << 32 | the value's bits; 0: nothing found. */
 enum cuda_fault { CUDA_FAULT_TOKEN, CUDA_FAULT_TARGET, CUDA_FAULTS };
 
+/* Floats that are on their way to becoming elements. */
+enum { CUDA_STAGING = 1 << 18 };
+
 struct cuda {
     struct kernels table; /* first: the functions of the table cast back */
     struct cuda *fp32;    /* owned; NULL where the precision is fp32. It borrows all below */
     cudaStream_t stream;
     uint64_t *faults; /* (CUDA_FAULTS), as both the host and the device see it */
+    float *staging;   /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
     int ordinal;
     int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
     int capability; /* 80, 90, ... */

@@ -31,6 +31,20 @@ status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a,
     return launch(k, e, sum_squares, dim3((unsigned)((chunks + each - 1) / each)), dim3(WARP, each), sums, a, n);
 }
 
+/* One block: losses are few. */
+static __global__ void __launch_bounds__(THREADS) sum_all(double *ret, const float *a, int64_t n) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        sum += (double)a[i];
+    sum = block_sum(sum, 0);
+    if (threadIdx.x == 0)
+        *ret = sum;
+}
+
+status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e) {
+    return launch(k, e, sum_all, dim3(1), dim3(THREADS), ret, a, n);
+}
+
 /* Whoever finds one says so: all write the same. */
 template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool *ret, const E *a, int64_t n) {
     bool all = true;

@@ -28,6 +28,20 @@ status_t cuda_download(const struct kernels *k, void *to_host, const void *from,
                        "copying from the device", e);
 }
 
+/* A piece after the other through a room of the device: the stream keeps one from overtaking the other. */
+status_t cuda_upload_elements(const struct kernels *k, element_t *to, const float *from_host, int64_t n,
+                              struct err *e) {
+    if (k->precision == KERNELS_FP32)
+        return cuda_upload(k, to, from_host, (size_t)n * sizeof(float), e);
+    float *room = cuda_of(k)->staging;
+    for (int64_t at = 0; at < n; at += CUDA_STAGING) {
+        const int64_t piece = n - at < CUDA_STAGING ? n - at : CUDA_STAGING;
+        TRY(cuda_upload(k, room, from_host + at, (size_t)piece * sizeof(float), e));
+        TRY(k->convert(k, (char *)to + (size_t)at * kernels_element_bytes(k), room, piece, e));
+    }
+    return ST_OK;
+}
+
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
     return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
                        "copying within the device", e);

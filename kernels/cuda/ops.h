@@ -21,6 +21,7 @@ status_t cuda_memory_new(const struct kernels *k, size_t bytes, void **ret, stru
 void cuda_memory_free(const struct kernels *k, void *p);
 status_t cuda_upload(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e);
 status_t cuda_download(const struct kernels *k, void *to_host, const void *from, size_t bytes, struct err *e);
+status_t cuda_upload_elements(const struct kernels *k, element_t *to, const float *from_host, int64_t n, struct err *e);
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
 status_t cuda_finish(const struct kernels *k, struct err *e);
 status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e);
@@ -174,6 +175,7 @@ status_t cuda_fill(const struct kernels *k, float *a, float value, int64_t n, st
 
 /* --- floats.cu -----------------------------------------------------------------------------------------------------*/
 status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
 status_t cuda_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
 status_t cuda_elements_finite(const struct kernels *k, bool *ret, const element_t *a, int64_t n, struct err *e);
 
@@ -188,6 +190,9 @@ status_t cuda_momentum(const struct kernels *k, float *u, float *m, const float 
                        struct err *e);
 status_t cuda_scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
                         double by, struct err *e);
+status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
+                           double momentum, int64_t parts, struct err *e);
+status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e);
 
 /* --- adafactor.cu --------------------------------------------------------------------------------------------------*/
 status_t cuda_adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column, const float *g,

@@ -1,6 +1,7 @@
 /* One pass each over parameters, states and gradients. Compiled without contraction to fused multiply-adds, which cost
  * nothing here and would round otherwise: the bits are those of kernels/cpu/plain. */
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
 
 #include <math.h>
@@ -151,6 +152,52 @@ struct scale_add_pack {
 status_t cuda_scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
                         double by, struct err *e) {
     return run(k, p, weight, x, scale_add_pack{ (float)keep, (float)by }, n, e);
+}
+
+/* x: sums over `parts` micro-batches. */
+struct running_mean_pack {
+    double momentum, parts;
+    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            p[j] = (float)((double)p[j] + momentum * ((double)x[j] / parts - (double)p[j]));
+    }
+};
+
+status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
+                           double momentum, int64_t parts, struct err *e) {
+    return run(k, running, weight, sum, running_mean_pack{ momentum, (double)parts }, n, e);
+}
+
+/* One block: *ret = what the numbers whose chunks' squares these are have to be multiplied by. */
+static __global__ void __launch_bounds__(THREADS)
+    unit_scale(double *ret, const double *sums, int64_t chunks, double least) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < chunks; i += THREADS)
+        sum += sums[i];
+    const double norm = sqrt(block_sum(sum, 0));
+    if (threadIdx.x == 0)
+        *ret = 1 / (norm > least ? norm : least);
+}
+
+static __global__ void __launch_bounds__(THREADS) scale(float *x, const double *by, int64_t n) {
+    constexpr int N = PACK<float>;
+    for (int64_t at = first_pack<N>(); at < n; at += pack_stride<N>()) {
+        float a[N];
+        read(a, x + at, n - at);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            a[j] *= (float)*by;
+        write(x + at, a, n - at);
+    }
+}
+
+status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e) {
+    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
+    double *by = workspace + chunks;
+    TRY(k->sum_squares(k, workspace, x, n, e));
+    TRY(launch(k, e, unit_scale, dim3(1), dim3(THREADS), by, (const double *)workspace, chunks, least));
+    return launch(k, e, scale, cuda_grid(k, n, THREADS * PACK<float>), dim3(THREADS), x, (const double *)by, n);
 }
 
 static __global__ void __launch_bounds__(THREADS) add_momentum(float *u, float *m, const float *g, struct seen seen,

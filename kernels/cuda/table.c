@@ -6,6 +6,7 @@ void cuda_table(struct kernels *t) {
     t->upload = cuda_upload;
     t->download = cuda_download;
     t->move = cuda_move;
+    t->upload_elements = cuda_upload_elements;
     t->finish = cuda_finish;
     t->copy = cuda_copy;
     t->linear_backward_bias = cuda_linear_backward_bias;
@@ -54,6 +55,7 @@ void cuda_table(struct kernels *t) {
     t->widen = cuda_widen;
     t->accumulate = cuda_accumulate;
     t->fill = cuda_fill;
+    t->sum = cuda_sum;
     t->sum_squares = cuda_sum_squares;
     t->all_finite = cuda_all_finite;
     t->elements_finite = cuda_elements_finite;
@@ -62,6 +64,8 @@ void cuda_table(struct kernels *t) {
     t->lion = cuda_lion;
     t->momentum = cuda_momentum;
     t->scale_add = cuda_scale_add;
+    t->running_mean = cuda_running_mean;
+    t->normalise = cuda_normalise;
     t->adafactor = cuda_adafactor;
     t->adafactor_workspace = cuda_adafactor_workspace;
 }

@@ -176,25 +176,23 @@ static status_t run_rank(struct setting *s, int rank, struct collective *c, stru
         TRY(plan_build(g, &layout, &plans[layout.rank], e));
     TRY(plan_verify((const struct plan *const *)plans, STAGES, e));
     const struct plan *plan = plans[rank];
-    TRY(arena_open(&arena, &plan, 1, e));
+    TRY(arena_open(&arena, k, &plan, 1, e));
     TRY(channel_open(c, &channel, e));
     TRY(transfers_open(c, &plan, 1, &transfers, e));
-    struct execution x = { .kernels = k,
-                           .arena = &arena,
-                           .channel = channel,
+    struct execution x = { .channel = channel,
                            .transfers = transfers,
-                           .record = calloc(1, step_record_bytes(plan)),
                            .loss_scale = 1,
                            .gradient_scale = 1,
                            .optimizer = &optimizer,
                            .learning_rate = 0.1,
                            .load = load_nothing };
+    TRY(execution_open(&x, k, &arena, &plan, 1, e));
     TRY(weights_fill(&x, plan, zeros, NULL, e));
     TRY(steps(&x, plan, c, ms, e));
     if (rank == 0)
         memcpy(s->step_ms, ms, sizeof ms);
     channel = channel_close(channel);
-    free(x.record);
+    execution_close(&x);
     arena_close(&arena);
     for (int r = 0; r < STAGES; r++)
         plan_free(plans[r]);

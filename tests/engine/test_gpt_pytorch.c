@@ -81,10 +81,8 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
     assert_int_equal(plan_build(t->graph, &layout, &t->plan, &e), ST_OK);
     const struct plan *plan = t->plan;
     assert_int_equal(plan_verify(&plan, 1, &e), ST_OK);
-    assert_int_equal(arena_open(&t->arena, &plan, 1, &e), ST_OK);
-    t->x.arena = &t->arena;
-    t->x.kernels = t->kernels;
-    t->x.record = calloc(1, step_record_bytes(plan));
+    assert_int_equal(arena_open(&t->arena, t->kernels, &plan, 1, &e), ST_OK);
+    assert_int_equal(execution_open(&t->x, t->kernels, &t->arena, &plan, 1, &e), ST_OK);
     t->x.load = load;
     t->x.load_ctx = t;
     t->x.clip_norm = 1;
@@ -98,7 +96,7 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
 }
 
 static void trial_close(struct trial *t) {
-    free(t->x.record);
+    execution_close(&t->x);
     arena_close(&t->arena);
     plan_free(t->plan);
     graph_free(t->graph);

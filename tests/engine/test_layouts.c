@@ -140,7 +140,6 @@ static void add_pairs(struct layouts *all, uint32_t *state) {
 
 /* --- the models ---*/
 
-static void image_data(struct trainee *t);
 static void as_gpt(struct trainee *t) {
     t->config.model.gpt = (struct gpt_shape){ .layers = 6, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 };
 }
@@ -154,18 +153,18 @@ static void as_mlp(struct trainee *t) {
     t->config.model = (struct model_config){
         .family = MODEL_MLP, .mlp = { .n_hidden = 7, .hidden = { 48, 40, 40, 40, 40, 40, 32 }, .dropout = 0.1 }
     };
-    image_data(t);
+    trainee_images(t);
 }
 static void as_resnet(struct trainee *t) {
     t->config.model = (struct model_config){ .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 16 } };
     t->config.train.ema_decay = 0.9; /* statistics have none */
-    image_data(t);
+    trainee_images(t);
 }
 static void as_vit(struct trainee *t) {
     t->config.model = (struct model_config){
         .family = MODEL_VIT, .vit = { .layers = 6, .heads = 2, .width = 32, .patch = 4, .dropout = 0.1 }
     };
-    image_data(t);
+    trainee_images(t);
 }
 
 /* Eight iterations, of which the first has nothing to train before it; the recorded images, seen through masks. */
@@ -182,43 +181,6 @@ static void as_unrolled(struct trainee *t) {
                                                                .sampled_fraction = 0.4,
                                                                .center_fraction = 0.1,
                                                                .noise = 0.01 } };
-}
-
-static void put_big_endian(FILE *f, uint32_t x) {
-    for (int i = 3; i >= 0; i--)
-        fputc((int)(x >> 8 * i & 255), f);
-}
-
-/* Sixteen-pixel squares of noise whose label is which quarter is brightest: an idx file as MNIST's. */
-static void image_data(struct trainee *t) {
-    static char images[300], labels[300];
-    enum { N = 64, SIDE = 16 };
-    uint32_t state = 12345;
-    *strrchr(t->text, '/') = 0;
-    snprintf(images, sizeof images, "%s/images", t->text);
-    snprintf(labels, sizeof labels, "%s/labels", t->text);
-    strcat(t->text, "/text");
-    FILE *i = fopen(images, "w"), *l = fopen(labels, "w");
-    if (!i || !l)
-        abort();
-    put_big_endian(i, 0x803), put_big_endian(i, N), put_big_endian(i, SIDE), put_big_endian(i, SIDE);
-    put_big_endian(l, 0x801), put_big_endian(l, N);
-    for (int k = 0; k < N; k++) {
-        int label = k % 4;
-        fputc(label, l);
-        for (int p = 0; p < SIDE * SIDE; p++) {
-            bool bright = (p / SIDE < SIDE / 2) == (label < 2) && (p % SIDE < SIDE / 2) == (label % 2 == 0);
-            fputc((int)(draw(&state) % 128) + 100 * bright, i);
-        }
-    }
-    fclose(i);
-    fclose(l);
-    t->config.data = (struct data_config){ .kind = DATA_IDX,
-                                           .idx = { .train_images = images,
-                                                    .train_labels = labels,
-                                                    .validation_images = images,
-                                                    .validation_labels = labels,
-                                                    .augment = { .crop_padding = 2, .flip = true } } };
 }
 
 /* --- one run ---*/

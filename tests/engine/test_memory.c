@@ -97,8 +97,10 @@ static void selective_recompute_lies_between(void **state) {
 static void the_arena_is_the_plan_to_the_byte(void **state) {
     (void)state;
     struct graph *g = NULL;
+    struct kernels *k = NULL;
     int n = 0;
     assert_int_equal(gpt_graph(&LARGER, 2, &g, NULL), ST_OK);
+    assert_int_equal(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = 1 }, &k, NULL), ST_OK);
     for (int D = 1; D <= 4; D *= 2)
         for (int P = 1; P <= 4; P *= 2)
             for (int zero = 0; zero <= 3; zero++)
@@ -119,7 +121,7 @@ static void the_arena_is_the_plan_to_the_byte(void **state) {
                     struct arena a;
                     const struct plan *plans[] = { p };
                     size_t sum = 0;
-                    assert_int_equal(arena_open(&a, plans, 1, NULL), ST_OK);
+                    assert_int_equal(arena_open(&a, k, plans, 1, NULL), ST_OK);
                     for (int f = 0; f < FAMILIES; f++) {
                         assert_int_equal(a.family[f] - a.base, sum);
                         sum += (p->family_bytes[f] + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
@@ -130,6 +132,7 @@ static void the_arena_is_the_plan_to_the_byte(void **state) {
                     n++;
                 }
     assert_true(n > 30);
+    kernels_close(k);
     graph_free(g);
 }
 

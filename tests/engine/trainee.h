@@ -243,6 +243,45 @@ static inline void trainee_free(struct trainee *t) {
     munmap(t, sizeof *t);
 }
 
+static inline void trainee_put_big_endian(FILE *f, uint32_t x) {
+    for (int i = 3; i >= 0; i--)
+        fputc((int)(x >> 8 * i & 255), f);
+}
+
+/* Sixteen-pixel squares of noise whose label is which quarter is brightest: an idx file as MNIST's. */
+static inline void trainee_images(struct trainee *t) {
+    static char images[300], labels[300];
+    enum { N = 64, SIDE = 16 };
+    uint32_t state = 12345;
+    *strrchr(t->text, '/') = 0;
+    snprintf(images, sizeof images, "%s/images", t->text);
+    snprintf(labels, sizeof labels, "%s/labels", t->text);
+    strcat(t->text, "/text");
+    FILE *i = fopen(images, "w"), *l = fopen(labels, "w");
+    if (!i || !l)
+        abort();
+    trainee_put_big_endian(i, 0x803), trainee_put_big_endian(i, N), trainee_put_big_endian(i, SIDE),
+        trainee_put_big_endian(i, SIDE);
+    trainee_put_big_endian(l, 0x801), trainee_put_big_endian(l, N);
+    for (int k = 0; k < N; k++) {
+        int label = k % 4;
+        fputc(label, l);
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            bool bright = (p / SIDE < SIDE / 2) == (label < 2) && (p % SIDE < SIDE / 2) == (label % 2 == 0);
+            state = state * 1664525 + 1013904223;
+            fputc((int)(state >> 25) + 100 * bright, i);
+        }
+    }
+    fclose(i);
+    fclose(l);
+    t->config.data = (struct data_config){ .kind = DATA_IDX,
+                                           .idx = { .train_images = images,
+                                                    .train_labels = labels,
+                                                    .validation_images = images,
+                                                    .validation_labels = labels,
+                                                    .augment = { .crop_padding = 2, .flip = true } } };
+}
+
 /* A fresh folder for the next run's checkpoints. */
 static inline void trainee_fresh_directory(struct trainee *t, const char *name) {
     *strrchr(t->directory, '/') = 0;

@@ -115,6 +115,79 @@ static void a_fill_sets_every_element_and_nothing_else(void **state) {
     }
 }
 
+static void losses_are_added_in_double(void **state) {
+    (void)state;
+    const int64_t n = 4099;
+    CLEANUP(freep) float *a = tensor_random(n, 1, 5);
+    double want = 0, got = -1;
+    for (int64_t i = 0; i < n; i++)
+        want += (double)a[i];
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        OK(k->sum(k, &got, a, n, e));
+        assert_true(got == want);
+        OK(k->sum(k, &got, a, 0, e));
+        assert_true(got == 0);
+    }
+}
+
+static void a_running_mean_steps_towards_the_mean_and_rounds_its_copy(void **state) {
+    (void)state;
+    enum { N = 70, PARTS = 3 };
+    CLEANUP(freep) float *before = tensor_random(N, 1, 1), *sum = tensor_random(N, 2, 6);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa), 2, KERNELS_BF16);
+        CLEANUP(freep) float *running = tensor_copy(before, N);
+        CLEANUP(freep) element_t *copy = elements_new(k, N);
+        OK(k->running_mean(k, running, copy, sum, N, 0.1, PARTS, e));
+        CLEANUP(freep) element_t *want = elements_of(k, running, N);
+        for (int i = 0; i < N; i++)
+            assert_true(fabs(0.9 * (double)before[i] + 0.1 * (double)sum[i] / PARTS - (double)running[i]) < 1e-7);
+        assert_memory_equal(copy, want, N * kernels_element_bytes(k));
+        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, e));
+        assert_true(running[N - 1] == (float)((double)sum[N - 1] / PARTS));
+    }
+}
+
+static void a_normalised_array_has_the_length_1_unless_it_was_too_short(void **state) {
+    (void)state;
+    enum { N = 5000 };
+    double room[N / KERNELS_CHUNK + 2];
+    CLEANUP(freep) float *x = tensor_random(N, 1, 3);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
+        CLEANUP(freep) float *unit = tensor_copy(x, N);
+        double squares = 0;
+        OK(k->normalise(k, unit, N, 1e-7, room, e));
+        for (int i = 0; i < N; i++)
+            squares += (double)unit[i] * (double)unit[i];
+        assert_true(fabs(squares - 1) < 1e-5);
+        OK(k->normalise(k, unit, N, 4, room, e));
+        squares = 0;
+        for (int i = 0; i < N; i++)
+            squares += (double)unit[i] * (double)unit[i];
+        assert_true(fabs(squares - 1.0 / 16) < 1e-5);
+    }
+}
+
+/* More than one thread takes at once. */
+static void memory_is_filled_from_the_host_moved_and_read_back(void **state) {
+    (void)state;
+    const int64_t n = (1 << 20) + 13;
+    CLEANUP(freep) float *a = tensor_random(n, 1, 1), *back = tensor_new(n);
+    CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(KERNELS_ISA_BEST, 3);
+    void *one = NULL, *two = NULL;
+    OK(k->memory_new(k, (size_t)n * sizeof *a, &one, e));
+    OK(k->memory_new(k, (size_t)n * sizeof *a, &two, e));
+    OK(k->upload(k, one, a, (size_t)n * sizeof *a, e));
+    OK(k->move(k, two, one, (size_t)n * sizeof *a, e));
+    OK(k->download(k, back, two, (size_t)n * sizeof *a, e));
+    OK(k->finish(k, e));
+    tensor_assert_same_bits("back", back, a, n);
+    k->memory_free(k, one);
+    k->memory_free(k, two);
+}
+
 static void one_nan_or_infinity_among_many_is_found(void **state) {
     (void)state;
     const int64_t n = 20011;
@@ -170,6 +243,10 @@ int main(void) {
         cmocka_unit_test(exp_is_accurate_to_a_few_units_in_the_last_place),
         cmocka_unit_test(sums_of_squares_are_those_of_each_chunk_in_double),
         cmocka_unit_test(a_fill_sets_every_element_and_nothing_else),
+        cmocka_unit_test(losses_are_added_in_double),
+        cmocka_unit_test(a_running_mean_steps_towards_the_mean_and_rounds_its_copy),
+        cmocka_unit_test(a_normalised_array_has_the_length_1_unless_it_was_too_short),
+        cmocka_unit_test(memory_is_filled_from_the_host_moved_and_read_back),
         cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
         cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),
         cmocka_unit_test(the_numerics_id_tells_instruction_sets_apart),

@@ -70,17 +70,6 @@ static status_t iterate(const struct newton_schulz *n, struct err *e) {
     return k->scale_add(k, n->x, NULL, n->next, n->rows * n->columns, QUINTIC_A, 1, e);
 }
 
-/* x divided by its Frobenius norm, which is at least its largest singular value. */
-static status_t normalise(const struct newton_schulz *n, struct err *e) {
-    const int64_t elements = n->rows * n->columns;
-    double *sums = (double *)(void *)n->next, sum = 0;
-    TRY(n->k->sum_squares(n->k, sums, n->x, elements, e));
-    for (int64_t i = 0; i * KERNELS_CHUNK < elements; i++)
-        sum += sums[i];
-    const double norm = sqrt(sum), by = 1 / (norm > LEAST_NORM ? norm : LEAST_NORM);
-    return n->k->scale_add(n->k, n->x, NULL, n->x, elements, by, 0, e);
-}
-
 static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c, struct err *e) {
     const struct newton_schulz n = newton_schulz_in(c);
     const struct momentum momentum = { .momentum = s->momentum,
@@ -88,7 +77,8 @@ static status_t step_matrix(const struct muon_settings *s, const struct optimize
                                        .gradient_scale = (float)c->gradient_scale,
                                        .clip_value = (float)c->clip_value };
     TRY(n.k->momentum(n.k, n.x, c->state[0], c->gradient, c->count, &momentum, e));
-    TRY(normalise(&n, e));
+    /* By the Frobenius norm, which is at least the largest singular value. */
+    TRY(n.k->normalise(n.k, n.x, c->count, LEAST_NORM, (double *)(void *)n.next, e));
     for (int i = 0; i < s->iterations; i++)
         TRY(iterate(&n, e));
     const double tall = (double)n.rows / (double)n.columns;

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct channel {
     struct collective *collective;
@@ -63,9 +62,10 @@ static status_t run_gather(struct channel *ch, const struct instruction *i, stru
     cuts_of(ch->plan, i->entry, cut);
     plan_gather_places(ch->plan, i->entry, &to_place, &own_place);
     char *to = execution_at(ch->execution, to_place), *own = execution_at(ch->execution, own_place);
+    const struct kernels *k = ch->execution->kernels;
     int part = plan_part(&ch->plan->layout, plan_data_rank(&ch->plan->layout));
     if (own && own != to + (size_t)cut[part] * element)
-        memcpy(to + (size_t)cut[part] * element, own, (size_t)(cut[part + 1] - cut[part]) * element);
+        TRY(k->move(k, to + (size_t)cut[part] * element, own, (size_t)(cut[part + 1] - cut[part]) * element, e));
     return collective_all_gather_pieces(ch->collective, COLLECTIVE_DATA, &group, to, element, cut, e);
 }
 

@@ -98,8 +98,7 @@ static status_t load_state(struct engine *engine, struct err *e) {
         TRY(borrow_weights(engine, e));
     else
         TRY(weights_fill(&engine->execution, engine->train, initial_source, engine, e));
-    weights_start_average(&engine->execution, engine->train);
-    return ST_OK;
+    return weights_start_average(&engine->execution, engine->train, e);
 }
 
 static status_t compare_identity(const struct engine *engine, const struct identity *mine, int r,
@@ -202,12 +201,12 @@ struct engine *engine_close(struct engine *engine) {
     engine->evaluate = plan_free(engine->evaluate);
     engine->graph = graph_free(engine->graph);
     collective_detach(engine->collective);
+    execution_close(&engine->execution);
+    arena_close(&engine->arena);
     engine->kernels = kernels_close(engine->kernels);
     engine->source = source_close(engine->source);
     for (int i = 0; i < BATCH_INPUTS; i++)
         free(engine->evaluated.of[i]);
-    arena_close(&engine->arena);
-    free(engine->execution.record);
     free(engine->metrics);
     free(engine->norm_names);
     if (engine->statm_fd >= 0)

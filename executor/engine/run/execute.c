@@ -4,7 +4,7 @@
 #include "executor/engine/run/profiler.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 static size_t record_values(const struct plan *plan) {
     return (size_t)plan->layout.micro_batches * (size_t)(1 + plan->graph->n_reports);
@@ -33,6 +33,32 @@ double *execution_chunk_sums(const struct execution *x, const struct plan *plan)
 
 void *execution_workspace(const struct execution *x, const struct plan *plan) {
     return x->arena->family[FAMILY_WORKSPACE] + plan_chunk_sum_bytes(plan);
+}
+
+status_t execution_open(struct execution *x, const struct kernels *kernels, const struct arena *arena,
+                        const struct plan *const *plans, int n, struct err *e) {
+    size_t record = 0, values = 0, norms = 1;
+    for (int i = 0; i < n; i++) {
+        record = step_record_bytes(plans[i]) > record ? step_record_bytes(plans[i]) : record;
+        values = record_values(plans[i]) > values ? record_values(plans[i]) : values;
+        norms = (size_t)plans[i]->norm_chunks > norms ? (size_t)plans[i]->norm_chunks : norms;
+    }
+    void *results = NULL;
+    x->kernels = kernels;
+    x->arena = arena;
+    TRY(kernels->memory_new(kernels, (values + 1) * sizeof *x->results, &results, e));
+    x->results = results;
+    x->answer = (bool *)(x->results + values);
+    x->record = calloc(1, record);
+    x->norms = calloc(norms, sizeof *x->norms);
+    return x->record && x->norms ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the step record");
+}
+
+void execution_close(struct execution *x) {
+    if (x->kernels)
+        x->kernels->memory_free(x->kernels, x->results);
+    free(x->record);
+    free(x->norms);
 }
 
 /* --- the walk ---*/
@@ -69,26 +95,51 @@ static status_t reached(struct execution *x, int done, struct err *e) {
     return x->transfers ? transfers_reached(x->transfers, done, e) : ST_OK;
 }
 
-static void begin(struct execution *x, const struct plan *plan) {
-    memset(x->record->losses, 0, record_values(plan) * sizeof(double));
+/* How many instructions are done when the host must see this rank's losses: before other ranks do, and DECIDE. */
+static int results_due(const struct plan *plan) {
+    const struct instruction_list *data = &plan->queue[QUEUE_DATA], *compute = &plan->queue[QUEUE_COMPUTE];
+    for (int i = 0; i < data->n; i++)
+        if (data->items[i].kind == INSTRUCTION_EXCHANGE)
+            return data->items[i].after;
+    for (int i = 0; i < compute->n; i++)
+        if (compute->items[i].kind == INSTRUCTION_DECIDE)
+            return i;
+    return compute->n;
+}
+
+static status_t begin(struct execution *x, const struct plan *plan, struct err *e) {
+    const struct kernels *k = x->kernels;
+    const int64_t floats = sizeof(double) / sizeof(float);
+    TRY(k->fill(k, (float *)(void *)x->results, 0, (int64_t)record_values(plan) * floats, e));
     if (plan->layout.kind == PLAN_TRAIN)
-        memset(execution_chunk_sums(x, plan), 0, (size_t)plan->norm_chunks * sizeof(double));
+        TRY(k->fill(k, (float *)(void *)execution_chunk_sums(x, plan), 0, plan->norm_chunks * floats, e));
     if (x->channel)
         channel_begin(x->channel, plan, x);
     if (x->transfers)
         transfers_begin(x->transfers, plan, x);
+    return ST_OK;
+}
+
+static status_t take_results(struct execution *x, const struct plan *plan, struct err *e) {
+    const struct kernels *k = x->kernels;
+    TRY(k->download(k, x->record->losses, x->results, record_values(plan) * sizeof *x->results, e));
+    return k->finish(k, e);
 }
 
 status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
-    begin(x, plan);
-    TRY(reached(x, 0, e));
-    for (int n = 0; n < compute->n; n++) {
+    const int due = results_due(plan);
+    TRY(begin(x, plan, e));
+    for (int n = 0; n <= compute->n; n++) {
+        if (n == due)
+            TRY(take_results(x, plan, e));
+        TRY(reached(x, n, e));
+        if (n == compute->n)
+            break;
         int64_t start = x->profiler ? clock_mono_ns() : 0;
         TRY(run_instruction(x, plan, &compute->items[n], e));
         if (x->profiler)
             profiler_note(x->profiler, plan, QUEUE_COMPUTE, n, start, clock_mono_ns());
-        TRY(reached(x, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
     }

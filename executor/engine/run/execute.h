@@ -8,7 +8,8 @@
  *     channel.h             QUEUE_DATA, on a thread of its own
  *     transfers.h           SEND and RECV, posted by this thread
  *
- * One thread, the compute thread. Nothing is allocated. */
+ * What the arena holds is the device's: the host sees of it what the table of kernels uploads and downloads, nothing
+ * else. One thread, the compute thread. Nothing is allocated. */
 #ifndef EXECUTOR_ENGINE_RUN_EXECUTE_H
 #define EXECUTOR_ENGINE_RUN_EXECUTE_H
 
@@ -44,6 +45,11 @@ struct execution {
     struct transfers *transfers; /* NULL with one stage */
     struct profiler *profiler;   /* NULL when this step is not profiled */
     struct step_record *record;
+    /* Of execution_open. On the device: what the record's losses will be, and the answer to a question. On the host:
+     * the chunk sums, whole on every rank after the step's DECIDE. */
+    double *results;
+    bool *answer;
+    double *norms;
 
     /* Of the step, set by the caller. */
     uint64_t seed;
@@ -71,9 +77,16 @@ struct execution {
     enum step_skip skip;          /* what STEP obeys */
 };
 
+/* Sets kernels and arena, both borrowed until execution_close, and makes what the plans' steps need beside the arena.
+ */
+MUST_CHECK status_t execution_open(struct execution *x, const struct kernels *kernels, const struct arena *arena,
+                                   const struct plan *const *plans, int n, struct err *e);
+void execution_close(struct execution *x);
+
 /* Runs a plan that was among those the arena was opened for. */
 MUST_CHECK status_t execute(struct execution *x, const struct plan *plan, struct err *e);
 
+/* Pointers to the device's memory. */
 /* Bytes of a place in the arena; NULL for nowhere. */
 void *execution_at(const struct execution *x, struct plan_place place);
 /* A tensor as it was left by micro-batch number `flight` on this rank. */

@@ -16,10 +16,7 @@ static status_t run_add(struct execution *x, const struct plan *plan, const stru
     const float *from = gradient_at(x, plan, i->source, i->begin);
     if (!i->first)
         return x->kernels->accumulate(x->kernels, to, from, n, e);
-#pragma omp parallel for schedule(static)
-    for (int64_t k = 0; k < n; k++)
-        to[k] = from[k];
-    return ST_OK;
+    return x->kernels->fp32->copy(x->kernels->fp32, to, from, n, e);
 }
 
 /* A piece of an owner's slot += the same elements of its sibling, which may have come from another stage. */
@@ -60,15 +57,18 @@ static enum step_skip judge(const struct execution *x, const struct plan *plan) 
     return x->spikes && spikes_is_one(x->spikes, x->grad_norm) ? STEP_SPIKE : STEP_APPLIED;
 }
 
-static void run_decide(struct execution *x, const struct plan *plan) {
-    const double *sums = execution_chunk_sums(x, plan);
+static status_t run_decide(struct execution *x, const struct plan *plan, struct err *e) {
+    const struct kernels *k = x->kernels;
     double sum = 0;
+    TRY(k->download(k, x->norms, execution_chunk_sums(x, plan), (size_t)plan->norm_chunks * sizeof *x->norms, e));
+    TRY(k->finish(k, e));
     for (int64_t c = 0; c < plan->norm_chunks; c++)
-        sum += sums[c];
+        sum += x->norms[c];
     x->grad_norm = sqrt(sum) * x->gradient_scale;
     x->skip = judge(x, plan);
     double clip = x->clip_norm > 0 ? x->clip_norm / (x->grad_norm + 1e-6) : 1;
     x->clip_scale = clip < 1 ? clip : 1;
+    return ST_OK;
 }
 
 status_t execute_gradient(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
@@ -76,6 +76,6 @@ status_t execute_gradient(struct execution *x, const struct plan *plan, const st
     case INSTRUCTION_ADD: return run_add(x, plan, i, e);
     case INSTRUCTION_ADD_SLOT: return run_add_slot(x, plan, i, e);
     case INSTRUCTION_NORM: return run_norm(x, plan, i, e);
-    default: run_decide(x, plan); return ST_OK;
+    default: return run_decide(x, plan, e);
     }
 }

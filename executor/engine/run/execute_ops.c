@@ -3,9 +3,6 @@
 #include "executor/engine/graph/op.h"
 #include "executor/engine/run/profiler.h"
 
-#include <math.h>
-#include <string.h>
-
 static void *tensor_of(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
     return t < 0 ? NULL : execution_at(x, plan_tensor_place(plan, t, i->flight, instruction_life(plan, i)));
 }
@@ -37,9 +34,8 @@ static status_t load_tensor(const struct execution *x, const struct plan *plan, 
                             struct err *e) {
     const struct tensor *tensor = &plan->graph->tensors[t];
     if (tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
-        return x->kernels->convert(x->kernels, to, from, shape_elements(&tensor->shape), e);
-    memcpy(to, from, graph_tensor_bytes(plan->graph, t));
-    return ST_OK;
+        return x->kernels->upload_elements(x->kernels, to, from, shape_elements(&tensor->shape), e);
+    return x->kernels->upload(x->kernels, to, from, graph_tensor_bytes(plan->graph, t), e);
 }
 
 static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
@@ -51,42 +47,39 @@ static status_t run_load(struct execution *x, const struct plan *plan, const str
         if (plan_loads(plan, t) && batch.of[g->tensors[t].input])
             TRY(load_tensor(x, plan, tensor_of(x, plan, i, t), batch.of[g->tensors[t].input], t, e));
     }
-    return ST_OK;
+    return x->kernels->finish(x->kernels, e); /* the batch is the loader's again */
 }
 
 /* --- forward ---*/
 
-static double sum_of(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
-    const float *values = tensor_of(x, plan, i, t);
-    double sum = 0;
-    for (int64_t k = 0; k < shape_elements(&plan->graph->tensors[t].shape); k++)
-        sum += (double)values[k];
-    return sum;
+static status_t sum_into(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
+                         int row, struct err *e) {
+    double *to = x->results + (size_t)row * (size_t)plan->layout.micro_batches + i->micro_batch;
+    return x->kernels->sum(x->kernels, to, tensor_of(x, plan, i, t), shape_elements(&plan->graph->tensors[t].shape), e);
 }
 
 /* What this op has written of the losses and reports goes into the step's record. */
-static void note_results(struct execution *x, const struct plan *plan, const struct instruction *i) {
+static status_t note_results(const struct execution *x, const struct plan *plan, const struct instruction *i,
+                             struct err *e) {
     const struct graph *g = plan->graph;
     const struct op *op = &g->ops[i->op];
     for (int k = 0; k < OP_OUTPUTS; k++) {
         if (op->out[k] < 0)
             continue;
         if (op->out[k] == g->losses)
-            x->record->losses[i->micro_batch] = sum_of(x, plan, i, g->losses);
+            TRY(sum_into(x, plan, i, g->losses, 0, e));
         for (int r = 0; r < g->n_reports; r++)
             if (op->out[k] == g->report[r].tensor)
-                x->record->losses[(1 + r) * plan->layout.micro_batches + i->micro_batch] = sum_of(x, plan, i,
-                                                                                                  op->out[k]);
+                TRY(sum_into(x, plan, i, op->out[k], 1 + r, e));
     }
+    return ST_OK;
 }
 
 static status_t run_forward(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
     struct op_call c;
     fill_call(x, plan, i, i->op, &c);
     TRY(c.op->kind->forward(&c, e));
-    if (i->kind == INSTRUCTION_FORWARD)
-        note_results(x, plan, i);
-    return ST_OK;
+    return i->kind == INSTRUCTION_FORWARD ? note_results(x, plan, i, e) : ST_OK;
 }
 
 /* --- backward ---*/
@@ -127,50 +120,50 @@ static status_t run_backward(struct execution *x, const struct plan *plan, const
     return kind->reverse_is_view ? ST_OK : kind->backward_input(&c, e);
 }
 
-static void run_keep(struct execution *x, const struct plan *plan, const struct instruction *i) {
+static status_t run_keep(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
     int kept = plan->kept[i->op];
-    memcpy(tensor_of(x, plan, i, kept), tensor_of(x, plan, i, plan->graph->reverse[i->op].d_out[0]),
-           plan_tensor_bytes(plan, kept));
+    return x->kernels->move(x->kernels, tensor_of(x, plan, i, kept),
+                            tensor_of(x, plan, i, plan->graph->reverse[i->op].d_out[0]), plan_tensor_bytes(plan, kept),
+                            e);
 }
 
 /* --- what is not finite ---*/
 
-static bool finite16(const uint16_t *a, int64_t n, uint16_t exponent) {
-    for (int64_t k = 0; k < n; k++)
-        if ((a[k] & exponent) == exponent)
-            return false;
-    return true;
-}
-
-static bool finite_tensor(const struct execution *x, const struct plan *plan, const struct instruction *i, int t) {
+/* *ret becomes false where a value of a tensor is not finite. */
+static status_t look_at(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
+                        bool *ret, struct err *e) {
+    const struct kernels *k = x->kernels;
     const void *data = tensor_of(x, plan, i, t);
-    if (!data)
-        return true;
-    const struct tensor *tensor = &plan->graph->tensors[t];
-    int64_t n = shape_elements(&tensor->shape);
-    if (tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
-        return finite16(data, n, tensor->dtype == DTYPE_BF16 ? 0x7f80 : 0x7c00);
-    for (int64_t k = 0; k < n && tensor->dtype == DTYPE_F32; k++)
-        if (!isfinite(((const float *)data)[k]))
-            return false;
-    return true;
+    bool finite = true;
+    if (!data || plan->graph->tensors[t].dtype == DTYPE_I32)
+        return ST_OK;
+    const int64_t n = shape_elements(&plan->graph->tensors[t].shape);
+    if (plan->graph->tensors[t].dtype == DTYPE_F32)
+        TRY(k->all_finite(k, x->answer, data, n, e));
+    else
+        TRY(k->elements_finite(k, x->answer, data, n, e));
+    TRY(k->download(k, &finite, x->answer, sizeof finite, e));
+    TRY(k->finish(k, e));
+    *ret = *ret && finite;
+    return ST_OK;
 }
 
 enum { CULPRIT_OP_BITS = 31, CULPRIT_BATCH_BITS = 31 };
 
-static void look_through(struct execution *x, const struct plan *plan, const struct instruction *i) {
+static status_t look_through(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
     const struct graph *g = plan->graph;
     bool backward = i->kind == INSTRUCTION_BACKWARD_INPUT, finite = true;
     if (i->kind == INSTRUCTION_FORWARD)
         for (int k = 0; k < OP_OUTPUTS; k++)
-            finite = finite && (g->ops[i->op].out[k] < 0 || finite_tensor(x, plan, i, g->ops[i->op].out[k]));
+            TRY(look_at(x, plan, i, g->ops[i->op].out[k], &finite, e));
     else if (backward)
         for (int k = 0; k < OP_INPUTS; k++)
-            finite = finite && (g->reverse[i->op].d_in[k] < 0 || finite_tensor(x, plan, i, g->reverse[i->op].d_in[k]));
+            TRY(look_at(x, plan, i, g->reverse[i->op].d_in[k], &finite, e));
     uint64_t number = (uint64_t)backward << (CULPRIT_OP_BITS + CULPRIT_BATCH_BITS) |
                       (uint64_t)(unsigned)i->micro_batch << CULPRIT_OP_BITS | (uint64_t)(unsigned)i->op;
     if (!finite && number < *x->culprit)
         *x->culprit = number;
+    return ST_OK;
 }
 
 struct culprit execution_culprit(const struct graph *g, uint64_t number) {
@@ -187,10 +180,8 @@ status_t execute_op(struct execution *x, const struct plan *plan, const struct i
     case INSTRUCTION_LOAD: return run_load(x, plan, i, e);
     case INSTRUCTION_FORWARD:
     case INSTRUCTION_RECOMPUTE: TRY(run_forward(x, plan, i, e)); break;
-    case INSTRUCTION_KEEP: run_keep(x, plan, i); return ST_OK;
+    case INSTRUCTION_KEEP: return run_keep(x, plan, i, e);
     default: TRY(run_backward(x, plan, i, e)); break;
     }
-    if (x->culprit)
-        look_through(x, plan, i);
-    return ST_OK;
+    return x->culprit ? look_through(x, plan, i, e) : ST_OK;
 }

@@ -2,16 +2,15 @@
 #include "executor/engine/run/execute.h"
 #include "executor/engine/run/weights.h"
 
-/* A statistic's step: running += momentum (mean over the step's micro-batches - running), and its copy for the ops. */
+/* A weight's place where it is not its own master. */
+static void *weight_of(const struct execution *x, const struct plan *plan, const struct plan_piece *p) {
+    return p->master == SIZE_MAX ? NULL : execution_at(x, plan_weight_place(plan, p));
+}
+
 static status_t step_statistic(const struct execution *x, const struct plan *plan, const struct plan_piece *p,
                                float *running, const float *sum, struct err *e) {
-    const double momentum = plan->graph->parameters[p->parameter].momentum;
-    for (int64_t k = 0; k < p->count; k++)
-        running[k] = (float)((double)running[k] +
-                             momentum * ((double)sum[k] / plan->layout.micro_batches - (double)running[k]));
-    if (p->master == SIZE_MAX)
-        return ST_OK;
-    return x->kernels->convert(x->kernels, execution_at(x, plan_weight_place(plan, p)), running, p->count, e);
+    return x->kernels->running_mean(x->kernels, running, weight_of(x, plan, p), sum, p->count,
+                                    plan->graph->parameters[p->parameter].momentum, plan->layout.micro_batches, e);
 }
 
 static status_t step_weight(struct execution *x, const struct plan *plan, const struct plan_piece *p, float *master,
@@ -21,7 +20,7 @@ static status_t step_weight(struct execution *x, const struct plan *plan, const 
                                 .first = p->first,
                                 .count = p->count,
                                 .master = master,
-                                .weight = p->master == SIZE_MAX ? NULL : execution_at(x, plan_weight_place(plan, p)),
+                                .weight = weight_of(x, plan, p),
                                 .ema = weights_average(x, p),
                                 .gradient = gradient,
                                 .gradient_scale = x->gradient_scale * x->clip_scale,

@@ -3,6 +3,7 @@
 #include "executor/engine/graph/op.h"
 #include "executor/engine/model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Small enough that the first bucket leaves early, large enough that a message's fixed cost is lost in it. Chosen, not
@@ -26,6 +27,17 @@ static enum kernels_precision precision_of(enum engine_precision p) {
     return p == ENGINE_BF16 ? KERNELS_BF16 : p == ENGINE_FP16 ? KERNELS_FP16 : KERNELS_FP32;
 }
 
+status_t outline_kernels(const struct engine_config *c, struct kernels **ret, struct err *e) {
+    struct kernels_config config = { .device = c->device,
+                                     .threads = c->threads > 0 ? c->threads : 1,
+                                     .precision = precision_of(c->train.precision),
+                                     .fast = c->train.numerics == ENGINE_NUMERICS_FAST };
+    int end = 0;
+    if (sscanf(c->device, "cuda:%d%n", &config.ordinal, &end) == 1 && c->device[end] == '\0')
+        config.device = "cuda";
+    return kernels_open(&config, ret, e);
+}
+
 static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source, struct err *e) {
     struct source_options options = { .context = model_context(&c->model),
                                       .vocabulary = model_vocabulary(&c->model),
@@ -39,11 +51,7 @@ static status_t open_parts(struct outline *o, struct engine_config *c, const str
     o->model = c->model;
     o->element = element_of(c->train.precision);
     o->optimizer = c->train.optimizer.kind;
-    const struct kernels_config kernels = { .device = c->device,
-                                            .threads = c->threads > 0 ? c->threads : 1,
-                                            .precision = precision_of(c->train.precision),
-                                            .fast = c->train.numerics == ENGINE_NUMERICS_FAST };
-    return kernels_open(&kernels, &o->kernels, e);
+    return outline_kernels(c, &o->kernels, e);
 }
 
 status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret, struct err *e) {

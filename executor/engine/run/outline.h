@@ -26,6 +26,9 @@ MUST_CHECK status_t outline_open(struct engine_config *config, const struct sour
 struct outline *outline_close(struct outline *o);
 CLEANUP_DEFINE(struct outline *, outline_close)
 
+/* The table of the device, threads and precision that the configuration asks for. */
+MUST_CHECK status_t outline_kernels(const struct engine_config *config, struct kernels **ret, struct err *e);
+
 const struct model_data *outline_data(const struct outline *o);
 
 /* Graph of this micro-batch, and the most workspace that an op's kernel or a parameter's step asks for. ctx is the

@@ -116,17 +116,10 @@ static status_t attach_device(struct engine *engine, struct err *e) {
 /* The model by the data, its graph, the plans: kernels are opened for the numerics id and the steps. */
 static status_t build(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
-    static const enum kernels_precision precisions[] = {
-        [ENGINE_FP32] = KERNELS_FP32, [ENGINE_BF16] = KERNELS_BF16, [ENGINE_FP16] = KERNELS_FP16
-    };
-    const struct kernels_config kernels = { .device = c->device,
-                                            .threads = c->threads,
-                                            .precision = precisions[c->train.precision],
-                                            .fast = c->train.numerics == ENGINE_NUMERICS_FAST };
     CLEANUP(outline_closep) struct outline *outline = NULL;
     TRY(outline_open(c, engine->source, &outline, e));
-    TRY(kernels_open(&kernels, &engine->kernels, e));
-    name_numerics(engine, kernels.fast);
+    TRY(outline_kernels(c, &engine->kernels, e));
+    name_numerics(engine, c->train.numerics == ENGINE_NUMERICS_FAST);
     TRY(attach_device(engine, e));
     return build_plans(engine, outline, e);
 }
@@ -150,15 +143,8 @@ static status_t open_memory(struct engine *engine, struct err *e) {
     const struct plan *plans[] = { engine->train, engine->evaluate };
     const int n = engine->evaluate ? 2 : 1;
     struct execution *x = &engine->execution;
-    TRY(arena_open(&engine->arena, plans, n, e));
-    size_t most = 0;
-    for (int i = 0; i < n; i++)
-        most = step_record_bytes(plans[i]) > most ? step_record_bytes(plans[i]) : most;
-    x->record = calloc(1, most);
-    if (!x->record)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the step record");
-    x->arena = &engine->arena;
-    x->kernels = engine->kernels;
+    TRY(arena_open(&engine->arena, engine->kernels, plans, n, e));
+    TRY(execution_open(x, engine->kernels, &engine->arena, plans, n, e));
     x->seed = (uint64_t)engine->config.train.seed;
     x->progress = progress;
     x->progress_ctx = engine;

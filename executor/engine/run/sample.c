@@ -35,10 +35,12 @@ struct sampler {
     struct bytes held; /* bytes of a character that is not whole */
     int32_t *window;   /* [context] */
     int length;        /* tokens in it */
+    float *logits;     /* [vocabulary], of the newest token */
     double *weights;   /* [vocabulary] */
 };
 
 static void sampler_done(struct sampler *s) {
+    execution_close(&s->x);
     arena_close(&s->arena);
     plan_free(s->plan);
     graph_free(s->graph);
@@ -46,7 +48,7 @@ static void sampler_done(struct sampler *s) {
     tokenizer_free(s->tokenizer);
     checkpoint_reader_close(s->reader);
     bytes_done(&s->held);
-    free(s->x.record);
+    free(s->logits);
     free(s->window);
     free(s->weights);
 }
@@ -76,13 +78,12 @@ static status_t build(struct sampler *s, struct err *e) {
     TRY(plan_build(s->graph, &layout, &s->plan, e));
     const struct plan *plan = s->plan;
     TRY(plan_verify(&plan, 1, e));
-    TRY(arena_open(&s->arena, &plan, 1, e));
-    s->x.arena = &s->arena;
-    s->x.kernels = s->kernels;
-    s->x.record = calloc(1, step_record_bytes(s->plan));
+    TRY(arena_open(&s->arena, s->kernels, &plan, 1, e));
+    TRY(execution_open(&s->x, s->kernels, &s->arena, &plan, 1, e));
+    s->logits = calloc((size_t)s->vocabulary, sizeof *s->logits);
     s->window = calloc((size_t)s->context, sizeof *s->window);
     s->weights = calloc((size_t)s->vocabulary, sizeof *s->weights);
-    if (!s->window || !s->weights || !s->x.record)
+    if (!s->window || !s->weights || !s->logits)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a window of %d tokens", s->context);
     return ST_OK;
 }
@@ -137,7 +138,15 @@ static status_t push_prompt(struct sampler *s, struct err *e) {
     return ST_OK;
 }
 
-static int32_t choose(struct sampler *s, const float *logits, int64_t number) {
+static status_t take_logits(struct sampler *s, struct err *e) {
+    const float *logits = execution_tensor(&s->x, s->plan, s->graph->logits, 0);
+    TRY(s->kernels->download(s->kernels, s->logits, logits + (int64_t)(s->length - 1) * s->vocabulary,
+                             (size_t)s->vocabulary * sizeof *s->logits, e));
+    return s->kernels->finish(s->kernels, e);
+}
+
+static int32_t choose(struct sampler *s, int64_t number) {
+    const float *logits = s->logits;
     const int n = tokenizer_vocabulary(s->tokenizer);
     int best = 0;
     for (int i = 1; i < n; i++)
@@ -194,8 +203,8 @@ static status_t generate(struct sampler *s, struct err *e) {
     bool more = true;
     for (int64_t i = 0; i < s->request->tokens && more; i++) {
         TRY(execute(&s->x, s->plan, e));
-        const float *logits = execution_tensor(&s->x, s->plan, s->graph->logits, 0);
-        int32_t token = choose(s, logits + (int64_t)(s->length - 1) * s->vocabulary, i);
+        TRY(take_logits(s, e));
+        int32_t token = choose(s, i);
         push(s, token);
         TRY(tokenizer_decode(s->tokenizer, &token, 1, &s->held, e));
         more = write_held(s);

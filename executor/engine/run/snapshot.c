@@ -183,11 +183,10 @@ bool snapshot_busy(struct snapshot *s) {
 status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, struct err *e) {
     struct engine *engine = s->engine;
     int64_t start = clock_mono_ns(), step = atomic_load(&engine->step);
-#pragma omp parallel for schedule(dynamic)
-    for (int i = 0; i < s->n_pieces; i++) {
-        const struct checkpoint_piece *p = &s->pieces[i];
-        memcpy((float *)s->data[i], s->memory[i], (size_t)p->count * sizeof(float));
-    }
+    const struct kernels *k = engine->kernels;
+    for (int i = 0; i < s->n_pieces; i++)
+        TRY(k->download(k, (float *)s->data[i], s->memory[i], (size_t)s->pieces[i].count * sizeof(float), e));
+    TRY(k->finish(k, e));
     s->final = final;
     s->has_validation_loss = engine->has_validation_loss;
     s->validation_loss = engine->validation_loss;
@@ -317,6 +316,17 @@ static status_t read_weight(void *ctx, int parameter, int64_t first, int64_t cou
     return checkpoint_reader_read(r->reader, r->engine->graph->parameters[parameter].name, first, count, data, e);
 }
 
+struct reading {
+    struct checkpoint_reader *reader;
+    const char *tensor;
+};
+
+static status_t read_tensor(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
+    const struct reading *r = ctx;
+    (void)parameter;
+    return checkpoint_reader_read(r->reader, r->tensor, first, count, data, e);
+}
+
 /* Weights in the form that the layout asks for; optimizer states and averages of this rank's pieces. */
 static status_t read_state(struct restoring *r, const struct state_tensors *state, struct err *e) {
     const struct execution *x = &r->engine->execution;
@@ -326,7 +336,7 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
             TRY(check_tensor(r->reader, &state->tensors[t], e));
     TRY(weights_fill(x, plan, read_weight, r, e));
     if (!r->average)
-        weights_start_average(x, plan);
+        TRY(weights_start_average(x, plan, e));
     int most = state_pieces_most(state, plan);
     CLEANUP(freep) struct checkpoint_piece *pieces = calloc((size_t)most + 1, sizeof *pieces);
     CLEANUP(freep) float **memory = calloc((size_t)most + 1, sizeof *memory);
@@ -335,8 +345,9 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
     int n = state_pieces(state, x, plan, false, pieces, memory);
     for (int i = 0; i < n; i++)
         if (state->of[pieces[i].tensor].kind != STATE_WEIGHT && is_taken_over(r, &state->of[pieces[i].tensor]))
-            TRY(checkpoint_reader_read(r->reader, state->tensors[pieces[i].tensor].name, pieces[i].first,
-                                       pieces[i].count, memory[i], e));
+            TRY(weights_fill_state(x, memory[i], read_tensor,
+                                   &(struct reading){ r->reader, state->tensors[pieces[i].tensor].name },
+                                   state->of[pieces[i].tensor].parameter, pieces[i].first, pieces[i].count, e));
     return ST_OK;
 }
 

@@ -150,11 +150,10 @@ static status_t evaluate(struct engine *engine, struct err *e) {
     return ST_OK;
 }
 
-/* The metrics grad_norm/NAME of the step that was just computed, from its chunk sums, which the next run of any plan
- * overwrites. */
+/* The metrics grad_norm/NAME of the step that was just computed, from its chunk sums. */
 static void note_gradient_norms(struct engine *engine, struct metric_row *row) {
     const struct graph *g = engine->graph;
-    const double *sums = execution_chunk_sums(&engine->execution, engine->train);
+    const double *sums = engine->execution.norms;
     for (int i = 0; i < g->n_parameters; i++) {
         int64_t first = engine->train->parameter_norm[i];
         int64_t n = (shape_elements(&g->parameters[i].shape) + PLAN_CHUNK - 1) / PLAN_CHUNK;

@@ -32,6 +32,15 @@ status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a
     return ST_OK;
 }
 
+status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e) {
+    (void)k, (void)e;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i];
+    *ret = sum;
+    return ST_OK;
+}
+
 status_t plain_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e) {
     (void)e;
     bool finite = true;

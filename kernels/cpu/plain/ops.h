@@ -9,6 +9,7 @@
 status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e);
 status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
 status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
 status_t plain_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
 
 /* --- on elements: PLAIN(add) is plain_fp32_add, plain_bf16_add or plain_fp16_add -----------------------------------*/

@@ -87,6 +87,25 @@ static status_t scale_add(const struct kernels *k, float *p, element_t *weight, 
     return ST_OK;
 }
 
+static status_t running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
+                             double momentum, int64_t parts, struct err *e) {
+    (void)e;
+    for (int64_t i = 0; i < n; i++)
+        running[i] = (float)((double)running[i] + momentum * ((double)sum[i] / (double)parts - (double)running[i]));
+    weight_round(k, weight, running, 0, n);
+    return ST_OK;
+}
+
+static status_t normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
+                          struct err *e) {
+    double sum = 0;
+    TRY(k->sum_squares(k, workspace, x, n, e));
+    for (int64_t i = 0; i * KERNELS_CHUNK < n; i++)
+        sum += workspace[i];
+    const double norm = sqrt(sum);
+    return k->scale_add(k, x, NULL, x, n, 1 / (norm > least ? norm : least), 0, e);
+}
+
 static double row_squares(float *columns, const float *g, int64_t n, struct seen s, float epsilon) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -125,6 +144,8 @@ void plain_optimizer_table(struct kernels *t) {
     t->lion = lion;
     t->momentum = momentum;
     t->scale_add = scale_add;
+    t->running_mean = running_mean;
+    t->normalise = normalise;
     t->adafactor = adafactor;
     t->adafactor_workspace = adafactor_workspace;
 }

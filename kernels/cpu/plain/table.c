@@ -52,6 +52,7 @@ void PLAIN(table)(struct cpu *c) {
     t->accumulate = plain_accumulate;
     t->fill = plain_fill;
     plain_optimizer_table(t);
+    t->sum = plain_sum;
     t->sum_squares = plain_sum_squares;
     t->all_finite = plain_all_finite;
     c->convert_row = PLAIN(convert_row);

@@ -12,6 +12,7 @@ static const int PROCESSORS[SIDES] = { [ONE] = 1, [MANY] = 132 };
 struct tables {
     struct cuda cuda[SIDES], fp32[SIDES];
     uint64_t faults[CUDA_FAULTS];
+    float staging[CUDA_STAGING];
 };
 
 void *pair_memory(size_t bytes) {
@@ -31,6 +32,7 @@ void pair_tables_open(struct pair *p) {
     for (int s = ONE; s < SIDES; s++) {
         t->cuda[s] = (struct cuda){ .table = { .device = "cuda", .threads = 1, .precision = p->precision },
                                     .faults = t->faults,
+                                    .staging = t->staging,
                                     .processors = PROCESSORS[s] };
         cuda_table(&t->cuda[s].table);
         cuda_library_table(&t->cuda[s].table);

@@ -57,7 +57,10 @@ static void conversion_case(struct pair *p) {
     const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
     struct twin *wide = pair_floats(p, n, 70000), *x = pair_room(p, n), *same = pair_room(p, n);
     struct twin *back = pair_float_room(p, n);
-    ON_ALL(p, k->convert(k, x->at[s], wide->at[s], n, e));
+    if (pair_either(p))
+        ON_ALL(p, k->convert(k, x->at[s], wide->at[s], n, e))
+    else
+        ON_ALL(p, k->upload_elements(k, x->at[s], wide->at[s], n, e))
     ON_ALL(p, k->copy(k, same->at[s], x->at[s], n, e));
     ON_ALL(p, k->widen(k, back->at[s], same->at[s], n, e));
     pair_same(p, "x", x);
@@ -162,11 +165,29 @@ static void adafactor_case(struct pair *p) {
     pair_close(p, "column", column, 1);
 }
 
+static void running_mean_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    const double momentum = pair_fraction(p);
+    const int64_t parts = pair_between(p, 1, 9);
+    ON_ALL(p, k->running_mean(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, momentum, parts, e));
+    check_step(p, &a);
+}
+
+static void normalise_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *x = pair_floats(p, n, 2), *room = pair_double_room(p, (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK + 1);
+    const double least = pair_either(p) ? 1e6 : 1e-7;
+    ON_ALL(p, k->normalise(k, x->at[s], n, least, room->at[s], e));
+    pair_close(p, "x", x, 1);
+}
+
 static void sums_case(struct pair *p) {
     const int64_t n = pair_between(p, 1, 3 * MANY_ELEMENTS);
     struct twin *a = pair_floats(p, n, 2), *sums = pair_double_room(p, (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK);
     ON_ALL(p, k->sum_squares(k, sums->at[s], a->at[s], n, e));
     pair_close(p, "sums", sums, 1);
+    ON_ALL(p, k->sum(k, sums->at[s], a->at[s], n, e));
+    pair_close(p, "sum", sums, 1);
 }
 
 static void check_finite(struct pair *p, struct twin *a, struct twin *x, bool want) {
@@ -201,7 +222,9 @@ CASE(sgd_steps_to_the_cpus_bits, sgd_case)
 CASE(lion_steps_to_the_cpus_bits, lion_case)
 CASE(momentum_and_scale_add_step_to_the_cpus_bits, momentum_case)
 CASE(adafactor_steps_as_the_cpu_does, adafactor_case)
-CASE(sums_of_squares_are_the_cpus, sums_case)
+CASE(running_means_step_to_the_cpus_bits, running_mean_case)
+CASE(a_normalised_array_is_the_cpus, normalise_case)
+CASE(sums_and_sums_of_squares_are_the_cpus, sums_case)
 CASE(a_number_that_is_not_finite_is_found, finite_case)
 
 int main(void) {
@@ -217,7 +240,9 @@ int main(void) {
         cmocka_unit_test(lion_steps_to_the_cpus_bits),
         cmocka_unit_test(momentum_and_scale_add_step_to_the_cpus_bits),
         cmocka_unit_test(adafactor_steps_as_the_cpu_does),
-        cmocka_unit_test(sums_of_squares_are_the_cpus),
+        cmocka_unit_test(running_means_step_to_the_cpus_bits),
+        cmocka_unit_test(a_normalised_array_is_the_cpus),
+        cmocka_unit_test(sums_and_sums_of_squares_are_the_cpus),
         cmocka_unit_test(a_number_that_is_not_finite_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,114 @@
+/* The engine sees its device's memory through the table of kernels alone: it trains to the same bits where any other
+ * touch is death. */
+#include "tests/engine/shut_memory.h"
+#include "tests/engine/trainee.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static const char *run(struct trainee *t, const char *name) {
+    trainee_fresh_directory(t, name);
+    if (trainee_run(t) != 0)
+        fail_msg("%s: the rank died", name);
+    if (t->results[0].status != ST_OK || t->results[0].outcome != ENGINE_FINISHED)
+        fail_msg("%s: %s", name, t->results[0].message);
+    return t->results[0].weights_sha256;
+}
+
+/* Four steps on the host's memory; the same on the device's; and there once more from the second on. */
+static void trains_alike(struct trainee *t) {
+    struct trainee_result host;
+    t->every_other = true;
+    t->config.gradients_every = 1;
+    run(t, "host");
+    host = t->results[0];
+    t->config.device = SHUT_MEMORY_DEVICE;
+    assert_string_equal(run(t, "device"), host.weights_sha256);
+    for (int step = 1; step <= 4; step++) {
+        assert_true(t->results[0].loss[step] == host.loss[step]);
+        assert_true(t->results[0].grad_norm[step] == host.grad_norm[step]);
+        assert_true(t->results[0].squares[step] == host.squares[step]);
+    }
+    assert_true(t->results[0].validation_loss == host.validation_loss);
+    assert_true(t->results[0].accuracy == host.accuracy);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
+    assert_string_equal(run(t, "resumed"), host.weights_sha256);
+    assert_int_equal(t->results[0].from_step, 2);
+    trainee_free(t);
+}
+
+static void a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.precision = ENGINE_BF16;
+    t->config.train.ema_decay = 0.75;
+    t->config.train.optimizer = (struct optimizer_config){
+        .kind = &optimizer_muon,
+        .muon = { .lr = 1e-2,
+                  .momentum = 0.95,
+                  .iterations = 3,
+                  .adamw = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 } }
+    };
+    trains_alike(t);
+}
+
+static void a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.model = (struct model_config){ .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 8 } };
+    trainee_images(t);
+    trains_alike(t);
+}
+
+/* A learning rate beyond reason: the step that overflows is run once more, each tensor looked through. */
+static void the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch(void **state) {
+    (void)state;
+    char on_host[480];
+    struct trainee *t = trainee_new();
+    t->config.train.optimizer.adamw.lr = 1e30;
+    t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+    trainee_run(t);
+    assert_int_equal(t->results[0].outcome, ENGINE_NUMERIC);
+    assert_non_null(strstr(t->results[0].message, "the first op to blame is "));
+    assert_null(strstr(t->results[0].message, "unknown"));
+    memcpy(on_host, t->results[0].message, sizeof on_host);
+    t->config.device = SHUT_MEMORY_DEVICE;
+    trainee_fresh_directory(t, "device");
+    trainee_run(t);
+    assert_string_equal(t->results[0].message, on_host);
+    trainee_free(t);
+}
+
+static void whoever_touches_such_memory_dies(void **state) {
+    (void)state;
+    for (int touch = 0; touch <= 1; touch++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            const struct kernels_config config = { .device = "cuda", .ordinal = SHUT_MEMORY_ORDINAL, .threads = 1 };
+            struct kernels *k = NULL;
+            void *p = NULL;
+            float number = 0;
+            if (kernels_open(&config, &k, NULL) != ST_OK || k->memory_new(k, sizeof number, &p, NULL) != ST_OK ||
+                k->fill(k, p, 2, 1, NULL) != ST_OK || k->download(k, &number, p, sizeof number, NULL) != ST_OK)
+                _exit(1);
+            if (touch)
+                number = *(volatile float *)p;
+            _exit(number == 2 ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(WIFEXITED(status) && WEXITSTATUS(status) == 0, !touch);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whoever_touches_such_memory_dies),
+        cmocka_unit_test(a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch),
+        cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
+        cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
