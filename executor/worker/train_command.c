@@ -143,10 +143,18 @@ static void say_chosen(const Trainyard__V1__TrainSpec *t) {
             t->recompute);
 }
 
+/* On cuda each rank has a device of its own. */
+static void place_device(struct engine_config *c, int rank, char device[static 16]) {
+    if (strcmp(c->device, "cuda") != 0)
+        return;
+    snprintf(device, 16, "cuda:%d", rank);
+    c->device = device;
+}
+
 static int run_rank(void *ctx, int rank, struct collective *collective) {
     struct job job = *(struct job *)ctx;
     job.rank = rank;
-    char path[PATH_MAX], profile[PATH_MAX];
+    char path[PATH_MAX], profile[PATH_MAX], device[16];
     int64_t id;
     struct err e = { "" };
     CLEANUP(config_closep) struct config *config = NULL;
@@ -158,6 +166,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
         return complain(&job, EXIT_USAGE, &e);
     c->checkpoint.resume_directory = job.args->resume;
     c->threads = job.args->threads;
+    place_device(c, rank, device);
     if (!job.args->resume && spec_checkpoint_name(job.spec->train->init_from, &id, &id)) {
         status_ignore(err_set(&e, ST_INVALID_ARGUMENT,
                               "train.init_from: %s is known to a service; name its folder here",

@@ -1,5 +1,24 @@
 #include "kernels/cuda/ops.h"
 
+/* What works on fp32, and the optimizers. */
+static void enter_floats(struct kernels *t) {
+    t->accumulate = cuda_accumulate;
+    t->fill = cuda_fill;
+    t->sum = cuda_sum;
+    t->sum_squares = cuda_sum_squares;
+    t->all_finite = cuda_all_finite;
+    t->elements_finite = cuda_elements_finite;
+    t->adamw = cuda_adamw;
+    t->sgd = cuda_sgd;
+    t->lion = cuda_lion;
+    t->momentum = cuda_momentum;
+    t->scale_add = cuda_scale_add;
+    t->running_mean = cuda_running_mean;
+    t->normalise = cuda_normalise;
+    t->adafactor = cuda_adafactor;
+    t->adafactor_workspace = cuda_adafactor_workspace;
+}
+
 void cuda_table(struct kernels *t) {
     t->memory_new = cuda_memory_new;
     t->memory_free = cuda_memory_free;
@@ -53,19 +72,5 @@ void cuda_table(struct kernels *t) {
     t->add = cuda_add;
     t->convert = cuda_convert;
     t->widen = cuda_widen;
-    t->accumulate = cuda_accumulate;
-    t->fill = cuda_fill;
-    t->sum = cuda_sum;
-    t->sum_squares = cuda_sum_squares;
-    t->all_finite = cuda_all_finite;
-    t->elements_finite = cuda_elements_finite;
-    t->adamw = cuda_adamw;
-    t->sgd = cuda_sgd;
-    t->lion = cuda_lion;
-    t->momentum = cuda_momentum;
-    t->scale_add = cuda_scale_add;
-    t->running_mean = cuda_running_mean;
-    t->normalise = cuda_normalise;
-    t->adafactor = cuda_adafactor;
-    t->adafactor_workspace = cuda_adafactor_workspace;
+    enter_floats(t);
 }

@@ -131,7 +131,7 @@ struct engine_config {
     struct engine_checkpoints checkpoint;
     struct engine_profile profile;
     int64_t gradients_every;         /* steps between metrics grad_norm/<parameter> for each parameter; 0 = never */
-    const char *device;              /* "cpu" or "cuda" */
+    const char *device;              /* "cpu"; "cuda" or "cuda:N": the first or N-th of this process's */
     struct collective_tuning tuning; /* on cuda: of NCCL */
     int threads;                     /* compute threads of this rank, >= 1 */
     int64_t bucket_bytes;            /* of one overlapped reduction; 0 = the default. Changes no bits */
