@@ -88,8 +88,16 @@ static status_t run_instruction(struct execution *x, const struct plan *plan, co
     }
 }
 
+static status_t take_results(struct execution *x, const struct plan *plan, struct err *e) {
+    const struct kernels *k = x->kernels;
+    TRY(k->download(k, x->record->losses, x->results, record_values(plan) * sizeof *x->results, e));
+    return k->finish(k, e);
+}
+
 /* Tells the other queues that compute has done its first `done` instructions. */
-static status_t reached(struct execution *x, int done, struct err *e) {
+static status_t reached(struct execution *x, const struct plan *plan, int done, struct err *e) {
+    if (done == x->results_due)
+        TRY(take_results(x, plan, e));
     if (x->channel)
         TRY(channel_reached(x->channel, done, e));
     return x->transfers ? transfers_reached(x->transfers, done, e) : ST_OK;
@@ -113,6 +121,7 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     TRY(k->fill(k, (float *)(void *)x->results, 0, (int64_t)record_values(plan) * floats, e));
     if (plan->layout.kind == PLAN_TRAIN)
         TRY(k->fill(k, (float *)(void *)execution_chunk_sums(x, plan), 0, plan->norm_chunks * floats, e));
+    x->results_due = results_due(plan);
     if (x->channel)
         channel_begin(x->channel, plan, x);
     if (x->transfers)
@@ -120,26 +129,16 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     return ST_OK;
 }
 
-static status_t take_results(struct execution *x, const struct plan *plan, struct err *e) {
-    const struct kernels *k = x->kernels;
-    TRY(k->download(k, x->record->losses, x->results, record_values(plan) * sizeof *x->results, e));
-    return k->finish(k, e);
-}
-
 status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
-    const int due = results_due(plan);
     TRY(begin(x, plan, e));
-    for (int n = 0; n <= compute->n; n++) {
-        if (n == due)
-            TRY(take_results(x, plan, e));
-        TRY(reached(x, n, e));
-        if (n == compute->n)
-            break;
+    TRY(reached(x, plan, 0, e));
+    for (int n = 0; n < compute->n; n++) {
         int64_t start = x->profiler ? clock_mono_ns() : 0;
         TRY(run_instruction(x, plan, &compute->items[n], e));
         if (x->profiler)
             profiler_note(x->profiler, plan, QUEUE_COMPUTE, n, start, clock_mono_ns());
+        TRY(reached(x, plan, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
     }

@@ -50,6 +50,7 @@ struct execution {
     double *results;
     bool *answer;
     double *norms;
+    int results_due; /* after so many instructions the results are downloaded */
 
     /* Of the step, set by the caller. */
     uint64_t seed;
@@ -86,8 +87,7 @@ void execution_close(struct execution *x);
 /* Runs a plan that was among those the arena was opened for. */
 MUST_CHECK status_t execute(struct execution *x, const struct plan *plan, struct err *e);
 
-/* Pointers to the device's memory. */
-/* Bytes of a place in the arena; NULL for nowhere. */
+/* All in the device's memory. Bytes of a place in the arena; NULL for nowhere. */
 void *execution_at(const struct execution *x, struct plan_place place);
 /* A tensor as it was left by micro-batch number `flight` on this rank. */
 void *execution_tensor(const struct execution *x, const struct plan *plan, int tensor, int flight);
