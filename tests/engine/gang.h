@@ -20,7 +20,7 @@ enum { GANG_RANKS = 8, GANG_BLOB = 4096 };
 struct gang {
     int world_size, timeout_ms;
     void *arg;
-    pthread_barrier_t met;
+    pthread_barrier_t met; /* all ranks of the gang */
     char blobs[GANG_RANKS][GANG_BLOB];
     size_t sizes[GANG_RANKS];
     _Atomic int64_t progress[GANG_RANKS]; /* for a parent that waits for a rank to have come somewhere */
@@ -80,16 +80,16 @@ static inline struct gang *gang_new(int world_size, int timeout_ms, void *arg) {
     g->world_size = world_size;
     g->timeout_ms = timeout_ms;
     g->arg = arg;
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&g->met, &shared, (unsigned)world_size);
     return g;
 }
 
 /* Maps a gang and forks its ranks. The caller must have no threads. */
 static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
     struct gang *g = gang_new(world_size, timeout_ms, arg);
-    pthread_barrierattr_t shared;
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&g->met, &shared, (unsigned)world_size);
     fflush(NULL);
     for (int r = 0; r < world_size; r++) {
         pid_t pid = fork();

@@ -152,9 +152,10 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
         config.memory_bytes = t->odd_memory;
     struct err e = { "" };
     struct trainee_result *r = child.result;
-    /* A rank that refuses its configuration leaves: not before the others have all their connections. */
-    r->status = collective_barrier(collective, COLLECTIVE_CONTROL, &e);
-    if (r->status == ST_OK && config.train.micro_batch == 0)
+    /* A rank that refuses its configuration leaves: not before the others have all their connections, nor while one
+     * of them is in a call that its leaving would end. */
+    pthread_barrier_wait(&gang->met);
+    if (config.train.micro_batch == 0)
         r->status = engine_resolve(&config, collective, &e);
     r->micro_batch = config.train.micro_batch;
     if (r->status == ST_OK)
