@@ -39,7 +39,7 @@ static const char usage[] =
     "  --address HOST        where other hosts reach this host's ranks (default: 127.0.0.1)\n"
     "  --data-root DIR       data may be read below DIR; repeat for more (default: whatever this user may read)\n"
     "  --spool-mib N         most MiB of records kept while the controller is away (default: 1024)\n"
-    "  --hang-timeout S      a rank without progress for S seconds is killed (default: 30)\n"
+    "  --hang-timeout S      a rank without a sign of life for S seconds is killed (default: 30)\n"
     "  --worker PATH         the worker program (default: trainyard-worker beside this program)\n"
     "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller; TRAINYARD_TOKEN is its token\n"
     "  --parent-pid PID      leave when this parent process dies\n"

@@ -1,5 +1,5 @@
 /* What of NCCL needs no device: it is loaded by its name, says in one sentence why not, and rank 0's id reaches all.
- * Communicators need a device: tests/gpu. */
+ * Communicators: test_nccl_ranks over stand-ins, tests/gpu on a device. */
 #include "executor/engine/collective/nccl_library.h"
 #include "tests/engine/gang.h"
 
