@@ -58,7 +58,7 @@ static status_t sum_into(const struct execution *x, const struct plan *plan, con
     return x->kernels->sum(x->kernels, to, tensor_of(x, plan, i, t), shape_elements(&plan->graph->tensors[t].shape), e);
 }
 
-/* What this op has written of the losses and reports goes into the step's record. */
+/* What this op has written of the losses and reports goes into `results`, on the device. */
 static status_t note_results(const struct execution *x, const struct plan *plan, const struct instruction *i,
                              struct err *e) {
     const struct graph *g = plan->graph;
