@@ -73,12 +73,13 @@ status_t config_open(const Trainyard__V1__JobSpec *spec, const struct data_roots
     return ST_OK;
 }
 
-static status_t choose(struct config *c, struct collective *collective, struct err *e) {
+static status_t choose(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
+                       struct err *e) {
     static const char *const recomputes[] = {
         [ENGINE_RECOMPUTE_NONE] = "none", [ENGINE_RECOMPUTE_SELECTIVE] = "selective", [ENGINE_RECOMPUTE_BLOCK] = "block"
     };
     Trainyard__V1__TrainSpec *t = c->spec->train;
-    TRY(engine_resolve(&c->engine, collective, e));
+    TRY(engine_resolve(&c->engine, collective, hooks, e));
     const struct engine_train *chosen = &c->engine.train;
     t->micro_batch = chosen->micro_batch;
     t->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH_MICRO_BATCH;
@@ -99,10 +100,14 @@ status_t config_measure(struct config *c, struct err *e) {
     struct engine_config *ec = &c->engine;
     if (strcmp(ec->device, "cpu") != 0)
         return ST_OK;
-    return plan_profile_measure_products(types[ec->train.precision], ec->threads, &ec->peak_flops, e);
+    double flops;
+    TRY(plan_profile_measure_products(types[ec->train.precision], ec->threads, &flops, e));
+    ec->peak_flops = flops;
+    return ST_OK;
 }
 
-status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e) {
+status_t config_resolve(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
+                        bool *ret_chosen, struct err *e) {
     *ret_chosen = spec_has_auto(c->spec);
-    return *ret_chosen ? choose(c, collective, e) : ST_OK;
+    return *ret_chosen ? choose(c, collective, hooks, e) : ST_OK;
 }

@@ -5,7 +5,7 @@
  *     struct engine_config *ec = config_engine(c);
  *     ec->threads = ...;                          // what the spec does not say: threads, directories
  *     TRY(config_init_from(c, &roots, e));        // unless it goes on from a checkpoint
- *     TRY(config_resolve(c, collective, &chosen, e)); // `auto` becomes what rank 0's plan chooses
+ *     TRY(config_resolve(c, collective, &hooks, &chosen, e)); // `auto` becomes what rank 0's plan chooses
  *     ... engine_open(ec, ...) ...
  *     c = config_close(c);                        // after engine_close: the engine's strings point into c
  *
@@ -26,6 +26,7 @@
 struct config;
 struct collective;
 struct engine_config;
+struct engine_hooks;
 
 /* Folders, as paths. A path that does not exist allows nothing. */
 struct data_roots {
@@ -44,11 +45,12 @@ CLEANUP_DEFINE(struct config *, config_close)
 MUST_CHECK status_t config_init_from(struct config *c, const struct data_roots *roots, struct err *e);
 
 /* Fills in what the spec left to the plan, in the engine's configuration and in config_spec, alike on every rank of the
- * collective, which all call it. *ret_chosen: there was something to choose. Errors as engine_resolve. */
-MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, bool *ret_chosen, struct err *e);
+ * collective, which all call it. *ret_chosen: there was something to choose. Hooks and errors as engine_resolve. */
+MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
+                                   bool *ret_chosen, struct err *e);
 
 /* What this rank's device can do in the spec's precision, for the metric `mfu`, once threads are set: the CPU is
- * measured, for 0.1 s. Rank 0 alone reports it, and alone needs this. */
+ * measured, for 0.1 s. Rank 0 alone reports it, and alone needs this. After a failure a run only lacks the metric. */
 MUST_CHECK status_t config_measure(struct config *c, struct err *e);
 
 /* With every default, and after config_resolve with what `auto` became. Lives as long as c. */

@@ -178,6 +178,7 @@ static status_t report(const struct arguments *a, struct outline *o, const struc
 static status_t plan(const struct arguments *a, const char *file, struct bytes *text, struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     CLEANUP(config_closep) struct config *config = NULL;
+    CLEANUP(source_closep) struct source *source = NULL;
     CLEANUP(outline_closep) struct outline *outline = NULL;
     struct plan_profile profile;
     char note[160] = "";
@@ -189,7 +190,8 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     c->threads = a->threads ? a->threads : at_least_one(cores / engine_ranks(&c->layout));
     TRY(find_profile(a, c, &profile, e));
-    TRY(outline_open(c, NULL, &outline, e));
+    TRY(outline_source(c, NULL, NULL, &source, e));
+    TRY(outline_open(c, source, &outline, e));
     return report(a, outline, c, &profile, note, text, e);
 }
 

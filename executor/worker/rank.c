@@ -194,9 +194,10 @@ static status_t profile_place(struct rank *r, struct engine_config *ec, struct e
 }
 
 /* Rank 0 chooses for all, and says what, so that it is stored with the job. */
-static status_t plan_choose(struct rank *r, struct config *c, struct collective *collective, struct err *e) {
+static status_t plan_choose(struct rank *r, struct config *c, struct collective *collective,
+                            const struct engine_hooks *hooks, struct err *e) {
     bool chosen = false;
-    TRY(config_resolve(c, collective, &chosen, e));
+    TRY(config_resolve(c, collective, hooks, &chosen, e));
     if (!chosen || r->start->rank != 0)
         return ST_OK;
     const Trainyard__V1__TrainSpec *t = config_spec(c)->train;
@@ -226,8 +227,9 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
         ec->train.init_from = start->init_directory;
     else if (!*start->resume_directory)
         TRY(config_init_from(c, &roots, e));
-    if (start->rank == 0)
-        TRY(config_measure(c, e));
+    struct err why;
+    if (start->rank == 0 && config_measure(c, &why) != ST_OK)
+        emitter_say(r->emitter, "mfu is not told: %s", why.msg);
     TRY(profile_place(r, ec, e));
     *ret = take_ptr(&c);
     return ST_OK;
@@ -235,8 +237,16 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
 
 static void end_fail(struct rank_end *ret, status_t st) { ret->cause = cause_of(engine_outcome_of(st)); }
 
-static void engine_train(struct rank *r, const struct engine_config *config, struct collective *collective,
-                         struct rank_end *ret) {
+/* Of what reads the checkpoint to go on from. */
+static void end_fail_resuming(struct rank *r, struct rank_end *ret, status_t st) {
+    end_fail(ret, st);
+    if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD) {
+        ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
+        status_ignore(err_prefix(&ret->why, st, "the checkpoint that this job was forked from cannot be read: "));
+    }
+}
+
+static void engine_train(struct rank *r, struct config *config, struct collective *collective, struct rank_end *ret) {
     const struct engine_hooks hooks = { .ctx = r,
                                         .joined = on_joined,
                                         .metrics = on_metrics,
@@ -244,13 +254,11 @@ static void engine_train(struct rank *r, const struct engine_config *config, str
                                         .shard = on_shard,
                                         .progress = on_progress };
     CLEANUP(engine_closep) struct engine *engine = NULL;
-    status_t st = engine_open(config, collective, &hooks, &engine, &ret->why);
+    status_t st = plan_choose(r, config, collective, &hooks, &ret->why);
+    if (st == ST_OK)
+        st = engine_open(config_engine(config), collective, &hooks, &engine, &ret->why);
     if (st != ST_OK) {
-        end_fail(ret, st);
-        if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD) {
-            ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
-            status_ignore(err_prefix(&ret->why, st, "the checkpoint that this job was forked from cannot be read: "));
-        }
+        end_fail_resuming(r, ret, st);
         return;
     }
     control_set_engine(r->control, engine);
@@ -281,11 +289,7 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
         return;
     }
     control_set_collective(r->control, collective);
-    st = plan_choose(r, config, collective, &ret->why);
-    if (st == ST_OK)
-        engine_train(r, config_engine(config), collective, ret);
-    else
-        end_fail(ret, st);
+    engine_train(r, config, collective, ret);
     control_set_collective(r->control, NULL);
 }
 

@@ -178,14 +178,15 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     if (c->profile.from && place_profile(c, profile, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
     if (rank == 0 && !job.args->plan && config_measure(config, &e) != ST_OK)
-        return complain(&job, EXIT_FAILED, &e);
+        fprintf(stderr, "trainyard-train: mfu is not told: %s\n", e.msg);
+    struct engine_hooks hooks = { .ctx = &job, .metrics = on_metrics, .notice = on_notice, .shard = on_shard };
     bool chosen = false;
-    if (config_resolve(config, collective, &chosen, &e) != ST_OK)
-        return complain(&job, EXIT_USAGE, &e);
+    status_t st = config_resolve(config, collective, &hooks, &chosen, &e);
+    if (st != ST_OK)
+        return complain(&job, exit_code(engine_outcome_of(st)), &e);
     if (chosen && rank == 0)
         say_chosen(config_spec(config)->train);
-    struct engine_hooks hooks = { .ctx = &job, .metrics = on_metrics, .notice = on_notice, .shard = on_shard };
-    status_t st = engine_open(c, collective, &hooks, &engine, &e);
+    st = engine_open(c, collective, &hooks, &engine, &e);
     if (st != ST_OK)
         return complain(&job, exit_code(engine_outcome_of(st)), &e);
     if (job.args->plan)

@@ -5,6 +5,7 @@
 
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/run/learning_rate.h"
+#include "executor/engine/run/outline.h"
 #include "executor/engine/run/spikes.h"
 #include "executor/engine/run/tensors.h"
 
@@ -441,19 +442,69 @@ static void auto_takes_the_largest_micro_batch_that_fits(void **state) {
     trainee_free(t);
 }
 
-/* The other has no limit to fill, and could not choose by itself; rank 0's refusal is everyone's. */
+/* Of the fullest of two data ranks with 8 samples a micro-batch and this many threads. */
+static size_t bytes_with(struct trainee *t, int threads) {
+    CLEANUP(source_closep) struct source *source = NULL;
+    CLEANUP(outline_closep) struct outline *outline = NULL;
+    CLEANUP(graph_freep) struct graph *graph = NULL;
+    struct engine_config c = t->config;
+    size_t workspace, bytes;
+    int rank;
+    c.layout = HALVES;
+    c.threads = threads;
+    c.train.micro_batch = 8;
+    c.train.lanes = 2;
+    assert_int_equal(outline_source(&c, NULL, NULL, &source, NULL), ST_OK);
+    assert_int_equal(outline_open(&c, source, &outline, NULL), ST_OK);
+    assert_int_equal(outline_build(outline, 8, &graph, &workspace, NULL), ST_OK);
+    const struct plan_layout layout = outline_layout(&c, workspace);
+    assert_int_equal(plan_most_bytes(graph, &layout, &bytes, &rank, NULL), ST_OK);
+    return bytes;
+}
+
+/* The least memory of all is filled, whoever has it, and a refusal is everyone's. All read the data meanwhile, and say
+ * that they do. */
 static void rank_0_chooses_for_all(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     t->config.train.micro_batch = 0;
     t->config.train.lanes = 0;
     t->config.memory_bytes = (int64_t)1 << 30;
-    t->odd_memory = -1;
+    t->odd_memory = -1; /* no limit */
     run(t, "told", HALVES);
-    assert_int_equal(t->results[0].micro_batch, 8);
-    assert_int_equal(t->results[1].micro_batch, 8);
-    t->config.memory_bytes = 1000;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(t->results[r].micro_batch, 8);
+        assert_true(t->results[r].heard_resolving > 0);
+    }
+    t->odd_memory = (int64_t)bytes_with(t, 1) - 1;
+    run(t, "less", HALVES);
+    const int fits = t->results[0].micro_batch;
+    assert_in_range(fits, 1, 7);
+    assert_int_equal(t->results[1].micro_batch, fits);
+    t->config.memory_bytes = -1;
+    run(t, "limited", HALVES);
+    assert_int_equal(t->results[0].micro_batch, fits);
+    t->odd_memory = 1000;
     assert_refused(t, HALVES, "resources.memory_bytes");
+    trainee_free(t);
+}
+
+/* Each thread has a workspace: what just fits rank 0 does not fit one with more of them. */
+static void what_is_chosen_fits_the_rank_with_the_most_threads(void **state) {
+    (void)state;
+    const int most = trainee_threads(8);
+    struct trainee *t = trainee_new();
+    t->config.model.gpt.heads = 1;
+    t->config.train.lanes = 2;
+    t->config.memory_bytes = (int64_t)bytes_with(t, 1);
+    const bool unlike = bytes_with(t, most) > bytes_with(t, 1);
+    assert_true(unlike || most == 1);
+    t->config.train.micro_batch = 0;
+    run(t, "alike", HALVES);
+    assert_int_equal(t->results[0].micro_batch, 8);
+    t->odd_threads = most;
+    run(t, "unlike", HALVES);
+    assert_int_equal(t->results[0].micro_batch == 8, !unlike);
     trainee_free(t);
 }
 
@@ -479,6 +530,26 @@ static void what_auto_chose_survives_a_resume_with_other_memory(void **state) {
     t->config.train.global_batch = chosen + 1;
     run(t, "forked", ALONE);
     assert_int_equal(t->results[0].micro_batch, chosen + 1);
+    trainee_free(t);
+}
+
+/* One micro-batch is no round of two interleaved stages. */
+static void what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.model.gpt.layers = 4;
+    t->config.train.micro_batch = 0;
+    t->config.train.lanes = 0;
+    t->config.train.steps = 2;
+    t->config.memory_bytes = (int64_t)1 << 30;
+    run(t, "whole", ALONE);
+    assert_int_equal(t->results[0].micro_batch, 16);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
+    t->config.train.steps = 4;
+    run(t, "interleaved",
+        (struct engine_layout){
+            .data = 1, .pipeline = 2, .virtual_stages = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED });
+    assert_int_equal(16 / t->results[0].micro_batch % 2, 0);
     trainee_free(t);
 }
 
@@ -555,7 +626,9 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_laid_out_is_one_sentence),
         cmocka_unit_test(auto_takes_the_largest_micro_batch_that_fits),
         cmocka_unit_test(rank_0_chooses_for_all),
+        cmocka_unit_test(what_is_chosen_fits_the_rank_with_the_most_threads),
         cmocka_unit_test(what_auto_chose_survives_a_resume_with_other_memory),
+        cmocka_unit_test(what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it),
         cmocka_unit_test(mfu_is_the_models_flops_over_what_the_ranks_could_do),
         cmocka_unit_test(ranks_that_would_cut_a_step_differently_do_not_start),
         cmocka_unit_test(the_rate_follows_its_schedule),

@@ -18,7 +18,8 @@ struct trainee_result {
     enum engine_outcome outcome;
     char message[480];
     int64_t from_step, step;
-    int micro_batch;                                                       /* that `auto` became */
+    int micro_batch;            /* that `auto` became */
+    int heard, heard_resolving; /* calls of progress; until `auto` was known */
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
     int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
     char numerics_id[240], weights_sha256[ENGINE_SHA256_HEX];
@@ -39,6 +40,7 @@ struct trainee {
     bool every_other;    /* checkpoints of every second step, none skipped: the step loop waits for each */
     int64_t odd_memory;  /* what odd ranks take for memory_bytes; 0 = as all */
     int odd_micro_batch; /* what odd ranks take for micro_batch; 0 = as all */
+    int odd_threads;     /* what odd ranks take for threads; 0 = as all */
     int stop_rank;       /* asks for a stop ... */
     int64_t stop_step;   /* ... when this step is done; 0 = never */
     bool die;            /* is killed then instead */
@@ -119,6 +121,8 @@ static inline void trainee_notice(void *ctx, const char *kind, const char *messa
         snprintf(c->result->notice[c->result->notices++], sizeof c->result->notice[0], "%s", kind);
 }
 
+static inline void trainee_progress(void *ctx) { ((struct trainee_child *)ctx)->result->heard++; }
+
 static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
     struct trainee_child *c = ctx;
     c->result->shards++;
@@ -143,9 +147,10 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
                                   .joined = trainee_joined,
                                   .metrics = trainee_metrics,
                                   .notice = trainee_notice,
-                                  .shard = trainee_shard };
+                                  .shard = trainee_shard,
+                                  .progress = trainee_progress };
     struct engine_config config = t->config;
-    config.threads = trainee_threads(t->threads);
+    config.threads = trainee_threads(t->odd_threads && rank % 2 == 1 ? t->odd_threads : t->threads);
     if (t->odd_micro_batch && rank % 2 == 1)
         config.train.micro_batch = t->odd_micro_batch;
     if (t->odd_memory && rank % 2 == 1)
@@ -156,8 +161,9 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
      * of them is in a call that its leaving would end. */
     pthread_barrier_wait(&gang->met);
     if (config.train.micro_batch == 0)
-        r->status = engine_resolve(&config, collective, &e);
+        r->status = engine_resolve(&config, collective, &hooks, &e);
     r->micro_batch = config.train.micro_batch;
+    r->heard_resolving = r->heard;
     if (r->status == ST_OK)
         r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
     r->outcome = engine_outcome_of(r->status);

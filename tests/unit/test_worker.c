@@ -47,6 +47,7 @@ struct gang {
     Trainyard__V1__JobSpec *spec;
     int kill_rank_at_loss; /* rank 1 is killed when rank 0 has reported so many losses; 0: never */
     int stop_at_loss;      /* as WorkerStop */
+    bool forked;           /* what it resumes from is another job's */
     bool term;             /* stop by SIGTERM instead */
     int64_t killed_ms;
     bool overdue;
@@ -59,6 +60,7 @@ static const char spec_text[] =
     "train: {steps: %d, global_batch: 8, micro_batch: 2, seed: 3, optimizer: {adamw: {lr: 0.003}},\n"
     "        eval: {every: 0, batches: 1}}\n"
     "parallel: {data: %d}\n"
+    "resources: {memory_bytes: 1000000000}\n"
     "checkpoint: {every: 5}\n";
 
 static void patience_over(void *ctx) {
@@ -210,6 +212,7 @@ static void member_start(struct gang *g, int rank) {
     m->start.spec = g->spec;
     m->start.checkpoint_directory = g->checkpoints;
     m->start.resume_directory = g->resume;
+    m->start.forked = g->forked;
     m->start.threads = 1;
     m->start.address = (char *)(uintptr_t) "127.0.0.1";
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
@@ -325,6 +328,26 @@ static void missing_data_is_a_bad_spec_with_the_fields_path(void **state) {
     assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC);
     assert_string_equal(g.members[0].message, "data.text.files[0]: open '/nowhere/at/all': No such file or directory");
     gang_close(&g);
+}
+
+/* Whoever reads it first, the engine or what becomes of `auto`: another attempt would read the same again. */
+static void a_fork_of_what_cannot_be_read_is_a_bad_spec_and_a_resume_a_bad_checkpoint(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct gang g;
+        gang_open(&g, 1 + i % 2, NULL);
+        g.forked = i < 3;
+        g.spec->train->micro_batch_auto = i > 0;
+        if (i > 0)
+            g.spec->train->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH__NOT_SET;
+        snprintf(g.resume, sizeof g.resume, "%s/gone", g.folder);
+        gang_run(&g);
+        const struct member *m = &g.members[0];
+        assert_int_equal(m->cause, g.forked ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC
+                                            : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD);
+        assert_int_equal(strstr(m->message, "that this job was forked from") != NULL, g.forked);
+        gang_close(&g);
+    }
 }
 
 struct stand_in {
@@ -446,6 +469,7 @@ int main(void) {
         cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason),
         cmocka_unit_test(sigterm_ends_a_rank_at_once_and_with_a_last_word),
         cmocka_unit_test(missing_data_is_a_bad_spec_with_the_fields_path),
+        cmocka_unit_test(a_fork_of_what_cannot_be_read_is_a_bad_spec_and_a_resume_a_bad_checkpoint),
         cmocka_unit_test(a_worker_dies_with_its_agent_even_if_its_pipes_live_on),
         cmocka_unit_test(a_worker_without_its_parent_does_not_start),
         cmocka_unit_test(a_closed_command_pipe_ends_a_worker),

@@ -51,8 +51,8 @@ status_t plan_most_bytes(const struct graph *graph, const struct plan_layout *la
     return ST_OK;
 }
 
-static int lanes_of(const struct choose_request *r, int micro_batch) {
-    int n = r->global_batch / micro_batch, lanes = r->layout.lanes;
+static int lanes_of(const struct plan_layout *l, int global_batch, int micro_batch) {
+    int n = global_batch / micro_batch, lanes = l->lanes;
     if (lanes)
         return n % lanes == 0 ? lanes : 0;
     for (lanes = LANES_MOST; n % lanes; lanes /= 2)
@@ -60,19 +60,23 @@ static int lanes_of(const struct choose_request *r, int micro_batch) {
     return lanes;
 }
 
-/* Whether the batch can be cut so: 0 lanes = no. */
-static int suits(const struct choose_request *r, int micro_batch, bool patient) {
-    const int data = r->layout.data ? r->layout.data : 1, stages = r->layout.stages ? r->layout.stages : 1;
-    const int chunks = stages * (r->layout.virtual_stages ? r->layout.virtual_stages : 1);
-    if (r->global_batch % micro_batch)
+static int at_least_one(int n) { return n > 1 ? n : 1; }
+
+int plan_lanes(const struct plan_layout *l, int global_batch, int micro_batch) {
+    const int data = at_least_one(l->data), stages = at_least_one(l->stages);
+    if (global_batch % micro_batch)
         return 0;
-    int own = r->global_batch / micro_batch / data, lanes = lanes_of(r, micro_batch);
-    if (!lanes || lanes % data)
-        return 0;
-    if (stages > 1 &&
-        ((patient && own < PER_STAGE * chunks) || (r->layout.schedule == SCHEDULE_INTERLEAVED && own % stages)))
+    const int own = global_batch / micro_batch / data, lanes = lanes_of(l, global_batch, micro_batch);
+    if (lanes % data || (l->schedule == SCHEDULE_INTERLEAVED && own % stages))
         return 0;
     return lanes;
+}
+
+/* Whether a stage has so many micro-batches that the bubble is negligible. */
+static bool fills(const struct choose_request *r, int micro_batch) {
+    const struct plan_layout *l = &r->layout;
+    const int chunks = at_least_one(l->stages) * at_least_one(l->virtual_stages);
+    return r->global_batch / micro_batch / at_least_one(l->data) >= PER_STAGE * chunks;
 }
 
 static status_t weigh(const struct choose_request *r, int micro_batch, int lanes, enum plan_recompute recompute,
@@ -93,8 +97,8 @@ static status_t largest(const struct choose_request *r, int most, bool patient, 
                         struct choice *ret, struct err *e) {
     struct choice last = { .micro_batch = 0 };
     for (int n = most; n >= 1; n--) {
-        int lanes = suits(r, n, patient);
-        if (!lanes)
+        int lanes = plan_lanes(&r->layout, r->global_batch, n);
+        if (!lanes || (patient && !fills(r, n)))
             continue;
         TRY(weigh(r, n, lanes, recompute, &last, e));
         if (last.bytes <= r->memory_bytes)
@@ -160,7 +164,7 @@ static status_t settle(const struct choose_request *r, struct choice *ret, struc
     if (r->micro_batch < 1 || r->global_batch % r->micro_batch)
         return err_set(e, ST_INVALID_ARGUMENT, "train.global_batch: %d is not a multiple of micro_batch %d",
                        r->global_batch, r->micro_batch);
-    int lanes = lanes_of(r, r->micro_batch);
+    int lanes = lanes_of(&r->layout, r->global_batch, r->micro_batch);
     for (int k = 0; k < STEPS; k++) {
         if (!r->choose_recompute && LADDER[k] != r->recompute)
             continue;

@@ -33,6 +33,10 @@ struct choice {
 /* INVALID_ARGUMENT: nothing fits; the sentence tells what the wish needs and what is the largest that fits. */
 MUST_CHECK status_t plan_choose(const struct choose_request *request, struct choice *ret, struct err *e);
 
+/* The lanes of a batch that is cut into micro-batches of this many samples: the layout's or, where it has 0, the
+ * largest power of two <= 8 that divides. 0 = the batch cannot be cut so. */
+int plan_lanes(const struct plan_layout *layout, int global_batch, int micro_batch);
+
 /* Bytes of the fullest rank of a layout (its rank is not read). */
 MUST_CHECK status_t plan_most_bytes(const struct graph *graph, const struct plan_layout *layout, size_t *ret,
                                     int *ret_rank, struct err *e);

@@ -140,14 +140,6 @@ struct engine_config {
     const char *spec_json; /* the resolved spec as JSON text, stored in the manifest as it is; NULL = "{}" */
 };
 
-/* Fills in what the configuration leaves to the planner: micro_batch 0, lanes 0, recompute AUTO. Rank 0 reads the
- * data's shape, plans, and tells all others, who have left the same open; after it the configuration is complete, and
- * decides the bits. A run that goes on from a checkpoint keeps its micro_batch and lanes, however much memory there is
- * now; recompute, which changes no bits, is then what fits. Every rank of the collective calls it, before engine_open,
- * and gets the same error. INVALID_ARGUMENT: `auto` without memory_bytes, or nothing fits (the sentence says what
- * would); those of the data and of the checkpoint's manifest. */
-MUST_CHECK status_t engine_resolve(struct engine_config *config, struct collective *collective, struct err *e);
-
 struct engine_metric {
     const char *name; /* valid during the call; less than ENGINE_METRIC_NAME bytes */
     double value;
@@ -180,6 +172,16 @@ struct engine_hooks {
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */
     void (*progress)(void *ctx);
 };
+
+/* Fills in what the configuration leaves to the planner: micro_batch 0, lanes 0, recompute AUTO. Every rank reads the
+ * data; rank 0 plans for the most threads and the least memory_bytes that any has, and tells all others, who have left
+ * the same open; after it the configuration is complete, and decides the bits. A run that goes on from a checkpoint
+ * keeps its micro_batch and lanes, however much memory there is now; recompute, which changes no bits, is then what
+ * fits. Every rank of the collective calls it, before engine_open, and gets the same error. Of the hooks, which may be
+ * NULL, `progress` is called. INVALID_ARGUMENT: `auto` without memory_bytes, or nothing fits (the sentence says what
+ * would); those of the data, DATA_LOSS of the checkpoint's manifest. */
+MUST_CHECK status_t engine_resolve(struct engine_config *config, struct collective *collective,
+                                   const struct engine_hooks *hooks, struct err *e);
 
 /* How a run ended. On failure the status and its sentence say more. */
 enum engine_outcome {

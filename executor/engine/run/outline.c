@@ -11,7 +11,6 @@
 static const int64_t BUCKET_BYTES = 4 << 20;
 
 struct outline {
-    struct source *own; /* NULL: the caller's */
     struct model_config model;
     struct model_data data;
     enum dtype element;
@@ -38,14 +37,17 @@ status_t outline_kernels(const struct engine_config *c, struct kernels **ret, st
     return kernels_open(&config, ret, e);
 }
 
-static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source, struct err *e) {
+status_t outline_source(const struct engine_config *c, void (*progress)(void *ctx), void *ctx, struct source **ret,
+                        struct err *e) {
     struct source_options options = { .context = model_context(&c->model),
                                       .vocabulary = model_vocabulary(&c->model),
-                                      .threads = c->threads };
-    if (!source) {
-        TRY(source_open(&c->data, &options, &o->own, e));
-        source = o->own;
-    }
+                                      .threads = c->threads,
+                                      .progress = progress,
+                                      .ctx = ctx };
+    return source_open(&c->data, &options, ret, e);
+}
+
+static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source, struct err *e) {
     o->data = model_data_of(source_info(source));
     TRY(model_resolve(&c->model, &o->data, e));
     o->model = c->model;
@@ -68,7 +70,6 @@ status_t outline_open(struct engine_config *config, const struct source *source,
 struct outline *outline_close(struct outline *o) {
     if (!o)
         return NULL;
-    source_close(o->own);
     kernels_close(o->kernels);
     free(o);
     return NULL;
@@ -157,11 +158,10 @@ status_t outline_resolve(struct outline *o, struct engine_config *c, struct err 
     return ST_OK;
 }
 
-/* Whether the batch can be cut in micro-batches of this many samples, with the lanes that are given. */
-static bool suits(const struct plan_layout *l, int global_batch, int micro_batch) {
-    int data = l->data > 1 ? l->data : 1, stages = l->stages > 1 ? l->stages : 1, n = global_batch / micro_batch;
-    return global_batch % micro_batch == 0 && n % l->lanes == 0 &&
-           !(l->schedule == SCHEDULE_INTERLEAVED && n / data % stages);
+bool outline_cuts(const struct engine_config *c, int micro_batch, int lanes) {
+    struct plan_layout l = base_layout(c);
+    l.lanes = lanes;
+    return plan_lanes(&l, c->train.global_batch, micro_batch) > 0;
 }
 
 status_t outline_largest(struct outline *o, const struct engine_config *c, size_t memory_bytes, int *ret,
@@ -172,7 +172,7 @@ status_t outline_largest(struct outline *o, const struct engine_config *c, size_
         CLEANUP(graph_freep) struct graph *g = NULL;
         size_t bytes;
         int rank;
-        if (!suits(&l, c->train.global_batch, n))
+        if (!plan_lanes(&l, c->train.global_batch, n))
             continue;
         l.micro_batches = c->train.global_batch / n;
         TRY(outline_build(o, n, &g, &l.workspace_bytes, e));

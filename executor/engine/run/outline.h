@@ -1,8 +1,8 @@
 /* What a configuration means before any rank exists: the shape of its data, its model's graph, and the layout that is
  * planned. engine_open builds on it; `plan` needs nothing else.
  *
- *     struct outline *outline;
- *     TRY(outline_open(config, NULL, &outline, e));              // reads the data's shape, opens a table of kernels
+ *     TRY(outline_source(config, progress, ctx, &source, e));    // reads the data
+ *     TRY(outline_open(config, source, &outline, e));            // the model by the data, a table of kernels
  *     TRY(outline_resolve(outline, config, e));                  // micro_batch, lanes, recompute that were left open
  *     TRY(outline_build(outline, config->train.micro_batch, &graph, &workspace, e));
  *     struct plan_layout layout = outline_layout(config, workspace);
@@ -19,8 +19,12 @@
 
 struct outline;
 
-/* Resolves config->model by the data. source: an open one, borrowed until outline_close, or NULL to open config->data.
- * Errors: those of the data; INVALID_ARGUMENT names the field of the spec. */
+/* Opens config->data as the model reads it. progress: as in source_options. Errors: those of the data. */
+MUST_CHECK status_t outline_source(const struct engine_config *config, void (*progress)(void *ctx), void *ctx,
+                                   struct source **ret, struct err *e);
+
+/* Resolves config->model by the data; the source is borrowed during the call. INVALID_ARGUMENT names the field of the
+ * spec. */
 MUST_CHECK status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret,
                                  struct err *e);
 struct outline *outline_close(struct outline *o);
@@ -40,6 +44,8 @@ struct plan_layout outline_layout(const struct engine_config *config, size_t wor
 
 /* Fills in what is left to the planner; see engine_resolve. */
 MUST_CHECK status_t outline_resolve(struct outline *o, struct engine_config *config, struct err *e);
+/* Whether the configuration's batch can be cut so. */
+bool outline_cuts(const struct engine_config *config, int micro_batch, int lanes);
 /* The largest micro-batch that fits in this many bytes a rank, with lanes, recompute and all else as the resolved
  * configuration says; 0: none does. */
 MUST_CHECK status_t outline_largest(struct outline *o, const struct engine_config *config, size_t memory_bytes,

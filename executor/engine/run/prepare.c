@@ -36,12 +36,7 @@ static status_t check_config(const struct engine_config *c, int world_size, stru
 
 static status_t open_data(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
-    struct source_options options = { .context = model_context(&c->model),
-                                      .vocabulary = model_vocabulary(&c->model),
-                                      .threads = c->threads,
-                                      .progress = progress,
-                                      .ctx = engine };
-    TRY(source_open(&c->data, &options, &engine->source, e));
+    TRY(outline_source(c, progress, engine, &engine->source, e));
     const struct source_info *info = source_info(engine->source);
     for (int i = 0; i < info->n_inputs; i++) {
         int64_t n = source_elements(engine->source, info->inputs[i].input) * engine->config.train.micro_batch;

@@ -1,5 +1,5 @@
-/* What the spec leaves to the planner: rank 0 decides it, or takes it from the checkpoint that a run goes on from, and
- * tells the others. */
+/* What the spec leaves to the planner: rank 0 decides it, for what all ranks have, or takes it from the checkpoint that
+ * a run goes on from, and tells the others. */
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/collective/collective.h"
 #include "executor/engine/run/outline.h"
@@ -37,35 +37,73 @@ static status_t keep(struct engine_config *c, struct err *e) {
     json_decref(root);
     struct engine_train *t = &c->train;
     lanes = t->lanes ? t->lanes : lanes;
-    if (micro_batch == 0 || lanes == 0 || t->global_batch % micro_batch || t->global_batch / micro_batch % lanes ||
-        (c->layout.data > 1 && lanes % c->layout.data))
+    if (micro_batch == 0 || lanes == 0 || !outline_cuts(c, micro_batch, lanes))
         return ST_OK;
     t->micro_batch = micro_batch;
     t->lanes = lanes;
     return ST_OK;
 }
 
-static status_t decide(struct engine_config *c, struct err *e) {
-    CLEANUP(outline_closep) struct outline *outline = NULL;
-    if (c->train.micro_batch == 0 && c->checkpoint.resume_directory)
-        TRY(keep(c, e));
-    TRY(outline_open(c, NULL, &outline, e));
-    return outline_resolve(outline, c, e);
+/* One rank's, as it brings it to the meeting. */
+struct brought {
+    status_t status; /* of opening its data */
+    struct err why;
+    int threads;
+    int64_t memory_bytes;
+};
+
+/* What is chosen must fit every rank: with the workspace of the most threads, in the least memory. */
+static status_t take_tightest(struct engine_config *c, const struct brought *all, int n, struct err *e) {
+    for (int r = 0; r < n; r++) {
+        if (all[r].status != ST_OK)
+            return err_set(e, all[r].status, "%s", all[r].why.msg);
+        if (all[r].threads > c->threads)
+            c->threads = all[r].threads;
+        if (all[r].memory_bytes > 0 && (c->memory_bytes <= 0 || all[r].memory_bytes < c->memory_bytes))
+            c->memory_bytes = all[r].memory_bytes;
+    }
+    return ST_OK;
 }
 
-status_t engine_resolve(struct engine_config *c, struct collective *collective, struct err *e) {
-    union told told;
+static status_t decide(struct engine_config *c, const struct source *source, const struct brought *all, int n,
+                       struct err *e) {
+    CLEANUP(outline_closep) struct outline *outline = NULL;
+    struct engine_config tightest = *c;
+    TRY(take_tightest(&tightest, all, n, e));
+    if (c->train.micro_batch == 0 && c->checkpoint.resume_directory)
+        TRY(keep(&tightest, e));
+    TRY(outline_open(&tightest, source, &outline, e));
+    TRY(outline_resolve(outline, &tightest, e));
+    c->train = tightest.train;
+    return ST_OK;
+}
+
+status_t engine_resolve(struct engine_config *c, struct collective *collective, const struct engine_hooks *hooks,
+                        struct err *e) {
     const struct collective_group world = collective_world(collective);
+    CLEANUP(source_closep) struct source *source = NULL;
+    CLEANUP(freep) struct brought *all = calloc((size_t)world.count, sizeof *all);
+    if (!all)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for what %d ranks have", world.count);
+    struct brought *mine = &all[collective_rank(collective)];
+    mine->threads = c->threads;
+    mine->memory_bytes = c->memory_bytes;
+    mine->status = outline_source(c, hooks ? hooks->progress : NULL, hooks ? hooks->ctx : NULL, &source, &mine->why);
+    TRY(collective_all_gather(collective, COLLECTIVE_CONTROL, mine, sizeof *mine, all, e));
+    union told told;
     memset(&told, 0, sizeof told);
     if (collective_rank(collective) == 0) {
-        told.say.status = decide(c, &told.say.why);
+        told.say.status = decide(c, source, all, world.count, &told.say.why);
         told.say.micro_batch = c->train.micro_batch;
         told.say.lanes = c->train.lanes;
         told.say.recompute = (int)c->train.recompute;
     }
     TRY(collective_or(collective, COLLECTIVE_CONTROL, &world, told.words, 64, e));
-    if (told.say.status != ST_OK)
+    if (told.say.status != ST_OK) {
+        /* None leaves, which would abort the others, before all have the sentence. */
+        status_ignore(collective_barrier(collective, COLLECTIVE_CONTROL, NULL));
         return err_set(e, told.say.status, "%s", told.say.why.msg);
+    }
     c->train.micro_batch = told.say.micro_batch;
     c->train.lanes = told.say.lanes;
     c->train.recompute = (enum engine_recompute)told.say.recompute;
