@@ -109,18 +109,23 @@ static bool noticed(const struct trainee_result *r, const char *kind) {
     return found;
 }
 
-/* A checkpoint of a fast run: going on fast is no change, going on reproducibly is one, and `strict` refuses it. */
+/* A checkpoint of a fast run: going on fast is no change, over other data ranks or reproducibly it is one, and `strict`
+ * refuses it. */
 static void what_a_fast_run_left_is_known_as_such(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     trainee_fresh_directory(t, "fast");
     train(t, &SETTINGS[0], ENGINE_NUMERICS_FAST);
-    assert_non_null(strstr(t->results[0].numerics_id, ", fast"));
+    assert_non_null(strstr(t->results[0].numerics_id, ", fast over 1"));
     snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
     t->config.train.steps = 6;
     trainee_fresh_directory(t, "on");
     train(t, &SETTINGS[0], ENGINE_NUMERICS_FAST);
     assert_false(noticed(&t->results[0], "numerics_changed"));
+    trainee_fresh_directory(t, "halves");
+    train(t, &SETTINGS[1], ENGINE_NUMERICS_FAST);
+    assert_true(noticed(&t->results[0], "numerics_changed"));
+    assert_non_null(strstr(t->results[0].numerics_id, ", fast over 2"));
     trainee_fresh_directory(t, "reproducible");
     train(t, &SETTINGS[0], ENGINE_NUMERICS_REPRODUCIBLE);
     assert_true(noticed(&t->results[0], "numerics_changed"));

@@ -14,8 +14,9 @@
 
 /* What ranks must agree on, as each brings it to the meeting. */
 struct identity {
-    char computes[KERNELS_NUMERICS_ID_BYTES + 104]; /* numerics id, how a step is cut up, and step */
-    char data[80];                                  /* the text's SHA-256 */
+    char computes[KERNELS_NUMERICS_ID_BYTES + ENGINE_FAST_NOTE_BYTES +
+                  96]; /* numerics id, how a step is cut up, and step */
+    char data[80];     /* the text's SHA-256 */
 };
 
 void engine_progress(struct engine *engine) {

@@ -91,11 +91,13 @@ static status_t build_plans(struct engine *engine, struct outline *outline, stru
                    engine->rank, bytes, (long long)c->memory_bytes);
 }
 
-/* A fast run's bits depend on its layout too, so its id is no other run's. */
-static void name_numerics(struct engine *engine, bool fast) {
-    kernels_numerics_id(engine->kernels, engine->numerics_id, KERNELS_NUMERICS_ID_BYTES);
-    if (fast)
-        strcat(engine->numerics_id, ENGINE_NUMERICS_FAST_NOTE);
+/* Over how many data ranks a fast run adds decides its bits too. */
+static void name_numerics(struct engine *engine) {
+    const struct engine_config *c = &engine->config;
+    char *id = engine->numerics_id;
+    kernels_numerics_id(engine->kernels, id, KERNELS_NUMERICS_ID_BYTES);
+    if (c->train.numerics == ENGINE_NUMERICS_FAST)
+        snprintf(id + strlen(id), ENGINE_FAST_NOTE_BYTES, ", fast over %d", at_least_one(c->layout.data));
 }
 
 /* What ranks tell each other of the device's memory goes from device to device. */
@@ -114,7 +116,7 @@ static status_t build(struct engine *engine, struct err *e) {
     CLEANUP(outline_closep) struct outline *outline = NULL;
     TRY(outline_open(c, engine->source, &outline, e));
     TRY(outline_kernels(c, &engine->kernels, e));
-    name_numerics(engine, c->train.numerics == ENGINE_NUMERICS_FAST);
+    name_numerics(engine);
     TRY(attach_device(engine, e));
     return build_plans(engine, outline, e);
 }

@@ -1,4 +1,4 @@
-/* What an engine holds, for the files of run/ only. */
+/* What an engine holds: for the files of run/, and for tests that look inside. */
 #ifndef EXECUTOR_ENGINE_RUN_STATE_H
 #define EXECUTOR_ENGINE_RUN_STATE_H
 
@@ -19,7 +19,8 @@ struct loss_scale {
     int64_t growth_count; /* applied steps since it changed */
 };
 
-#define ENGINE_NUMERICS_FAST_NOTE ", fast" /* behind the kernels' id under `numerics: fast` */
+/* ", fast over 2", behind the kernels' id under `numerics: fast`, with its NUL. */
+enum { ENGINE_FAST_NOTE_BYTES = 24 };
 
 struct engine {
     struct engine_config config;
@@ -39,7 +40,7 @@ struct engine {
     struct execution execution;
     struct snapshot *snapshot; /* NULL when no checkpoints are written */
     struct profiler *profiler; /* NULL without a profile */
-    char numerics_id[KERNELS_NUMERICS_ID_BYTES + sizeof ENGINE_NUMERICS_FAST_NOTE];
+    char numerics_id[KERNELS_NUMERICS_ID_BYTES + ENGINE_FAST_NOTE_BYTES];
 
     int64_t updates;      /* that the optimizer's states have */
     int64_t skipped;      /* steps that were consumed and not applied */
