@@ -18,3 +18,15 @@ def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):
     assert [step["step"] for step in steps] == list(range(1, 13))
     assert any(step["grad_norm"] is None for step in steps), "no step overflowed"
     assert steps[-1]["skipped_steps"] == sum(step["grad_norm"] is None for step in steps)
+
+
+def test_auto_that_fails_by_its_checkpoint_is_no_wrong_spec(tiny, tmp_path):
+    def code(spec, *arguments):
+        return subprocess.run([BIN / "trainyard-train", "-", *arguments], input=json.dumps(spec), text=True,
+                              capture_output=True, timeout=60).returncode
+    spec = tiny(steps=2)
+    spec["train"]["micro_batch"] = "auto"
+    del spec["train"]["lanes"]
+    assert code(spec) == 2, "auto needs memory_bytes"
+    spec["resources"] = {"memory_bytes": 1 << 30}
+    assert code(spec, "--resume", tmp_path / "gone") == 1
