@@ -5,7 +5,8 @@
  *
  * Trainyard's files are plain safetensors: with one rank every tensor is there under its own name, so other programs
  * open them. With more ranks a tensor that is cut is stored as one-dimensional pieces named "NAME[FIRST:END]", by
- * elements, and __metadata__ has its full shape under "shape:NAME". For checkpoint/, pretrained/ and the fuzz target. */
+ * elements, and __metadata__ has its full shape under "shape:NAME". For checkpoint/, pretrained/ and the fuzz target.
+ */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_SAFETENSORS_H
 #define EXECUTOR_ENGINE_CHECKPOINT_SAFETENSORS_H
 
