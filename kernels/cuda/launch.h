@@ -21,19 +21,12 @@ static inline dim3 cuda_grid(const struct kernels *k, int64_t n, int64_t each) {
 }
 
 template <class... P, class... A>
-status_t launch_shared(const struct kernels *k, struct err *e, void (*kernel)(P...), dim3 grid, dim3 block,
-                       size_t shared_bytes, A... arguments) {
+status_t launch(const struct kernels *k, struct err *e, void (*kernel)(P...), dim3 grid, dim3 block, A... arguments) {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
     config.stream = cuda_of(k)->stream;
     return cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...), "launching a kernel", e);
-}
-
-template <class... P, class... A>
-status_t launch(const struct kernels *k, struct err *e, void (*kernel)(P...), dim3 grid, dim3 block, A... arguments) {
-    return launch_shared(k, e, kernel, grid, block, 0, arguments...);
 }
 
 #endif

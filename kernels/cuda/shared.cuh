@@ -11,15 +11,8 @@ template <class T> __device__ __forceinline__ T &shared() {
     __shared__ T room;
     return room;
 }
-
-/* As many T as launch_shared was given bytes for, on a 128-byte boundary. */
-template <class T> __device__ __forceinline__ T *shared_dynamic() {
-    extern __shared__ __align__(128) unsigned char dynamic_room[];
-    return (T *)dynamic_room;
-}
 #else
 using shim::shared;
-using shim::shared_dynamic;
 #endif
 
 #endif

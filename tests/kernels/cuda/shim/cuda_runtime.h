@@ -28,7 +28,6 @@ struct dim3 {
 
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
-    size_t dynamicSmemBytes;
     cudaStream_t stream;
 };
 
@@ -47,14 +46,11 @@ struct place {
     size_t at;
 };
 void *room(struct place *p, size_t bytes, size_t alignment);
-void *dynamic_room();
 
 template <class T> T &shared() {
     static struct place at;
     return *(T *)room(&at, sizeof(T), alignof(T));
 }
-
-template <class T> T *shared_dynamic() { return (T *)dynamic_room(); }
 
 template <class T> T shuffle(T x, unsigned from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle moves up to 8 bytes");

@@ -15,7 +15,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace shim {
 
 /* What every device gives a block; what sm_80 gives one that asks for it; a fibre's stack. */
-enum { SHARED_MOST = 48 << 10, DYNAMIC_MOST = 163 << 10, STACK = 128 << 10, WARP = 32 };
+enum { SHARED_MOST = 48 << 10, STACK = 128 << 10, WARP = 32 };
 
 /* Threads that meet: the last one to come opens it. */
 struct barrier {
@@ -46,9 +46,8 @@ static bool progress;
 static struct barrier block_barrier;
 static std::mt19937_64 order;
 
-alignas(256) static char shared_memory[SHARED_MOST], dynamic_memory[DYNAMIC_MOST];
+alignas(256) static char shared_memory[SHARED_MOST];
 static size_t shared_used;
-static size_t dynamic_used;
 static uint64_t launches;
 
 static void stop(const char *why) {
@@ -105,8 +104,6 @@ void *room(struct place *p, size_t bytes, size_t alignment) {
     return shared_memory + p->at;
 }
 
-void *dynamic_room() { return dynamic_memory; }
-
 static void enter() {
     kernel();
     fibres[running].done = true;
@@ -137,7 +134,6 @@ static void run_block() {
     if (n == 0 || n > 1024)
         stop("a block has 1 to 1024 threads");
     memset(shared_memory, 0xff, sizeof shared_memory);
-    memset(dynamic_memory, 0xff, dynamic_used);
     if (fibres.size() < n)
         fibres.resize(n);
     warps.assign((n + WARP - 1) / WARP, warp());
@@ -167,9 +163,6 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
     kernel = body;
     gridDim = grid;
     blockDim = c->blockDim;
-    dynamic_used = c->dynamicSmemBytes;
-    if (dynamic_used > DYNAMIC_MOST)
-        stop("more shared memory than a device has");
     launches++;
     shared_used = 0;
     std::vector<size_t> turn((size_t)grid.x * grid.y * grid.z);
