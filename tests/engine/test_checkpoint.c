@@ -207,6 +207,29 @@ static void what_the_writer_was_told_comes_back(void **state) {
     assert_string_equal(e.msg, "elements 3 to 6 are outside the tensor ln_f.bias of 5");
 }
 
+/* Its manifest as revision e7402d3, the first of this format, wrote it of the same model. */
+static void a_manifest_from_before_skipped_steps_were_counted_loads_with_none(void **state) {
+    (void)state;
+    const char *source = getenv("TRAINYARD_SOURCE");
+    char recorded[PATH_MAX];
+    struct outcome o;
+    struct bytes manifest;
+    struct err e = { "" };
+    bytes_init(&manifest, 1 << 16);
+    snprintf(recorded, sizeof recorded, "%s/tests/engine/checkpoints/manifest_without_skipped.json",
+             source ? source : ".");
+    assert_int_equal(save(path_of("old").s, 1, 40, 1, &o), ST_OK);
+    assert_int_equal(file_read(recorded, &manifest, &e), ST_OK);
+    assert_int_equal(file_write_atomic(path_of("old/step-40/manifest.json").s, manifest.data, manifest.len, 0644, &e),
+                     ST_OK);
+    bytes_done(&manifest);
+    assert_loads(path_of("old/step-40").s, 1);
+    CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = NULL;
+    assert_int_equal(checkpoint_reader_open(path_of("old/step-40").s, NULL, &r, &e), ST_OK);
+    assert_int_equal(checkpoint_reader_info(r)->updates, 39);
+    assert_int_equal(checkpoint_reader_info(r)->skipped, 0);
+}
+
 static void a_folder_that_cannot_be_made_is_one_sentence(void **state) {
     (void)state;
     struct err e;
@@ -346,6 +369,7 @@ int main(void) {
         cmocka_unit_test(every_element_belongs_to_one_rank_and_the_shares_are_even),
         cmocka_unit_test(any_number_of_ranks_writes_the_same_model),
         cmocka_unit_test(what_the_writer_was_told_comes_back),
+        cmocka_unit_test(a_manifest_from_before_skipped_steps_were_counted_loads_with_none),
         cmocka_unit_test(pieces_of_any_layout_make_the_same_digests_and_load),
         cmocka_unit_test(digests_do_not_depend_on_the_batches_that_they_are_exchanged_in),
         cmocka_unit_test(a_chunk_that_nobody_or_somebody_twice_writes_is_refused_in_every_batch),

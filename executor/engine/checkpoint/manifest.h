@@ -1,8 +1,8 @@
 /* The two JSON files of a checkpoint, as structs, read and written.
  *
  * manifest.json (of the whole checkpoint):
- *   format "trainyard-checkpoint-2", step, updates, skipped, loss_scale, growth_count, spike_norms, world_size,
- *   numerics_id, data_sha256, weights_sha256, layout, tokenizer, spec,
+ *   format "trainyard-checkpoint-2", step, updates, skipped (missing in the first ones of this format: 0), loss_scale,
+ *   growth_count, spike_norms, world_size, numerics_id, data_sha256, weights_sha256, layout, tokenizer, spec,
  *   tensors: [{name, dtype "F32", shape, sha256}], self_sha256
  * rank-<r>.json (of one safetensors file):
  *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256,
