@@ -19,6 +19,7 @@ enum { GANG_RANKS = 8, GANG_BLOB = 4096 };
 
 struct gang {
     int world_size, timeout_ms;
+    bool sockets_only;
     void *arg;
     pthread_barrier_t met; /* all ranks of the gang */
     char blobs[GANG_RANKS][GANG_BLOB];
@@ -62,7 +63,8 @@ static inline int gang_child(struct gang *g, int rank, gang_main *body) {
                                         .address = "127.0.0.1",
                                         .timeout_ms = g->timeout_ms,
                                         .exchange = gang_exchange,
-                                        .exchange_ctx = &seat };
+                                        .exchange_ctx = &seat,
+                                        .sockets_only = g->sockets_only };
     struct err e;
     CLEANUP(collective_closep) struct collective *c = NULL;
     status_t st = g->world_size == 1 ? collective_open_alone(&c, &e) : collective_open_gloo(&config, &c, &e);
@@ -87,9 +89,7 @@ static inline struct gang *gang_new(int world_size, int timeout_ms, void *arg) {
     return g;
 }
 
-/* Maps a gang and forks its ranks. The caller must have no threads. */
-static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
-    struct gang *g = gang_new(world_size, timeout_ms, arg);
+static inline struct gang *gang_fork(struct gang *g, int world_size, gang_main *body) {
     fflush(NULL);
     for (int r = 0; r < world_size; r++) {
         pid_t pid = fork();
@@ -98,6 +98,18 @@ static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main 
         g->pids[r] = pid; /* shared memory: only the parent writes here */
     }
     return g;
+}
+
+/* Maps a gang and forks its ranks. The caller must have no threads. */
+static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
+    return gang_fork(gang_new(world_size, timeout_ms, arg), world_size, body);
+}
+
+/* The same with ranks that are as if on hosts of their own. */
+static inline struct gang *gang_start_apart(int world_size, int timeout_ms, gang_main *body, void *arg) {
+    struct gang *g = gang_new(world_size, timeout_ms, arg);
+    g->sockets_only = true;
+    return gang_fork(g, world_size, body);
 }
 
 static inline void *gang_thread(void *arg) {

@@ -1,3 +1,4 @@
+#include "executor/engine/collective/internal.h"
 #include "tests/engine/gang.h"
 #include "tests/engine/ordered_sum.h"
 
@@ -7,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <cmocka.h>
 
@@ -22,9 +24,9 @@ enum { PATIENCE_MS = 20000, TOLD_MS = PATIENCE_MS / 4 };
         }                                                                                                              \
     } while (0)
 
-/* Every call is tried over both transports. */
+/* Every call is tried over both transports, and over Gloo's with and without the memory of a common host. */
 typedef struct gang *gang_starter(int world_size, int timeout_ms, gang_main *body, void *arg);
-static gang_starter *const STARTERS[] = { gang_start, gang_start_threads };
+static gang_starter *const STARTERS[] = { gang_start, gang_start_apart, gang_start_threads };
 
 static void assert_all_well(int world_size, gang_main *body, void *arg) {
     for (size_t i = 0; i < sizeof STARTERS / sizeof *STARTERS; i++)
@@ -299,8 +301,8 @@ static int call_until_failure(struct gang *g, int rank, struct collective *c) {
 }
 
 /* Kills one rank of a gang in its calls; returns how long the last survivor took to know. */
-static int64_t kill_one(int P, int victim, enum call call) {
-    struct gang *g = gang_start(P, PATIENCE_MS, call_until_failure, &call);
+static int64_t kill_one(gang_starter *start, int P, int victim, enum call call) {
+    struct gang *g = start(P, PATIENCE_MS, call_until_failure, &call);
     gang_until(g, victim, 5 + victim);
     int64_t killed = clock_mono_ms(), latest = 0;
     kill(g->pids[victim], SIGKILL);
@@ -325,8 +327,8 @@ static int64_t kill_one(int P, int victim, enum call call) {
     return latest;
 }
 
-static void assert_told(int P, int victim, enum call call) {
-    int64_t ms = kill_one(P, victim, call);
+static void assert_told(gang_starter *start, int P, int victim, enum call call) {
+    int64_t ms = kill_one(start, P, victim, call);
     if (ms >= TOLD_MS)
         fail_msg("of %d ranks one knew of rank %d's death only after %lld ms, in call %d", P, victim, (long long)ms,
                  (int)call);
@@ -336,13 +338,14 @@ static void a_killed_rank_is_known_to_all_others_long_before_the_deadline(void *
     (void)state;
     for (int P = 2; P <= GANG_RANKS; P *= 2)
         for (int victim = 0; victim < P; victim++)
-            assert_told(P, victim, CALL_REDUCE);
+            assert_told(P == 4 ? gang_start_apart : gang_start, P, victim, CALL_REDUCE);
 }
 
 static void a_killed_rank_is_known_in_every_call(void **state) {
     (void)state;
     for (enum call call = CALL_SCATTER; call < CALLS; call++)
-        assert_told(4, 1 + (int)call % 3, call);
+        for (int apart = 0; apart < 2; apart++)
+            assert_told(apart ? gang_start_apart : gang_start, 4, 1 + (int)call % 3, call);
 }
 
 /* Each rank names the one that it waits for: with two ranks the stopped one, with four perhaps one that waits for it.
@@ -592,6 +595,73 @@ static status_t no_exchange(void *ctx, const void *mine, size_t n, struct bytes 
     return err_set(e, ST_CANCELLED, "the rendezvous was called off");
 }
 
+/* --- ranks of one host ---*/
+
+/* Whether this machine lets one process of a user read another's memory. */
+static bool processes_are_readable(void) {
+    volatile char byte = 42;
+    char found = 0;
+    struct iovec local = { &found, 1 }, remote = { (void *)&byte, 1 };
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    bool read = process_vm_readv(child, &local, 1, &remote, 1, 0) == 1 && found == 42;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return read;
+}
+
+static int count_the_near(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    for (int r = 0; r < g->world_size; r++)
+        MUST((c->near && c->near[r]) == (r != rank && !g->sockets_only));
+    return 0;
+}
+
+static void ranks_of_one_host_read_each_others_memory_unless_told_not_to(void **state) {
+    (void)state;
+    if (!processes_are_readable())
+        skip();
+    assert_int_equal(gang_end(gang_start(3, PATIENCE_MS, count_the_near, NULL)), 0);
+    assert_int_equal(gang_end(gang_start_apart(3, PATIENCE_MS, count_the_near, NULL)), 0);
+}
+
+/* Rank 1 is another user, who may not read the memory of root, while root may read anyone's. */
+static void a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket(void **state) {
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    uint32_t seed = 1;
+    struct gang *g = gang_new(4, PATIENCE_MS, &seed);
+    fflush(NULL);
+    for (int r = 0; r < 4; r++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(r == 1 && setresuid(65534, 65534, 65534) < 0 ? 91 : gang_child(g, r, sums_equal_the_tree));
+        g->pids[r] = pid;
+    }
+    assert_int_equal(gang_end(g), 0);
+}
+
+static int send_another_length(struct gang *g, int rank, struct collective *c) {
+    (void)g;
+    struct err e = { "" };
+    const size_t n = (size_t)(rank ? 300 : 200) << 10;
+    CLEANUP(freep) char *all = calloc(2, n);
+    status_t st = collective_all_gather(c, COLLECTIVE_DATA, all + (size_t)rank * n, n, all, &e);
+    MUST(st == ST_CANCELLED || st == ST_UNAVAILABLE);
+    MUST(st == ST_UNAVAILABLE || strstr(e.msg, "bytes where"));
+    return 0;
+}
+
+static void a_peer_that_offers_another_length_ends_both(void **state) {
+    (void)state;
+    if (!processes_are_readable())
+        skip();
+    assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, send_another_length, NULL)), 0);
+}
+
 static void what_cannot_be_opened_says_why(void **state) {
     (void)state;
     struct err e;
@@ -634,6 +704,9 @@ int main(void) {
         cmocka_unit_test(a_rank_that_gives_up_ends_every_call_of_all_others),
         cmocka_unit_test(a_silent_rank_of_a_process_is_known_by_the_deadline),
         cmocka_unit_test(threads_that_disagree_about_a_size_are_told),
+        cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_told_not_to),
+        cmocka_unit_test(a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket),
+        cmocka_unit_test(a_peer_that_offers_another_length_ends_both),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

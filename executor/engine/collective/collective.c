@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "executor/engine/collective/device.h"
 #include "executor/engine/collective/internal.h"
+#include "executor/engine/collective/near.h"
 #include "kernels/plugin.h"
 
 #include <assert.h>
@@ -53,6 +54,8 @@ status_t collective_open_gloo(const struct collective_config *config, struct col
     TRY(collective_new(config->rank, P, config->timeout_ms, &c, e));
     if (P > 1)
         TRY(transport_open_gloo(config, &c->host, e));
+    if (P > 1 && !config->sockets_only)
+        TRY(near_meet(c, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }

@@ -61,9 +61,13 @@ struct collective_config {
     int timeout_ms;       /* a call fails when a peer does not get on for this long; > 0 */
     collective_exchange_fn *exchange;
     void *exchange_ctx;
+    bool sockets_only; /* ranks of one host do not read each other's memory either; on all ranks alike */
 };
 
-/* INVALID_ARGUMENT: a world size out of range, a rank outside it, an address that does not resolve.
+/* Ranks of one host whose kernel lets them read each other's memory, which opening asks it to, pass long messages of
+ * reductions and gathers that way instead of through a socket.
+ *
+ * INVALID_ARGUMENT: a world size out of range, a rank outside it, an address that does not resolve.
  * Statuses of `exchange` pass through. DEADLINE_EXCEEDED or UNAVAILABLE: a peer could not be connected. */
 MUST_CHECK status_t collective_open_gloo(const struct collective_config *config, struct collective **ret,
                                          struct err *e);

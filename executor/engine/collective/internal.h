@@ -5,11 +5,13 @@
 #include "executor/engine/collective/transport.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct collective {
     int rank, world_size, timeout_ms;
     struct transport *host;             /* NULL when alone */
     struct transport *device;           /* of the channels that carry a device's memory; NULL: the host's */
+    pid_t *near;                        /* by rank: a process of this host (near.h), else 0; NULL: there is none */
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */
 };
 
@@ -32,6 +34,12 @@ struct swap {
     enum swap_kind kind;
 };
 status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *swap, struct err *e);
+
+/* The same over a transport of the host, through its connections only. */
+status_t swap_streams(struct collective *c, enum collective_channel channel, const struct swap *swap, struct err *e);
+
+/* `n` bytes that have arrived in staging go to `in`; with SWAP_STORE they are there. */
+void swap_fold(enum swap_kind kind, char *in, const char *staging, size_t n);
 
 /* The number of this rank in a group, of which it is one. */
 int group_number(const struct collective *c, const struct collective_group *group);

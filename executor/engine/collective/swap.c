@@ -1,4 +1,5 @@
 #include "executor/engine/collective/internal.h"
+#include "executor/engine/collective/near.h"
 
 #include <assert.h>
 
@@ -31,19 +32,16 @@ static void or_words(uint64_t *restrict a, const uint64_t *restrict b, size_t n)
         a[i] |= b[i];
 }
 
-/* A segment of `n` bytes has arrived in staging. */
-static void fold(enum swap_kind kind, char *in, const char *staging, size_t n) {
+void swap_fold(enum swap_kind kind, char *in, const char *staging, size_t n) {
     if (kind == SWAP_ADD)
         add_floats((float *)(void *)in, (const float *)(const void *)staging, n / sizeof(float));
     else if (kind == SWAP_OR)
         or_words((uint64_t *)(void *)in, (const uint64_t *)(const void *)staging, n / sizeof(uint64_t));
 }
 
-status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *w, struct err *e) {
+status_t swap_streams(struct collective *c, enum collective_channel channel, const struct swap *w, struct err *e) {
     struct transport *t = transport_of(c, channel);
     const struct transport_ops *ops = t->ops;
-    if (ops->swap)
-        return ops->swap(t, channel, w, e);
     struct stream send = { .data = (char *)w->out, .n = w->n_out }, recv = { .data = w->in, .n = w->n_in };
     size_t sends = stream_segments(&send), recvs = stream_segments(&recv);
 
@@ -64,11 +62,18 @@ status_t collective_swap(struct collective *c, enum collective_channel channel, 
             /* What is or-ed to may be what is sent: not before it has left. */
             if (w->kind == SWAP_OR && send.finished < sends)
                 TRY(ops->finish(t, channel, send.handles[send.finished++ % AHEAD], e));
-            fold(w->kind, recv.data + at * COLLECTIVE_SEGMENT_BYTES,
-                 c->staging[channel] + at % AHEAD * COLLECTIVE_SEGMENT_BYTES, stream_length(&recv, at));
+            swap_fold(w->kind, recv.data + at * COLLECTIVE_SEGMENT_BYTES,
+                      c->staging[channel] + at % AHEAD * COLLECTIVE_SEGMENT_BYTES, stream_length(&recv, at));
         }
         if (send.finished < sends)
             TRY(ops->finish(t, channel, send.handles[send.finished++ % AHEAD], e));
     }
     return ST_OK;
+}
+
+status_t collective_swap(struct collective *c, enum collective_channel channel, const struct swap *w, struct err *e) {
+    struct transport *t = transport_of(c, channel);
+    if (t->ops->swap)
+        return t->ops->swap(t, channel, w, e);
+    return c->near && t == c->host ? near_swap(c, channel, w, e) : swap_streams(c, channel, w, e);
 }
