@@ -50,8 +50,9 @@ static const struct option_row plan_options[] = {
     { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be given several times", OPTION_LIST,
       offsetof(struct plan_args, set), NULL },
     { "device", 'd', "NAME",
-      "cpu (measured here); h200, h100, a100, v100 (from their data sheets); or a profile's file", OPTION_TEXT,
-      offsetof(struct plan_args, device), "cpu" },
+      "cpu (measured here); h200, h100, a100, v100 (from their data sheets); or a profile's file; default: cpu, of a "
+      "file for cuda h200",
+      OPTION_TEXT, offsetof(struct plan_args, device), NULL },
     { "ranks", 'r', "N", "as if there were N ranks; default: as the file says", OPTION_INT,
       offsetof(struct plan_args, ranks), NULL },
     { "memory", 0, "BYTES", "what a rank may take; default: the file's resources.memory_bytes, else the device's",

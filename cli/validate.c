@@ -36,6 +36,8 @@ static void print_plan(const Trainyard__V1__Plan *plan) {
            most);
     if (plan->memory_bytes && plan->largest_micro_batch)
         printf("; micro_batch %d is the largest that fits into %s", plan->largest_micro_batch, room);
+    if (*plan->note)
+        printf(" (%s)", plan->note);
     putchar('\n');
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/workspace.h"
 #include "kernels/plugin.h"
 
 #include <string.h>
@@ -28,6 +29,10 @@ struct kernels *kernels_close(struct kernels *k) {
         return NULL;
     const struct kernels_plugin *plugin = plugin_of(k);
     return plugin ? plugin->close(k) : cpu_close(k);
+}
+
+const struct kernels *kernels_described(const struct kernels_config *config) {
+    return strcmp(config->device, "cuda") == 0 ? cuda_described(config->precision, config->fast) : NULL;
 }
 
 void kernels_numerics_id(const struct kernels *k, char *buf, size_t n) {

@@ -71,6 +71,7 @@ struct linear_dims {
     bool transposed;
     int64_t y_stride; /* from a row of y and dy to the next; 0 = out */
 };
+static inline int64_t linear_stride(const struct linear_dims *d) { return d->y_stride ? d->y_stride : d->out; }
 
 /* heads query heads of `head` numbers each share kv_heads key and value heads, heads / kv_heads to one (grouped-query
  * attention: Ainslie et al., arXiv 2305.13245); kv_heads = heads is plain multi-head attention. The packed tensor qkv
@@ -164,6 +165,7 @@ struct kernels {
     const char *device;
     int threads;
     enum kernels_precision precision;
+    bool fast;                  /* kernels_config's */
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
 
     /* What the table has chosen so far that bits depend on, as text for kernels_config.record: "" on the CPU. free()
@@ -470,6 +472,11 @@ static inline size_t kernels_element_bytes(const struct kernels *k) { return k->
 MUST_CHECK status_t kernels_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *kernels_close(struct kernels *k);
 CLEANUP_DEFINE(struct kernels *, kernels_close)
+
+/* How much room ops take on a device that need not be there: a table of which only the *_workspace functions may be
+ * called, with those of the device's own table, for what asks before anything is opened. Nobody closes it. NULL where
+ * the room is not of shape, precision and `fast` alone: on the CPU, where the team and the instruction set count. */
+const struct kernels *kernels_described(const struct kernels_config *config);
 
 /* All that the bits of a result depend on beside values and shapes: device, ISA, library, compiler, build version; one
  * line such as "cpu avx512, oneDNN 2.6.3 avx512_core_amx, gcc 12.2.0, trainyard 0.1.0". Cut to n bytes with its NUL;

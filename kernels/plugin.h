@@ -11,7 +11,7 @@
 #define KERNELS_PLUGIN_NAME "kernels_plugin"
 /* One more for each change of struct kernels, struct kernels_config or this struct: a library of another build is
  * refused. */
-#define KERNELS_PLUGIN_ABI 1
+#define KERNELS_PLUGIN_ABI 2
 
 struct kernels_plugin {
     uint32_t abi;

@@ -17,6 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Where a spec for GPUs is planned and nobody says which. */
+static const char CUDA_ASSUMED[] = "h200";
+
 enum { RANKS_MOST = 1 << 16, TEXT_BYTES = 64 << 20, PICTURE_COLUMNS = 96, STAGES_DRAWN = 16, ROOTS_MOST = 64 };
 
 enum option_code {
@@ -95,14 +98,26 @@ static status_t set_ranks(struct engine_config *c, int ranks, char *note, size_t
     return ST_OK;
 }
 
-static status_t find_profile(const struct arguments *a, const struct engine_config *c, struct plan_profile *ret,
+/* The device of the plan; its kernels are what the plan counts, whatever the spec's accelerator. */
+static status_t find_profile(const struct arguments *a, struct engine_config *c, struct plan_profile *ret,
                              struct err *e) {
-    const char *name = a->device ? a->device : c->device;
-    if (strcmp(name, "cpu") != 0)
-        return plan_profile_find(name, ret, e);
-    TRY(plan_profile_measure(c->threads, ret, e));
-    ret->memory_bytes /= (size_t)engine_ranks(&c->layout); /* they share it */
+    const char *name = a->device ? a->device : strcmp(c->device, "cuda") == 0 ? CUDA_ASSUMED : "cpu";
+    if (strcmp(name, "cpu") == 0) {
+        TRY(plan_profile_measure(c->threads, ret, e));
+        ret->memory_bytes /= (size_t)engine_ranks(&c->layout); /* they share it */
+    } else {
+        TRY(plan_profile_find(name, ret, e));
+    }
+    if (*ret->accelerator)
+        c->device = ret->accelerator;
     return ST_OK;
+}
+
+static void note_assumption(const struct arguments *a, const struct plan_profile *p, char *note, size_t size) {
+    const size_t n = strlen(note);
+    if (!a->device && strcmp(p->accelerator, "cuda") == 0)
+        snprintf(note + n, size - n, "%sno --device: %s is assumed for times and the limit; bytes are any device's",
+                 n ? "; " : "", p->name);
 }
 
 static size_t limit_of(const struct arguments *a, const struct engine_config *c, const struct plan_profile *p) {
@@ -181,7 +196,7 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     CLEANUP(source_closep) struct source *source = NULL;
     CLEANUP(outline_closep) struct outline *outline = NULL;
     struct plan_profile profile;
-    char note[160] = "";
+    char note[256] = "";
     TRY(spec_read(file, &a->changes, &spec, e));
     TRY(config_open(spec, &(struct data_roots){ .paths = a->roots, .n = a->n_roots }, &config, e));
     struct engine_config *c = config_engine(config);
@@ -190,8 +205,9 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     c->threads = a->threads ? a->threads : at_least_one(cores / engine_ranks(&c->layout));
     TRY(find_profile(a, c, &profile, e));
+    note_assumption(a, &profile, note, sizeof note);
     TRY(outline_source(c, NULL, NULL, &source, e));
-    TRY(outline_open(c, source, &outline, e));
+    TRY(outline_open(c, source, NULL, &outline, e));
     return report(a, outline, c, &profile, note, text, e);
 }
 

@@ -133,6 +133,7 @@ status_t cpu_open(const struct kernels_config *config, struct kernels **ret, str
     c->table.device = "cpu";
     c->table.threads = config->threads;
     c->table.precision = config->precision;
+    c->table.fast = config->fast;
     c->isa = isa;
     TRY(products_new(isa, config->precision, config->threads, &c->products, e));
     TRY(convolutions_new(config->precision, products_direct(c->products), config->threads, &c->convolutions, e));

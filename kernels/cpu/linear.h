@@ -4,9 +4,6 @@
 
 #include "kernels/kernels.h"
 
-/* Elements from a row of y or dy to the next one. */
-static inline int64_t linear_stride(const struct linear_dims *d) { return d->y_stride ? d->y_stride : d->out; }
-
 status_t linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x, const element_t *w,
                         const element_t *bias, const struct linear_dims *d, struct err *e);
 status_t linear_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,

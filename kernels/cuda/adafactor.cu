@@ -33,13 +33,6 @@ static struct matrix matrix_of(void *workspace, int64_t rows, int64_t columns) {
     return m;
 }
 
-/* A vector needs only the first two; it is given as many. */
-size_t cuda_adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns) {
-    (void)k;
-    return sizeof(struct totals) + sizeof(double) * (size_t)(chunk_count(rows * columns) + rows) +
-           sizeof(float) * (size_t)((column_pieces(rows, columns) + 1) * columns);
-}
-
 /* One block: *total = the sum of n numbers over `by`. */
 template <class T> static __global__ void add_all(double *total, const T *x, int64_t n, double by) {
     double sum = 0;

@@ -5,30 +5,36 @@
 /* Who computes a shape. cuDNN's masks are its own, so that dropout is ours. */
 enum by { BY_CUDNN, BY_MMA, BY_PLAIN };
 
+/* Bits of all addresses of a call, whose lowest ones tell the boundary that all of them are on. */
+struct addresses {
+    uintptr_t elements, others; /* others: lse and the workspace, which only cuDNN wants on a boundary */
+};
+static bool on_16_bytes(uintptr_t bits) { return (bits & 15) == 0; }
+
 static struct attention_cudnn cudnn_of(const struct kernels *k, const struct attention_dims *d) {
-    return (struct attention_cudnn){ .dims = *d, .precision = k->precision, .fast = cuda_of(k)->fast };
+    return (struct attention_cudnn){ .dims = *d, .precision = k->precision, .fast = k->fast };
 }
 
-/* Bytes of cuDNN's workspace; false where it does not do the shape. */
-static bool cudnn_has(const struct kernels *k, const struct attention_dims *d, size_t *ret) {
+static status_t cudnn_does(const struct kernels *k, const struct attention_dims *d, bool *ret, struct err *e) {
     const struct attention_cudnn a = cudnn_of(k, d);
-    struct err ignored;
-    return cuda_of(k)->cudnn && k->precision != KERNELS_FP32 &&
-           attention_cudnn_workspace(cuda_of(k)->cudnn, &a, ret, &ignored) == ST_OK;
-}
-
-/* On 16-byte boundaries, as cuDNN and the matrix units' kernels read and write. */
-static bool aligned(const void *a, const void *b, const void *c, const void *d) {
-    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15) == 0;
+    *ret = false;
+    if (!cuda_of(k)->cudnn || cuda_attention_engine_bytes(d, k->precision, k->fast) == 0)
+        return ST_OK;
+    const status_t st = attention_cudnn_find(cuda_of(k)->cudnn, &a, e);
+    *ret = st == ST_OK;
+    return st == ST_UNIMPLEMENTED ? ST_OK : st;
 }
 
 static status_t choose(const struct kernels *k, const struct attention_dims *d, const struct dropout *dropout,
-                       bool wide, enum by *ret, struct err *e) {
-    size_t bytes;
+                       struct addresses at, enum by *ret, struct err *e) {
+    const bool wide = on_16_bytes(at.elements);
+    bool cudnn = false;
     if (d->head > ATTENTION_PLAIN_HEAD_MOST)
         return err_set(e, ST_UNIMPLEMENTED, "attention on CUDA has heads of at most %d numbers, not %lld",
                        ATTENTION_PLAIN_HEAD_MOST, (long long)d->head);
-    if (wide && dropout->probability == 0 && cudnn_has(k, d, &bytes))
+    if (wide && on_16_bytes(at.others) && dropout->probability == 0)
+        TRY(cudnn_does(k, d, &cudnn, e));
+    if (cudnn)
         *ret = BY_CUDNN;
     else if (wide && k->precision != KERNELS_FP32 && d->head % 8 == 0 && d->head <= ATTENTION_MMA_HEAD_MOST)
         *ret = BY_MMA;
@@ -37,19 +43,13 @@ static status_t choose(const struct kernels *k, const struct attention_dims *d, 
     return ST_OK;
 }
 
-static size_t totals(const struct attention_dims *d) { return (size_t)(d->batch * d->heads * d->time) * sizeof(float); }
-
-size_t cuda_attention_workspace(const struct kernels *k, const struct attention_dims *d) {
-    size_t bytes = 0;
-    return cudnn_has(k, d, &bytes) && bytes > totals(d) ? bytes : totals(d);
-}
-
 status_t cuda_attention_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                 const struct attention_dims *d, const struct dropout *dropout, void *workspace,
                                 struct err *e) {
     const struct attention_cudnn a = cudnn_of(k, d);
+    const struct addresses at = { (uintptr_t)out | (uintptr_t)qkv, (uintptr_t)lse | (uintptr_t)workspace };
     enum by by;
-    TRY(choose(k, d, dropout, aligned(out, qkv, NULL, NULL), &by, e));
+    TRY(choose(k, d, dropout, at, &by, e));
     if (by == BY_CUDNN)
         return attention_cudnn_forward(cuda_of(k)->cudnn, &a, out, lse, qkv, workspace, e);
     return (by == BY_MMA ? attention_mma_forward : attention_plain_forward)(k, out, lse, qkv, d, dropout, e);
@@ -62,8 +62,10 @@ status_t cuda_attention_backward(const struct kernels *k, element_t *dqkv, const
     const struct attention_gradient g = {
         .dqkv = dqkv, .dout = dout, .qkv = qkv, .out = out, .lse = lse, .total = workspace
     };
+    const struct addresses at = { (uintptr_t)dqkv | (uintptr_t)dout | (uintptr_t)qkv | (uintptr_t)out,
+                                  (uintptr_t)lse | (uintptr_t)workspace };
     enum by by;
-    TRY(choose(k, d, dropout, aligned(dqkv, dout, qkv, out), &by, e));
+    TRY(choose(k, d, dropout, at, &by, e));
     if (by == BY_CUDNN)
         return attention_cudnn_backward(cuda_of(k)->cudnn, &a, dqkv, dout, qkv, out, lse, workspace, e);
     return (by == BY_MMA ? attention_mma_backward : attention_plain_backward)(k, &g, d, dropout, e);

@@ -1,11 +1,13 @@
 #include "kernels/cuda/attention_cudnn.h"
 
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/workspace.h"
 
 #include <math.h>
 
-/* Beyond this the deterministic backward's workspace is dearer than the own kernel. */
-static const size_t workspace_most = (size_t)4 << 30;
+/* The first cuDNN that clears dQ's sums itself before atomic additions. */
+enum { CLEARS_SUMS_SINCE = 90600 };
 
 enum id { Q = 1, K, V, OUT, LSE, DOUT, DQ, DK, DV, TOTAL, DQ_SUM, SCALE, LOWEST, ONE };
 
@@ -40,14 +42,19 @@ struct building {
     bool causal;
 };
 
+static struct attention_dims dims_of(const struct cudnn_key *key) {
+    return (struct attention_dims){ .batch = key->dims[0],
+                                    .time = key->dims[1],
+                                    .heads = key->dims[2],
+                                    .kv_heads = key->dims[3],
+                                    .head = key->dims[4],
+                                    .causal = key->dims[5] != 0 };
+}
+
 static struct building begin(struct cudnn *c, const struct cudnn_key *key) {
-    const struct attention_dims d = { .batch = key->dims[0],
-                                      .time = key->dims[1],
-                                      .heads = key->dims[2],
-                                      .kv_heads = key->dims[3],
-                                      .head = key->dims[4] };
+    const struct attention_dims d = dims_of(key);
     return (struct building){
-        .g = cudnn_graph_begin(c), .s = shapes_of(&d), .type = cudnn_type(key->precision), .causal = key->dims[5] != 0
+        .g = cudnn_graph_begin(c), .s = shapes_of(&d), .type = cudnn_type(key->precision), .causal = d.causal
     };
 }
 
@@ -79,7 +86,7 @@ static cudnn_descriptor mask(struct building *b, cudnn_descriptor x) {
 
 /* lse = max + log(sum(exp(s - max))), out = softmax(s) v */
 static status_t build_forward(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
-    const struct cudnn_choice choice = { .deterministic = true, .workspace_most = workspace_most };
+    const struct cudnn_choice choice = { .deterministic = true, .workspace_most = CUDA_ATTENTION_FORWARD_ENGINE_BYTES };
     struct building b = begin(c, key);
     struct cudnn_graph *g = &b.g;
     const struct shapes *s = &b.s;
@@ -144,7 +151,9 @@ static void query_gradient(struct building *b, cudnn_descriptor ds, cudnn_descri
 /* p = exp(s - lse), dv = p^T dout, ds = scale p (dout v^T - total), dk = ds^T q, dq = ds k */
 static status_t build_backward(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
     const bool fast = key->pass == CUDNN_ATTENTION_BACKWARD_FAST;
-    const struct cudnn_choice choice = { .deterministic = !fast, .workspace_most = workspace_most };
+    const struct attention_dims d = dims_of(key);
+    const struct cudnn_choice choice = { .deterministic = !fast,
+                                         .workspace_most = cuda_attention_engine_bytes(&d, key->precision, fast) };
     struct building b = begin(c, key);
     struct cudnn_graph *g = &b.g;
     const struct shapes *s = &b.s;
@@ -188,24 +197,10 @@ static status_t backward_plan(struct cudnn *c, const struct attention_cudnn *a, 
     return cudnn_plan_find(c, &key, build_backward, ret, e);
 }
 
-/* --- workspace: total, dQ's sums, then cuDNN's ---*/
-
-static size_t aligned(int64_t floats) { return ((size_t)floats * sizeof(float) + 255) / 256 * 256; }
-
-static size_t total_bytes(const struct attention_dims *d) { return aligned(d->batch * d->heads * d->time); }
-static size_t sum_bytes(const struct attention_cudnn *a) {
-    const struct attention_dims *d = &a->dims;
-    return a->fast ? aligned(d->batch * d->heads * d->time * d->head) : 0;
-}
-
-status_t attention_cudnn_workspace(struct cudnn *c, const struct attention_cudnn *a, size_t *ret, struct err *e) {
+status_t attention_cudnn_find(struct cudnn *c, const struct attention_cudnn *a, struct err *e) {
     const struct cudnn_plan *forward, *backward;
     TRY(forward_plan(c, a, &forward, e));
-    TRY(backward_plan(c, a, &backward, e));
-    const size_t one = cudnn_plan_workspace(forward),
-                 other = total_bytes(&a->dims) + sum_bytes(a) + cudnn_plan_workspace(backward);
-    *ret = one > other ? one : other;
-    return ST_OK;
+    return backward_plan(c, a, &backward, e);
 }
 
 /* --- runs ---*/
@@ -237,7 +232,8 @@ status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn 
     const struct parts in = parts_of(qkv, a), gradient = parts_of(dqkv, a);
     const struct cudnn_plan *plan;
     float scale = 1.0f / sqrtf((float)a->dims.head), lowest = -INFINITY, one = 1;
-    char *total = workspace, *sum = total + total_bytes(&a->dims), *rest = sum + sum_bytes(a);
+    const size_t sum_bytes = cuda_attention_sums_bytes(&a->dims, a->fast);
+    char *total = workspace, *sum = total + cuda_attention_totals_bytes(&a->dims), *rest = sum + sum_bytes;
     int64_t ids[16] = { Q, K, V, OUT, LSE, DOUT, DQ, DK, DV, TOTAL, SCALE, ONE };
     void *pointers[16] = { in.q,       in.k,       in.v,       (void *)out, (void *)lse, (void *)dout,
                            gradient.q, gradient.k, gradient.v, total,       &scale,      &one };
@@ -251,5 +247,7 @@ status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn 
         pointers[n++] = sum;
     }
     TRY(backward_plan(c, a, &plan, e));
+    if (a->fast && cudnn_version(c) < CLEARS_SUMS_SINCE)
+        TRY(cuda_status(cudaMemsetAsync(sum, 0, sum_bytes, cudnn_stream(c)), "clearing a gradient's sums", e));
     return cudnn_plan_run(c, plan, n, ids, pointers, rest, e);
 }

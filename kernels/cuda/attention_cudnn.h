@@ -1,5 +1,6 @@
 /* Attention by cuDNN's flash attention, as graphs of its backend API: without dropout, whose masks are ours to define.
- * Conventions and errors as kernels.h's attention_*; UNIMPLEMENTED where cuDNN has no engine for the shape. */
+ * Conventions and errors as kernels.h's attention_*; UNIMPLEMENTED where cuDNN has no engine for the shape. All
+ * pointers are on 16-byte boundaries. */
 #ifndef KERNELS_CUDA_ATTENTION_CUDNN_H
 #define KERNELS_CUDA_ATTENTION_CUDNN_H
 
@@ -16,9 +17,9 @@ struct attention_cudnn {
     bool fast; /* atomic additions */
 };
 
-/* ST_OK, and the bytes of workspace that either direction needs, where cuDNN has an engine for both. */
-MUST_CHECK status_t attention_cudnn_workspace(struct cudnn *c, const struct attention_cudnn *a, size_t *ret,
-                                              struct err *e);
+/* ST_OK where cuDNN has an engine for both directions that fits into cuda_attention_workspace. The first call with a
+ * shape makes the plans. */
+MUST_CHECK status_t attention_cudnn_find(struct cudnn *c, const struct attention_cudnn *a, struct err *e);
 MUST_CHECK status_t attention_cudnn_forward(struct cudnn *c, const struct attention_cudnn *a, element_t *out,
                                             float *lse, const element_t *qkv, void *workspace, struct err *e);
 MUST_CHECK status_t attention_cudnn_backward(struct cudnn *c, const struct attention_cudnn *a, element_t *dqkv,

@@ -43,14 +43,14 @@ template <int PER> __device__ __forceinline__ void add(float (&sum)[PER], float 
 struct row {
     int b, h, t;
 };
-__device__ __forceinline__ row row_of(int heads) {
-    return row{ (int)blockIdx.x / heads, (int)blockIdx.x % heads, (int)(blockIdx.y * WARPS + threadIdx.x / 32) };
+__device__ __forceinline__ row row_of_warp() {
+    return row{ (int)blockIdx.z, (int)blockIdx.y, (int)(blockIdx.x * WARPS + threadIdx.x / 32) };
 }
 __device__ __forceinline__ int seen(const struct attention &a, int t) { return a.causal ? t + 1 : a.time; }
 
 template <class E, int PER>
 __global__ void __launch_bounds__(32 * WARPS, 1) plain_forward(E *out, float *lse, const E *qkv, struct attention a) {
-    const row q = row_of(a.heads);
+    const row q = row_of_warp();
     if (q.t >= a.time)
         return;
     const int shared = q.h / (a.heads / a.kv_heads);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) plain_forward(E *out, float *ls
 template <class E, int PER>
 __global__ void __launch_bounds__(32 * WARPS, 1)
     plain_totals(float *total, const E *dout, const E *out, struct attention a) {
-    const row q = row_of(a.heads);
+    const row q = row_of_warp();
     if (q.t >= a.time)
         return;
     const int64_t at = out_at(a, q.b, q.h) + q.t * a.out_stride;
@@ -94,7 +94,7 @@ template <class E, int PER>
 __global__ void __launch_bounds__(32 * WARPS, 1)
     plain_backward_queries(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
                            struct attention a) {
-    const row q = row_of(a.heads);
+    const row q = row_of_warp();
     if (q.t >= a.time)
         return;
     const int shared = q.h / (a.heads / a.kv_heads);
@@ -117,7 +117,7 @@ template <class E, int PER>
 __global__ void __launch_bounds__(32 * WARPS, 1)
     plain_backward_keys(E *dqkv, const E *dout, const E *qkv, const float *lse, const float *total,
                         struct attention a) {
-    const row own = row_of(a.kv_heads);
+    const row own = row_of_warp();
     const int b = own.b, g = own.h, s = own.t, shared_by = a.heads / a.kv_heads;
     if (s >= a.time)
         return;
@@ -139,8 +139,9 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
 
 /* --- launches ---*/
 
+/* Positions along x: the other sides end at 65,535. */
 static dim3 grid(const struct attention_dims *d, int64_t heads) {
-    return dim3((unsigned)(d->batch * heads), (unsigned)((d->time + WARPS - 1) / WARPS));
+    return dim3((unsigned)((d->time + WARPS - 1) / WARPS), (unsigned)heads, (unsigned)d->batch);
 }
 
 /* Calls f with a number of the table's precision, and with whether heads are of up to 64 numbers. */

@@ -26,11 +26,6 @@ static struct room room_of(void *workspace, int64_t pieces, const struct batchno
     return r;
 }
 
-size_t cuda_batchnorm_workspace(const struct kernels *k, const struct batchnorm_dims *d) {
-    (void)k;
-    return (size_t)d->width * ((size_t)pieces_most(d) * 2 * sizeof(double) + 3 * sizeof(float));
-}
-
 static __device__ __forceinline__ float rstd_of(float variance, float epsilon) {
     return 1.0f / sqrtf(variance + epsilon);
 }

@@ -3,67 +3,33 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/product.h"
 
-/* Columns are laid out for as many samples at a time as take this many bytes, at least for one. */
-static const size_t columns_most = (size_t)256 << 20;
-
-/* Pixels are rows of a product as they stand. */
-static bool is_product(const struct convolution_dims *d) { return d->kernel == 1 && d->stride == 1 && d->padding == 0; }
-
-static int64_t window(const struct convolution_dims *d) { return d->kernel * d->kernel * d->in; }
-static int64_t y_pixels(const struct convolution_dims *d) {
-    return convolution_side(d, d->height) * convolution_side(d, d->width);
-}
-
 /* The product of `samples` samples' columns with packed weights (out, window). */
 static struct linear_dims product_of(const struct convolution_dims *d, int64_t samples) {
-    return (struct linear_dims){ .rows = samples * y_pixels(d), .in = window(d), .out = d->out, .transposed = true };
+    return (struct linear_dims){
+        .rows = samples * columns_pixels(d), .in = columns_width(d), .out = d->out, .transposed = true
+    };
 }
 
-static size_t aligned(int64_t n, size_t each) { return ((size_t)n * each + 255) / 256 * 256; }
-
-static int64_t chunk(const struct convolution_dims *d) {
-    const int64_t n = (int64_t)(columns_most / ((size_t)(y_pixels(d) * window(d)) * sizeof(float)));
-    return n < 1 ? 1 : n < d->batch ? n : d->batch;
+/* Whether cuDNN does the pass, with tensors at x and y: it is told that they are on 16-byte boundaries. */
+static status_t cudnn_does(const struct kernels *k, enum convolution_pass pass, const struct convolution_dims *d,
+                           const void *x, const void *y, const void *workspace, bool *ret, struct err *e) {
+    *ret = false;
+    if (!cuda_of(k)->cudnn || k->precision == KERNELS_FP32 ||
+        (((uintptr_t)x | (uintptr_t)y | (uintptr_t)workspace) & 15) != 0)
+        return ST_OK;
+    const status_t st = convolution_cudnn_find(cuda_of(k)->cudnn, pass, k->precision, d, e);
+    *ret = st == ST_OK;
+    return st == ST_UNIMPLEMENTED ? ST_OK : st;
 }
 
-/* Bytes of cuDNN's workspace; false where it does not do the pass. */
-static bool cudnn_has(const struct kernels *k, enum convolution_pass pass, const struct convolution_dims *d,
-                      size_t *ret) {
-    struct err ignored;
-    return cuda_of(k)->cudnn && k->precision != KERNELS_FP32 && !is_product(d) &&
-           convolution_cudnn_workspace(cuda_of(k)->cudnn, pass, k->precision, d, ret, &ignored) == ST_OK;
-}
-
-/* On 16-byte boundaries, as cuDNN is told. */
-static bool aligned_both(const void *a, const void *b) { return (((uintptr_t)a | (uintptr_t)b) & 15) == 0; }
-
-/* --- workspace: packed weights, or their gradient in fp32; then columns, or what cuDNN adds to dx; then cuDNN's own
- * ---*/
-
+/* The parts of the workspace, as workspace.h says. */
 struct room {
     void *weights, *columns, *rest;
 };
 static struct room room_of(const struct convolution_dims *d, void *workspace, size_t columns) {
     char *at = workspace;
-    char *behind = at + aligned(d->out * window(d), sizeof(float));
+    char *behind = at + cuda_convolution_weights_bytes(d);
     return (struct room){ at, behind, behind + columns };
-}
-
-static size_t dx_bytes(const struct kernels *k, const struct convolution_dims *d) {
-    return aligned(d->batch * d->height * d->width * d->in, kernels_element_bytes(k));
-}
-
-size_t cuda_convolution_workspace(const struct kernels *k, const struct convolution_dims *d) {
-    const size_t weights = aligned(d->out * window(d), sizeof(float)),
-                 columns = aligned(chunk(d) * y_pixels(d) * window(d), sizeof(float));
-    size_t forward = 0, backward = 0;
-    if (is_product(d))
-        return 0;
-    if (!cudnn_has(k, CONVOLUTION_FORWARD, d, &forward))
-        forward = 0;
-    backward = cudnn_has(k, CONVOLUTION_BACKWARD_INPUT, d, &backward) ? backward + dx_bytes(k, d) : 0;
-    const size_t cudnn = forward > backward ? forward : backward;
-    return weights + (cudnn > columns ? cudnn : columns);
 }
 
 /* --- passes ---*/
@@ -77,7 +43,7 @@ static void *to_sample(const struct kernels *k, element_t *a, int64_t elements) 
 
 static struct convolution_dims part_of(const struct convolution_dims *d, int64_t first) {
     struct convolution_dims part = *d;
-    part.batch = d->batch - first < chunk(d) ? d->batch - first : chunk(d);
+    part.batch = d->batch - first < columns_samples(d) ? d->batch - first : columns_samples(d);
     return part;
 }
 
@@ -92,19 +58,21 @@ status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const e
                                   struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
     const struct room r = room_of(d, workspace, 0);
-    size_t bytes;
-    if (is_product(d))
+    bool cudnn = false;
+    if (cuda_convolution_is_product(d))
         return cuda_linear_forward(k, y, NULL, x, w, bias, &whole, e);
     TRY(pack(k, &r, w, d, e));
-    if (!bias && aligned_both(x, y) && cudnn_has(k, CONVOLUTION_FORWARD, d, &bytes))
+    if (!bias)
+        TRY(cudnn_does(k, CONVOLUTION_FORWARD, d, x, y, workspace, &cudnn, e));
+    if (cudnn)
         return convolution_cudnn_run(cuda_of(k)->cudnn, CONVOLUTION_FORWARD, k->precision, d, (void *)x, r.weights, y,
                                      r.rest, e);
-    for (int64_t first = 0; first < d->batch; first += chunk(d)) {
+    for (int64_t first = 0; first < d->batch; first += columns_samples(d)) {
         const struct convolution_dims part = part_of(d, first);
         const struct linear_dims l = product_of(d, part.batch);
         TRY(columns_of(k, r.columns, from_sample(k, x, first * d->height * d->width * d->in), &part, e));
-        TRY(cuda_linear_forward(k, to_sample(k, y, first * y_pixels(d) * d->out), NULL, r.columns, r.weights, bias, &l,
-                                e));
+        TRY(cuda_linear_forward(k, to_sample(k, y, first * columns_pixels(d) * d->out), NULL, r.columns, r.weights,
+                                bias, &l, e));
     }
     return ST_OK;
 }
@@ -112,7 +80,7 @@ status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const e
 static status_t cudnn_backward_input(const struct kernels *k, element_t *dx, const element_t *dy,
                                      const struct convolution_dims *d, bool accumulate, void *workspace,
                                      struct err *e) {
-    const struct room r = room_of(d, workspace, accumulate ? dx_bytes(k, d) : 0);
+    const struct room r = room_of(d, workspace, accumulate ? cuda_convolution_dx_bytes(d, k->precision) : 0);
     TRY(convolution_cudnn_run(cuda_of(k)->cudnn, CONVOLUTION_BACKWARD_INPUT, k->precision, d,
                               accumulate ? r.columns : dx, r.weights, (void *)dy, r.rest, e));
     return accumulate ? k->add(k, dx, dx, r.columns, d->batch * d->height * d->width * d->in, e) : ST_OK;
@@ -123,23 +91,24 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
                                          void *workspace, struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
     const struct room r = room_of(d, workspace, 0);
-    size_t bytes;
-    if (is_product(d))
+    bool cudnn;
+    if (cuda_convolution_is_product(d))
         return cuda_linear_backward_input(k, dx, dy, w, &whole, accumulate, e);
     TRY(pack(k, &r, w, d, e));
-    if (aligned_both(dx, dy) && cudnn_has(k, CONVOLUTION_BACKWARD_INPUT, d, &bytes))
+    TRY(cudnn_does(k, CONVOLUTION_BACKWARD_INPUT, d, dx, dy, workspace, &cudnn, e));
+    if (cudnn)
         return cudnn_backward_input(k, dx, dy, d, accumulate, workspace, e);
-    for (int64_t first = 0; first < d->batch; first += chunk(d)) {
+    for (int64_t first = 0; first < d->batch; first += columns_samples(d)) {
         const struct convolution_dims part = part_of(d, first);
-        const struct gemm_product p = { .m = part.batch * y_pixels(d),
-                                        .n = window(d),
+        const struct gemm_product p = { .m = part.batch * columns_pixels(d),
+                                        .n = columns_width(d),
                                         .k = d->out,
                                         .lda = d->out,
-                                        .ldb = window(d),
-                                        .ldc = window(d),
+                                        .ldb = columns_width(d),
+                                        .ldc = columns_width(d),
                                         .flags = GEMM_C_FP32 };
-        TRY(cuda_products_run(k, p, r.columns, NULL, from_sample(k, dy, first * y_pixels(d) * d->out), r.weights, NULL,
-                              e));
+        TRY(cuda_products_run(k, p, r.columns, NULL, from_sample(k, dy, first * columns_pixels(d) * d->out), r.weights,
+                              NULL, e));
         TRY(columns_back(k, to_sample(k, dx, first * d->height * d->width * d->in), r.columns, &part, accumulate, e));
     }
     return ST_OK;
@@ -150,14 +119,14 @@ status_t cuda_convolution_backward_weight(const struct kernels *k, float *dw, co
                                           struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
     const struct room r = room_of(d, workspace, 0);
-    if (is_product(d))
+    if (cuda_convolution_is_product(d))
         return cuda_linear_backward_weight(k, dw, x, dy, &whole, accumulate, NULL, e);
-    for (int64_t first = 0; first < d->batch; first += chunk(d)) {
+    for (int64_t first = 0; first < d->batch; first += columns_samples(d)) {
         const struct convolution_dims part = part_of(d, first);
         const struct linear_dims l = product_of(d, part.batch);
         TRY(columns_of(k, r.columns, from_sample(k, x, first * d->height * d->width * d->in), &part, e));
-        TRY(cuda_linear_backward_weight(k, r.weights, r.columns, from_sample(k, dy, first * y_pixels(d) * d->out), &l,
-                                        first > 0, NULL, e));
+        TRY(cuda_linear_backward_weight(k, r.weights, r.columns, from_sample(k, dy, first * columns_pixels(d) * d->out),
+                                        &l, first > 0, NULL, e));
     }
     return columns_weight(k, dw, r.weights, d, accumulate, e);
 }

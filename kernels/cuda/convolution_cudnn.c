@@ -1,8 +1,7 @@
 #include "kernels/cuda/convolution_cudnn.h"
 
 #include "kernels/cuda/cudnn_graph.h"
-
-static const size_t workspace_most = (size_t)1 << 30;
+#include "kernels/cuda/workspace.h"
 
 enum id { X = 1, W, Y };
 
@@ -23,13 +22,17 @@ static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn
                                         .kernel = key->dims[5],
                                         .stride = key->dims[6],
                                         .padding = key->dims[7] };
-    const struct cudnn_choice choice = { .deterministic = true, .workspace_most = workspace_most };
+    const bool forward = key->pass == CUDNN_CONVOLUTION_FORWARD;
+    const struct cudnn_choice choice = { .deterministic = true,
+                                         .workspace_most = forward
+                                                               ? cuda_convolution_forward_engine_bytes(&d)
+                                                               : cuda_convolution_dx_engine_bytes(&d, key->precision) };
     const cudnnDataType_t type = cudnn_type(key->precision);
     struct cudnn_graph g = cudnn_graph_begin(c);
     cudnn_convolution(
         &g,
-        key->pass == CUDNN_CONVOLUTION_FORWARD ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
-                                               : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+        forward ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+                : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
         &d, image(&g, X, type, d.batch, d.in, d.height, d.width), image(&g, W, type, d.out, d.in, d.kernel, d.kernel),
         image(&g, Y, type, d.batch, d.out, convolution_side(&d, d.height), convolution_side(&d, d.width)));
     return cudnn_graph_plan(&g, &choice, ret, e);
@@ -45,12 +48,10 @@ static status_t plan_of(struct cudnn *c, enum convolution_pass pass, enum kernel
     return cudnn_plan_find(c, &key, build, ret, e);
 }
 
-status_t convolution_cudnn_workspace(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
-                                     const struct convolution_dims *d, size_t *ret, struct err *e) {
+status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
+                                const struct convolution_dims *d, struct err *e) {
     const struct cudnn_plan *plan;
-    TRY(plan_of(c, pass, precision, d, &plan, e));
-    *ret = cudnn_plan_workspace(plan);
-    return ST_OK;
+    return plan_of(c, pass, precision, d, &plan, e);
 }
 
 status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,

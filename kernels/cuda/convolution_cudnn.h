@@ -9,10 +9,12 @@
 
 enum convolution_pass { CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_INPUT };
 
-/* Bytes of workspace. */
-MUST_CHECK status_t convolution_cudnn_workspace(struct cudnn *c, enum convolution_pass pass,
-                                                enum kernels_precision precision, const struct convolution_dims *d,
-                                                size_t *ret, struct err *e);
+/* ST_OK where cuDNN has an engine that fits into cuda_convolution_workspace. The first call with a shape makes the
+ * plan.
+ */
+MUST_CHECK status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass,
+                                           enum kernels_precision precision, const struct convolution_dims *d,
+                                           struct err *e);
 /* FORWARD: y of x and w; BACKWARD_INPUT: x of y and w. */
 MUST_CHECK status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
                                           const struct convolution_dims *d, void *x, const void *w, void *y,

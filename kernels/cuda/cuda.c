@@ -51,15 +51,13 @@ static status_t staging_new(struct cuda *c, struct err *e) {
     return ST_OK;
 }
 
-/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one. */
+/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one that starts. */
 static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
-    struct err no_cudnn;
     TRY(cuda_products_new(c, &c->products, e));
     if (record && *record)
         TRY(cuda_products_replay(c->products, record, strlen(record), e));
-    if (cudnn_open(c->stream, &c->cudnn, &no_cudnn) != ST_OK)
-        c->cudnn = NULL;
-    return ST_OK;
+    const status_t st = cudnn_open(c->stream, &c->cudnn, e);
+    return st == ST_FAILED_PRECONDITION ? ST_OK : st;
 }
 
 static void table_fill(struct cuda *c, enum kernels_precision precision) {
@@ -94,7 +92,7 @@ status_t cuda_open(const struct kernels_config *config, struct kernels **ret, st
     CLEANUP(cuda_freep) struct cuda *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
-    c->fast = config->fast;
+    c->table.fast = config->fast;
     TRY(state_new(c, config->ordinal, e));
     TRY(libraries_open(c, config->record, e));
     table_fill(c, config->precision);

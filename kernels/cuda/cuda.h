@@ -43,7 +43,6 @@ struct cuda {
     int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
     int capability; /* 80, 90, ... */
     char name[64];  /* the device's */
-    bool fast;      /* kernels_config's */
     struct products *products;
     struct cudnn *cudnn; /* NULL: the host has none */
 };

@@ -28,6 +28,7 @@ status_t cudnn_open(void *stream, struct cudnn **ret, struct err *e) {
     if (!c)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for cuDNN's plans");
     TRY(load(c, e));
+    c->stream = stream;
     cudnnStatus_t st = c->cudnnCreate(&c->handle);
     if (st == CUDNN_STATUS_SUCCESS)
         st = c->cudnnSetStream(c->handle, stream);
@@ -70,6 +71,7 @@ struct cudnn *cudnn_close(struct cudnn *c) {
 }
 
 size_t cudnn_version(const struct cudnn *c) { return c->cudnnGetVersion(); }
+void *cudnn_stream(const struct cudnn *c) { return c->stream; }
 
 static bool key_equal(const struct cudnn_key *a, const struct cudnn_key *b) {
     return a->pass == b->pass && a->precision == b->precision && memcmp(a->dims, b->dims, sizeof a->dims) == 0;

@@ -23,5 +23,7 @@ CLEANUP_DEFINE(struct cudnn *, cudnn_close)
 
 /* 91900 is 9.19.0: a part of the numerics id. */
 size_t cudnn_version(const struct cudnn *c);
+/* cudnn_open's; NULL without a device. */
+void *cudnn_stream(const struct cudnn *c);
 
 #endif

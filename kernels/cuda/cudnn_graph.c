@@ -10,16 +10,28 @@ struct cudnn_graph cudnn_graph_begin(struct cudnn *c) {
     return (struct cudnn_graph){ .library = c, .next_virtual = FIRST_VIRTUAL };
 }
 
+/* UNIMPLEMENTED is what other kernels are for; what the host lacks, or what went wrong, is told. */
+static status_t status_of(cudnnStatus_t st) {
+    switch (st) {
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART:
+    case CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
+    case CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return ST_FAILED_PRECONDITION;
+    default: return CUDNN_STATUS_CATEGORY((int)st) == CUDNN_STATUS_NOT_SUPPORTED ? ST_UNIMPLEMENTED : ST_INTERNAL;
+    }
+}
+
+static status_t refusal(struct cudnn *c, cudnnStatus_t st, const char *what, struct err *e) {
+    char reason[256] = "";
+    c->cudnnGetLastErrorString(reason, sizeof reason);
+    return err_set(e, status_of(st), "cuDNN refuses %s: status %d: %s", what, (int)st, reason);
+}
+
 /* The first failure stays. */
 static bool fine(struct cudnn_graph *g, cudnnStatus_t st, const char *what) {
-    char reason[256] = "";
-    if (st == CUDNN_STATUS_SUCCESS)
-        return true;
-    g->library->cudnnGetLastErrorString(reason, sizeof reason);
-    g->status = err_set(
-        &g->err, st == CUDNN_STATUS_NOT_SUPPORTED || st == CUDNN_STATUS_BAD_PARAM ? ST_UNIMPLEMENTED : ST_INTERNAL,
-        "cuDNN refuses %s: status %d: %s", what, (int)st, reason);
-    return false;
+    if (st != CUDNN_STATUS_SUCCESS)
+        g->status = refusal(g->library, st, what, &g->err);
+    return st == CUDNN_STATUS_SUCCESS;
 }
 
 static cudnn_descriptor make(struct cudnn_graph *g, cudnnBackendDescriptorType_t type) {
@@ -215,45 +227,67 @@ struct cudnn_plan *cudnn_plan_free(struct cudnn *c, struct cudnn_plan *p) {
     return NULL;
 }
 
-static bool allowed(struct cudnn *c, cudnn_descriptor config, const struct cudnn_choice *choice) {
+static cudnnStatus_t notes_of(struct cudnn *c, cudnn_descriptor config, cudnn_descriptor engine,
+                              cudnnBackendNumericalNote_t notes[NOTES_MOST], int64_t *ret_n) {
+    int64_t n = 0;
+    cudnnStatus_t st = c->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                   1, &n, &engine);
+    *ret_n = 0;
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = c->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                         NOTES_MOST, ret_n, notes);
+    return st;
+}
+
+/* NOT_SUPPORTED where the engine is none that the choice allows. */
+static cudnnStatus_t allow(struct cudnn *c, cudnn_descriptor config, const struct cudnn_choice *choice) {
     cudnnBackendNumericalNote_t notes[NOTES_MOST];
     cudnn_descriptor engine = NULL;
     int64_t n = 0;
-    bool yes = true;
-    if (c->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
-        return false;
-    if (c->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
-                                    &engine) != CUDNN_STATUS_SUCCESS ||
-        c->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MOST, &n,
-                                    notes) != CUDNN_STATUS_SUCCESS)
-        yes = false;
-    for (int64_t i = 0; yes && i < n && i < NOTES_MOST; i++)
-        yes = !choice->deterministic || notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    cudnnStatus_t st = c->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine);
+    if (st != CUDNN_STATUS_SUCCESS)
+        return st;
+    st = notes_of(c, config, engine, notes, &n);
+    for (int64_t i = 0; i < n && i < NOTES_MOST; i++)
+        if (choice->deterministic && notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
+            st = CUDNN_STATUS_NOT_SUPPORTED;
     c->cudnnBackendDestroyDescriptor(engine);
-    return yes;
+    return st;
 }
 
-/* Turns an engine into a plan; false where cuDNN refuses or the plan wants too much. */
-static bool finalise(struct cudnn *c, struct cudnn_plan *p, size_t workspace_most) {
+/* Turns an engine into a plan. */
+static cudnnStatus_t compile(struct cudnn *c, struct cudnn_plan *p) {
     int64_t n, bytes = 0;
-    if (c->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p->plan) == CUDNN_STATUS_SUCCESS &&
-        (c->handle
-             ? c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->handle)
-             : c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                           1, &c->properties)) == CUDNN_STATUS_SUCCESS &&
-        c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                    &p->engine_config) == CUDNN_STATUS_SUCCESS &&
-        c->cudnnBackendFinalize(p->plan) == CUDNN_STATUS_SUCCESS &&
-        c->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
-                                    &bytes) == CUDNN_STATUS_SUCCESS &&
-        (size_t)bytes <= workspace_most) {
-        p->workspace = (size_t)bytes;
-        return true;
-    }
-    if (p->plan)
+    cudnnStatus_t st = c->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p->plan);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = c->handle ? c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                                     &c->handle)
+                       : c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->properties);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = c->cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &p->engine_config);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = c->cudnnBackendFinalize(p->plan);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = c->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                                         &bytes);
+    p->workspace = (size_t)bytes;
+    return st;
+}
+
+/* NOT_SUPPORTED where the choice does not allow the engine, or the plan wants too much. */
+static cudnnStatus_t finalise(struct cudnn *c, struct cudnn_plan *p, const struct cudnn_choice *choice) {
+    cudnnStatus_t st = allow(c, p->engine_config, choice);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = compile(c, p);
+    if (st == CUDNN_STATUS_SUCCESS && cudnn_plan_workspace(p) > choice->workspace_most)
+        st = CUDNN_STATUS_NOT_SUPPORTED;
+    if (st != CUDNN_STATUS_SUCCESS && p->plan) {
         c->cudnnBackendDestroyDescriptor(p->plan);
-    p->plan = NULL;
-    return false;
+        p->plan = NULL;
+    }
+    return st;
 }
 
 /* The graph's engines, in the order of cuDNN's heuristics: descriptors that stay the graph's. */
@@ -295,15 +329,19 @@ static status_t plan_of(struct cudnn_graph *g, const struct cudnn_choice *choice
     const int64_t n = engines(g, config);
     if (g->status != ST_OK)
         return err_set(e, g->status, "%s", g->err.msg);
+    status_t worst = err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
     for (int64_t i = 0; i < n; i++) {
         p->engine_config = config[i];
-        if (allowed(g->library, config[i], choice) && finalise(g->library, p, choice->workspace_most)) {
+        const cudnnStatus_t st = finalise(g->library, p, choice);
+        if (st == CUDNN_STATUS_SUCCESS) {
             take(g, config[i]);
             return ST_OK;
         }
+        if (worst == ST_UNIMPLEMENTED && status_of(st) != ST_UNIMPLEMENTED)
+            worst = refusal(g->library, st, "an engine", e);
     }
     p->engine_config = NULL;
-    return err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
+    return worst;
 }
 
 status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,

@@ -54,13 +54,14 @@ void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind,
 /* Which of cuDNN's engines will do. */
 struct cudnn_choice {
     bool deterministic;    /* none that calls itself nondeterministic */
-    size_t workspace_most; /* bytes */
+    size_t workspace_most; /* bytes, those of its alignment included */
 };
 
 struct cudnn_plan; /* owned by the library's cache */
 
 /* Ends the graph. The first engine in the order of cuDNN's heuristics that `choice` allows; UNIMPLEMENTED where there
- * is none. */
+ * is none for the graph's shapes, FAILED_PRECONDITION where cuDNN lacks one of its parts on this host, INTERNAL where
+ * it fails otherwise. */
 MUST_CHECK status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
                                      struct err *e);
 size_t cudnn_plan_workspace(const struct cudnn_plan *p);

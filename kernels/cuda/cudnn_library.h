@@ -34,6 +34,7 @@ struct cudnn_entry {
 struct cudnn {
     void *library;               /* dlopen's */
     cudnnHandle_t handle;        /* NULL without a device */
+    void *stream;                /* the handle's */
     cudnn_descriptor properties; /* NULL with one */
     uint64_t clock;
     struct cudnn_entry entries[CUDNN_PLANS_MOST];

@@ -122,8 +122,3 @@ status_t cuda_embedding_backward(const struct kernels *k, float *dwte, float *dw
                       columns_block(), dwpe, (const E *)dy, batch, time, positions, (int)width, accumulate);
     });
 }
-
-size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary) {
-    (void)k, (void)vocabulary;
-    return embedding_sort_bytes(batch * time);
-}

@@ -4,8 +4,7 @@
 
 #include "kernels/cuda/reduce.cuh"
 
-/* A tile is a token for each thread. */
-enum { DIGIT_BITS = 6, DIGITS = 1 << DIGIT_BITS, TILE = 1024, WARPS = TILE / WARP };
+enum { DIGITS = SORT_DIGITS, TILE = SORT_TILE, WARPS = TILE / WARP };
 
 struct tokens_places {
     int32_t *tokens, *positions;
@@ -99,22 +98,17 @@ static __global__ void __launch_bounds__(TILE)
     to.positions[place] = positions ? positions[at] : (int32_t)at;
 }
 
-static int64_t tile_count(int64_t n) { return (n + TILE - 1) / TILE; }
-
-/* Two of (n) tokens and positions, and the counts. */
-size_t embedding_sort_bytes(int64_t n) { return sizeof(int32_t) * (size_t)(4 * n + DIGITS * tile_count(n)); }
-
 status_t embedding_sort(const struct kernels *k, struct sorted_tokens *ret, const int32_t *tokens, int64_t n,
                         int64_t vocabulary, void *workspace, struct err *e) {
     int32_t *room = (int32_t *)workspace, *counts = room + 4 * n;
     const struct tokens_places side[2] = { { room, room + n }, { room + 2 * n, room + 3 * n } };
-    const dim3 tiles((unsigned)tile_count(n));
+    const dim3 tiles((unsigned)embedding_sort_tiles(n));
     const int32_t *positions = NULL;
     int round = 0;
-    for (int shift = 0; shift == 0 || (vocabulary - 1) >> shift > 0; shift += DIGIT_BITS, round++) {
+    for (int shift = 0; shift == 0 || (vocabulary - 1) >> shift > 0; shift += SORT_DIGIT_BITS, round++) {
         const struct tokens_places *to = &side[round % 2];
         TRY(launch(k, e, count_tile, tiles, dim3(TILE), counts, tokens, n, vocabulary, shift));
-        TRY(launch(k, e, add_counts, dim3(1), dim3(TILE), counts, DIGITS * tile_count(n)));
+        TRY(launch(k, e, add_counts, dim3(1), dim3(TILE), counts, DIGITS * embedding_sort_tiles(n)));
         TRY(launch(k, e, scatter_tile, tiles, dim3(TILE), *to, counts, tokens, positions, n, vocabulary, shift));
         tokens = to->tokens;
         positions = to->positions;

@@ -2,7 +2,10 @@
 #ifndef KERNELS_CUDA_EMBEDDING_SORT_H
 #define KERNELS_CUDA_EMBEDDING_SORT_H
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/kernels.h"
+
+/* A tile is a token for each thread of a block; a round sorts by one digit. */
+enum { SORT_DIGIT_BITS = 6, SORT_DIGITS = 1 << SORT_DIGIT_BITS, SORT_TILE = 1024 };
 
 struct sorted_tokens {
     const int32_t *tokens, *positions; /* (n), in the workspace */
@@ -11,6 +14,12 @@ struct sorted_tokens {
 /* tokens (n), n < 2^31; one outside the vocabulary counts as 0, as forward has it. */
 MUST_CHECK status_t embedding_sort(const struct kernels *k, struct sorted_tokens *ret, const int32_t *tokens, int64_t n,
                                    int64_t vocabulary, void *workspace, struct err *e);
-size_t embedding_sort_bytes(int64_t n);
+
+static inline int64_t embedding_sort_tiles(int64_t n) { return (n + SORT_TILE - 1) / SORT_TILE; }
+
+/* Two of (n) tokens and positions, and the counts. */
+static inline size_t embedding_sort_bytes(int64_t n) {
+    return sizeof(int32_t) * (size_t)(4 * n + SORT_DIGITS * embedding_sort_tiles(n));
+}
 
 #endif

@@ -100,12 +100,6 @@ static struct image image_of(void *workspace, const struct fourier_dims *d) {
     return { (float *)workspace, NULL, (int)d->height, (int)d->width, bits_of(d->width), bits_of(d->height) };
 }
 
-/* For each sample a complex image, then one float. */
-size_t cuda_fourier_workspace(const struct kernels *k, const struct fourier_dims *d) {
-    (void)k;
-    return sizeof(float) * (size_t)(d->batch * (2 * d->height * d->width + 1));
-}
-
 template <class E>
 static __global__ void __launch_bounds__(THREADS, 1)
     adjoint(E *x, const float *measured, const float *mask, struct image room) {

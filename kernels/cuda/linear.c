@@ -3,27 +3,32 @@
 
 #include <assert.h>
 
-static int64_t y_stride(const struct linear_dims *d) { return d->y_stride ? d->y_stride : d->out; }
+/* cuBLASLt keeps what goes into GELU in rows of eights, on a 16-byte boundary. */
+static bool keeps_pre(const struct linear_dims *d, const element_t *pre) {
+    return d->out % 8 == 0 && ((uintptr_t)pre & 15) == 0;
+}
 
 /* The GELU is a part of the product where cuBLASLt can keep what goes into it, else a pass of its own. */
 status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
                              const element_t *w, const element_t *bias, const struct linear_dims *d, struct err *e) {
     assert(d->rows > 0 && d->in > 0 && d->out > 0);
-    assert(!pre || y_stride(d) == d->out);
-    struct gemm_product p = { .m = d->rows,
-                              .n = d->out,
-                              .k = d->in,
-                              .lda = d->in,
-                              .ldb = d->transposed ? d->in : d->out,
-                              .ldc = y_stride(d),
-                              .flags = (d->transposed ? GEMM_B_TRANSPOSED : 0u) | (bias ? GEMM_BIAS : 0u) };
+    assert(!pre || linear_stride(d) == d->out);
+    const struct gemm_product p = { .m = d->rows,
+                                    .n = d->out,
+                                    .k = d->in,
+                                    .lda = d->in,
+                                    .ldb = d->transposed ? d->in : d->out,
+                                    .ldc = linear_stride(d),
+                                    .flags = (d->transposed ? GEMM_B_TRANSPOSED : 0u) | (bias ? GEMM_BIAS : 0u) };
     if (!pre)
         return cuda_products_run(k, p, y, NULL, x, w, bias, e);
-    p.flags |= GEMM_GELU;
-    const status_t st = cuda_products_run(k, p, y, pre, x, w, bias, e);
-    if (st != ST_UNIMPLEMENTED)
-        return st;
-    p.flags &= ~(unsigned)GEMM_GELU;
+    if (keeps_pre(d, pre)) {
+        struct gemm_product both = p;
+        both.flags |= GEMM_GELU;
+        const status_t st = cuda_products_run(k, both, y, pre, x, w, bias, e);
+        if (st != ST_UNIMPLEMENTED)
+            return st;
+    }
     TRY(cuda_products_run(k, p, pre, NULL, x, w, bias, e));
     return k->gelu_forward(k, y, pre, d->rows * d->out, e);
 }
@@ -33,7 +38,7 @@ status_t cuda_linear_backward_input(const struct kernels *k, element_t *dx, cons
     const struct gemm_product p = { .m = d->rows,
                                     .n = d->in,
                                     .k = d->out,
-                                    .lda = y_stride(d),
+                                    .lda = linear_stride(d),
                                     .ldb = d->transposed ? d->in : d->out,
                                     .ldc = d->in,
                                     .flags = (d->transposed ? 0u : GEMM_B_TRANSPOSED) |
@@ -47,16 +52,11 @@ status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const e
     const struct gemm_product p = { .m = d->transposed ? d->out : d->in,
                                     .n = d->transposed ? d->in : d->out,
                                     .k = d->rows,
-                                    .lda = d->transposed ? y_stride(d) : d->in,
-                                    .ldb = d->transposed ? d->in : y_stride(d),
+                                    .lda = d->transposed ? linear_stride(d) : d->in,
+                                    .ldb = d->transposed ? d->in : linear_stride(d),
                                     .ldc = d->transposed ? d->in : d->out,
                                     .flags = GEMM_A_TRANSPOSED | GEMM_C_FP32 | (accumulate ? GEMM_ACCUMULATE : 0u) };
     return cuda_products_run(k, p, dw, NULL, d->transposed ? dy : x, d->transposed ? x : dy, NULL, e);
-}
-
-size_t cuda_linear_backward_weight_workspace(const struct kernels *k, const struct linear_dims *d) {
-    (void)k, (void)d;
-    return 0;
 }
 
 status_t cuda_record(const struct kernels *k, char **ret, struct err *e) {

@@ -3,8 +3,6 @@
 #include "kernels/cuda/pieces.h"
 #include "kernels/cuda/reduce.cuh"
 
-static int64_t stride_of(const struct linear_dims *d) { return d->y_stride > 0 ? d->y_stride : d->out; }
-
 /* partial (pieces, width) gets the column sums of the pieces of dy, or NULL. pre NULL: dy is only read. */
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
@@ -43,12 +41,7 @@ status_t cuda_linear_backward_bias(const struct kernels *k, float *dbias, elemen
         typedef decltype(zero) E;
         grid = walk_grid<E>(d->rows, d->out);
         return launch(k, e, backward_bias<E>, grid, dim3(WARP, DEEP), partial, (E *)dy, (const E *)pre, d->rows,
-                      (int)d->out, stride_of(d));
+                      (int)d->out, linear_stride(d));
     }));
     return dbias ? pieces_add(k, dbias, partial, grid.y, d->out, d->out, accumulate, e) : ST_OK;
-}
-
-size_t cuda_linear_backward_bias_workspace(const struct kernels *k, const struct linear_dims *d) {
-    (void)k;
-    return sizeof(float) * (size_t)(piece_count(d->rows, walk_across<bf16>(d->out)) * d->out);
 }

@@ -198,7 +198,7 @@ template <class E, int HELD>
 static __global__ void __launch_bounds__(THREADS, HELD == 1 ? 3 : 1)
     norm_backward(E *dx, float *partial, const E *dy, const E *addend, const E *x, const float *mean, const float *rstd,
                   const E *gamma, int64_t rows, int width) {
-    const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, pieces = piece_count(rows);
+    const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, pieces = piece_count(rows, 1);
     if (piece >= pieces)
         return;
     struct share<E, HELD> s = {};
@@ -226,7 +226,7 @@ static status_t backward(const struct kernels *k, element_t *dx, float *dgamma, 
                          const element_t *addend, const element_t *x, const float *mean, const float *rstd,
                          const element_t *gamma, int64_t rows, int64_t width, bool accumulate, void *workspace,
                          struct err *e) {
-    const int64_t pieces = piece_count(rows);
+    const int64_t pieces = piece_count(rows, 1);
     float *partial = (float *)workspace;
     TRY(by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
@@ -252,9 +252,4 @@ status_t cuda_rmsnorm_backward(const struct kernels *k, element_t *dx, float *dg
                                const element_t *addend, const element_t *x, const float *rstd, const element_t *gamma,
                                int64_t rows, int64_t width, bool accumulate, void *workspace, struct err *e) {
     return backward(k, dx, dgamma, NULL, dy, addend, x, NULL, rstd, gamma, rows, width, accumulate, workspace, e);
-}
-
-size_t cuda_norm_workspace(const struct kernels *k, int64_t rows, int64_t width) {
-    (void)k;
-    return sizeof(float) * (size_t)(piece_count(rows) * 2 * width);
 }

@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_OPS_H
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/workspace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +34,6 @@ status_t cuda_linear_backward_input(const struct kernels *k, element_t *dx, cons
                                     const struct linear_dims *d, bool accumulate, struct err *e);
 status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
                                      const struct linear_dims *d, bool accumulate, void *workspace, struct err *e);
-size_t cuda_linear_backward_weight_workspace(const struct kernels *k, const struct linear_dims *d);
 status_t cuda_record(const struct kernels *k, char **ret, struct err *e);
 
 /* --- attention.c ---------------------------------------------------------------------------------------------------*/
@@ -43,7 +43,6 @@ status_t cuda_attention_forward(const struct kernels *k, element_t *out, float *
 status_t cuda_attention_backward(const struct kernels *k, element_t *dqkv, const element_t *dout, const element_t *qkv,
                                  const element_t *out, const float *lse, const struct attention_dims *d,
                                  const struct dropout *dropout, void *workspace, struct err *e);
-size_t cuda_attention_workspace(const struct kernels *k, const struct attention_dims *d);
 
 /* --- convolution.c -------------------------------------------------------------------------------------------------*/
 status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
@@ -55,12 +54,10 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
 status_t cuda_convolution_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
                                           const struct convolution_dims *d, bool accumulate, void *workspace,
                                           struct err *e);
-size_t cuda_convolution_workspace(const struct kernels *k, const struct convolution_dims *d);
 
 /* --- linear_bias.cu ------------------------------------------------------------------------------------------------*/
 status_t cuda_linear_backward_bias(const struct kernels *k, float *dbias, element_t *dy, const element_t *pre,
                                    const struct linear_dims *d, bool accumulate, void *workspace, struct err *e);
-size_t cuda_linear_backward_bias_workspace(const struct kernels *k, const struct linear_dims *d);
 
 /* --- embedding.cu --------------------------------------------------------------------------------------------------*/
 status_t cuda_embedding_forward(const struct kernels *k, element_t *y, const int32_t *tokens, const element_t *wte,
@@ -69,7 +66,6 @@ status_t cuda_embedding_forward(const struct kernels *k, element_t *y, const int
 status_t cuda_embedding_backward(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                  const element_t *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
                                  int64_t positions, bool accumulate, void *workspace, struct err *e);
-size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary);
 
 /* --- norm.cu -------------------------------------------------------------------------------------------------------*/
 status_t cuda_layernorm_forward(const struct kernels *k, element_t *y, element_t *r, float *mean, float *rstd,
@@ -85,7 +81,6 @@ status_t cuda_rmsnorm_forward(const struct kernels *k, element_t *y, element_t *
 status_t cuda_rmsnorm_backward(const struct kernels *k, element_t *dx, float *dgamma, const element_t *dy,
                                const element_t *addend, const element_t *x, const float *rstd, const element_t *gamma,
                                int64_t rows, int64_t width, bool accumulate, void *workspace, struct err *e);
-size_t cuda_norm_workspace(const struct kernels *k, int64_t rows, int64_t width);
 
 /* --- rope.cu -------------------------------------------------------------------------------------------------------*/
 status_t cuda_rope(const struct kernels *k, element_t *to, const element_t *from, const struct attention_dims *d,
@@ -103,7 +98,6 @@ status_t cuda_batchnorm_backward(const struct kernels *k, element_t *dx, element
                                  const element_t *x, const element_t *y, const float *mean, const float *variance,
                                  const element_t *gamma, const struct batchnorm_dims *d, bool accumulate,
                                  void *workspace, struct err *e);
-size_t cuda_batchnorm_workspace(const struct kernels *k, const struct batchnorm_dims *d);
 
 /* --- pooling.cu ----------------------------------------------------------------------------------------------------*/
 status_t cuda_max_pool_forward(const struct kernels *k, element_t *y, const element_t *x,
@@ -139,7 +133,6 @@ status_t cuda_fourier_step_forward(const struct kernels *k, element_t *y, const 
 status_t cuda_fourier_step_backward(const struct kernels *k, element_t *dx, float *deta, const element_t *dy,
                                     const element_t *x, const element_t *eta, const float *measured, const float *mask,
                                     const struct fourier_dims *d, bool accumulate, void *workspace, struct err *e);
-size_t cuda_fourier_workspace(const struct kernels *k, const struct fourier_dims *d);
 
 /* --- cross_entropy.cu ----------------------------------------------------------------------------------------------*/
 status_t cuda_cross_entropy(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
@@ -197,7 +190,6 @@ status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double lea
 /* --- adafactor.cu --------------------------------------------------------------------------------------------------*/
 status_t cuda_adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column, const float *g,
                         int64_t rows, int64_t columns, const struct adafactor *o, void *workspace, struct err *e);
-size_t cuda_adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns);
 
 #ifdef __cplusplus
 }

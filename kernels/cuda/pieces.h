@@ -1,4 +1,4 @@
-/* The second pass of a sum over rows: adds the pieces (piece_count in reduce.cuh) in an order that their number fixes.
+/* The second pass of a sum over rows: adds the pieces (piece.h) in an order that their number fixes.
  */
 #ifndef KERNELS_CUDA_PIECES_H
 #define KERNELS_CUDA_PIECES_H

@@ -38,7 +38,7 @@ status_t cuda_products_new(const struct cuda *c, struct products **ret, struct e
     if (!s)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of products");
     s->stream = c->stream;
-    s->fast = c->fast;
+    s->fast = c->table.fast;
     snprintf(s->table.device, sizeof s->table.device, "%s, %d processors, cuBLASLt %zu", c->name, c->processors,
              cublasLtGetVersion());
     status_t st = product_status(cublasLtCreate(&s->lt), "beginning", e);

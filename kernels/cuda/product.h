@@ -10,7 +10,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm_table.h"
 
-/* Of the device, stream and `fast` of c; reserves cuBLASLt's workspace on the device. */
+/* Of the device, the stream and the table's `fast` of c; reserves cuBLASLt's workspace on the device. */
 MUST_CHECK status_t cuda_products_new(const struct cuda *c, struct products **ret, struct err *e);
 struct products *cuda_products_free(struct products *s);
 /* cuBLASLt's, 130100 for 13.1.0: a part of the numerics id. */

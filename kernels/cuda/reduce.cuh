@@ -8,6 +8,7 @@
 #define KERNELS_CUDA_REDUCE_CUH
 
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/piece.h"
 #include "kernels/cuda/shared.cuh"
 
 enum { WARP = 32 };
@@ -61,19 +62,7 @@ template <class T> __device__ __forceinline__ T block_max(T x, int turn) {
     return one[0];
 }
 
-/* --- sums over rows ------------------------------------------------------------------------------------------------*/
-/* Rows are cut in pieces by shape alone, each summed on its own; then the pieces are added in order. `across`: blocks
- * that share a piece's columns. Enough blocks in all for every multiprocessor of a large device to have several. */
-enum { PIECES_MOST = 1024, PIECE_ROWS_LEAST = 16 };
-
-__host__ __device__ static inline int64_t piece_count(int64_t rows, int64_t across = 1) {
-    const int64_t most = across < PIECES_MOST ? PIECES_MOST / across : 1, n = rows / PIECE_ROWS_LEAST;
-    return n < 1 ? 1 : n < most ? n : most;
-}
-
-/* The first row of piece i of n; piece n begins at `rows`. */
-__host__ __device__ static inline int64_t piece_begin(int64_t rows, int64_t i, int64_t n) { return rows * i / n; }
-
+/* --- sums over rows, cut in pieces (piece.h) -----------------------------------------------------------------------*/
 /* A block (32, DEEP) that goes over the columns that blockIdx.x stands for, and the rows of piece blockIdx.y: a thread
  * has one pack of columns and every DEEP-th row. */
 enum { DEEP = 8 };
@@ -89,7 +78,8 @@ template <class E> struct walk {
 };
 
 template <class E> static inline int64_t walk_across(int64_t width) {
-    return (width + WARP * PACK<E> - 1) / (WARP * PACK<E>);
+    static_assert(WARP * PACK<E> * (int)sizeof(E) == PIECE_ACROSS_BYTES, "a lane has 16 bytes of a row");
+    return piece_across(width, sizeof(E));
 }
 
 /* Its grid: (blocks across, pieces). */

@@ -455,7 +455,7 @@ static size_t bytes_with(struct trainee *t, int threads) {
     c.train.micro_batch = 8;
     c.train.lanes = 2;
     assert_int_equal(outline_source(&c, NULL, NULL, &source, NULL), ST_OK);
-    assert_int_equal(outline_open(&c, source, &outline, NULL), ST_OK);
+    assert_int_equal(outline_open(&c, source, NULL, &outline, NULL), ST_OK);
     assert_int_equal(outline_build(outline, 8, &graph, &workspace, NULL), ST_OK);
     const struct plan_layout layout = outline_layout(&c, workspace);
     assert_int_equal(plan_most_bytes(graph, &layout, &bytes, &rank, NULL), ST_OK);

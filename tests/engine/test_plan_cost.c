@@ -61,6 +61,7 @@ static void every_profile_can_be_read(void **state) {
         if (plan_profile_find(PROFILE_TEXTS[i].name, &p, &e) != ST_OK)
             fail_msg("%s", e.msg);
         assert_string_equal(p.name, PROFILE_TEXTS[i].name);
+        assert_string_equal(p.accelerator, "cuda");
         assert_true(p.product_flops[DTYPE_F32] > 0 && p.product_flops[DTYPE_F16] > 0 && p.memory_bytes > 0);
         assert_false(p.measured);
     }
@@ -80,6 +81,7 @@ static void a_profile_that_is_missing_or_wrong_is_refused_with_the_reason(void *
         { "\"fp32\"", "\"fp31\"", "fp32 is missing" },
         { "\"product_reach\": 0", "\"product_reach\": 7", "product_reach is missing or no number in (0, 1]" },
         { "\"sources\"", "\"hearsay\"", "sources is missing" },
+        { "\"cuda\"", "\"tpu\"", "accelerator tpu is neither cpu nor cuda" },
         { "\"near\"", "\"neat\"", "bytes_per_second is missing" },
         { "{", "[", "line " },
     };

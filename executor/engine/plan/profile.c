@@ -30,6 +30,16 @@ static status_t text(const char *where, const json_t *object, const char *key, c
     return ST_OK;
 }
 
+/* Optional. */
+static status_t parse_accelerator(const char *where, const json_t *root, struct plan_profile *p, struct err *e) {
+    if (!json_object_get(root, "accelerator"))
+        return ST_OK;
+    TRY(text(where, root, "accelerator", p->accelerator, sizeof p->accelerator, e));
+    if (strcmp(p->accelerator, "cpu") != 0 && strcmp(p->accelerator, "cuda") != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "%s: accelerator %s is neither cpu nor cuda", where, p->accelerator);
+    return ST_OK;
+}
+
 static status_t parse_products(const char *where, const json_t *root, struct plan_profile *p, struct err *e) {
     static const struct {
         const char *key;
@@ -53,6 +63,7 @@ static status_t parse(const char *where, const json_t *root, struct plan_profile
     double bytes = 0, allowance = 0, ranks = 0;
     TRY(text(where, root, "name", p->name, sizeof p->name, e));
     TRY(text(where, root, "device", p->device, sizeof p->device, e));
+    TRY(parse_accelerator(where, root, p, e));
     TRY(parse_products(where, root, p, e));
     const json_t *memory = json_object_get(root, "memory");
     TRY(number(where, memory, "bytes", ABOVE_ZERO, &bytes, e));

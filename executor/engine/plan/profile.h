@@ -27,6 +27,7 @@ struct plan_link {
 struct plan_profile {
     char name[PROFILE_NAME];     /* "h200" */
     char device[PROFILE_DEVICE]; /* "NVIDIA H200 SXM" */
+    char accelerator[8];         /* whose kernels run there, "cpu" or "cuda"; "": the file does not say */
     bool measured;               /* on this machine, just now */
     double product_flops[4];     /* [enum dtype] peak of matrix products; 0 = the device has none in this type */
     double product_reach;        /* of the peak, in large products */

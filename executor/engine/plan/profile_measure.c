@@ -192,6 +192,7 @@ status_t plan_profile_measure_products(enum dtype type, int threads, double *ret
 
 status_t plan_profile_measure(int threads, struct plan_profile *ret, struct err *e) {
     struct plan_profile p = { .name = "cpu", .measured = true, .product_reach = 1, .memory_reach = 1 };
+    snprintf(p.accelerator, sizeof p.accelerator, "cpu");
     snprintf(p.device, sizeof p.device, "this machine's CPU, %d thread%s a rank", threads, threads == 1 ? "" : "s");
     char *memory = written_memory((size_t)COPY_BYTES * 2, e);
     if (!memory)

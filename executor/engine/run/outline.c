@@ -15,7 +15,8 @@ struct outline {
     struct model_data data;
     enum dtype element;
     const struct optimizer_kind *optimizer;
-    struct kernels *kernels;
+    const struct kernels *kernels; /* asked how much room ops take */
+    struct kernels *own;           /* the same, where it is ours to close */
 };
 
 static enum dtype element_of(enum engine_precision p) {
@@ -26,7 +27,7 @@ static enum kernels_precision precision_of(enum engine_precision p) {
     return p == ENGINE_BF16 ? KERNELS_BF16 : p == ENGINE_FP16 ? KERNELS_FP16 : KERNELS_FP32;
 }
 
-status_t outline_kernels(const struct engine_config *c, struct kernels **ret, struct err *e) {
+static struct kernels_config kernels_config_of(const struct engine_config *c) {
     struct kernels_config config = { .device = c->device,
                                      .threads = c->threads > 0 ? c->threads : 1,
                                      .precision = precision_of(c->train.precision),
@@ -34,6 +35,11 @@ status_t outline_kernels(const struct engine_config *c, struct kernels **ret, st
     int end = 0;
     if (sscanf(c->device, "cuda:%d%n", &config.ordinal, &end) == 1 && c->device[end] == '\0')
         config.device = "cuda";
+    return config;
+}
+
+status_t outline_kernels(const struct engine_config *c, struct kernels **ret, struct err *e) {
+    const struct kernels_config config = kernels_config_of(c);
     return kernels_open(&config, ret, e);
 }
 
@@ -47,20 +53,34 @@ status_t outline_source(const struct engine_config *c, void (*progress)(void *ct
     return source_open(&c->data, &options, ret, e);
 }
 
-static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source, struct err *e) {
+/* The table that is open, else what tells of its device, else one of our own. */
+static status_t find_kernels(struct outline *o, const struct engine_config *c, const struct kernels *open,
+                             struct err *e) {
+    const struct kernels_config config = kernels_config_of(c);
+    o->kernels = open ? open : kernels_described(&config);
+    if (o->kernels)
+        return ST_OK;
+    TRY(kernels_open(&config, &o->own, e));
+    o->kernels = o->own;
+    return ST_OK;
+}
+
+static status_t open_parts(struct outline *o, struct engine_config *c, const struct source *source,
+                           const struct kernels *open, struct err *e) {
     o->data = model_data_of(source_info(source));
     TRY(model_resolve(&c->model, &o->data, e));
     o->model = c->model;
     o->element = element_of(c->train.precision);
     o->optimizer = c->train.optimizer.kind;
-    return outline_kernels(c, &o->kernels, e);
+    return find_kernels(o, c, open, e);
 }
 
-status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret, struct err *e) {
+status_t outline_open(struct engine_config *config, const struct source *source, const struct kernels *open,
+                      struct outline **ret, struct err *e) {
     struct outline *o = calloc(1, sizeof *o);
     if (!o)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an outline");
-    status_t st = open_parts(o, config, source, e);
+    status_t st = open_parts(o, config, source, open, e);
     if (st != ST_OK)
         o = outline_close(o);
     *ret = o;
@@ -70,22 +90,22 @@ status_t outline_open(struct engine_config *config, const struct source *source,
 struct outline *outline_close(struct outline *o) {
     if (!o)
         return NULL;
-    kernels_close(o->kernels);
+    kernels_close(o->own);
     free(o);
     return NULL;
 }
 
 const struct model_data *outline_data(const struct outline *o) { return &o->data; }
 
-static size_t workspace_bytes(const struct outline *o, const struct graph *g) {
+size_t outline_workspace(const struct kernels *k, const struct graph *g, const struct optimizer_kind *optimizer) {
     size_t most = 0;
     for (int i = 0; i < g->n_ops; i++) {
         const struct op_kind *kind = g->ops[i].kind;
-        size_t bytes = kind->workspace ? kind->workspace(o->kernels, g, &g->ops[i]) : 0;
+        size_t bytes = kind->workspace ? kind->workspace(k, g, &g->ops[i]) : 0;
         most = bytes > most ? bytes : most;
     }
-    for (int i = 0; i < g->n_parameters && o->optimizer; i++) {
-        size_t bytes = optimizer_workspace(o->optimizer, o->kernels, &g->parameters[i]);
+    for (int i = 0; i < g->n_parameters && optimizer; i++) {
+        size_t bytes = optimizer_workspace(optimizer, k, &g->parameters[i]);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -94,7 +114,7 @@ static size_t workspace_bytes(const struct outline *o, const struct graph *g) {
 status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e) {
     const struct outline *o = ctx;
     TRY(model_build(&o->model, &o->data, micro_batch, o->element, ret, e));
-    *ret_workspace = workspace_bytes(o, *ret);
+    *ret_workspace = outline_workspace(o->kernels, *ret, o->optimizer);
     return ST_OK;
 }
 

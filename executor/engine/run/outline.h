@@ -2,7 +2,7 @@
  * planned. engine_open builds on it; `plan` needs nothing else.
  *
  *     TRY(outline_source(config, progress, ctx, &source, e));    // reads the data
- *     TRY(outline_open(config, source, &outline, e));            // the model by the data, a table of kernels
+ *     TRY(outline_open(config, source, NULL, &outline, e));      // the model by the data; no device is touched
  *     TRY(outline_resolve(outline, config, e));                  // micro_batch, lanes, recompute that were left open
  *     TRY(outline_build(outline, config->train.micro_batch, &graph, &workspace, e));
  *     struct plan_layout layout = outline_layout(config, workspace);
@@ -23,10 +23,11 @@ struct outline;
 MUST_CHECK status_t outline_source(const struct engine_config *config, void (*progress)(void *ctx), void *ctx,
                                    struct source **ret, struct err *e);
 
-/* Resolves config->model by the data; the source is borrowed during the call. INVALID_ARGUMENT names the field of the
- * spec. */
-MUST_CHECK status_t outline_open(struct engine_config *config, const struct source *source, struct outline **ret,
-                                 struct err *e);
+/* Resolves config->model by the data; the source is borrowed during the call. `open`: the device's table, borrowed
+ * until the close, where there is one already; NULL: what ops take on that device is known without it, or, on the CPU,
+ * asked of a table that the outline opens. INVALID_ARGUMENT names the field of the spec. */
+MUST_CHECK status_t outline_open(struct engine_config *config, const struct source *source, const struct kernels *open,
+                                 struct outline **ret, struct err *e);
 struct outline *outline_close(struct outline *o);
 CLEANUP_DEFINE(struct outline *, outline_close)
 
@@ -38,6 +39,9 @@ const struct model_data *outline_data(const struct outline *o);
 /* Graph of this micro-batch, and the most workspace that an op's kernel or a parameter's step asks for. ctx is the
  * outline: this is choose_request.build. */
 MUST_CHECK status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e);
+
+/* The most room that an op's kernel or a parameter's step asks of this table. optimizer NULL: no step. */
+size_t outline_workspace(const struct kernels *k, const struct graph *g, const struct optimizer_kind *optimizer);
 
 /* The training plan's layout, without rank. Needs micro_batch, lanes and recompute. */
 struct plan_layout outline_layout(const struct engine_config *config, size_t workspace_bytes);

@@ -114,8 +114,8 @@ static status_t attach_device(struct engine *engine, struct err *e) {
 static status_t build(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
     CLEANUP(outline_closep) struct outline *outline = NULL;
-    TRY(outline_open(c, engine->source, &outline, e));
     TRY(outline_kernels(c, &engine->kernels, e));
+    TRY(outline_open(c, engine->source, engine->kernels, &outline, e));
     name_numerics(engine);
     TRY(attach_device(engine, e));
     return build_plans(engine, outline, e);

@@ -72,7 +72,7 @@ static status_t decide(struct engine_config *c, const struct source *source, con
     TRY(take_tightest(&tightest, all, n, e));
     if (c->train.micro_batch == 0 && c->checkpoint.resume_directory)
         TRY(keep(&tightest, e));
-    TRY(outline_open(&tightest, source, &outline, e));
+    TRY(outline_open(&tightest, source, NULL, &outline, e));
     TRY(outline_resolve(outline, &tightest, e));
     c->train = tightest.train;
     return ST_OK;

@@ -91,13 +91,33 @@ struct twin *pair_in_place(struct pair *p, struct twin *t) {
     return pair_either(p) ? t : pair_room(p, t->n);
 }
 
+static bool watched(const char *from, const char *to) {
+    while (from < to && (unsigned char)*from == WATCH)
+        from++;
+    return from == to;
+}
+
+/* The last workspace of each side: a table of the device keeps its room until the work on it has run. */
+static struct workspace {
+    char *room;
+    size_t bytes;
+} workspaces[SIDES];
+
+static void check_workspace(const struct pair *p, int s) {
+    const struct workspace *w = &workspaces[s];
+    if (w->room && !watched(w->room + w->bytes, w->room + w->bytes + AROUND))
+        fail_msg("%s, side %d: a workspace of %zu bytes was written past its end", precision_name(p->precision), s,
+                 w->bytes);
+}
+
 void *pair_workspace(struct pair *p, int s, size_t bytes) {
-    static char *room[SIDES];
-    (void)p;
-    pair_memory_free(room[s]);
-    room[s] = pair_memory(bytes > 0 ? bytes : 1);
-    memset(room[s], POISON, bytes);
-    return room[s];
+    struct workspace *w = &workspaces[s];
+    check_workspace(p, s);
+    pair_memory_free(w->room);
+    *w = (struct workspace){ pair_memory(bytes + AROUND), bytes };
+    memset(w->room, POISON, bytes);
+    memset(w->room + bytes, WATCH, AROUND);
+    return w->room;
 }
 
 /* --- comparisons ---------------------------------------------------------------------------------------------------*/
@@ -140,14 +160,10 @@ void pair_same(struct pair *p, const char *what, const struct twin *t) {
     }
 }
 
-static bool watched(const char *from, const char *to) {
-    while (from < to && (unsigned char)*from == WATCH)
-        from++;
-    return from == to;
-}
-
 /* Ends a case: nothing was written beside an array, and the grid and the order of threads show in no bit. */
 static void check_all(struct pair *p) {
+    for (int s = 0; s < SIDES; s++)
+        check_workspace(p, s);
     for (int i = 0; i < p->count; i++) {
         const struct twin *t = p->twins[i];
         for (int s = 0; s < SIDES; s++) {

@@ -71,7 +71,7 @@ struct twin *pair_double_room(struct pair *p, int64_t n);
 struct twin *pair_gradient(struct pair *p, int64_t n, bool accumulate);
 /* t or another room: for what may be done in place. */
 struct twin *pair_in_place(struct pair *p, struct twin *t);
-/* Each side's own, of as many bytes as its table asks for. */
+/* Each side's own, of as many bytes as its table asks for; those behind it are watched. */
 void *pair_workspace(struct pair *p, int s, size_t bytes);
 
 /* CUDA's numbers are the CPU's, to `factor` steps of the precision of numbers of the size of the array's (elements), or

@@ -42,10 +42,11 @@ static void store(const struct kernels *k, const struct gemm_product *p, void *c
 
 status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
+    if (p.flags & GEMM_GELU && (p.ldc % 8 != 0 || ((uintptr_t)pre & 15) != 0))
+        return err_set(e, ST_INTERNAL, "what goes into GELU is kept in rows of eights on a 16-byte boundary");
     float *wide = malloc((size_t)(p.k * p.n) * sizeof *wide), *row = malloc((size_t)p.k * sizeof *row);
     if (!wide || !row)
         abort();
-    (void)e;
     for (int64_t i = 0; i < p.k; i++)
         for (int64_t j = 0; j < p.n; j++)
             wide[i * p.n + j] = number(k, b, at(&p, false, i, j));

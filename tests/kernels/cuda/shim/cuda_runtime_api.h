@@ -3,6 +3,7 @@
 #ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
 #define TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 
 /* The order in which the threads and blocks of the launches to come run is drawn from this. */
 void shim_seed(uint64_t seed);
+/* From now on launches have their grid looked at, but do not run, and no memory is touched: for shapes of any size. */
+void shim_only_grids(bool yes);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,314 @@
+/* What is made of cuDNN's answers: which are left to the own kernels and which are told, who computes a shape, and what
+ * is cleared for an old cuDNN. libcudnn.c answers as the test says; the own kernels are counted only. */
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/convolution_columns.h"
+#include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/product.h"
+#include "tests/kernels/cuda/libcudnn.h"
+#include "tests/kernels/tensor.h"
+
+#include <setjmp.h>
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- in the place of the own kernels and of the runtime ---*/
+
+static int by_units, by_warps, by_columns;
+
+status_t attention_mma_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
+                               const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
+    (void)k, (void)out, (void)lse, (void)qkv, (void)d, (void)dropout, (void)e;
+    by_units++;
+    return ST_OK;
+}
+status_t attention_plain_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
+                                 const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
+    (void)k, (void)out, (void)lse, (void)qkv, (void)d, (void)dropout, (void)e;
+    by_warps++;
+    return ST_OK;
+}
+status_t attention_mma_backward(const struct kernels *k, const struct attention_gradient *g,
+                                const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
+    (void)k, (void)g, (void)d, (void)dropout, (void)e;
+    by_units++;
+    return ST_OK;
+}
+status_t attention_plain_backward(const struct kernels *k, const struct attention_gradient *g,
+                                  const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
+    (void)k, (void)g, (void)d, (void)dropout, (void)e;
+    by_warps++;
+    return ST_OK;
+}
+status_t columns_of(const struct kernels *k, element_t *columns, const element_t *x, const struct convolution_dims *d,
+                    struct err *e) {
+    (void)k, (void)columns, (void)x, (void)d, (void)e;
+    by_columns++;
+    return ST_OK;
+}
+status_t columns_back(const struct kernels *k, element_t *dx, const float *columns, const struct convolution_dims *d,
+                      bool accumulate, struct err *e) {
+    (void)k, (void)dx, (void)columns, (void)d, (void)accumulate, (void)e;
+    by_columns++;
+    return ST_OK;
+}
+status_t columns_weight(const struct kernels *k, float *dw, const float *packed, const struct convolution_dims *d,
+                        bool accumulate, struct err *e) {
+    (void)k, (void)dw, (void)packed, (void)d, (void)accumulate, (void)e;
+    return ST_OK;
+}
+status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
+                             const element_t *w, const element_t *bias, const struct linear_dims *d, struct err *e) {
+    (void)k, (void)y, (void)pre, (void)x, (void)w, (void)bias, (void)d, (void)e;
+    return ST_OK;
+}
+status_t cuda_linear_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,
+                                    const struct linear_dims *d, bool accumulate, struct err *e) {
+    (void)k, (void)dx, (void)dy, (void)w, (void)d, (void)accumulate, (void)e;
+    return ST_OK;
+}
+status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const element_t *x, const element_t *dy,
+                                     const struct linear_dims *d, bool accumulate, void *workspace, struct err *e) {
+    (void)k, (void)dw, (void)x, (void)dy, (void)d, (void)accumulate, (void)workspace, (void)e;
+    return ST_OK;
+}
+status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+                           const element_t *b, const element_t *bias, struct err *e) {
+    (void)k, (void)p, (void)c, (void)pre, (void)a, (void)b, (void)bias, (void)e;
+    return ST_OK;
+}
+static status_t no_packing(const struct kernels *k, element_t *y, const element_t *x, int64_t batch, int64_t channels,
+                           int64_t pixels, struct err *e) {
+    (void)k, (void)y, (void)x, (void)batch, (void)channels, (void)pixels, (void)e;
+    return ST_OK;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
+    (void)stream;
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+status_t cuda_status(cudaError_t error, const char *what, struct err *e) {
+    return error == cudaSuccess ? ST_OK : err_set(e, ST_INTERNAL, "%s: error %d", what, (int)error);
+}
+
+/* --- a table, and room ---*/
+
+static const struct attention_dims attention = {
+    .batch = 2, .time = 40, .heads = 4, .kv_heads = 4, .head = 16, .causal = true
+};
+static const struct convolution_dims convolution = {
+    .batch = 2, .height = 8, .width = 8, .in = 8, .out = 8, .kernel = 3, .stride = 1, .padding = 1
+};
+static const struct dropout no_dropout = { .probability = 0 };
+
+static struct cuda table;
+static char *workspace; /* full of ones */
+static size_t workspace_bytes;
+alignas(16) static char tensor[1 << 10];
+static void *const on_boundary = tensor, *const off_boundary = tensor + 4;
+
+static void begin(bool fast) {
+    cudnn_script = (struct cudnn_script){ .version = 91900, .engines = 1 };
+    by_units = by_warps = by_columns = 0;
+    table = (struct cuda){
+        .table = { .device = "cuda", .precision = KERNELS_BF16, .fast = fast, .channels_last = no_packing }
+    };
+    OK(cudnn_open(NULL, &table.cudnn, e));
+    workspace_bytes = cuda_attention_workspace(&table.table, &attention);
+    const size_t other = cuda_convolution_workspace(&table.table, &convolution);
+    workspace_bytes = other > workspace_bytes ? other : workspace_bytes;
+    workspace = aligned_alloc(256, (workspace_bytes + 255) / 256 * 256);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, workspace_bytes);
+}
+
+static void end(void) {
+    cudnn_close(table.cudnn);
+    free(workspace);
+}
+
+static status_t forward(float *lse, struct err *e) {
+    return cuda_attention_forward(&table.table, on_boundary, lse, on_boundary, &attention, &no_dropout, workspace, e);
+}
+static status_t backward(const float *lse, struct err *e) {
+    return cuda_attention_backward(&table.table, on_boundary, on_boundary, on_boundary, on_boundary, lse, &attention,
+                                   &no_dropout, workspace, e);
+}
+static status_t convolve(const element_t *x, struct err *e) {
+    return cuda_convolution_forward(&table.table, on_boundary, x, on_boundary, NULL, &convolution, workspace, e);
+}
+static status_t convolve_back(element_t *dx, struct err *e) {
+    return cuda_convolution_backward_input(&table.table, dx, on_boundary, on_boundary, &convolution, false, workspace,
+                                           e);
+}
+
+/* --- tests ---*/
+
+static void what_cudnn_does_not_support_is_left_to_the_own_kernels(void **state) {
+    static const cudnnStatus_t unsupported[] = { CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
+                                                 CUDNN_STATUS_NOT_SUPPORTED_SHAPE,
+                                                 CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH };
+    (void)state;
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        for (int of_graph = 0; of_graph <= 1; of_graph++) {
+            begin(false);
+            *(of_graph ? &cudnn_script.graph : &cudnn_script.engine[0].plan) = unsupported[i];
+            OK(forward(on_boundary, e));
+            OK(backward(on_boundary, e));
+            assert_int_equal(by_units, 2);
+            OK(convolve(on_boundary, e));
+            OK(convolve_back(on_boundary, e));
+            assert_int_equal(by_columns, 2);
+            assert_int_equal(cudnn_script.runs, 0);
+            end();
+        }
+    begin(false);
+    cudnn_script.engines = 0;
+    OK(forward(on_boundary, e));
+    assert_int_equal(by_units, 1);
+    end();
+}
+
+static void every_other_failure_of_cudnn_is_told(void **state) {
+    static const struct {
+        cudnnStatus_t said;
+        status_t told;
+    } failures[] = { { CUDNN_STATUS_INTERNAL_ERROR, ST_INTERNAL },
+                     { CUDNN_STATUS_BAD_PARAM, ST_INTERNAL },
+                     { CUDNN_STATUS_EXECUTION_FAILED, ST_INTERNAL },
+                     { CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING, ST_FAILED_PRECONDITION },
+                     { CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE, ST_FAILED_PRECONDITION } };
+    (void)state;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+        for (int of_graph = 0; of_graph <= 1; of_graph++) {
+            struct err e = { "" };
+            begin(false);
+            *(of_graph ? &cudnn_script.graph : &cudnn_script.engine[0].plan) = failures[i].said;
+            assert_int_equal(forward(on_boundary, &e), failures[i].told);
+            assert_non_null(strstr(e.msg, "as the script says"));
+            assert_int_equal(backward(on_boundary, &e), failures[i].told);
+            assert_int_equal(convolve(on_boundary, &e), failures[i].told);
+            assert_int_equal(convolve_back(on_boundary, &e), failures[i].told);
+            assert_int_equal(by_units + by_warps + by_columns, 0);
+            end();
+        }
+}
+
+static void an_engine_that_fails_does_not_keep_the_next_from_its_turn(void **state) {
+    (void)state;
+    begin(false);
+    cudnn_script.engines = 3;
+    cudnn_script.engine[0].plan = CUDNN_STATUS_INTERNAL_ERROR;
+    cudnn_script.engine[1].nondeterministic = true;
+    OK(forward(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    end();
+}
+
+static void an_engine_that_wants_more_than_the_room_is_not_taken(void **state) {
+    (void)state;
+    const int64_t alignment = 256;
+    for (int64_t more = 0; more <= 1; more++) {
+        begin(false);
+        cudnn_script.engine[0].workspace = CUDA_ATTENTION_FORWARD_ENGINE_BYTES - alignment + more;
+        OK(forward(on_boundary, e));
+        assert_int_equal(cudnn_script.runs, more ? 0 : 1);
+        end();
+        begin(false);
+        cudnn_script.engine[0].workspace = (int64_t)cuda_convolution_forward_engine_bytes(&convolution) - alignment +
+                                           more;
+        OK(convolve(on_boundary, e));
+        assert_int_equal(cudnn_script.runs, more ? 0 : 1);
+        end();
+        begin(false);
+        cudnn_script.engine[0].workspace = (int64_t)cuda_convolution_dx_engine_bytes(&convolution, KERNELS_BF16) -
+                                           alignment + more;
+        OK(convolve_back(on_boundary, e));
+        assert_int_equal(cudnn_script.runs, more ? 0 : 1);
+        end();
+    }
+}
+
+static void only_what_is_on_boundaries_is_cudnns(void **state) {
+    (void)state;
+    begin(false);
+    OK(forward(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    OK(forward(off_boundary, e));
+    OK(backward(off_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(by_units, 2); /* the matrix units' kernels read lse number by number */
+    OK(convolve(off_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(by_columns, 1);
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 2);
+    end();
+}
+
+/* Whether all bytes are `value`. */
+static bool are(const char *from, size_t bytes, int value) {
+    size_t i = 0;
+    while (i < bytes && (unsigned char)from[i] == value)
+        i++;
+    return i == bytes;
+}
+
+static const char *pointer_into_sums(void) {
+    const char *sums = workspace + cuda_attention_totals_bytes(&attention);
+    for (int64_t i = 0; i < cudnn_script.n; i++)
+        if (cudnn_script.pointer[i] == sums)
+            return sums;
+    return NULL;
+}
+
+/* Atomic additions add to what is there. */
+static void sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself(void **state) {
+    static const struct {
+        size_t version;
+        int before_it_runs;
+    } all[] = { { 90100, 0 }, { 90501, 0 }, { 90600, 0xff }, { 91900, 0xff } };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        begin(true);
+        const size_t bytes = cuda_attention_sums_bytes(&attention, true);
+        assert_true(bytes >=
+                    sizeof(float) * (size_t)(attention.batch * attention.heads * attention.time * attention.head));
+        cudnn_script.version = all[i].version;
+        OK(backward(on_boundary, e));
+        assert_int_equal(cudnn_script.runs, 1);
+        assert_non_null(pointer_into_sums());
+        assert_true(are(pointer_into_sums(), bytes, all[i].before_it_runs));
+        assert_true(are(workspace, cuda_attention_totals_bytes(&attention), 0xff));
+        end();
+    }
+}
+
+static void a_cudnn_that_does_not_start_is_told(void **state) {
+    (void)state;
+    struct cudnn *c = NULL;
+    struct err e = { "" };
+    cudnn_script = (struct cudnn_script){ .create = CUDNN_STATUS_INTERNAL_ERROR };
+    assert_int_equal(cudnn_open(NULL, &c, &e), ST_INTERNAL);
+    assert_null(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_cudnn_does_not_support_is_left_to_the_own_kernels),
+        cmocka_unit_test(every_other_failure_of_cudnn_is_told),
+        cmocka_unit_test(an_engine_that_fails_does_not_keep_the_next_from_its_turn),
+        cmocka_unit_test(an_engine_that_wants_more_than_the_room_is_not_taken),
+        cmocka_unit_test(only_what_is_on_boundaries_is_cudnns),
+        cmocka_unit_test(sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself),
+        cmocka_unit_test(a_cudnn_that_does_not_start_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
