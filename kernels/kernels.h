@@ -41,7 +41,7 @@
 /* sum_squares gives one sum for each chunk of this many elements. */
 #define KERNELS_CHUNK 1024
 /* The sentence of kernels_numerics_id fits, with its NUL. */
-#define KERNELS_NUMERICS_ID_BYTES 160
+#define KERNELS_NUMERICS_ID_BYTES 192
 
 /* PLAIN is portable C, the reference that the vector code is tested against, its matrix product included. */
 enum kernels_isa { KERNELS_ISA_BEST, KERNELS_ISA_PLAIN, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
@@ -478,8 +478,9 @@ CLEANUP_DEFINE(struct kernels *, kernels_close)
  * the room is not of shape, precision and `fast` alone: on the CPU, where the team and the instruction set count. */
 const struct kernels *kernels_described(const struct kernels_config *config);
 
-/* All that the bits of a result depend on beside values and shapes: device, ISA, library, compiler, build version; one
- * line such as "cpu avx512, oneDNN 2.6.3 avx512_core_amx, gcc 12.2.0, trainyard 0.1.0". Cut to n bytes with its NUL;
+/* All that the bits of a result depend on beside values and shapes: device, ISA, library, compiler, version, and a
+ * digest of this folder's sources, of which any change may be one of bits; one line such as "cpu avx512, fp32,
+ * oneDNN 2.6.3 avx512_core_amx, gcc 12.2.0, glibc 2.36, trainyard 0.1.0 0d9a3b7c5e21". Cut to n bytes with its NUL;
  * KERNELS_NUMERICS_ID_BYTES is enough. */
 void kernels_numerics_id(const struct kernels *k, char *buf, size_t n);
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/sources.h" /* generated: KERNELS_SOURCES */
 
 #ifdef KERNELS_X86_64
 #include <cpuid.h>
@@ -157,7 +158,7 @@ struct kernels *cpu_close(struct kernels *k) {
 void cpu_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cpu *c = cpu_of(k);
     const dnnl_version_t *v = dnnl_version();
-    snprintf(buf, n, "cpu %s, %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s", ISA_NAME[c->isa],
+    snprintf(buf, n, "cpu %s, %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s %s", ISA_NAME[c->isa],
              products_precision_name(c->products), v->major, v->minor, v->patch,
              c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
 #ifdef __clang__
@@ -165,5 +166,5 @@ void cpu_numerics_id(const struct kernels *k, char *buf, size_t n) {
 #else
              "gcc", __VERSION__,
 #endif
-             gnu_get_libc_version(), TRAINYARD_VERSION);
+             gnu_get_libc_version(), TRAINYARD_VERSION, KERNELS_SOURCES);
 }

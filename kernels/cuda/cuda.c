@@ -4,6 +4,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/product.h"
 #include "kernels/plugin.h"
+#include "kernels/sources.h" /* generated: KERNELS_SOURCES */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,9 +124,9 @@ void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cuda *c = cuda_of(k);
     int runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
-    snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, cuBLASLt %zu, cuDNN %zu, trainyard %s", c->name,
+    snprintf(buf, n, "cuda %s sm_%d %d, %s, runtime %d.%d, cuBLASLt %zu, cuDNN %zu, trainyard %s %s", c->name,
              c->capability, c->processors, PRECISION[k->precision], runtime / 1000, runtime % 1000 / 10,
-             cuda_products_version(), c->cudnn ? cudnn_version(c->cudnn) : 0, TRAINYARD_VERSION);
+             cuda_products_version(), c->cudnn ? cudnn_version(c->cudnn) : 0, TRAINYARD_VERSION, KERNELS_SOURCES);
 }
 
 __attribute__((visibility("default"))) extern const struct kernels_plugin kernels_plugin;

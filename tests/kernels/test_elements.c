@@ -223,13 +223,14 @@ static void a_wrong_device_or_thread_count_is_refused_in_a_sentence(void **state
     assert_null(kernels_close(NULL));
 }
 
-static void the_numerics_id_tells_instruction_sets_apart(void **state) {
+static void the_numerics_id_tells_instruction_sets_and_sources_apart(void **state) {
     (void)state;
     char ids[3][KERNELS_NUMERICS_ID_BYTES];
     for (int isa = 0; isa < isa_count(); isa++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 1);
         kernels_numerics_id(k, ids[isa], sizeof ids[isa]);
         assert_non_null(strstr(ids[isa], "oneDNN"));
+        assert_int_equal(strspn(strrchr(ids[isa], ' ') + 1, "0123456789abcdef"), 12);
         for (int other = 0; other < isa; other++)
             assert_string_not_equal(ids[isa], ids[other]);
     }
@@ -249,7 +250,7 @@ int main(void) {
         cmocka_unit_test(memory_is_filled_from_the_host_moved_and_read_back),
         cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
         cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),
-        cmocka_unit_test(the_numerics_id_tells_instruction_sets_apart),
+        cmocka_unit_test(the_numerics_id_tells_instruction_sets_and_sources_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
