@@ -74,6 +74,43 @@ def test_the_pipeline_is_drawn(tiny, tmp_path):
     assert root.tag.endswith("svg") and len(root) > 20
 
 
+def families(told):
+    [rank] = told["memory"]
+    return {family["name"]: int(family["bytes"]) for family in rank["families"]}
+
+
+def test_a_spec_for_gpus_is_planned_on_a_host_without_one(tiny, tmp_path):
+    svg = tmp_path / "step.svg"
+    spec = tiny(width=64, data=2, train__precision="bf16", train__micro_batch=4, train__lanes=2, parallel__zero=1,
+                resources__accelerator="cuda")
+    spec["model"]["gpt"]["context"] = 256
+    told = {device: as_json(spec, "--device", device) for device in ("h200", "h100", "a100")}
+    table = plan(spec, "--device", "h200", "--svg", svg)
+    assert "it fits" in table and "workspace" in table
+    assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
+    # Bytes follow from shapes alone: on every device the same. Attention's order of sums takes 2 bytes for each score.
+    assert told["h200"]["memory"] == told["h100"]["memory"] == told["a100"]["memory"]
+    scores = 4 * 2 * 256 * 256
+    assert 2 * scores < families(told["h200"])["workspace"] < 3 * scores
+    assert told["h200"]["step_seconds"] < told["a100"]["step_seconds"]
+    fast = as_json({**spec, "train": {**spec["train"], "numerics": "fast"}}, "--device", "h200")
+    assert families(fast)["workspace"] < families(told["h200"])["workspace"]
+
+
+def test_a_spec_for_gpus_without_a_device_says_which_is_assumed(tiny):
+    spec = tiny(train__precision="bf16", resources__accelerator="cuda")
+    told = as_json(spec)
+    assert told["device"] == "h200" and "h200 is assumed" in told["note"]
+    named = as_json(spec, "--device", "h200")
+    assert named["memory"] == told["memory"] and not named["note"]
+
+
+def test_a_device_decides_whose_kernels_are_planned(tiny):
+    gpu, cpu = tiny(resources__accelerator="cuda"), tiny()
+    assert as_json(gpu, "--device", "h100")["memory"] == as_json(cpu, "--device", "h100")["memory"]
+    assert as_json(gpu, "--device", "cpu")["memory"] == as_json(cpu)["memory"]
+
+
 def test_what_cannot_be_is_refused_in_one_sentence(tiny):
     for arguments, sentence in (
         (["--device", "h300"], "there is no device profile h300: name one of cpu, v100, a100, h100, h200"),

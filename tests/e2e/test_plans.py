@@ -78,6 +78,15 @@ def test_the_controller_says_what_a_job_would_take(shared_service, tiny):
     assert "a rank" in text
 
 
+def test_the_controller_says_it_of_a_job_for_gpus_that_nobody_has(shared_service, tiny):
+    spec = tiny(data=2)
+    spec["resources"] = {"accelerator": "cuda"}
+    told = json.loads(validated(shared_service, spec).stdout)
+    assert told["plan"]["ranks"] == 2 and int(told["plan"]["most_bytes"]) > 0 and "assumed" in told["plan"]["note"]
+    text = shared_service.cli("validate", "-", "--controller", shared_service.address, input=json.dumps(spec)).stdout
+    assert "a rank" in text and "h200 is assumed" in text
+
+
 def test_the_controller_plans_no_spec_whose_data_it_cannot_see_and_refuses_what_cannot_be(shared_service, tiny):
     spec = tiny()
     spec["data"]["text"]["files"] = ["file:///nowhere/text.txt"]

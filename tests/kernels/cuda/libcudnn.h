@@ -18,6 +18,7 @@ extern struct cudnn_script {
     } engine[SCRIPT_ENGINES_MOST];
     int runs;
     /* Of the last run. */
+    int ran; /* the engine */
     int64_t n, id[SCRIPT_POINTERS_MOST];
     void *pointer[SCRIPT_POINTERS_MOST];
 } cudnn_script;
