@@ -8,14 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct request_id {
-    char text[ASK_REQUEST_BYTES];
-};
-
-/* One per action, the same for each try of it. */
-static struct request_id new_request(struct controller *c) {
+struct request_id act_request(struct controller *c, const struct ask *ask) {
     struct request_id id;
-    snprintf(id.text, sizeof id.text, "controller-%lld-%lld", (long long)c->own_epoch, (long long)++c->requests);
+    if (ask && ask_request_id(ask)[0])
+        snprintf(id.text, sizeof id.text, "%s", ask_request_id(ask));
+    else
+        snprintf(id.text, sizeof id.text, "controller-%lld-%lld", (long long)c->own_epoch, (long long)++c->requests);
     return id;
 }
 
@@ -31,7 +29,7 @@ static void check_move(struct controller *c, enum write_after after, const struc
 
 static void attempt_create(struct controller *c, const struct sched_action *a) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct request_id id = new_request(c);
+    struct request_id id = act_request(c, NULL);
     const char **executors = calloc((size_t)a->world_size, sizeof *executors);
     for (int r = 0; executors && r < a->world_size; r++)
         executors[r] = a->placement[r];
@@ -78,19 +76,8 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
     free(executors);
 }
 
-/* What a client asked for is stored under its own id. */
-static struct request_id request_of(struct controller *c, const struct sched_action *a, const struct ask *ask) {
-    bool asked = a->cause == JOB_CAUSE_CANCEL_ASKED || a->cause == JOB_CAUSE_RETRY_ASKED;
-    if (!asked || !ask || !ask_request_id(ask)[0])
-        return new_request(c);
-    struct request_id id;
-    snprintf(id.text, sizeof id.text, "%s", ask_request_id(ask));
-    return id;
-}
-
-static void job_state(struct controller *c, const struct sched_action *a, const struct ask *ask) {
-    tell_starts(c); /* whoever sees the job RUNNING sees its processes */
-    struct request_id id = request_of(c, a, ask);
+static void job_move(struct controller *c, const struct sched_action *a, const struct ask *ask) {
+    struct request_id id = act_request(c, a->cause == JOB_CAUSE_CANCEL_ASKED ? ask : NULL);
     struct store_job_move move = { .request_id = id.text,
                                    .job = a->job,
                                    .attempt = a->attempt,
@@ -105,6 +92,12 @@ static void job_state(struct controller *c, const struct sched_action *a, const 
         after = write_judge(c, store_job_move(c->store, c->own_epoch, &move, NULL, &e), &e, &tries);
     while (after == WRITE_AGAIN);
     check_move(c, after, a, &e);
+}
+
+static void job_state(struct controller *c, const struct sched_action *a, const struct ask *ask) {
+    tell_starts(c);                        /* whoever sees the job RUNNING sees its processes */
+    if (a->cause != JOB_CAUSE_RETRY_ASKED) /* a retry's row has moved before the scheduler was told: loop.c */
+        job_move(c, a, ask);
     log_event(LOG_INFO, "job_state", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "from",
               LOG_STR(job_state_name(a->from)), "to", LOG_STR(job_state_name(a->to)), "reason", LOG_STR(a->text), NULL);
     wake_now(c->wakes, a->job);
@@ -125,7 +118,7 @@ static status_t record(struct controller *c, const struct sched_action *a, const
 }
 
 static void record_all(struct controller *c, const struct sched_action *a) {
-    struct request_id id = new_request(c);
+    struct request_id id = act_request(c, NULL);
     struct err e = { "" };
     int tries = 0;
     enum write_after after;
@@ -231,7 +224,7 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     case ACT_AWAIT_STORED: ingest_await(c->ingest, a->job, a->attempt, a->rank, a->sequence); break;
     case ACT_REPLY:
         if (ask)
-            ask_answer(ask, a->status, a->text);
+            ask_answer(ask, a->status, a->reason, a->text);
         break;
     case ACT_FORGET:
         launch_forget(&c->launches, a->job);

@@ -170,8 +170,9 @@ void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_
 
 /* The stored id names the question and the job too, so that one client's id means one thing. */
 static status_t ask_loop(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
-                         deadline_ms_t deadline, struct err *e) {
+                         deadline_ms_t deadline, const char **ret_reason, struct err *e) {
     char id[ASK_REQUEST_BYTES] = "";
+    *ret_reason = NULL;
     if (request_id[0])
         snprintf(id, sizeof id, "controller-%s-%lld-%.*s", kind, (long long)item->job, CONTROLLER_REQUEST_BYTES,
                  request_id);
@@ -181,7 +182,7 @@ static status_t ask_loop(struct controller *c, struct inbox_item *item, const ch
     item->ask = ask;
     status_t st = inbox_put(c->inbox, item, false, e);
     if (st == ST_OK)
-        st = ask_wait(ask, deadline, e);
+        st = ask_wait(ask, deadline, ret_reason, e);
     else
         ask_unref(ask); /* the loop's */
     ask_unref(ask);
@@ -189,24 +190,25 @@ static status_t ask_loop(struct controller *c, struct inbox_item *item, const ch
 }
 
 status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
-                           struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline, e);
+                           const char **ret_reason, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline,
+                    ret_reason, e);
 }
 
-status_t controller_retry(struct controller *c, const struct sched_job_row *row, const char *request_id,
-                          deadline_ms_t deadline, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = row->job, .row = *row }, "retry", request_id,
-                    deadline, e);
+status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                          const char **ret_reason, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = job }, "retry", request_id, deadline,
+                    ret_reason, e);
 }
 
-status_t controller_agent_said(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m,
-                               struct err *e) {
+status_t controller_agent_said(struct controller *c, const char *executor, int64_t incarnation,
+                               const Trainyard__V1__AgentMessage *m, struct err *e) {
     size_t n = trainyard__v1__agent_message__get_packed_size(m);
     uint8_t *packed = malloc(n ? n : 1);
     if (!packed)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
     trainyard__v1__agent_message__pack(m, packed);
-    struct inbox_item item = { .kind = INBOX_AGENT };
+    struct inbox_item item = { .kind = INBOX_AGENT, .incarnation = incarnation };
     item.message = trainyard__v1__agent_message__unpack(NULL, n, packed);
     free(packed);
     if (!item.message)

@@ -62,18 +62,20 @@ void controller_submitted(struct controller *c, const struct sched_job_row *row)
 /* Whether a job's row was stored is not known (the answer of PostgreSQL was lost), or it was stored before by a handler
  * that may not have known it: the loop looks for QUEUED rows that it was not told of, within seconds. */
 void controller_submitted_perhaps(struct controller *c);
-/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, DEADLINE_EXCEEDED when the database
- * was away for so long (the move may still happen). Asking again with the same request_id (CONTROLLER_REQUEST_BYTES at
- * most; "" = none) is ST_OK and moves nothing. */
+/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, with *ret_reason for programs
+ * (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_FAILED, JOB_ORIGIN_GONE; else NULL); DEADLINE_EXCEEDED when the
+ * database was away for so long (the move may still happen). Asking again with the same request_id
+ * (CONTROLLER_REQUEST_BYTES at most;
+ * "" = none) is ST_OK and moves nothing. */
 #define CONTROLLER_REQUEST_BYTES 128
 MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
-                                      struct err *e);
-MUST_CHECK status_t controller_retry(struct controller *c, const struct sched_job_row *row, const char *request_id,
-                                     deadline_ms_t deadline, struct err *e);
+                                      const char **ret_reason, struct err *e);
+MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                                     const char **ret_reason, struct err *e);
 
-/* From an agent's control stream, but for heartbeats (dispatch_hear). The message is copied. RESOURCE_EXHAUSTED: the
- * loop is behind; close the stream, the agent tells everything again at its next attach. */
-MUST_CHECK status_t controller_agent_said(struct controller *c, const char *executor,
+/* From the control stream of this start of an agent, but for heartbeats (dispatch_hear). The message is copied.
+ * RESOURCE_EXHAUSTED: the loop is behind; close the stream, the agent tells everything again at its next attach. */
+MUST_CHECK status_t controller_agent_said(struct controller *c, const char *executor, int64_t incarnation,
                                           const Trainyard__V1__AgentMessage *m, struct err *e);
 
 /* For /metrics; the scheduler's counts are those of the last tick. */

@@ -10,6 +10,7 @@ struct ask {
     int refs;
     bool done;
     status_t status;
+    const char *reason;
     struct err err;
     char request_id[ASK_REQUEST_BYTES];
 };
@@ -41,15 +42,16 @@ struct ask *ask_unref(struct ask *a) {
     return NULL;
 }
 
-void ask_answer(struct ask *a, status_t st, const char *text) {
+void ask_answer(struct ask *a, status_t st, const char *reason, const char *text) {
     pthread_mutex_lock(&a->lock);
     a->done = true;
     a->status = err_set(&a->err, st, "%s", text);
+    a->reason = reason;
     pthread_cond_signal(&a->answered);
     pthread_mutex_unlock(&a->lock);
 }
 
-status_t ask_wait(struct ask *a, deadline_ms_t deadline, struct err *e) {
+status_t ask_wait(struct ask *a, deadline_ms_t deadline, const char **ret_reason, struct err *e) {
     struct timespec until = deadline_timespec(deadline);
     pthread_mutex_lock(&a->lock);
     int rc = 0;
@@ -60,6 +62,7 @@ status_t ask_wait(struct ask *a, deadline_ms_t deadline, struct err *e) {
         st = err_set(e, ST_DEADLINE_EXCEEDED, "the controller could not answer in time; it may still happen");
     else if (st != ST_OK)
         st = err_set(e, st, "%s", a->err.msg);
+    *ret_reason = a->done ? a->reason : NULL;
     pthread_mutex_unlock(&a->lock);
     return st;
 }
@@ -99,7 +102,7 @@ struct inbox *inbox_free(struct inbox *in) {
     for (struct inbox_item *item = in->first, *next; item; item = next) {
         next = item->next;
         if (item->ask)
-            ask_answer(item->ask, ST_UNAVAILABLE, "the controller is stopping");
+            ask_answer(item->ask, ST_UNAVAILABLE, NULL, "the controller is stopping");
         inbox_item_free(item);
     }
     pthread_cond_destroy(&in->arrived);

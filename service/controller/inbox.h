@@ -23,20 +23,22 @@ struct ask;
 struct ask *ask_new(const char *request_id);
 const char *ask_request_id(const struct ask *a);
 struct ask *ask_unref(struct ask *a);
-void ask_answer(struct ask *a, status_t st, const char *text);
+/* reason: of a refusal, for programs; static, NULL = the status says enough. */
+void ask_answer(struct ask *a, status_t st, const char *reason, const char *text);
 /* DEADLINE_EXCEEDED when there is no answer in time. */
-MUST_CHECK status_t ask_wait(struct ask *a, deadline_ms_t deadline, struct err *e);
+MUST_CHECK status_t ask_wait(struct ask *a, deadline_ms_t deadline, const char **ret_reason, struct err *e);
 
 struct inbox_item {
     enum inbox_kind {
-        INBOX_AGENT,     /* executor, message */
+        INBOX_AGENT,     /* executor, incarnation, message */
         INBOX_SUBMITTED, /* row */
         INBOX_CANCEL,    /* job, ask */
-        INBOX_RETRY,     /* row, ask */
+        INBOX_RETRY,     /* job, ask; row: the loop's */
         INBOX_STORED,    /* job, attempt, rank, sequence */
         INBOX_COMMITTED, /* job, attempt, step, final */
     } kind;
     char executor[SCHED_EXECUTOR_ID_BYTES];
+    int64_t incarnation;                  /* of the executor's start that says it */
     Trainyard__V1__AgentMessage *message; /* owned */
     struct sched_job_row row;
     struct ask *ask; /* owned: one reference */

@@ -1,6 +1,6 @@
 #include "service/controller/ingest_decode.h"
 
-#include "api/spec/spec.h"
+#include "service/controller/chosen.h"
 
 #include <stdlib.h>
 
@@ -28,25 +28,18 @@ static void shard(const Trainyard__V1__ShardReport *m, struct store_record *ret)
     ret->shard.final = m->final;
 }
 
-/* A spec of a worker's is looked at like any other's. */
-static void chosen(const Trainyard__V1__PlanChosen *m, struct decoded *d, struct store_record *ret) {
-    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    if (d->chosen || !m->spec || spec_resolve(m->spec, &spec, NULL, NULL) != ST_OK || spec_has_auto(spec))
-        return;
-    d->chosen = malloc(trainyard__v1__job_spec__get_packed_size(spec));
-    if (!d->chosen)
-        return;
+static void chosen(const Trainyard__V1__PlanChosen *m, struct store_record *ret) {
     ret->kind = STORE_RECORD_CHOSEN;
-    ret->chosen.n = trainyard__v1__job_spec__pack(spec, d->chosen);
-    ret->chosen.spec = d->chosen;
+    ret->chosen.apply = chosen_apply;
+    ret->chosen.plan = m;
 }
 
-static void record(const Trainyard__V1__WorkerRecord *m, struct decoded *d, struct store_record *ret) {
+static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *ret) {
     *ret = (struct store_record){ .kind = STORE_RECORD_NONE, .time_us = m->time_us };
     switch (m->record_case) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS: metrics(m->metrics, ret); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD: shard(m->shard, ret); break;
-    case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN: chosen(m->chosen, d, ret); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN: chosen(m->chosen, ret); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG:
         ret->kind = STORE_RECORD_LOG;
         ret->log.stream = m->log->stream;
@@ -79,7 +72,7 @@ status_t ingest_decode(const void *packed, size_t n, struct decoded *ret, struct
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a report of %zu bytes", n);
     }
     for (size_t i = 0; i < d.message->n_records; i++)
-        record(d.message->records[i], &d, &d.records[i]);
+        record(d.message->records[i], &d.records[i]);
     *ret = d;
     *ret_batch = (struct store_batch){ .job = d.message->job,
                                        .attempt = d.message->attempt,
@@ -94,6 +87,5 @@ void ingest_decoded_done(struct decoded *d) {
     if (d->message)
         trainyard__v1__report_batch__free_unpacked(d->message, NULL);
     free(d->records);
-    free(d->chosen);
     *d = (struct decoded){ 0 };
 }

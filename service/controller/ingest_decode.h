@@ -11,7 +11,6 @@
 struct decoded {
     Trainyard__V1__ReportBatch *message;
     struct store_record *records;
-    void *chosen; /* the packed spec that a record points to; an attempt says one */
 };
 
 /* DATA_LOSS for bytes that are no batch. On success done must follow. */

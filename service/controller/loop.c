@@ -93,33 +93,54 @@ static bool answered_before(struct controller *c, struct ask *ask) {
         st = store_request_find(c->store, ask_request_id(ask), &job, &e);
     while (st != ST_NOT_FOUND && write_judge(c, st, &e, &tries) == WRITE_AGAIN);
     if (st == ST_OK)
-        ask_answer(ask, ST_OK, "");
+        ask_answer(ask, ST_OK, NULL, "");
     return st == ST_OK;
 }
 
-/* A retry is judged by the row of the moment: another one may have run the job to its end since the handler read it,
- * and a move from a state that is past would be refused. One without anything to begin with is refused here: its ranks
- * would only fail once they have slots. */
-static bool judge_retry(struct controller *c, struct inbox_item *item) {
+/* A write of the loop's that was refused: by its guard, or because this controller leads no more. */
+static void answer_refused(struct controller *c, struct ask *ask, status_t st, const char *reason,
+                           const struct err *e) {
+    if (lead_over(c))
+        ask_answer(ask, ST_UNAVAILABLE, NULL, "this controller leads no more");
+    else
+        ask_answer(ask, st, st == ST_FAILED_PRECONDITION ? reason : NULL, e->msg);
+}
+
+/* A retry's row moves before the scheduler is told. Only the store can judge, under its locks, whether what the job
+ * would begin with is still there, and a refusal must not leave the scheduler with a job that waits. Nobody but this
+ * thread moves jobs: a row that is still FAILED is refused for its origin alone. Of a row that is not, the scheduler
+ * refuses the retry. */
+static bool retry_row(struct controller *c, struct inbox_item *item) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job job;
     struct err e = { "" };
     int tries = 0;
     status_t st;
-    do {
+    do
         st = store_job_get(c->store, m, item->job, &job, &e);
-        if (st == ST_OK && job.state == STORE_JOB_FAILED)
-            st = store_job_origin_check(c->store, item->job, &e);
-    } while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    if (st == ST_OK && job.state == STORE_JOB_FAILED) {
+        struct request_id id = act_request(c, item->ask);
+        struct store_job_move move = { .request_id = id.text,
+                                       .job = job.id,
+                                       .attempt = job.attempt,
+                                       .from = STORE_JOB_FAILED,
+                                       .to = STORE_JOB_QUEUED,
+                                       .reason = "retried by its user" };
+        tries = 0;
+        do
+            st = store_job_move(c->store, c->own_epoch, &move, NULL, &e);
+        while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    }
     if (st == ST_OK)
         item->row = sched_row_of(&job);
     else
-        ask_answer(item->ask, st, e.msg);
+        answer_refused(c, item->ask, st, "JOB_ORIGIN_GONE", &e);
     return st == ST_OK;
 }
 
 static void handle(struct controller *c, struct inbox_item *item) {
-    if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !judge_retry(c, item)))
+    if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !retry_row(c, item)))
         return;
     struct sched_event ev = { .job = item->job,
                               .attempt = item->attempt,
@@ -129,7 +150,7 @@ static void handle(struct controller *c, struct inbox_item *item) {
                               .final = item->final,
                               .row = &item->row };
     switch (item->kind) {
-    case INBOX_AGENT: tell_agent(c, item->executor, item->message); return;
+    case INBOX_AGENT: tell_agent(c, item->executor, item->incarnation, item->message); return;
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
     case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;

@@ -79,13 +79,20 @@ enum write_after {
 };
 enum write_after write_judge(struct controller *c, status_t st, const struct err *e, int *tries);
 
+/* act.c: under which id a move is stored: the client's (ask may be NULL, or without one), else a new one. One for each
+ * move, the same for each try of it. */
+struct request_id {
+    char text[ASK_REQUEST_BYTES];
+};
+struct request_id act_request(struct controller *c, const struct ask *ask);
+
 /* act.c: one event for the scheduler, and what follows from it, in order. Stops early when leading is over. */
 void act_on(struct controller *c, const struct sched_event *ev);
 /* The same for a question: its reply goes to ask. */
 void act_ask(struct controller *c, const struct sched_event *ev, struct ask *ask);
 
 /* tell.c: an agent's message becomes the scheduler's event. */
-void tell_agent(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m);
+void tell_agent(struct controller *c, const char *executor, int64_t incarnation, const Trainyard__V1__AgentMessage *m);
 
 /* tell.c: writes the rows of started processes. */
 void tell_starts(struct controller *c);

@@ -95,9 +95,10 @@ static int cuda_devices(Trainyard__V1__Device *const *devices, size_t n, bool qu
     return found;
 }
 
-static void tell_devices(struct controller *c, const char *executor, const Trainyard__V1__DevicesChanged *m) {
+static void tell_devices(struct controller *c, const char *executor, int64_t incarnation,
+                         const Trainyard__V1__DevicesChanged *m) {
     struct device_rows devices = device_rows_of(m->devices, m->n_devices);
-    RECORD(c, store_executor_devices(c->store, c->own_epoch, executor, devices.items, devices.n, e));
+    RECORD(c, store_executor_devices(c->store, c->own_epoch, executor, incarnation, devices.items, devices.n, e));
     for (size_t i = 0; i < m->n_devices; i++)
         if (is_quarantined(m->devices[i]))
             log_event(LOG_WARN, "device_quarantined", "executor", LOG_STR(executor), "device",
@@ -106,7 +107,8 @@ static void tell_devices(struct controller *c, const char *executor, const Train
     act_on(c, &(struct sched_event){
                   .kind = EV_EXECUTOR_DEVICES,
                   .executor = executor,
-                  .attach = { .slots = { [SCHED_SLOT_CUDA] = cuda_devices(m->devices, m->n_devices, false) },
+                  .attach = { .incarnation = incarnation,
+                              .slots = { [SCHED_SLOT_CUDA] = cuda_devices(m->devices, m->n_devices, false) },
                               .quarantined = cuda_devices(m->devices, m->n_devices, true) } });
 }
 
@@ -230,7 +232,7 @@ void tell_starts(struct controller *c) {
     c->starts.n = 0;
 }
 
-void tell_agent(struct controller *c, const char *executor, const Trainyard__V1__AgentMessage *m) {
+void tell_agent(struct controller *c, const char *executor, int64_t incarnation, const Trainyard__V1__AgentMessage *m) {
     switch (m->message_case) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: tell_hello(c, executor, m->hello); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {
@@ -256,7 +258,9 @@ void tell_agent(struct controller *c, const char *executor, const Trainyard__V1_
         tell_ends(c, executor, EV_PART_ENDED, m->attempt_ended->job, m->attempt_ended->attempt, m->attempt_ended->ranks,
                   m->attempt_ended->n_ranks);
         break;
-    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED: tell_devices(c, executor, m->devices_changed); break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED:
+        tell_devices(c, executor, incarnation, m->devices_changed);
+        break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED:
         log_event(LOG_WARN, "order_refused", "executor", LOG_STR(executor), "job", LOG_INT(m->refused->job), "reason",
                   LOG_STR(m->refused->message), NULL);

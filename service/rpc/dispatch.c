@@ -13,6 +13,7 @@ struct agent {
     struct rpc_call *call;
     uint64_t ticket; /* 0 before its hello */
     char executor[SCHED_EXECUTOR_ID_BYTES];
+    int64_t incarnation;
 };
 
 static bool link_send(void *ctx, const Trainyard__V1__ControllerMessage *m) {
@@ -72,12 +73,13 @@ static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m,
         return err_set(e, ST_INVALID_ARGUMENT, "executor %s said hello twice", agent->executor);
     TRY(check_hello(agent, h, e));
     snprintf(agent->executor, sizeof agent->executor, "%s", h->executor);
+    agent->incarnation = h->incarnation;
     struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = agent };
     agent->ticket = dispatch_attach(controller_dispatch(agent->controller), agent->executor, h->incarnation, &link);
     if (!agent->ticket)
         return err_set(e, ST_ABORTED, "a newer start of executor %s has attached", agent->executor);
     welcome(agent);
-    return controller_agent_said(agent->controller, agent->executor, m, e);
+    return controller_agent_said(agent->controller, agent->executor, agent->incarnation, m, e);
 }
 
 static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, struct err *e) {
@@ -92,7 +94,7 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
         sample_output(controller_samples(agent->controller), agent->executor, m->sample_output);
         return ST_OK;
     }
-    return controller_agent_said(agent->controller, agent->executor, m, e);
+    return controller_agent_said(agent->controller, agent->executor, agent->incarnation, m, e);
 }
 
 static void attach_message(struct rpc_call *call, const ProtobufCMessage *message) {

@@ -258,14 +258,13 @@ static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufC
     TRY(check_request_id(in->request_id, e));
     TRY(controller_leads(service, &epoch, e));
     TRY(find_row(service, call, m, job, &row, e));
-    status_t st = controller_cancel(service, job, in->request_id, deadline_of(call), e);
-    if (st == ST_FAILED_PRECONDITION) {
-        bool ended = job_state_final((enum job_state)row.state);
-        rpc_set_reason(call, ended ? "JOB_ENDED" : "JOB_NOT_CANCELLABLE");
-        if (ended)
-            return err_set(e, st, "job %lld is %s: it cannot be cancelled", (long long)job,
-                           job_state_name((enum job_state)row.state));
-    }
+    const char *reason;
+    status_t st = controller_cancel(service, job, in->request_id, deadline_of(call), &reason, e);
+    if (reason)
+        rpc_set_reason(call, reason);
+    if (st == ST_FAILED_PRECONDITION && job_state_final((enum job_state)row.state))
+        return err_set(e, st, "job %lld is %s: it cannot be cancelled", (long long)job,
+                       job_state_name((enum job_state)row.state));
     TRY(st);
     return reply_job(service, call, job, false, e);
 }
@@ -279,10 +278,10 @@ static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCM
     TRY(check_request_id(in->request_id, e));
     TRY(controller_leads(service, &epoch, e));
     TRY(find_row(service, call, m, job, &row, e));
-    struct sched_job_row sched = sched_row_of(&row);
-    status_t st = controller_retry(service, &sched, in->request_id, deadline_of(call), e);
-    if (st == ST_FAILED_PRECONDITION)
-        rpc_set_reason(call, row.state == STORE_JOB_FAILED ? "JOB_ORIGIN_GONE" : "JOB_NOT_FAILED");
+    const char *reason;
+    status_t st = controller_retry(service, job, in->request_id, deadline_of(call), &reason, e);
+    if (reason)
+        rpc_set_reason(call, reason);
     TRY(st);
     return reply_job(service, call, job, false, e);
 }

@@ -45,10 +45,17 @@ void action_send(struct sched_actions *out, enum sched_action_kind kind, const s
     memcpy(a->executor, to->id, sizeof a->executor);
 }
 
-void action_reply(struct sched_actions *out, uint64_t token, status_t st, const char *fmt, ...) {
+void action_reply(struct sched_actions *out, uint64_t token) {
     struct sched_action *a = action_add(out, ACT_REPLY, NULL);
     a->token = token;
-    a->status = st;
+    a->status = ST_OK;
+}
+
+void action_refuse(struct sched_actions *out, uint64_t token, const char *reason, const char *fmt, ...) {
+    struct sched_action *a = action_add(out, ACT_REPLY, NULL);
+    a->token = token;
+    a->status = ST_FAILED_PRECONDITION;
+    a->reason = reason;
     va_list args;
     va_start(args, fmt);
     vsnprintf(a->text, sizeof a->text, fmt, args);

@@ -92,11 +92,11 @@ void job_submit(struct scheduler *s, const struct sched_event *ev) {
 void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
     struct job *job = job_find(s, ev->job);
     if (!job) {
-        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld has already ended", (long long)ev->job);
+        action_refuse(out, ev->token, "JOB_ENDED", "job %lld has already ended", (long long)ev->job);
         return;
     }
     if (job->state == JOB_STATE_CANCELLING) {
-        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld is already being cancelled", (long long)ev->job);
+        action_refuse(out, ev->token, "JOB_NOT_CANCELLABLE", "job %lld is already being cancelled", (long long)ev->job);
         return;
     }
     if (job->state == JOB_STATE_QUEUED) {
@@ -111,18 +111,18 @@ void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_m
             job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
         }
     }
-    action_reply(out, ev->token, ST_OK, "%s", "");
+    action_reply(out, ev->token);
 }
 
 void job_retry(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out) {
     if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
-        action_reply(out, ev->token, ST_FAILED_PRECONDITION, "job %lld is not FAILED: only a failed job is retried",
-                     (long long)ev->row->job);
+        action_refuse(out, ev->token, "JOB_NOT_FAILED", "job %lld is not FAILED: only a failed job is retried",
+                      (long long)ev->row->job);
         return;
     }
     struct job *job = job_add(s, ev->row);
     job->restarts = 0;
     job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_RETRY_ASKED, "retried by its user", out);
     queue_insert(s, job);
-    action_reply(out, ev->token, ST_OK, "%s", "");
+    action_reply(out, ev->token);
 }

@@ -196,7 +196,7 @@ void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t n
         break;
     case EV_EXECUTOR_DEVICES:
         ex = executor_find(s, ev->executor);
-        if (ex) {
+        if (ex && ev->attach.incarnation >= ex->incarnation) { /* an older start's word comes too late */
             ex->slots[SCHED_SLOT_CUDA] = ev->attach.slots[SCHED_SLOT_CUDA];
             ex->quarantined = ev->attach.quarantined;
             queue_tell_again(s);

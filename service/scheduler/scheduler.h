@@ -78,7 +78,8 @@ enum sched_event_kind {
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
     EV_EXECUTOR_HEARD,    /* executor, heard_ms */
-    EV_EXECUTOR_DEVICES,  /* executor; attach.slots[SCHED_SLOT_CUDA] and attach.quarantined are no longer what they were
+    EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHED_SLOT_CUDA] and attach.quarantined are
+                           * others now
                            */
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
@@ -126,7 +127,7 @@ enum sched_action_kind {
     ACT_SEND_COMMITTED,   /* executor, job, attempt, step */
     /* To the caller. */
     ACT_AWAIT_STORED, /* job, attempt, rank, sequence: tell EV_RANK_STORED when it is so */
-    ACT_REPLY,        /* token, status, text */
+    ACT_REPLY,        /* token, status, reason, text */
     ACT_FORGET,       /* job: it has ended; nothing more comes for it */
 };
 
@@ -140,7 +141,8 @@ struct sched_action {
     int restarts;
     uint64_t token;
     status_t status;
-    const char *note; /* static */
+    const char *note;   /* static */
+    const char *reason; /* static; of a refusal, for programs: JOB_NOT_FAILED */
     char executor[SCHED_EXECUTOR_ID_BYTES];
     char text[400];
     int world_size;                             /* with placement */

@@ -92,7 +92,8 @@ struct sched_action *action_add(struct sched_actions *out, enum sched_action_kin
 void action_text(struct sched_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void action_send(struct sched_actions *out, enum sched_action_kind kind, const struct job *job,
                  const struct executor *to);
-void action_reply(struct sched_actions *out, uint64_t token, status_t st, const char *fmt, ...)
+void action_reply(struct sched_actions *out, uint64_t token); /* it was done */
+void action_refuse(struct sched_actions *out, uint64_t token, const char *reason, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* job.c */

@@ -14,6 +14,8 @@ static const struct sql EXECUTOR_ATTACH = {
     "hostname = $3, address = $4, version = $5, slots = $6, reason = $7, attach_time = now(), heartbeat_time = now(), "
     "lost_time = NULL WHERE executor.incarnation <= $2 RETURNING 1"
 };
+static const struct sql EXECUTOR_HOLD = { "executor_hold", "SELECT 1 FROM executor WHERE id = $1 AND incarnation <= $2 "
+                                                           "FOR NO KEY UPDATE" };
 static const struct sql DEVICE_CLEAR = { "device_clear", "DELETE FROM device WHERE executor = $1" };
 static const struct sql DEVICE_ADD = {
     "device_add",
@@ -58,14 +60,28 @@ static status_t add_device(struct connection *c, const char *executor, size_t po
     return sql_run(c, &DEVICE_ADD, &a, NULL, e);
 }
 
-static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
-    const struct store_executor *x = ctx;
+static status_t devices_write(struct connection *c, const struct store_executor *x, struct err *e) {
     struct sql_args id = { 0 };
     sql_add_text(&id, x->id);
     TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
     for (size_t i = 0; i < x->devices_n; i++)
         TRY(add_device(c, x->id, i, &x->devices[i], e));
     return ST_OK;
+}
+
+static status_t refuse_older(const struct store_executor *x, struct err *e) {
+    return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
+                   (long long)x->incarnation);
+}
+
+static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
+    const struct store_executor *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, x->id);
+    sql_add_int8(&a, x->incarnation);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_HOLD, &a, &r, e));
+    return PQntuples(r) ? devices_write(c, x, e) : refuse_older(x, e);
 }
 
 static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
@@ -81,19 +97,16 @@ static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
     sql_add_text(&a, sentence_of(x->reason, &reason));
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &EXECUTOR_ATTACH, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
-                       (long long)x->incarnation);
-    return devices_body(c, ctx, e);
+    return PQntuples(r) ? devices_write(c, x, e) : refuse_older(x, e);
 }
 
 status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor, struct err *e) {
     return store_transact(s, epoch, attach_body, (void *)executor, e);
 }
 
-status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, const struct store_device *devices,
-                                size_t n, struct err *e) {
-    struct store_executor x = { .id = id, .devices = devices, .devices_n = n };
+status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,
+                                const struct store_device *devices, size_t n, struct err *e) {
+    struct store_executor x = { .id = id, .incarnation = incarnation, .devices = devices, .devices_n = n };
     return store_transact(s, epoch, devices_body, &x, e);
 }
 

@@ -273,7 +273,10 @@ static status_t move_attempt(struct connection *c, const struct store_job_move *
 static status_t move_body(struct connection *c, void *ctx, struct err *e) {
     struct move *x = ctx;
     const struct store_job_move *in = x->in;
+    const bool retry = in->from == STORE_JOB_FAILED;
     struct job_lock l;
+    if (retry)
+        TRY(origin_lock(c, in->job, e));
     TRY(job_lock(c, in->job, &l, e));
     bool seen;
     TRY(request_seen(c, in->request_id, in->job, &seen, &x->event, e));
@@ -292,6 +295,8 @@ static status_t move_body(struct connection *c, void *ctx, struct err *e) {
     TRY(sql_run(c, &JOB_MOVE, &a, &r, e));
     if (PQntuples(r) == 0)
         return refuse_move(&l, in, e);
+    if (retry)
+        TRY(origin_check(c, in->job, e));
     x->event = sql_int8(r, 0, 0);
     return move_attempt(c, in, e);
 }

@@ -61,8 +61,6 @@ MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64
 /* What a job began with; ret->checkpoint 0 and *ret_step 0 for most. */
 MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret, int64_t *ret_step,
                                      struct err *e);
-/* FAILED_PRECONDITION: the job has no COMMITTED checkpoint, and what it began with is COMMITTED no more. */
-MUST_CHECK status_t store_job_origin_check(struct store *s, int64_t job, struct err *e);
 
 struct store_job_filter {
     int state;         /* 0 = all */
@@ -83,8 +81,9 @@ MUST_CHECK status_t store_request_find(struct store *s, const char *request_id, 
 
 /* From one state to another. Guards: state = from, attempt = attempt. RUNNING sets start_time once and moves the
  * attempt's row to RUNNING; an ended state sets end_time; CANCELLING and RESTARTING move an attempt that has not ended
- * to ENDING. From FAILED (a retry) end_time and restarts are cleared. The rule which moves are legal stands in the
- * scheduler. */
+ * to ENDING. From FAILED (a retry) end_time and restarts are cleared; that is refused to a job without a COMMITTED
+ * checkpoint when what it began with is COMMITTED no more, under the lock that retention takes. The rule which moves
+ * are legal stands in the scheduler. */
 struct store_job_move {
     const char *request_id;
     int64_t job;

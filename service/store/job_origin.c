@@ -40,6 +40,29 @@ status_t origin_hold(struct connection *c, const struct store_origin *origin, in
     return ST_OK;
 }
 
+status_t origin_lock(struct connection *c, int64_t job, struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &ORIGIN_GET, &a, &r, e));
+    struct job_lock l;
+    return PQntuples(r) ? job_lock(c, sql_int8(r, 0, 0), &l, e) : ST_OK;
+}
+
+status_t origin_check(struct connection *c, int64_t job, struct err *e) {
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &ORIGIN_GONE, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return ST_OK;
+    return err_set(e, ST_FAILED_PRECONDITION,
+                   "jobs/%lld has nothing to go on from: jobs/%lld/checkpoints/%lld, which it began with, %s, and it "
+                   "has no checkpoint of its own",
+                   (long long)job, (long long)sql_int8(r, 0, 0), (long long)sql_int8(r, 0, 1),
+                   sql_int2(r, 0, 2) == STORE_CHECKPOINT_CORRUPT ? "is corrupt" : "has been deleted");
+}
+
 status_t origin_write(struct connection *c, int64_t job, const struct store_origin *origin, int64_t step,
                       struct err *e) {
     struct sql_args a = { 0 };
@@ -79,24 +102,4 @@ status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret
     TRY(store_query(s, get_body, &x, e));
     *ret_step = x.step;
     return ST_OK;
-}
-
-static status_t check_body(struct connection *c, void *ctx, struct err *e) {
-    const int64_t *job = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, *job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &ORIGIN_GONE, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return ST_OK;
-    return err_set(
-        e, ST_FAILED_PRECONDITION,
-        "jobs/%lld has nothing to go on from: jobs/%lld/checkpoints/%lld, which it began with, %s, and it has "
-        "no checkpoint of its own",
-        (long long)*job, (long long)sql_int8(r, 0, 0), (long long)sql_int8(r, 0, 1),
-        sql_int2(r, 0, 2) == STORE_CHECKPOINT_CORRUPT ? "is corrupt" : "has been deleted");
-}
-
-status_t store_job_origin_check(struct store *s, int64_t job, struct err *e) {
-    return store_query(s, check_body, &job, e);
 }

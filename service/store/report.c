@@ -26,7 +26,8 @@ static const struct sql JOB_STEP = { "job_step", "UPDATE job SET step = $2 WHERE
 static const struct sql JOB_RESULT = { "job_result", "UPDATE job SET weights_sha256 = $2 WHERE id = $1" };
 static const struct sql RANK_WORD = { "rank_word", "UPDATE placement SET word_cause = $4, word_message = $5 "
                                                    "WHERE job = $1 AND attempt = $2 AND rank = $3" };
-static const struct sql SPEC_REPLACE = { "spec_replace", "UPDATE job_spec SET body = $2 WHERE job = $1" };
+static const struct sql SPEC_GET = { "spec_get", "SELECT body FROM job_spec WHERE job = $1" };
+static const struct sql SPEC_SET = { "spec_set", "UPDATE job_spec SET body = $2 WHERE job = $1" };
 static const struct sql MARK_MOVE = {
     "mark_move", "INSERT INTO rank_sequence AS s (job, attempt, rank, sequence) VALUES ($1, $2, $3, $4) "
                  "ON CONFLICT (job, attempt, rank) DO UPDATE SET sequence = $4 WHERE s.sequence < $4"
@@ -149,19 +150,36 @@ static status_t write_end(struct connection *c, const struct store_batch *b, con
     return sql_run(c, &JOB_RESULT, &result, NULL, e);
 }
 
-static status_t write_chosen(struct connection *c, const struct store_batch *b, const struct store_record *record,
-                             struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, b->job);
-    sql_add_bytes(&a, record->chosen.spec, record->chosen.n);
-    return sql_run(c, &SPEC_REPLACE, &a, NULL, e);
-}
-
 static status_t tell_dropped(struct connection *c, struct rank_memory *k, const char *why, struct err *e) {
     if (k->dropped_told)
         return ST_OK;
     k->dropped_told = true;
     return event_write(c, k->job, k->attempt, "records_dropped", why, NULL, NULL, e);
+}
+
+/* The job's row is locked, so that the spec which is read is the one that is replaced. */
+static status_t write_chosen(struct connection *c, struct rank_memory *k, const struct store_batch *b,
+                             const struct store_record *record, struct err *e) {
+    struct sql_args key = { 0 }, a = { 0 };
+    sql_add_int8(&key, b->job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    CLEANUP(freep) void *spec = NULL;
+    size_t n = 0;
+    struct err why;
+    if (b->rank != 0)
+        return tell_dropped(c, k, "a plan is chosen by rank 0 alone", e);
+    TRY(sql_run_one(c, &SPEC_GET, &key, &r, "the job has no spec", e));
+    status_t st = record->chosen.apply(record->chosen.plan, PQgetvalue(r, 0, 0), (size_t)PQgetlength(r, 0, 0), &spec,
+                                       &n, &why);
+    if (st == ST_INVALID_ARGUMENT)
+        return tell_dropped(c, k, why.msg, e);
+    if (st != ST_OK)
+        return err_set(e, st, "%s", why.msg);
+    if (!spec)
+        return ST_OK;
+    sql_add_int8(&a, b->job);
+    sql_add_bytes(&a, spec, n);
+    return sql_run(c, &SPEC_SET, &a, NULL, e);
 }
 
 /* A checkpoint that is COMMITTED is told for a repeated report too: the answer to the first one may have been lost. */
@@ -222,7 +240,7 @@ static status_t write_rare(struct connection *c, struct write *w, size_t i, int6
         else if (record->kind == STORE_RECORD_END)
             TRY(write_end(c, b, record, e));
         else if (record->kind == STORE_RECORD_CHOSEN)
-            TRY(write_chosen(c, b, record, e));
+            TRY(write_chosen(c, k, b, record, e));
     }
     int64_t lines;
     TRY(log_write(c, b, w->from[i], &lines, e));

@@ -46,6 +46,11 @@ enum store_record_kind {
     STORE_RECORD_CHOSEN,
 };
 
+/* What a job's stored spec (n bytes) becomes by a plan: *ret newly allocated, NULL when it stays as it is.
+ * INVALID_ARGUMENT: the plan does not fit. Called in a transaction, perhaps again. */
+typedef status_t store_chosen_fn(const void *plan, const void *spec, size_t n, void **ret, size_t *ret_n,
+                                 struct err *e);
+
 /* All pointers belong to the caller and are read during the call only. */
 struct store_record {
     enum store_record_kind kind;
@@ -73,9 +78,9 @@ struct store_record {
             double validation_loss;
         } shard;
         struct {
-            const void *spec; /* packed: takes the place of the job's */
-            size_t n;
-        } chosen;
+            store_chosen_fn *apply;
+            const void *plan; /* its argument */
+        } chosen;             /* of rank 0; another's is dropped */
         struct {
             int cause; /* WorkerEnd.Cause */
             const char *message;

@@ -344,6 +344,30 @@ void agent_say_ended(struct agent *a, int64_t job, int attempt, int rank, Trainy
     say(a, &m);
 }
 
+void agent_report(struct agent *a, int64_t job, int attempt, int rank, int64_t first,
+                  Trainyard__V1__WorkerRecord **records, size_t n) {
+    Trainyard__V1__ReportBatch batch = TRAINYARD__V1__REPORT_BATCH__INIT;
+    batch.executor = a->id;
+    batch.incarnation = a->incarnation;
+    batch.job = job;
+    batch.attempt = attempt;
+    batch.rank = rank;
+    batch.first_sequence = first;
+    batch.records = records;
+    batch.n_records = n;
+    assert_int_equal(rpc_send(a->bulk, &batch.base), RPC_SENT);
+    struct timespec until = deadline_timespec(deadline_in(YARD_PATIENCE_MS));
+    pthread_mutex_lock(&a->lock);
+    int rc = 0;
+    const int64_t last = first + (int64_t)n - 1;
+    while (a->mark < last && rc == 0)
+        rc = pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until);
+    int64_t mark = a->mark;
+    a->mark = 0;
+    pthread_mutex_unlock(&a->lock);
+    assert_int_equal(mark, last);
+}
+
 void agent_report_end(struct agent *a, int64_t job, int attempt, int rank, int world_size) {
     static char *names[] = { "loss" };
     static double values[] = { 1.5 };
@@ -376,25 +400,7 @@ void agent_report_end(struct agent *a, int64_t job, int attempt, int rank, int w
     records[1].shard = &shard;
     records[2].record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_END;
     records[2].end = &end;
-    Trainyard__V1__ReportBatch batch = TRAINYARD__V1__REPORT_BATCH__INIT;
-    batch.executor = a->id;
-    batch.incarnation = a->incarnation;
-    batch.job = job;
-    batch.attempt = attempt;
-    batch.rank = rank;
-    batch.first_sequence = 1;
-    batch.records = all;
-    batch.n_records = 3;
-    assert_int_equal(rpc_send(a->bulk, &batch.base), RPC_SENT);
-    struct timespec until = deadline_timespec(deadline_in(YARD_PATIENCE_MS));
-    pthread_mutex_lock(&a->lock);
-    int rc = 0;
-    while (a->mark < 3 && rc == 0)
-        rc = pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until);
-    int64_t mark = a->mark;
-    a->mark = 0;
-    pthread_mutex_unlock(&a->lock);
-    assert_int_equal(mark, 3);
+    agent_report(a, job, attempt, rank, 1, all, 3);
 }
 
 void yard_run(struct service_yard *y, struct agent **agents, int n, int64_t job, int attempt) {

@@ -57,6 +57,9 @@ void agent_say_ready(struct agent *a, int64_t job, int attempt, int rank);
 /* All its ranks of the attempt are gone. */
 void agent_say_ended(struct agent *a, int64_t job, int attempt, int rank, Trainyard__V1__WorkerEnd__Cause cause,
                      int64_t last_sequence);
+/* Reports records of one rank, from sequence number `first` on, and waits for the mark of them. */
+void agent_report(struct agent *a, int64_t job, int attempt, int rank, int64_t first,
+                  Trainyard__V1__WorkerRecord **records, size_t n);
 /* Reports one rank's records: a loss, its final shard of `world_size`, its end. Waits for the mark of them. */
 void agent_report_end(struct agent *a, int64_t job, int attempt, int rank, int world_size);
 

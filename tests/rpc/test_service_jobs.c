@@ -88,6 +88,115 @@ static void a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job(void 
     agent_free(a);
 }
 
+struct retry {
+    struct service_yard *y;
+    status_t status;
+    char reason[RPC_REASON_BYTES];
+};
+
+static void *retry_one(void *ctx) {
+    struct retry *r = ctx;
+    Trainyard__V1__RetryJobRequest request = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
+    request.name = (char *)"jobs/1";
+    ProtobufCMessage *reply = NULL;
+    struct err e;
+    r->status = rpc_call_unary_reason(r->y->channel, &trainyard__v1__job_service__descriptor, "RetryJob", &request.base,
+                                      YARD_PATIENCE_MS, &reply, r->reason, &e);
+    if (r->status == ST_OK)
+        protobuf_c_message_free_unpacked(reply, NULL);
+    return NULL;
+}
+
+static void await_events_waiting(struct service_yard *y, int n) {
+    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    struct controller_stats stats = { 0 };
+    while (stats.events_waiting < n && clock_mono_ms() < deadline) {
+        usleep(2000);
+        controller_stats(y->controller, &stats);
+    }
+    assert_true(stats.events_waiting >= n);
+}
+
+/* Both have read the row FAILED before the first of them moves it. */
+static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void **state) {
+    struct service_yard *y = *state;
+    yard_submit(y, 1, 0);
+    pg_run(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
+    yard_stop_controller(y);
+    yard_start_controller(y); /* which does not know the job, as after its end */
+    struct pg_open *open = pg_begin(y->conninfo, "SELECT 1 FROM job FOR UPDATE");
+    struct retry retries[2] = { { .y = y }, { .y = y } };
+    pthread_t threads[2];
+    assert_int_equal(pthread_create(&threads[0], NULL, retry_one, &retries[0]), 0);
+    pg_await_blocked(y->conninfo, 1);
+    assert_int_equal(pthread_create(&threads[1], NULL, retry_one, &retries[1]), 0);
+    await_events_waiting(y, 1);
+    pg_commit(open);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(retries[0].status, ST_OK);
+    assert_int_equal(retries[1].status, ST_FAILED_PRECONDITION);
+    assert_string_equal(retries[1].reason, "JOB_NOT_FAILED");
+    yard_await_state(y, 1, STATE(QUEUED));
+}
+
+static void report_chosen(struct agent *a, int64_t sequence, Trainyard__V1__JobSpec *spec) {
+    Trainyard__V1__PlanChosen plan = TRAINYARD__V1__PLAN_CHOSEN__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT, *records = &record;
+    plan.spec = spec;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN;
+    record.chosen = &plan;
+    agent_report(a, 1, 1, 0, sequence, &records, 1);
+}
+
+static void assert_train(struct service_yard *y, int32_t micro_batch, int32_t lanes, const char *recompute) {
+    Trainyard__V1__Job *job = yard_job(y, 1);
+    assert_int_equal(job->spec->train->micro_batch, micro_batch);
+    assert_int_equal(job->spec->train->lanes, lanes);
+    assert_string_equal(job->spec->train->recompute, recompute);
+    assert_true(job->spec->train->micro_batch_auto);
+    assert_string_equal(job->spec->name, "test");
+    assert_int_equal(job->spec->train->steps, 10);
+    trainyard__v1__job__free_unpacked(job, NULL);
+}
+
+/* A worker may say what it likes of the rest. */
+static void a_chosen_plan_sets_what_was_left_open_and_nothing_else(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    Trainyard__V1__ResourcesSpec resources = TRAINYARD__V1__RESOURCES_SPEC__INIT;
+    Trainyard__V1__JobSpec *spec = request.spec = yard_spec(1, 0);
+    resources.memory_bytes = 1 << 30;
+    spec->resources = &resources;
+    spec->train->micro_batch_auto = true;
+    spec->train->recompute = (char *)"auto";
+    spec->train->_recompute_case = TRAINYARD__V1__TRAIN_SPEC___RECOMPUTE_RECOMPUTE;
+    ProtobufCMessage *reply;
+    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    yard_run(y, &a, 1, 1, 1);
+
+    spec->name = (char *)"another";
+    spec->train->steps = 99;
+    spec->train->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH_MICRO_BATCH;
+    spec->train->_lanes_case = TRAINYARD__V1__TRAIN_SPEC___LANES_LANES;
+    spec->train->micro_batch = 3; /* does not divide the batch of 8 */
+    spec->train->lanes = 2;
+    spec->train->recompute = (char *)"block";
+    report_chosen(a, 1, spec);
+    assert_train(y, 0, 0, "auto");
+    spec->train->micro_batch = 2;
+    report_chosen(a, 2, spec);
+    assert_train(y, 2, 2, "block");
+    spec->train->micro_batch = 4;
+    spec->train->recompute = (char *)"none";
+    report_chosen(a, 3, spec);
+    assert_train(y, 2, 2, "block");
+    agent_free(a);
+}
+
 static void a_restarted_agent_costs_an_attempt_but_no_restart(void **state) {
     struct service_yard *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
@@ -416,6 +525,8 @@ int main(void) {
         YARD(a_gang_goes_from_submit_to_success),
         YARD(a_job_is_not_done_before_its_last_record_is_stored),
         YARD(a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job),
+        YARD(of_two_retries_at_once_one_is_told_that_the_job_is_not_failed),
+        YARD(a_chosen_plan_sets_what_was_left_open_and_nothing_else),
         YARD(a_restarted_agent_costs_an_attempt_but_no_restart),
         YARD(a_controller_that_starts_again_adopts_what_runs),
         YARD(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),

@@ -253,3 +253,41 @@ long long pg_number(const char *conninfo, const char *sql) {
     PQfinish(c);
     return number;
 }
+
+struct pg_open {
+    PGconn *connection;
+};
+
+static void run_open(struct pg_open *open, const char *sql) {
+    PGresult *r = PQexec(open->connection, sql);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK && PQresultStatus(r) != PGRES_COMMAND_OK)
+        die(sql, PQresultErrorMessage(r));
+    PQclear(r);
+}
+
+struct pg_open *pg_begin(const char *conninfo, const char *sql) {
+    struct pg_open *open = calloc(1, sizeof *open);
+    if (!open)
+        die("open a transaction", "no memory");
+    open->connection = connect_until(conninfo);
+    run_open(open, "BEGIN");
+    run_open(open, sql);
+    return open;
+}
+
+void pg_commit(struct pg_open *open) {
+    run_open(open, "COMMIT");
+    PQfinish(open->connection);
+    free(open);
+}
+
+void pg_await_blocked(const char *conninfo, int n) {
+    static const char blocked[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+                                  "wait_event_type = 'Lock'";
+    int64_t deadline = clock_mono_ms() + START_TIMEOUT_MS / 6;
+    while (pg_number(conninfo, blocked) < n) {
+        if (clock_mono_ms() > deadline)
+            die("wait for a blocked backend", "none is");
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+}

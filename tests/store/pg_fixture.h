@@ -29,4 +29,11 @@ const char *pg_refused_by(void);
 /* The first column of the first row, as a number. */
 long long pg_number(const char *conninfo, const char *sql);
 
+/* A transaction that has run this SQL and stays open, so that others meet its locks; pg_commit ends it. */
+struct pg_open;
+struct pg_open *pg_begin(const char *conninfo, const char *sql);
+void pg_commit(struct pg_open *open);
+/* Waits until so many backends of the database wait for a lock. */
+void pg_await_blocked(const char *conninfo, int n);
+
 #endif

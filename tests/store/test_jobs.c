@@ -361,8 +361,12 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     assert_int_equal(list[1].devices_n, 0);
     devices[1].quarantined = true;
     devices[1].reason = "Xid 79";
-    OK(store_executor_devices(f->store, f->epoch, "one", devices, 2, &e));
+    OK(store_executor_devices(f->store, f->epoch, "one", 5, devices, 2, &e));
+    devices[1].quarantined = false;
+    devices[1].reason = "";
+    FAILS(store_executor_devices(f->store, f->epoch, "one", 4, devices, 1, &e), ST_FAILED_PRECONDITION, "newer start");
     OK(store_executor_list(f->store, f->m, NULL, 1, &list, &n, &e));
+    assert_int_equal(list[0].devices_n, 2);
     assert_true(list[0].devices[1].quarantined);
     assert_string_equal(list[0].devices[1].reason, "Xid 79");
     OK(store_executor_list(f->store, f->m, "one", 10, &list, &n, &e));

@@ -494,7 +494,23 @@ static void eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_
     FAILS(store_job_requested(f->store, "never", &known, &e), ST_NOT_FOUND, "never");
 }
 
-static void a_fork_that_has_lost_what_it_began_with_says_so(void **state) {
+/* Makes the job FAILED, whatever it was, and retries it. */
+static status_t retry(struct fixture *f, int64_t job, struct err *e) {
+    char sql[160];
+    snprintf(sql, sizeof sql, "UPDATE job SET state = 10, end_time = now() WHERE id = %lld AND state <> 10",
+             (long long)job);
+    pg_run(f->conninfo, sql);
+    snprintf(sql, sizeof sql, "SELECT attempt FROM job WHERE id = %lld", (long long)job);
+    struct store_job_move move = { .request_id = fixture_request(f),
+                                   .job = job,
+                                   .attempt = (int)pg_number(f->conninfo, sql),
+                                   .from = STORE_JOB_FAILED,
+                                   .to = STORE_JOB_QUEUED,
+                                   .reason = "" };
+    return store_job_move(f->store, f->epoch, &move, NULL, e);
+}
+
+static void a_retry_that_has_lost_what_its_job_began_with_is_refused(void **state) {
     struct fixture *f = *state;
     int64_t parent = fixture_running(f, 1);
     CLEANUP(store_report_closep) struct store_report *r = NULL;
@@ -503,19 +519,59 @@ static void a_fork_that_has_lost_what_it_began_with_says_so(void **state) {
     struct store_checkpoint at;
     OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
     bool existed;
-    int64_t child = job_from(f, parent, at.id, false, "fork", &existed);
-    OK(store_job_origin_check(f->store, child, &e));
-    OK(store_job_origin_check(f->store, parent, &e)); /* began with nothing */
+    int64_t child = job_from(f, parent, at.id, false, "fork", &existed), alone = fixture_job(f, 1);
+    OK(retry(f, child, &e));
+    OK(retry(f, alone, &e)); /* began with nothing */
     pg_run(f->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
-    FAILS(store_job_origin_check(f->store, child, &e), ST_FAILED_PRECONDITION, "has been deleted");
+    FAILS(retry(f, child, &e), ST_FAILED_PRECONDITION, "has been deleted");
     /* Nor does that stop a request that is made again. */
     assert_int_equal(job_from(f, parent, at.id, false, "fork", &existed), child);
     pg_run(f->conninfo, "UPDATE checkpoint SET state = 3, delete_time = NULL, reason = 'bits'");
-    FAILS(store_job_origin_check(f->store, child, &e), ST_FAILED_PRECONDITION, "is corrupt");
+    FAILS(retry(f, child, &e), ST_FAILED_PRECONDITION, "is corrupt");
+    pg_run(f->conninfo, "UPDATE job SET state = 1, end_time = NULL WHERE state = 10");
     fixture_attempt(f, child, STORE_JOB_QUEUED, 1);
     fixture_move(f, child, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
     commit(f, r, child, 20, 1, 1);
-    OK(store_job_origin_check(f->store, child, &e));
+    OK(retry(f, child, &e));
+}
+
+struct retrying {
+    struct fixture *f;
+    int64_t job;
+    status_t status;
+    struct err err;
+};
+
+static void *retry_one(void *ctx) {
+    struct retrying *r = ctx;
+    r->status = retry(r->f, r->job, &r->err);
+    return NULL;
+}
+
+/* Retention has decided, and not yet committed, when the retry comes. */
+static void a_retry_waits_for_retention_and_is_refused_what_that_has_taken(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    bool existed;
+    struct retrying late = { .f = f, .job = job_from(f, parent, at.id, false, "fork", &existed) };
+    char retention[200];
+    snprintf(
+        retention, sizeof retention,
+        "SELECT 1 FROM job WHERE id = %lld FOR NO KEY UPDATE; UPDATE checkpoint SET state = 4, delete_time = now()",
+        (long long)parent);
+    struct pg_open *open = pg_begin(f->conninfo, retention);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, retry_one, &late), 0);
+    pg_await_blocked(f->conninfo, 1);
+    pg_commit(open);
+    pthread_join(thread, NULL);
+    FAILS(err_set(&e, late.status, "%s", late.err.msg), ST_FAILED_PRECONDITION, "has been deleted");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job WHERE state = 10"), 1);
 }
 
 static void weights_of_another_job_are_named_to_every_attempt_without_a_step(void **state) {
@@ -544,29 +600,61 @@ static void weights_of_another_job_are_named_to_every_attempt_without_a_step(voi
     assert_false(live[1].forked);
 }
 
-static void what_auto_became_takes_the_place_of_the_stored_spec(void **state) {
+/* Adds the plan to the spec, whatever both are; refuses the plan "no". */
+static status_t append_plan(const void *plan, const void *spec, size_t n, void **ret, size_t *ret_n, struct err *e) {
+    if (strcmp(plan, "no") == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the plan does not fit");
+    *ret = NULL;
+    if (strcmp(plan, "stay") == 0)
+        return ST_OK;
+    *ret_n = n + strlen(plan);
+    *ret = malloc(*ret_n);
+    memcpy(*ret, spec, n);
+    memcpy((char *)*ret + n, plan, strlen(plan));
+    return ST_OK;
+}
+
+static void assert_spec(struct fixture *f, int64_t job, const char *spec, size_t n) {
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_int_equal(row.spec_bytes, n);
+    assert_memory_equal(row.spec, spec, n);
+}
+
+static void what_auto_became_is_set_once_in_the_stored_spec_and_by_rank_0_alone(void **state) {
     struct fixture *f = *state;
-    int64_t job = fixture_running(f, 1);
+    int64_t job = fixture_running(f, 2);
     CLEANUP(store_report_closep) struct store_report *r = NULL;
     OK(store_report_open(f->store, f->epoch, &r, &e));
-    struct store_job after;
-    struct store_record records[] = { { .kind = STORE_RECORD_CHOSEN, .chosen = { "piece", 5 } } };
-    struct store_batch batch = { job, 1, 0, 1, records, 1 };
+    struct store_record records[] = { { .kind = STORE_RECORD_CHOSEN, .chosen = { append_plan, "+2" } } };
+    struct store_batch batch = { job, 1, 1, 1, records, 1 };
     struct store_batch_result result;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    assert_spec(f, job, "spec\0bytes", 10);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'records_dropped'"), 1);
+    batch.rank = 0;
     for (int i = 0; i < 2; i++)
         OK(store_report_write(r, &batch, 1, &result, &e));
-    OK(store_job_get(f->store, f->m, job, &after, &e));
-    assert_int_equal(after.spec_bytes, 5);
-    assert_memory_equal(after.spec, "piece", 5);
+    assert_spec(f, job, "spec\0bytes+2", 12);
+    records[0].chosen.plan = "stay";
+    batch.first_sequence = 2;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    records[0].chosen.plan = "no";
+    batch.first_sequence = 3;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    assert_int_equal(result.sequence, 3);
+    assert_spec(f, job, "spec\0bytes+2", 12);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE message = 'the plan does not fit'"), 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_its_own),
         TEST(eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_found),
-        TEST(a_fork_that_has_lost_what_it_began_with_says_so),
+        TEST(a_retry_that_has_lost_what_its_job_began_with_is_refused),
+        TEST(a_retry_waits_for_retention_and_is_refused_what_that_has_taken),
         TEST(weights_of_another_job_are_named_to_every_attempt_without_a_step),
-        TEST(what_auto_became_takes_the_place_of_the_stored_spec),
+        TEST(what_auto_became_is_set_once_in_the_stored_spec_and_by_rank_0_alone),
         TEST(records_are_stored_once_and_gaps_are_refused),
         TEST(an_old_attempts_report_is_fenced),
         TEST(the_last_shard_commits_the_checkpoint_in_its_transaction),

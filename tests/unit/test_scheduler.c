@@ -127,10 +127,16 @@ static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_one
     assert_false(placement_choose(hosts, 3, 10, at));
 }
 
-static void gpus(struct bench *b, const char *id, int healthy, int quarantined) {
+static void gpus_of(struct bench *b, const char *id, int64_t incarnation, int healthy, int quarantined) {
     tell(b, (struct sched_event){ .kind = EV_EXECUTOR_DEVICES,
                                   .executor = id,
-                                  .attach = { .slots = { [SCHED_SLOT_CUDA] = healthy }, .quarantined = quarantined } });
+                                  .attach = { .incarnation = incarnation,
+                                              .slots = { [SCHED_SLOT_CUDA] = healthy },
+                                              .quarantined = quarantined } });
+}
+
+static void gpus(struct bench *b, const char *id, int healthy, int quarantined) {
+    gpus_of(b, id, 1, healthy, quarantined);
 }
 
 static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **state) {
@@ -144,6 +150,17 @@ static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **
     assert_string_equal(find(b, ACT_WAITING)->text,
                         "needs 2 cuda slots, more than the 0 of all attached executors; 1 more is quarantined");
     gpus(b, "a", 2, 0);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
+}
+
+static void an_older_starts_word_of_its_devices_comes_too_late(void **state) {
+    struct bench *b = *state;
+    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
+    attach(b, "a", 2, 8, NULL);
+    gpus_of(b, "a", 1, 1, 0);
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    assert_string_equal(find(b, ACT_WAITING)->text, "needs 1 cuda slots, more than the 0 of all attached executors");
+    gpus_of(b, "a", 2, 1, 0);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
 }
 
@@ -387,6 +404,7 @@ static void a_cancel_in_the_backoff_ends_the_job_at_once(void **state) {
     assert_int_equal(find(b, ACT_REPLY)->token, 7);
     tell(b, (struct sched_event){ .kind = EV_JOB_CANCEL, .job = 1 });
     assert_int_equal(find(b, ACT_REPLY)->status, ST_FAILED_PRECONDITION);
+    assert_string_equal(find(b, ACT_REPLY)->reason, "JOB_ENDED");
 }
 
 #define ON_BENCH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -397,6 +415,7 @@ int main(void) {
         cmocka_unit_test(the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling),
         cmocka_unit_test(a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones),
         ON_BENCH(a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told),
+        ON_BENCH(an_older_starts_word_of_its_devices_comes_too_late),
         ON_BENCH(a_rank_that_lost_its_device_waits_for_another_and_says_so),
         ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),
         ON_BENCH(a_narrow_job_does_not_overtake_a_wide_one_that_waits),
