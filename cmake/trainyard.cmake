@@ -74,6 +74,7 @@ function(ty_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300) # of a hang: the slowest test takes a minute, with TSan on a busy machine several
   endif()
+  # TSan would sleep for a second before each exit.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
-    ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP;GOMP_SPINCOUNT=1000;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:exitcode=66:history_size=7")
+    ENVIRONMENT "TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};TRAINYARD_BUILD=${CMAKE_BINARY_DIR};CMOCKA_MESSAGE_OUTPUT=TAP;GOMP_SPINCOUNT=1000;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:exitcode=66:history_size=7:atexit_sleep_ms=10")
 endfunction()

@@ -25,7 +25,7 @@ def sanitizer_environment(reports):
         "ASAN_OPTIONS": f"detect_leaks=1:log_path={reports}",
         "LSAN_OPTIONS": f"suppressions={ROOT}/tests/lsan.supp:print_suppressions=0",
         "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={reports}",
-        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:history_size=7:exitcode=66:log_path={reports}",
+        "TSAN_OPTIONS": f"suppressions={ROOT}/tests/tsan.supp:history_size=7:exitcode=66:atexit_sleep_ms=10:log_path={reports}",
     }
 
 
