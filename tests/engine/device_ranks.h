@@ -128,9 +128,10 @@ static inline int device_transfers(struct gang *g, int rank, struct collective *
         x[i] = value_of(rank, i, N);
     DEVICE_MUST(collective_connect(c, links, 4, &e) == ST_OK);
     DEVICE_MUST(k->memory_new(k, bytes, (void **)&out, &e) == ST_OK && k->upload(k, out, x, bytes, &e) == ST_OK);
+    for (int way = 0; way < 2; way++) /* before any post: reserving may wait for the whole device */
+        DEVICE_MUST(k->memory_new(k, POSTED * bytes, (void **)&in[way], &e) == ST_OK);
     for (int way = 0; way < 2; way++) {
         const enum collective_channel channel = way ? COLLECTIVE_BACKWARD : COLLECTIVE_FORWARD;
-        DEVICE_MUST(k->memory_new(k, POSTED * bytes, (void **)&in[way], &e) == ST_OK);
         for (int i = 0; i < POSTED; i++)
             DEVICE_MUST(collective_post_recv(c, channel, way ? next : before, in[way] + (size_t)i * bytes,
                                              bytes - (size_t)i * sizeof(float), &recvs[way][i], &e) == ST_OK);

@@ -662,6 +662,16 @@ static void a_peer_that_offers_another_length_ends_both(void **state) {
     assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, send_another_length, NULL)), 0);
 }
 
+static void a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise(void **state) {
+    (void)state;
+    struct err e;
+    unsetenv("CUDA_MODULE_LOADING");
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "16", 1);
+    assert_int_equal(collective_pipeline_environment(&e), ST_OK);
+    assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
+    assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "16");
+}
+
 static void what_cannot_be_opened_says_why(void **state) {
     (void)state;
     struct err e;
@@ -707,6 +717,7 @@ int main(void) {
         cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_told_not_to),
         cmocka_unit_test(a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket),
         cmocka_unit_test(a_peer_that_offers_another_length_ends_both),
+        cmocka_unit_test(a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

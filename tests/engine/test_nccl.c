@@ -49,12 +49,32 @@ static void rank_0s_id_reaches_every_rank(void **state) {
 static void what_a_job_tunes_is_in_the_environment_that_nccl_reads(void **state) {
     (void)state;
     struct err e;
+    const struct nccl_library nccl = { .version = 22403 };
+    const struct collective_tuning ring = { .buffer_bytes = 1 << 20, .algorithm = "Ring", .protocol = "" };
+    const struct collective_tuning sharp = { .algorithm = "CollnetDirect", .protocol = "LL128" };
     unsetenv("NCCL_PROTO");
-    const struct collective_tuning tuning = { .buffer_bytes = 1 << 20, .algorithm = "Ring" };
-    assert_int_equal(nccl_tune(&tuning, &e), ST_OK);
+    assert_int_equal(nccl_tune(&nccl, &ring, &e), ST_OK);
     assert_string_equal(getenv("NCCL_BUFFSIZE"), "1048576");
-    assert_string_equal(getenv("NCCL_ALGO"), "Ring");
+    assert_string_equal(getenv("NCCL_ALGO"), "allreduce:Ring");
     assert_null(getenv("NCCL_PROTO"));
+    assert_null(getenv("NCCL_COLLNET_ENABLE"));
+    assert_int_equal(nccl_tune(&nccl, &sharp, &e), ST_OK);
+    assert_string_equal(getenv("NCCL_ALGO"), "allreduce:CollnetDirect");
+    assert_string_equal(getenv("NCCL_PROTO"), "allreduce:LL128;reduce:LL128");
+    assert_string_equal(getenv("NCCL_COLLNET_ENABLE"), "1");
+}
+
+/* It would choose the algorithm for gathers too, which have only one, and fail in the first of them. */
+static void an_nccl_that_cannot_be_told_by_call_is_refused_a_tuning(void **state) {
+    (void)state;
+    struct err e;
+    const struct nccl_library nccl = { .version = 22304 };
+    const struct collective_tuning none = { .buffer_bytes = 1 << 16 }, tree = { .algorithm = "Tree" };
+    assert_int_equal(nccl_tune(&nccl, &none, &e), ST_OK);
+    assert_int_equal(nccl_tune(&nccl, &tree, &e), ST_FAILED_PRECONDITION);
+    assert_string_equal(e.msg,
+                        "parallel.nccl: an algorithm or protocol of sums alone is known to NCCL from 2.24 on, and "
+                        "this host has 2.23");
 }
 
 /* In a process of its own, whose loader looks in `directory`: what the library's opening says. */
@@ -105,6 +125,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_0s_id_reaches_every_rank),
         cmocka_unit_test(what_a_job_tunes_is_in_the_environment_that_nccl_reads),
+        cmocka_unit_test(an_nccl_that_cannot_be_told_by_call_is_refused_a_tuning),
         cmocka_unit_test(a_library_that_is_missing_or_too_old_is_one_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

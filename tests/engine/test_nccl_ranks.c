@@ -17,27 +17,22 @@ extern const struct collective_plugin collective_plugin;
 
 struct task {
     bool native;
+    int data; /* ranks of a stage; 0: all, or one where all are no power of two */
     int timeout_ms;
     int (*body)(struct gang *g, int rank, struct collective *c, const struct kernels *k);
 };
 
-static status_t exchange_on(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
-    return collective_exchange(ctx, COLLECTIVE_CONTROL, mine, n, all, e);
-}
-
 static int on_device(struct gang *g, int rank, struct collective *c) {
     const struct task *task = g->arg;
+    const int all = g->world_size & (g->world_size - 1) ? 1 : g->world_size;
     struct cuda *cuda = device_new();
-    const struct collective_device device = { .kernels = &cuda->table, .data = g->world_size, .native = task->native };
-    const struct device_gang gang = { .rank = rank,
-                                      .world_size = g->world_size,
-                                      .timeout_ms = task->timeout_ms ? task->timeout_ms : PATIENCE_MS,
-                                      .piece = collective_piece(rank, g->world_size),
-                                      .host = c->host,
-                                      .exchange = exchange_on,
-                                      .exchange_ctx = c };
+    const struct collective_device device = { .kernels = &cuda->table,
+                                              .data = task->data ? task->data : all,
+                                              .native = task->native };
     struct err e = { "" };
-    DEVICE_MUST(collective_plugin.open(&gang, &device, &c->device, &e) == ST_OK);
+    if (task->timeout_ms)
+        c->timeout_ms = task->timeout_ms;
+    DEVICE_MUST(collective_attach_plugin(c, &collective_plugin, &device, &e) == ST_OK);
     int line = task->body(g, rank, c, &cuda->table);
     collective_detach(c);
     device_free(cuda);
@@ -74,6 +69,181 @@ static void receives_posted_early_hold_up_no_other_transfer(void **state) {
     (void)state;
     for (int P = 2; P <= 5; P++)
         assert_all_well(P, (struct task){ .body = device_transfers });
+}
+
+/* Sums, unions and gathers over all groups that a layout has. */
+static int all_calls_over(struct collective *c, const struct kernels *k, int rank,
+                          const struct collective_group *group) {
+    enum { N = 4096 };
+    struct err e = { "" };
+    const bool halves = !(group->count & (group->count - 1));
+    int64_t cut[GANG_RANKS + 1];
+    void *x = NULL;
+    for (int j = 0; j <= group->count; j++)
+        cut[j] = (int64_t)N * j / group->count;
+    DEVICE_MUST(k->memory_new(k, N * sizeof(uint64_t), &x, &e) == ST_OK && k->fill(k, x, 0, 2 * N, &e) == ST_OK);
+    DEVICE_MUST(collective_or(c, COLLECTIVE_DATA, group, x, N, &e) == ST_OK);
+    DEVICE_MUST(!halves || collective_reduce_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
+    DEVICE_MUST(!halves || collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
+    DEVICE_MUST(!halves || collective_all_gather_pieces(c, COLLECTIVE_DATA, group, x, 4, cut, &e) == ST_OK);
+    k->memory_free(k, x);
+    return 0;
+}
+
+static int connect_nothing_new(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct task *task = g->arg;
+    const int D = task->data, P = g->world_size;
+    const struct collective_group groups[] = { { rank / D * D, 1, D }, { rank % D, D, P / D }, { 0, 1, P } };
+    struct err e = { "" };
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* all are attached */
+    const int before = device_connected();
+    DEVICE_MUST(before > 0);
+    for (int i = 0; i < 3; i++) {
+        int line = all_calls_over(c, k, rank, &groups[i]);
+        if (line)
+            return line;
+    }
+    DEVICE_MUST(device_connected() == before);
+    return 0;
+}
+
+static void all_that_a_step_will_use_is_connected_before(void **state) {
+    (void)state;
+    const int layouts[][2] = { { 2, 2 }, { 2, 1 }, { 4, 4 }, { 4, 2 }, { 6, 2 }, { 5, 1 }, { 8, 4 } }; /* ranks, data */
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (int native = 0; native < 2; native++)
+            assert_all_well(layouts[i][0],
+                            (struct task){ .native = native, .data = layouts[i][1], .body = connect_nothing_new });
+}
+
+struct caller {
+    struct gang *g;
+    int rank;
+    struct collective *c;
+    char *there;
+};
+
+/* Each on a thread of its own that has not chosen the device, like the engine's second one. */
+static void *post_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    struct err e = { "" };
+    int recv, send;
+    const bool well = collective_post_recv(a->c, COLLECTIVE_FORWARD, 1 - a->rank, a->there, 40, &recv, &e) == ST_OK &&
+                      collective_post_send(a->c, COLLECTIVE_FORWARD, 1 - a->rank, a->there + 40, 40, &send, &e) ==
+                          ST_OK;
+    return well && recv == 0 && send == 1 ? a : NULL;
+}
+
+static void *finish_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    struct err e = { "" };
+    return collective_finish(a->c, COLLECTIVE_FORWARD, 0, &e) == ST_OK &&
+                   collective_finish(a->c, COLLECTIVE_FORWARD, 1, &e) == ST_OK
+               ? a
+               : NULL;
+}
+
+static void *sum_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    const struct collective_group world = collective_world(a->c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    return collective_reduce_ordered(a->c, COLLECTIVE_DATA, &world, (float *)(void *)a->there, cut, &e) == ST_OK ? a
+                                                                                                                 : NULL;
+}
+
+static void *gather_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    const struct collective_group world = collective_world(a->c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    return collective_all_gather_pieces(a->c, COLLECTIVE_DATA, &world, a->there, 4, cut, &e) == ST_OK ? a : NULL;
+}
+
+static int join_ring_of_two(struct collective *c, int rank) {
+    struct err e = { "" };
+    const struct collective_link links[] = { { COLLECTIVE_FORWARD, 1 - rank, true },
+                                             { COLLECTIVE_FORWARD, 1 - rank, false } };
+    DEVICE_MUST(collective_connect(c, links, 2, &e) == ST_OK);
+    return 0;
+}
+
+static int call_from_many_threads(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    void *(*const calls[])(void *) = { post_from_elsewhere, finish_from_elsewhere, sum_from_elsewhere,
+                                       gather_from_elsewhere };
+    struct caller a = { .g = g, .rank = rank, .c = c };
+    struct err e = { "" };
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
+    DEVICE_MUST(k->memory_new(k, 80, (void **)&a.there, &e) == ST_OK);
+    DEVICE_MUST(k->fill(k, (float *)(void *)a.there, 0, 20, &e) == ST_OK);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        pthread_t thread;
+        void *well = NULL;
+        DEVICE_MUST(pthread_create(&thread, NULL, calls[i], &a) == 0);
+        pthread_join(thread, &well);
+        DEVICE_MUST(well);
+    }
+    k->memory_free(k, a.there);
+    return 0;
+}
+
+static void each_thread_that_calls_chooses_the_device(void **state) {
+    (void)state;
+    assert_all_well(2, (struct task){ .body = call_from_many_threads });
+}
+
+static void *abort_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    gang_until(a->g, a->rank, 1);
+    collective_abort(a->c, "enough");
+    return NULL;
+}
+
+/* Nobody sends: what ends the wait is the abort, which ends the device's work first. */
+static int await_in_vain(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct caller a = { .g = g, .rank = rank, .c = c };
+    struct err e = { "" };
+    pthread_t thread;
+    int ticket;
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
+    DEVICE_MUST(k->memory_new(k, 80, (void **)&a.there, &e) == ST_OK);
+    DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, a.there, 80, &ticket, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    DEVICE_MUST(pthread_create(&thread, NULL, abort_from_elsewhere, &a) == 0);
+    atomic_fetch_add(&g->progress[rank], 1);
+    status_t st = collective_finish(c, COLLECTIVE_FORWARD, ticket, &e);
+    pthread_join(thread, NULL);
+    DEVICE_MUST(st == ST_CANCELLED || st == ST_UNAVAILABLE); /* the other's abort may be first */
+    k->memory_free(k, a.there);
+    return 0;
+}
+
+static void what_an_abort_cuts_short_has_not_arrived(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        assert_all_well(2, (struct task){ .body = await_in_vain });
+}
+
+/* The abort comes before, beside or after the detaching. */
+static int detach_beside_an_abort(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct caller a = { .g = g, .rank = rank, .c = c };
+    struct err e = { "" };
+    pthread_t thread;
+    (void)k;
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
+    pthread_barrier_wait(&g->met);
+    DEVICE_MUST(pthread_create(&thread, NULL, abort_from_elsewhere, &a) == 0);
+    atomic_fetch_add(&g->progress[rank], 1);
+    collective_detach(c);
+    pthread_join(thread, NULL);
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) != ST_OK);
+    return 0;
+}
+
+static void an_abort_may_come_while_the_device_is_detached(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        assert_all_well(2, (struct task){ .body = detach_beside_an_abort });
 }
 
 static int give_up(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
@@ -120,6 +290,61 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
     gang_free(g);
 }
 
+static const char *const CALLS[] = { "ncclRecv", "ncclSend", "ncclGroupEnd", "ncclBroadcast", "ncclCommGetAsyncError" };
+static const char *failing_call;
+
+static int fail_at_a_call(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    if (rank == 1)
+        device_fail(failing_call);
+    int line = device_sum_until_failure(g, rank, c, k);
+    device_fail(NULL);
+    return line;
+}
+
+/* Also a call in a group: left open, the group would hold up the abort. */
+static void a_call_of_nccl_that_fails_ends_all_ranks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof CALLS / sizeof *CALLS; i++) {
+        struct task task = { .body = fail_at_a_call };
+        failing_call = CALLS[i];
+        struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(gang_await(g, r), 0);
+        assert_int_equal(g->status[1], ST_INTERNAL);
+        assert_non_null(strstr(g->error[1].msg, "an error"));
+        assert_int_equal(g->status[0], ST_UNAVAILABLE);
+        gang_free(g);
+    }
+}
+
+static int failed_before;
+
+static int fail_before_the_host(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    if (rank == 0) {
+        device_fail("ncclCommGetAsyncError");
+        int line = device_sum_until_failure(g, rank, c, k);
+        device_fail(NULL);
+        return line;
+    }
+    while (device_failed() == failed_before) /* NCCL has told rank 0 */
+        sched_yield();
+    collective_abort(c, "enough");
+    return device_sum_until_failure(g, rank, c, k);
+}
+
+static void who_failed_is_told_also_when_nccl_knows_first(void **state) {
+    (void)state;
+    struct task task = { .body = fail_before_the_host };
+    failed_before = device_failed();
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(gang_await(g, r), 0);
+    assert_int_equal(g->status[0], ST_UNAVAILABLE);
+    assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: enough");
+    assert_int_equal(g->status[1], ST_CANCELLED);
+    gang_free(g);
+}
+
 static int post_to_a_stranger(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     char byte = 0;
@@ -151,6 +376,12 @@ int main(void) {
         cmocka_unit_test(a_native_sum_is_right),
         cmocka_unit_test(a_union_of_device_memory_is_whole_on_every_rank),
         cmocka_unit_test(receives_posted_early_hold_up_no_other_transfer),
+        cmocka_unit_test(all_that_a_step_will_use_is_connected_before),
+        cmocka_unit_test(each_thread_that_calls_chooses_the_device),
+        cmocka_unit_test(what_an_abort_cuts_short_has_not_arrived),
+        cmocka_unit_test(an_abort_may_come_while_the_device_is_detached),
+        cmocka_unit_test(who_failed_is_told_also_when_nccl_knows_first),
+        cmocka_unit_test(a_call_of_nccl_that_fails_ends_all_ranks),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_calls_of_all_others),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
         cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),

@@ -19,6 +19,7 @@ struct collective *collective_close(struct collective *c) {
         c->host->ops->close(c->host);
     for (int i = 0; i < COLLECTIVE_CHANNELS; i++)
         free(c->staging[i]);
+    pthread_mutex_destroy(&c->lock);
     free(c);
     return NULL;
 }
@@ -27,6 +28,7 @@ static status_t collective_new(int rank, int world_size, int timeout_ms, struct 
     CLEANUP(collective_closep) struct collective *c = calloc(1, sizeof *c);
     if (!c)
         return err_errno(e, "allocate a collective");
+    pthread_mutex_init(&c->lock, NULL);
     c->rank = rank;
     c->world_size = world_size;
     c->timeout_ms = timeout_ms;
@@ -85,6 +87,34 @@ static status_t exchange_on(void *ctx, const void *mine, size_t n, struct bytes 
     return collective_exchange(ctx, COLLECTIVE_CONTROL, mine, n, all, e);
 }
 
+static void device_set(struct collective *c, struct transport *device) {
+    pthread_mutex_lock(&c->lock);
+    c->device = device;
+    pthread_mutex_unlock(&c->lock);
+}
+
+status_t collective_attach_plugin(struct collective *c, const struct collective_plugin *plugin,
+                                  const struct collective_device *device, struct err *e) {
+    const int P = c->world_size, D = device->data;
+    const struct collective_group groups[] = { { c->rank / D * D, 1, D }, { c->rank % D, D, P / D }, { 0, 1, P } };
+    bool swaps[LIMIT_WORLD_SIZE] = { false };
+    struct transport *opened;
+    assert(P % D == 0 && !(D & (D - 1)));
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        group_swaps(c, &groups[i], swaps);
+    struct device_gang gang = { .rank = c->rank,
+                                .world_size = P,
+                                .timeout_ms = c->timeout_ms,
+                                .piece = collective_piece(c->rank % D, D),
+                                .swaps = swaps,
+                                .host = c->host,
+                                .exchange = exchange_on,
+                                .exchange_ctx = c };
+    TRY(plugin->open(&gang, device, &opened, e));
+    device_set(c, opened);
+    return ST_OK;
+}
+
 status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e) {
     const struct collective_plugin *plugin = NULL;
     if (c->world_size == 1)
@@ -92,21 +122,25 @@ status_t collective_attach(struct collective *c, const struct collective_device 
     TRY(kernels_plugin_cuda_symbol(COLLECTIVE_PLUGIN_NAME, (const void **)&plugin, e));
     if (plugin->abi != COLLECTIVE_PLUGIN_ABI)
         return err_set(e, ST_FAILED_PRECONDITION, "the CUDA plugin's collective is of another build than this program");
-    struct device_gang gang = { .rank = c->rank,
-                                .world_size = c->world_size,
-                                .timeout_ms = c->timeout_ms,
-                                .piece = collective_piece(c->rank % device->data, device->data),
-                                .host = c->host,
-                                .exchange = exchange_on,
-                                .exchange_ctx = c };
-    return plugin->open(&gang, device, &c->device, e);
+    return collective_attach_plugin(c, plugin, device, e);
 }
 
+/* An abort that has begun ends first; one from now on is the host's alone, which ends the waits of this closing too. */
 void collective_detach(struct collective *c) {
-    if (!c || !c->device)
+    struct transport *device = c ? c->device : NULL;
+    if (!device)
         return;
-    c->device->ops->close(c->device);
-    c->device = NULL;
+    device_set(c, NULL);
+    device->ops->close(device);
+}
+
+status_t collective_pipeline_environment(struct err *e) {
+    static const char *const variables[][2] = { { "CUDA_MODULE_LOADING", "EAGER" },
+                                                { "CUDA_DEVICE_MAX_CONNECTIONS", "32" } };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (setenv(variables[i][0], variables[i][1], 0) < 0)
+            return err_errno(e, "set %s=%s", variables[i][0], variables[i][1]);
+    return ST_OK;
 }
 
 status_t collective_connect(struct collective *c, const struct collective_link *links, int n, struct err *e) {
@@ -120,9 +154,11 @@ struct collective_group collective_world(const struct collective *c) {
 }
 
 void collective_abort(struct collective *c, const char *reason) {
+    pthread_mutex_lock(&c->lock);
     struct transport *t = c->device ? c->device : c->host; /* a device's transport ends the host's too */
     if (t)
         t->ops->abort(t, reason);
+    pthread_mutex_unlock(&c->lock);
 }
 
 status_t collective_post_send(struct collective *c, enum collective_channel channel, int peer, const void *data,

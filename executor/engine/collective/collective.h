@@ -86,18 +86,26 @@ struct collective_tuning {
     const char *algorithm, *protocol; /* NCCL_ALGO, NCCL_PROTO, of native sums alone; NULL or empty: NCCL's choice */
 };
 struct collective_device {
-    const struct kernels *kernels;   /* "cuda": a call comes after the work that was given to this table; borrowed */
-    int data;                        /* data ranks of a stage, which are neighbours; world_size is a multiple */
-    bool native;                     /* sums over data ranks are NCCL's own: faster, in an order of its choice */
+    const struct kernels *kernels; /* "cuda": a call comes after the work that was given to this table; borrowed */
+    int data;                      /* data ranks of a stage, which are neighbours: a power of two, divides world_size */
+    bool native;                   /* sums over data ranks are NCCL's own: faster, in an order of its choice */
     struct collective_tuning tuning; /* goes to this process's environment, which NCCL reads once */
 };
+/* Returns when all that DATA will use is connected, within timeout_ms. Calls on the device's channels may come from any
+ * thread. */
 MUST_CHECK status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e);
 /* Before `kernels` is closed; collective_close does it too. c NULL is fine. */
 void collective_detach(struct collective *c);
 
+/* Before this process's first call of CUDA, which reads it once, where ranks of a pipeline run on CUDA: a receive that
+ * is posted early keeps a kernel on the device until its sender comes, and nothing else may wait for that kernel. So
+ * all kernels are loaded at the start, not at their first launch, which may wait for an idle device; and streams get a
+ * queue of the device's each, as many as there are. What the environment has already stays. */
+MUST_CHECK status_t collective_pipeline_environment(struct err *e);
+
 /* Who will post to whom on FORWARD and BACKWARD: each rank names its own ends, before its first transfer and at most
- * once; both ends of a link call it. With a device attached it makes a communicator for each link; else it is nothing.
- */
+ * once; both ends of a link call it. With a device attached it makes a communicator for each link and tries it, within
+ * timeout_ms; else it is nothing. */
 struct collective_link {
     enum collective_channel channel;
     int peer;

@@ -8,11 +8,12 @@
 #include <stdint.h>
 
 #define COLLECTIVE_PLUGIN_NAME "collective_plugin"
-#define COLLECTIVE_PLUGIN_ABI  1
+#define COLLECTIVE_PLUGIN_ABI  2
 
 /* `host` carries ids, and tells of deaths that NCCL does not notice; it is borrowed and outlives the transport. */
 struct device_gang {
     int rank, world_size, timeout_ms, piece; /* of its data group's pieces, this rank's */
+    const bool *swaps;                       /* (world_size): with whom this rank will swap, as they with it */
     struct transport *host;
     collective_exchange_fn *exchange;
     void *exchange_ctx;

@@ -4,13 +4,17 @@
 
 #include "executor/engine/collective/transport.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
+
+struct collective_plugin; /* device.h */
 
 struct collective {
     int rank, world_size, timeout_ms;
     struct transport *host;             /* NULL when alone */
     struct transport *device;           /* of the channels that carry a device's memory; NULL: the host's */
+    pthread_mutex_t lock;               /* of `device`, between an abort and what attaches or detaches it */
     pid_t *near;                        /* by rank: a process of this host (near.h), else 0; NULL: there is none */
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */
 };
@@ -43,5 +47,12 @@ void swap_fold(enum swap_kind kind, char *in, const char *staging, size_t n);
 
 /* The number of this rank in a group, of which it is one. */
 int group_number(const struct collective *c, const struct collective_group *group);
+
+/* Marks, of all ranks, those with whom any call over this group may swap. */
+void group_swaps(const struct collective *c, const struct collective_group *group, bool *swaps);
+
+/* collective_attach with the plugin at hand. */
+status_t collective_attach_plugin(struct collective *c, const struct collective_plugin *plugin,
+                                  const struct collective_device *device, struct err *e);
 
 #endif

@@ -3,12 +3,17 @@
  * Communicators do not block, so that every wait here ends: with the work done, with NCCL's error, with the failure of
  * the host's transport, whose sockets know of a death at once, or with the deadline. Whatever comes first aborts this
  * rank's communicators and the host's transport, and so every other rank. No NCCL call runs beside an abort: each is
- * made with the lock held. */
+ * made with the lock held.
+ *
+ * NCCL connects two ranks when both have called for it, and until then the caller gets no further: a pipeline's ranks,
+ * each with its receives first, would wait for each other for ever. So all that will be used is tried while connecting.
+ */
 #include "executor/engine/collective/internal.h"
 #include "executor/engine/collective/nccl_fold.h"
 #include "executor/engine/collective/nccl_library.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "kernels/cuda/cuda.h"
 
 #include <assert.h>
@@ -29,6 +34,7 @@ enum {
     SPIN_NS = 200000,  /* a wait asks without pause for so long */
     PAUSE_NS = 20000,  /* then this often */
     DRAIN_MS = 5000,   /* aborted work leaves the device */
+    WORD_MS = 500,     /* NCCL may know of a failure before the host's transport tells whose it is */
     LINK_CTAS_MOST = 4 /* a receive that waits for its sender keeps these multiprocessors */
 };
 
@@ -46,6 +52,7 @@ struct link {
     enum collective_channel channel;
     int peer;
     bool is_send;
+    int64_t turn; /* its place in an order of the gang's links that all ranks have */
 };
 
 /* A posted transfer: done when its event is. */
@@ -60,12 +67,12 @@ struct nccl_transport {
     struct transport *host;
     const struct nccl_library *nccl;
     cudaStream_t compute; /* borrowed: what is sent is written there */
-    int ordinal, rank, world_size, data, piece, timeout_ms;
+    int ordinal, priority, rank, world_size, data, piece, timeout_ms;
 
     struct line world;  /* swaps */
     ncclComm_t pieces;  /* the data group, its ranks in the order of their pieces; on the world's stream */
     bool native;        /* sums are NCCL's */
-    char *staging;      /* SEGMENTS of SEGMENT_BYTES, on the device */
+    char *staging;      /* SEGMENTS of SEGMENT_BYTES, on the device; then two bytes a rank for trials */
     cudaStream_t folds; /* adds what has arrived */
     cudaEvent_t ready, arrived[SEGMENTS], folded[SEGMENTS], done;
 
@@ -84,6 +91,10 @@ struct nccl_transport {
 
 static struct nccl_transport *self(struct transport *t) { return (struct nccl_transport *)t; }
 
+/* A thread's device is its own choice: one that has made none launches nothing here, and opens a context on device 0
+ * with its first question about an event. */
+static void device_use(const struct nccl_transport *t) { (void)cudaSetDevice(t->ordinal); }
+
 /* --- failing --- */
 
 static void comm_abort(struct nccl_transport *t, ncclComm_t *comm) {
@@ -98,27 +109,41 @@ static void drain(cudaStream_t stream) {
         sched_yield();
 }
 
-/* The first failure wins. Ends this rank's communicators and, through the host's transport, every other rank. */
+/* World first: a split of it that is under way writes `pieces` until it has ended. */
+static void comms_end(struct nccl_transport *t) {
+    device_use(t);
+    comm_abort(t, &t->world.comm);
+    comm_abort(t, &t->pieces);
+    for (int i = 0; i < t->n_links; i++)
+        comm_abort(t, &t->links[i].line.comm);
+    drain(t->world.stream);
+    drain(t->folds);
+    for (int i = 0; i < t->n_links; i++)
+        drain(t->links[i].line.stream);
+}
+
+/* The first failure wins. Ends every other rank, through the host's transport, and then this rank's communicators. */
 static status_t fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
     pthread_mutex_lock(&t->lock);
-    const bool first = t->status == ST_OK;
-    if (first) {
+    if (t->status == ST_OK) {
         t->status = st;
         t->error = *why;
-        comm_abort(t, &t->pieces);
-        comm_abort(t, &t->world.comm);
-        for (int i = 0; i < t->n_links; i++)
-            comm_abort(t, &t->links[i].line.comm);
-        drain(t->world.stream);
-        drain(t->folds);
-        for (int i = 0; i < t->n_links; i++)
-            drain(t->links[i].line.stream);
+        t->host->ops->abort(t->host, why->msg);
+        comms_end(t);
     }
     st = err_set(e, t->status, "%s", t->error.msg);
     pthread_mutex_unlock(&t->lock);
-    if (first)
-        t->host->ops->abort(t->host, why->msg);
     return st;
+}
+
+/* NCCL's failure is most often a peer's: the host's transport knows which. */
+static status_t fail_by_nccl(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    const int64_t until = clock_mono_ms() + WORD_MS;
+    struct err told;
+    status_t host;
+    while ((host = t->host->ops->check(t->host, &told)) == ST_OK && clock_mono_ms() < until)
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    return host == ST_OK ? fail(t, st, why, e) : fail(t, host, &told, e);
 }
 
 static status_t check(struct transport *transport, struct err *e) {
@@ -131,7 +156,6 @@ static status_t check(struct transport *transport, struct err *e) {
 
 /* With the lock held after a success: the calls that follow are not overtaken by an abort. */
 static status_t enter(struct nccl_transport *t, struct err *e) {
-    (void)cudaSetDevice(t->ordinal); /* it is the calling thread's choice */
     pthread_mutex_lock(&t->lock);
     if (t->status == ST_OK)
         return ST_OK;
@@ -142,7 +166,30 @@ static status_t enter(struct nccl_transport *t, struct err *e) {
 
 static status_t leave(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
     pthread_mutex_unlock(&t->lock);
+    return st == ST_OK ? ST_OK : fail_by_nccl(t, st, why, e);
+}
+
+/* A failure of the device's own is kept, and told to all, like any other. */
+static status_t or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
     return st == ST_OK ? ST_OK : fail(t, st, why, e);
+}
+
+static status_t group_begin(struct nccl_transport *t, struct err *e) {
+    struct err why = { "" };
+    TRY(enter(t, e));
+    status_t st = nccl_status(t->nccl, t->nccl->ncclGroupStart(), "begin a group", &why);
+    return st == ST_OK ? ST_OK : leave(t, st, &why, e);
+}
+
+/* `result`: of the last call in the group. What was begun is ended, also when that call failed: all that follows on
+ * this thread would otherwise wait for the group's end, an abort too. */
+static status_t group_end(struct nccl_transport *t, ncclResult_t result, const char *what, struct err *e) {
+    struct err why = { "" };
+    status_t st = nccl_status(t->nccl, result, what, &why);
+    result = t->nccl->ncclGroupEnd();
+    if (st == ST_OK)
+        st = nccl_status(t->nccl, result, what, &why);
+    return leave(t, st, &why, e);
 }
 
 /* --- waiting --- */
@@ -181,33 +228,35 @@ static status_t wait_turn(struct nccl_transport *t, const struct wait *w, ncclCo
     return ST_OK;
 }
 
-/* Until a communicator has taken what it was given. */
-static status_t await_comm(struct nccl_transport *t, int peer, ncclComm_t const *comm, struct err *e) {
-    const struct wait w = wait_new(t, peer);
+/* Until a communicator has given the device what it was given. */
+static status_t await_comm(struct nccl_transport *t, struct wait w, ncclComm_t const *comm, struct err *e) {
     for (bool busy = true; busy;)
         TRY(wait_turn(t, &w, comm, &busy, e));
     return ST_OK;
 }
 
-/* Until the device has come to `event`. */
-static status_t await_event(struct nccl_transport *t, int peer, ncclComm_t const *comm, cudaEvent_t event,
+/* Until the device has come to `event`, which it also does when what is before it is aborted. */
+static status_t await_event(struct nccl_transport *t, struct wait w, ncclComm_t const *comm, cudaEvent_t event,
                             struct err *e) {
-    const struct wait w = wait_new(t, peer);
     cudaError_t there;
     while ((there = cudaEventQuery(event)) == cudaErrorNotReady) {
         bool busy;
         TRY(wait_turn(t, &w, comm, &busy, e));
     }
     struct err why = { "" };
-    status_t st = cuda_status(there, "waiting for other ranks", &why);
-    return st == ST_OK ? ST_OK : fail(t, st, &why, e);
+    TRY(or_fail(t, cuda_status(there, "waiting for other ranks", &why), &why, e));
+    return check(&t->transport, e);
 }
 
 /* --- the device's order --- */
 
+static status_t mark(cudaStream_t stream, cudaEvent_t event, struct err *e) {
+    return cuda_status(cudaEventRecord(event, stream), "marking the place in a stream", e);
+}
+
 /* What follows on `stream` comes after all that has been given to `before` so far. */
 static status_t order(cudaStream_t before, cudaEvent_t event, cudaStream_t stream, struct err *e) {
-    TRY(cuda_status(cudaEventRecord(event, before), "marking the place in a stream", e));
+    TRY(mark(before, event, e));
     return cuda_status(cudaStreamWaitEvent(stream, event, 0), "ordering two streams", e);
 }
 
@@ -229,20 +278,15 @@ static bool segment_next(const struct swap *w, struct segment *s) {
 static status_t segment_send(struct nccl_transport *t, const struct swap *w, const struct segment *s, char *to,
                              struct err *e) {
     const struct nccl_library *nccl = t->nccl;
-    struct err why = { "" };
-    TRY(enter(t, e));
-    status_t st = nccl_status(nccl, nccl->ncclGroupStart(), "begin a swap", &why);
-    if (st == ST_OK && s->in)
-        st = nccl_status(nccl, nccl->ncclRecv(to, s->in, ncclInt8, w->from, t->world.comm, t->world.stream),
-                         "receive a segment", &why);
-    if (st == ST_OK && s->out)
-        st = nccl_status(
-            nccl, nccl->ncclSend((const char *)w->out + s->at, s->out, ncclInt8, w->to, t->world.comm, t->world.stream),
-            "send a segment", &why);
-    if (st == ST_OK)
-        st = nccl_status(nccl, nccl->ncclGroupEnd(), "swap a segment", &why);
-    TRY(leave(t, st, &why, e));
-    return await_comm(t, w->from, &t->world.comm, e);
+    const char *out = (const char *)w->out + s->at;
+    ncclResult_t result = ncclSuccess;
+    TRY(group_begin(t, e));
+    if (s->in)
+        result = nccl->ncclRecv(to, s->in, ncclInt8, w->from, t->world.comm, t->world.stream);
+    if (s->out && nccl_goes_on(result))
+        result = nccl->ncclSend(out, s->out, ncclInt8, w->to, t->world.comm, t->world.stream);
+    TRY(group_end(t, result, "swap a segment", e));
+    return await_comm(t, wait_new(t, w->from), &t->world.comm, e);
 }
 
 static status_t segment_fold(struct nccl_transport *t, const struct swap *w, const struct segment *s, int slot,
@@ -255,7 +299,7 @@ static status_t segment_fold(struct nccl_transport *t, const struct swap *w, con
                                                            (const unsigned long long *)(const void *)arrived,
                                                            s->in / sizeof(unsigned long long), t->folds);
     TRY(cuda_status(error, "adding what has arrived", e));
-    return cuda_status(cudaEventRecord(t->folded[slot], t->folds), "marking the place in a stream", e);
+    return mark(t->folds, t->folded[slot], e);
 }
 
 static status_t swap_segments(struct nccl_transport *t, const struct swap *w, struct err *e) {
@@ -272,13 +316,8 @@ static status_t swap_segments(struct nccl_transport *t, const struct swap *w, st
             TRY(segment_fold(t, w, &s, slot, e));
     }
     TRY(order(t->world.stream, t->done, t->folds, e));
-    TRY(cuda_status(cudaEventRecord(t->done, t->folds), "marking the place in a stream", e));
-    return await_event(t, w->from, &t->world.comm, t->done, e);
-}
-
-/* A failure of the device's own is kept, and told to all, like any other. */
-static status_t or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
-    return st == ST_OK ? ST_OK : fail(t, st, why, e);
+    TRY(mark(t->folds, t->done, e));
+    return await_event(t, wait_new(t, w->from), &t->world.comm, t->done, e);
 }
 
 static status_t nccl_swap(struct transport *transport, enum collective_channel channel, const struct swap *w,
@@ -286,6 +325,7 @@ static status_t nccl_swap(struct transport *transport, enum collective_channel c
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
     (void)channel; /* one device channel has swaps: COLLECTIVE_DATA */
+    device_use(t);
     TRY(check(transport, e));
     return or_fail(t, swap_segments(t, w, &why), &why, e);
 }
@@ -299,7 +339,7 @@ static ncclResult_t whole_call(struct nccl_transport *t, enum transport_whole wh
     if (what == TRANSPORT_SUM)
         return nccl->ncclAllReduce(x, x, (size_t)cut[t->data], ncclFloat32, ncclSum, t->pieces, t->world.stream);
     ncclResult_t result = ncclSuccess;
-    for (int j = 0; j < t->data && (result == ncclSuccess || result == ncclInProgress); j++) {
+    for (int j = 0; j < t->data && nccl_goes_on(result); j++) {
         char *piece = x + (size_t)cut[j] * element;
         const size_t n = (size_t)(cut[j + 1] - cut[j]);
         if (n == 0)
@@ -311,25 +351,23 @@ static ncclResult_t whole_call(struct nccl_transport *t, enum transport_whole wh
     return result;
 }
 
+static status_t whole(struct nccl_transport *t, struct wait w, enum transport_whole what, void *x, size_t element,
+                      const int64_t *cut, struct err *e) {
+    TRY(order(t->compute, t->ready, t->world.stream, e));
+    TRY(group_begin(t, e));
+    TRY(group_end(t, whole_call(t, what, x, element, cut), "a collective call", e));
+    TRY(await_comm(t, w, &t->pieces, e));
+    TRY(mark(t->world.stream, t->done, e));
+    return await_event(t, w, &t->pieces, t->done, e);
+}
+
 static status_t nccl_whole(struct transport *transport, enum transport_whole what, void *x, size_t element,
                            const int64_t *cut, struct err *e) {
     struct nccl_transport *t = self(transport);
-    const struct nccl_library *nccl = t->nccl;
     struct err why = { "" };
-    if (cut[t->data] == 0)
-        return check(transport, e);
-    TRY(or_fail(t, order(t->compute, t->ready, t->world.stream, &why), &why, e));
-    TRY(enter(t, e));
-    status_t st = nccl_status(nccl, nccl->ncclGroupStart(), "begin a collective call", &why);
-    if (st == ST_OK)
-        st = nccl_status(nccl, whole_call(t, what, x, element, cut), "a collective call", &why);
-    if (st == ST_OK)
-        st = nccl_status(nccl, nccl->ncclGroupEnd(), "a collective call", &why);
-    TRY(leave(t, st, &why, e));
-    TRY(await_comm(t, -1, &t->pieces, e));
-    TRY(or_fail(t, cuda_status(cudaEventRecord(t->done, t->world.stream), "marking the place in a stream", &why), &why,
-                e));
-    return await_event(t, -1, &t->pieces, t->done, e);
+    device_use(t);
+    TRY(check(transport, e));
+    return cut[t->data] == 0 ? ST_OK : or_fail(t, whole(t, wait_new(t, -1), what, x, element, cut, &why), &why, e);
 }
 
 static bool nccl_does(const struct transport *transport, enum transport_whole what, const struct collective_group *g) {
@@ -364,26 +402,35 @@ static status_t posted_new(struct nccl_transport *t, int channel, int *ret, stru
     return ST_OK;
 }
 
+/* In a group of its own, and marked once the communicator has given it to the device: NCCL does that on a thread of
+ * its own. */
+static status_t transfer(struct nccl_transport *t, struct wait w, const struct link *link, void *data, size_t n,
+                         cudaEvent_t done, struct err *e) {
+    const struct line *line = &link->line;
+    TRY(group_begin(t, e));
+    ncclResult_t result = link->is_send ? t->nccl->ncclSend(data, n, ncclInt8, 1, line->comm, line->stream)
+                                        : t->nccl->ncclRecv(data, n, ncclInt8, 0, line->comm, line->stream);
+    TRY(group_end(t, result, link->is_send ? "send" : "receive", e));
+    TRY(await_comm(t, w, &line->comm, e));
+    return mark(line->stream, done, e);
+}
+
 static status_t post(struct nccl_transport *t, int channel, const struct link *link, void *data, size_t n, int *ret,
                      struct err *e) {
     TRY(posted_new(t, channel, ret, e));
     struct posted *p = &t->channels[channel].items[*ret];
     TRY(order(t->compute, t->channels[channel].ready, link->line.stream, e));
-    TRY(enter(t, e));
-    struct err why = { "" };
-    ncclResult_t result = link->is_send ? t->nccl->ncclSend(data, n, ncclInt8, 1, link->line.comm, link->line.stream)
-                                        : t->nccl->ncclRecv(data, n, ncclInt8, 0, link->line.comm, link->line.stream);
-    TRY(leave(t, nccl_status(t->nccl, result, "post a transfer", &why), &why, e));
-    TRY(await_comm(t, link->peer, &link->line.comm, e));
+    TRY(transfer(t, wait_new(t, link->peer), link, data, n, p->done, e));
     p->link = link;
     p->under_way = true;
-    return cuda_status(cudaEventRecord(p->done, link->line.stream), "marking the place in a stream", e);
+    return ST_OK;
 }
 
 static status_t begin(struct transport *transport, int channel, int peer, bool is_send, void *data, size_t n, int *ret,
                       struct err *e) {
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
+    device_use(t);
     TRY(check(transport, e));
     const struct link *link = link_find(t, channel, peer, is_send);
     if (!link) {
@@ -406,8 +453,9 @@ static status_t begin_recv(struct transport *t, int channel, int peer, void *dat
 static status_t finish(struct transport *transport, int channel, int handle, struct err *e) {
     struct nccl_transport *t = self(transport);
     struct posted *p = &t->channels[channel].items[handle];
+    device_use(t);
     TRY(check(transport, e));
-    TRY(await_event(t, p->link->peer, &p->link->line.comm, p->done, e));
+    TRY(await_event(t, wait_new(t, p->link->peer), &p->link->line.comm, p->done, e));
     p->under_way = false;
     return ST_OK;
 }
@@ -441,8 +489,12 @@ static status_t links_meet(struct nccl_transport *t, struct link *links, int n, 
     return ST_OK;
 }
 
+static status_t stream_new(const struct nccl_transport *t, cudaStream_t *ret, struct err *e) {
+    return cuda_status(cudaStreamCreateWithPriority(ret, cudaStreamNonBlocking, t->priority), "making a stream", e);
+}
+
 static status_t link_open(struct nccl_transport *t, struct link *l, struct err *e) {
-    TRY(cuda_status(cudaStreamCreateWithFlags(&l->line.stream, cudaStreamNonBlocking), "making a stream", e));
+    TRY(stream_new(t, &l->line.stream, e));
     ncclConfig_t config = comm_config("pipeline", LINK_CTAS_MOST);
     struct err why = { "" };
     TRY(enter(t, e));
@@ -450,40 +502,112 @@ static status_t link_open(struct nccl_transport *t, struct link *l, struct err *
     return leave(t, nccl_status(t->nccl, result, "connect two ranks", &why), &why, e);
 }
 
-/* All are begun before any is waited for: whom a rank waits for may itself wait for a third. */
+static char *trial_bytes(const struct nccl_transport *t) { return t->staging + (size_t)SEGMENTS * SEGMENT_BYTES; }
+
+/* One byte: then both ends are connected. */
+static status_t link_try(struct nccl_transport *t, struct wait w, const struct link *l, struct err *e) {
+    const cudaEvent_t done = t->channels[l->channel].ready;
+    TRY(transfer(t, w, l, trial_bytes(t) + l->is_send, 1, done, e));
+    return await_event(t, w, &l->line.comm, done, e);
+}
+
+static int by_turn(const void *a, const void *b) {
+    const int64_t x = ((const struct link *)a)->turn, y = ((const struct link *)b)->turn;
+    return (x > y) - (x < y);
+}
+
+static void links_take(struct nccl_transport *t, const struct collective_link *asked, int n) {
+    const int64_t P = t->world_size;
+    for (int i = 0; i < n; i++) {
+        const int from = asked[i].is_send ? t->rank : asked[i].peer, to = asked[i].is_send ? asked[i].peer : t->rank;
+        t->links[i] = (struct link){ .channel = asked[i].channel,
+                                     .peer = asked[i].peer,
+                                     .is_send = asked[i].is_send,
+                                     .turn = ((int64_t)asked[i].channel * P + from) * P + to };
+    }
+    qsort(t->links, (size_t)n, sizeof *t->links, by_turn);
+    t->n_links = n;
+}
+
+/* Communicators are all begun before any is waited for: whom a rank waits for may itself wait for a third. Trials are
+ * made one after the other, by all ranks in one order: what connects may wait for the device to be idle, and so must
+ * not meet a transfer that waits for its peer. */
+static status_t links_open(struct nccl_transport *t, struct wait w, struct err *e) {
+    TRY(links_meet(t, t->links, t->n_links, e));
+    for (int i = 0; i < t->n_links; i++)
+        TRY(link_open(t, &t->links[i], e));
+    for (int i = 0; i < t->n_links; i++) {
+        w.peer = t->links[i].peer;
+        TRY(await_comm(t, w, &t->links[i].line.comm, e));
+    }
+    for (int i = 0; i < t->n_links; i++) {
+        w.peer = t->links[i].peer;
+        TRY(link_try(t, w, &t->links[i], e));
+    }
+    return ST_OK;
+}
+
 static status_t nccl_connect(struct transport *transport, const struct collective_link *asked, int n, struct err *e) {
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
     assert(!t->links && n <= COLLECTIVE_LINKS_MOST);
+    device_use(t);
     if (n == 0)
-        return ST_OK;
+        return check(transport, e);
     t->links = calloc((size_t)n, sizeof *t->links);
     if (!t->links)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d connections", n);
-    for (int i = 0; i < n; i++)
-        t->links[i] = (struct link){ .channel = asked[i].channel, .peer = asked[i].peer, .is_send = asked[i].is_send };
-    t->n_links = n;
-    TRY(or_fail(t, links_meet(t, t->links, n, &why), &why, e));
-    for (int i = 0; i < n; i++)
-        TRY(or_fail(t, link_open(t, &t->links[i], &why), &why, e));
-    for (int i = 0; i < n; i++)
-        TRY(await_comm(t, t->links[i].peer, &t->links[i].line.comm, e));
+    links_take(t, asked, n);
+    return or_fail(t, links_open(t, wait_new(t, -1), &why), &why, e);
+}
+
+/* One byte each way with every rank of `swaps`, which is of as many as ask for this one. */
+static status_t world_try(struct nccl_transport *t, struct wait w, const bool *swaps, struct err *e) {
+    const struct nccl_library *nccl = t->nccl;
+    char *in = trial_bytes(t), *out = in + t->world_size;
+    ncclResult_t result = ncclSuccess;
+    TRY(group_begin(t, e));
+    for (int r = 0; r < t->world_size && nccl_goes_on(result); r++) {
+        if (swaps[r])
+            result = nccl->ncclRecv(in + r, 1, ncclInt8, r, t->world.comm, t->world.stream);
+        if (swaps[r] && nccl_goes_on(result))
+            result = nccl->ncclSend(out + r, 1, ncclInt8, r, t->world.comm, t->world.stream);
+    }
+    TRY(group_end(t, result, "connect the ranks that swap", e));
+    TRY(await_comm(t, w, &t->world.comm, e));
+    TRY(mark(t->world.stream, t->done, e));
+    return await_event(t, w, &t->world.comm, t->done, e);
+}
+
+/* NCCL chooses how to add by the size, and connects for each choice. */
+static status_t pieces_try(struct nccl_transport *t, struct wait w, struct err *e) {
+    int64_t cut[LIMIT_WORLD_SIZE + 1];
+    for (int j = 0; j <= t->data; j++)
+        cut[j] = j;
+    TRY(whole(t, w, TRANSPORT_GATHER, trial_bytes(t), 1, cut, e));
+    for (size_t n = 1; t->native && n <= (size_t)SEGMENTS * SEGMENT_BYTES / sizeof(float); n *= 8) {
+        cut[t->data] = (int64_t)n;
+        TRY(whole(t, w, TRANSPORT_SUM, t->staging, sizeof(float), cut, e));
+    }
     return ST_OK;
 }
 
-static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, struct err *e) {
+static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, const bool *swaps, struct err *e) {
+    const struct wait w = wait_new(t, -1);
     struct err why = { "" };
     ncclConfig_t config = comm_config("world", 0);
     TRY(enter(t, e));
     ncclResult_t result = t->nccl->ncclCommInitRankConfig(&t->world.comm, t->world_size, *id, t->rank, &config);
     TRY(leave(t, nccl_status(t->nccl, result, "connect the ranks", &why), &why, e));
-    TRY(await_comm(t, -1, &t->world.comm, e));
+    TRY(await_comm(t, w, &t->world.comm, e));
     config = comm_config("data", 0);
     TRY(enter(t, e));
     result = t->nccl->ncclCommSplit(t->world.comm, t->rank / t->data, t->piece, &t->pieces, &config);
     TRY(leave(t, nccl_status(t->nccl, result, "connect the data ranks", &why), &why, e));
-    TRY(await_comm(t, -1, &t->world.comm, e));
-    return await_comm(t, -1, &t->pieces, e);
+    TRY(await_comm(t, w, &t->world.comm, e)); /* which sets `pieces` */
+    TRY(await_comm(t, w, &t->pieces, e));
+    TRY(world_try(t, w, swaps, e));
+    return t->data > 1 ? pieces_try(t, w, e) : ST_OK;
 }
 
 static status_t event_new(cudaEvent_t *ret, struct err *e) {
@@ -491,13 +615,13 @@ static status_t event_new(cudaEvent_t *ret, struct err *e) {
 }
 
 static status_t device_prepare(struct nccl_transport *t, struct err *e) {
-    int least = 0, greatest = 0;
+    int least = 0;
+    const size_t staging = (size_t)SEGMENTS * SEGMENT_BYTES + 2 * (size_t)t->world_size;
     TRY(cuda_status(cudaSetDevice(t->ordinal), "choosing the device", e));
-    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities", e));
-    TRY(cuda_status(cudaStreamCreateWithPriority(&t->world.stream, cudaStreamNonBlocking, greatest), "making a stream",
-                    e));
-    TRY(cuda_status(cudaStreamCreateWithPriority(&t->folds, cudaStreamNonBlocking, greatest), "making a stream", e));
-    TRY(cuda_status(cudaMalloc((void **)&t->staging, (size_t)SEGMENTS * SEGMENT_BYTES), "allocating staging", e));
+    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &t->priority), "asking for stream priorities", e));
+    TRY(stream_new(t, &t->world.stream, e));
+    TRY(stream_new(t, &t->folds, e));
+    TRY(cuda_status(cudaMalloc((void **)&t->staging, staging), "allocating staging", e));
     for (int i = 0; i < SEGMENTS; i++) {
         TRY(event_new(&t->arrived[i], e));
         TRY(event_new(&t->folded[i], e));
@@ -510,13 +634,11 @@ static status_t device_prepare(struct nccl_transport *t, struct err *e) {
 
 /* --- closing --- */
 
-/* In order: NCCL's finalize waits for the peers' last words, without blocking. */
+/* In order: NCCL's finalize ends what is under way, without blocking. No other thread is left that could abort. */
 static void comm_close(struct nccl_transport *t, ncclComm_t *comm) {
-    struct err ignored;
     if (!*comm)
         return;
-    ncclResult_t result = t->nccl->ncclCommFinalize(*comm);
-    if ((result == ncclSuccess || result == ncclInProgress) && await_comm(t, -1, comm, &ignored) == ST_OK) {
+    if (nccl_goes_on(t->nccl->ncclCommFinalize(*comm)) && await_comm(t, wait_new(t, -1), comm, NULL) == ST_OK) {
         (void)t->nccl->ncclCommDestroy(*comm);
         *comm = NULL;
     } else {
@@ -536,13 +658,14 @@ static void stream_free(cudaStream_t stream) {
 
 static void nccl_close(struct transport *transport) {
     struct nccl_transport *t = self(transport);
-    (void)cudaSetDevice(t->ordinal);
-    for (int i = 0; i < t->n_links; i++) {
+    device_use(t);
+    /* All of them, before any stream: a failure here drains those of all. */
+    for (int i = 0; i < t->n_links; i++)
         comm_close(t, &t->links[i].line.comm);
-        stream_free(t->links[i].line.stream);
-    }
     comm_close(t, &t->pieces);
     comm_close(t, &t->world.comm);
+    for (int i = 0; i < t->n_links; i++)
+        stream_free(t->links[i].line.stream);
     stream_free(t->world.stream);
     stream_free(t->folds);
     for (int c = 0; c < COLLECTIVE_CHANNELS; c++) {
@@ -589,8 +712,9 @@ static status_t transport_open_nccl(const struct device_gang *gang, const struct
                                     struct transport **ret, struct err *e) {
     const struct nccl_library *nccl;
     ncclUniqueId id;
-    TRY(nccl_tune(&device->tuning, e));
+    struct err why = { "" };
     TRY(nccl_library_open(&nccl, e));
+    TRY(nccl_tune(nccl, &device->tuning, e));
     TRY(nccl_meet(nccl, gang, &id, e));
     struct nccl_transport *t = calloc(1, sizeof *t);
     if (!t)
@@ -609,7 +733,7 @@ static status_t transport_open_nccl(const struct device_gang *gang, const struct
     pthread_mutex_init(&t->lock, NULL);
     status_t st = device_prepare(t, e);
     if (st == ST_OK)
-        st = world_open(t, &id, e);
+        st = or_fail(t, world_open(t, &id, gang->swaps, &why), &why, e);
     if (st != ST_OK) {
         nccl_close(&t->transport);
         return st;

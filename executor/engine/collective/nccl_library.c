@@ -8,8 +8,10 @@
 #include <string.h>
 
 static const char NAME[] = "libnccl.so.2";
-/* The first whose communicators split and do not block. */
-enum { VERSION_LEAST = 21800 };
+enum {
+    VERSION_LEAST = 21800,  /* the first whose communicators split and do not block */
+    VERSION_BY_CALL = 22403 /* the first that can be told how to do one kind of call */
+};
 
 static status_t function_find(void *handle, const char *name, void **ret, struct err *e) {
     *ret = dlsym(handle, name);
@@ -23,11 +25,10 @@ static status_t load(struct nccl_library *nccl, struct err *e) {
 #define NCCL_FIND(f) TRY(function_find(handle, #f, (void **)&nccl->f, e));
     NCCL_FUNCTIONS(NCCL_FIND)
 #undef NCCL_FIND
-    int version = 0;
-    TRY(nccl_status(nccl, nccl->ncclGetVersion(&version), "ask NCCL for its version", e));
-    return version >= VERSION_LEAST ? ST_OK
-                                    : err_set(e, ST_FAILED_PRECONDITION, "NCCL %d.%d is older than 2.18",
-                                              version / 10000, version / 100 % 100);
+    TRY(nccl_status(nccl, nccl->ncclGetVersion(&nccl->version), "ask NCCL for its version", e));
+    return nccl->version >= VERSION_LEAST ? ST_OK
+                                          : err_set(e, ST_FAILED_PRECONDITION, "NCCL %d.%d is older than 2.18",
+                                                    nccl->version / 10000, nccl->version / 100 % 100);
 }
 
 status_t nccl_library_open(const struct nccl_library **ret, struct err *e) {
@@ -43,11 +44,14 @@ status_t nccl_library_open(const struct nccl_library **ret, struct err *e) {
 }
 
 status_t nccl_status(const struct nccl_library *nccl, ncclResult_t result, const char *what, struct err *e) {
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (nccl_goes_on(result))
         return ST_OK;
     const char *why = nccl->ncclGetLastError(NULL);
-    return err_set(e, result == ncclRemoteError || result == ncclSystemError ? ST_UNAVAILABLE : ST_INTERNAL,
-                   "%s: %s%s%s", what, nccl->ncclGetErrorString(result), why && *why ? ": " : "", why ? why : "");
+    const status_t st = result == ncclRemoteError || result == ncclSystemError ? ST_UNAVAILABLE
+                        : result == ncclInvalidUsage                           ? ST_FAILED_PRECONDITION
+                                                                               : ST_INTERNAL;
+    return err_set(e, st, "%s: %s%s%s", what, nccl->ncclGetErrorString(result), why && *why ? ": " : "",
+                   why ? why : "");
 }
 
 static void blobs_done(struct bytes *blobs, int n) {
@@ -76,14 +80,36 @@ status_t nccl_meet(const struct nccl_library *nccl, const struct device_gang *ga
 }
 
 static status_t variable_set(const char *name, const char *value, struct err *e) {
-    return !value || !*value || setenv(name, value, 1) == 0 ? ST_OK : err_errno(e, "set %s=%s", name, value);
+    return !*value || setenv(name, value, 1) == 0 ? ST_OK : err_errno(e, "set %s=%s", name, value);
 }
 
-status_t nccl_tune(const struct collective_tuning *tuning, struct err *e) {
+static bool is_set(const char *value) { return value && *value; }
+
+static status_t algorithm_set(const char *algorithm, struct err *e) {
+    char by_call[64];
+    snprintf(by_call, sizeof by_call, "allreduce:%s", algorithm);
+    if (strncmp(algorithm, "Collnet", strlen("Collnet")) == 0) /* is off until it is asked for */
+        TRY(variable_set("NCCL_COLLNET_ENABLE", "1", e));
+    return variable_set("NCCL_ALGO", by_call, e);
+}
+
+static status_t protocol_set(const char *protocol, struct err *e) {
+    char by_call[64];
+    snprintf(by_call, sizeof by_call, "allreduce:%s;reduce:%s", protocol, protocol);
+    return variable_set("NCCL_PROTO", by_call, e);
+}
+
+status_t nccl_tune(const struct nccl_library *nccl, const struct collective_tuning *tuning, struct err *e) {
     char bytes[24] = "";
     if (tuning->buffer_bytes)
         snprintf(bytes, sizeof bytes, "%" PRId64, tuning->buffer_bytes);
     TRY(variable_set("NCCL_BUFFSIZE", bytes, e));
-    TRY(variable_set("NCCL_ALGO", tuning->algorithm, e));
-    return variable_set("NCCL_PROTO", tuning->protocol, e);
+    if ((is_set(tuning->algorithm) || is_set(tuning->protocol)) && nccl->version < VERSION_BY_CALL)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "parallel.nccl: an algorithm or protocol of sums alone is known to NCCL from 2.24 on, and this "
+                       "host has %d.%d",
+                       nccl->version / 10000, nccl->version / 100 % 100);
+    if (is_set(tuning->algorithm))
+        TRY(algorithm_set(tuning->algorithm, e));
+    return is_set(tuning->protocol) ? protocol_set(tuning->protocol, e) : ST_OK;
 }

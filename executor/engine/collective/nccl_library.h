@@ -6,6 +6,7 @@
 #include "executor/engine/collective/device.h"
 
 #include <nccl.h>
+#include <stdbool.h>
 
 #define NCCL_FUNCTIONS(F)                                                                                              \
     F(ncclGetVersion)                                                                                                  \
@@ -27,6 +28,7 @@
     F(ncclBroadcast)
 
 struct nccl_library {
+    int version; /* 22809: 2.28.9 */
 #define NCCL_MEMBER(f) __typeof__(f) *f;
     NCCL_FUNCTIONS(NCCL_MEMBER)
 #undef NCCL_MEMBER
@@ -39,11 +41,16 @@ MUST_CHECK status_t nccl_library_open(const struct nccl_library **ret, struct er
 MUST_CHECK status_t nccl_meet(const struct nccl_library *nccl, const struct device_gang *gang, ncclUniqueId *ret,
                               struct err *e);
 
-/* What is set before the library's first call in this process; it reads the environment once. */
-MUST_CHECK status_t nccl_tune(const struct collective_tuning *tuning, struct err *e);
+/* What is set before the library first reads the environment, which it does once. An algorithm is the all-reduce's
+ * alone: gathers and sums to one rank have none but Ring, and fail when told another. FAILED_PRECONDITION: this NCCL
+ * cannot be told so. */
+MUST_CHECK status_t nccl_tune(const struct nccl_library *nccl, const struct collective_tuning *tuning, struct err *e);
 
-/* OK for success and for what is still in progress; else UNAVAILABLE for a peer's failure, INTERNAL for the rest, with
- * NCCL's own words. */
+/* What goes on, or will. */
+static inline bool nccl_goes_on(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+/* OK for what goes on; else UNAVAILABLE for a peer's failure, FAILED_PRECONDITION for what this gang's devices or
+ * their environment cannot do, INTERNAL for the rest, with NCCL's own words. */
 MUST_CHECK status_t nccl_status(const struct nccl_library *nccl, ncclResult_t result, const char *what, struct err *e);
 
 #endif

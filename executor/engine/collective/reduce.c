@@ -21,6 +21,14 @@ int group_number(const struct collective *c, const struct collective_group *g) {
     return number;
 }
 
+void group_swaps(const struct collective *c, const struct collective_group *g, bool *swaps) {
+    const int number = group_number(c, g), P = g->count;
+    for (int bit = 1; bit < P && !(P & (P - 1)); bit *= 2)
+        swaps[g->first + (number ^ bit) * g->stride] = true;
+    if (P > 1)
+        swaps[g->first + (number + 1) % P * g->stride] = swaps[g->first + (number + P - 1) % P * g->stride] = true;
+}
+
 /* Pieces [first, end) that a rank holds. */
 struct range {
     int first, end;

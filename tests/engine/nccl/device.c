@@ -3,6 +3,8 @@
 #include "executor/engine/collective/nccl_fold.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +29,28 @@ struct CUevent_st {
     pthread_cond_t changed;
     int recorded, reached;
 };
+
+static _Thread_local int chosen; /* this thread's device: 0 until it has chosen */
+static _Thread_local const char *failing;
+static atomic_int failed, connections;
+
+static void must_have_chosen(void) {
+    if (chosen == DEVICE_ORDINAL)
+        return;
+    fprintf(stderr, "CUDA's stand-in: a call on device %d, which is not the gang's\n", chosen);
+    abort();
+}
+
+void device_fail(const char *call) { failing = call; }
+int device_failed(void) { return atomic_load(&failed); }
+bool device_fault(const char *call) {
+    const bool fails = failing && strcmp(failing, call) == 0;
+    atomic_fetch_add(&failed, fails);
+    return fails;
+}
+
+int device_connected(void) { return atomic_load(&connections); }
+void device_connects(void) { atomic_fetch_add(&connections, 1); }
 
 /* --- streams ---*/
 
@@ -63,6 +87,7 @@ void device_queue(cudaStream_t s, void (*work)(void *), void *arg) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret, unsigned flags, int priority) {
+    must_have_chosen();
     cudaStream_t s = calloc(1, sizeof *s);
     (void)flags, (void)priority;
     pthread_mutex_init(&s->lock, NULL);
@@ -82,6 +107,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s) {
+    must_have_chosen();
     pthread_mutex_lock(&s->lock);
     bool idle = s->done == s->queued;
     pthread_mutex_unlock(&s->lock);
@@ -89,6 +115,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    must_have_chosen();
     pthread_mutex_lock(&s->lock);
     s->closing = true;
     pthread_cond_broadcast(&s->changed);
@@ -103,6 +130,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 /* --- events ---*/
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags) {
+    must_have_chosen();
     cudaEvent_t event = calloc(1, sizeof *event);
     (void)flags;
     pthread_mutex_init(&event->lock, NULL);
@@ -145,17 +173,20 @@ static void mark_await(void *arg) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s) {
+    must_have_chosen();
     device_queue(s, mark_reach, mark_new(event, true));
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flags) {
+    must_have_chosen();
     (void)flags;
     device_queue(s, mark_await, mark_new(event, false));
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    must_have_chosen();
     pthread_mutex_lock(&event->lock);
     bool there = event->reached == event->recorded;
     pthread_mutex_unlock(&event->lock);
@@ -163,6 +194,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    must_have_chosen();
     pthread_cond_destroy(&event->changed);
     pthread_mutex_destroy(&event->lock);
     free(event);
@@ -171,12 +203,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 /* --- memory, and work on it ---*/
 
-cudaError_t cudaSetDevice(int ordinal) { return ordinal == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int ordinal) {
+    chosen = ordinal;
+    return ordinal <= DEVICE_ORDINAL ? cudaSuccess : cudaErrorInvalidDevice;
+}
 cudaError_t cudaFree(void *p) {
+    must_have_chosen();
     free(p);
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **ret, size_t bytes) {
+    must_have_chosen();
     *ret = malloc(bytes);
     memset(*ret, 0xff, bytes);
     return cudaSuccess;
@@ -207,6 +244,7 @@ static void fold_or(void *arg) {
 }
 
 static cudaError_t fold_queue(void (*work)(void *), void *in, const void *arrived, size_t n, cudaStream_t stream) {
+    must_have_chosen();
     struct fold *f = malloc(sizeof *f);
     *f = (struct fold){ in, arrived, n };
     device_queue(stream, work, f);
@@ -267,6 +305,8 @@ static status_t fill(const struct kernels *k, float *a, float value, int64_t n, 
 
 struct cuda *device_new(void) {
     struct cuda *c = calloc(1, sizeof *c);
+    cudaSetDevice(DEVICE_ORDINAL);
+    c->ordinal = DEVICE_ORDINAL;
     c->table.device = "cuda";
     c->table.memory_new = memory_new;
     c->table.memory_free = memory_free;
