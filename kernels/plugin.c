@@ -1,5 +1,7 @@
 #include "kernels/plugin.h"
 
+#include "kernels/sources.h" /* generated: KERNELS_SOURCES */
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -32,7 +34,7 @@ static status_t load(const char *name, struct library *ret, struct err *e) {
     if (!handle)
         return err_set(e, ST_FAILED_PRECONDITION, "device 'cuda' needs a library that cannot be loaded: %s", dlerror());
     const struct kernels_plugin *plugin = dlsym(handle, KERNELS_PLUGIN_NAME);
-    if (!plugin || plugin->abi != KERNELS_PLUGIN_ABI || plugin->table_bytes != sizeof(struct kernels)) {
+    if (!plugin || strncmp(plugin->sources, KERNELS_SOURCES, sizeof plugin->sources) != 0) {
         dlclose(handle);
         return err_set(e, ST_FAILED_PRECONDITION, "device 'cuda' needs a %s of the same build as this program, not %s",
                        name, path);

@@ -9,13 +9,11 @@
 #include "kernels/kernels.h"
 
 #define KERNELS_PLUGIN_NAME "kernels_plugin"
-/* One more for each change of struct kernels, struct kernels_config or this struct: a library of another build is
- * refused. */
-#define KERNELS_PLUGIN_ABI 2
 
 struct kernels_plugin {
-    uint32_t abi;
-    uint32_t table_bytes; /* sizeof(struct kernels), should the ABI number have been forgotten */
+    /* KERNELS_SOURCES. A library of other sources is refused: its tables may be others, and the room that its ops take
+     * (kernels_described). */
+    char sources[16];
     MUST_CHECK status_t (*open)(const struct kernels_config *config, struct kernels **ret, struct err *e);
     struct kernels *(*close)(struct kernels *k);
     void (*numerics_id)(const struct kernels *k, char *buf, size_t n);

@@ -131,8 +131,7 @@ void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
 
 __attribute__((visibility("default"))) extern const struct kernels_plugin kernels_plugin;
 const struct kernels_plugin kernels_plugin = {
-    .abi = KERNELS_PLUGIN_ABI,
-    .table_bytes = sizeof(struct kernels),
+    .sources = KERNELS_SOURCES,
     .open = cuda_open,
     .close = cuda_close,
     .numerics_id = cuda_numerics_id,
