@@ -1,6 +1,7 @@
 """trainyard-train plan: what a job would take, as table, JSON and picture, and one sentence for what cannot be."""
 
 import json
+import re
 import resource
 import subprocess
 import xml.etree.ElementTree
@@ -77,6 +78,17 @@ def test_the_pipeline_is_drawn(tiny, tmp_path):
 def families(told):
     [rank] = told["memory"]
     return {family["name"]: int(family["bytes"]) for family in rank["families"]}
+
+
+def test_the_plan_is_what_a_rank_allocates(tiny, tmp_path):
+    spec = tiny(train__precision="bf16")
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec))
+    done = subprocess.run([BIN / "trainyard-train", path, "--plan", "--threads", "1"], text=True, capture_output=True,
+                          timeout=60, check=True)
+    allocated = re.findall(r"^  (\w+) +(\d+) bytes$", done.stdout, re.MULTILINE)
+    planned = families(as_json(spec, "--threads", "1"))
+    assert {name: int(bytes_) for name, bytes_ in allocated} == planned and len(planned) == 7
 
 
 def test_a_spec_for_gpus_is_planned_on_a_host_without_one(tiny, tmp_path):
