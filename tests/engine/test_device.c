@@ -103,9 +103,34 @@ static void whoever_touches_such_memory_dies(void **state) {
     }
 }
 
+/* What CUDA reads once is set before the kernels are opened, of which there are none here. */
+static const char *loading_of(struct engine_layout layout) {
+    struct trainee *t = trainee_new();
+    struct collective *gang[2];
+    struct engine *engine = NULL;
+    struct err e;
+    unsetenv("CUDA_MODULE_LOADING");
+    t->config.device = "cuda:7";
+    t->config.layout = layout;
+    assert_int_equal(collective_open_virtual(2, 1000, gang, &e), ST_OK);
+    assert_int_equal(engine_open(&t->config, gang[0], NULL, &engine, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "device 7 is not the one");
+    for (int r = 0; r < 2; r++)
+        collective_close(gang[r]);
+    trainee_free(t);
+    return getenv("CUDA_MODULE_LOADING");
+}
+
+static void the_process_of_a_pipelines_rank_is_made_ready_before_its_device(void **state) {
+    (void)state;
+    assert_null(loading_of((struct engine_layout){ .data = 2, .pipeline = 1 }));
+    assert_string_equal(loading_of((struct engine_layout){ .data = 1, .pipeline = 2 }), "EAGER");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whoever_touches_such_memory_dies),
+        cmocka_unit_test(the_process_of_a_pipelines_rank_is_made_ready_before_its_device),
         cmocka_unit_test(a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
