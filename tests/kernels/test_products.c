@@ -1,6 +1,7 @@
 /* Linear layers: right at odd shapes, the same bits for any number of threads at the shapes that models use.
  * Compiled once for each TEST_ISA: oneDNN's own instruction set is chosen once in a process. */
 #include "tests/kernels/tensor.h"
+#include "tests/sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,9 @@ static const struct layer MODELS[] = {
     { { 100000, 8, 8, false, 0 }, true, false },    { { 30000, 16, 16, true, 0 }, false, false },
 };
 enum { SMALL_MODELS = 5 }; /* of MODELS: those of nanoGPT 4 x 128 */
-static const struct layer GPT2_HEAD = { { 256, 768, 50257, true, 0 }, false, false };
+/* Without AVX-512 a bf16 product is fp32's on widened tiles: small shapes do. */
+enum { BF16_IS_FP32 = TEST_ISA == KERNELS_ISA_AVX2 };
+static const struct layer GPT2_HEAD = { { 256, 768, SANITIZED ? 5025 : 50257, true, 0 }, false, false };
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -144,10 +147,10 @@ static void same_bits(const struct layer *l, enum kernels_isa isa, enum kernels_
 
 static void linear_has_the_same_bits_for_1_2_and_4_threads(void **state) {
     (void)state;
-    /* Without AVX-512 a bf16 product is fp32's on widened tiles: the smallest model's do. */
-    const int bf16_most = TEST_ISA == KERNELS_ISA_AVX2 ? SMALL_MODELS : COUNT(MODELS);
+    const int most[] = { SANITIZED ? SMALL_MODELS : COUNT(MODELS),
+                         SANITIZED || BF16_IS_FP32 ? SMALL_MODELS : COUNT(MODELS) };
     for (int p = KERNELS_FP32; p <= KERNELS_BF16; p++)
-        for (int i = 0; i < (p == KERNELS_BF16 ? bf16_most : COUNT(MODELS)); i++)
+        for (int i = 0; i < most[p]; i++)
             same_bits(&MODELS[i], TEST_ISA, p);
     for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++)
         for (int i = 0; i < COUNT(ODD); i++) {
@@ -198,7 +201,8 @@ static void slices_side_by_side_are_whole_layers(void **state) {
 static void the_head_of_gpt2_has_the_same_bits_for_1_2_and_4_threads(void **state) {
     (void)state;
     same_bits(&GPT2_HEAD, TEST_ISA, KERNELS_FP32);
-    same_bits(&GPT2_HEAD, TEST_ISA, KERNELS_BF16);
+    if (!BF16_IS_FP32)
+        same_bits(&GPT2_HEAD, TEST_ISA, KERNELS_BF16);
 }
 
 /* More shapes than the cache holds: each is still computed right, on its first use and on the next one. */

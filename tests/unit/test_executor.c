@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "executor/agent/spawn.h"
+#include "tests/sanitized.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,12 +26,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = true };
-#else
-enum { SANITIZED = false };
-#endif
 
 enum {
     MESSAGES_MOST = 4096,

@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/pair.h"
 
 #include "kernels/philox.h"
+#include "tests/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,7 +14,7 @@
 #include <cmocka.h>
 
 /* AROUND: watched bytes on either side of an array, a multiple of any alignment. */
-enum { ROUNDS = 5, AROUND = 512, WATCH = 0xa5, POISON = 0xff };
+enum { ROUNDS = SANITIZED ? 2 : 5, AROUND = 512, WATCH = 0xa5, POISON = 0xff };
 
 /* --- random numbers ------------------------------------------------------------------------------------------------*/
 static uint32_t draw(struct pair *p) {
@@ -192,7 +193,7 @@ static void run_precision(void (*body)(struct pair *p), enum kernels_precision p
     CLEANUP(kernels_closep) struct kernels *cpu = kernels_of_precision(KERNELS_ISA_PLAIN, 1, precision);
     struct pair p = { .k = { [CPU] = cpu }, .precision = precision, .seed = seed };
     pair_tables_open(&p);
-    for (p.round = 0; p.round < ROUNDS; p.round++) {
+    for (p.round = (int)precision * ROUNDS; p.round < ((int)precision + 1) * ROUNDS; p.round++) {
         pair_order(p.seed);
         body(&p);
         check_all(&p);

@@ -29,7 +29,7 @@ struct twin {
 struct pair {
     const struct kernels *k[SIDES];
     enum kernels_precision precision;
-    int round; /* 0, 1, ...: for what must come up in each run */
+    int round; /* 0, 1, ... of all precisions together: for what must come up in each run */
     uint64_t seed;
     /* Private. */
     struct twin *twins[32];
