@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -113,12 +114,12 @@ static void one_plan_at_a_time_and_none_after_a_stop(void **state) {
     (void)state;
     char path[64], begun[80], script[160];
     snprintf(begun, sizeof begun, "/tmp/trainyard-planner-begun-%d", (int)getpid());
-    snprintf(script, sizeof script, "touch %s; exec sleep 60", begun);
+    snprintf(script, sizeof script, ": >%s; exec sleep 60", begun);
+    assert_int_equal(mkfifo(begun, 0600), 0);
     struct long_plan l = { .p = planner_of(script, path) };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, plan_long, &l), 0);
-    while (access(begun, F_OK) != 0)
-        usleep(1000);
+    close(open(begun, O_RDONLY)); /* which waits for the script to open it, too */
     struct err e = { "" };
     Trainyard__V1__Plan *plan = NULL;
     Trainyard__V1__JobSpec spec = TRAINYARD__V1__JOB_SPEC__INIT;

@@ -1,5 +1,6 @@
 #include "tests/store/pg_fixture.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "service/store/migrate.h"
@@ -9,12 +10,15 @@
 #include <glob.h>
 #include <grp.h>
 #include <libpq-fe.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,17 +76,24 @@ static void find_programs(struct pg *pg) {
     globfree(&found);
 }
 
-static PGconn *connect_until(const char *conninfo) {
-    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
-    for (;;) {
-        PGconn *c = PQconnectdb(conninfo);
-        if (PQstatus(c) == CONNECTION_OK)
-            return c;
-        if (clock_mono_ms() > deadline)
-            die("connect", PQerrorMessage(c));
-        PQfinish(c);
-        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+/* True when the server answers, false when it has exited. It writes that it is ready into a file of its folder. */
+static bool server_answers(const struct pg *pg, deadline_ms_t deadline) {
+    CLEANUP(closep) int process = (int)syscall(SYS_pidfd_open, pg->postmaster, 0), changes = inotify_init1(IN_CLOEXEC);
+    if (process < 0 || changes < 0 || inotify_add_watch(changes, pg->data, IN_MODIFY | IN_CLOSE_WRITE) < 0)
+        die("watch PostgreSQL", strerror(errno));
+    struct pollfd events[] = { { .fd = process, .events = POLLIN }, { .fd = changes, .events = POLLIN } };
+    while (PQping(pg->conninfo) != PQPING_OK) {
+        char told[4096];
+        if (poll(events, 2, deadline_poll_ms(deadline)) <= 0)
+            die("start PostgreSQL", "not ready in time");
+        if (events[0].revents) {
+            waitpid(pg->postmaster, NULL, 0);
+            return false;
+        }
+        if (read(changes, told, sizeof told) < 0)
+            die("watch PostgreSQL", strerror(errno));
     }
+    return true;
 }
 
 /* After a kill the old children may hold the cluster's shared memory for a moment: the server exits, and is tried
@@ -106,19 +117,9 @@ static void start_server(struct pg *pg) {
                      "-c",
                      "fsync=on",
                      NULL };
-    for (;;) {
+    do
         pg->postmaster = spawn(pg, "postgres", argv);
-        for (;;) {
-            if (PQping(pg->conninfo) == PQPING_OK)
-                return;
-            if (clock_mono_ms() > deadline)
-                die("start PostgreSQL", "not ready in time");
-            int status;
-            if (waitpid(pg->postmaster, &status, WNOHANG) == pg->postmaster)
-                break;
-            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-        }
-    }
+    while (!server_answers(pg, deadline));
 }
 
 struct pg *pg_start(void) {
@@ -166,21 +167,11 @@ void pg_freeze(struct pg *pg, bool frozen) {
         kill(pg->postmaster, SIGCONT);
 }
 
-/* Their parent is another process by now. */
-static void wait_gone(const pid_t *pids, int n) {
-    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
-    for (int i = 0; i < n; i++)
-        while (kill(pids[i], 0) == 0 && clock_mono_ms() < deadline) {
-            char path[64], state = 'Z';
-            snprintf(path, sizeof path, "/proc/%d/stat", pids[i]);
-            FILE *stat = fopen(path, "r");
-            bool zombie = !stat || fscanf(stat, "%*d (%*[^)]) %c", &state) != 1 || state == 'Z';
-            if (stat)
-                fclose(stat);
-            if (zombie)
-                break;
-            nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-        }
+/* Their parent is another process by then. */
+static void wait_gone(int process) {
+    struct pollfd event = { .fd = process, .events = POLLIN };
+    if (process >= 0 && poll(&event, 1, START_TIMEOUT_MS) <= 0)
+        die("kill PostgreSQL", "a child of it stays");
 }
 
 void pg_stop(struct pg *pg) {
@@ -194,10 +185,15 @@ void pg_stop(struct pg *pg) {
 
 void pg_kill(struct pg *pg) {
     pid_t pids[128];
-    int n = children(pg->postmaster, pids, 128);
+    int processes[128], n = children(pg->postmaster, pids, 128);
+    for (int i = 0; i < n; i++)
+        processes[i] = (int)syscall(SYS_pidfd_open, pids[i], 0);
     kill(pg->postmaster, SIGKILL);
     waitpid(pg->postmaster, NULL, 0);
-    wait_gone(pids, n);
+    for (int i = 0; i < n; i++) {
+        wait_gone(processes[i]);
+        closep(&processes[i]);
+    }
 }
 
 void pg_restart(struct pg *pg) { start_server(pg); }
@@ -221,12 +217,19 @@ const char *pg_database(struct pg *pg, bool migrated) {
     return conninfo;
 }
 
+static PGconn *connect_to(const char *conninfo) {
+    PGconn *c = PQconnectdb(conninfo);
+    if (PQstatus(c) != CONNECTION_OK)
+        die("connect", PQerrorMessage(c));
+    return c;
+}
+
 static char refused_by[128];
 const char *pg_refused_by(void) { return refused_by; }
 
 const char *pg_try(const char *conninfo, const char *sql) {
     static char state[6];
-    PGconn *c = connect_until(conninfo);
+    PGconn *c = connect_to(conninfo);
     PGresult *r = PQexec(c, sql);
     const char *found = PQresultErrorField(r, PG_DIAG_SQLSTATE);
     const char *constraint = PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME);
@@ -244,7 +247,7 @@ void pg_run(const char *conninfo, const char *sql) {
 }
 
 long long pg_number(const char *conninfo, const char *sql) {
-    PGconn *c = connect_until(conninfo);
+    PGconn *c = connect_to(conninfo);
     PGresult *r = PQexec(c, sql);
     if (PQresultStatus(r) != PGRES_TUPLES_OK || PQntuples(r) < 1)
         die(sql, PQresultErrorMessage(r));
@@ -269,7 +272,7 @@ struct pg_open *pg_begin(const char *conninfo, const char *sql) {
     struct pg_open *open = calloc(1, sizeof *open);
     if (!open)
         die("open a transaction", "no memory");
-    open->connection = connect_until(conninfo);
+    open->connection = connect_to(conninfo);
     run_open(open, "BEGIN");
     run_open(open, sql);
     return open;
