@@ -16,7 +16,8 @@
  *   - `accumulate` true adds to the gradient, false overwrites it (uninitialised memory is fine then)
  *   - nothing is allocated after the first call with a shape (the first linear_* of a shape builds a oneDNN primitive;
  *     at most KERNELS_PRODUCTS_MOST are kept, the least recently used goes). What a call needs beyond its arguments is
- *     its `workspace`; the function of the same name + _workspace tells how many bytes
+ *     its `workspace`; the function of the same name + _workspace tells how many bytes. On "cuda" it also has libraries
+ *     make ready for the shape: asked before the first step, so that none loads code in its midst
  *   - errors: INVALID_ARGUMENT for a token or target outside its vocabulary, INTERNAL or RESOURCE_EXHAUSTED when the
  *     library or the device fails. After an error the outputs are undefined. A wrong dimension is an assert
  *
@@ -79,6 +80,7 @@ static inline int64_t linear_stride(const struct linear_dims *d) { return d->y_s
 struct attention_dims {
     int64_t batch, time, heads, kv_heads, head; /* kv_heads divides heads */
     bool causal;                                /* false: each position sees all of its sample */
+    bool masked; /* calls may drop out probabilities: what cannot do it takes no part, and is given no room */
 };
 
 /* Rotary positions (Su et al., arXiv 2104.09864): pair i of a head, numbers i and i + head/2 (the halves' convention of

@@ -2,7 +2,7 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/ops.h"
 
-/* Who computes a shape. cuDNN's masks are its own, so that dropout is ours. */
+/* Who computes a shape. cuDNN's masks are its own, so that dropout is ours (cuda_attention_engine_bytes). */
 enum by { BY_CUDNN, BY_MMA, BY_PLAIN };
 
 /* Bits of all addresses of a call, whose lowest ones tell the boundary that all of them are on. */
@@ -41,6 +41,13 @@ static status_t choose(const struct kernels *k, const struct attention_dims *d, 
     else
         *ret = BY_PLAIN;
     return ST_OK;
+}
+
+/* What fails is told by the first call that computes. */
+size_t cuda_attention_prepare(const struct kernels *k, const struct attention_dims *d) {
+    bool found;
+    status_ignore(cudnn_does(k, d, &found, NULL));
+    return cuda_attention_workspace(k, d);
 }
 
 status_t cuda_attention_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,

@@ -52,6 +52,14 @@ static status_t pack(const struct kernels *k, const struct room *r, const elemen
     return k->channels_last(k, r->weights, w, d->out, d->in, d->kernel * d->kernel, e);
 }
 
+/* What fails is told by the first call that computes. */
+size_t cuda_convolution_prepare(const struct kernels *k, const struct convolution_dims *d) {
+    bool found;
+    for (int pass = CONVOLUTION_FORWARD; !cuda_convolution_is_product(d) && pass <= CONVOLUTION_BACKWARD_INPUT; pass++)
+        status_ignore(cudnn_does(k, (enum convolution_pass)pass, d, NULL, NULL, NULL, &found, NULL));
+    return cuda_convolution_workspace(k, d);
+}
+
 /* cuDNN's forward knows no bias; only the first and last convolutions of small networks have one. */
 status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
                                   const element_t *bias, const struct convolution_dims *d, void *workspace,

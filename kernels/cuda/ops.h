@@ -37,6 +37,8 @@ status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const e
 status_t cuda_record(const struct kernels *k, char **ret, struct err *e);
 
 /* --- attention.c ---------------------------------------------------------------------------------------------------*/
+/* cuda_attention_workspace; and cuDNN makes its plans for the shape. */
+size_t cuda_attention_prepare(const struct kernels *k, const struct attention_dims *d);
 status_t cuda_attention_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                 const struct attention_dims *d, const struct dropout *dropout, void *workspace,
                                 struct err *e);
@@ -45,6 +47,8 @@ status_t cuda_attention_backward(const struct kernels *k, element_t *dqkv, const
                                  const struct dropout *dropout, void *workspace, struct err *e);
 
 /* --- convolution.c -------------------------------------------------------------------------------------------------*/
+/* cuda_convolution_workspace; and cuDNN makes its plans for the shape. */
+size_t cuda_convolution_prepare(const struct kernels *k, const struct convolution_dims *d);
 status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
                                   const element_t *bias, const struct convolution_dims *d, void *workspace,
                                   struct err *e);

@@ -171,7 +171,8 @@ static float measured(struct products *s, const struct entry *t, const cublasLtM
 }
 
 /* The fastest of n. What they compute goes to c again and again, which does no harm unless it is added to: then the
- * measurement has a matrix of its own. */
+ * measurement has a matrix of its own, of the stream: cudaFree would wait for all work on the device, and that may be a
+ * receive whose sender waits for this rank. */
 static status_t fastest(struct products *s, const struct entry *t, const cublasLtMatmulHeuristicResult_t *all, int n,
                         const struct operands *o, int *ret, struct err *e) {
     const struct gemm_product *p = &t->product;
@@ -181,7 +182,8 @@ static status_t fastest(struct products *s, const struct entry *t, const cublasL
     void *own = NULL;
     status_t st = ST_OK;
     if (p->flags & GEMM_ACCUMULATE)
-        st = cuda_status(cudaMalloc(&own, (size_t)(p->m * p->ldc) * bytes), "reserving memory to measure a product", e);
+        st = cuda_status(cudaMallocAsync(&own, (size_t)(p->m * p->ldc) * bytes, s->stream),
+                         "reserving memory to measure a product", e);
     for (int i = 0; st == ST_OK && i < 2; i++)
         st = cuda_status(cudaEventCreate(&event[i]), "making an event", e);
     *ret = 0;
@@ -195,7 +197,8 @@ static status_t fastest(struct products *s, const struct entry *t, const cublasL
     for (int i = 0; i < 2; i++)
         if (event[i])
             (void)cudaEventDestroy(event[i]);
-    (void)cudaFree(own);
+    if (own)
+        (void)cudaFreeAsync(own, s->stream);
     return st;
 }
 

@@ -77,7 +77,8 @@ size_t cuda_attention_engine_bytes(const struct attention_dims *d, enum kernels_
                  shared = d->heads > d->kv_heads ? 2 * (size_t)(rows * d->head) * BF16_BYTES : 0,
                  bytes = (fast ? query : (size_t)(rows * time) * BF16_BYTES) + shared +
                          CUDA_ATTENTION_FORWARD_ENGINE_BYTES;
-    if (precision == KERNELS_FP32 || d->head % HEAD_MULTIPLE || d->head > HEAD_MOST || (!fast && bytes > engine_most))
+    if (precision == KERNELS_FP32 || d->masked || d->head % HEAD_MULTIPLE || d->head > HEAD_MOST ||
+        (!fast && bytes > engine_most))
         return 0;
     return bytes;
 }

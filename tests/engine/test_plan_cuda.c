@@ -75,13 +75,18 @@ static void attention_by_cudnn_decides_the_workspace(void **state) {
     graph_free(h);
 }
 
-/* cuDNN has no attention in fp32, nor do its engines get more than 4 GiB for an order of additions. */
+/* cuDNN has no attention in fp32, nor do its engines get more than 4 GiB for an order of additions; and its masks are
+ * not ours. */
 static void without_cudnn_the_workspace_is_what_rows_take(void **state) {
     (void)state;
     struct gpt_shape longer = GPT2;
     longer.context = 8192;
     longer.vocabulary = 512;
-    struct graph *g = graph_of(GPT2, DTYPE_F32), *h = graph_of(longer, DTYPE_BF16);
+    struct gpt_shape masked = GPT2;
+    masked.dropout = 0.1;
+    struct graph *g = graph_of(GPT2, DTYPE_F32), *h = graph_of(longer, DTYPE_BF16), *m = graph_of(masked, DTYPE_BF16);
+    assert_true(room_of(m, KERNELS_BF16, false) < 16 << 20);
+    graph_free(m);
     assert_true(room_of(g, KERNELS_FP32, false) < 16 << 20);
     assert_true(room_of(h, KERNELS_BF16, false) < 16 << 20);
     assert_int_equal(room_of(h, KERNELS_BF16, true), attention_room(&longer, true));

@@ -12,7 +12,8 @@ static inline struct attention_dims op_heads(const struct graph *g, const struct
                                     .heads = op->attr.heads,
                                     .kv_heads = kv,
                                     .head = qkv->dim[2] / (op->attr.heads + 2 * kv),
-                                    .causal = op->attr.causal };
+                                    .causal = op->attr.causal,
+                                    .masked = op->attr.dropout > 0 };
 }
 
 #endif

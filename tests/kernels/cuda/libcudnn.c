@@ -48,8 +48,10 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
     const struct part *p = part_of(d);
     if (p->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
         return cudnn_script.graph;
-    if (p->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
+    if (p->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        cudnn_script.plans++;
         return cudnn_script.engine[p->engine].plan;
+    }
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -16,7 +16,7 @@ extern struct cudnn_script {
         cudnnStatus_t plan; /* of its execution plan */
         int64_t workspace;
     } engine[SCRIPT_ENGINES_MOST];
-    int runs;
+    int plans, runs;
     /* Of the last run. */
     int ran; /* the engine */
     int64_t n, id[SCRIPT_POINTERS_MOST];

@@ -263,6 +263,47 @@ static void only_what_is_on_boundaries_is_cudnns(void **state) {
     end();
 }
 
+/* Making a plan loads code, which may wait for all work on the device. */
+static void plans_are_made_when_their_room_is_asked_for(void **state) {
+    (void)state;
+    begin(false);
+    assert_int_equal(cuda_attention_prepare(&table.table, &attention),
+                     cuda_attention_workspace(&table.table, &attention));
+    assert_int_equal(cuda_convolution_prepare(&table.table, &convolution),
+                     cuda_convolution_workspace(&table.table, &convolution));
+    assert_int_equal(cudnn_script.plans, 4);
+    OK(forward(on_boundary, e));
+    OK(backward(on_boundary, e));
+    OK(convolve(on_boundary, e));
+    OK(convolve_back(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 4);
+    assert_int_equal(cudnn_script.plans, 4);
+    end();
+}
+
+static void a_failure_to_make_them_is_told_by_the_first_call(void **state) {
+    struct err e = { "" };
+    (void)state;
+    begin(false);
+    cudnn_script.engine[0].plan = CUDNN_STATUS_INTERNAL_ERROR;
+    assert_true(cuda_attention_prepare(&table.table, &attention) > 0);
+    assert_int_equal(forward(on_boundary, &e), ST_INTERNAL);
+    end();
+}
+
+/* What drops out probabilities is never cuDNN's, not in evaluation either, and gives it no room. */
+static void what_may_be_masked_is_not_cudnns(void **state) {
+    struct attention_dims masked = attention;
+    (void)state;
+    begin(false);
+    masked.masked = true;
+    assert_int_equal(cuda_attention_workspace(&table.table, &masked), cuda_attention_totals_bytes(&masked));
+    OK(cuda_attention_forward(&table.table, on_boundary, on_boundary, on_boundary, &masked, &no_dropout, workspace, e));
+    assert_int_equal(cudnn_script.plans, 0);
+    assert_int_equal(by_units, 1);
+    end();
+}
+
 /* Whether all bytes are `value`. */
 static bool are(const char *from, size_t bytes, int value) {
     size_t i = 0;
@@ -317,6 +358,9 @@ int main(void) {
         cmocka_unit_test(the_first_engine_that_will_do_is_taken),
         cmocka_unit_test(an_engine_that_wants_more_than_the_room_is_not_taken),
         cmocka_unit_test(only_what_is_on_boundaries_is_cudnns),
+        cmocka_unit_test(plans_are_made_when_their_room_is_asked_for),
+        cmocka_unit_test(a_failure_to_make_them_is_told_by_the_first_call),
+        cmocka_unit_test(what_may_be_masked_is_not_cudnns),
         cmocka_unit_test(sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself),
         cmocka_unit_test(a_cudnn_that_does_not_start_is_told),
     };
