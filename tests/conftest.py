@@ -13,6 +13,17 @@ from yard import Service
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "sanitized: also runs with the programs built with ASan+UBSan and with TSan")
+    config.addinivalue_line("markers", "waits: half a minute or longer, in which others run; begins first")
+    config.addinivalue_line("markers", "xdist_group: pytest-xdist's, for whoever has it")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
+def pytest_collection_modifyitems(items):
+    """With pytest-xdist's `-n 4 --dist loadgroup`: files beside each other, the tests of one share its service."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+    for item in items:
+        if not item.get_closest_marker("waits"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 
 import pytest
 
@@ -12,7 +13,7 @@ SEED = int(os.environ.get("TRAINYARD_SEED", random.SystemRandom().randrange(1 <<
 
 def long_enough(tiny):
     """Steps of a few ms: long enough that a kill in the first quarter finds the job RUNNING."""
-    return tiny(steps=2400, data=2, every=100, layers=2, width=64, retry__max_restarts=5)
+    return tiny(steps=1600, data=2, every=100, layers=2, width=64, retry__max_restarts=5)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,6 @@ def test_a_killed_part_changes_no_bit(shared_service, tiny, untouched, target):
 
 def test_a_job_that_keeps_dying_fails_with_the_cause(service, tiny):
     """max_restarts bounds the attempts, and the sentence names the signal, not its echo in the other rank."""
-    import signal
     spec = tiny(steps=100000, data=2, every=0, retry__max_restarts=1)
     job = service.submit(spec)
     with service.watch(job) as watch:
@@ -47,8 +47,7 @@ def test_a_job_that_keeps_dying_fails_with_the_cause(service, tiny):
 
 
 def test_a_failed_job_goes_on_after_retry(service, tiny):
-    import signal
-    spec = tiny(steps=600, data=2, every=20, width=64, retry__max_restarts=0)
+    spec = tiny(steps=2000, data=2, every=20, width=64, retry__max_restarts=0)  # the kill comes some time after step 20
     job = service.submit(spec)
     with service.watch(job) as watch:
         watch.until_event("checkpoint_committed", 60)
@@ -59,9 +58,9 @@ def test_a_failed_job_goes_on_after_retry(service, tiny):
     assert int(ended["attempts"][1]["from_step"]) >= 20
 
 
+@pytest.mark.waits
 def test_a_stopped_worker_is_a_hang_and_is_replaced(service, tiny):
     """SIGSTOP: no exit to see, only progress that stays away. Known within 30 s."""
-    import signal
     job = service.submit(tiny(steps=2000, data=2, every=50, width=64))
     with service.watch(job) as watch:
         watch.until_event("checkpoint_committed", 60)
