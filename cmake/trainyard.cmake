@@ -60,6 +60,7 @@ add_custom_target(test_programs)
 add_custom_target(threads_tests)
 
 # ty_test(name file.c ... LIBS lib ... [TIMEOUT s] [LABELS l]): a cmocka program run by ctest, alone in its process.
+# Those in TY_LONGEST begin first, in its order.
 function(ty_test name)
   cmake_parse_arguments(T "" "TIMEOUT;LABELS" "LIBS" ${ARGN})
   add_executable(${name} ${T_UNPARSED_ARGUMENTS})
@@ -73,6 +74,11 @@ function(ty_test name)
   endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300) # of a hang: the slowest test takes a minute, with TSan on a busy machine several
+  endif()
+  list(FIND TY_LONGEST ${name} place)
+  if(place GREATER_EQUAL 0)
+    math(EXPR cost "100 - ${place}")
+    set_tests_properties(${name} PROPERTIES COST ${cost})
   endif()
   # TSan would sleep for a second before each exit.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
