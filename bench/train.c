@@ -127,8 +127,9 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
     TRY(weights_fill(&b->x, plan, initial, b, e));
     b->x.load = load;
     b->x.load_ctx = b;
-    b->x.clip_norm = 1;
-    b->x.loss_scale = 1.0f / (float)(s->batch * (images ? 1 : b->context));
+    b->x.decide.clip_norm = 1;
+    const float targets = (float)(s->batch * (images ? 1 : b->context));
+    TRY(control_set(&b->x.control, &(struct decision){ .scale = 1, .loss_gradient = 1 / targets }, e));
     const int64_t pixels = images ? (int64_t)s->batch * CHANNELS * SIDE * SIDE : 0;
     b->images = calloc((size_t)pixels + 1, sizeof *b->images);
     for (int64_t i = 0; i < pixels; i++)
@@ -138,7 +139,6 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
     };
     b->x.optimizer = &b->optimizer;
     b->x.learning_rate = 3e-4;
-    b->x.gradient_scale = 1;
     return ST_OK;
 }
 
@@ -170,7 +170,6 @@ static status_t bound(struct bench *b, struct err *e) {
                 TRY(products_of(b, op, op->slot[s], e));
     }
     const struct instruction step = { .kind = INSTRUCTION_STEP, .buffer = b->plan->result, .end = b->plan->n_pieces };
-    b->x.skip = STEP_APPLIED;
     return execute_step(&b->x, b->plan, &step, e);
 }
 
@@ -232,17 +231,17 @@ static status_t run(struct bench *b, const char *precision, int threads, int ste
     struct profile p = { .bench = b };
     for (int i = -WARM_UP; i < steps; i++) {
         b->x.step = i + WARM_UP;
-        b->x.updates = b->x.step + 1;
+        const struct step_control *ignored;
         int64_t start = now_ns();
         if (i == 0) { /* one step in parts; its time is not counted */
             p.last_ns = start;
             b->x.progress = profiled;
             b->x.progress_ctx = &p;
-            TRY(execute(&b->x, b->plan, e));
+            TRY(execute_now(&b->x, b->plan, &ignored, e));
             b->x.progress = NULL;
             start = now_ns();
         }
-        TRY(execute(&b->x, b->plan, e));
+        TRY(execute_now(&b->x, b->plan, &ignored, e));
         int64_t middle = now_ns();
         if (i >= 0)
             ms[i] = (double)(middle - start) * 1e-6;

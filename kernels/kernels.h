@@ -120,7 +120,7 @@ struct batchnorm_dims {
  * a micro-batch's mask does not depend on who computes it. op is the op's global id in its graph. */
 struct rng_key {
     uint64_t seed;
-    int64_t step; /* 0 .. 2^32-1 */
+    const int64_t *step; /* the device's: 0 .. 2^32-1 */
     uint32_t op;
 };
 
@@ -133,40 +133,93 @@ struct dropout {
     int64_t first_sample; /* the number in the step's global batch of the call's first sample; 0 .. 2^32-1 */
 };
 
-/* What an optimizer sees of a gradient: g * gradient_scale, put within -clip_value .. clip_value unless that is 0.
- * Settings are double: 1 - beta2 would lose its digits in float. */
+/* What changes from step to step is the device's, so that nothing of a step waits for the host, and its calls can be
+ * made once and launched again (capture_begin): what a step is made by, how the one before ended, the learning rate. */
+
+/* What the updates of a step read when they run. */
+struct update {
+    int64_t number;       /* 1 for the first that is applied: bias correction */
+    float gradient_scale; /* unscaling and clipping by norm, in one factor */
+    uint32_t skip;        /* enum step_skip: unless it is STEP_APPLIED an update changes nothing */
+};
+
+/* Why a step was not applied. */
+enum step_skip { STEP_APPLIED, STEP_OVERFLOW, STEP_SPIKE, STEP_NOT_FINITE };
+
+/* Norms that a spike can be told by, and how many there must be until anything is called one. */
+enum { DECISION_NORMS_MOST = 1024, DECISION_NORMS_LEAST = 8 };
+
+/* What a step came to, and what the next one begins with; how: decide.h. All zeros at first but for `scale` and
+ * `loss_gradient`. */
+struct decision {
+    struct update update;
+    double grad_norm;     /* of the unscaled gradients */
+    double scale;         /* that the losses' gradients are multiplied by: fp16's, else 1 */
+    int64_t growth_count; /* applied steps since it changed */
+    float loss_gradient;  /* what a loss's gradient is multiplied by: scale / targets */
+    uint32_t n_norms;
+    double norms[DECISION_NORMS_MOST]; /* [n_norms] of the newest applied steps, oldest first, where spikes are told */
+};
+
+struct decide {
+    double clip_norm;        /* 0 = none */
+    double z_score;          /* a norm further above the window's mean than this many deviations is a spike; 0 = none */
+    int64_t window;          /* 2 .. DECISION_NORMS_MOST */
+    bool dynamic_scale;      /* a norm that is not finite is an overflow, which halves the scale */
+    int64_t growth_interval; /* steps without one until it doubles */
+    int64_t targets;         /* that a step's loss is divided by */
+};
+
+/* What an optimizer sees of a gradient: g * update->gradient_scale, put within -clip_value .. clip_value unless that is
+ * 0. Settings are double: 1 - beta2 would lose its digits in float. learning_rate and update are the device's. */
 struct adamw {
-    double learning_rate, beta1, beta2, epsilon, weight_decay;
-    float gradient_scale, clip_value;
-    int64_t updates; /* 1 for the first update: bias correction */
+    const double *learning_rate;
+    const struct update *update;
+    double beta1, beta2, epsilon, weight_decay;
+    float clip_value;
 };
 
 struct sgd {
-    double learning_rate, momentum, weight_decay;
+    const double *learning_rate;
+    const struct update *update;
+    double momentum, weight_decay;
     bool nesterov;
-    float gradient_scale, clip_value;
+    float clip_value;
 };
 
 struct lion {
-    double learning_rate, beta1, beta2, weight_decay;
-    float gradient_scale, clip_value;
+    const double *learning_rate;
+    const struct update *update;
+    double beta1, beta2, weight_decay;
+    float clip_value;
 };
 
 struct adafactor {
-    double learning_rate, beta2, epsilon1, epsilon2, clip_threshold, weight_decay;
-    float gradient_scale, clip_value;
+    const double *learning_rate;
+    const struct update *update;
+    double beta2_decay; /* beta2 = 1 - number^-beta2_decay */
+    double epsilon1, epsilon2, clip_threshold, weight_decay;
+    float clip_value;
 };
 
 struct momentum {
+    const struct update *update;
     double momentum;
     bool nesterov;
-    float gradient_scale, clip_value;
+    float clip_value;
+};
+
+struct descent {
+    const double *learning_rate;
+    const struct update *update;
+    double factor, weight_decay;
 };
 
 struct kernels {
     const char *device;
     int threads;
     enum kernels_precision precision;
+    bool deferred;              /* calls may run after they have returned, and can be captured: "cuda" */
     bool fast;                  /* kernels_config's */
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
 
@@ -194,6 +247,26 @@ struct kernels {
     /* Waits until all calls have run. What only the device could find is told here, once: a failed launch, and a token
      * or target outside its vocabulary, which is then counted as a token 0 and as an ignored target. */
     MUST_CHECK status_t (*finish)(const struct kernels *k, struct err *e);
+    /* Memory of the host that the device reads and writes at full speed while the host does something else; what is
+     * uploaded from any other may be waited for. RESOURCE_EXHAUSTED. */
+    MUST_CHECK status_t (*host_memory_new)(const struct kernels *k, size_t bytes, void **ret, struct err *e);
+    void (*host_memory_free)(const struct kernels *k, void *p); /* NULL is fine */
+    /* A place in the order of calls. event_wait waits until what came before the newest event_record has run, and tells
+     * what finish tells. */
+    MUST_CHECK status_t (*event_new)(const struct kernels *k, void **ret, struct err *e);
+    void (*event_free)(const struct kernels *k, void *event); /* NULL is fine */
+    MUST_CHECK status_t (*event_record)(const struct kernels *k, void *event, struct err *e);
+    MUST_CHECK status_t (*event_wait)(const struct kernels *k, void *event, struct err *e);
+
+    /* --- capture --------------------------------------------------------------------------------------------------*/
+    /* NULL where the table is not deferred. Between begin and end the calls of the table and its fp32 are noted and do
+     * not run; `launch` runs them all, each time anew, on what their pointers point at then. Each must have been called
+     * with its shape before, outside. Not to be captured: memory_*, host_memory_*, event_*, finish, launch. A failure
+     * of a call in between is told by capture_end, too. */
+    MUST_CHECK status_t (*capture_begin)(const struct kernels *k, struct err *e);
+    MUST_CHECK status_t (*capture_end)(const struct kernels *k, void **ret, struct err *e);
+    MUST_CHECK status_t (*launch)(const struct kernels *k, void *capture, struct err *e);
+    void (*capture_free)(const struct kernels *k, void *capture); /* NULL is fine; none of its launches may be queued */
 
     /* --- linear ---------------------------------------------------------------------------------------------------*/
     /* pre NULL: y = x W + bias. pre (rows, out): pre = x W + bias, y = gelu(pre). bias NULL: none. */
@@ -368,16 +441,16 @@ struct kernels {
 
     /* --- loss -----------------------------------------------------------------------------------------------------*/
     /* losses (rows) = -log softmax(logits)[target]; a target of -1 is ignored (loss 0, gradient 0), any other target
-     * outside 0 .. V-1 is INVALID_ARGUMENT. gradient true: logits (rows, V) become, in place, their gradient times
-     * scale; false: they are only read. */
+     * outside 0 .. V-1 is INVALID_ARGUMENT. scale not NULL: logits (rows, V) become, in place, their gradient times
+     * *scale, which is the device's; NULL: they are only read. */
     MUST_CHECK status_t (*cross_entropy)(const struct kernels *k, float *losses, element_t *logits,
-                                         const int32_t *targets, int64_t rows, int64_t vocabulary, float scale,
-                                         bool gradient, struct err *e);
+                                         const int32_t *targets, int64_t rows, int64_t vocabulary, const float *scale,
+                                         struct err *e);
 
-    /* losses (batch) = the mean of (x - reference)^2 over a sample's n numbers. gradient true: x (batch, n) becomes, in
-     * place, its gradient times scale. */
+    /* losses (batch) = the mean of (x - reference)^2 over a sample's n numbers. scale not NULL: x (batch, n) becomes,
+     * in place, its gradient times *scale. */
     MUST_CHECK status_t (*squared_error)(const struct kernels *k, float *losses, element_t *x, const float *reference,
-                                         int64_t batch, int64_t n, float scale, bool gradient, struct err *e);
+                                         int64_t batch, int64_t n, const float *scale, struct err *e);
     /* psnr (batch) = -10 log10 of the same mean: the peak signal-to-noise ratio, in dB, of images in [0, 1]; 200 for
      * equal ones. */
     MUST_CHECK status_t (*psnr)(const struct kernels *k, float *psnr, const element_t *x, const float *reference,
@@ -423,12 +496,11 @@ struct kernels {
     MUST_CHECK status_t (*widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e);
 
     /* --- over all parameters --------------------------------------------------------------------------------------*/
-    /* One pass each: parameters p (n) and the states are updated in place, weight (n) gets p rounded; weight NULL: p is
-     * the weight. The same bits for an element wherever an array is cut.
-     *   adamw      Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW
-     *   sgd        g += weight_decay p; m = momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m)
-     *   lion       Chen et al., arXiv 2302.06675: p = (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign
-     * of 0 being 0; then m = beta2 m + (1 - beta2) g */
+    /* One pass each: parameters p (n) and the states are updated in place, unless the update is skipped; weight (n)
+     * gets p rounded; weight NULL: p is the weight. The same bits for an element wherever an array is cut. adamw
+     * Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW sgd        g += weight_decay p; m =
+     * momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m) lion       Chen et al., arXiv 2302.06675: p =
+     * (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign of 0 being 0; then m = beta2 m + (1 - beta2) g */
     MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, element_t *weight, float *m, float *v,
                                  const float *g, int64_t n, const struct adamw *o, struct err *e);
     MUST_CHECK status_t (*sgd)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,
@@ -446,13 +518,17 @@ struct kernels {
     /* m = momentum m + (1 - momentum) g; u = m, or with nesterov momentum m + (1 - momentum) g once more. */
     MUST_CHECK status_t (*momentum)(const struct kernels *k, float *u, float *m, const float *g, int64_t n,
                                     const struct momentum *o, struct err *e);
-    /* p = keep p + by x; weight gets p rounded, or is NULL. */
-    MUST_CHECK status_t (*scale_add)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
-                                     double keep, double by, struct err *e);
+    /* p = (1 - learning_rate weight_decay) p - learning_rate factor x; weight gets p rounded, or is NULL. */
+    MUST_CHECK status_t (*descend)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                                   const struct descent *o, struct err *e);
+    /* p = keep p + by x, unless `update` is skipped (NULL: it never is). */
+    MUST_CHECK status_t (*scale_add)(const struct kernels *k, float *p, const float *x, int64_t n, double keep,
+                                     double by, const struct update *update, struct err *e);
     /* A batch statistic's step: running += momentum (sum / parts - running), in double; weight gets it rounded, or is
      * NULL. */
     MUST_CHECK status_t (*running_mean)(const struct kernels *k, float *running, element_t *weight, const float *sum,
-                                        int64_t n, double momentum, int64_t parts, struct err *e);
+                                        int64_t n, double momentum, int64_t parts, const struct update *update,
+                                        struct err *e);
     /* x divided by its Euclidean norm, or by `least` where that is larger. workspace: ceil(n / KERNELS_CHUNK) + 1
      * doubles. */
     MUST_CHECK status_t (*normalise)(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
@@ -460,6 +536,11 @@ struct kernels {
     /* sums[i] = the sum of squares of chunk i, in double; ceil(n / KERNELS_CHUNK) chunks, the last may be short. The
      * caller adds them in the order of chunks over all shards. */
     MUST_CHECK status_t (*sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+    /* Whether this step is applied, and by what: from the losses of its micro-batches and the sums of squares of all
+     * chunks of its gradients. After a step whose losses or norm are no numbers all later ones are skipped, too. */
+    MUST_CHECK status_t (*decide)(const struct kernels *k, struct decision *decision, const double *losses,
+                                  int64_t n_losses, const double *sums, int64_t n_sums, const struct decide *o,
+                                  struct err *e);
     /* false when a NaN or an infinity is among the n values. */
     MUST_CHECK status_t (*all_finite)(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
     MUST_CHECK status_t (*elements_finite)(const struct kernels *k, bool *ret, const element_t *a, int64_t n,

@@ -18,6 +18,9 @@ static size_t partial_bytes(int64_t rows, int64_t columns) {
     return (size_t)piece_count(rows) * (sizeof(struct partial) + (size_t)columns * sizeof(float));
 }
 
+/* Of the running means. */
+static double beta2_of(const struct adafactor *o) { return 1 - pow((double)o->update->number, -o->beta2_decay); }
+
 static int64_t chunk_count(int64_t n) { return (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK; }
 
 size_t adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns) {
@@ -37,7 +40,7 @@ static status_t root_mean_square(const struct kernels *k, double *ret, const flo
 
 static void add_squares(const struct kernels *k, const struct adafactor_rows *by, const struct matrix *m, float *row,
                         const float *g, struct seen s, const struct adafactor *o) {
-    const float keep = (float)o->beta2, rest = (float)(1 - o->beta2), epsilon = (float)o->epsilon1;
+    const float keep = (float)beta2_of(o), rest = (float)(1 - beta2_of(o)), epsilon = (float)o->epsilon1;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < m->pieces; i++) {
         float *columns = m->column_sums + i * m->columns;
@@ -54,7 +57,7 @@ static void add_squares(const struct kernels *k, const struct adafactor_rows *by
 }
 
 static void add_columns(const struct kernels *k, const struct matrix *m, float *column, const struct adafactor *o) {
-    const float keep = (float)o->beta2, rest = (float)(1 - o->beta2);
+    const float keep = (float)beta2_of(o), rest = (float)(1 - beta2_of(o));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t c = 0; c < m->columns; c++) {
         double sum = 0;
@@ -92,21 +95,21 @@ static double update_mean_square(const struct kernels *k, const struct adafactor
 static double step_size(const struct adafactor *o, double parameter_rms, double update_mean_square) {
     const double over = sqrt(update_mean_square) / o->clip_threshold;
     const double size = parameter_rms > o->epsilon2 ? parameter_rms : o->epsilon2;
-    return o->learning_rate * size / (over > 1 ? over : 1);
+    return *o->learning_rate * size / (over > 1 ? over : 1);
 }
 
 /* A vector's second moment is kept whole. Vectors are short: one thread. */
 static void step_vector(float *p, float *v, const float *g, int64_t n, double parameter_rms, struct seen s,
                         const struct adafactor *o) {
-    const float rest = (float)(1 - o->beta2), epsilon = (float)o->epsilon1;
+    const float keep_v = (float)beta2_of(o), rest = (float)(1 - beta2_of(o)), epsilon = (float)o->epsilon1;
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
         const float x = seen(g[i], s);
-        v[i] = (float)o->beta2 * v[i] + rest * (x * x + epsilon);
+        v[i] = keep_v * v[i] + rest * (x * x + epsilon);
         sum += (double)x * x / v[i];
     }
     const float step = (float)step_size(o, parameter_rms, sum / (double)n);
-    const float keep = (float)(1 - o->learning_rate * o->weight_decay);
+    const float keep = (float)(1 - *o->learning_rate * o->weight_decay);
     for (int64_t i = 0; i < n; i++)
         p[i] = keep * p[i] - step * seen(g[i], s) / sqrtf(v[i]);
 }
@@ -114,7 +117,9 @@ static void step_vector(float *p, float *v, const float *g, int64_t n, double pa
 status_t adafactor_step(const struct kernels *k, const struct adafactor_rows *by, float *p, element_t *weight,
                         float *row, float *column, const float *g, int64_t rows, int64_t columns,
                         const struct adafactor *o, void *workspace, struct err *e) {
-    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct seen s = seen_of(o->update, o->clip_value);
     double rms = 0;
     TRY(root_mean_square(k, &rms, p, rows * columns, workspace, e));
     if (!column) {
@@ -129,7 +134,7 @@ status_t adafactor_step(const struct kernels *k, const struct adafactor_rows *by
     add_columns(k, &m, column, o);
     const double mean = row_mean(&m);
     const double step = step_size(o, rms, update_mean_square(k, by, &m, row, mean, g, s));
-    const float keep = (float)(1 - o->learning_rate * o->weight_decay);
+    const float keep = (float)(1 - *o->learning_rate * o->weight_decay);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = r * columns;

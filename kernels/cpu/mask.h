@@ -21,7 +21,7 @@ static inline struct mask mask_of(const struct dropout *d) {
     assert(d->probability >= 0 && d->probability < 1);
     return (struct mask){ .seed = d->key.seed,
                           .op = d->key.op,
-                          .step = (uint32_t)d->key.step,
+                          .step = d->probability > 0 ? (uint32_t)*d->key.step : 0,
                           .threshold = (uint32_t)((double)d->probability * 4294967296.0),
                           .kept = 1.0f / (1.0f - d->probability) };
 }

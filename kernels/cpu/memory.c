@@ -42,6 +42,20 @@ static status_t finish(const struct kernels *k, struct err *e) {
     return ST_OK;
 }
 
+/* What was called has run. */
+static status_t event_new(const struct kernels *k, void **ret, struct err *e) {
+    (void)k, (void)e;
+    *ret = NULL;
+    return ST_OK;
+}
+
+static void event_free(const struct kernels *k, void *event) { (void)k, (void)event; }
+
+static status_t event_pass(const struct kernels *k, void *event, struct err *e) {
+    (void)k, (void)event, (void)e;
+    return ST_OK;
+}
+
 void memory_table(struct kernels *t) {
     t->memory_new = memory_new;
     t->memory_free = memory_free;
@@ -49,4 +63,10 @@ void memory_table(struct kernels *t) {
     t->download = load;
     t->move = move;
     t->finish = finish;
+    t->host_memory_new = memory_new;
+    t->host_memory_free = memory_free;
+    t->event_new = event_new;
+    t->event_free = event_free;
+    t->event_record = event_pass;
+    t->event_wait = event_pass;
 }

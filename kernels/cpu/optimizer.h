@@ -25,8 +25,8 @@ struct seen {
     float scale, limit;
 };
 
-static inline struct seen seen_of(float gradient_scale, float clip_value) {
-    return (struct seen){ gradient_scale, clip_value > 0 ? clip_value : INFINITY };
+static inline struct seen seen_of(const struct update *u, float clip_value) {
+    return (struct seen){ u->gradient_scale, clip_value > 0 ? clip_value : INFINITY };
 }
 
 static inline float seen(float g, struct seen s) {

@@ -10,6 +10,7 @@ enum { THREADS = 256 };
  * the columns of each piece of rows, and what u's columns are multiplied by. */
 struct totals {
     double parameter_squares, row_mean, update_squares;
+    float beta2, rest; /* of the running means, in this update */
 };
 
 struct matrix {
@@ -48,20 +49,30 @@ static status_t run_add_all(const struct kernels *k, double *total, const T *x, 
     return launch(k, e, add_all<T>, dim3(1), dim3(THREADS * 4), total, x, n, by);
 }
 
+static __global__ void find_betas(struct totals *t, const struct update *update, double decay) {
+    const double beta2 = 1 - pow((double)update->number, -decay);
+    t->beta2 = (float)beta2;
+    t->rest = (float)(1 - beta2);
+}
+
 /* The rate, the parameter's own size, and the clipping of u. */
 struct step_settings {
-    double learning_rate, epsilon2, clip_threshold, n;
-    float keep, beta2, rest, epsilon1;
+    const double *learning_rate;
+    double epsilon2, clip_threshold, weight_decay, n;
+    float epsilon1;
     struct seen seen;
     __device__ __forceinline__ double size(const struct totals *t) const {
         const double rms = sqrt(t->parameter_squares), over = sqrt(t->update_squares) / clip_threshold;
-        return learning_rate * (rms > epsilon2 ? rms : epsilon2) / (over > 1 ? over : 1);
+        return *learning_rate * (rms > epsilon2 ? rms : epsilon2) / (over > 1 ? over : 1);
     }
+    __device__ __forceinline__ float keep() const { return (float)(1 - *learning_rate * weight_decay); }
 };
 
 /* A block has a row: row = beta2 row + (1 - beta2) mean(g^2 + epsilon1). */
 static __global__ void __launch_bounds__(THREADS)
     row_means(float *row, const float *g, struct matrix m, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     const int64_t at = (int64_t)blockIdx.x * m.columns;
     double sum = 0;
     for (int c = (int)threadIdx.x; c < m.columns; c += THREADS) {
@@ -70,11 +81,13 @@ static __global__ void __launch_bounds__(THREADS)
     }
     sum = block_sum(sum, 0);
     if (threadIdx.x == 0)
-        row[blockIdx.x] = o.beta2 * row[blockIdx.x] + o.rest * (float)(sum / m.columns);
+        row[blockIdx.x] = m.totals->beta2 * row[blockIdx.x] + m.totals->rest * (float)(sum / m.columns);
 }
 
 static __global__ void __launch_bounds__(WARP *DEEP)
     column_squares(const float *g, struct matrix m, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     struct walk<float> w(m.rows);
     float sum[PACK<float>] = {};
     for (int64_t row = w.row; row < w.end && w.column < m.columns; row += DEEP) {
@@ -91,19 +104,23 @@ static __global__ void __launch_bounds__(WARP *DEEP)
 
 static __global__ void __launch_bounds__(THREADS)
     column_means(float *column, struct matrix m, int64_t pieces, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (c >= m.columns)
         return;
     double sum = 0;
     for (int64_t i = 0; i < pieces; i++)
         sum += m.column_sums[i * m.columns + c];
-    column[c] = o.beta2 * column[c] + o.rest * (float)(sum / (double)m.rows);
+    column[c] = m.totals->beta2 * column[c] + m.totals->rest * (float)(sum / (double)m.rows);
     m.column_factor[c] = 1 / sqrtf(column[c]);
 }
 
 /* A block has a row: the sum of (g factor column[])^2. */
 static __global__ void __launch_bounds__(THREADS)
     row_updates(const float *row, const float *g, struct matrix m, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     const int64_t at = (int64_t)blockIdx.x * m.columns;
     const float factor = (float)sqrt(m.totals->row_mean / (double)row[blockIdx.x]);
     double sum = 0;
@@ -119,10 +136,13 @@ static __global__ void __launch_bounds__(THREADS)
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     step_matrix(float *p, E *weight, const float *row, const float *g, struct matrix m, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     const int64_t at = (int64_t)blockIdx.x * m.columns;
-    const float factor = (float)(o.size(m.totals) * sqrt(m.totals->row_mean / (double)row[blockIdx.x]));
+    const float keep = o.keep(),
+                factor = (float)(o.size(m.totals) * sqrt(m.totals->row_mean / (double)row[blockIdx.x]));
     for (int c = (int)threadIdx.x; c < m.columns; c += THREADS) {
-        const float x = o.keep * p[at + c] - o.seen.of(g[at + c]) * factor * m.column_factor[c];
+        const float x = keep * p[at + c] - o.seen.of(g[at + c]) * factor * m.column_factor[c];
         p[at + c] = x;
         if (weight)
             weight[at + c] = element_of<E>(x);
@@ -133,17 +153,19 @@ static __global__ void __launch_bounds__(THREADS)
 template <class E>
 static __global__ void __launch_bounds__(4 * THREADS)
     step_vector(float *p, E *weight, float *v, const float *g, int64_t n, struct totals *t, struct step_settings o) {
+    if (!o.seen.begin())
+        return;
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
         const float x = o.seen.of(g[i]);
-        v[i] = o.beta2 * v[i] + o.rest * (x * x + o.epsilon1);
+        v[i] = t->beta2 * v[i] + t->rest * (x * x + o.epsilon1);
         sum += (double)x * x / v[i];
     }
     struct totals whole = *t;
     whole.update_squares = block_sum(sum, 0) / (double)n;
-    const float step = (float)o.size(&whole);
+    const float step = (float)o.size(&whole), keep = o.keep();
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        p[i] = o.keep * p[i] - step * o.seen.of(g[i]) / sqrtf(v[i]);
+        p[i] = keep * p[i] - step * o.seen.of(g[i]) / sqrtf(v[i]);
         if (weight)
             weight[i] = element_of<E>(p[i]);
     }
@@ -173,13 +195,12 @@ status_t cuda_adafactor(const struct kernels *k, float *p, element_t *weight, fl
         .learning_rate = o->learning_rate,
         .epsilon2 = o->epsilon2,
         .clip_threshold = o->clip_threshold,
+        .weight_decay = o->weight_decay,
         .n = (double)n,
-        .keep = (float)(1 - o->learning_rate * o->weight_decay),
-        .beta2 = (float)o->beta2,
-        .rest = (float)(1 - o->beta2),
         .epsilon1 = (float)o->epsilon1,
-        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .seen = seen_of(o->update, o->clip_value),
     };
+    TRY(launch(k, e, find_betas, dim3(1), dim3(1), m.totals, o->update, o->beta2_decay));
     TRY(cuda_sum_squares(k, m.chunks, p, n, e));
     TRY(run_add_all(k, &m.totals->parameter_squares, m.chunks, chunk_count(n), s.n, e));
     if (column)

@@ -247,17 +247,17 @@ __global__ void __launch_bounds__(BLOCK, 1)
     E *const k = tile.own[0], *const v = tile.own[1];
     const int b = (int)blockIdx.x / a.kv_heads, g = (int)blockIdx.x % a.kv_heads, shared_by = a.heads / a.kv_heads;
     const int first_key = (int)blockIdx.y * OWN, begin = a.causal ? first_key : 0;
-    const int tiles = (a.time - begin + N - 1) / N;
+    const int end_h = (g + 1) * shared_by;
     const float factor_k[2] = { a.scale, a.scale }, factor_v[2] = { 1, 1 };
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     load_tile<D, OWN>(k, qkv + key_at(a, b, g), a.stride, first_key, a);
     load_tile<D, OWN>(v, qkv + value_at(a, b, g), a.stride, first_key, a);
     load_other<D, N>(tile.other[0], qkv + query_at(a, b, g * shared_by), a.stride, dout + out_at(a, b, g * shared_by),
                      a.out_stride, begin, a);
-    for (int i = 0, stage = 0; i < shared_by * tiles; i++) {
-        const int h = g * shared_by + i / tiles, first = begin + i % tiles * N;
-        const int next_h = g * shared_by + (i + 1) / tiles, next_first = begin + (i + 1) % tiles * N;
-        const bool more = i + 1 < shared_by * tiles;
+    for (int h = g * shared_by, first = begin, stage = 0; h < end_h;) {
+        const bool last = first + N >= a.time; /* of this head */
+        const int next_h = last ? h + 1 : h, next_first = last ? begin : first + N;
+        const bool more = next_h < end_h;
         const scores<N, true> at = { b, h, first_key + warp_row(), first };
         float p[N / 8][4], weight[N / 8][4];
         if (STAGES<D> == 2 && more)
@@ -284,6 +284,8 @@ __global__ void __launch_bounds__(BLOCK, 1)
         else if (more)
             load_other<D, N>(tile.other[0], qkv + query_at(a, b, next_h), a.stride, dout + out_at(a, b, next_h),
                              a.out_stride, next_first, a);
+        h = next_h;
+        first = next_first;
     }
     store_rows<D>(dqkv + key_at(a, b, g), a.stride, first_key, dk, factor_k, k, a);
     store_rows<D>(dqkv + value_at(a, b, g), a.stride, first_key, dv, factor_v, v, a);

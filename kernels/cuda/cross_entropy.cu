@@ -59,9 +59,8 @@ static __device__ __forceinline__ void thread_sum(const struct row_packs<E> &r, 
 }
 
 template <class E>
-static __global__ void __launch_bounds__(THREADS)
-    cross_entropy(float *losses, E *logits, const int32_t *targets, int vocabulary, float scale, bool gradient,
-                  uint64_t *fault) {
+static __global__ void __launch_bounds__(THREADS) cross_entropy(float *losses, E *logits, const int32_t *targets,
+                                                                int vocabulary, const float *scale, uint64_t *fault) {
     const int64_t row = blockIdx.x;
     const struct row_packs<E> r(logits + row * vocabulary, vocabulary);
     const int32_t target = index_checked(fault, targets[row], -1, vocabulary, row, -1);
@@ -72,9 +71,9 @@ static __global__ void __launch_bounds__(THREADS)
     sum = block_sum(own == -INFINITY ? 0 : sum * expf(own - most), 0);
     if (threadIdx.x == 0)
         losses[row] = target < 0 ? 0 : logf(sum) + most - wanted;
-    if (!gradient)
+    if (!scale)
         return;
-    const float factor = target < 0 ? 0 : scale / sum, minus = target < 0 ? 0 : scale;
+    const float factor = target < 0 ? 0 : *scale / sum, minus = target < 0 ? 0 : *scale;
     for (int column = r.begin(); column < vocabulary; column += STRIDE<E>) {
         float x[PACK<E>];
         r.load(x, column);
@@ -86,11 +85,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 status_t cuda_cross_entropy(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                            int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
+                            int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         return launch(k, e, cross_entropy<E>, dim3((unsigned)rows), dim3(THREADS), losses, (E *)logits, targets,
-                      (int)vocabulary, scale, gradient, cuda_of(k)->faults + CUDA_FAULT_TARGET);
+                      (int)vocabulary, scale, cuda_of(k)->faults + CUDA_FAULT_TARGET);
     });
 }
 

@@ -68,6 +68,7 @@ static void table_fill(struct cuda *c, enum kernels_precision precision) {
     t->precision = precision;
     cuda_table(t);
     cuda_library_table(t);
+    cuda_queue_table(t);
 }
 
 static struct cuda *cuda_free(struct cuda *c) {

@@ -224,7 +224,7 @@ template <class E> struct dropping {
         float a[PACK<E>];
         read(a, x + sample * n + first, n - first);
 #pragma unroll
-        for (int group = 0; group < PACK<E> / 4; group++) {
+        for (int group = 0; mask.threshold && group < PACK<E> / 4; group++) {
             uint32_t number[4];
             mask_numbers(mask, (uint32_t)sample, first / 4 + group, number);
 #pragma unroll

@@ -9,7 +9,8 @@
 
 struct mask {
     uint64_t seed;
-    uint32_t op, step;
+    const int64_t *step; /* the device's */
+    uint32_t op;
     uint32_t threshold; /* numbers below it drop their element; 0: all are kept */
     float kept;         /* 1 / (1 - probability) */
     uint32_t first_sample;
@@ -22,15 +23,15 @@ static inline struct mask mask_of(const struct dropout *d) {
         return m;
     m.seed = d->key.seed;
     m.op = d->key.op;
-    m.step = (uint32_t)d->key.step;
+    m.step = d->key.step;
     m.threshold = (uint32_t)((double)d->probability * 4294967296.0);
     m.first_sample = (uint32_t)d->first_sample;
     return m;
 }
 
-/* The four numbers of elements 4 group .. 4 group + 3 of the call's sample. */
+/* The four numbers of elements 4 group .. 4 group + 3 of the call's sample, where not all are kept. */
 __device__ __forceinline__ void mask_numbers(const struct mask &m, uint32_t sample, int64_t group, uint32_t (&to)[4]) {
-    const uint32_t counter[4] = { (uint32_t)group, m.first_sample + sample, m.op, m.step };
+    const uint32_t counter[4] = { (uint32_t)group, m.first_sample + sample, m.op, (uint32_t)*m.step };
     philox4x32_10(counter, m.seed, to);
 }
 

@@ -43,6 +43,7 @@ status_t cuda_upload_elements(const struct kernels *k, element_t *to, const floa
 }
 
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
+    (void)cudaSetDevice(cuda_of(k)->ordinal); /* it is the calling thread's choice */
     return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
                        "copying within the device", e);
 }
@@ -51,11 +52,9 @@ status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from
     return cuda_move(k, to, from, (size_t)n * kernels_element_bytes(k), e);
 }
 
-status_t cuda_finish(const struct kernels *k, struct err *e) {
+status_t cuda_faults_take(const struct cuda *c, struct err *e) {
     static const char *const WHAT[] = { [CUDA_FAULT_TOKEN] = "token %d at position %lld is outside the vocabulary",
                                         [CUDA_FAULT_TARGET] = "target %d at row %lld is outside the vocabulary" };
-    const struct cuda *c = cuda_of(k);
-    TRY(cuda_status(cudaStreamSynchronize(c->stream), "running the queued kernels", e));
     for (int i = 0; i < CUDA_FAULTS; i++) {
         const uint64_t found = c->faults[i];
         c->faults[i] = 0;
@@ -64,4 +63,9 @@ status_t cuda_finish(const struct kernels *k, struct err *e) {
                            (long long)(found >> 32) - 1);
     }
     return ST_OK;
+}
+
+status_t cuda_finish(const struct kernels *k, struct err *e) {
+    TRY(cuda_status(cudaStreamSynchronize(cuda_of(k)->stream), "running the queued kernels", e));
+    return cuda_faults_take(cuda_of(k), e);
 }

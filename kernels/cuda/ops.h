@@ -25,7 +25,13 @@ status_t cuda_download(const struct kernels *k, void *to_host, const void *from,
 status_t cuda_upload_elements(const struct kernels *k, element_t *to, const float *from_host, int64_t n, struct err *e);
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
 status_t cuda_finish(const struct kernels *k, struct err *e);
+/* What kernels have found, told once. */
+status_t cuda_faults_take(const struct cuda *c, struct err *e);
 status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e);
+
+/* --- queue.c: events, pinned memory, capture
+ * ------------------------------------------------------------------------*/
+void cuda_queue_table(struct kernels *t);
 
 /* --- linear.c ------------------------------------------------------------------------------------------------------*/
 status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
@@ -140,13 +146,13 @@ status_t cuda_fourier_step_backward(const struct kernels *k, element_t *dx, floa
 
 /* --- cross_entropy.cu ----------------------------------------------------------------------------------------------*/
 status_t cuda_cross_entropy(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                            int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e);
+                            int64_t rows, int64_t vocabulary, const float *scale, struct err *e);
 status_t cuda_correct(const struct kernels *k, float *correct, const element_t *logits, const int32_t *targets,
                       int64_t rows, int64_t vocabulary, struct err *e);
 
 /* --- squared_error.cu ----------------------------------------------------------------------------------------------*/
 status_t cuda_squared_error(const struct kernels *k, float *losses, element_t *x, const float *reference, int64_t batch,
-                            int64_t n, float scale, bool gradient, struct err *e);
+                            int64_t n, const float *scale, struct err *e);
 status_t cuda_psnr(const struct kernels *k, float *psnr, const element_t *x, const float *reference, int64_t batch,
                    int64_t n, struct err *e);
 
@@ -171,6 +177,8 @@ status_t cuda_accumulate(const struct kernels *k, float *a, const float *b, int6
 status_t cuda_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
 
 /* --- floats.cu -----------------------------------------------------------------------------------------------------*/
+status_t cuda_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
+                     const double *sums, int64_t n_sums, const struct decide *o, struct err *e);
 status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
 status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
 status_t cuda_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
@@ -185,10 +193,12 @@ status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *
                    const struct lion *o, struct err *e);
 status_t cuda_momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n, const struct momentum *o,
                        struct err *e);
-status_t cuda_scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
-                        double by, struct err *e);
+status_t cuda_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                      const struct descent *o, struct err *e);
+status_t cuda_scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+                        const struct update *update, struct err *e);
 status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                           double momentum, int64_t parts, struct err *e);
+                           double momentum, int64_t parts, const struct update *update, struct err *e);
 status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e);
 
 /* --- adafactor.cu --------------------------------------------------------------------------------------------------*/

@@ -3,15 +3,19 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
+#include "kernels/cuda/shared.cuh"
 
 #include <math.h>
 
 enum { THREADS = 256 };
 
-/* `step` is a struct of settings with state arrays: of(p, x, at, room) makes the new parameters of a pack in place, x
- * being what the optimizer reads beside them. weight NULL: p is the weight. */
+/* `step` is a struct of settings with state arrays: begin() reads what the device knows of this step, and is false when
+ * nothing is to be changed; of(p, x, at, room) makes the new parameters of a pack in place, x being what the optimizer
+ * reads beside them. weight NULL: p is the weight. */
 template <class E, class Step>
-static __global__ void __launch_bounds__(THREADS) update(float *p, E *weight, const float *x, Step step, int64_t n) {
+static __global__ void __launch_bounds__(THREADS) take_step(float *p, E *weight, const float *x, Step step, int64_t n) {
+    if (!step.begin())
+        return;
     for (int64_t at = first_pack<PACK<E>>(); at < n; at += pack_stride<PACK<E>>()) {
         float parameter[PACK<E>], input[PACK<E>];
         read(parameter, p + at, n - at);
@@ -28,15 +32,37 @@ static status_t run(const struct kernels *k, float *p, element_t *weight, const 
                     struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return launch(k, e, update<E, Step>, cuda_grid(k, n, THREADS * PACK<E>), dim3(THREADS), p, (E *)weight, x, step,
-                      n);
+        return launch(k, e, take_step<E, Step>, cuda_grid(k, n, THREADS * PACK<E>), dim3(THREADS), p, (E *)weight, x,
+                      step, n);
     });
 }
 
+/* What AdamW makes of the rate and the number of the update: by one thread of each block. */
+struct adamw_rates {
+    float step, correction, keep;
+};
+
 struct adamw_pack {
     float *m, *v;
+    const double *learning_rate;
+    double decay1, decay2, weight_decay;
     struct seen seen;
     float beta1, rest1, beta2, rest2, epsilon, step, correction, keep;
+
+    __device__ __forceinline__ bool begin() {
+        auto &rates = shared<adamw_rates>();
+        if (threadIdx.x == 0) {
+            const double rate = *learning_rate, number = (double)seen.update->number;
+            rates.step = (float)(rate / (1.0 - pow(decay1, number)));
+            rates.correction = (float)sqrt(1.0 - pow(decay2, number));
+            rates.keep = (float)(1.0 - rate * weight_decay);
+        }
+        __syncthreads();
+        step = rates.step;
+        correction = rates.correction;
+        keep = rates.keep;
+        return seen.begin();
+    }
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
@@ -60,24 +86,34 @@ status_t cuda_adamw(const struct kernels *k, float *p, element_t *weight, float 
     const adamw_pack a = {
         .m = m,
         .v = v,
-        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .learning_rate = o->learning_rate,
+        .decay1 = o->beta1,
+        .decay2 = o->beta2,
+        .weight_decay = o->weight_decay,
+        .seen = seen_of(o->update, o->clip_value),
         .beta1 = (float)o->beta1,
         .rest1 = (float)(1.0 - o->beta1),
         .beta2 = (float)o->beta2,
         .rest2 = (float)(1.0 - o->beta2),
         .epsilon = (float)o->epsilon,
-        .step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates))),
-        .correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates)),
-        .keep = (float)(1.0 - o->learning_rate * o->weight_decay),
+        .step = 0,
+        .correction = 0,
+        .keep = 0,
     };
     return run(k, p, weight, g, a, n, e);
 }
 
 struct sgd_pack {
     float *m;
+    const double *learning_rate;
     struct seen seen;
-    float rate, momentum, decay;
+    float momentum, decay, rate;
     bool nesterov;
+
+    __device__ __forceinline__ bool begin() {
+        rate = (float)*learning_rate;
+        return seen.begin();
+    }
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
@@ -97,10 +133,11 @@ status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m
                   const struct sgd *o, struct err *e) {
     const sgd_pack a = {
         .m = m,
-        .seen = seen_of(o->gradient_scale, o->clip_value),
-        .rate = (float)o->learning_rate,
+        .learning_rate = o->learning_rate,
+        .seen = seen_of(o->update, o->clip_value),
         .momentum = (float)o->momentum,
         .decay = (float)o->weight_decay,
+        .rate = 0,
         .nesterov = o->nesterov,
     };
     return run(k, p, weight, g, a, n, e);
@@ -108,8 +145,16 @@ status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m
 
 struct lion_pack {
     float *m;
+    const double *learning_rate;
+    double weight_decay;
     struct seen seen;
     float beta1, rest1, beta2, rest2, rate, keep;
+
+    __device__ __forceinline__ bool begin() {
+        rate = (float)*learning_rate;
+        keep = (float)(1.0 - *learning_rate * weight_decay);
+        return seen.begin();
+    }
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
@@ -129,19 +174,31 @@ status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *
                    const struct lion *o, struct err *e) {
     const lion_pack a = {
         .m = m,
-        .seen = seen_of(o->gradient_scale, o->clip_value),
+        .learning_rate = o->learning_rate,
+        .weight_decay = o->weight_decay,
+        .seen = seen_of(o->update, o->clip_value),
         .beta1 = (float)o->beta1,
         .rest1 = (float)(1.0 - o->beta1),
         .beta2 = (float)o->beta2,
         .rest2 = (float)(1.0 - o->beta2),
-        .rate = (float)o->learning_rate,
-        .keep = (float)(1.0 - o->learning_rate * o->weight_decay),
+        .rate = 0,
+        .keep = 0,
     };
     return run(k, p, weight, g, a, n, e);
 }
 
-struct scale_add_pack {
+struct descend_pack {
+    const double *learning_rate;
+    const struct update *update;
+    double factor, weight_decay;
     float keep, by;
+
+    __device__ __forceinline__ bool begin() {
+        const double rate = *learning_rate;
+        keep = (float)(1 - rate * weight_decay);
+        by = (float)(-rate * factor);
+        return update->skip == STEP_APPLIED;
+    }
     template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -149,14 +206,35 @@ struct scale_add_pack {
     }
 };
 
-status_t cuda_scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
-                        double by, struct err *e) {
-    return run(k, p, weight, x, scale_add_pack{ (float)keep, (float)by }, n, e);
+status_t cuda_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                      const struct descent *o, struct err *e) {
+    return run(k, p, weight, x, descend_pack{ o->learning_rate, o->update, o->factor, o->weight_decay, 0, 0 }, n, e);
+}
+
+/* update NULL: it is never skipped. */
+struct scale_add_pack {
+    float keep, by;
+    const struct update *update;
+
+    __device__ __forceinline__ bool begin() const { return !update || update->skip == STEP_APPLIED; }
+    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            p[j] = keep * p[j] + by * x[j];
+    }
+};
+
+status_t cuda_scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+                        const struct update *update, struct err *e) {
+    return run(k, p, NULL, x, scale_add_pack{ (float)keep, (float)by, update }, n, e);
 }
 
 /* x: sums over `parts` micro-batches. */
 struct running_mean_pack {
     double momentum, parts;
+    const struct update *update;
+
+    __device__ __forceinline__ bool begin() const { return update->skip == STEP_APPLIED; }
     template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -165,8 +243,8 @@ struct running_mean_pack {
 };
 
 status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                           double momentum, int64_t parts, struct err *e) {
-    return run(k, running, weight, sum, running_mean_pack{ momentum, (double)parts }, n, e);
+                           double momentum, int64_t parts, const struct update *update, struct err *e) {
+    return run(k, running, weight, sum, running_mean_pack{ momentum, (double)parts, update }, n, e);
 }
 
 /* One block: *ret = what the numbers whose chunks' squares these are have to be multiplied by. */
@@ -202,6 +280,8 @@ status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double lea
 
 static __global__ void __launch_bounds__(THREADS) add_momentum(float *u, float *m, const float *g, struct seen seen,
                                                                float keep, float rest, bool nesterov, int64_t n) {
+    if (!seen.begin())
+        return;
     constexpr int N = PACK<float>;
     for (int64_t at = first_pack<N>(); at < n; at += pack_stride<N>()) {
         float a[N], x[N];
@@ -221,6 +301,5 @@ static __global__ void __launch_bounds__(THREADS) add_momentum(float *u, float *
 status_t cuda_momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n, const struct momentum *o,
                        struct err *e) {
     return launch(k, e, add_momentum, cuda_grid(k, n, THREADS * PACK<float>), dim3(THREADS), u, m, g,
-                  seen_of(o->gradient_scale, o->clip_value), (float)o->momentum, (float)(1.0 - o->momentum),
-                  o->nesterov, n);
+                  seen_of(o->update, o->clip_value), (float)o->momentum, (float)(1.0 - o->momentum), o->nesterov, n);
 }

@@ -3,19 +3,26 @@
 #define KERNELS_CUDA_SEEN_CUH
 
 #include "kernels/cuda/element.cuh"
+#include "kernels/kernels.h"
 
 #include <math.h>
 
 struct seen {
-    float scale, limit;
+    const struct update *update;
+    float limit, scale;
+    /* In the kernel, first of all; false: nothing is to be changed. */
+    __device__ __forceinline__ bool begin() {
+        scale = update->gradient_scale;
+        return update->skip == STEP_APPLIED;
+    }
     __device__ __forceinline__ float of(float g) const {
         const float x = g * scale;
         return x > limit ? limit : x < -limit ? -limit : x;
     }
 };
 
-static inline struct seen seen_of(float gradient_scale, float clip_value) {
-    return { gradient_scale, clip_value > 0 ? clip_value : INFINITY };
+static inline struct seen seen_of(const struct update *update, float clip_value) {
+    return { update, clip_value > 0 ? clip_value : INFINITY, 0 };
 }
 
 #endif

@@ -23,12 +23,15 @@ template <class E> static __device__ __forceinline__ double mean_square(const E 
 
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
-    squared_error(float *losses, E *x, const float *reference, int64_t n, float factor, bool gradient) {
+    squared_error(float *losses, E *x, const float *reference, int64_t n, const float *scale) {
     const int64_t sample = blockIdx.x * n;
     const double mean = mean_square(x + sample, reference + sample, n);
     if (threadIdx.x == 0)
         losses[blockIdx.x] = (float)mean;
-    for (int64_t at = (int64_t)threadIdx.x * PACK<E>; gradient && at < n; at += THREADS * PACK<E>) {
+    if (!scale)
+        return;
+    const float factor = *scale * 2 / (float)n;
+    for (int64_t at = (int64_t)threadIdx.x * PACK<E>; at < n; at += THREADS * PACK<E>) {
         float a[PACK<E>], b[PACK<E>];
         read(a, x + sample + at, n - at);
         read(b, reference + sample + at, n - at);
@@ -40,11 +43,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 status_t cuda_squared_error(const struct kernels *k, float *losses, element_t *x, const float *reference, int64_t batch,
-                            int64_t n, float scale, bool gradient, struct err *e) {
+                            int64_t n, const float *scale, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         return launch(k, e, squared_error<E>, dim3((unsigned)batch), dim3(THREADS), losses, (E *)x, reference, n,
-                      scale * 2 / (float)n, gradient);
+                      scale);
     });
 }
 

@@ -12,7 +12,9 @@ static void enter_floats(struct kernels *t) {
     t->sgd = cuda_sgd;
     t->lion = cuda_lion;
     t->momentum = cuda_momentum;
+    t->descend = cuda_descend;
     t->scale_add = cuda_scale_add;
+    t->decide = cuda_decide;
     t->running_mean = cuda_running_mean;
     t->normalise = cuda_normalise;
     t->adafactor = cuda_adafactor;

@@ -34,13 +34,13 @@ size_t cuda_batchnorm_workspace(const struct kernels *k, const struct batchnorm_
     return (size_t)d->width * ((size_t)pieces * 2 * sizeof(double) + 3 * sizeof(float));
 }
 
-/* Three totals, a sum of squares for each chunk and a sum for each row in double; the columns' sums of each piece, and
- * their factors. A vector needs less. */
+/* Three totals and two factors, a sum of squares for each chunk and a sum for each row in double; the columns' sums of
+ * each piece, and their factors. A vector needs less. */
 size_t cuda_adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns) {
     (void)k;
     const int64_t chunks = (rows * columns + KERNELS_CHUNK - 1) / KERNELS_CHUNK,
                   pieces = piece_count(rows, piece_across(columns, sizeof(float)));
-    return sizeof(double) * (size_t)(3 + chunks + rows) + sizeof(float) * (size_t)((pieces + 1) * columns);
+    return sizeof(double) * (size_t)(4 + chunks + rows) + sizeof(float) * (size_t)((pieces + 1) * columns);
 }
 
 size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary) {

@@ -9,52 +9,127 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROOMS = 16 };
+enum { ROOMS = 32, HELD = 2 };
 
 static struct room {
     void *at;
     size_t bytes;
 } rooms[ROOMS];
-static int calls; /* that run */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A call that is to run: its arguments stand behind it, and what is the host's among them is held. */
+struct call {
+    status_t (*run)(struct call *c, struct err *e);
+    const struct kernels *open; /* the CPU's table */
+    void *held[HELD];
+    struct call *next;
+};
+
+/* What has been called and has not run, or, between capture_begin and capture_end, is not to run yet. A table and its
+ * fp32 share one. */
+struct line {
+    struct call *first, **last;
+    struct call *captured, **captured_last;
+    bool captures;
+    status_t status; /* the first failure, until it is told */
+    struct err error;
+};
 
 struct shut {
     struct kernels table;
     struct kernels *open; /* the CPU's */
     struct shut *fp32;    /* owned; NULL where the precision is fp32 */
+    struct line *line;    /* owned by the table that was opened */
 };
 
 static const struct kernels *open_of(const struct kernels *k) { return ((const struct shut *)k)->open; }
+static struct line *line_of(const struct kernels *k) { return ((const struct shut *)k)->line; }
 
 static void protect_all(int rights) {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < ROOMS; i++)
         if (rooms[i].at && mprotect(rooms[i].at, rooms[i].bytes, rights) != 0)
             abort();
+    pthread_mutex_unlock(&lock);
 }
 
-/* The memory is open from the first call's begin to the last one's end. */
-static void enter(void) {
-    pthread_mutex_lock(&lock);
-    if (calls++ == 0)
+/* --- calls that run later ------------------------------------------------------------------------------------------*/
+static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(struct call *, struct err *)) {
+    struct line *l = line_of(k);
+    struct call *c = calloc(1, bytes);
+    if (!c)
+        abort();
+    *c = (struct call){ .run = run, .open = open_of(k) };
+    struct call ***last = l->captures ? &l->captured_last : &l->last;
+    **last = c;
+    *last = &c->next;
+    return c;
+}
+
+static void calls_free(struct call *c) {
+    while (c) {
+        struct call *next = c->next;
+        for (int i = 0; i < HELD; i++)
+            free(c->held[i]);
+        free(c);
+        c = next;
+    }
+}
+
+/* A struct of the host's is read before a call returns: the call gets a copy of its own. */
+static void call_hold(struct call *c, void *argument, size_t bytes) {
+    void *copy = malloc(bytes);
+    int i = 0;
+    while (c->held[i])
+        if (++i == HELD)
+            abort();
+    if (!copy)
+        abort();
+    memcpy(copy, *(void **)argument, bytes);
+    memcpy(argument, &copy, sizeof copy);
+    c->held[i] = copy;
+}
+
+static void call_run(struct line *l, struct call *c) {
+    struct err e = { "" };
+    const status_t st = c->run(c, &e);
+    if (st != ST_OK && l->status == ST_OK) {
+        l->status = st;
+        l->error = e;
+    }
+}
+
+/* Runs what has been called, up to this one; NULL: all. */
+static status_t line_run(struct line *l, const struct call *until, struct err *e) {
+    bool there = false;
+    if (l->captures)
+        abort(); /* nothing waits inside a capture */
+    if (l->first)
         protect_all(PROT_READ | PROT_WRITE);
-    pthread_mutex_unlock(&lock);
-}
-
-static void leave(void) {
-    pthread_mutex_lock(&lock);
-    if (--calls == 0)
-        protect_all(PROT_NONE);
-    pthread_mutex_unlock(&lock);
+    while (l->first && !there) {
+        struct call *c = l->first;
+        there = c == until;
+        call_run(l, c);
+        l->first = c->next;
+        c->next = NULL;
+        calls_free(c);
+    }
+    if (!l->first)
+        l->last = &l->first;
+    protect_all(PROT_NONE);
+    const status_t st = l->status;
+    l->status = ST_OK;
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s", l->error.msg);
 }
 
 static status_t shut_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
-    (void)k, (void)e;
     void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pthread_mutex_lock(&lock);
+    TRY(line_run(line_of(k), NULL, e));
     int i = 0;
+    pthread_mutex_lock(&lock);
     while (i < ROOMS && rooms[i].at)
         i++;
-    if (at == MAP_FAILED || i == ROOMS || calls > 0)
+    if (at == MAP_FAILED || i == ROOMS)
         abort();
     rooms[i] = (struct room){ at, bytes };
     pthread_mutex_unlock(&lock);
@@ -63,7 +138,7 @@ static status_t shut_memory_new(const struct kernels *k, size_t bytes, void **re
 }
 
 static void shut_memory_free(const struct kernels *k, void *p) {
-    (void)k;
+    status_ignore(line_run(line_of(k), NULL, NULL));
     pthread_mutex_lock(&lock);
     for (int i = 0; i < ROOMS; i++)
         if (p && rooms[i].at == p) {
@@ -71,6 +146,131 @@ static void shut_memory_free(const struct kernels *k, void *p) {
             rooms[i].at = NULL;
         }
     pthread_mutex_unlock(&lock);
+}
+
+static status_t shut_host_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
+    return open_of(k)->host_memory_new(open_of(k), bytes, ret, e);
+}
+
+static void shut_host_memory_free(const struct kernels *k, void *p) { open_of(k)->host_memory_free(open_of(k), p); }
+
+static status_t shut_finish(const struct kernels *k, struct err *e) { return line_run(line_of(k), NULL, e); }
+
+/* An event is its newest place in the line; NULL: it was come to. */
+struct place {
+    struct call call;
+    const struct call **event;
+};
+
+static status_t place_run(struct call *c, struct err *e) {
+    const struct place *p = (const struct place *)c;
+    (void)e;
+    if (*p->event == c)
+        *p->event = NULL;
+    return ST_OK;
+}
+
+static status_t shut_event_new(const struct kernels *k, void **ret, struct err *e) {
+    (void)k, (void)e;
+    *ret = calloc(1, sizeof(struct call *));
+    return *ret ? ST_OK : ST_RESOURCE_EXHAUSTED;
+}
+
+static void shut_event_free(const struct kernels *k, void *event) {
+    status_ignore(line_run(line_of(k), NULL, NULL));
+    free(event);
+}
+
+static status_t shut_event_record(const struct kernels *k, void *event, struct err *e) {
+    (void)e;
+    if (line_of(k)->captures)
+        abort();
+    struct place *p = call_new(k, sizeof *p, place_run);
+    p->event = event;
+    *p->event = &p->call;
+    return ST_OK;
+}
+
+static status_t shut_event_wait(const struct kernels *k, void *event, struct err *e) {
+    const struct call *until = *(const struct call **)event;
+    return until ? line_run(line_of(k), until, e) : ST_OK;
+}
+
+/* Of this process and those that it forks. */
+static struct shared {
+    int launches;
+    enum shut_memory_capture capture;
+} * shared;
+
+__attribute__((constructor)) static void shared_new(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+}
+
+int shut_memory_launches(void) { return shared->launches; }
+
+void shut_memory_reset(enum shut_memory_capture capture) { *shared = (struct shared){ .capture = capture }; }
+
+static status_t shut_capture_begin(const struct kernels *k, struct err *e) {
+    struct line *l = line_of(k);
+    if (l->captures)
+        abort();
+    if (shared->capture == SHUT_MEMORY_REFUSES)
+        return err_set(e, ST_INTERNAL, "this device captures nothing");
+    l->captures = true;
+    l->captured = NULL;
+    l->captured_last = &l->captured;
+    return ST_OK;
+}
+
+struct capture {
+    struct call *calls;
+};
+
+static status_t shut_capture_end(const struct kernels *k, void **ret, struct err *e) {
+    struct line *l = line_of(k);
+    struct capture *c = calloc(1, sizeof *c);
+    (void)e;
+    if (!c || !l->captures)
+        abort();
+    l->captures = false;
+    c->calls = l->captured;
+    *ret = c;
+    return ST_OK;
+}
+
+struct launched {
+    struct call call;
+    struct line *line;
+    struct capture *capture;
+};
+
+static status_t launched_run(struct call *call, struct err *e) {
+    const struct launched *of = (const struct launched *)call;
+    (void)e;
+    for (struct call *c = of->capture->calls; c; c = c->next)
+        call_run(of->line, c);
+    return ST_OK;
+}
+
+static status_t shut_launch(const struct kernels *k, void *capture, struct err *e) {
+    (void)e;
+    if (line_of(k)->captures)
+        abort();
+    struct launched *l = call_new(k, sizeof *l, launched_run);
+    l->line = line_of(k);
+    l->capture = capture;
+    shared->launches++;
+    return ST_OK;
+}
+
+static void shut_capture_free(const struct kernels *k, void *capture) {
+    struct capture *c = capture;
+    status_ignore(line_run(line_of(k), NULL, NULL));
+    if (c)
+        calls_free(c->calls);
+    free(c);
 }
 
 /* --- the functions -------------------------------------------------------------------------------------------------*/
@@ -106,6 +306,81 @@ static void shut_memory_free(const struct kernels *k, void *p) {
 #define ARGUMENTS_14          , a14 ARGUMENTS_13
 #define ARGUMENTS_15          , a15 ARGUMENTS_14
 
+/* FIELDS(n, types): the same as members; VALUES(n): those of `a`; KEEP(n, types): into `c` from the arguments. */
+#define FIELDS_1(T) T a1;
+#define FIELDS_2(T, ...)                                                                                               \
+    T a2;                                                                                                              \
+    FIELDS_1(__VA_ARGS__)
+#define FIELDS_3(T, ...)                                                                                               \
+    T a3;                                                                                                              \
+    FIELDS_2(__VA_ARGS__)
+#define FIELDS_4(T, ...)                                                                                               \
+    T a4;                                                                                                              \
+    FIELDS_3(__VA_ARGS__)
+#define FIELDS_5(T, ...)                                                                                               \
+    T a5;                                                                                                              \
+    FIELDS_4(__VA_ARGS__)
+#define FIELDS_6(T, ...)                                                                                               \
+    T a6;                                                                                                              \
+    FIELDS_5(__VA_ARGS__)
+#define FIELDS_7(T, ...)                                                                                               \
+    T a7;                                                                                                              \
+    FIELDS_6(__VA_ARGS__)
+#define FIELDS_8(T, ...)                                                                                               \
+    T a8;                                                                                                              \
+    FIELDS_7(__VA_ARGS__)
+#define FIELDS_9(T, ...)                                                                                               \
+    T a9;                                                                                                              \
+    FIELDS_8(__VA_ARGS__)
+#define FIELDS_10(T, ...)                                                                                              \
+    T a10;                                                                                                             \
+    FIELDS_9(__VA_ARGS__)
+#define FIELDS_11(T, ...)                                                                                              \
+    T a11;                                                                                                             \
+    FIELDS_10(__VA_ARGS__)
+#define FIELDS_12(T, ...)                                                                                              \
+    T a12;                                                                                                             \
+    FIELDS_11(__VA_ARGS__)
+#define FIELDS_13(T, ...)                                                                                              \
+    T a13;                                                                                                             \
+    FIELDS_12(__VA_ARGS__)
+#define FIELDS_14(T, ...)                                                                                              \
+    T a14;                                                                                                             \
+    FIELDS_13(__VA_ARGS__)
+#define FIELDS_15(T, ...)                                                                                              \
+    T a15;                                                                                                             \
+    FIELDS_14(__VA_ARGS__)
+#define VALUES_1        , a->a1
+#define VALUES_2        , a->a2 VALUES_1
+#define VALUES_3        , a->a3 VALUES_2
+#define VALUES_4        , a->a4 VALUES_3
+#define VALUES_5        , a->a5 VALUES_4
+#define VALUES_6        , a->a6 VALUES_5
+#define VALUES_7        , a->a7 VALUES_6
+#define VALUES_8        , a->a8 VALUES_7
+#define VALUES_9        , a->a9 VALUES_8
+#define VALUES_10       , a->a10 VALUES_9
+#define VALUES_11       , a->a11 VALUES_10
+#define VALUES_12       , a->a12 VALUES_11
+#define VALUES_13       , a->a13 VALUES_12
+#define VALUES_14       , a->a14 VALUES_13
+#define VALUES_15       , a->a15 VALUES_14
+#define KEEP_1(T)       KEEP(T, a1)
+#define KEEP_2(T, ...)  KEEP(T, a2) KEEP_1(__VA_ARGS__)
+#define KEEP_3(T, ...)  KEEP(T, a3) KEEP_2(__VA_ARGS__)
+#define KEEP_4(T, ...)  KEEP(T, a4) KEEP_3(__VA_ARGS__)
+#define KEEP_5(T, ...)  KEEP(T, a5) KEEP_4(__VA_ARGS__)
+#define KEEP_6(T, ...)  KEEP(T, a6) KEEP_5(__VA_ARGS__)
+#define KEEP_7(T, ...)  KEEP(T, a7) KEEP_6(__VA_ARGS__)
+#define KEEP_8(T, ...)  KEEP(T, a8) KEEP_7(__VA_ARGS__)
+#define KEEP_9(T, ...)  KEEP(T, a9) KEEP_8(__VA_ARGS__)
+#define KEEP_10(T, ...) KEEP(T, a10) KEEP_9(__VA_ARGS__)
+#define KEEP_11(T, ...) KEEP(T, a11) KEEP_10(__VA_ARGS__)
+#define KEEP_12(T, ...) KEEP(T, a12) KEEP_11(__VA_ARGS__)
+#define KEEP_13(T, ...) KEEP(T, a13) KEEP_12(__VA_ARGS__)
+#define KEEP_14(T, ...) KEEP(T, a14) KEEP_13(__VA_ARGS__)
+#define KEEP_15(T, ...) KEEP(T, a15) KEEP_14(__VA_ARGS__)
+
 typedef element_t *out_t;
 typedef const element_t *in_t;
 typedef float *floats_t;
@@ -117,6 +392,25 @@ typedef const struct attention_dims *attention_t;
 typedef const struct dropout *dropout_t;
 typedef const struct convolution_dims *convolution_t;
 typedef const struct batchnorm_dims *batchnorm_t;
+typedef const struct update *update_t; /* the device's */
+
+/* Bytes of what an argument of this type points at, where that is the host's. */
+#define HOST_BYTES(T)                                                                                                  \
+    _Generic((T)0,                                                                                                     \
+             linear_t: sizeof(struct linear_dims),                                                                     \
+             attention_t: sizeof(struct attention_dims),                                                               \
+             dropout_t: sizeof(struct dropout),                                                                        \
+             convolution_t: sizeof(struct convolution_dims),                                                           \
+             batchnorm_t: sizeof(struct batchnorm_dims),                                                               \
+             const struct adamw *: sizeof(struct adamw),                                                               \
+             const struct momentum *: sizeof(struct momentum),                                                         \
+             const struct descent *: sizeof(struct descent),                                                           \
+             const struct decide *: sizeof(struct decide),                                                             \
+             default: (size_t)0)
+#define KEEP(T, name)                                                                                                  \
+    c->name = name;                                                                                                    \
+    if (HOST_BYTES(T) > 0)                                                                                             \
+        call_hold(&c->call, &c->name, HOST_BYTES(T));
 
 /* F(name, number of parameters between the table and e, their types). */
 #define EACH_FUNCTION(F)                                                                                               \
@@ -146,7 +440,7 @@ typedef const struct batchnorm_dims *batchnorm_t;
     F(average_pool_forward, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                 \
     F(average_pool_backward, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                \
     F(channels_last, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                        \
-    F(cross_entropy, 7, floats_t, out_t, tokens_t, int64_t, int64_t, float, bool)                                      \
+    F(cross_entropy, 6, floats_t, out_t, tokens_t, int64_t, int64_t, in_floats_t)                                      \
     F(correct, 5, floats_t, in_t, tokens_t, int64_t, int64_t)                                                          \
     F(sum, 3, double *, in_floats_t, int64_t)                                                                          \
     F(relu_forward, 3, out_t, in_t, int64_t)                                                                           \
@@ -160,8 +454,10 @@ typedef const struct batchnorm_dims *batchnorm_t;
     F(widen, 3, floats_t, in_t, int64_t)                                                                               \
     F(adamw, 7, floats_t, out_t, floats_t, floats_t, in_floats_t, int64_t, const struct adamw *)                       \
     F(momentum, 5, floats_t, floats_t, in_floats_t, int64_t, const struct momentum *)                                  \
-    F(scale_add, 6, floats_t, out_t, in_floats_t, int64_t, double, double)                                             \
-    F(running_mean, 6, floats_t, out_t, in_floats_t, int64_t, double, int64_t)                                         \
+    F(descend, 5, floats_t, out_t, in_floats_t, int64_t, const struct descent *)                                       \
+    F(scale_add, 6, floats_t, in_floats_t, int64_t, double, double, update_t)                                          \
+    F(running_mean, 7, floats_t, out_t, in_floats_t, int64_t, double, int64_t, update_t)                               \
+    F(decide, 6, struct decision *, const double *, int64_t, const double *, int64_t, const struct decide *)           \
     F(normalise, 4, floats_t, int64_t, double, double *)                                                               \
     F(sum_squares, 3, double *, in_floats_t, int64_t)                                                                  \
     F(all_finite, 3, bool *, in_floats_t, int64_t)                                                                     \
@@ -177,11 +473,18 @@ typedef const struct batchnorm_dims *batchnorm_t;
     F(batchnorm_workspace, 1, batchnorm_t)
 
 #define FUNCTION(name, n, ...)                                                                                         \
+    struct name##_call {                                                                                               \
+        struct call call;                                                                                              \
+        FIELDS_##n(__VA_ARGS__)                                                                                        \
+    };                                                                                                                 \
+    static status_t name##_run(struct call *c, struct err *e) {                                                        \
+        const struct name##_call *a = (const struct name##_call *)c;                                                   \
+        return c->open->name(c->open VALUES_##n, e);                                                                   \
+    }                                                                                                                  \
     static status_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__), struct err *e) {                  \
-        enter();                                                                                                       \
-        status_t st = open_of(k)->name(open_of(k) ARGUMENTS_##n, e);                                                   \
-        leave();                                                                                                       \
-        return st;                                                                                                     \
+        struct name##_call *c = call_new(k, sizeof *c, name##_run);                                                    \
+        (void)e;                                                                                                       \
+        KEEP_##n(__VA_ARGS__) return ST_OK;                                                                            \
     }
 #define WORKSPACE(name, n, ...)                                                                                        \
     static size_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__)) {                                   \
@@ -192,31 +495,64 @@ typedef const struct batchnorm_dims *batchnorm_t;
 EACH_FUNCTION(FUNCTION)
 EACH_WORKSPACE(WORKSPACE)
 
-static status_t shut_finish(const struct kernels *k, struct err *e) { return open_of(k)->finish(open_of(k), e); }
+/* What an upload that is captured reads is read at each launch; or, to show that it matters, once and for all. */
+static status_t shut_upload_of_now(const struct kernels *k, void *to, const void *from_host, size_t bytes,
+                                   struct err *e) {
+    TRY(shut_upload(k, to, from_host, bytes, e));
+    struct line *l = line_of(k);
+    struct upload_call *c = (struct upload_call *)l->captured;
+    while (c && c->call.next)
+        c = (struct upload_call *)c->call.next;
+    if (l->captures && shared->capture == SHUT_MEMORY_FREEZES)
+        call_hold(&c->call, &c->a2, bytes);
+    return ST_OK;
+}
 
 static status_t shut_record(const struct kernels *k, char **ret, struct err *e) {
     return open_of(k)->record(open_of(k), ret, e);
 }
 
-static struct shut *shut_new(const struct kernels *open) {
+static struct shut *shut_new(const struct kernels *open, struct line *line) {
     struct shut *s = calloc(1, sizeof *s);
     if (!s)
         abort();
     s->table = (struct kernels){ .device = "cuda",
                                  .threads = open->threads,
                                  .precision = open->precision,
+                                 .fast = open->fast,
+                                 .deferred = true,
                                  .record = shut_record,
                                  .finish = shut_finish,
                                  .memory_new = shut_memory_new,
                                  .memory_free = shut_memory_free,
+                                 .host_memory_new = shut_host_memory_new,
+                                 .host_memory_free = shut_host_memory_free,
+                                 .event_new = shut_event_new,
+                                 .event_free = shut_event_free,
+                                 .event_record = shut_event_record,
+                                 .event_wait = shut_event_wait,
+                                 .capture_begin = shut_capture_begin,
+                                 .capture_end = shut_capture_end,
+                                 .launch = shut_launch,
+                                 .capture_free = shut_capture_free,
                                  EACH_FUNCTION(ENTER) EACH_WORKSPACE(ENTER) };
+    s->table.upload = shut_upload_of_now;
     s->open = (struct kernels *)open;
+    s->line = line;
     s->table.fp32 = &s->table;
     if (open->fp32 != open) {
-        s->fp32 = shut_new(open->fp32);
+        s->fp32 = shut_new(open->fp32, line);
         s->table.fp32 = &s->fp32->table;
     }
     return s;
+}
+
+static struct line *line_new(void) {
+    struct line *l = calloc(1, sizeof *l);
+    if (!l)
+        abort();
+    l->last = &l->first;
+    return l;
 }
 
 /* --- instead of the kernels' ---------------------------------------------------------------------------------------*/
@@ -239,7 +575,7 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     c.device = "cpu";
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
-    *ret = &shut_new(open)->table;
+    *ret = &shut_new(open, line_new())->table;
     return ST_OK;
 }
 
@@ -247,6 +583,8 @@ struct kernels *__wrap_kernels_close(struct kernels *k) {
     if (!is_shut(k))
         return __real_kernels_close(k);
     struct shut *s = (struct shut *)k;
+    status_ignore(line_run(s->line, NULL, NULL));
+    free(s->line);
     __real_kernels_close(s->open);
     free(s->fp32);
     free(s);

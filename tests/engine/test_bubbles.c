@@ -144,8 +144,8 @@ static status_t steps(struct execution *x, const struct plan *plan, struct colle
     for (int i = 0; i < STEPS; i++) {
         TRY(collective_barrier(c, COLLECTIVE_CONTROL, e));
         int64_t start = clock_mono_ns();
-        x->updates = i + 1;
-        TRY(execute(x, plan, e));
+        const struct step_control *ignored;
+        TRY(execute_now(x, plan, &ignored, e));
         TRY(collective_barrier(c, COLLECTIVE_CONTROL, e)); /* the step is over when its last rank is done */
         ms[i] = (double)(clock_mono_ns() - start) * 1e-6;
     }
@@ -179,13 +179,9 @@ static status_t run_rank(struct setting *s, int rank, struct collective *c, stru
     TRY(arena_open(&arena, k, &plan, 1, e));
     TRY(channel_open(c, &channel, e));
     TRY(transfers_open(c, &plan, 1, &transfers, e));
-    struct execution x = { .channel = channel,
-                           .transfers = transfers,
-                           .loss_scale = 1,
-                           .gradient_scale = 1,
-                           .optimizer = &optimizer,
-                           .learning_rate = 0.1,
-                           .load = load_nothing };
+    struct execution x = {
+        .channel = channel, .transfers = transfers, .optimizer = &optimizer, .learning_rate = 0.1, .load = load_nothing
+    };
     TRY(execution_open(&x, k, &arena, &plan, 1, e));
     TRY(weights_fill(&x, plan, zeros, NULL, e));
     TRY(steps(&x, plan, c, ms, e));

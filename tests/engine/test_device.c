@@ -1,5 +1,6 @@
-/* The engine sees its device's memory through the table of kernels alone: it trains to the same bits where any other
- * touch is death. */
+/* The engine sees its device's memory through the table of kernels alone, and waits for none of its calls but where it
+ * says so: it trains to the same bits where any other touch is death and calls run as late as they may, each step of
+ * them captured once and launched again. */
 #include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
 
@@ -62,12 +63,125 @@ static void a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_t
     trains_alike(t);
 }
 
-/* A learning rate beyond reason: the step that overflows is run once more, each tensor looked through. */
+enum { MANY = 20 };
+
+/* Twenty steps with nothing between them, so that each begins before the one before is known: new batches, masks of
+ * dropout, rates and gradients each. */
+static struct trainee *trainee_of_many(void) {
+    struct trainee *t = trainee_new();
+    t->config.train.steps = MANY;
+    t->config.train.eval.every = 0;
+    return t;
+}
+
+/* Of an overflow no norm is a number. */
+static bool same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+static void runs_alike(struct trainee *t, int launches) {
+    run(t, "host");
+    const struct trainee_result host = t->results[0];
+    t->config.device = SHUT_MEMORY_DEVICE;
+    assert_string_equal(run(t, "device"), host.weights_sha256);
+    for (int step = 1; step <= t->config.train.steps; step++) {
+        assert_int_equal(t->results[0].rows[step], 1);
+        assert_true(t->results[0].loss[step] == host.loss[step]);
+        assert_true(same(t->results[0].grad_norm[step], host.grad_norm[step]));
+        assert_true(t->results[0].loss_scale[step] == host.loss_scale[step]);
+        assert_true(t->results[0].skipped[step] == host.skipped[step]);
+    }
+    assert_true(t->results[0].validation_loss == host.validation_loss);
+    assert_int_equal(shut_memory_launches(), launches);
+}
+
+static void a_step_that_is_launched_again_has_the_bits_of_one_that_is_called(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    runs_alike(t, MANY - 1);
+    assert_int_equal(t->results[0].notices, 0);
+    trainee_free(t);
+}
+
+/* The proof that the one before can fail. */
+static void a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    run(t, "host");
+    const struct trainee_result host = t->results[0];
+    shut_memory_reset(SHUT_MEMORY_FREEZES);
+    t->config.device = SHUT_MEMORY_DEVICE;
+    assert_string_not_equal(run(t, "device"), host.weights_sha256);
+    assert_true(t->results[0].loss[3] == host.loss[3]); /* the first launches are of their own step */
+    assert_true(t->results[0].loss[4] != host.loss[4]);
+    trainee_free(t);
+}
+
+static void a_device_that_captures_nothing_runs_the_calls_and_says_so_once(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    shut_memory_reset(SHUT_MEMORY_REFUSES);
+    runs_alike(t, 0);
+    assert_int_equal(t->results[0].notices, 1);
+    assert_string_equal(t->results[0].notice[0], "graph_refused");
+    trainee_free(t);
+}
+
+static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.train.precision = ENGINE_FP16;
+    t->config.train.loss_scale.initial = 0x1p24;
+    t->config.train.loss_scale.growth_interval = 4;
+    runs_alike(t, MANY - 1);
+    assert_true(t->results[0].skipped[MANY] >= 1 && t->results[0].skipped[MANY] < MANY / 2);
+    trainee_free(t);
+}
+
+static void spikes_are_told_from_the_window_on_the_device_alone(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.train.steps = 30;
+    t->config.train.skip_spikes.z_score = 1;
+    t->config.train.skip_spikes.window = 10;
+    t->config.train.optimizer.adamw.lr = 3e-2;
+    runs_alike(t, 29);
+    assert_true(t->results[0].skipped[30] >= 1);
+    trainee_free(t);
+}
+
+/* A stop is known when the next step has begun: that one is the last, and nothing of it is lost. */
+static void a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    run(t, "host");
+    const struct trainee_result host = t->results[0];
+    t->config.device = SHUT_MEMORY_DEVICE;
+    t->stop_step = 7;
+    trainee_fresh_directory(t, "stopped");
+    assert_int_equal(trainee_run(t), 0);
+    assert_int_equal(t->results[0].outcome, ENGINE_STOPPED);
+    const int64_t step = t->results[0].step;
+    assert_true(step > 7 && step <= 10);
+    for (int s = 1; s <= step; s++)
+        assert_true(t->results[0].rows[s] == 1 && t->results[0].loss[s] == host.loss[s]);
+    t->stop_step = 0;
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-%d", t->directory, (int)step);
+    assert_string_equal(run(t, "resumed"), host.weights_sha256);
+    assert_int_equal(t->results[0].from_step, step);
+    trainee_free(t);
+}
+
+/* A learning rate beyond reason: the step that overflows is run once more, each tensor looked through. The one after it
+ * had begun. */
 static void the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch(void **state) {
     (void)state;
     char on_host[480];
     struct trainee *t = trainee_new();
     t->config.train.optimizer.adamw.lr = 1e30;
+    t->config.train.eval.every = 0;
     t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_NUMERIC);
@@ -91,7 +205,8 @@ static void whoever_touches_such_memory_dies(void **state) {
             void *p = NULL;
             float number = 0;
             if (kernels_open(&config, &k, NULL) != ST_OK || k->memory_new(k, sizeof number, &p, NULL) != ST_OK ||
-                k->fill(k, p, 2, 1, NULL) != ST_OK || k->download(k, &number, p, sizeof number, NULL) != ST_OK)
+                k->fill(k, p, 2, 1, NULL) != ST_OK || k->download(k, &number, p, sizeof number, NULL) != ST_OK ||
+                number != 0 || k->finish(k, NULL) != ST_OK)
                 _exit(1);
             if (touch)
                 number = *(volatile float *)p;
@@ -133,6 +248,12 @@ int main(void) {
         cmocka_unit_test(the_process_of_a_pipelines_rank_is_made_ready_before_its_device),
         cmocka_unit_test(a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
+        cmocka_unit_test(a_step_that_is_launched_again_has_the_bits_of_one_that_is_called),
+        cmocka_unit_test(a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits),
+        cmocka_unit_test(a_device_that_captures_nothing_runs_the_calls_and_says_so_once),
+        cmocka_unit_test(overflows_are_skipped_and_the_scale_follows_on_the_device_alone),
+        cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
+        cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

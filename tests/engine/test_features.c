@@ -6,8 +6,8 @@
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/run/learning_rate.h"
 #include "executor/engine/run/outline.h"
-#include "executor/engine/run/spikes.h"
 #include "executor/engine/run/tensors.h"
+#include "kernels/decide.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -112,17 +112,18 @@ static void a_step_whose_norm_stands_out_is_skipped_alike_in_every_layout(void *
 
 static void a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window(void **state) {
     (void)state;
-    struct spikes s = { .z_score = 3, .window = 10 };
-    for (int i = 0; i < SPIKES_LEAST - 1; i++) {
-        spikes_add(&s, 1 + 0.1 * (i % 2));
-        assert_false(spikes_is_one(&s, 100)); /* too few to tell */
+    const struct decide o = { .z_score = 3, .window = 10 };
+    struct decision d = { .scale = 1 };
+    for (int i = 0; i < DECISION_NORMS_LEAST - 1; i++) {
+        decide_norm_add(&d, 1 + 0.1 * (i % 2), o.window);
+        assert_false(decide_is_spike(&d, 100, &o)); /* too few to tell */
     }
     for (int i = 0; i < 40; i++)
-        spikes_add(&s, 1 + 0.1 * (i % 2)); /* mean 1.05, deviation 0.05 */
-    assert_int_equal(s.n, 10);
-    assert_false(spikes_is_one(&s, 1.19));
-    assert_true(spikes_is_one(&s, 1.21));
-    assert_false(spikes_is_one(&s, 0.01));
+        decide_norm_add(&d, 1 + 0.1 * (i % 2), o.window); /* mean 1.05, deviation 0.05 */
+    assert_int_equal(d.n_norms, 10);
+    assert_false(decide_is_spike(&d, 1.19, &o));
+    assert_true(decide_is_spike(&d, 1.21, &o));
+    assert_false(decide_is_spike(&d, 0.01, &o));
 }
 
 /* A tensor of a checkpoint, whole. */

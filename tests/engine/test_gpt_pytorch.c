@@ -28,6 +28,7 @@ struct trial {
     struct kernels *kernels;
     struct arena arena;
     struct execution x;
+    const struct step_control *control; /* of the newest step */
     int micro_batch;
     int64_t step;
     int32_t tokens[BATCH * CONTEXT], targets[BATCH * CONTEXT];
@@ -63,6 +64,11 @@ static size_t workspace_bytes(const struct trial *t) {
 }
 
 /* micro_batch samples at a time: 4 = the whole batch at once, 1 = accumulated over four. */
+static void put_loss_gradient(struct trial *t, float loss_gradient) {
+    const struct decision first = { .scale = 1, .loss_gradient = loss_gradient };
+    assert_int_equal(control_set(&t->x.control, &first, NULL), ST_OK);
+}
+
 static void trial_open(struct trial *t, int micro_batch, int lanes) {
     struct err e;
     *t = (struct trial){ .micro_batch = micro_batch };
@@ -85,14 +91,13 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
     assert_int_equal(execution_open(&t->x, t->kernels, &t->arena, &plan, 1, &e), ST_OK);
     t->x.load = load;
     t->x.load_ctx = t;
-    t->x.clip_norm = 1;
-    t->x.loss_scale = (float)(1.0 / (BATCH * SHAPE_RECORDED.context));
+    t->x.decide.clip_norm = 1;
+    put_loss_gradient(t, (float)(1.0 / (BATCH * SHAPE_RECORDED.context)));
     t->optimizer = (struct optimizer_config){
         .kind = &optimizer_adamw, .adamw = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 }
     };
     t->x.optimizer = &t->optimizer;
     t->x.learning_rate = 1e-2;
-    t->x.gradient_scale = 1;
 }
 
 static void trial_close(struct trial *t) {
@@ -121,11 +126,10 @@ static void put_parameters(struct trial *t) {
 static double run_step(struct trial *t) {
     struct err e;
     t->x.step = t->step;
-    t->x.updates = t->step + 1;
-    assert_int_equal(execute(&t->x, t->plan, &e), ST_OK);
+    assert_int_equal(execute_now(&t->x, t->plan, &t->control, &e), ST_OK);
     t->step++;
     int bad;
-    return execution_loss_sum(&t->x, t->plan, &bad) / (BATCH * SHAPE_RECORDED.context);
+    return execution_loss_sum(t->control, t->plan, &bad) / (BATCH * SHAPE_RECORDED.context);
 }
 
 static void compare_gradients(const struct trial *t, const float *want) {
@@ -155,8 +159,9 @@ static void ten_steps_agree(int micro_batch, int lanes) {
         double loss = run_step(&t);
         if (fabs(loss - (double)losses[step]) > 1e-4 * (double)losses[step])
             fail_msg("step %d: the loss is %.7g, PyTorch's %.7g", step + 1, loss, (double)losses[step]);
-        if (fabs(t.x.grad_norm - (double)norms[step]) > 1e-3 * (double)norms[step])
-            fail_msg("step %d: the norm is %.7g, PyTorch's %.7g", step + 1, t.x.grad_norm, (double)norms[step]);
+        if (fabs(t.control->decision.grad_norm - (double)norms[step]) > 1e-3 * (double)norms[step])
+            fail_msg("step %d: the norm is %.7g, PyTorch's %.7g", step + 1, t.control->decision.grad_norm,
+                     (double)norms[step]);
         if (step == 0)
             compare_gradients(&t, norms + STEPS);
     }
@@ -195,10 +200,10 @@ static void a_gradient_that_is_no_number_is_traced_to_the_first_backward_op(void
     uint64_t number = CULPRIT_NONE;
     trial_open(&t, 1, 1);
     put_parameters(&t);
-    t.x.loss_scale = INFINITY;
+    put_loss_gradient(&t, INFINITY);
     t.x.culprit = &number;
     run_step(&t);
-    assert_int_equal(t.x.skip, STEP_NOT_FINITE);
+    assert_int_equal(t.control->decision.update.skip, STEP_NOT_FINITE);
     struct culprit c = execution_culprit(t.graph, number);
     assert_true(c.backward);
     assert_int_equal(c.micro_batch, 0);

@@ -170,13 +170,12 @@ static double run_step(struct trial *t) {
     t->w.step++;
     for (int k = 0; k < t->n; k++) {
         const int p = t->by_name[k];
-        const struct adamw adamw = { .learning_rate = t->family->rate,
+        const struct adamw adamw = { .learning_rate = &t->family->rate,
+                                     .update = &(struct update){ .number = t->w.step, .gradient_scale = 1 },
                                      .beta1 = 0.9,
                                      .beta2 = 0.99,
                                      .epsilon = 1e-8,
-                                     .weight_decay = t->w.graph->parameters[p].decay ? 0.1 : 0,
-                                     .gradient_scale = 1,
-                                     .updates = t->w.step };
+                                     .weight_decay = t->w.graph->parameters[p].decay ? 0.1 : 0 };
         assert_int_equal(t->w.kernels->adamw(t->w.kernels, t->w.master[p], NULL, t->w.moment1[p], t->w.moment2[p],
                                              walk_gradient(&t->w, p), walk_elements(&t->w, p), &adamw, &e),
                          ST_OK);

@@ -109,7 +109,9 @@ static void stepped_done(struct stepped *s) {
 /* Elements [first, first + count). */
 static void step(const struct trial_case *c, const struct kernels *k, struct stepped *s, int64_t first, int64_t count,
                  int64_t updates) {
-    const double rate = c->config.kind->rate(&c->config);
+    double rates[OPTIMIZER_RATES];
+    const struct update update = { .number = updates, .gradient_scale = (float)c->gradient_scale };
+    optimizer_rates(&c->config, c->config.kind->rate(&c->config), rates);
     struct optimizer_call call = { .kernels = k,
                                    .parameter = s->p,
                                    .first = first,
@@ -118,11 +120,10 @@ static void step(const struct trial_case *c, const struct kernels *k, struct ste
                                    .weight = s->weight ? s->weight + first : NULL,
                                    .ema = s->ema ? s->ema + first : NULL,
                                    .gradient = s->gradient + first,
-                                   .gradient_scale = c->gradient_scale,
                                    .clip_value = c->clip_value,
-                                   .learning_rate = rate,
+                                   .learning_rate = rates,
+                                   .update = &update,
                                    .ema_decay = c->ema_decay,
-                                   .updates = updates,
                                    .workspace = s->workspace };
     for (int i = 0; i < OPTIMIZER_STATES; i++)
         call.state[i] = s->state[i] ? s->state[i] + first : NULL;

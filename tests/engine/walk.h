@@ -93,8 +93,8 @@ static inline void walk_call(const struct walk *w, const struct op *op, struct o
                            .workspace = w->workspace,
                            .training = w->training,
                            .seed = 1,
-                           .step = w->step,
-                           .loss_scale = w->loss_scale };
+                           .step = &w->step,
+                           .loss_scale = &w->loss_scale };
     for (int i = 0; i < OP_INPUTS; i++)
         c->in[i] = op->in[i] >= 0 ? w->tensor[op->in[i]] : NULL;
     for (int i = 0; i < OP_OUTPUTS; i++)

@@ -94,7 +94,7 @@ static void products(struct bench *b, const char *model, int64_t in, int64_t out
 
 static void attention(struct bench *b, int64_t width) {
     const int64_t time = b->rows < TIME ? b->rows : TIME;
-    const struct attention_dims d = { b->rows / time, time, width / HEAD, width / HEAD, HEAD, true };
+    const struct attention_dims d = { b->rows / time, time, width / HEAD, width / HEAD, HEAD, true, false };
     const double flops = 2.0 * (double)b->rows * (double)time * (double)width; /* of causal products, forward */
     const struct dropout none = { .probability = 0 };
     const struct kernels *k = b->k;
@@ -131,7 +131,21 @@ static void norms(struct bench *b, int64_t width) {
 
 static void loss_and_step(struct bench *b, int64_t parameters) {
     const struct kernels *k = b->k;
-    const struct adamw o = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1 };
+    const struct {
+        double learning_rate;
+        struct update update;
+        float scale;
+    } now = { 1e-3, { .number = 1, .gradient_scale = 1 }, 1e-3f };
+    char *there = NULL;
+    MUST(k->memory_new(k, sizeof now, (void **)&there, e));
+    MUST(k->upload(k, there, &now, sizeof now, e));
+    const struct adamw o = { .learning_rate = (const double *)(const void *)there,
+                             .update = (const struct update *)(const void *)(there + sizeof(double)),
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .epsilon = 1e-8,
+                             .weight_decay = 0.1 };
+    const float *scale = (const float *)(const void *)(there + sizeof(double) + sizeof(struct update));
     const int64_t rows = b->rows < 8192 ? b->rows : 8192;
     void *logits = elements(b, rows * VOCABULARY), *losses = floats(b, rows), *targets = NULL;
     void *p = floats(b, parameters), *weight = elements(b, parameters), *m = floats(b, parameters);
@@ -141,10 +155,11 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
     MUST(k->memory_new(k, (size_t)rows * sizeof *host, &targets, e));
     MUST(k->upload(k, targets, host, (size_t)rows * sizeof *host, e));
     MUST(k->finish(k, e));
-    FASTEST(k, b->times, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, 1e-3f, true, e));
+    FASTEST(k, b->times, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
     tell_bytes("cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
     FASTEST(k, b->times, s, k->adamw(k, p, weight, m, v, g, parameters, &o, e));
     tell_bytes("AdamW with master weights", 30.0 * (double)parameters, s);
+    k->memory_free(k, there);
     k->memory_free(k, targets);
     free(host);
     free_all(b);

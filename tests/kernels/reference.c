@@ -29,7 +29,7 @@ double reference_mask(const struct dropout *d, int64_t sample, int64_t element) 
     if (d->probability == 0)
         return 1;
     uint32_t counter[4] = { (uint32_t)(element / 4), (uint32_t)(d->first_sample + sample), d->key.op,
-                            (uint32_t)d->key.step },
+                            (uint32_t)*d->key.step },
              four[4];
     philox4x32_10(counter, d->key.seed, four);
     return four[element % 4] < (double)d->probability * 4294967296.0 ? 0 : 1 / (1 - (double)d->probability);

@@ -27,8 +27,9 @@ static void philox_gives_its_known_answers(void **state) {
 
 static void dropout_draws_the_same_mask_on_every_instruction_set(void **state) {
     (void)state;
+    const int64_t step = 4000000000;
     const struct dropout d = { .probability = 0.3f,
-                               .key = { .seed = 0xfedcba9876543210u, .step = 4000000000, .op = 17 },
+                               .key = { .seed = 0xfedcba9876543210u, .step = &step, .op = 17 },
                                .first_sample = 100 };
     const int64_t samples = 3, n = 333;
     CLEANUP(freep) float *x = tensor_random(samples * n, 1, 1), *y = tensor_new(samples * n);
@@ -47,7 +48,8 @@ static void dropout_draws_the_same_mask_on_every_instruction_set(void **state) {
 
 static void a_samples_mask_does_not_depend_on_the_micro_batch_it_is_in(void **state) {
     (void)state;
-    struct dropout d = { .probability = 0.5f, .key = { .seed = 1, .step = 2, .op = 3 }, .first_sample = 8 };
+    int64_t step = 2;
+    struct dropout d = { .probability = 0.5f, .key = { .seed = 1, .step = &step, .op = 3 }, .first_sample = 8 };
     const int64_t n = 70;
     CLEANUP(freep) float *x = tensor_random(4 * n, 1, 1), *whole = tensor_new(4 * n), *half = tensor_new(2 * n);
     CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(KERNELS_ISA_BEST, 1);
@@ -55,7 +57,7 @@ static void a_samples_mask_does_not_depend_on_the_micro_batch_it_is_in(void **st
     d.first_sample = 10;
     OK(k->dropout(k, half, x + 2 * n, 2, n, &d, e));
     tensor_assert_same_bits("the second half", half, whole + 2 * n, 2 * n);
-    d.key.step = 3;
+    step = 3;
     OK(k->dropout(k, half, x + 2 * n, 2, n, &d, e));
     assert_memory_not_equal(half, whole + 2 * n, 2 * n * sizeof(float));
 }
@@ -73,7 +75,7 @@ static void exp_is_accurate_to_a_few_units_in_the_last_place(void **state) {
                 logits[i] = -INFINITY;
             logits[0] = 0;
             logits[1] = x;
-            OK(k->cross_entropy(k, &loss, logits, (int32_t[]){ 0 }, 1, LOGITS_OF_TEST, 1, true, e));
+            OK(k->cross_entropy(k, &loss, logits, (int32_t[]){ 0 }, 1, LOGITS_OF_TEST, &(float){ 1 }, e));
             const double want = exp((double)x) / (1 + exp((double)x));
             assert_true(fabs(logits[1] - want) <= 3 * 5.96e-8 * want);
         }
@@ -139,12 +141,15 @@ static void a_running_mean_steps_towards_the_mean_and_rounds_its_copy(void **sta
         CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa), 2, KERNELS_BF16);
         CLEANUP(freep) float *running = tensor_copy(before, N);
         CLEANUP(freep) element_t *copy = elements_new(k, N);
-        OK(k->running_mean(k, running, copy, sum, N, 0.1, PARTS, e));
+        OK(k->running_mean(k, running, copy, sum, N, 0.1, PARTS, &(struct update){ 0 }, e));
         CLEANUP(freep) element_t *want = elements_of(k, running, N);
         for (int i = 0; i < N; i++)
             assert_true(fabs(0.9 * (double)before[i] + 0.1 * (double)sum[i] / PARTS - (double)running[i]) < 1e-7);
         assert_memory_equal(copy, want, N * kernels_element_bytes(k));
-        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, e));
+        CLEANUP(freep) float *kept = tensor_copy(running, N);
+        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, &(struct update){ .skip = STEP_SPIKE }, e));
+        tensor_assert_same_bits("what a skipped step leaves", running, kept, N);
+        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, &(struct update){ 0 }, e));
         assert_true(running[N - 1] == (float)((double)sum[N - 1] / PARTS));
     }
 }

@@ -178,8 +178,9 @@ static double attention_loss(const void *ctx) {
 }
 
 static void check_attention_shape(struct kernels *k, const struct attention_dims *d, float probability) {
+    const int64_t step = 7;
     const struct dropout dropout = { .probability = probability,
-                                     .key = { .seed = 0x123456789abcdefu, .step = 7, .op = 3 },
+                                     .key = { .seed = 0x123456789abcdefu, .step = &step, .op = 3 },
                                      .first_sample = 11 };
     const int64_t n = d->batch * d->time * d->heads * d->head, rows = d->batch * d->heads * d->time;
     const int64_t packed = d->batch * d->time * (d->heads + 2 * d->kv_heads) * d->head;
@@ -198,13 +199,13 @@ static void check_attention_shape(struct kernels *k, const struct attention_dims
 }
 
 static void check_attention(struct kernels *k) {
-    check_attention_shape(k, &(struct attention_dims){ 2, 5, 2, 2, 3, true }, 0);
-    check_attention_shape(k, &(struct attention_dims){ 1, 1, 1, 1, 16, true }, 0);
-    check_attention_shape(k, &(struct attention_dims){ 2, 67, 2, 1, 22, true }, 0);
-    check_attention_shape(k, &(struct attention_dims){ 1, 131, 6, 3, 8, true }, 0.3f);
-    check_attention_shape(k, &(struct attention_dims){ 1, 64, 1, 1, 80, true }, 0.1f);
-    check_attention_shape(k, &(struct attention_dims){ 2, 70, 4, 2, 10, false }, 0);
-    check_attention_shape(k, &(struct attention_dims){ 1, 65, 3, 1, 16, false }, 0.2f);
+    check_attention_shape(k, &(struct attention_dims){ 2, 5, 2, 2, 3, true, false }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 1, 1, 1, 16, true, false }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 2, 67, 2, 1, 22, true, false }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 131, 6, 3, 8, true, true }, 0.3f);
+    check_attention_shape(k, &(struct attention_dims){ 1, 64, 1, 1, 80, true, true }, 0.1f);
+    check_attention_shape(k, &(struct attention_dims){ 2, 70, 4, 2, 10, false, false }, 0);
+    check_attention_shape(k, &(struct attention_dims){ 1, 65, 3, 1, 16, false, true }, 0.2f);
 }
 
 static void attention_agrees_with_finite_differences_with_and_without_dropout(void **state) {
@@ -214,7 +215,7 @@ static void attention_agrees_with_finite_differences_with_and_without_dropout(vo
 
 static void attention_survives_scores_that_exp_cannot_hold(void **state) {
     (void)state;
-    const struct attention_dims d = { 1, 130, 1, 1, 16, true };
+    const struct attention_dims d = { 1, 130, 1, 1, 16, true, false };
     const struct dropout none = { .probability = 0 };
     const int64_t n = d.time * d.head;
     for (int i = 0; i < isa_count(); i++) {
@@ -258,10 +259,10 @@ static void check_cross_entropy_shape(struct kernels *k, int64_t rows, int64_t v
     CLEANUP(freep) double *logits2 = widened(logits, n), *losses2 = malloc((size_t)rows * sizeof *losses2);
     const struct loss_case c = { logits2, losses2, targets, rows, vocabulary };
     (void)mean_loss(&c);
-    OK(k->cross_entropy(k, losses, logits, targets, rows, vocabulary, 0.25f, false, e));
+    OK(k->cross_entropy(k, losses, logits, targets, rows, vocabulary, NULL, e));
     tensor_assert_near("losses", losses, losses2, rows, 1e-5, 0.1);
     tensor_assert_same_bits("logits that are only read", logits, kept, n);
-    OK(k->cross_entropy(k, again, logits, targets, rows, vocabulary, 0.25f, true, e));
+    OK(k->cross_entropy(k, again, logits, targets, rows, vocabulary, &(float){ 0.25f }, e));
     tensor_assert_same_bits("losses with and without gradient", losses, again, rows);
     check_gradient("the gradient of the logits", mean_loss, &c, logits2, logits, n);
     for (int64_t v = 0; v < vocabulary; v++)
@@ -285,9 +286,9 @@ static void a_token_or_target_outside_the_vocabulary_is_refused_by_name(void **s
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(i), 1);
         float a[4] = { 0 }, y[4];
         struct err e = { "" };
-        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ 0, 2 }, 2, 2, 1, false, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ 0, 2 }, 2, 2, NULL, &e), ST_INVALID_ARGUMENT);
         assert_string_equal(e.msg, "target 2 at row 1 is outside the vocabulary of 2");
-        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ -2, 0 }, 2, 2, 1, true, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ -2, 0 }, 2, 2, &(float){ 1 }, &e), ST_INVALID_ARGUMENT);
         assert_int_equal(k->embedding_forward(k, y, (int32_t[]){ 0, -1 }, a, a, 1, 2, 2, 2, &e), ST_INVALID_ARGUMENT);
         assert_string_equal(e.msg, "token -1 at position 1 is outside the vocabulary of 2");
     }

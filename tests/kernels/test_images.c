@@ -153,7 +153,7 @@ static void run_others(const struct kernels *k, struct results *r) {
     keep_floats(r, a, 1);
     OK(k->psnr(k, a, x, b, 3, 32, e));
     keep_floats(r, a, 3);
-    OK(k->squared_error(k, a, x, b, 3, 32, 0.5f, true, e));
+    OK(k->squared_error(k, a, x, b, 3, 32, &(float){ 0.5f }, e));
     keep_floats(r, a, 3);
     keep(k, r, x, 3 * 32);
 }

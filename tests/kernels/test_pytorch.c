@@ -267,12 +267,14 @@ static void check_attention_of(struct recorded *x, const struct attention_dims *
 }
 
 static void check_attention(struct recorded *x) {
-    check_attention_of(x, &(struct attention_dims){ 2, 70, 3, 3, 16, true });
+    check_attention_of(x, &(struct attention_dims){ 2, 70, 3, 3, 16, true, false });
 }
 static void check_grouped(struct recorded *x) {
-    check_attention_of(x, &(struct attention_dims){ 1, 67, 4, 2, 8, true });
+    check_attention_of(x, &(struct attention_dims){ 1, 67, 4, 2, 8, true, false });
 }
-static void check_full(struct recorded *x) { check_attention_of(x, &(struct attention_dims){ 2, 33, 2, 2, 8, false }); }
+static void check_full(struct recorded *x) {
+    check_attention_of(x, &(struct attention_dims){ 2, 33, 2, 2, 8, false, false });
+}
 
 static void attention_agrees_with_pytorch(void **state) {
     (void)state;
@@ -287,7 +289,7 @@ static void check_cross_entropy(struct recorded *x) {
     IN(logits, LOGITS);
     float losses[19];
     CLEANUP(freep) int32_t *targets = as_tokens(x->r.t[TARGETS], 19);
-    OK(k->cross_entropy(k, losses, logits, targets, 19, 65, 1.0f / 18, true, e));
+    OK(k->cross_entropy(k, losses, logits, targets, 19, 65, &(float){ 1.0f / 18 }, e));
     CLEANUP(freep) float *gradient = floats_of(k, logits, x->r.n[DLOGITS]);
     close_to("losses", x, losses, LOSSES);
     tensor_assert_close("dlogits", gradient, x->r.t[DLOGITS], x->r.n[DLOGITS], k->precision ? 0x1p-6 : 2e-5, 1e-3);
@@ -331,13 +333,12 @@ static void check_adamw(struct recorded *x) {
         /* Twice the gradient under half the scale: the scale must be applied. */
         CLEANUP(freep) float *g = tensor_copy(r->t[GRADIENTS + update - 1], 300);
         OK(k->accumulate(k, g, r->t[GRADIENTS + update - 1], 300, e));
-        const struct adamw o = { .learning_rate = 1e-2,
+        const struct adamw o = { .learning_rate = &(double){ 1e-2 },
+                                 .update = &(struct update){ .number = update, .gradient_scale = 0.5f },
                                  .beta1 = 0.9,
                                  .beta2 = 0.99,
                                  .epsilon = 1e-8,
-                                 .weight_decay = 0.1,
-                                 .gradient_scale = 0.5f,
-                                 .updates = update };
+                                 .weight_decay = 0.1 };
         OK(k->adamw(k, p, NULL, m, v, g, 300, &o, e));
     }
     tensor_assert_close("parameters", p, r->t[END], 300, 1e-5, 0.05);

@@ -66,8 +66,9 @@ static element_t *coarse(const struct run *x, int64_t n, uint64_t seed) {
 #define INPUT(name, n, seed, scale) CLEANUP(freep) element_t *name = input(x, n, seed, scale)
 #define OUTPUT(name, n)             CLEANUP(freep) element_t *name = elements_new(x->k, n)
 
+static const int64_t NINTH = 9;
 static const struct dropout DROPOUT = { .probability = 0.2f,
-                                        .key = { .seed = 5, .step = 9, .op = 2 },
+                                        .key = { .seed = 5, .step = &NINTH, .op = 2 },
                                         .first_sample = 3 };
 
 static void run_norms(const struct run *x) {
@@ -103,14 +104,14 @@ static void run_rows(const struct run *x) {
     CLEANUP(freep) void *sums = malloc(k->linear_backward_bias_workspace(k, &d));
     OK(k->linear_backward_bias(k, take(x->r, C), dy, pre, &d, false, sums, e));
     keep(x->r, k, dy, n);
-    OK(k->cross_entropy(k, take(x->r, rows), logits, targets, rows, V, 8, true, e));
+    OK(k->cross_entropy(k, take(x->r, rows), logits, targets, rows, V, &(float){ 8 }, e));
     keep(x->r, k, logits, rows * V);
 }
 
 static void run_attention(const struct run *x, bool causal) {
     const struct kernels *k = x->k;
     const struct shape *s = x->s;
-    const struct attention_dims d = { s->batch, s->time, s->heads, s->kv_heads, s->width / s->heads, causal };
+    const struct attention_dims d = { s->batch, s->time, s->heads, s->kv_heads, s->width / s->heads, causal, true };
     const struct rope rope = { .theta = 10000 };
     const int64_t n = s->batch * s->time * s->width, packed = n / s->heads * (s->heads + 2 * s->kv_heads);
     INPUT(qkv, packed, 11, 1);
@@ -167,7 +168,12 @@ static void run_floats(const struct run *x) {
     OK(k->fill(k, v, 0.25f, n, e));
     OK(k->accumulate(k, m, a, n, e));
     OUTPUT(weight, n);
-    const struct adamw o = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7f, 0, 2 };
+    const struct adamw o = { .learning_rate = &(double){ 1e-3 },
+                             .update = &(struct update){ .number = 2, .gradient_scale = 0.7f },
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .epsilon = 1e-8,
+                             .weight_decay = 0.1 };
     OK(k->adamw(k, p, weight, m, v, b, n, &o, e));
     keep(x->r, k, weight, n);
     OK(k->sum_squares(k, sums, a, n, e));

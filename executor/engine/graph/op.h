@@ -23,11 +23,11 @@ struct op_call {
     float *d_param[OP_PARAMETERS];
     bool accumulate_param; /* false for the first micro-batch of a lane */
     void *workspace;
-    bool training;        /* dropout is on */
-    uint64_t seed;        /* with step, op id and sample: the random stream */
-    int64_t step;         /* batches consumed before this one */
-    int64_t first_sample; /* number in the step's global batch of this micro-batch's first sample */
-    float loss_scale;     /* 1 / the step's valid targets */
+    bool training;           /* dropout is on */
+    uint64_t seed;           /* with step, op id and sample: the random stream */
+    const int64_t *step;     /* the device's: batches consumed before this one */
+    int64_t first_sample;    /* number in the step's global batch of this micro-batch's first sample */
+    const float *loss_scale; /* the device's: 1 / the step's valid targets, at fp16's scale */
 };
 
 #define OUT(i) (1u << (i))

@@ -20,8 +20,8 @@ static status_t shape(struct graph *g, struct op *op, struct err *e) {
 static status_t forward(const struct op_call *c, struct err *e) {
     const struct shape *logits = &c->graph->tensors[c->op->in[0]].shape;
     return c->kernels->cross_entropy(c->kernels, c->out[0], c->in[0], c->in[1],
-                                     shape_elements(logits) / vocabulary(logits), vocabulary(logits), c->loss_scale,
-                                     c->training, e);
+                                     shape_elements(logits) / vocabulary(logits), vocabulary(logits),
+                                     c->training ? c->loss_scale : NULL, e);
 }
 
 static status_t forward_accuracy(const struct op_call *c, struct err *e) {
@@ -57,7 +57,7 @@ static status_t shape_samples(struct graph *g, struct op *op, struct err *e) {
 static status_t forward_squared_error(const struct op_call *c, struct err *e) {
     const struct shape *x = &c->graph->tensors[c->op->in[0]].shape;
     return c->kernels->squared_error(c->kernels, c->out[0], c->in[0], c->in[1], x->dim[0], shape_elements_from(x, 1),
-                                     c->loss_scale, c->training, e);
+                                     c->training ? c->loss_scale : NULL, e);
 }
 
 static status_t forward_psnr(const struct op_call *c, struct err *e) {

@@ -1,7 +1,5 @@
 #include "executor/engine/optimizer/check.h"
 
-#include <math.h>
-
 /* Rows and columns of the matrix that a parameter counts as. */
 static int64_t rows_of(const struct parameter *p) { return p->shape.n > 1 ? p->shape.dim[0] : 1; }
 static int64_t columns_of(const struct parameter *p) { return shape_elements(&p->shape) / rows_of(p); }
@@ -31,12 +29,12 @@ static status_t step(const struct optimizer_config *o, const struct optimizer_ca
     const struct adafactor_settings *s = &o->adafactor;
     const struct parameter *p = c->parameter;
     const struct adafactor adafactor = { .learning_rate = c->learning_rate,
-                                         .beta2 = 1 - pow((double)c->updates, -s->beta2_decay),
+                                         .update = c->update,
+                                         .beta2_decay = s->beta2_decay,
                                          .epsilon1 = s->eps1,
                                          .epsilon2 = s->eps2,
                                          .clip_threshold = s->clip_threshold,
                                          .weight_decay = decay_of(p, s->weight_decay),
-                                         .gradient_scale = (float)c->gradient_scale,
                                          .clip_value = (float)c->clip_value };
     float *column = p->shape.n > 1 ? c->state[1] : NULL;
     return c->kernels->adafactor(c->kernels, c->master, c->weight, c->state[0], column, c->gradient, rows_of(p),

@@ -9,16 +9,15 @@ status_t adamw_check(const char *path, const struct adamw_settings *s, struct er
     return setting_within(path, "weight_decay", s->weight_decay, 0, 1e6, e);
 }
 
-status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call *c, double learning_rate,
+status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call *c, const double *learning_rate,
                     struct err *e) {
     const struct adamw adamw = { .learning_rate = learning_rate,
+                                 .update = c->update,
                                  .beta1 = s->beta1,
                                  .beta2 = s->beta2,
                                  .epsilon = s->eps,
                                  .weight_decay = decay_of(c->parameter, s->weight_decay),
-                                 .gradient_scale = (float)c->gradient_scale,
-                                 .clip_value = (float)c->clip_value,
-                                 .updates = c->updates };
+                                 .clip_value = (float)c->clip_value };
     return c->kernels->adamw(c->kernels, c->master, c->weight, c->state[0], c->state[1], c->gradient, c->count, &adamw,
                              e);
 }

@@ -6,8 +6,8 @@
 #include "executor/engine/optimizer/optimizer.h"
 
 MUST_CHECK status_t adamw_check(const char *path, const struct adamw_settings *s, struct err *e);
-/* As kind.step; `learning_rate` in place of the call's. */
-MUST_CHECK status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call *c, double learning_rate,
-                               struct err *e);
+/* As kind.step; `learning_rate`, the device's, in place of the call's. */
+MUST_CHECK status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call *c,
+                               const double *learning_rate, struct err *e);
 
 #endif

@@ -8,10 +8,10 @@ static status_t check(const struct optimizer_config *o, struct err *e) {
 
 static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
     const struct lion lion = { .learning_rate = c->learning_rate,
+                               .update = c->update,
                                .beta1 = o->lion.beta1,
                                .beta2 = o->lion.beta2,
                                .weight_decay = decay_of(c->parameter, o->lion.weight_decay),
-                               .gradient_scale = (float)c->gradient_scale,
                                .clip_value = (float)c->clip_value };
     return c->kernels->lion(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &lion, e);
 }

@@ -62,29 +62,30 @@ static status_t iterate(const struct newton_schulz *n, struct err *e) {
     const struct linear_dims tall = { .rows = n->rows, .in = n->columns, .out = n->columns };
     TRY(gram_of(n, e));
     TRY(k->linear_forward(k, n->square, NULL, n->gram, n->gram, NULL, &square, e));
-    TRY(k->scale_add(k, n->square, NULL, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, e));
+    TRY(k->scale_add(k, n->square, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, NULL, e));
     if (n->rows <= n->columns)
         TRY(k->linear_forward(k, n->next, NULL, n->square, n->x, NULL, &wide, e));
     else
         TRY(k->linear_forward(k, n->next, NULL, n->x, n->square, NULL, &tall, e));
-    return k->scale_add(k, n->x, NULL, n->next, n->rows * n->columns, QUINTIC_A, 1, e);
+    return k->scale_add(k, n->x, n->next, n->rows * n->columns, QUINTIC_A, 1, NULL, e);
 }
 
 static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c, struct err *e) {
     const struct newton_schulz n = newton_schulz_in(c);
-    const struct momentum momentum = { .momentum = s->momentum,
-                                       .nesterov = s->nesterov,
-                                       .gradient_scale = (float)c->gradient_scale,
-                                       .clip_value = (float)c->clip_value };
+    const struct momentum momentum = {
+        .update = c->update, .momentum = s->momentum, .nesterov = s->nesterov, .clip_value = (float)c->clip_value
+    };
     TRY(n.k->momentum(n.k, n.x, c->state[0], c->gradient, c->count, &momentum, e));
     /* By the Frobenius norm, which is at least the largest singular value. */
     TRY(n.k->normalise(n.k, n.x, c->count, LEAST_NORM, (double *)(void *)n.next, e));
     for (int i = 0; i < s->iterations; i++)
         TRY(iterate(&n, e));
     const double tall = (double)n.rows / (double)n.columns;
-    const double keep = 1 - c->learning_rate * decay_of(c->parameter, s->weight_decay);
-    return c->kernels->scale_add(c->kernels, c->master, c->weight, n.x, c->count, keep,
-                                 -c->learning_rate * sqrt(tall > 1 ? tall : 1), e);
+    const struct descent descent = { .learning_rate = c->learning_rate,
+                                     .update = c->update,
+                                     .factor = sqrt(tall > 1 ? tall : 1),
+                                     .weight_decay = decay_of(c->parameter, s->weight_decay) };
+    return c->kernels->descend(c->kernels, c->master, c->weight, n.x, c->count, &descent, e);
 }
 
 static int64_t state_elements(const struct parameter *p, int state) {
@@ -105,12 +106,17 @@ static status_t check(const struct optimizer_config *o, struct err *e) {
 static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
     const struct muon_settings *s = &o->muon;
     if (!c->parameter->matrix)
-        return adamw_step(&s->adamw, c, s->lr > 0 ? s->adamw.lr * (c->learning_rate / s->lr) : s->adamw.lr, e);
+        return adamw_step(&s->adamw, c, c->learning_rate + 1, e);
     assert(c->parameter->shape.n == 2);
     return step_matrix(s, c, e);
 }
 
 static double rate(const struct optimizer_config *o) { return o->muon.lr; }
+
+static double second_rate(const struct optimizer_config *o, double learning_rate) {
+    const struct muon_settings *s = &o->muon;
+    return s->lr > 0 ? s->adamw.lr * (learning_rate / s->lr) : s->adamw.lr;
+}
 
 const struct optimizer_kind optimizer_muon = { .name = "muon",
                                                .n_states = 2,
@@ -120,4 +126,5 @@ const struct optimizer_kind optimizer_muon = { .name = "muon",
                                                .workspace = workspace,
                                                .check = check,
                                                .step = step,
-                                               .rate = rate };
+                                               .rate = rate,
+                                               .second_rate = second_rate };

@@ -35,13 +35,18 @@ size_t optimizer_workspace(const struct optimizer_kind *kind, const struct kerne
     return kind->workspace && p->kind == PARAMETER_WEIGHT ? kind->workspace(k, p) : 0;
 }
 
+void optimizer_rates(const struct optimizer_config *o, double learning_rate, double ret[OPTIMIZER_RATES]) {
+    ret[0] = learning_rate;
+    ret[1] = o->kind->second_rate ? o->kind->second_rate(o, learning_rate) : 0;
+}
+
 status_t optimizer_step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
-    assert(c->parameter->kind == PARAMETER_WEIGHT && c->updates >= 1);
+    assert(c->parameter->kind == PARAMETER_WEIGHT);
     assert(!o->kind->whole_tensor || (c->first == 0 && c->count == shape_elements(&c->parameter->shape)));
     if (c->count == 0)
         return ST_OK;
     TRY(o->kind->step(o, c, e));
     if (!c->ema)
         return ST_OK;
-    return c->kernels->scale_add(c->kernels, c->ema, NULL, c->master, c->count, c->ema_decay, 1 - c->ema_decay, e);
+    return c->kernels->scale_add(c->kernels, c->ema, c->master, c->count, c->ema_decay, 1 - c->ema_decay, c->update, e);
 }

@@ -4,10 +4,12 @@
  *     const struct optimizer_config o = { .kind = &optimizer_adamw, .adamw = { .lr = 3e-4, .beta1 = 0.9, ... } };
  *     TRY(optimizer_check(&o, e));
  *     int64_t n = optimizer_state_elements(o.kind, parameter, 0);            // of the whole parameter
+ *     optimizer_rates(&o, learning_rate, rates);                             // to the device
  *     TRY(optimizer_step(&o, &(struct optimizer_call){ .kernels = k, .parameter = p, .count = n, ... }, e));
  *
  * A parameter has an fp32 master and fp32 states; with fp32 elements the weight is the master. A step is: gradient
- * times gradient_scale, clipped by value, the kind's formula, the rounded copy to the weight, the average (EMA).
+ * times the update's gradient_scale, clipped by value, the kind's formula, the rounded copy to the weight, the average
+ * (EMA).
  *
  * Kinds (states in fp32 numbers for each parameter element):
  *   sgd        m: 1. torch.optim.SGD's form: g += decay w; m = momentum m + g; the step is along m, or with nesterov
@@ -29,7 +31,7 @@
 #include "executor/engine/graph/graph.h"
 #include "kernels/kernels.h"
 
-enum { OPTIMIZER_STATES = 2 };
+enum { OPTIMIZER_STATES = 2, OPTIMIZER_RATES = 2 };
 
 struct optimizer_kind;
 
@@ -76,11 +78,10 @@ struct optimizer_call {
         state[OPTIMIZER_STATES]; /* [optimizer_state_elements], for a cut piece [count]; zero before the first update */
     float *ema;                  /* NULL: none */
     const float *gradient;
-    double gradient_scale; /* averaging, unscaling and clipping by norm, in one factor */
-    double clip_value;     /* 0 = none; of the scaled gradient */
-    double learning_rate;  /* the schedule's, for `lr` */
+    double clip_value;           /* 0 = none; of the scaled gradient */
+    const double *learning_rate; /* [OPTIMIZER_RATES] of optimizer_rates, the device's */
+    const struct update *update; /* the device's */
     double ema_decay;
-    int64_t updates; /* 1 for the first applied one */
     void *workspace; /* optimizer_workspace bytes, 64-byte aligned */
 };
 
@@ -96,6 +97,8 @@ struct optimizer_kind {
     MUST_CHECK status_t (*check)(const struct optimizer_config *o, struct err *e);
     MUST_CHECK status_t (*step)(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e);
     double (*rate)(const struct optimizer_config *o); /* lr, which the schedule starts from */
+    /* The rate of what the kind leaves to another one, when its own is learning_rate; NULL: it leaves nothing. */
+    double (*second_rate)(const struct optimizer_config *o, double learning_rate);
 };
 
 extern const struct optimizer_kind optimizer_sgd, optimizer_adamw, optimizer_lion, optimizer_adafactor, optimizer_muon;
@@ -112,7 +115,10 @@ int64_t optimizer_state_elements(const struct optimizer_kind *kind, const struct
 struct shape optimizer_state_shape(const struct optimizer_kind *kind, const struct parameter *p, int state);
 size_t optimizer_workspace(const struct optimizer_kind *kind, const struct kernels *k, const struct parameter *p);
 
-/* The whole step of a piece. Nothing is allocated. Errors: those of the kernels. */
+/* What a step's calls read from the device: the schedule's rate, and the second one. */
+void optimizer_rates(const struct optimizer_config *o, double learning_rate, double ret[OPTIMIZER_RATES]);
+
+/* The whole step of a piece, unless the update is skipped. Nothing is allocated. Errors: those of the kernels. */
 MUST_CHECK status_t optimizer_step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e);
 
 #endif

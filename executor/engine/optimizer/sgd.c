@@ -9,10 +9,10 @@ static status_t check(const struct optimizer_config *o, struct err *e) {
 
 static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
     const struct sgd sgd = { .learning_rate = c->learning_rate,
+                             .update = c->update,
                              .momentum = o->sgd.momentum,
                              .weight_decay = decay_of(c->parameter, o->sgd.weight_decay),
                              .nesterov = o->sgd.nesterov,
-                             .gradient_scale = (float)c->gradient_scale,
                              .clip_value = (float)c->clip_value };
     return c->kernels->sgd(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &sgd, e);
 }

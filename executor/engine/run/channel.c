@@ -74,9 +74,9 @@ static status_t run_exchange(struct channel *ch, const struct instruction *i, st
     const struct collective_group group = group_of(ch->plan, i->group);
     const struct plan *plan = ch->plan;
     bool norms = i->kind == INSTRUCTION_EXCHANGE_NORMS;
-    void *words = norms ? (void *)execution_chunk_sums(ch->execution, plan) : ch->execution->record;
-    int64_t n = norms ? plan->norm_chunks : (int64_t)(step_record_bytes(plan) / sizeof(uint64_t));
-    return collective_or(ch->collective, norms ? COLLECTIVE_DATA : COLLECTIVE_RECORD, &group, words, n, e);
+    void *words = norms ? (void *)execution_chunk_sums(ch->execution, plan) : &ch->execution->control.device->flags;
+    int64_t n = norms ? plan->norm_chunks : control_record_words(plan);
+    return collective_or(ch->collective, COLLECTIVE_DATA, &group, words, n, e);
 }
 
 static status_t run_entry(struct channel *ch, const struct instruction *i, struct err *e) {

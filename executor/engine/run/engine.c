@@ -90,9 +90,7 @@ static status_t borrow_weights(struct engine *engine, struct err *e) {
 
 static status_t load_state(struct engine *engine, struct err *e) {
     const struct engine_train *t = &engine->config.train;
-    engine->loss_scale.scale = t->precision == ENGINE_FP16 ? t->loss_scale.initial : 1;
-    engine->spikes.z_score = t->skip_spikes.z_score;
-    engine->spikes.window = t->skip_spikes.window;
+    engine->decision.scale = t->precision == ENGINE_FP16 ? t->loss_scale.initial : 1;
     if (engine->config.checkpoint.resume_directory)
         return snapshot_restore(engine, e);
     if (t->init_from)
@@ -139,6 +137,7 @@ static status_t open_parts(struct engine *engine, struct err *e) {
         TRY(collective_pipeline_environment(e));
     TRY(engine_prepare(engine, e));
     TRY(load_state(engine, e));
+    TRY(engine_start(engine, e));
     TRY(engine_open_loader(engine, e));
     TRY(snapshot_open(engine, &engine->snapshot, e));
     TRY(meet(engine, e));
@@ -213,6 +212,7 @@ struct engine *engine_close(struct engine *engine) {
         free(engine->evaluated.of[i]);
     free(engine->metrics);
     free(engine->norm_names);
+    free(engine->norms);
     if (engine->statm_fd >= 0)
         close(engine->statm_fd);
     free(engine);

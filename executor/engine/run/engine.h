@@ -163,10 +163,11 @@ struct engine_hooks {
     void *ctx;
     /* At the end of engine_open: state is loaded or initialised and all ranks have met. */
     void (*joined)(void *ctx, int64_t from_step, const char *numerics_id);
-    /* After each step: one call with the gang's values (per_rank false, rank 0 only), one with this rank's own. */
+    /* After each step, in order: one call with the gang's values (per_rank false, rank 0 only), one with this rank's
+     * own. On cuda the next step may have begun. */
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
     /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, optimizer_started, average_started,
-     * step_skipped (an overflow in fp16, or a spike). */
+     * step_skipped (an overflow in fp16, or a spike), graph_refused (a device that runs steps call by call). */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */

@@ -4,15 +4,6 @@
 #include "executor/engine/run/profiler.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-static size_t record_values(const struct plan *plan) {
-    return (size_t)plan->layout.micro_batches * (size_t)(1 + plan->graph->n_reports);
-}
-
-size_t step_record_bytes(const struct plan *plan) {
-    return sizeof(struct step_record) + record_values(plan) * sizeof(double);
-}
 
 void *execution_at(const struct execution *x, struct plan_place place) {
     return place.offset == SIZE_MAX ? NULL : x->arena->family[place.family] + place.offset;
@@ -37,28 +28,18 @@ void *execution_workspace(const struct execution *x, const struct plan *plan) {
 
 status_t execution_open(struct execution *x, const struct kernels *kernels, const struct arena *arena,
                         const struct plan *const *plans, int n, struct err *e) {
-    size_t record = 0, values = 0, norms = 1;
-    for (int i = 0; i < n; i++) {
-        record = step_record_bytes(plans[i]) > record ? step_record_bytes(plans[i]) : record;
-        values = record_values(plans[i]) > values ? record_values(plans[i]) : values;
-        norms = (size_t)plans[i]->norm_chunks > norms ? (size_t)plans[i]->norm_chunks : norms;
-    }
-    void *results = NULL;
+    void *answer = NULL;
     x->kernels = kernels;
     x->arena = arena;
-    TRY(kernels->memory_new(kernels, (values + 1) * sizeof *x->results, &results, e));
-    x->results = results;
-    x->answer = (bool *)(x->results + values);
-    x->record = calloc(1, record);
-    x->norms = calloc(norms, sizeof *x->norms);
-    return x->record && x->norms ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the step record");
+    TRY(kernels->memory_new(kernels, sizeof *x->answer, &answer, e));
+    x->answer = answer;
+    return control_open(&x->control, kernels, plans, n, e);
 }
 
 void execution_close(struct execution *x) {
+    control_close(&x->control);
     if (x->kernels)
-        x->kernels->memory_free(x->kernels, x->results);
-    free(x->record);
-    free(x->norms);
+        x->kernels->memory_free(x->kernels, x->answer);
 }
 
 /* --- the walk ---*/
@@ -88,40 +69,20 @@ static status_t run_instruction(struct execution *x, const struct plan *plan, co
     }
 }
 
-static status_t take_results(struct execution *x, const struct plan *plan, struct err *e) {
-    const struct kernels *k = x->kernels;
-    TRY(k->download(k, x->record->losses, x->results, record_values(plan) * sizeof *x->results, e));
-    return k->finish(k, e);
-}
-
 /* Tells the other queues that compute has done its first `done` instructions. */
-static status_t reached(struct execution *x, const struct plan *plan, int done, struct err *e) {
-    if (done == x->results_due)
-        TRY(take_results(x, plan, e));
+static status_t reached(struct execution *x, int done, struct err *e) {
     if (x->channel)
         TRY(channel_reached(x->channel, done, e));
     return x->transfers ? transfers_reached(x->transfers, done, e) : ST_OK;
 }
 
-/* How many instructions are done when the host must see this rank's losses: before other ranks do, and DECIDE. */
-static int results_due(const struct plan *plan) {
-    const struct instruction_list *data = &plan->queue[QUEUE_DATA], *compute = &plan->queue[QUEUE_COMPUTE];
-    for (int i = 0; i < data->n; i++)
-        if (data->items[i].kind == INSTRUCTION_EXCHANGE)
-            return data->items[i].after;
-    for (int i = 0; i < compute->n; i++)
-        if (compute->items[i].kind == INSTRUCTION_DECIDE)
-            return i;
-    return compute->n;
-}
-
 static status_t begin(struct execution *x, const struct plan *plan, struct err *e) {
     const struct kernels *k = x->kernels;
-    const int64_t floats = sizeof(double) / sizeof(float);
-    TRY(k->fill(k, (float *)(void *)x->results, 0, (int64_t)record_values(plan) * floats, e));
+    const int64_t floats = sizeof(double) / sizeof(float), losses = control_record_words(plan) - 1;
+    TRY(control_upload(&x->control, e));
+    TRY(k->fill(k, (float *)(void *)x->control.device->losses, 0, losses * floats, e));
     if (plan->layout.kind == PLAN_TRAIN)
         TRY(k->fill(k, (float *)(void *)execution_chunk_sums(x, plan), 0, plan->norm_chunks * floats, e));
-    x->results_due = results_due(plan);
     if (x->channel)
         channel_begin(x->channel, plan, x);
     if (x->transfers)
@@ -129,29 +90,53 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     return ST_OK;
 }
 
-status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
+/* What the profiler times is the device's work, not how long it takes to ask for it. */
+static status_t note(struct execution *x, const struct plan *plan, int n, int64_t start, struct err *e) {
+    if (!x->profiler)
+        return ST_OK;
+    TRY(x->kernels->finish(x->kernels, e));
+    profiler_note(x->profiler, plan, QUEUE_COMPUTE, n, start, clock_mono_ns());
+    return ST_OK;
+}
+
+status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
     TRY(begin(x, plan, e));
-    TRY(reached(x, plan, 0, e));
+    TRY(reached(x, 0, e));
     for (int n = 0; n < compute->n; n++) {
         int64_t start = x->profiler ? clock_mono_ns() : 0;
         TRY(run_instruction(x, plan, &compute->items[n], e));
-        if (x->profiler)
-            profiler_note(x->profiler, plan, QUEUE_COMPUTE, n, start, clock_mono_ns());
-        TRY(reached(x, plan, n + 1, e));
+        TRY(note(x, plan, n, start, e));
+        TRY(reached(x, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
     }
-    return ST_OK;
+    return control_download(&x->control, plan, e);
+}
+
+status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
+    struct step_control *host = control_begin(&x->control);
+    host->step = x->step;
+    host->flags = x->flags;
+    if (x->optimizer)
+        optimizer_rates(x->optimizer, x->learning_rate, host->learning_rate);
+    TRY(execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e));
+    x->walked = x->walked || plan->layout.kind == PLAN_TRAIN;
+    return control_end(&x->control, e);
+}
+
+status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret, struct err *e) {
+    TRY(execute(x, plan, e));
+    return control_take(&x->control, ret, e);
 }
 
 /* --- results ---*/
 
-double execution_loss_sum(const struct execution *x, const struct plan *plan, int *ret_bad) {
+double execution_loss_sum(const struct step_control *c, const struct plan *plan, int *ret_bad) {
     double sum = 0;
     *ret_bad = -1;
     for (int k = 0; k < plan->layout.micro_batches; k++) {
-        double loss = x->record->losses[k];
+        double loss = c->losses[k];
         if (!isfinite(loss) && *ret_bad < 0)
             *ret_bad = k;
         sum += loss;
@@ -159,8 +144,8 @@ double execution_loss_sum(const struct execution *x, const struct plan *plan, in
     return sum;
 }
 
-double execution_report_sum(const struct execution *x, const struct plan *plan, int report) {
-    const double *values = x->record->losses + (size_t)(1 + report) * (size_t)plan->layout.micro_batches;
+double execution_report_sum(const struct step_control *c, const struct plan *plan, int report) {
+    const double *values = c->losses + (size_t)(1 + report) * (size_t)plan->layout.micro_batches;
     double sum = 0;
     for (int k = 0; k < plan->layout.micro_batches; k++)
         sum += values[k];

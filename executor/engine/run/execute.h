@@ -1,7 +1,9 @@
 /* Walks a plan: each instruction of the compute queue becomes one call of an op or a kernel on the arena's memory; the
- * other queues are told how far compute is. No decision is taken here that the plan has not taken.
+ * other queues are told how far compute is. No decision is taken here that the plan has not taken, and none on the
+ * host: what changes from step to step and what a step came to is the device's (control.h).
  *
- *     execute.c             the walk, the step's record, what the ranks have told each other
+ *     execute.c             the walk, what the ranks have told each other
+ *     execute_launch.c      a step's calls captured once and launched again, where the device can
  *     execute_ops.c         LOAD, FORWARD, RECOMPUTE, BACKWARD_*, KEEP
  *     execute_gradients.c   ADD, ADD_SLOT, NORM, DECIDE
  *     execute_step.c        STEP: the optimizer, statistics, EMA
@@ -17,26 +19,14 @@
 #include "executor/engine/plan/plan.h"
 #include "executor/engine/run/arena.h"
 #include "executor/engine/run/channel.h"
+#include "executor/engine/run/control.h"
 #include "executor/engine/run/transfers.h"
 #include "kernels/kernels.h"
 
-struct optimizer_config; /* executor/engine/optimizer/optimizer.h */
-struct spikes;           /* spikes.h */
-struct profiler;         /* profiler.h */
-
-/* What the ranks tell each other once a step, united: each fills in its own and leaves the rest zero. */
-struct step_record {
-    uint64_t flags;  /* RECORD_* */
-    double losses[]; /* [micro_batches] sums over the micro-batch's targets; then as many of each report's */
-};
-enum { RECORD_STOP = 1, RECORD_SKIP_CHECKPOINT = 2, RECORD_CHECKPOINT_FAILED = 4 };
-size_t step_record_bytes(const struct plan *plan); /* a multiple of 8 */
+struct profiler; /* profiler.h */
 
 /* Points `ret` at the inputs of micro-batch k as batch.h says; they stay the callee's until its next call. */
 typedef status_t execute_load_fn(void *ctx, int k, struct batch *ret, struct err *e);
-
-/* Why a step was not applied. */
-enum step_skip { STEP_APPLIED, STEP_OVERFLOW, STEP_SPIKE, STEP_NOT_FINITE };
 
 struct execution {
     const struct kernels *kernels;
@@ -44,38 +34,34 @@ struct execution {
     struct channel *channel;     /* NULL when the world size is 1 */
     struct transfers *transfers; /* NULL with one stage */
     struct profiler *profiler;   /* NULL when this step is not profiled */
-    struct step_record *record;
-    /* Of execution_open. On the device: what the record's losses will be, and the answer to a question. On the host:
-     * the chunk sums, whole on every rank after the step's DECIDE. */
-    double *results;
-    bool *answer;
-    double *norms;
-    int results_due; /* after so many instructions the results are downloaded */
+    struct control control;
+    bool *answer; /* on the device: to a question of look_at */
 
-    /* Of the step, set by the caller. */
+    /* Of the run, set by the caller. */
     uint64_t seed;
-    int64_t step;
-    float loss_scale;      /* of the losses' gradients: fp16's scale / valid targets of the step */
-    double gradient_scale; /* what gradients are multiplied by before they are used: fp16's 1 / scale, else 1 */
-    bool skip_overflows;   /* fp16: a norm that is not finite is an overflow, and the step is skipped */
-    double clip_norm;      /* 0 = none */
-    double clip_value;     /* 0 = none */
-    struct spikes *spikes; /* NULL: no step is skipped for its norm */
+    struct decide decide;
+    double clip_value; /* 0 = none */
+    double ema_decay;
     const struct optimizer_config *optimizer;
-    double learning_rate, ema_decay;
-    int64_t updates; /* 1 for the first update */
     execute_load_fn *load;
     void *load_ctx;
     void (*progress)(void *ctx);
     void *progress_ctx;
 
+    /* Of the step. */
+    int64_t step;
+    double learning_rate;
+    uint64_t flags; /* RECORD_*, this rank's */
+
     /* Not NULL: after each op what it wrote is looked through for values that are not finite, and the first culprit in
      * the order of computation is noted here: slow, for a step that is run once more. */
     uint64_t *culprit;
 
-    /* Results. */
-    double grad_norm, clip_scale; /* of the gradients times gradient_scale */
-    enum step_skip skip;          /* what STEP obeys */
+    /* Private: execute_launch.c. */
+    bool staged;  /* the step's batches were staged before its walk */
+    bool walked;  /* a training step was: the kernels know all shapes */
+    bool refused; /* a step could not be captured; why: */
+    struct err refusal;
 };
 
 /* Sets kernels and arena, both borrowed until execution_close, and makes what the plans' steps need beside the arena.
@@ -84,8 +70,12 @@ MUST_CHECK status_t execution_open(struct execution *x, const struct kernels *ke
                                    const struct plan *const *plans, int n, struct err *e);
 void execution_close(struct execution *x);
 
-/* Runs a plan that was among those the arena was opened for. */
+/* Queues all of a plan that was among those the arena was opened for; the first of them is the one that loads most
+ * micro-batches a step, and the one that is captured. What it came to is control_take's. */
 MUST_CHECK status_t execute(struct execution *x, const struct plan *plan, struct err *e);
+/* The same when nothing else is under way, and waits. *ret is valid until the next one. */
+MUST_CHECK status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret,
+                                struct err *e);
 
 /* All in the device's memory. Bytes of a place in the arena; NULL for nowhere. */
 void *execution_at(const struct execution *x, struct plan_place place);
@@ -99,12 +89,17 @@ double *execution_chunk_sums(const struct execution *x, const struct plan *plan)
 
 /* The sum of all micro-batches' losses in their order: the same bits in every layout. Which one is the first that is
  * not finite: *ret_bad, or -1. */
-double execution_loss_sum(const struct execution *x, const struct plan *plan, int *ret_bad);
+double execution_loss_sum(const struct step_control *c, const struct plan *plan, int *ret_bad);
 
 /* The sum of a report (graph.h) over all samples, likewise. */
-double execution_report_sum(const struct execution *x, const struct plan *plan, int report);
+double execution_report_sum(const struct step_control *c, const struct plan *plan, int report);
 
 /* The parts, one a file. */
+MUST_CHECK status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e);
+MUST_CHECK status_t execute_launch(struct execution *x, const struct plan *plan, struct err *e);
+bool execute_can_launch(const struct execution *x, const struct plan *plan);
+/* The host's half of a LOAD. */
+MUST_CHECK status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e);
 MUST_CHECK status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i,
                                struct err *e);
 MUST_CHECK status_t execute_gradient(struct execution *x, const struct plan *plan, const struct instruction *i,

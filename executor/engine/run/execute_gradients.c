@@ -1,9 +1,5 @@
 #include "executor/engine/run/execute.h"
 
-#include "executor/engine/run/spikes.h"
-
-#include <math.h>
-
 static float *gradient_at(const struct execution *x, const struct plan *plan, int buffer, int64_t at) {
     return execution_at(x, plan_gradient_place(plan, buffer, at));
 }
@@ -42,33 +38,10 @@ static status_t run_norm(struct execution *x, const struct plan *plan, const str
 }
 
 /* The record is whole by now: its exchange came before the last reduction on the data queue, which was waited for. */
-static bool losses_finite(const struct execution *x, const struct plan *plan) {
-    for (int k = 0; k < plan->layout.micro_batches; k++)
-        if (!isfinite(x->record->losses[k]))
-            return false;
-    return true;
-}
-
-static enum step_skip judge(const struct execution *x, const struct plan *plan) {
-    if (!losses_finite(x, plan))
-        return STEP_NOT_FINITE;
-    if (!isfinite(x->grad_norm))
-        return x->skip_overflows ? STEP_OVERFLOW : STEP_NOT_FINITE;
-    return x->spikes && spikes_is_one(x->spikes, x->grad_norm) ? STEP_SPIKE : STEP_APPLIED;
-}
-
 static status_t run_decide(struct execution *x, const struct plan *plan, struct err *e) {
-    const struct kernels *k = x->kernels;
-    double sum = 0;
-    TRY(k->download(k, x->norms, execution_chunk_sums(x, plan), (size_t)plan->norm_chunks * sizeof *x->norms, e));
-    TRY(k->finish(k, e));
-    for (int64_t c = 0; c < plan->norm_chunks; c++)
-        sum += x->norms[c];
-    x->grad_norm = sqrt(sum) * x->gradient_scale;
-    x->skip = judge(x, plan);
-    double clip = x->clip_norm > 0 ? x->clip_norm / (x->grad_norm + 1e-6) : 1;
-    x->clip_scale = clip < 1 ? clip : 1;
-    return ST_OK;
+    struct step_control *c = x->control.device;
+    return x->kernels->decide(x->kernels, &c->decision, c->losses, plan->layout.micro_batches,
+                              execution_chunk_sums(x, plan), plan->norm_chunks, &x->decide, e);
 }
 
 status_t execute_gradient(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {

@@ -16,9 +16,9 @@ static void fill_call(const struct execution *x, const struct plan *plan, const 
                            .workspace = execution_workspace(x, plan),
                            .training = plan->layout.kind == PLAN_TRAIN,
                            .seed = x->seed,
-                           .step = x->step,
+                           .step = &x->control.device->step,
                            .first_sample = (int64_t)i->micro_batch * plan->graph->micro_batch,
-                           .loss_scale = x->loss_scale };
+                           .loss_scale = &x->control.device->decision.loss_gradient };
     for (int k = 0; k < OP_INPUTS; k++)
         c->in[k] = tensor_of(x, plan, i, op->in[k]);
     for (int k = 0; k < OP_OUTPUTS; k++)
@@ -38,27 +38,35 @@ static status_t load_tensor(const struct execution *x, const struct plan *plan, 
     return x->kernels->upload(x->kernels, to, from, graph_tensor_bytes(plan->graph, t), e);
 }
 
-static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
-    const struct graph *g = plan->graph;
+status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e) {
     struct batch batch = { { NULL } };
     TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
+    return control_stage(&x->control, &batch, e);
+}
+
+static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const struct graph *g = plan->graph;
+    struct batch batch;
+    if (!x->staged)
+        TRY(execute_stage(x, i, e));
+    control_unstage(&x->control, &batch);
     for (int b = 0; b < g->n_batch; b++) {
         int t = g->batch[b];
         if (plan_loads(plan, t) && batch.of[g->tensors[t].input])
             TRY(load_tensor(x, plan, tensor_of(x, plan, i, t), batch.of[g->tensors[t].input], t, e));
     }
-    return x->kernels->finish(x->kernels, e); /* the batch is the loader's again */
+    return ST_OK;
 }
 
 /* --- forward ---*/
 
 static status_t sum_into(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
                          int row, struct err *e) {
-    double *to = x->results + (size_t)row * (size_t)plan->layout.micro_batches + i->micro_batch;
+    double *to = x->control.device->losses + (size_t)row * (size_t)plan->layout.micro_batches + i->micro_batch;
     return x->kernels->sum(x->kernels, to, tensor_of(x, plan, i, t), shape_elements(&plan->graph->tensors[t].shape), e);
 }
 
-/* What this op has written of the losses and reports goes into `results`, on the device. */
+/* What this op has written of the losses and reports goes into the step's record, on the device. */
 static status_t note_results(const struct execution *x, const struct plan *plan, const struct instruction *i,
                              struct err *e) {
     const struct graph *g = plan->graph;

@@ -10,7 +10,8 @@ static void *weight_of(const struct execution *x, const struct plan *plan, const
 static status_t step_statistic(const struct execution *x, const struct plan *plan, const struct plan_piece *p,
                                float *running, const float *sum, struct err *e) {
     return x->kernels->running_mean(x->kernels, running, weight_of(x, plan, p), sum, p->count,
-                                    plan->graph->parameters[p->parameter].momentum, plan->layout.micro_batches, e);
+                                    plan->graph->parameters[p->parameter].momentum, plan->layout.micro_batches,
+                                    &x->control.device->decision.update, e);
 }
 
 static status_t step_weight(struct execution *x, const struct plan *plan, const struct plan_piece *p, float *master,
@@ -23,11 +24,10 @@ static status_t step_weight(struct execution *x, const struct plan *plan, const 
                                 .weight = weight_of(x, plan, p),
                                 .ema = weights_average(x, p),
                                 .gradient = gradient,
-                                .gradient_scale = x->gradient_scale * x->clip_scale,
                                 .clip_value = x->clip_value,
-                                .learning_rate = x->learning_rate,
+                                .learning_rate = x->control.device->learning_rate,
+                                .update = &x->control.device->decision.update,
                                 .ema_decay = x->ema_decay,
-                                .updates = x->updates,
                                 .workspace = execution_workspace(x, plan) };
     for (int s = 0; s < OPTIMIZER_STATES; s++)
         c.state[s] = weights_state(x, p, s);
@@ -35,8 +35,6 @@ static status_t step_weight(struct execution *x, const struct plan *plan, const 
 }
 
 status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
-    if (x->skip != STEP_APPLIED)
-        return ST_OK;
     for (int64_t k = i->begin; k < i->end; k++) {
         const struct plan_piece *p = &plan->pieces[k];
         float *master = weights_master(x, plan, p);

@@ -125,7 +125,8 @@ static status_t open_metrics(struct engine *engine, struct err *e) {
     const int n = engine->graph->n_parameters;
     engine->metrics = calloc((size_t)n + ENGINE_METRICS, sizeof *engine->metrics);
     engine->norm_names = calloc((size_t)n, sizeof *engine->norm_names);
-    if (!engine->metrics || !engine->norm_names)
+    engine->norms = calloc((size_t)engine->train->norm_chunks + 1, sizeof *engine->norms);
+    if (!engine->metrics || !engine->norm_names || !engine->norms)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for metrics");
     for (int i = 0; i < n; i++)
         snprintf(engine->norm_names[i], sizeof engine->norm_names[i], "grad_norm/%.*s", ENGINE_METRIC_NAME - 12,

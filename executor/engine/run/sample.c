@@ -202,7 +202,8 @@ static status_t generate(struct sampler *s, struct err *e) {
     s->x.load_ctx = s;
     bool more = true;
     for (int64_t i = 0; i < s->request->tokens && more; i++) {
-        TRY(execute(&s->x, s->plan, e));
+        const struct step_control *ignored;
+        TRY(execute_now(&s->x, s->plan, &ignored, e));
         TRY(take_logits(s, e));
         int32_t token = choose(s, i);
         push(s, token);

@@ -6,6 +6,7 @@
 #include "executor/engine/run/state.h"
 #include "executor/engine/run/tensors.h"
 #include "executor/engine/run/weights.h"
+#include "kernels/decide.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -195,12 +196,12 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
     s->uncommitted[slot] = step;
     pthread_mutex_unlock(&s->lock);
     struct checkpoint_snapshot snapshot = { .step = step,
-                                            .updates = engine->updates,
+                                            .updates = engine->decision.update.number,
                                             .skipped = engine->skipped,
-                                            .loss_scale = engine->loss_scale.scale,
-                                            .growth_count = engine->loss_scale.growth_count,
-                                            .spike_norms = engine->spikes.norms,
-                                            .n_spike_norms = engine->spikes.n,
+                                            .loss_scale = engine->decision.scale,
+                                            .growth_count = engine->decision.growth_count,
+                                            .spike_norms = engine->decision.norms,
+                                            .n_spike_norms = (int)engine->decision.n_norms,
                                             .tensors = s->state->tensors,
                                             .n_tensors = s->state->n,
                                             .pieces = s->pieces,
@@ -352,14 +353,15 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
 }
 
 /* The loss scale and the norms that spikes are told by, as far as this configuration has any. */
-static void restore_judgement(struct engine *engine, const struct checkpoint_info *info) {
-    if (engine->config.train.precision == ENGINE_FP16 && info->loss_scale > 0) {
-        engine->loss_scale.scale = info->loss_scale;
-        engine->loss_scale.growth_count = info->growth_count;
+static void restore_decision(struct engine *engine, const struct checkpoint_info *info) {
+    const struct engine_train *t = &engine->config.train;
+    struct decision *d = &engine->decision;
+    if (t->precision == ENGINE_FP16 && info->loss_scale > 0) {
+        d->scale = info->loss_scale;
+        d->growth_count = info->growth_count;
     }
-    int skip = info->n_spike_norms > engine->spikes.window ? info->n_spike_norms - engine->spikes.window : 0;
-    for (int i = skip; i < info->n_spike_norms && engine->spikes.z_score > 0; i++)
-        spikes_add(&engine->spikes, info->spike_norms[i]);
+    for (int i = 0; i < info->n_spike_norms && t->skip_spikes.z_score > 0; i++)
+        decide_norm_add(d, info->spike_norms[i], t->skip_spikes.window);
 }
 
 status_t snapshot_restore(struct engine *engine, struct err *e) {
@@ -378,8 +380,8 @@ status_t snapshot_restore(struct engine *engine, struct err *e) {
     state_tensors_free(state);
     TRY(st);
     atomic_store(&engine->step, info->step);
-    engine->updates = r.optimizer ? info->updates : 0;
+    engine->decision.update.number = r.optimizer ? info->updates : 0;
     engine->skipped = info->skipped;
-    restore_judgement(engine, info);
+    restore_decision(engine, info);
     return ST_OK;
 }

@@ -9,15 +9,8 @@
 #include "executor/engine/run/execute.h"
 #include "executor/engine/run/profiler.h"
 #include "executor/engine/run/snapshot.h"
-#include "executor/engine/run/spikes.h"
 
 #include <stdatomic.h>
-
-/* fp16: the loss is multiplied by `scale`, so that small gradients do not vanish; gradients are divided by it again. */
-struct loss_scale {
-    double scale;         /* 1 in other precisions */
-    int64_t growth_count; /* applied steps since it changed */
-};
 
 /* ", fast over 2", behind the kernels' id under `numerics: fast`, with its NUL. */
 enum { ENGINE_FAST_NOTE_BYTES = 24 };
@@ -42,17 +35,19 @@ struct engine {
     struct profiler *profiler; /* NULL without a profile */
     char numerics_id[KERNELS_NUMERICS_ID_BYTES + ENGINE_FAST_NOTE_BYTES];
 
-    int64_t updates;      /* that the optimizer's states have */
-    int64_t skipped;      /* steps that were consumed and not applied */
-    _Atomic int64_t step; /* batches consumed */
-    struct loss_scale loss_scale;
-    struct spikes spikes;
+    int64_t skipped;          /* steps that were consumed and not applied */
+    _Atomic int64_t step;     /* batches consumed by steps that have ended */
+    int64_t begun;            /* and by those that the device has been given, at most CONTROL_STEPS more */
+    struct decision decision; /* as of `step` */
+    int64_t begun_ns[CONTROL_STEPS], ended_ns;
+    bool refusal_told; /* of a step that the device cannot capture */
     atomic_bool stop;
     bool has_validation_loss;
     double validation_loss, reports[GRAPH_REPORTS]; /* of the newest evaluation */
     char report_names[GRAPH_REPORTS][ENGINE_METRIC_NAME];
     struct engine_metric *metrics;               /* a step's row, with room for a norm of every parameter */
     char (*norm_names)[ENGINE_METRIC_NAME];      /* [n_parameters] */
+    double *norms;                               /* [norm_chunks of a step] */
     int64_t data_wait_ns, communication_wait_ns; /* at the end of the step before */
     int statm_fd;
     char weights_sha256[ENGINE_SHA256_HEX];
@@ -66,7 +61,9 @@ void engine_notice(struct engine *engine, const char *kind, int64_t step, const 
 MUST_CHECK status_t engine_prepare(struct engine *engine, struct err *e);
 MUST_CHECK status_t engine_open_loader(struct engine *engine, struct err *e); /* from engine->step on */
 
-/* train.c: what `execute` asks for micro-batch k of the training or of the evaluation. */
+/* train.c: tells the device what the first step begins with; what `execute` asks for micro-batch k of the training or
+ * of the evaluation. */
+MUST_CHECK status_t engine_start(struct engine *engine, struct err *e);
 status_t engine_load_train(void *engine, int k, struct batch *ret, struct err *e);
 status_t engine_load_validation(void *engine, int k, struct batch *ret, struct err *e);
 

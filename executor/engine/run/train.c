@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "executor/engine/run/learning_rate.h"
 #include "executor/engine/run/state.h"
+#include "kernels/decide.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ status_t engine_load_train(void *ctx, int k, struct batch *ret, struct err *e) {
     struct engine *engine = ctx;
     struct loader_batch batch;
     int64_t start = clock_mono_ns();
-    TRY(loader_next(engine->loader, engine_step(engine), k, &batch, e));
+    TRY(loader_next(engine->loader, engine->execution.step, k, &batch, e));
     if (engine->execution.profiler)
         profiler_span(engine->execution.profiler, PROFILER_DATA_WAIT, start, clock_mono_ns());
     for (int i = 0; i < BATCH_INPUTS; i++)
@@ -46,59 +47,96 @@ status_t engine_load_validation(void *ctx, int k, struct batch *ret, struct err 
 static status_t load_again(void *ctx, int k, struct batch *ret, struct err *e) {
     struct engine *engine = ctx;
     const struct engine_train *t = &engine->config.train;
-    int64_t first = engine_step(engine) * t->global_batch + (int64_t)k * t->micro_batch;
+    int64_t first = engine->execution.step * t->global_batch + (int64_t)k * t->micro_batch;
     *ret = engine->evaluated;
     return source_read(engine->source, SOURCE_TRAIN, t->seed, first, t->micro_batch, ret, e);
 }
 
-/* --- one step ---*/
+/* --- a step begins ---*/
 
 static int64_t step_targets(const struct engine *engine) {
     return (int64_t)engine->config.train.global_batch * engine->graph->targets_per_sample;
 }
 
-static void prepare_step(struct engine *engine, int64_t step) {
+status_t engine_start(struct engine *engine, struct err *e) {
     const struct engine_train *t = &engine->config.train;
     struct execution *x = &engine->execution;
-    const struct engine_profile *p = &engine->config.profile;
-    x->step = step;
-    x->loss_scale = (float)(engine->loss_scale.scale / (double)step_targets(engine));
-    x->gradient_scale = 1 / engine->loss_scale.scale;
-    x->skip_overflows = t->precision == ENGINE_FP16;
-    x->clip_norm = t->clip_norm;
+    x->decide = (struct decide){ .clip_norm = t->clip_norm,
+                                 .z_score = t->skip_spikes.z_score,
+                                 .window = t->skip_spikes.window,
+                                 .dynamic_scale = t->precision == ENGINE_FP16,
+                                 .growth_interval = t->loss_scale.growth_interval,
+                                 .targets = step_targets(engine) };
     x->clip_value = t->clip_value;
     x->ema_decay = t->ema_decay;
-    x->spikes = t->skip_spikes.z_score > 0 ? &engine->spikes : NULL;
     x->optimizer = &t->optimizer;
-    x->learning_rate = learning_rate(t, step);
-    x->updates = engine->updates + 1;
-    x->load = engine_load_train;
-    x->load_ctx = engine;
-    x->culprit = NULL;
-    x->profiler = engine->profiler && step + 1 >= p->from && step + 1 <= p->to ? engine->profiler : NULL;
-    if (x->profiler)
-        profiler_step(x->profiler, step + 1, clock_mono_ns());
-    x->record->flags = 0;
-    if (atomic_load(&engine->stop))
-        x->record->flags |= RECORD_STOP;
-    if (engine->snapshot && snapshot_take_failure(engine->snapshot))
-        x->record->flags |= RECORD_CHECKPOINT_FAILED;
-    if (engine->snapshot && snapshot_busy(engine->snapshot))
-        x->record->flags |= RECORD_SKIP_CHECKPOINT;
+    engine->begun = engine_step(engine);
+    engine->decision.loss_gradient = decide_loss_gradient(engine->decision.scale, x->decide.targets);
+    return control_set(&x->control, &engine->decision, e);
 }
 
-/* The step that was just computed, once more, on all ranks at once, looking through what each op writes. Nothing of it
- * was applied, so it is the same step. *ret_rank: who found the first culprit; -1: once more all is finite. */
+static uint64_t own_flags(struct engine *engine) {
+    uint64_t flags = 0;
+    if (atomic_load(&engine->stop))
+        flags |= RECORD_STOP;
+    if (engine->snapshot && snapshot_take_failure(engine->snapshot))
+        flags |= RECORD_CHECKPOINT_FAILED;
+    if (engine->snapshot && snapshot_busy(engine->snapshot))
+        flags |= RECORD_SKIP_CHECKPOINT;
+    return flags;
+}
+
+static bool is_profiled(const struct engine *engine, int64_t step) {
+    const struct engine_profile *p = &engine->config.profile;
+    return engine->profiler && step >= p->from && step <= p->to;
+}
+
+/* A device that cannot capture a step runs it call by call. */
+static void tell_refusal(struct engine *engine) {
+    const struct execution *x = &engine->execution;
+    if (x->refused && !engine->refusal_told)
+        engine_notice(engine, "graph_refused", engine->begun + 1,
+                      "the step could not be captured as a graph and runs call by call: %s", x->refusal.msg);
+    engine->refusal_told = x->refused;
+}
+
+static status_t begin_step(struct engine *engine, struct err *e) {
+    const int64_t step = engine->begun;
+    struct execution *x = &engine->execution;
+    engine->begun_ns[step % CONTROL_STEPS] = clock_mono_ns();
+    x->step = step;
+    x->learning_rate = learning_rate(&engine->config.train, step);
+    x->flags = own_flags(engine);
+    x->load = engine_load_train;
+    x->load_ctx = engine;
+    x->profiler = is_profiled(engine, step + 1) ? engine->profiler : NULL;
+    if (x->profiler)
+        profiler_step(x->profiler, step + 1, clock_mono_ns());
+    TRY(execute(x, engine->train, e));
+    tell_refusal(engine);
+    engine->begun++;
+    return ST_OK;
+}
+
+/* --- numbers that are none --- */
+
+/* The step that has just ended, once more, on all ranks at once, looking through what each op writes. Nothing of it was
+ * applied, nor of one that had begun before this was known, so it is the same step. *ret_rank: who found the first
+ * culprit; -1: once more all is finite. */
 static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank, struct err *e) {
     struct execution *x = &engine->execution;
     CLEANUP(freep) uint64_t *all = calloc((size_t)engine->world_size, sizeof *all);
     if (!all)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the ranks' findings");
     uint64_t mine = CULPRIT_NONE;
+    const struct step_control *ignored;
+    while (x->control.taken < x->control.begun)
+        TRY(control_take(&x->control, &ignored, e));
+    x->step = engine_step(engine);
+    x->flags = 0;
     x->load = load_again;
     x->culprit = &mine;
-    x->record->flags = 0;
-    status_t st = execute(x, engine->train, e);
+    status_t st = execute_now(x, engine->train, &ignored, e);
     x->culprit = NULL;
     TRY(st);
     TRY(collective_all_gather(engine->collective, COLLECTIVE_CONTROL, &mine, sizeof mine, all, e));
@@ -113,7 +151,7 @@ static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank
 }
 
 /* The sentence of a step whose loss or norm is no number: the same on every rank. */
-static status_t numeric_failure(struct engine *engine, double loss, int bad, struct err *e) {
+static status_t not_finite(struct engine *engine, double loss, double grad_norm, int bad, struct err *e) {
     long long step = (long long)engine_step(engine) + 1;
     char what[120];
     uint64_t number = CULPRIT_NONE;
@@ -122,7 +160,7 @@ static status_t numeric_failure(struct engine *engine, double loss, int bad, str
         snprintf(what, sizeof what, "the loss of micro-batch %d on rank %d is not finite", bad,
                  plan_owner(&engine->train->layout, bad));
     else
-        snprintf(what, sizeof what, "the gradient norm is %g, the loss %g", engine->execution.grad_norm, loss);
+        snprintf(what, sizeof what, "the gradient norm is %g, the loss %g", grad_norm, loss);
     TRY(find_culprit(engine, &number, &rank, e));
     if (rank < 0)
         return err_set(e, ST_OUT_OF_RANGE, "step %lld: %s; the first op to blame is unknown: once more all is finite",
@@ -132,28 +170,54 @@ static status_t numeric_failure(struct engine *engine, double loss, int bad, str
                    step, what, c.backward ? "the backward pass of " : "", c.op, c.micro_batch, rank);
 }
 
+/* Why a step can be the last one: its numbers are none, or it overflowed at the least scale. Every rank comes to this
+ * verdict: none leaves, which would abort the others, before all have. */
+static status_t judge(struct engine *engine, const struct step_control *c, double loss, int bad, struct err *e) {
+    const double scale = engine->decision.scale;
+    status_t st = ST_OK;
+    if (bad >= 0 || c->decision.update.skip == STEP_NOT_FINITE)
+        st = not_finite(engine, loss, c->decision.grad_norm, bad, e);
+    else if (c->decision.update.skip == STEP_OVERFLOW && scale <= LEAST_LOSS_SCALE)
+        st = err_set(e, ST_OUT_OF_RANGE, "step %lld: the gradient overflows fp16 even at a loss scale of %g",
+                     (long long)engine_step(engine) + 1, scale);
+    if (st != ST_OK)
+        status_ignore(collective_barrier(engine->collective, COLLECTIVE_CONTROL, NULL));
+    return st;
+}
+
+/* --- a step ends ---*/
+
 static status_t evaluate(struct engine *engine, struct err *e) {
     struct execution *x = &engine->execution;
     struct profiler *profiler = x->profiler;
+    const struct step_control *c = NULL;
     x->load = engine_load_validation;
+    x->flags = 0;
     x->profiler = NULL;
-    status_t st = execute(x, engine->evaluate, e);
+    status_t st = execute_now(x, engine->evaluate, &c, e);
     x->profiler = profiler;
     TRY(st);
     int bad;
     double samples = (double)engine->evaluate->layout.micro_batches * (double)engine->config.train.micro_batch;
-    engine->validation_loss = execution_loss_sum(x, engine->evaluate, &bad) /
+    engine->validation_loss = execution_loss_sum(c, engine->evaluate, &bad) /
                               (samples * (double)engine->graph->targets_per_sample);
     engine->has_validation_loss = true;
     for (int r = 0; r < engine->graph->n_reports; r++)
-        engine->reports[r] = execution_report_sum(x, engine->evaluate, r) / samples;
+        engine->reports[r] = execution_report_sum(c, engine->evaluate, r) / samples;
     return ST_OK;
 }
 
-/* The metrics grad_norm/NAME of the step that was just computed, from its chunk sums. */
-static void note_gradient_norms(struct engine *engine, struct metric_row *row) {
+static status_t norms_download(struct engine *engine, struct err *e) {
+    const struct kernels *k = engine->kernels;
+    TRY(k->download(k, engine->norms, execution_chunk_sums(&engine->execution, engine->train),
+                    (size_t)engine->train->norm_chunks * sizeof *engine->norms, e));
+    return k->finish(k, e);
+}
+
+/* The metrics grad_norm/NAME of the step that has just ended, from its chunk sums. */
+static status_t note_gradient_norms(struct engine *engine, double scale, struct metric_row *row, struct err *e) {
     const struct graph *g = engine->graph;
-    const double *sums = engine->execution.norms;
+    TRY(norms_download(engine, e));
     for (int i = 0; i < g->n_parameters; i++) {
         int64_t first = engine->train->parameter_norm[i];
         int64_t n = (shape_elements(&g->parameters[i].shape) + PLAN_CHUNK - 1) / PLAN_CHUNK;
@@ -161,9 +225,10 @@ static void note_gradient_norms(struct engine *engine, struct metric_row *row) {
         if (first < 0)
             continue;
         for (int64_t c = first; c < first + n; c++)
-            sum += sums[c];
-        metric(row, engine->norm_names[i], sqrt(sum) * engine->execution.gradient_scale);
+            sum += engine->norms[c];
+        metric(row, engine->norm_names[i], sqrt(sum) * (1 / scale));
     }
+    return ST_OK;
 }
 
 static double resident_bytes(const struct engine *engine) {
@@ -176,7 +241,7 @@ static double resident_bytes(const struct engine *engine) {
 
 /* What a step was, for its report. */
 struct step_result {
-    double loss;
+    double loss, learning_rate;
     bool evaluated;
     int64_t ns, stall_ns;
 };
@@ -185,8 +250,8 @@ static void fill_gang_row(struct engine *engine, const struct step_result *r, st
     const struct engine_config *c = &engine->config;
     double seconds = (double)r->ns * 1e-9;
     metric(row, "loss", r->loss);
-    metric(row, "learning_rate", engine->execution.learning_rate);
-    metric(row, "grad_norm", engine->execution.grad_norm);
+    metric(row, "learning_rate", r->learning_rate);
+    metric(row, "grad_norm", engine->decision.grad_norm);
     if (engine->graph->tokens >= 0)
         metric(row, "tokens_per_second", (double)step_targets(engine) / seconds);
     else
@@ -197,7 +262,7 @@ static void fill_gang_row(struct engine *engine, const struct step_result *r, st
                graph_flops(engine->graph) * engine->train->layout.micro_batches /
                    (seconds * c->peak_flops * engine->world_size));
     if (c->train.precision == ENGINE_FP16)
-        metric(row, "loss_scale", engine->loss_scale.scale);
+        metric(row, "loss_scale", engine->decision.scale);
     if (c->train.precision == ENGINE_FP16 || c->train.skip_spikes.z_score > 0)
         metric(row, "skipped_steps", (double)engine->skipped);
     if (!r->evaluated)
@@ -228,31 +293,18 @@ static void report(struct engine *engine, const struct step_result *r, struct me
     engine->communication_wait_ns = communication;
 }
 
-/* After a step: counts it, and adjusts what depends on how it went. */
-static void count_step(struct engine *engine) {
-    const struct engine_train *t = &engine->config.train;
-    const struct execution *x = &engine->execution;
+/* Counts a step that has ended. */
+static void count_step(struct engine *engine, const struct decision *d) {
     const int64_t step = engine_step(engine) + 1;
-    struct loss_scale *s = &engine->loss_scale;
-    if (x->skip == STEP_APPLIED) {
-        engine->updates++;
-        if (x->spikes)
-            spikes_add(x->spikes, x->grad_norm);
-    } else {
+    engine->decision = *d;
+    if (d->update.skip != STEP_APPLIED) {
         engine->skipped++;
         if (engine->rank == 0)
             engine_notice(engine, "step_skipped", step,
-                          x->skip == STEP_SPIKE
+                          d->update.skip == STEP_SPIKE
                               ? "step %lld was skipped: its gradient norm %g stands out of the last ones"
                               : "step %lld was skipped: its gradient overflowed (norm %g)",
-                          (long long)step, x->grad_norm);
-    }
-    if (x->skip == STEP_OVERFLOW) {
-        s->scale /= 2;
-        s->growth_count = 0;
-    } else if (t->precision == ENGINE_FP16 && ++s->growth_count >= t->loss_scale.growth_interval) {
-        s->scale *= 2;
-        s->growth_count = 0;
+                          (long long)step, d->grad_norm);
     }
     atomic_store(&engine->step, step);
 }
@@ -267,36 +319,37 @@ static void end_profile(struct engine *engine) {
         engine_notice(engine, "profile_failed", engine_step(engine), "the profile could not be written: %s", why.msg);
 }
 
-/* One step and what follows it; *ret_flags: what the ranks have agreed on. */
-static status_t train_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_flags, struct err *e) {
+static bool evaluates_after(const struct engine *engine, int64_t step) {
     const struct engine_train *t = &engine->config.train;
-    struct execution *x = &engine->execution;
+    return engine->evaluate && (step == t->steps || (t->eval.every > 0 && step % t->eval.every == 0));
+}
+
+static bool inspects_after(const struct engine *engine, int64_t step) {
+    return engine->config.gradients_every > 0 && step % engine->config.gradients_every == 0;
+}
+
+/* The oldest step under way, and what follows it; *ret_flags: what the ranks have agreed on. */
+static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_flags, struct err *e) {
     struct step_result r = { .stall_ns = stall_ns };
     struct metric_row row = { .items = engine->metrics };
-    int64_t start = clock_mono_ns();
-    prepare_step(engine, engine_step(engine));
-    TRY(execute(x, engine->train, e));
+    const struct step_control *c = NULL;
+    const double scale = engine->decision.scale;
+    const int64_t begun_ns = engine->begun_ns[engine_step(engine) % CONTROL_STEPS];
+    TRY(control_take(&engine->execution.control, &c, e));
     int bad;
-    r.loss = execution_loss_sum(x, engine->train, &bad) / (double)step_targets(engine);
-    if (bad >= 0 || x->skip == STEP_NOT_FINITE) {
-        status_t st = numeric_failure(engine, r.loss, bad, e);
-        /* Every rank comes to this verdict: none leaves, which would abort the others, before all have. */
-        status_ignore(collective_barrier(engine->collective, COLLECTIVE_CONTROL, NULL));
-        return st;
-    }
-    if (x->skip == STEP_OVERFLOW && engine->loss_scale.scale <= LEAST_LOSS_SCALE) {
-        status_ignore(collective_barrier(engine->collective, COLLECTIVE_CONTROL, NULL));
-        return err_set(e, ST_OUT_OF_RANGE, "step %lld: the gradient overflows fp16 even at a loss scale of %g",
-                       (long long)engine_step(engine) + 1, engine->loss_scale.scale);
-    }
-    *ret_flags = x->record->flags;
-    count_step(engine);
-    r.ns = clock_mono_ns() - start;
-    int64_t step = engine_step(engine);
-    if (engine->rank == 0 && engine->config.gradients_every > 0 && step % engine->config.gradients_every == 0)
-        note_gradient_norms(engine, &row);
+    r.loss = execution_loss_sum(c, engine->train, &bad) / (double)step_targets(engine);
+    r.learning_rate = c->learning_rate[0];
+    TRY(judge(engine, c, r.loss, bad, e));
+    *ret_flags = c->flags;
+    count_step(engine, &c->decision);
+    /* The device did not begin it before the last one had ended. */
+    int64_t now = clock_mono_ns(), step = engine_step(engine);
+    r.ns = now - (begun_ns > engine->ended_ns ? begun_ns : engine->ended_ns);
+    engine->ended_ns = now;
+    if (engine->rank == 0 && inspects_after(engine, step))
+        TRY(note_gradient_norms(engine, scale, &row, e));
     end_profile(engine);
-    r.evaluated = engine->evaluate && (step == t->steps || (t->eval.every > 0 && step % t->eval.every == 0));
+    r.evaluated = evaluates_after(engine, step);
     if (r.evaluated)
         TRY(evaluate(engine, e));
     report(engine, &r, &row);
@@ -313,30 +366,54 @@ static status_t take_snapshot(struct engine *engine, int64_t *ret_stall_ns, stru
     return ST_OK;
 }
 
-static status_t train_steps(struct engine *engine, bool *ret_stopped, struct err *e) {
+/* The host has to do with the state after this step: none begins before it has ended. */
+static bool is_boundary(const struct engine *engine, int64_t step) {
+    const int64_t every = engine->config.checkpoint.every;
+    return (every > 0 && step % every == 0) || evaluates_after(engine, step) || inspects_after(engine, step) ||
+           is_profiled(engine, step);
+}
+
+/* Where calls run later than they are made, a step begins while the one before runs: the device never waits for the
+ * host, which learns what a step came to when the next one has begun. The same on all ranks. */
+static status_t begin_steps(struct engine *engine, struct err *e) {
+    const int64_t most = engine_step(engine) + (engine->kernels->deferred ? CONTROL_STEPS : 1);
+    while (engine->begun < engine->config.train.steps && engine->begun < most &&
+           (engine->begun == engine_step(engine) || !is_boundary(engine, engine->begun)))
+        TRY(begin_step(engine, e));
+    return ST_OK;
+}
+
+static status_t checkpoint_after(struct engine *engine, uint64_t flags, int64_t *ret_stall_ns, struct err *e) {
     const struct engine_config *c = &engine->config;
+    const int64_t step = engine_step(engine);
+    /* What one rank could not write is never committed: the others must not wait for it. */
+    if (flags & RECORD_CHECKPOINT_FAILED && engine->snapshot)
+        snapshot_committed(engine->snapshot, step);
+    if (!engine->snapshot || c->checkpoint.every <= 0 || step % c->checkpoint.every || step == c->train.steps)
+        return ST_OK;
+    if (!(flags & RECORD_SKIP_CHECKPOINT))
+        return take_snapshot(engine, ret_stall_ns, e);
+    engine_notice(engine, "checkpoint_skipped", step,
+                  "the checkpoint of step %lld was skipped: an older one is not yet written or committed",
+                  (long long)step);
+    return ST_OK;
+}
+
+static status_t train_steps(struct engine *engine, bool *ret_stopped, struct err *e) {
+    const int64_t steps = engine->config.train.steps;
     int64_t stall_ns = 0;
-    while (engine_step(engine) < c->train.steps) {
+    bool stop = false;
+    while (engine_step(engine) < steps && !(stop && engine->begun == engine_step(engine))) {
         uint64_t flags = 0;
-        TRY(train_step(engine, stall_ns, &flags, e));
+        if (!stop)
+            TRY(begin_steps(engine, e));
+        TRY(end_step(engine, stall_ns, &flags, e));
         stall_ns = 0;
-        int64_t step = engine_step(engine);
-        if (flags & RECORD_STOP && step < c->train.steps) {
-            *ret_stopped = true;
-            return ST_OK;
-        }
-        /* What one rank could not write is never committed: the others must not wait for it. */
-        if (flags & RECORD_CHECKPOINT_FAILED && engine->snapshot)
-            snapshot_committed(engine->snapshot, step);
-        if (!engine->snapshot || c->checkpoint.every <= 0 || step % c->checkpoint.every || step == c->train.steps)
-            continue;
-        if (flags & RECORD_SKIP_CHECKPOINT)
-            engine_notice(engine, "checkpoint_skipped", step,
-                          "the checkpoint of step %lld was skipped: an older one is not yet written or committed",
-                          (long long)step);
-        else
-            TRY(take_snapshot(engine, &stall_ns, e));
+        stop = stop || flags & RECORD_STOP;
+        if (!stop)
+            TRY(checkpoint_after(engine, flags, &stall_ns, e));
     }
+    *ret_stopped = stop && engine_step(engine) < steps;
     return ST_OK;
 }
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static float row_loss(element *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
+static float row_loss(element *logits, int32_t target, int64_t vocabulary, const float *scale) {
     float most = -INFINITY;
     double sum = 0;
     for (int64_t v = 0; v < vocabulary; v++)
@@ -11,21 +11,21 @@ static float row_loss(element *logits, int32_t target, int64_t vocabulary, float
     for (int64_t v = 0; v < vocabulary; v++)
         sum += expf(float_of(logits[v]) - most);
     const float loss = target < 0 ? 0 : logf((float)sum) + most - float_of(logits[target]);
-    if (!gradient)
+    if (!scale)
         return loss;
     for (int64_t v = 0; v < vocabulary; v++) {
         const float p = expf(float_of(logits[v]) - most) / (float)sum;
-        logits[v] = element_of(target < 0 ? 0 : scale * (p - (v == target)));
+        logits[v] = element_of(target < 0 ? 0 : *scale * (p - (v == target)));
     }
     return loss;
 }
 
 status_t PLAIN(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                              int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
+                              int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
     TRY(targets_check(targets, rows, vocabulary, e));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale, gradient);
+        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale);
     return ST_OK;
 }
 

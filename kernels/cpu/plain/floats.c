@@ -1,5 +1,6 @@
 /* What works on fp32 in every precision: gradients of parameters, optimizer states. */
 #include "kernels/cpu/plain/ops.h"
+#include "kernels/decide.h"
 
 #include <math.h>
 
@@ -38,6 +39,19 @@ status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t
     for (int64_t i = 0; i < n; i++)
         sum += (double)a[i];
     *ret = sum;
+    return ST_OK;
+}
+
+status_t plain_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
+                      const double *sums, int64_t n_sums, const struct decide *o, struct err *e) {
+    (void)k, (void)e;
+    double squares = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < n_losses; i++)
+        finite = finite && isfinite(losses[i]);
+    for (int64_t i = 0; i < n_sums; i++)
+        squares += sums[i];
+    decide_step(decision, squares, finite, o);
     return ST_OK;
 }
 

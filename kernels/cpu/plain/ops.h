@@ -10,6 +10,8 @@ status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int
 status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
 status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
 status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
+status_t plain_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
+                      const double *sums, int64_t n_sums, const struct decide *o, struct err *e);
 status_t plain_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
 
 /* --- on elements: PLAIN(add) is plain_fp32_add, plain_bf16_add or plain_fp16_add -----------------------------------*/
@@ -51,7 +53,7 @@ status_t PLAIN(attention_backward)(const struct kernels *k, element_t *dqkv, con
 status_t PLAIN(correct)(const struct kernels *k, float *correct, const element_t *logits, const int32_t *targets,
                         int64_t rows, int64_t vocabulary, struct err *e);
 status_t PLAIN(squared_error)(const struct kernels *k, float *losses, element_t *x, const float *reference,
-                              int64_t batch, int64_t n, float scale, bool gradient, struct err *e);
+                              int64_t batch, int64_t n, const float *scale, struct err *e);
 status_t PLAIN(psnr)(const struct kernels *k, float *psnr, const element_t *x, const float *reference, int64_t batch,
                      int64_t n, struct err *e);
 status_t PLAIN(convolution_forward)(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
@@ -106,7 +108,7 @@ status_t PLAIN(fourier_step_backward)(const struct kernels *k, element_t *dx, fl
                                       const float *mask, const struct fourier_dims *d, bool accumulate, void *workspace,
                                       struct err *e);
 status_t PLAIN(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                              int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e);
+                              int64_t rows, int64_t vocabulary, const float *scale, struct err *e);
 status_t PLAIN(gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e);
 status_t PLAIN(gelu_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
                               int64_t n, struct err *e);

@@ -3,12 +3,14 @@
 static status_t adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g,
                       int64_t n, const struct adamw *o, struct err *e) {
     (void)e;
-    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct seen s = seen_of(o->update, o->clip_value);
     const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
     const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), epsilon = (float)o->epsilon;
-    const float step = (float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates)));
-    const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->updates));
-    const float keep = (float)(1.0 - o->learning_rate * o->weight_decay);
+    const float step = (float)(*o->learning_rate / (1.0 - pow(o->beta1, (double)o->update->number)));
+    const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->update->number));
+    const float keep = (float)(1.0 - *o->learning_rate * o->weight_decay);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
         for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
@@ -25,8 +27,10 @@ static status_t adamw(const struct kernels *k, float *p, element_t *weight, floa
 static status_t sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
                     const struct sgd *o, struct err *e) {
     (void)e;
-    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
-    const float rate = (float)o->learning_rate, momentum = (float)o->momentum, decay = (float)o->weight_decay;
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct seen s = seen_of(o->update, o->clip_value);
+    const float rate = (float)*o->learning_rate, momentum = (float)o->momentum, decay = (float)o->weight_decay;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
         for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
@@ -44,10 +48,12 @@ static float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 static status_t lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
                      const struct lion *o, struct err *e) {
     (void)e;
-    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct seen s = seen_of(o->update, o->clip_value);
     const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
     const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2);
-    const float rate = (float)o->learning_rate, keep = (float)(1.0 - o->learning_rate * o->weight_decay);
+    const float rate = (float)*o->learning_rate, keep = (float)(1.0 - *o->learning_rate * o->weight_decay);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
         for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
@@ -63,7 +69,9 @@ static status_t lion(const struct kernels *k, float *p, element_t *weight, float
 static status_t momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n,
                          const struct momentum *o, struct err *e) {
     (void)e;
-    const struct seen s = seen_of(o->gradient_scale, o->clip_value);
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct seen s = seen_of(o->update, o->clip_value);
     const float keep = (float)o->momentum, rest = (float)(1.0 - o->momentum);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
@@ -74,22 +82,39 @@ static status_t momentum(const struct kernels *k, float *u, float *m, const floa
     return ST_OK;
 }
 
-static status_t scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
-                          double by, struct err *e) {
-    (void)e;
-    const float a = (float)keep, b = (float)by;
+/* p = keep p + by x. */
+static void step_along(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, float keep,
+                       float by) {
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
         for (int64_t i = at; i < at + optimizer_block(at, n); i++)
-            p[i] = a * p[i] + b * x[i];
+            p[i] = keep * p[i] + by * x[i];
         weight_round(k, weight, p, at, optimizer_block(at, n));
     }
+}
+
+static status_t descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                        const struct descent *o, struct err *e) {
+    (void)e;
+    const double rate = *o->learning_rate;
+    if (o->update->skip == STEP_APPLIED)
+        step_along(k, p, weight, x, n, (float)(1 - rate * o->weight_decay), (float)(-rate * o->factor));
+    return ST_OK;
+}
+
+static status_t scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+                          const struct update *update, struct err *e) {
+    (void)e;
+    if (!update || update->skip == STEP_APPLIED)
+        step_along(k, p, NULL, x, n, (float)keep, (float)by);
     return ST_OK;
 }
 
 static status_t running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                             double momentum, int64_t parts, struct err *e) {
+                             double momentum, int64_t parts, const struct update *update, struct err *e) {
     (void)e;
+    if (update->skip != STEP_APPLIED)
+        return ST_OK;
     for (int64_t i = 0; i < n; i++)
         running[i] = (float)((double)running[i] + momentum * ((double)sum[i] / (double)parts - (double)running[i]));
     weight_round(k, weight, running, 0, n);
@@ -103,7 +128,7 @@ static status_t normalise(const struct kernels *k, float *x, int64_t n, double l
     for (int64_t i = 0; i * KERNELS_CHUNK < n; i++)
         sum += workspace[i];
     const double norm = sqrt(sum);
-    return k->scale_add(k, x, NULL, x, n, 1 / (norm > least ? norm : least), 0, e);
+    return k->scale_add(k, x, x, n, 1 / (norm > least ? norm : least), 0, NULL, e);
 }
 
 static double row_squares(float *columns, const float *g, int64_t n, struct seen s, float epsilon) {
@@ -143,6 +168,7 @@ void plain_optimizer_table(struct kernels *t) {
     t->sgd = sgd;
     t->lion = lion;
     t->momentum = momentum;
+    t->descend = descend;
     t->scale_add = scale_add;
     t->running_mean = running_mean;
     t->normalise = normalise;

@@ -12,13 +12,13 @@ static double mean_square(const element *x, const float *reference, int64_t n) {
 }
 
 status_t PLAIN(squared_error)(const struct kernels *k, float *losses, element_t *x, const float *reference,
-                              int64_t batch, int64_t n, float scale, bool gradient, struct err *e) {
+                              int64_t batch, int64_t n, const float *scale, struct err *e) {
     (void)e;
-    const float factor = scale * 2 / (float)n;
+    const float factor = scale ? *scale * 2 / (float)n : 0;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t sample = 0; sample < batch; sample++) {
         losses[sample] = (float)mean_square(AT(x, sample * n), reference + sample * n, n);
-        for (int64_t i = sample * n; gradient && i < (sample + 1) * n; i++)
+        for (int64_t i = sample * n; scale && i < (sample + 1) * n; i++)
             *AT(x, i) = element_of(factor * (float_of(*AT(x, i)) - reference[i]));
     }
     return ST_OK;

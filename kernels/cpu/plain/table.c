@@ -54,6 +54,7 @@ void PLAIN(table)(struct cpu *c) {
     plain_optimizer_table(t);
     t->sum = plain_sum;
     t->sum_squares = plain_sum_squares;
+    t->decide = plain_decide;
     t->all_finite = plain_all_finite;
     c->convert_row = PLAIN(convert_row);
     c->widen_row = PLAIN(widen_row);

@@ -76,29 +76,29 @@ static void row_gradient(element *a, float most, float factor, int64_t n) {
 
 #endif
 
-static float row_loss(element *logits, int32_t target, int64_t vocabulary, float scale, bool gradient) {
+static float row_loss(element *logits, int32_t target, int64_t vocabulary, const float *scale) {
     if (target < 0) {
-        if (gradient)
+        if (scale)
             memset(logits, 0, (size_t)vocabulary * sizeof *logits); /* a NaN times 0 would stay */
         return 0;
     }
     const float most = row_most(logits, vocabulary), own = float_of(logits[target]);
-    const double sum = row_sum(logits, most, vocabulary, gradient);
-    if (gradient) {
-        const float factor = (float)(scale / sum);
+    const double sum = row_sum(logits, most, vocabulary, scale != NULL);
+    if (scale) {
+        const float factor = (float)(*scale / sum);
         row_gradient(logits, most, factor, vocabulary);
         float tail[LANES];
         vf_store(tail, vf_mul(vf_exp(vf_set(own - most)), vf_set(factor)));
-        logits[target] = element_of(tail[0] - scale);
+        logits[target] = element_of(tail[0] - *scale);
     }
     return logf((float)sum) + most - own;
 }
 
 status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                               int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e) {
+                               int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
     TRY(targets_check(targets, rows, vocabulary, e));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale, gradient);
+        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale);
     return ST_OK;
 }

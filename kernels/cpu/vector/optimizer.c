@@ -5,8 +5,8 @@ struct vseen {
     vf scale, least, most;
 };
 
-static struct vseen vseen_of(float gradient_scale, float clip_value) {
-    const struct seen s = seen_of(gradient_scale, clip_value);
+static struct vseen vseen_of(const struct update *u, float clip_value) {
+    const struct seen s = seen_of(u, clip_value);
     return (struct vseen){ vf_set(s.scale), vf_set(-s.limit), vf_set(s.limit) };
 }
 
@@ -38,16 +38,18 @@ static void adamw_block(float *p, float *m, float *v, const float *g, int64_t n,
 static status_t adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g,
                       int64_t n, const struct adamw *o, struct err *e) {
     (void)e;
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
     const struct adamw_coefficients c = {
-        .seen = vseen_of(o->gradient_scale, o->clip_value),
+        .seen = vseen_of(o->update, o->clip_value),
         .beta1 = vf_set((float)o->beta1),
         .rest1 = vf_set((float)(1.0 - o->beta1)),
         .beta2 = vf_set((float)o->beta2),
         .rest2 = vf_set((float)(1.0 - o->beta2)),
-        .correction = vf_set((float)(1.0 / sqrt(1.0 - pow(o->beta2, (double)o->updates)))),
+        .correction = vf_set((float)(1.0 / sqrt(1.0 - pow(o->beta2, (double)o->update->number)))),
         .epsilon = vf_set((float)o->epsilon),
-        .step = vf_set((float)(o->learning_rate / (1.0 - pow(o->beta1, (double)o->updates)))),
-        .keep = vf_set((float)(1.0 - o->learning_rate * o->weight_decay)),
+        .step = vf_set((float)(*o->learning_rate / (1.0 - pow(o->beta1, (double)o->update->number)))),
+        .keep = vf_set((float)(1.0 - *o->learning_rate * o->weight_decay)),
     };
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
     for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
@@ -79,8 +81,10 @@ static void sgd_block(float *p, float *m, const float *g, int64_t n, const struc
 static status_t sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
                     const struct sgd *o, struct err *e) {
     (void)e;
-    const struct sgd_coefficients c = { .seen = vseen_of(o->gradient_scale, o->clip_value),
-                                        .rate = vf_set((float)o->learning_rate),
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct sgd_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
+                                        .rate = vf_set((float)*o->learning_rate),
                                         .momentum = vf_set((float)o->momentum),
                                         .decay = vf_set((float)o->weight_decay),
                                         .nesterov = o->nesterov };
@@ -118,13 +122,15 @@ static void lion_block(float *p, float *m, const float *g, int64_t n, const stru
 static status_t lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
                      const struct lion *o, struct err *e) {
     (void)e;
-    const struct lion_coefficients c = { .seen = vseen_of(o->gradient_scale, o->clip_value),
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct lion_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
                                          .beta1 = vf_set((float)o->beta1),
                                          .rest1 = vf_set((float)(1.0 - o->beta1)),
                                          .beta2 = vf_set((float)o->beta2),
                                          .rest2 = vf_set((float)(1.0 - o->beta2)),
-                                         .rate = vf_set((float)o->learning_rate),
-                                         .keep = vf_set((float)(1.0 - o->learning_rate * o->weight_decay)) };
+                                         .rate = vf_set((float)*o->learning_rate),
+                                         .keep = vf_set((float)(1.0 - *o->learning_rate * o->weight_decay)) };
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
     for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
         lion_block(p + i, m + i, g + i, optimizer_block(i, n), &c);
@@ -138,7 +144,9 @@ static status_t lion(const struct kernels *k, float *p, element_t *weight, float
 static status_t momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n,
                          const struct momentum *o, struct err *e) {
     (void)e;
-    const struct vseen s = vseen_of(o->gradient_scale, o->clip_value);
+    if (o->update->skip != STEP_APPLIED)
+        return ST_OK;
+    const struct vseen s = vseen_of(o->update, o->clip_value);
     const vf keep = vf_set((float)o->momentum), rest = vf_set((float)(1.0 - o->momentum));
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
     for (int64_t i = 0; i < n; i += LANES) {
@@ -151,7 +159,7 @@ static status_t momentum(const struct kernels *k, float *u, float *m, const floa
     return ST_OK;
 }
 
-static void scale_add_block(float *p, const float *x, int64_t n, vf keep, vf by) {
+static void step_along_block(float *p, const float *x, int64_t n, vf keep, vf by) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t lanes = lanes_at(i, n);
         const vf pi = vf_mul(keep, vf_load_first(p + i, lanes));
@@ -159,14 +167,30 @@ static void scale_add_block(float *p, const float *x, int64_t n, vf keep, vf by)
     }
 }
 
-static status_t scale_add(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, double keep,
-                          double by, struct err *e) {
-    (void)e;
+/* p = keep p + by x. */
+static void step_along(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, float keep,
+                       float by) {
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
     for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
-        scale_add_block(p + i, x + i, optimizer_block(i, n), vf_set((float)keep), vf_set((float)by));
+        step_along_block(p + i, x + i, optimizer_block(i, n), vf_set(keep), vf_set(by));
         weight_round(k, weight, p, i, optimizer_block(i, n));
     }
+}
+
+static status_t descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                        const struct descent *o, struct err *e) {
+    (void)e;
+    const double rate = *o->learning_rate;
+    if (o->update->skip == STEP_APPLIED)
+        step_along(k, p, weight, x, n, (float)(1 - rate * o->weight_decay), (float)(-rate * o->factor));
+    return ST_OK;
+}
+
+static status_t scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+                          const struct update *update, struct err *e) {
+    (void)e;
+    if (!update || update->skip == STEP_APPLIED)
+        step_along(k, p, NULL, x, n, (float)keep, (float)by);
     return ST_OK;
 }
 
@@ -229,6 +253,7 @@ void VECTOR_ISA(optimizer_table)(struct kernels *t) {
     t->sgd = sgd;
     t->lion = lion;
     t->momentum = momentum;
+    t->descend = descend;
     t->scale_add = scale_add;
     t->adafactor = adafactor;
 }

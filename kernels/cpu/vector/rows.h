@@ -24,6 +24,6 @@ status_t VECTOR(rmsnorm_backward)(const struct kernels *k, element_t *dx, float 
 status_t VECTOR(rope)(const struct kernels *k, element_t *to, const element_t *from, const struct attention_dims *d,
                       const struct rope *r, bool inverse, struct err *e);
 status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                               int64_t rows, int64_t vocabulary, float scale, bool gradient, struct err *e);
+                               int64_t rows, int64_t vocabulary, const float *scale, struct err *e);
 
 #endif

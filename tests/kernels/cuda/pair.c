@@ -84,6 +84,13 @@ struct twin *pair_double_room(struct pair *p, int64_t n) {
     return twin_new(p, n, sizeof(double), false);
 }
 
+struct twin *pair_word(struct pair *p, int64_t word) {
+    struct twin *t = pair_double_room(p, 1);
+    for (int s = 0; s < SIDES; s++)
+        *(int64_t *)t->at[s] = word;
+    return t;
+}
+
 struct twin *pair_gradient(struct pair *p, int64_t n, bool accumulate) {
     return accumulate ? pair_floats(p, n, 1) : pair_float_room(p, n);
 }

@@ -63,6 +63,8 @@ double pair_fraction(struct pair *p); /* [0, 1) */
 struct twin *pair_elements(struct pair *p, int64_t n, float scale);
 struct twin *pair_floats(struct pair *p, int64_t n, float scale);
 struct twin *pair_tokens(struct pair *p, int64_t n, int64_t end);
+/* One number of 8 bytes, as the device's memory has it. */
+struct twin *pair_word(struct pair *p, int64_t word);
 /* Outputs. */
 struct twin *pair_room(struct pair *p, int64_t n);
 struct twin *pair_float_room(struct pair *p, int64_t n);

@@ -69,11 +69,12 @@ static void conversion_case(struct pair *p) {
 
 static void dropout_case(struct pair *p) {
     const int64_t samples = pair_between(p, 1, 5), n = pair_between(p, 1, 2000);
-    const struct dropout d = { .probability = pair_between(p, 0, 3) ? (float)pair_fraction(p) : 0,
-                               .key = { .seed = 77, .step = pair_between(p, 0, 1000000), .op = 5 },
-                               .first_sample = pair_between(p, 0, 5000) };
+    struct dropout d = { .probability = pair_between(p, 0, 3) ? (float)pair_fraction(p) : 0,
+                         .key = { .seed = 77, .op = 5 },
+                         .first_sample = pair_between(p, 0, 5000) };
+    struct twin *step = pair_word(p, pair_between(p, 0, 1000000));
     struct twin *x = pair_elements(p, samples * n, 1), *y = pair_in_place(p, x);
-    ON_ALL(p, k->dropout(k, y->at[s], x->at[s], samples, n, &d, e));
+    ON_ALL(p, (d.key.step = step->at[s], k->dropout(k, y->at[s], x->at[s], samples, n, &d, e)));
     pair_same(p, "y", y);
 }
 
@@ -106,59 +107,100 @@ static void check_step(struct pair *p, const struct parameters *a) {
 
 static element_t *weight_of(const struct parameters *a, int s) { return a->weight ? a->weight->at[s] : NULL; }
 
+/* What a step's kernels read from the device: one step in four is skipped. */
+struct now {
+    double learning_rate;
+    struct update update;
+};
+
+static struct twin *now_of(struct pair *p, double learning_rate) {
+    const struct now now = { learning_rate,
+                             { .number = pair_between(p, 1, 100),
+                               .gradient_scale = (float)pair_fraction(p),
+                               .skip = pair_between(p, 0, 3) ? STEP_APPLIED : STEP_SPIKE } };
+    struct twin *t = pair_double_room(p, sizeof now / sizeof(double));
+    for (int s = 0; s < SIDES; s++)
+        *(struct now *)t->at[s] = now;
+    return t;
+}
+
+/* The call with o's pointers to this side's `now`. */
+#define AT_ONCE(call)                                                                                                  \
+    (o.learning_rate = &((struct now *)now->at[s])->learning_rate, o.update = &((struct now *)now->at[s])->update, call)
+
 static void adamw_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
-    const struct adamw o = { .learning_rate = 3e-3,
-                             .beta1 = 0.9,
-                             .beta2 = 0.95,
-                             .epsilon = 1e-8,
-                             .weight_decay = pair_fraction(p),
-                             .gradient_scale = (float)pair_fraction(p),
-                             .clip_value = pair_either(p) ? 0.5f : 0,
-                             .updates = pair_between(p, 1, 100) };
-    ON_ALL(p, k->adamw(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.v->at[s], a.g->at[s], a.n, &o, e));
+    struct twin *now = now_of(p, 3e-3);
+    struct adamw o = { .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .epsilon = 1e-8,
+                       .weight_decay = pair_fraction(p),
+                       .clip_value = pair_either(p) ? 0.5f : 0 };
+    ON_ALL(p, AT_ONCE(k->adamw(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.v->at[s], a.g->at[s], a.n, &o, e)));
     check_step(p, &a);
 }
 
 static void sgd_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
-    const struct sgd o = { 0.1, 0.9, pair_fraction(p), pair_either(p), (float)pair_fraction(p), 0.7f };
-    ON_ALL(p, k->sgd(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e));
+    struct twin *now = now_of(p, 0.1);
+    struct sgd o = {
+        .momentum = 0.9, .weight_decay = pair_fraction(p), .nesterov = pair_either(p), .clip_value = 0.7f
+    };
+    ON_ALL(p, AT_ONCE(k->sgd(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e)));
     check_step(p, &a);
 }
 
 static void lion_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
-    const struct lion o = { 1e-3, 0.9, 0.99, pair_fraction(p), (float)pair_fraction(p), 0 };
+    struct twin *now = now_of(p, 1e-3);
+    struct lion o = { .beta1 = 0.9, .beta2 = 0.99, .weight_decay = pair_fraction(p) };
     ((float *)a.m->at[0])[0] = ((float *)a.g->at[0])[0] = 0; /* a sign of 0 */
     for (int s = ONE; s < SIDES; s++)
         ((float *)a.m->at[s])[0] = ((float *)a.g->at[s])[0] = 0;
-    ON_ALL(p, k->lion(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e));
+    ON_ALL(p, AT_ONCE(k->lion(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e)));
     check_step(p, &a);
 }
 
 static void momentum_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
-    const struct momentum o = { 0.95, pair_either(p), (float)pair_fraction(p), 0.7f };
+    struct momentum o = { .momentum = 0.95, .nesterov = pair_either(p), .clip_value = 0.7f };
     const double keep = pair_fraction(p), by = pair_fraction(p);
-    struct twin *u = pair_float_room(p, a.n);
-    ON_ALL(p, k->momentum(k, u->at[s], a.m->at[s], a.g->at[s], a.n, &o, e));
-    ON_ALL(p, k->scale_add(k, a.p->at[s], weight_of(&a, s), u->at[s], a.n, keep, by, e));
+    const bool always = pair_either(p);
+    struct twin *u = pair_floats(p, a.n, 1), *now = now_of(p, 0);
+    ON_ALL(p, (o.update = &((struct now *)now->at[s])->update,
+               k->momentum(k, u->at[s], a.m->at[s], a.g->at[s], a.n, &o, e)));
+    ON_ALL(p, k->scale_add(k, a.p->at[s], u->at[s], a.n, keep, by,
+                           always ? NULL : &((const struct now *)now->at[s])->update, e));
     pair_same(p, "u", u);
+    check_step(p, &a);
+}
+
+static void descend_case(struct pair *p) {
+    const struct parameters a = parameters_of(p);
+    struct twin *now = now_of(p, 0.02);
+    struct descent o = { .factor = 1 + pair_fraction(p), .weight_decay = pair_fraction(p) };
+    ON_ALL(p, AT_ONCE(k->descend(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, &o, e)));
     check_step(p, &a);
 }
 
 static void adafactor_case(struct pair *p) {
     const bool matrix = pair_either(p);
     const int64_t rows = matrix ? pair_between(p, 2, 90) : 1, columns = pair_between(p, 1, 300), n = rows * columns;
-    const struct adafactor o = { 0.01, 0.9, 1e-30, 1e-3, 1.0, 0.1, (float)pair_fraction(p), pair_either(p) ? 1.0f : 0 };
-    struct twin *x = pair_floats(p, n, 0.1f), *weight = pair_room(p, n), *g = pair_floats(p, n, 2);
+    struct adafactor o = { .beta2_decay = 0.8,
+                           .epsilon1 = 1e-30,
+                           .epsilon2 = 1e-3,
+                           .clip_threshold = 1,
+                           .weight_decay = 0.1,
+                           .clip_value = pair_either(p) ? 1.0f : 0 };
+    struct twin *x = pair_floats(p, n, 0.1f), *weight = pair_elements(p, n, 1), *g = pair_floats(p, n, 2);
+    struct twin *now = now_of(p, 0.01);
     struct twin *row = pair_float_room(p, matrix ? rows : n), *column = pair_float_room(p, columns);
     ON_ALL(p, k->fp32->fill(k, row->at[s], 0, row->n, e));
     ON_ALL(p, k->fp32->fill(k, column->at[s], 0, columns, e));
     for (int step = 0; step < 2; step++)
-        ON_ALL(p, k->adafactor(k, x->at[s], weight->at[s], row->at[s], matrix ? column->at[s] : NULL, g->at[s], rows,
-                               columns, &o, pair_workspace(p, s, k->adafactor_workspace(k, rows, columns)), e));
+        ON_ALL(p, AT_ONCE(k->adafactor(k, x->at[s], weight->at[s], row->at[s], matrix ? column->at[s] : NULL, g->at[s],
+                                       rows, columns, &o,
+                                       pair_workspace(p, s, k->adafactor_workspace(k, rows, columns)), e)));
     pair_close(p, "p", x, 1);
     pair_close(p, "weight", weight, 1);
     pair_close(p, "row", row, 1);
@@ -169,8 +211,47 @@ static void running_mean_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
     const double momentum = pair_fraction(p);
     const int64_t parts = pair_between(p, 1, 9);
-    ON_ALL(p, k->running_mean(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, momentum, parts, e));
+    struct twin *now = now_of(p, 0);
+    ON_ALL(p, k->running_mean(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, momentum, parts,
+                              &((const struct now *)now->at[s])->update, e));
     check_step(p, &a);
+}
+
+/* Whole numbers: their sum is the same in every order. */
+static struct twin *squares_of(struct pair *p, int64_t n) {
+    struct twin *t = pair_double_room(p, n);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = (double)pair_between(p, 0, 1000);
+        for (int s = 0; s < SIDES; s++)
+            ((double *)t->at[s])[i] = x;
+    }
+    return t;
+}
+
+static void decide_case(struct pair *p) {
+    const int64_t n_losses = pair_between(p, 1, 40), n_sums = pair_between(p, 1, 5000);
+    const double bad = pair_either(p) ? (double)NAN : (double)INFINITY;
+    const int what = (int)pair_between(p, 0, 7);
+    const struct decide o = { .clip_norm = pair_either(p) ? 1 : 0,
+                              .z_score = pair_either(p) ? 1 : 0,
+                              .window = pair_between(p, 2, 20),
+                              .dynamic_scale = pair_either(p),
+                              .growth_interval = 3,
+                              .targets = pair_between(p, 1, 1000) };
+    struct twin *decision = pair_double_room(p, sizeof(struct decision) / sizeof(double));
+    for (int s = 0; s < SIDES; s++)
+        *(struct decision *)decision->at[s] = (struct decision){ .scale = 1024 };
+    for (int step = 0; step < 12; step++) {
+        struct twin *losses = squares_of(p, n_losses), *sums = squares_of(p, n_sums);
+        for (int s = 0; s < SIDES && step == 9; s++) {
+            if (what == 0)
+                ((double *)losses->at[s])[n_losses - 1] = bad;
+            if (what == 1)
+                ((double *)sums->at[s])[n_sums / 2] = bad;
+        }
+        ON_ALL(p, k->decide(k, decision->at[s], losses->at[s], n_losses, sums->at[s], n_sums, &o, e));
+        pair_same(p, "decision", decision);
+    }
 }
 
 static void normalise_case(struct pair *p) {
@@ -221,6 +302,8 @@ CASE(adamw_steps_to_the_cpus_bits, adamw_case)
 CASE(sgd_steps_to_the_cpus_bits, sgd_case)
 CASE(lion_steps_to_the_cpus_bits, lion_case)
 CASE(momentum_and_scale_add_step_to_the_cpus_bits, momentum_case)
+CASE(a_descent_steps_to_the_cpus_bits, descend_case)
+CASE(a_step_is_decided_upon_as_by_the_cpu, decide_case)
 CASE(adafactor_steps_as_the_cpu_does, adafactor_case)
 CASE(running_means_step_to_the_cpus_bits, running_mean_case)
 CASE(a_normalised_array_is_the_cpus, normalise_case)
@@ -239,6 +322,8 @@ int main(void) {
         cmocka_unit_test(sgd_steps_to_the_cpus_bits),
         cmocka_unit_test(lion_steps_to_the_cpus_bits),
         cmocka_unit_test(momentum_and_scale_add_step_to_the_cpus_bits),
+        cmocka_unit_test(a_descent_steps_to_the_cpus_bits),
+        cmocka_unit_test(a_step_is_decided_upon_as_by_the_cpu),
         cmocka_unit_test(adafactor_steps_as_the_cpu_does),
         cmocka_unit_test(running_means_step_to_the_cpus_bits),
         cmocka_unit_test(a_normalised_array_is_the_cpus),

@@ -77,23 +77,26 @@ static void *from(const struct twin *t, int s, bool on_boundary) {
 static void attention_case(struct pair *p) {
     const bool units = p->precision != KERNELS_FP32 && pair_between(p, 0, 2) > 0;
     const struct attention_dims d = attention_dims(p, units);
-    const struct dropout dropout = { .probability = pair_either(p) ? 0.25F : 0,
-                                     .key = { (uint64_t)pair_between(p, 0, 1 << 30) << 20, 7, 42 },
-                                     .first_sample = pair_between(p, 0, 100) };
+    struct dropout dropout = { .probability = pair_either(p) ? 0.25F : 0,
+                               .key = { .seed = (uint64_t)pair_between(p, 0, 1 << 30) << 20, .op = 42 },
+                               .first_sample = pair_between(p, 0, 100) };
+    struct twin *step = pair_word(p, pair_between(p, 0, 1000000));
     const int64_t packed = d.batch * d.time * (d.heads + 2 * d.kv_heads) * d.head,
                   plain = d.batch * d.time * d.heads * d.head;
     struct twin *qkv = elements(p, packed), *out = elements(p, plain), *dout = elements(p, plain),
                 *dqkv = elements(p, packed), *lse = pair_float_room(p, d.batch * d.heads * d.time);
-    ON_ALL(p, k->attention_forward(k, from(out, s, units), lse->at[s], from(qkv, s, units), &d, &dropout,
-                                   pair_workspace(p, s, k->attention_workspace(k, &d)), e));
+    ON_ALL(p, (dropout.key.step = step->at[s],
+               k->attention_forward(k, from(out, s, units), lse->at[s], from(qkv, s, units), &d, &dropout,
+                                    pair_workspace(p, s, k->attention_workspace(k, &d)), e)));
     /* Probabilities are rounded to elements before they weigh values. */
     pair_close(p, "out", out, 12);
     pair_close(p, "lse", lse, 8);
     share(out);
     share(lse);
-    ON_ALL(p, k->attention_backward(k, from(dqkv, s, units), from(dout, s, units), from(qkv, s, units),
-                                    from(out, s, units), lse->at[s], &d, &dropout,
-                                    pair_workspace(p, s, k->attention_workspace(k, &d)), e));
+    ON_ALL(p, (dropout.key.step = step->at[s],
+               k->attention_backward(k, from(dqkv, s, units), from(dout, s, units), from(qkv, s, units),
+                                     from(out, s, units), lse->at[s], &d, &dropout,
+                                     pair_workspace(p, s, k->attention_workspace(k, &d)), e)));
     pair_close(p, "dqkv", dqkv, 16);
 }
 CASE(test_attention, attention_case)

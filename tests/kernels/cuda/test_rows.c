@@ -175,7 +175,7 @@ static void cross_entropy_case(struct pair *p) {
     const int64_t vocabulary = p->round % 2 ? pair_between(p, 2, 50) : pair_between(p, 5000, 13000);
     const bool gradient = pair_either(p);
     struct twin *logits = pair_elements(p, rows * vocabulary, 8), *targets = pair_tokens(p, rows, vocabulary);
-    struct twin *losses = pair_float_room(p, rows), *correct = pair_float_room(p, rows);
+    struct twin *losses = pair_float_room(p, rows), *correct = pair_float_room(p, rows), *scale = pair_floats(p, 1, 1);
     for (int s = 0; s < SIDES; s++)
         ((int32_t *)targets->at[s])[0] = pair_either(p) ? ((int32_t *)targets->at[s])[0] : 0;
     if (pair_either(p))
@@ -184,7 +184,8 @@ static void cross_entropy_case(struct pair *p) {
     for (int s = ONE; s < SIDES; s++)
         memcpy(targets->at[s], targets->at[CPU], sizeof(int32_t) * (size_t)rows);
     ON_ALL(p, k->correct(k, correct->at[s], logits->at[s], targets->at[s], rows, vocabulary, e));
-    ON_ALL(p, k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], rows, vocabulary, 0.37f, gradient, e));
+    ON_ALL(p, k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], rows, vocabulary,
+                               gradient ? scale->at[s] : NULL, e));
     pair_same(p, "correct", correct);
     pair_close(p, "losses", losses, 2);
     pair_close(p, "logits", logits, 2);
@@ -196,7 +197,7 @@ static void foreign_target_case(struct pair *p) {
     for (int s = ONE; s < SIDES; s++) {
         const struct kernels *k = p->k[s];
         memcpy(targets->at[s], foreign, sizeof foreign);
-        OK(k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], 3, 5, 1, true, e));
+        OK(k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], 3, 5, NULL, e));
         check_fault(p, s, "target 5 at row 1 is outside the vocabulary");
         assert_true(((float *)losses->at[s])[1] == 0);
     }
@@ -222,9 +223,10 @@ static void squared_error_case(struct pair *p) {
     const int64_t batch = pair_between(p, 1, 5), n = pair_between(p, 1, 6000);
     const bool gradient = pair_either(p);
     struct twin *x = pair_elements(p, batch * n, 1), *reference = pair_floats(p, batch * n, 1);
-    struct twin *losses = pair_float_room(p, batch), *psnr = pair_float_room(p, batch);
+    struct twin *losses = pair_float_room(p, batch), *psnr = pair_float_room(p, batch), *scale = pair_floats(p, 1, 1);
     ON_ALL(p, k->psnr(k, psnr->at[s], x->at[s], reference->at[s], batch, n, e));
-    ON_ALL(p, k->squared_error(k, losses->at[s], x->at[s], reference->at[s], batch, n, 0.7f, gradient, e));
+    ON_ALL(p,
+           k->squared_error(k, losses->at[s], x->at[s], reference->at[s], batch, n, gradient ? scale->at[s] : NULL, e));
     pair_close(p, "psnr", psnr, 1);
     pair_close(p, "losses", losses, 1);
     pair_close(p, "x", x, 1);

@@ -1,0 +1,162 @@
+#include "executor/engine/run/control.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t record_values(const struct plan *plan) {
+    return (size_t)plan->layout.micro_batches * (size_t)(1 + plan->graph->n_reports);
+}
+
+static size_t control_bytes(const struct plan *plan) {
+    return sizeof(struct step_control) + record_values(plan) * sizeof(double);
+}
+
+int64_t control_record_words(const struct plan *plan) { return 1 + (int64_t)record_values(plan); }
+
+/* --- opening --- */
+
+static int loads_of(const struct plan *plan) {
+    const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
+    int n = 0;
+    for (int i = 0; i < compute->n; i++)
+        n += compute->items[i].kind == INSTRUCTION_LOAD;
+    return n;
+}
+
+/* Elements come as floats. */
+static size_t host_bytes(const struct graph *g, int tensor) {
+    const struct tensor *t = &g->tensors[tensor];
+    return t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16 ? (size_t)shape_elements(&t->shape) * sizeof(float)
+                                                           : graph_tensor_bytes(g, tensor);
+}
+
+static void measure(struct control *c, const struct plan *const *plans, int n) {
+    for (int p = 0; p < n; p++) {
+        const struct graph *g = plans[p]->graph;
+        c->bytes = control_bytes(plans[p]) > c->bytes ? control_bytes(plans[p]) : c->bytes;
+        for (int b = 0; b < g->n_batch; b++)
+            if (plan_loads(plans[p], g->batch[b]))
+                c->input_bytes[g->tensors[g->batch[b]].input] = host_bytes(g, g->batch[b]);
+    }
+    c->batches_most = loads_of(plans[0]) > 1 ? loads_of(plans[0]) : 1;
+}
+
+static status_t open_slot(struct control *c, struct control_slot *s, struct err *e) {
+    const struct kernels *k = c->kernels;
+    void *p = NULL;
+    TRY(k->host_memory_new(k, c->bytes, &p, e));
+    s->host = p;
+    memset(s->host, 0, c->bytes);
+    TRY(k->event_new(k, &s->event, e));
+    s->batches = calloc((size_t)c->batches_most, sizeof *s->batches);
+    if (!s->batches)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d micro-batches", c->batches_most);
+    for (int i = 0; k->deferred && i < BATCH_INPUTS; i++)
+        if (c->input_bytes[i] > 0) {
+            TRY(k->host_memory_new(k, (size_t)c->batches_most * c->input_bytes[i], &p, e));
+            s->room[i] = p;
+        }
+    return ST_OK;
+}
+
+status_t control_open(struct control *c, const struct kernels *k, const struct plan *const *plans, int n,
+                      struct err *e) {
+    *c = (struct control){ .kernels = k };
+    measure(c, plans, n);
+    void *device = NULL;
+    TRY(k->memory_new(k, c->bytes, &device, e));
+    c->device = device;
+    for (int i = 0; i < CONTROL_STEPS; i++)
+        TRY(open_slot(c, &c->slots[i], e));
+    return control_set(c, &(struct decision){ .scale = 1 }, e);
+}
+
+void control_close(struct control *c) {
+    const struct kernels *k = c->kernels;
+    if (!k)
+        return;
+    status_ignore(k->finish(k, NULL));
+    for (int i = 0; i < CONTROL_STEPS; i++) {
+        struct control_slot *s = &c->slots[i];
+        if (s->capture)
+            k->capture_free(k, s->capture);
+        k->event_free(k, s->event);
+        for (int b = 0; b < BATCH_INPUTS; b++)
+            k->host_memory_free(k, s->room[b]);
+        k->host_memory_free(k, s->host);
+        free(s->batches);
+    }
+    k->memory_free(k, c->device);
+    c->kernels = NULL;
+}
+
+status_t control_set(struct control *c, const struct decision *first, struct err *e) {
+    assert(c->begun == c->taken);
+    struct step_control *host = c->slots[0].host;
+    memset(host, 0, c->bytes);
+    host->decision = *first;
+    TRY(c->kernels->upload(c->kernels, c->device, host, c->bytes, e));
+    return c->kernels->finish(c->kernels, e);
+}
+
+/* --- a step --- */
+
+struct control_slot *control_slot(struct control *c) {
+    return &c->slots[(c->begun - 1) % CONTROL_STEPS];
+}
+
+struct step_control *control_begin(struct control *c) {
+    assert(c->begun - c->taken < CONTROL_STEPS);
+    c->begun++;
+    struct control_slot *s = control_slot(c);
+    s->staged = s->unstaged = 0;
+    return s->host;
+}
+
+status_t control_stage(struct control *c, const struct batch *batch, struct err *e) {
+    struct control_slot *s = control_slot(c);
+    if (s->staged == c->batches_most) {
+        assert(s->unstaged == s->staged);
+        TRY(c->kernels->finish(c->kernels, e));
+        s->staged = s->unstaged = 0;
+    }
+    struct batch *to = &s->batches[s->staged];
+    *to = *batch;
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        if (batch->of[i] && s->room[i]) {
+            to->of[i] = s->room[i] + (size_t)s->staged * c->input_bytes[i];
+            memcpy(to->of[i], batch->of[i], c->input_bytes[i]);
+        }
+    s->staged++;
+    return ST_OK;
+}
+
+void control_unstage(struct control *c, struct batch *ret) {
+    struct control_slot *s = control_slot(c);
+    assert(s->unstaged < s->staged);
+    *ret = s->batches[s->unstaged++];
+}
+
+status_t control_upload(struct control *c, struct err *e) {
+    const size_t from = offsetof(struct step_control, step), to = offsetof(struct step_control, losses);
+    return c->kernels->upload(c->kernels, (char *)c->device + from, (const char *)control_slot(c)->host + from,
+                              to - from, e);
+}
+
+status_t control_download(struct control *c, const struct plan *plan, struct err *e) {
+    return c->kernels->download(c->kernels, control_slot(c)->host, c->device, control_bytes(plan), e);
+}
+
+status_t control_end(struct control *c, struct err *e) {
+    return c->kernels->event_record(c->kernels, control_slot(c)->event, e);
+}
+
+status_t control_take(struct control *c, const struct step_control **ret, struct err *e) {
+    assert(c->taken < c->begun);
+    struct control_slot *s = &c->slots[c->taken % CONTROL_STEPS];
+    TRY(c->kernels->event_wait(c->kernels, s->event, e));
+    c->taken++;
+    *ret = s->host;
+    return ST_OK;
+}

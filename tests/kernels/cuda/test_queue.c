@@ -1,0 +1,184 @@
+/* Events and captures of the CUDA table over a runtime that only notes what it is asked: no graph is left behind, and
+ * what a kernel found is told where the host waits. */
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/tensor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char asked[400]; /* what was asked of the runtime, in order */
+static const char *failing = "";
+static uint64_t faults[CUDA_FAULTS];
+
+static cudaError_t ask(const char *what) {
+    strcat(asked, *asked ? " " : "");
+    strcat(asked, what);
+    return strcmp(what, failing) == 0 ? cudaErrorUnknown : cudaSuccess;
+}
+
+#define STREAM ((cudaStream_t)(uintptr_t)1)
+#define GRAPH  ((cudaGraph_t)(uintptr_t)2)
+#define EXEC   ((cudaGraphExec_t)(uintptr_t)3)
+#define EVENT  ((cudaEvent_t)(uintptr_t)4)
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    assert_true(stream == STREAM && mode == cudaStreamCaptureModeThreadLocal);
+    return ask("begin");
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    assert_true(stream == STREAM);
+    *graph = GRAPH;
+    return ask("end");
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
+    assert_true(graph == GRAPH && flags == 0);
+    *exec = EXEC;
+    return ask("instantiate");
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    assert_true(graph == GRAPH);
+    return ask("destroy");
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    assert_true(exec == EXEC && stream == STREAM);
+    return ask("launch");
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    assert_true(exec == EXEC);
+    return ask("free");
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    assert_int_equal(flags, cudaEventDisableTiming | cudaEventBlockingSync);
+    *event = EVENT;
+    return ask("event");
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    assert_true(event == EVENT && stream == STREAM);
+    return ask("record");
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    assert_true(event == EVENT);
+    return ask("wait");
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    assert_true(event == EVENT);
+    return ask("free");
+}
+cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned flags) {
+    assert_int_equal(flags, cudaHostAllocDefault);
+    *ret = malloc(bytes);
+    return ask("alloc");
+}
+cudaError_t cudaFreeHost(void *p) {
+    free(p);
+    return ask("free");
+}
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "it does not like it"; }
+cudaError_t cudaSetDevice(int ordinal) {
+    (void)ordinal;
+    return cudaSuccess;
+}
+cudaError_t cudaMalloc(void **ret, size_t bytes) {
+    (void)ret, (void)bytes;
+    return ask("malloc");
+}
+cudaError_t cudaFree(void *p) {
+    (void)p;
+    return ask("free");
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
+    return ask("copy");
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    assert_true(stream == STREAM);
+    return ask("finish");
+}
+
+static struct cuda opened(void) {
+    struct cuda c = { .stream = STREAM, .faults = faults };
+    cuda_queue_table(&c.table);
+    *asked = 0;
+    failing = "";
+    return c;
+}
+
+static void a_captured_step_is_launched_on_the_tables_stream_and_freed(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    const struct kernels *k = &c.table;
+    void *step = NULL;
+    assert_true(k->deferred);
+    OK(k->capture_begin(k, e));
+    OK(k->capture_end(k, &step, e));
+    OK(k->launch(k, step, e));
+    OK(k->launch(k, step, e));
+    k->capture_free(k, step);
+    k->capture_free(k, NULL);
+    assert_string_equal(asked, "begin end instantiate destroy launch launch free");
+}
+
+static void a_step_that_cannot_be_captured_leaves_no_graph(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    const struct kernels *k = &c.table;
+    struct err why = { "" };
+    void *step = NULL;
+    failing = "instantiate";
+    OK(k->capture_begin(k, e));
+    assert_int_equal(k->capture_end(k, &step, &why), ST_INTERNAL);
+    assert_string_equal(why.msg, "making a graph of a step: it does not like it");
+    assert_null(step);
+    assert_string_equal(asked, "begin end instantiate destroy");
+    *asked = 0;
+    failing = "end";
+    OK(k->capture_begin(k, e));
+    assert_int_equal(k->capture_end(k, &step, &why), ST_INTERNAL);
+    assert_null(step);
+    assert_string_equal(asked, "begin end");
+}
+
+static void who_waits_for_an_event_is_told_what_a_kernel_found_once(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    const struct kernels *k = &c.table;
+    struct err why = { "" };
+    void *event = NULL;
+    OK(k->event_new(k, &event, e));
+    OK(k->event_record(k, event, e));
+    faults[CUDA_FAULT_TOKEN] = (uint64_t)(3 + 1) << 32 | 77;
+    assert_int_equal(k->event_wait(k, event, &why), ST_INVALID_ARGUMENT);
+    assert_string_equal(why.msg, "token 77 at position 3 is outside the vocabulary");
+    OK(k->event_wait(k, event, e));
+    k->event_free(k, event);
+    k->event_free(k, NULL);
+    assert_string_equal(asked, "event record wait wait free");
+    failing = "wait";
+    assert_int_equal(k->event_wait(k, event, &why), ST_INTERNAL);
+}
+
+static void memory_that_the_device_reads_is_the_runtimes(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    const struct kernels *k = &c.table;
+    void *p = NULL;
+    OK(k->host_memory_new(k, 100, &p, e));
+    memset(p, 1, 100);
+    k->host_memory_free(k, p);
+    assert_string_equal(asked, "alloc free");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_captured_step_is_launched_on_the_tables_stream_and_freed),
+        cmocka_unit_test(a_step_that_cannot_be_captured_leaves_no_graph),
+        cmocka_unit_test(who_waits_for_an_event_is_told_what_a_kernel_found_once),
+        cmocka_unit_test(memory_that_the_device_reads_is_the_runtimes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
