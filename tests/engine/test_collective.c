@@ -644,6 +644,25 @@ static void a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket(void *
     assert_int_equal(gang_end(g), 0);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* Not zero: there is something that nobody can free any more. */
+extern int __lsan_do_recoverable_leak_check(void);
+
+static void a_collective_gives_back_what_it_took(void **state) {
+    (void)state;
+    uint32_t seed = 1;
+    struct gang *g = gang_new(2, PATIENCE_MS, &seed);
+    fflush(NULL);
+    for (int r = 0; r < 2; r++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(gang_child(g, r, sums_equal_the_tree) || __lsan_do_recoverable_leak_check());
+        g->pids[r] = pid;
+    }
+    assert_int_equal(gang_end(g), 0);
+}
+#endif
+
 static int send_another_length(struct gang *g, int rank, struct collective *c) {
     (void)g;
     struct err e = { "" };
@@ -716,6 +735,9 @@ int main(void) {
         cmocka_unit_test(threads_that_disagree_about_a_size_are_told),
         cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_told_not_to),
         cmocka_unit_test(a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket),
+#ifdef __SANITIZE_ADDRESS__
+        cmocka_unit_test(a_collective_gives_back_what_it_took),
+#endif
         cmocka_unit_test(a_peer_that_offers_another_length_ends_both),
         cmocka_unit_test(a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */

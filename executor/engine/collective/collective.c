@@ -20,6 +20,7 @@ struct collective *collective_close(struct collective *c) {
     for (int i = 0; i < COLLECTIVE_CHANNELS; i++)
         free(c->staging[i]);
     pthread_mutex_destroy(&c->lock);
+    free(c->near);
     free(c);
     return NULL;
 }

@@ -9,8 +9,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Below it, two more words cost what two copies do. */
+/* Below it, words cost what copies do. */
 enum { NEAR_BYTES = 64 << 10 };
+/* That the peer has taken what was offered, that it has kept what it offered until it was taken. */
+enum { WORDS = 2 };
 
 /* Who says it is here: a process number and an address mean another process elsewhere, and there lies no such token. */
 struct here {
@@ -62,21 +64,23 @@ static bool goes_by_memory(const struct collective *c, int peer, size_t n, enum 
     return c->near[peer] && n >= NEAR_BYTES && kind != SWAP_OR;
 }
 
-/* The failure, when no thread uses this call's memory any more. A process that cannot be read because it has ended is
- * known by its connection in a moment, and in better words. */
+/* The failure, when no thread uses this call's memory any more. */
 static status_t end(struct collective *c, enum collective_channel channel, int peer, const char *reason,
                     struct err *e) {
     char never;
-    if (reason)
-        c->host->ops->abort(c->host, reason);
+    c->host->ops->abort(c->host, reason);
     return collective_recv(c, channel, peer, &never, sizeof never, e);
 }
 
+/* A process that cannot be read because it has ended is known by its connection in a moment, and in better words; what
+ * it had still sent is of no use. */
 static status_t lost(struct collective *c, enum collective_channel channel, int peer, struct err *e) {
     const bool ended = errno == ESRCH || errno == EFAULT;
-    char reason[100];
+    char reason[100], word;
     snprintf(reason, sizeof reason, "the memory of rank %d cannot be read: %s", peer, strerrordesc_np(errno));
-    return end(c, channel, peer, ended ? NULL : reason, e);
+    for (int left = WORDS; ended && left > 0; left--)
+        TRY(collective_recv(c, channel, peer, &word, sizeof word, e));
+    return end(c, channel, peer, reason, e);
 }
 
 /* Piece by piece, so that what is added is still in the cache. */
@@ -84,6 +88,7 @@ static status_t take(struct collective *c, enum collective_channel channel, cons
                      const struct offer *offer, struct err *e) {
     const size_t most = COLLECTIVE_SEGMENT_BYTES;
     for (size_t at = 0; at < w->n_in; at += most) {
+        TRY(c->host->ops->check(c->host, e));
         const size_t n = w->n_in - at < most ? w->n_in - at : most;
         char *in = (char *)w->in + at, *to = w->kind == SWAP_STORE ? in : c->staging[channel];
         for (size_t got = 0; got < n;) {
@@ -111,8 +116,8 @@ status_t near_swap(struct collective *c, enum collective_channel channel, const 
     const struct offer mine = { (uint64_t)(uintptr_t)w->out, w->n_out };
     struct offer its;
     struct swap rest = *w;
-    char thanks = 0, thanked;
-    int offered = 0, offers = 0, told = 0;
+    char word = 0, its_word;
+    int offered = 0, offers = 0, taken = 0, kept = 0;
     if (gives) {
         rest.n_out = 0;
         TRY(collective_post_send(c, channel, w->to, &mine, sizeof mine, &offered, e));
@@ -127,11 +132,16 @@ status_t near_swap(struct collective *c, enum collective_channel channel, const 
         if (its.n != w->n_in)
             return differs(c, channel, w, its.n, e);
         TRY(take(c, channel, w, &its, e));
-        TRY(collective_post_send(c, channel, w->from, &thanks, sizeof thanks, &told, e));
+        TRY(collective_post_send(c, channel, w->from, &word, sizeof word, &taken, e));
     }
     if (gives) {
         TRY(collective_finish(c, channel, offered, e));
-        TRY(collective_recv(c, channel, w->to, &thanked, sizeof thanked, e));
+        TRY(collective_recv(c, channel, w->to, &its_word, sizeof its_word, e));
+        TRY(collective_post_send(c, channel, w->to, &word, sizeof word, &kept, e));
     }
-    return takes ? collective_finish(c, channel, told, e) : ST_OK;
+    if (takes) {
+        TRY(collective_finish(c, channel, taken, e));
+        TRY(collective_recv(c, channel, w->from, &its_word, sizeof its_word, e));
+    }
+    return gives ? collective_finish(c, channel, kept, e) : ST_OK;
 }

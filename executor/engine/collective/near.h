@@ -1,9 +1,12 @@
 /* Ranks of one host: what one sends, the other reads from its memory (process_vm_readv(2), "cross memory attach" in MPI
- * libraries), instead of both copying it through a socket. The sockets carry where it lies and that it was taken, so
- * deaths, deadlines and aborts are told as ever. Private to this folder.
+ * libraries), instead of both copying it through a socket. The sockets carry three words of each message:
  *
- * A peer that fails goes on to use its memory, and what is read from then on is worthless. That does no harm: its
- * connections were closed before, so this rank's next call with any rank fails, and no step ends without one. */
+ *     sender -> receiver    where it lies, and how long it is
+ *     receiver -> sender    taken
+ *     sender -> receiver    kept until then
+ *
+ * so deaths, deadlines and aborts are told as ever. Without the last a sender that failed, and used its memory for
+ * something else while it was read, would not be noticed. Private to this folder. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_NEAR_H
 #define EXECUTOR_ENGINE_COLLECTIVE_NEAR_H
 
