@@ -37,6 +37,7 @@ struct agent_options {
 struct agent {
     const struct agent_options *options;
     struct inventory inventory;
+    struct nvml *nvml; /* in which the inventory was found, until devices_open has taken it */
     struct reactor *loop;
     struct directory *directory;
     struct spool *spool;

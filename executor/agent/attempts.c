@@ -6,6 +6,7 @@
 #include "executor/agent/child.h"
 #include "executor/agent/devices.h"
 #include "executor/agent/report.h"
+#include "executor/agent/verdict.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ enum {
     CHECK_MS = 1000,      /* how often progress is looked at */
     HANG_FIRST_MS = 2000, /* a silent rank is judged this much before those that wait for it */
     CHECK_LATE_MS = 500,  /* this process itself was stopped: nobody else may be blamed for the time */
+    LOOK_MOST_MS = 900,   /* a death is told within a second, whatever the driver does */
 };
 
 struct rank {
@@ -31,7 +33,12 @@ struct rank {
     ProtobufCBinaryData address;
     Trainyard__V1__RankJoined *joined;
     Trainyard__V1__WorkerEnd *word; /* its last one */
-    Trainyard__V1__RankEnd *end;    /* once it is dead */
+    Trainyard__V1__RankEnd *end;    /* once it is dead, and its device has been looked at */
+    struct reaped how;              /* once it is dead, */
+    int64_t ended_us;               /* when that was seen; 0 before; */
+    bool left;                      /* and whether the agent was leaving then */
+    bool drained;                   /* its last records are in the spool */
+    struct reactor_timer look;      /* armed: its device is being looked at */
     int64_t progress, moved_ms, seen_ms;
 };
 
@@ -260,6 +267,7 @@ static void log_drop(struct rank *r) {
 static void attempt_free(struct attempt *at) {
     for (size_t i = 0; i < at->n_ranks; i++) {
         struct rank *r = &at->ranks[i];
+        reactor_timer_cancel(at->owner->agent->loop, &r->look);
         child_close(r->child);
         free(r->address.data);
         message_free(r->joined);
@@ -309,7 +317,7 @@ static status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyar
     end.cause = cause;
     end.message = (char *)(uintptr_t)sentence;
     end.last_sequence = r->log ? spool_log_last(r->log) : 0;
-    end.time_us = clock_wall_us();
+    end.time_us = r->ended_us ? r->ended_us : clock_wall_us();
     int64_t step = r->child ? child_step(r->child) : -1;
     end.step = r->word ? r->word->step : step < 0 ? 0 : step;
     if (r->word)
@@ -318,45 +326,86 @@ static status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyar
     return r->end ? ST_OK : ST_RESOURCE_EXHAUSTED;
 }
 
-static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
-    struct rank *r = ctx;
-    struct attempt *at = r->attempt;
-    struct agent *agent = at->owner->agent;
-    if (!r->end) {
-        char sentence[240];
-        Trainyard__V1__WorkerEnd__Cause cause = reap_cause(how);
-        bool by_word = r->word && how->signal == 0;
-        if (by_word)
-            cause = r->word->cause;
-        reap_sentence(how, child_killed_because(r->child), sentence, sizeof sentence);
-        if (by_word && *r->word->message)
-            snprintf(sentence, sizeof sentence, "%s", r->word->message);
-        const char *lost = r->device == DEVICE_NONE ? NULL : devices_reason(agent->devices, r->device);
-        if (lost && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
-            cause = TRAINYARD__V1__WORKER_END__CAUSE__DEVICE_LOST;
-            snprintf(sentence, sizeof sentence, "lost its GPU %d, which is quarantined: %s", r->device, lost);
-        }
-        if (agent->leaving && cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED) {
-            cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
-            snprintf(sentence, sizeof sentence, "stopped because its executor was told to leave");
-        }
-        if (!by_word)
-            child_say(r->child, sentence);
-        if (rank_end_make(r, how, cause, sentence) != ST_OK)
-            abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
-        rank_tell_ended(r);
-        if (cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED && !at->stopping)
-            others_end(at);
-        status_ignore(attempt_record(at, NULL));
-    }
-    if (!drained)
+static void rank_verdict(const struct rank *r, struct verdict *ret) {
+    const struct agent *agent = r->attempt->owner->agent;
+    const struct verdict_facts facts = { .how = &r->how,
+                                         .word = r->word,
+                                         .killed_because = child_killed_because(r->child),
+                                         .device = r->device,
+                                         .device_lost = r->device == DEVICE_NONE
+                                                            ? NULL
+                                                            : devices_reason(agent->devices, r->device),
+                                         .leaving = r->left };
+    verdict_reach(&facts, ret);
+}
+
+static void rank_judge(struct rank *r) {
+    struct verdict v;
+    rank_verdict(r, &v);
+    if (!v.by_word)
+        child_say(r->child, v.sentence);
+    if (rank_end_make(r, &r->how, v.cause, v.sentence) != ST_OK)
+        abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
+    rank_tell_ended(r);
+    status_ignore(attempt_record(r->attempt, NULL));
+}
+
+/* Judged and drained: the rank lets go of what it has. */
+static void rank_settle(struct rank *r) {
+    struct agent *agent = r->attempt->owner->agent;
+    if (!r->end || !r->drained)
         return;
     r->end->last_sequence = r->log ? spool_log_last(r->log) : 0;
     r->child = child_close(r->child);
     devices_release(agent->devices, r->device);
     r->device = DEVICE_NONE;
     report_wake(agent->report, true);
-    attempt_check_ended(at);
+    attempt_check_ended(r->attempt);
+}
+
+/* The driver may tell a GPU's death after that of the worker which died of it. The job is not to pay for it: before the
+ * worker's end is judged, the device is looked at. */
+static bool needs_look(const struct rank *r, const struct verdict *v) {
+    const struct agent *agent = r->attempt->owner->agent;
+    return r->device != DEVICE_NONE && !devices_reason(agent->devices, r->device) && !r->left &&
+           v->cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED &&
+           v->cause != TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
+}
+
+static void rank_looked(struct rank *r) {
+    if (!r->look.armed)
+        return;
+    reactor_timer_cancel(r->attempt->owner->agent->loop, &r->look);
+    rank_judge(r);
+    rank_settle(r);
+}
+
+static void look_fire(void *ctx) {
+    struct rank *r = ctx;
+    rank_judge(r);
+    rank_settle(r);
+}
+
+static void rank_ended(void *ctx, const struct reaped *how, bool drained) {
+    struct rank *r = ctx;
+    struct agent *agent = r->attempt->owner->agent;
+    r->drained = drained;
+    if (!r->ended_us) {
+        struct verdict v;
+        r->how = *how;
+        r->ended_us = clock_wall_us();
+        r->left = agent->leaving;
+        rank_verdict(r, &v);
+        if (needs_look(r, &v)) {
+            reactor_timer_set(agent->loop, &r->look, LOOK_MOST_MS);
+            devices_look(agent->devices, r->device);
+        } else {
+            rank_judge(r);
+        }
+        if (v.cause != TRAINYARD__V1__WORKER_END__CAUSE__FINISHED && !r->attempt->stopping)
+            others_end(r->attempt);
+    }
+    rank_settle(r);
 }
 
 /* A rank that could not be started. */
@@ -445,7 +494,7 @@ static void check_fire(void *ctx) {
     for (struct attempt *at = a->first; at; at = at->next)
         for (size_t i = 0; i < at->n_ranks; i++) {
             struct rank *r = &at->ranks[i];
-            if (!r->child || r->end)
+            if (!r->child || r->ended_us)
                 continue;
             if (late > CHECK_LATE_MS) {
                 r->seen_ms += late;
@@ -550,6 +599,7 @@ static struct attempt *attempt_new(struct attempts *a, int64_t job, int32_t numb
     for (size_t i = 0; i < n; i++) {
         at->ranks[i].attempt = at;
         at->ranks[i].device = DEVICE_NONE;
+        at->ranks[i].look = (struct reactor_timer){ .fire = look_fire, .ctx = &at->ranks[i] };
     }
     at->next = a->first;
     a->first = at;
@@ -612,6 +662,14 @@ void attempts_device_lost(struct attempts *a, int device, const char *reason) {
     snprintf(why, sizeof why, "was killed because its GPU is quarantined: %s", reason);
     if (r && !r->end)
         child_end(r->child, 0, 0, why);
+    if (r)
+        rank_looked(r);
+}
+
+void attempts_device_looked(struct attempts *a, int device) {
+    struct rank *r = rank_on(a, device);
+    if (r)
+        rank_looked(r);
 }
 
 /* ---- the controller's other commands ---- */

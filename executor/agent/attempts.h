@@ -2,9 +2,10 @@
  *
  *   start     spawn each rank -> record pids in the directory -> send each its spec
  *   running   address, joined, alive of each rank are passed on; a rank without progress for HANG_TIMEOUT_MS is killed
- *   a rank dies   its last records are taken, RankEnded goes out at once; unless it had finished, the attempt's other
- *                 local ranks get TERM and, two seconds later, KILL
- *   ended     all local ranks are gone: AttemptEnded goes out, now and at each attach until it is acknowledged
+ *   a rank dies   its last records are taken; unless it had finished, the attempt's other local ranks get TERM and, two
+ *                 seconds later, KILL; RankEnded goes out at once, of a failed rank on CUDA once its device was looked
+ * at (within a second): the device's own death may be told after the worker's ended     all local ranks are gone:
+ * AttemptEnded goes out, now and at each attach until it is acknowledged
  *
  * Whatever happens here is told to the controller through attach.h, and kept in the directory for the next start. */
 #ifndef EXECUTOR_AGENT_ATTEMPTS_H
@@ -43,10 +44,11 @@ MUST_CHECK status_t attempts_statuses(const struct attempts *a, Trainyard__V1__A
 void attempts_tell_all(struct attempts *a);
 
 /* Of the rank that has this device: the newest step that it has reported (-1: none, or no rank); a row of samples for
- * its spool; its end, because the device is quarantined. */
+ * its spool; its end, because the device is quarantined; that the device was looked at, as its own end waits for. */
 int64_t attempts_device_step(const struct attempts *a, int device);
 void attempts_device_sample(struct attempts *a, int device, const Trainyard__V1__MetricRow *row);
 void attempts_device_lost(struct attempts *a, int device, const char *reason);
+void attempts_device_looked(struct attempts *a, int device);
 
 /* The agent leaves: every worker gets TERM, and KILL two seconds later; attempts_running becomes 0. */
 void attempts_leave(struct attempts *a);

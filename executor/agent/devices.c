@@ -1,18 +1,17 @@
 #include "executor/agent/devices.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "executor/agent/attach.h"
 #include "executor/agent/attempts.h"
 #include "executor/agent/monitor.h"
+#include "executor/agent/quarantine.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REASON_BYTES = 160, QUARANTINE_MOST_BYTES = 64 << 10 };
+enum { REASON_BYTES = 160 };
 
 /* What a row has, and how the samples of a step become one value. */
 enum value { UTILIZATION, MEMORY, POWER, TEMPERATURE, ECC_CORRECTED, ECC_UNCORRECTED, THROTTLE, VALUES };
@@ -29,6 +28,7 @@ static const struct {
 struct device {
     bool taken;
     char reason[REASON_BYTES]; /* "" = healthy */
+    int64_t look;              /* the monitor's that is awaited; 0: none */
     int64_t step;              /* the last one that has a row */
     double sum[VALUES];
     int samples[VALUES];
@@ -81,46 +81,6 @@ void devices_release(struct devices *d, int device) {
 
 /* ---- quarantine ---- */
 
-static status_t quarantine_path(const struct devices *d, char *ret, struct err *e) {
-    return snprintf(ret, PATH_MAX, "%s/quarantine", directory_path(d->agent->directory)) < PATH_MAX
-               ? ST_OK
-               : err_set(e, ST_INVALID_ARGUMENT, "--directory: the path is too long");
-}
-
-/* Lines of `UUID reason`. */
-static void quarantine_read(struct devices *d) {
-    char path[PATH_MAX];
-    struct bytes text;
-    bytes_init(&text, QUARANTINE_MOST_BYTES);
-    if (quarantine_path(d, path, NULL) == ST_OK && file_read(path, &text, NULL) == ST_OK && text.len > 0) {
-        char *rest = text.data;
-        for (char *line; (line = strsep(&rest, "\n"));)
-            for (int i = 0; i < d->n; i++) {
-                const char *uuid = devices_uuid(d, i);
-                size_t n = strlen(uuid);
-                if (n && strncmp(line, uuid, n) == 0 && line[n] == ' ')
-                    snprintf(d->items[i].reason, REASON_BYTES, "%s", line + n + 1);
-            }
-    }
-    bytes_done(&text);
-}
-
-static void quarantine_write(const struct devices *d) {
-    char path[PATH_MAX];
-    struct bytes text;
-    struct err why;
-    bytes_init(&text, QUARANTINE_MOST_BYTES);
-    status_t st = quarantine_path(d, path, &why);
-    for (int i = 0; i < d->n && st == ST_OK; i++)
-        if (*d->items[i].reason)
-            st = bytes_printf(&text, &why, "%s %s\n", devices_uuid(d, i), d->items[i].reason);
-    if (st == ST_OK)
-        st = file_write_atomic(path, text.data, text.len, 0644, &why);
-    if (st != ST_OK) /* it holds until this program's next start */
-        log_event(LOG_ERROR, "quarantine_not_kept", "message", LOG_STR(why.msg), NULL);
-    bytes_done(&text);
-}
-
 static void message_update(struct devices *d, int device) {
     struct device *x = &d->items[device];
     x->message.state = *x->reason ? TRAINYARD__V1__DEVICE__STATE__QUARANTINED : TRAINYARD__V1__DEVICE__STATE__HEALTHY;
@@ -139,10 +99,12 @@ static void tell_changed(struct devices *d) {
 
 static void quarantine(struct devices *d, int device) {
     struct device *x = &d->items[device];
+    struct err why;
     log_event(LOG_ERROR, "device_quarantined", "device", LOG_INT(device), "uuid", LOG_STR(devices_uuid(d, device)),
               "reason", LOG_STR(x->reason), NULL);
     message_update(d, device);
-    quarantine_write(d);
+    if (quarantine_add(directory_path(d->agent->directory), devices_uuid(d, device), x->reason, &why) != ST_OK)
+        log_event(LOG_ERROR, "quarantine_not_kept", "message", LOG_STR(why.msg), NULL); /* it ends with this program */
     tell_changed(d);
     attempts_device_lost(d->agent->attempts, device, x->reason);
 }
@@ -198,23 +160,57 @@ static void sample_take(struct devices *d, int device, const struct nvml_sample 
         row_send(d, device, step);
 }
 
+/* What a reading says of a device that is ill; "" = nothing. */
+static void illness_of(const struct monitor_reading *r, char ret[REASON_BYTES]) {
+    double errors = r->sample.ecc_uncorrected;
+    *ret = '\0';
+    if (r->kind == MONITOR_XID)
+        snprintf(ret, REASON_BYTES, "Xid %d", r->xid);
+    else if (r->sample.lost)
+        snprintf(ret, REASON_BYTES, "the driver cannot reach it any more");
+    else if (errors > 0)
+        snprintf(ret, REASON_BYTES, "%.0f uncorrected memory error%s since its driver was loaded", errors,
+                 errors == 1 ? "" : "s");
+}
+
+static void looked(struct devices *d, int64_t look) {
+    for (int i = 0; i < d->n; i++)
+        if (d->items[i].look && d->items[i].look <= look) {
+            d->items[i].look = 0;
+            attempts_device_looked(d->agent->attempts, i);
+        }
+}
+
 static void on_reading(void *ctx, const struct monitor_reading *r) {
     struct devices *d = ctx;
     struct device *x = &d->items[r->device];
+    if (r->kind == MONITOR_LOOKED) {
+        looked(d, r->look);
+        return;
+    }
     if (*x->reason)
         return;
-    if (r->xid)
-        snprintf(x->reason, sizeof x->reason, "Xid %d", r->xid);
-    else if (r->sample.ecc_uncorrected > 0)
-        snprintf(x->reason, sizeof x->reason, "%.0f uncorrected memory error%s since its driver was loaded",
-                 r->sample.ecc_uncorrected, r->sample.ecc_uncorrected == 1 ? "" : "s");
+    illness_of(r, x->reason);
     if (*x->reason)
         quarantine(d, r->device);
     else
         sample_take(d, r->device, &r->sample);
 }
 
+void devices_look(struct devices *d, int device) { d->items[device].look = monitor_look(d->monitor); }
+
 /* ---- open and close ---- */
+
+/* Why a device gets no rank, from the start on. */
+static status_t reasons_find(struct devices *d, struct err *e) {
+    struct bytes text;
+    status_t st = quarantine_read(directory_path(d->agent->directory), &text, e);
+    for (int i = 0; i < d->n && st == ST_OK; i++)
+        if (!quarantine_find(&text, devices_uuid(d, i), d->items[i].reason, REASON_BYTES))
+            snprintf(d->items[i].reason, REASON_BYTES, "%s", d->agent->inventory.devices[i].reason);
+    bytes_done(&text);
+    return st;
+}
 
 static void message_fill(struct devices *d, int device) {
     struct inventory_device *from = &d->agent->inventory.devices[device];
@@ -240,14 +236,11 @@ status_t devices_open(struct agent *agent, struct devices **ret, struct err *e) 
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for this host's devices");
     d->agent = agent;
     d->n = agent->inventory.n_devices;
-    quarantine_read(d);
+    TRY(reasons_find(d, e));
     for (int i = 0; i < d->n; i++)
         message_fill(d, i);
-    if (d->n > 0) {
-        struct nvml *nvml = NULL;
-        TRY(nvml_open(agent->options->nvml, &nvml, e));
-        TRY(monitor_open(agent->loop, nvml, on_reading, d, &d->monitor, e));
-    }
+    if (d->n > 0)
+        TRY(monitor_open(agent->loop, take_ptr(&agent->nvml), on_reading, d, &d->monitor, e));
     *ret = take_ptr(&d);
     return ST_OK;
 }

@@ -5,41 +5,34 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Devices keep NVML's numbers: one that the driver does not describe takes its place without a model. */
-static void devices_find(struct inventory *inv, const char *library) {
-    CLEANUP(nvml_closep) struct nvml *n = NULL;
-    struct err why;
-    int described = 0;
-    if (nvml_open(library, &n, &why) != ST_OK) {
-        snprintf(inv->device_reason, sizeof inv->device_reason, "%s", why.msg);
-        return;
-    }
-    inv->n_devices = nvml_count(n);
-    for (int i = 0; i < inv->n_devices; i++) {
-        struct inventory_device *d = &inv->devices[i];
-        struct nvml_facts facts;
-        described += nvml_facts(n, i, &facts);
-        d->index = i;
-        d->memory_bytes = facts.memory_bytes;
-        snprintf(d->model, sizeof d->model, "%s", facts.model);
-        snprintf(d->uuid, sizeof d->uuid, "%s", facts.uuid);
-        snprintf(d->pci_bus_id, sizeof d->pci_bus_id, "%s", facts.pci_bus_id);
-        for (int to = 0; to < inv->n_devices; to++)
-            nvml_link(n, i, to, d->links[to]);
-    }
-    if (described > 0)
-        return;
-    snprintf(inv->device_reason, sizeof inv->device_reason, "NVML lists %d GPUs but describes none", inv->n_devices);
-    inv->n_devices = 0;
+static void device_describe(struct inventory_device *d, const struct nvml *n, int index, int count) {
+    struct nvml_facts facts;
+    nvml_facts(n, index, &facts);
+    d->index = index;
+    d->memory_bytes = facts.memory_bytes;
+    snprintf(d->model, sizeof d->model, "%s", *facts.model ? facts.model : "unknown");
+    snprintf(d->uuid, sizeof d->uuid, "%s", facts.uuid);
+    snprintf(d->pci_bus_id, sizeof d->pci_bus_id, "%s", facts.pci_bus_id);
+    snprintf(d->reason, sizeof d->reason, "%s", facts.reason);
+    for (int to = 0; to < count; to++)
+        nvml_link(n, index, to, d->links[to]);
 }
 
-void inventory_take(struct inventory *ret, int slots, const char *nvml) {
+void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml **ret_nvml) {
+    struct err why;
     memset(ret, 0, sizeof *ret);
+    *ret_nvml = NULL;
     if (gethostname(ret->hostname, sizeof ret->hostname - 1) < 0)
         snprintf(ret->hostname, sizeof ret->hostname, "localhost");
     cpu_set_t set;
     ret->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     ret->slots = slots > 0 ? slots : ret->cores;
     ret->threads_per_rank = ret->cores / ret->slots > 0 ? ret->cores / ret->slots : 1;
-    devices_find(ret, nvml);
+    if (nvml_open(library, ret_nvml, &why) != ST_OK) {
+        snprintf(ret->device_reason, sizeof ret->device_reason, "%s", why.msg);
+        return;
+    }
+    ret->n_devices = nvml_count(*ret_nvml);
+    for (int i = 0; i < ret->n_devices; i++)
+        device_describe(&ret->devices[i], *ret_nvml, i, ret->n_devices);
 }

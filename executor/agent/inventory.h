@@ -7,9 +7,12 @@
 
 enum { INVENTORY_DEVICES_MOST = NVML_DEVICES_MOST };
 
+/* In NVML's order, the whole list: one that cannot be used takes its place, with the reason. */
 struct inventory_device {
-    int index;
-    char model[96], uuid[96], pci_bus_id[32];
+    int index;                /* in this opening of NVML */
+    char model[96], uuid[96]; /* uuid: what names it, here and everywhere */
+    char pci_bus_id[32];
+    char reason[96]; /* why it can get no rank, as nvml_facts has it; "" = it can */
     int64_t memory_bytes;
     char links[INVENTORY_DEVICES_MOST][NVML_LINK_BYTES]; /* to each of them */
 };
@@ -24,7 +27,8 @@ struct inventory {
     char device_reason[480]; /* why there are no devices; "" when there are some */
 };
 
-/* slots 0: one for each core. nvml: the library's name, "libnvidia-ml.so.1" but in tests. */
-void inventory_take(struct inventory *ret, int slots, const char *nvml);
+/* slots 0: one for each core. library: NVML's name, "libnvidia-ml.so.1" but in tests. *ret_nvml is the caller's, open
+ * as the devices were found in it; NULL when there are none. */
+void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml **ret_nvml);
 
 #endif

@@ -276,7 +276,7 @@ static status_t agent_open(struct program *p, const struct options *o, const sig
     struct agent *agent = &p->agent;
     agent->options = &o->agent;
     agent->attached = ready_print;
-    inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml);
+    inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml, &agent->nvml);
     TRY(directory_open(o->agent.directory, &agent->directory, e));
     TRY(reactor_open(&agent->loop, e));
     p->signals = (struct reactor_watch){ .fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK),
@@ -306,6 +306,7 @@ static void agent_close(struct program *p) {
     agent->samples = samples_close(agent->samples);
     agent->attempts = attempts_close(agent->attempts);
     agent->devices = devices_close(agent->devices);
+    agent->nvml = nvml_close(agent->nvml);
     agent->report = report_close(agent->report);
     agent->attach = attach_close(agent->attach);
     agent->spool = spool_close(agent->spool);

@@ -33,7 +33,7 @@ enum {
     REMOTE_SWITCH = 2,
     LINKS_MOST = 18
 };
-enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10 };
+enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10, GPU_IS_LOST = 15 };
 
 /* Needed ones first; without one of the others its answer is not told. Older drivers say ThrottleReasons. */
 #define NEEDED(F)                                                                                                      \
@@ -42,9 +42,9 @@ enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10 };
     F(nvmlDeviceGetCount_v2, (unsigned *))                                                                             \
     F(nvmlDeviceGetHandleByIndex_v2, (unsigned, void **))                                                              \
     F(nvmlDeviceGetName, (void *, char *, unsigned))                                                                   \
+    F(nvmlDeviceGetUUID, (void *, char *, unsigned))                                                                   \
     F(nvmlDeviceGetMemoryInfo, (void *, struct memory *))
 #define OPTIONAL(F)                                                                                                    \
-    F(nvmlDeviceGetUUID, (void *, char *, unsigned))                                                                   \
     F(nvmlDeviceGetPciInfo_v3, (void *, struct pci *))                                                                 \
     F(nvmlDeviceGetUtilizationRates, (void *, struct utilization *))                                                   \
     F(nvmlDeviceGetPowerUsage, (void *, unsigned *))                                                                   \
@@ -65,8 +65,9 @@ struct nvml {
     void *library;
     bool started;
     int count;
-    void *devices[NVML_DEVICES_MOST];
-    void *events; /* NULL: the driver tells none */
+    void *devices[NVML_DEVICES_MOST]; /* NULL: the driver does not open it, */
+    int refused[NVML_DEVICES_MOST];   /* with this code */
+    void *events;                     /* NULL: the driver tells none */
 #define MEMBER(f, arguments) int(*f) arguments;
     NEEDED(MEMBER)
     OPTIONAL(MEMBER)
@@ -106,7 +107,8 @@ static void events_open(struct nvml *n) {
         return;
     }
     for (int i = 0; i < n->count; i++)
-        (void)n->nvmlDeviceRegisterEvents(n->devices[i], EVENT_XID, n->events); /* one that has none tells none */
+        if (n->devices[i])
+            (void)n->nvmlDeviceRegisterEvents(n->devices[i], EVENT_XID, n->events); /* one that has none tells none */
 }
 
 status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
@@ -124,12 +126,13 @@ status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
     n->started = true;
     if ((rc = n->nvmlDeviceGetCount_v2(&count)) != 0)
         return err_set(e, ST_FAILED_PRECONDITION, "NVML cannot count the GPUs (code %d)", rc);
-    for (unsigned i = 0; i < count && n->count < NVML_DEVICES_MOST; i++)
-        if (n->nvmlDeviceGetHandleByIndex_v2(i, &n->devices[n->count]) == 0)
-            n->count++;
-    if (n->count == 0)
-        return err_set(e, ST_FAILED_PRECONDITION,
-                       count ? "NVML lists %u GPUs but describes none" : "the NVIDIA driver sees no GPU", count);
+    if (count == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "the NVIDIA driver sees no GPU");
+    for (; n->count < (int)count && n->count < NVML_DEVICES_MOST; n->count++) {
+        n->refused[n->count] = n->nvmlDeviceGetHandleByIndex_v2((unsigned)n->count, &n->devices[n->count]);
+        if (n->refused[n->count] != 0)
+            n->devices[n->count] = NULL;
+    }
     events_open(n);
     *ret = take_ptr(&n);
     return ST_OK;
@@ -137,28 +140,39 @@ status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
 
 int nvml_count(const struct nvml *n) { return n->count; }
 
-bool nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
+void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
     void *d = n->devices[device];
     struct memory memory = { 0 };
     struct pci pci = { .id = "" };
+    int rc;
     *ret = (struct nvml_facts){ .uuid = "" };
-    if (n->nvmlDeviceGetName(d, ret->model, sizeof ret->model) != 0 || n->nvmlDeviceGetMemoryInfo(d, &memory) != 0)
-        return false;
-    ret->model[sizeof ret->model - 1] = '\0';
-    ret->memory_bytes = (int64_t)memory.total;
-    if (n->nvmlDeviceGetUUID && n->nvmlDeviceGetUUID(d, ret->uuid, sizeof ret->uuid) != 0)
-        *ret->uuid = '\0';
+    if (!d) {
+        snprintf(ret->reason, sizeof ret->reason, "the driver does not open it (NVML code %d)", n->refused[device]);
+        return;
+    }
     if (n->nvmlDeviceGetPciInfo_v3 && n->nvmlDeviceGetPciInfo_v3(d, &pci) == 0)
         snprintf(ret->pci_bus_id, sizeof ret->pci_bus_id, "%.31s", pci.id);
-    return true;
+    if ((rc = n->nvmlDeviceGetUUID(d, ret->uuid, sizeof ret->uuid)) != 0) {
+        *ret->uuid = '\0';
+        snprintf(ret->reason, sizeof ret->reason, "the driver does not tell its UUID (NVML code %d)", rc);
+    }
+    if ((rc = n->nvmlDeviceGetName(d, ret->model, sizeof ret->model)) != 0)
+        *ret->model = '\0';
+    if (rc == 0)
+        rc = n->nvmlDeviceGetMemoryInfo(d, &memory);
+    if (rc != 0)
+        snprintf(ret->reason, sizeof ret->reason, "the driver does not describe it (NVML code %d)", rc);
+    ret->model[sizeof ret->model - 1] = ret->uuid[sizeof ret->uuid - 1] = '\0';
+    ret->memory_bytes = (int64_t)memory.total;
 }
 
 /* Links to the peer itself, or to a switch, which reaches all. */
 static int nvlinks(const struct nvml *n, int from, int to) {
     struct nvml_facts peer;
     int links = 0;
-    if (!n->nvmlDeviceGetNvLinkState || !nvml_facts(n, to, &peer))
+    if (!n->nvmlDeviceGetNvLinkState)
         return 0;
+    nvml_facts(n, to, &peer);
     for (unsigned link = 0; link < LINKS_MOST; link++) {
         int active = 0, type = 0;
         struct pci remote = { .id = "" };
@@ -177,12 +191,13 @@ static int nvlinks(const struct nvml *n, int from, int to) {
 
 void nvml_link(const struct nvml *n, int from, int to, char ret[NVML_LINK_BYTES]) {
     static const char *const ancestors[] = { "PIX", "PIX", "PXB", "PHB", "NODE", "SYS" };
-    int level = 50, links = from == to ? 0 : nvlinks(n, from, to);
+    bool both = n->devices[from] && n->devices[to];
+    int level = 50, links = from == to || !both ? 0 : nvlinks(n, from, to);
     if (from == to)
         snprintf(ret, NVML_LINK_BYTES, "X");
     else if (links > 0)
         snprintf(ret, NVML_LINK_BYTES, "NV%d", links);
-    else if (n->nvmlDeviceGetTopologyCommonAncestor &&
+    else if (both && n->nvmlDeviceGetTopologyCommonAncestor &&
              n->nvmlDeviceGetTopologyCommonAncestor(n->devices[from], n->devices[to], &level) == 0 && level >= 0 &&
              level <= 50)
         snprintf(ret, NVML_LINK_BYTES, "%s", ancestors[level / 10]);
@@ -203,11 +218,15 @@ void nvml_sample(const struct nvml *n, int device, struct nvml_sample *ret) {
     struct utilization utilization = { 0 };
     unsigned milliwatts = 0, celsius = 0;
     unsigned long long reasons = 0;
-    *ret = (struct nvml_sample){ NAN, NAN, NAN, NAN, NAN, NAN, 0 };
+    *ret = (struct nvml_sample){ NAN, NAN, NAN, NAN, NAN, NAN, 0, false };
+    if (!d)
+        return;
     if (n->nvmlDeviceGetUtilizationRates && n->nvmlDeviceGetUtilizationRates(d, &utilization) == 0)
         ret->utilization = utilization.gpu / 100.0;
-    if (n->nvmlDeviceGetMemoryInfo(d, &memory) == 0)
+    int rc = n->nvmlDeviceGetMemoryInfo(d, &memory);
+    if (rc == 0)
         ret->memory_bytes = (double)memory.used;
+    ret->lost = rc == GPU_IS_LOST;
     if (n->nvmlDeviceGetPowerUsage && n->nvmlDeviceGetPowerUsage(d, &milliwatts) == 0)
         ret->power_watts = milliwatts / 1000.0;
     if (n->nvmlDeviceGetTemperature && n->nvmlDeviceGetTemperature(d, TEMPERATURE_GPU, &celsius) == 0)

@@ -3,7 +3,9 @@
  *
  *     TRY(nvml_open("libnvidia-ml.so.1", &nvml, e));     // FAILED_PRECONDITION: one sentence why there are no GPUs
  *     for (int i = 0; i < nvml_count(nvml); i++)
- *         if (nvml_facts(nvml, i, &facts)) ...
+ *         nvml_facts(nvml, i, &facts);
+ *
+ * A device's number is its place in this opening: it may have another in the next one. Its UUID names it for good.
  *
  * Calls ask the driver and may take milliseconds; of an ill device, much longer. Not for the loop's thread, but at the
  * start. One thread at a time. */
@@ -26,12 +28,13 @@ CLEANUP_DEFINE(struct nvml *, nvml_close)
 
 int nvml_count(const struct nvml *n); /* 1 .. NVML_DEVICES_MOST */
 
+/* What the driver does not tell is "" or 0. A device without model, memory or UUID cannot be used: reason is why, in
+ * part of a sentence ("the driver does not describe it (NVML code 999)"), else "". */
 struct nvml_facts {
-    char model[96], uuid[96], pci_bus_id[32];
+    char model[96], uuid[96], pci_bus_id[32], reason[96];
     int64_t memory_bytes;
 };
-/* False when the driver does not describe it. */
-bool nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret);
+void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret);
 
 /* How one device reaches another, as executor.proto's Device.links names it. */
 void nvml_link(const struct nvml *n, int from, int to, char ret[NVML_LINK_BYTES]);
@@ -42,6 +45,7 @@ struct nvml_sample {
     double memory_bytes, power_watts, temperature_celsius;
     double ecc_corrected, ecc_uncorrected; /* since the driver was loaded */
     uint64_t throttle_reasons;             /* NVML's bits of what holds the clocks back; 0: nothing */
+    bool lost;                             /* the driver cannot reach it any more */
 };
 void nvml_sample(const struct nvml *n, int device, struct nvml_sample *ret);
 

@@ -60,9 +60,10 @@ def yard(tmp_path):
     service.start()
     hosts = []
 
-    def host(name, driver):
-        hosts.append(Host(service, name, driver, tmp_path).start())
-        return hosts[-1]
+    def host(name, driver, script=""):
+        hosts.append(Host(service, name, driver, tmp_path))
+        hosts[-1].script.write_text(script)
+        return hosts[-1].start()
     yield service, host
     for h in hosts:
         h.stop()
@@ -161,6 +162,67 @@ def test_a_quarantine_outlives_the_agent_until_its_line_is_taken_out(yard, drive
     (h.directory / "quarantine").write_text("")
     h.start()
     assert h.row()["devices"][1]["state"] == "HEALTHY"
+
+
+def test_a_quarantine_outlives_the_absence_of_its_gpu(yard, driver):
+    service, host = yard
+    h = host("h", driver)
+    h.script.write_text("xid 0 79\n")
+    wait_until(lambda: h.row()["devices"][0]["state"] == "QUARANTINED", 20, "the first quarantine")
+    h.stop()
+    h.script.write_text("gone 0 0\n")
+    h.start()
+    assert [(d["uuid"], d["state"]) for d in h.row()["devices"]] == [("GPU-h-1", "HEALTHY")]
+    h.script.write_text("gone 0 0\nuncorrected 1 1\n")
+    wait_until(lambda: h.row()["devices"][0]["state"] == "QUARANTINED", 20, "the second quarantine")
+    h.stop()
+    h.script.write_text("")
+    h.start()
+    assert {d["uuid"]: d.get("reason") for d in h.row()["devices"]} == {
+        "GPU-h-0": "Xid 79", "GPU-h-1": "1 uncorrected memory error since its driver was loaded"}
+
+
+def test_a_gpu_that_the_driver_does_not_describe_is_shown_with_the_reason_and_gets_no_rank(yard, driver, tiny):
+    service, host = yard
+    h = host("i", driver, "undescribed 0 999\n")
+    assert [(d["uuid"], d["state"], d.get("reason", "")) for d in h.row()["devices"]] == [
+        ("GPU-i-0", "QUARANTINED", "the driver does not describe it (NVML code 999)"), ("GPU-i-1", "HEALTHY", "")]
+    wide, narrow = service.submit(cuda(tiny, data=2)), service.submit(cuda(tiny))
+    why = "needs 2 cuda slots, more than the 1 of all attached executors; 1 more is quarantined"
+    wait_until(lambda: service.json("get", wide).get("reason") == why, 20, "why the wide job waits")
+    service.cli("cancel", wide)
+    with service.watch(narrow) as watch:
+        watch.until_step(3)
+    wait_until(lambda: "sees GPU-i-1" in service.cli("logs", narrow).stdout, 20, "which device the rank sees")
+    service.cli("cancel", narrow)
+
+
+def test_a_gpus_death_that_is_told_after_its_workers_is_what_the_worker_died_of(yard, driver, tiny):
+    service, host = yard
+    h = host("j", driver)
+    job = service.submit(cuda(tiny))
+    with service.watch(job) as watch:
+        watch.until_step(3)
+        pid = int(service.json("get", job)["attempts"][0]["placements"][0]["pid"])
+        h.script.write_text(f"grave 0 {pid}\n")
+        os.kill(pid, signal.SIGKILL)
+        until_attempt(watch, 2)
+    now = service.json("get", job)
+    assert "lost its GPU 0, which is quarantined: Xid 79" in str(now["attempts"][0])
+    assert int(now.get("restarts", 0)) == 0
+    service.cli("cancel", job)
+
+
+def test_a_workers_own_death_is_its_own_once_its_gpu_has_been_looked_at(yard, driver, tiny):
+    service, host = yard
+    host("k", driver)
+    job = service.submit(cuda(tiny))
+    with service.watch(job) as watch:
+        watch.until_step(3)
+        pid = int(service.json("get", job)["attempts"][0]["placements"][0]["pid"])
+        os.kill(pid, signal.SIGKILL)
+        watch.until(lambda update: update.get("event", {}).get("state") == "FAILED", 5, "the job's end")
+    assert "killed by signal 9" in service.json("get", job)["reason"]
 
 
 def test_a_programs_own_xid_is_no_reason(yard, driver):

@@ -1,0 +1,296 @@
+/* The agent's GPUs with a stand-in for the driver: what is found and why something is not offered, what is remembered
+ * of ill ones, how a rank's end is judged, and a thread that the driver holds. */
+#include "base/file.h"
+#include "executor/agent/inventory.h"
+#include "executor/agent/monitor.h"
+#include "executor/agent/quarantine.h"
+#include "executor/agent/verdict.h"
+#include "tests/e2e/devices/nvml_stand_in.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/ty-devices-XXXXXX";
+static char script[64];
+
+static void say(const char *text) {
+    struct err e;
+    if (file_write_atomic(script, text, strlen(text), 0644, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
+static int empty_script(void **state) {
+    (void)state;
+    say("");
+    return 0;
+}
+
+/* ---- what is found ---- */
+
+static void take(struct inventory *ret) {
+    struct nvml *nvml;
+    inventory_take(ret, 1, NVML_STAND_IN, &nvml);
+    assert_non_null(nvml);
+    nvml_close(nvml);
+}
+
+static void a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_reason(void **state) {
+    (void)state;
+    struct inventory inv;
+    say("undescribed 0 999\n");
+    take(&inv);
+    assert_int_equal(inv.n_devices, 2);
+    assert_string_equal(inv.devices[0].reason, "the driver does not describe it (NVML code 999)");
+    assert_string_equal(inv.devices[0].uuid, "GPU-host-0");
+    assert_string_equal(inv.devices[0].model, "unknown");
+    assert_string_equal(inv.devices[1].reason, "");
+    assert_string_equal(inv.devices[1].links[0], "NV4");
+
+    say("unopened 1 15\n");
+    take(&inv);
+    assert_int_equal(inv.n_devices, 2);
+    assert_string_equal(inv.devices[0].reason, "");
+    assert_string_equal(inv.devices[0].links[1], "?");
+    assert_string_equal(inv.devices[1].reason, "the driver does not open it (NVML code 15)");
+    assert_string_equal(inv.devices[1].uuid, "");
+
+    say("lost 0 0\n");
+    take(&inv);
+    assert_string_equal(inv.devices[0].reason, "the driver does not describe it (NVML code 15)");
+
+    say("gone 0 0\n");
+    take(&inv);
+    assert_int_equal(inv.n_devices, 1);
+    assert_string_equal(inv.devices[0].uuid, "GPU-host-1");
+}
+
+/* ---- what is remembered ---- */
+
+static void quarantine_says(const char *uuid, const char *reason) {
+    struct bytes text;
+    char found[64];
+    struct err e;
+    assert_int_equal(quarantine_read(folder, &text, &e), ST_OK);
+    assert_int_equal(quarantine_find(&text, uuid, found, sizeof found), *reason != '\0');
+    assert_string_equal(found, reason);
+    bytes_done(&text);
+}
+
+static void a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out(void **state) {
+    (void)state;
+    char path[80];
+    struct err e;
+    snprintf(path, sizeof path, "%s/quarantine", folder);
+    quarantine_says("GPU-1", "");
+    assert_int_equal(quarantine_add(folder, "GPU-1", "Xid 79", &e), ST_OK);
+    assert_int_equal(quarantine_add(folder, "GPU-10", "2 uncorrected memory errors", &e), ST_OK);
+    quarantine_says("GPU-1", "Xid 79");
+    quarantine_says("GPU-10", "2 uncorrected memory errors");
+    quarantine_says("GPU-", "");
+    quarantine_says("", "");
+    /* A person's editor: one line less, and no end of line. */
+    static const char edited[] = "GPU-10 2 uncorrected memory errors";
+    assert_int_equal(file_write_atomic(path, edited, strlen(edited), 0644, &e), ST_OK);
+    assert_int_equal(quarantine_add(folder, "GPU-2", "Xid 48", &e), ST_OK);
+    quarantine_says("GPU-1", "");
+    quarantine_says("GPU-10", "2 uncorrected memory errors");
+    quarantine_says("GPU-2", "Xid 48");
+}
+
+static void a_quarantine_that_cannot_be_read_is_no_empty_one(void **state) {
+    (void)state;
+    char path[80];
+    struct bytes text;
+    struct err e;
+    snprintf(path, sizeof path, "%s/shut", folder);
+    assert_int_equal(dir_make(path, 0755, &e), ST_OK);
+    snprintf(path, sizeof path, "%s/shut/quarantine", folder);
+    assert_int_equal(dir_make(path, 0755, &e), ST_OK);
+    snprintf(path, sizeof path, "%s/shut", folder);
+    assert_int_equal(quarantine_read(path, &text, &e), ST_INVALID_ARGUMENT);
+    bytes_done(&text);
+    assert_int_equal(quarantine_add(path, "GPU-1", "Xid 79", &e), ST_INVALID_ARGUMENT);
+}
+
+/* ---- why a rank ended ---- */
+
+#define CAUSE(c) TRAINYARD__V1__WORKER_END__CAUSE__##c
+
+static void a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end(void **state) {
+    (void)state;
+    struct verdict v;
+    Trainyard__V1__WorkerEnd word = TRAINYARD__V1__WORKER_END__INIT;
+    struct reaped how = { .exit_code = 27 };
+    struct verdict_facts facts = { .how = &how, .device = 3 };
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(NUMERIC)); /* 20 + 7 */
+    assert_false(v.by_word);
+    word.cause = CAUSE(INTERNAL);
+    word.message = (char *)(uintptr_t) "CUDA: an illegal address";
+    facts.word = &word;
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(INTERNAL));
+    assert_string_equal(v.sentence, "CUDA: an illegal address");
+    assert_true(v.by_word);
+    facts.device_lost = "Xid 79";
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(DEVICE_LOST));
+    assert_string_equal(v.sentence, "lost its GPU 3, which is quarantined: Xid 79");
+    facts.leaving = true;
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(AGENT_LOST));
+    word.cause = CAUSE(FINISHED);
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(FINISHED));
+    how = (struct reaped){ .exit_code = -1, .signal = SIGKILL };
+    facts.leaving = false;
+    facts.device_lost = NULL;
+    facts.killed_because = "gave no sign of life";
+    verdict_reach(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(INTERNAL));
+    assert_string_equal(v.sentence, "gave no sign of life");
+}
+
+/* ---- the thread that watches ---- */
+
+enum { READINGS_MOST = 256 };
+
+struct watch {
+    struct reactor *loop;
+    struct monitor *monitor;
+    struct monitor_reading readings[READINGS_MOST];
+    int n;
+    int64_t awaited;
+};
+
+static void on_reading(void *ctx, const struct monitor_reading *r) {
+    struct watch *w = ctx;
+    assert_true(w->n < READINGS_MOST);
+    w->readings[w->n++] = *r;
+    if (r->kind == MONITOR_LOOKED && r->look >= w->awaited)
+        reactor_quit(w->loop);
+}
+
+static void watch_open(struct watch *w) {
+    struct nvml *nvml;
+    struct err e;
+    *w = (struct watch){ .n = 0 };
+    assert_int_equal(reactor_open(&w->loop, &e), ST_OK);
+    assert_int_equal(nvml_open(NVML_STAND_IN, &nvml, &e), ST_OK);
+    assert_int_equal(monitor_open(w->loop, nvml, on_reading, w, &w->monitor, &e), ST_OK);
+}
+
+static int find(const struct watch *w, enum monitor_kind kind, int device) {
+    for (int i = 0; i < w->n; i++)
+        if (w->readings[i].kind == kind && w->readings[i].device == device)
+            return i;
+    return READINGS_MOST;
+}
+
+static void a_look_tells_xids_and_a_sample_of_each_device_before_it_says_that_it_is_done(void **state) {
+    (void)state;
+    struct watch w;
+    struct err e;
+    watch_open(&w);
+    say("xid 1 79\nuncorrected 0 2\n");
+    w.awaited = monitor_look(w.monitor);
+    assert_int_equal(monitor_look(w.monitor), w.awaited + 1);
+    w.awaited++;
+    assert_int_equal(reactor_run(w.loop, &e), ST_OK);
+    assert_true(find(&w, MONITOR_XID, 1) < w.n);
+    assert_int_equal(w.readings[find(&w, MONITOR_XID, 1)].xid, 79);
+    int errors = -1;
+    for (int i = 0; i < w.n; i++)
+        if (w.readings[i].kind == MONITOR_SAMPLE && w.readings[i].sample.ecc_uncorrected == 2)
+            errors = i;
+    assert_true(errors >= 0 && errors < w.n - 1);
+    assert_int_equal(w.readings[w.n - 1].kind, MONITOR_LOOKED);
+    monitor_close(w.monitor);
+    reactor_close(w.loop);
+}
+
+static void a_lost_device_is_told(void **state) {
+    (void)state;
+    struct watch w;
+    struct err e;
+    watch_open(&w);
+    say("lost 1 0\n");
+    w.awaited = monitor_look(w.monitor);
+    assert_int_equal(reactor_run(w.loop, &e), ST_OK);
+    bool lost[2] = { false, false };
+    for (int i = 0; i < w.n; i++)
+        if (w.readings[i].kind == MONITOR_SAMPLE)
+            lost[w.readings[i].device] |= w.readings[i].sample.lost;
+    assert_false(lost[0]);
+    assert_true(lost[1]);
+    monitor_close(w.monitor);
+    reactor_close(w.loop);
+}
+
+static void quit(void *ctx) { reactor_quit(ctx); }
+
+/* What waits in the loop when the monitor is closed is dropped. */
+static void nothing_is_told_after_the_close(void **state) {
+    (void)state;
+    struct watch w;
+    struct err e;
+    int asked = nvml_stand_in_asked();
+    watch_open(&w);
+    nvml_stand_in_await_asked(asked + 2); /* the first device's reading waits */
+    monitor_close(w.monitor);
+    struct reactor_timer end = { .fire = quit, .ctx = w.loop };
+    reactor_timer_set(w.loop, &end, 50);
+    assert_int_equal(reactor_run(w.loop, &e), ST_OK);
+    assert_int_equal(w.n, 0);
+    reactor_close(w.loop);
+}
+
+static void a_thread_that_the_driver_holds_outlives_the_loop_and_lets_the_driver_go(void **state) {
+    (void)state;
+    struct watch w;
+    int ends = nvml_stand_in_ends();
+    nvml_stand_in_hold(1);
+    watch_open(&w);
+    nvml_stand_in_await_held();
+    monitor_close(w.monitor); /* gives up after two seconds */
+    reactor_close(w.loop);
+    nvml_stand_in_hold(0);
+    nvml_stand_in_await_ends(ends + 1);
+    assert_int_equal(w.n, 0);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(script, sizeof script, "%s/script", folder);
+    setenv("FAKE_NVML", script, 1);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    return dir_remove(folder, NULL) == ST_OK ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_script)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_reason),
+        TEST(a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out),
+        TEST(a_quarantine_that_cannot_be_read_is_no_empty_one),
+        TEST(a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end),
+        TEST(a_look_tells_xids_and_a_sample_of_each_device_before_it_says_that_it_is_done),
+        TEST(a_lost_device_is_told),
+        TEST(nothing_is_told_after_the_close),
+        TEST(a_thread_that_the_driver_holds_outlives_the_loop_and_lets_the_driver_go),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
