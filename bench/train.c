@@ -129,7 +129,7 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
     b->x.load_ctx = b;
     b->x.decide.clip_norm = 1;
     const float targets = (float)(s->batch * (images ? 1 : b->context));
-    TRY(control_set(&b->x.control, &(struct decision){ .scale = 1, .loss_gradient = 1 / targets }, e));
+    TRY(step_control_set(&b->x.control, &(struct decision){ .scale = 1, .loss_gradient = 1 / targets }, e));
     const int64_t pixels = images ? (int64_t)s->batch * CHANNELS * SIDE * SIDE : 0;
     b->images = calloc((size_t)pixels + 1, sizeof *b->images);
     for (int64_t i = 0; i < pixels; i++)

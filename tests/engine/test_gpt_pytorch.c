@@ -66,7 +66,7 @@ static size_t workspace_bytes(const struct trial *t) {
 /* micro_batch samples at a time: 4 = the whole batch at once, 1 = accumulated over four. */
 static void put_loss_gradient(struct trial *t, float loss_gradient) {
     const struct decision first = { .scale = 1, .loss_gradient = loss_gradient };
-    assert_int_equal(control_set(&t->x.control, &first, NULL), ST_OK);
+    assert_int_equal(step_control_set(&t->x.control, &first, NULL), ST_OK);
 }
 
 static void trial_open(struct trial *t, int micro_batch, int lanes) {

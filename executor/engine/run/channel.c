@@ -75,7 +75,7 @@ static status_t run_exchange(struct channel *ch, const struct instruction *i, st
     const struct plan *plan = ch->plan;
     bool norms = i->kind == INSTRUCTION_EXCHANGE_NORMS;
     void *words = norms ? (void *)execution_chunk_sums(ch->execution, plan) : &ch->execution->control.device->flags;
-    int64_t n = norms ? plan->norm_chunks : control_record_words(plan);
+    int64_t n = norms ? plan->norm_chunks : step_control_record_words(plan);
     return collective_or(ch->collective, COLLECTIVE_DATA, &group, words, n, e);
 }
 

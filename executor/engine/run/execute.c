@@ -33,11 +33,11 @@ status_t execution_open(struct execution *x, const struct kernels *kernels, cons
     x->arena = arena;
     TRY(kernels->memory_new(kernels, sizeof *x->answer, &answer, e));
     x->answer = answer;
-    return control_open(&x->control, kernels, plans, n, e);
+    return step_control_open(&x->control, kernels, plans, n, e);
 }
 
 void execution_close(struct execution *x) {
-    control_close(&x->control);
+    step_control_close(&x->control);
     if (x->kernels)
         x->kernels->memory_free(x->kernels, x->answer);
 }
@@ -78,8 +78,8 @@ static status_t reached(struct execution *x, int done, struct err *e) {
 
 static status_t begin(struct execution *x, const struct plan *plan, struct err *e) {
     const struct kernels *k = x->kernels;
-    const int64_t floats = sizeof(double) / sizeof(float), losses = control_record_words(plan) - 1;
-    TRY(control_upload(&x->control, e));
+    const int64_t floats = sizeof(double) / sizeof(float), losses = step_control_record_words(plan) - 1;
+    TRY(step_control_upload(&x->control, e));
     TRY(k->fill(k, (float *)(void *)x->control.device->losses, 0, losses * floats, e));
     if (plan->layout.kind == PLAN_TRAIN)
         TRY(k->fill(k, (float *)(void *)execution_chunk_sums(x, plan), 0, plan->norm_chunks * floats, e));
@@ -111,23 +111,23 @@ status_t execute_calls(struct execution *x, const struct plan *plan, struct err 
         if (x->progress)
             x->progress(x->progress_ctx);
     }
-    return control_download(&x->control, plan, e);
+    return step_control_download(&x->control, plan, e);
 }
 
 status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
-    struct step_control *host = control_begin(&x->control);
+    struct step_control *host = step_control_begin(&x->control);
     host->step = x->step;
     host->flags = x->flags;
     if (x->optimizer)
         optimizer_rates(x->optimizer, x->learning_rate, host->learning_rate);
     TRY(execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e));
     x->walked = x->walked || plan->layout.kind == PLAN_TRAIN;
-    return control_end(&x->control, e);
+    return step_control_end(&x->control, e);
 }
 
 status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret, struct err *e) {
     TRY(execute(x, plan, e));
-    return control_take(&x->control, ret, e);
+    return step_control_take(&x->control, ret, e);
 }
 
 /* --- results ---*/

@@ -1,6 +1,6 @@
 /* Walks a plan: each instruction of the compute queue becomes one call of an op or a kernel on the arena's memory; the
  * other queues are told how far compute is. No decision is taken here that the plan has not taken, and none on the
- * host: what changes from step to step and what a step came to is the device's (control.h).
+ * host: what changes from step to step and what a step came to is the device's (step_control.h).
  *
  *     execute.c             the walk, what the ranks have told each other
  *     execute_launch.c      a step's calls captured once and launched again, where the device can
@@ -19,7 +19,7 @@
 #include "executor/engine/plan/plan.h"
 #include "executor/engine/run/arena.h"
 #include "executor/engine/run/channel.h"
-#include "executor/engine/run/control.h"
+#include "executor/engine/run/step_control.h"
 #include "executor/engine/run/transfers.h"
 #include "kernels/kernels.h"
 
@@ -34,7 +34,7 @@ struct execution {
     struct channel *channel;     /* NULL when the world size is 1 */
     struct transfers *transfers; /* NULL with one stage */
     struct profiler *profiler;   /* NULL when this step is not profiled */
-    struct control control;
+    struct step_controls control;
     bool *answer; /* on the device: to a question of look_at */
 
     /* Of the run, set by the caller. */
@@ -71,7 +71,7 @@ MUST_CHECK status_t execution_open(struct execution *x, const struct kernels *ke
 void execution_close(struct execution *x);
 
 /* Queues all of a plan that was among those the arena was opened for; the first of them is the one that loads most
- * micro-batches a step, and the one that is captured. What it came to is control_take's. */
+ * micro-batches a step, and the one that is captured. What it came to is step_control_take's. */
 MUST_CHECK status_t execute(struct execution *x, const struct plan *plan, struct err *e);
 /* The same when nothing else is under way, and waits. *ret is valid until the next one. */
 MUST_CHECK status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret,

@@ -35,13 +35,13 @@ static status_t capture(struct execution *x, const struct plan *plan, void **ret
 /* What cannot be captured has not run: it is walked, as all steps after it. */
 static status_t walk_instead(struct execution *x, const struct plan *plan, struct err *e) {
     x->refused = true;
-    control_slot(&x->control)->unstaged = 0;
+    step_control_slot(&x->control)->unstaged = 0;
     return execute_calls(x, plan, e);
 }
 
 status_t execute_launch(struct execution *x, const struct plan *plan, struct err *e) {
     const struct kernels *k = x->kernels;
-    struct control_slot *slot = control_slot(&x->control);
+    struct step_control_slot *slot = step_control_slot(&x->control);
     TRY(stage_all(x, plan, e));
     if (x->progress)
         x->progress(x->progress_ctx);

@@ -41,7 +41,7 @@ static status_t load_tensor(const struct execution *x, const struct plan *plan, 
 status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e) {
     struct batch batch = { { NULL } };
     TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
-    return control_stage(&x->control, &batch, e);
+    return step_control_stage(&x->control, &batch, e);
 }
 
 static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
@@ -49,7 +49,7 @@ static status_t run_load(struct execution *x, const struct plan *plan, const str
     struct batch batch;
     if (!x->staged)
         TRY(execute_stage(x, i, e));
-    control_unstage(&x->control, &batch);
+    step_control_unstage(&x->control, &batch);
     for (int b = 0; b < g->n_batch; b++) {
         int t = g->batch[b];
         if (plan_loads(plan, t) && batch.of[g->tensors[t].input])

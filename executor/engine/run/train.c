@@ -72,7 +72,7 @@ status_t engine_start(struct engine *engine, struct err *e) {
     x->optimizer = &t->optimizer;
     engine->begun = engine_step(engine);
     engine->decision.loss_gradient = decide_loss_gradient(engine->decision.scale, x->decide.targets);
-    return control_set(&x->control, &engine->decision, e);
+    return step_control_set(&x->control, &engine->decision, e);
 }
 
 static uint64_t own_flags(struct engine *engine) {
@@ -131,7 +131,7 @@ static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank
     uint64_t mine = CULPRIT_NONE;
     const struct step_control *ignored;
     while (x->control.taken < x->control.begun)
-        TRY(control_take(&x->control, &ignored, e));
+        TRY(step_control_take(&x->control, &ignored, e));
     x->step = engine_step(engine);
     x->flags = 0;
     x->load = load_again;
@@ -335,7 +335,7 @@ static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_
     const struct step_control *c = NULL;
     const double scale = engine->decision.scale;
     const int64_t begun_ns = engine->begun_ns[engine_step(engine) % CONTROL_STEPS];
-    TRY(control_take(&engine->execution.control, &c, e));
+    TRY(step_control_take(&engine->execution.control, &c, e));
     int bad;
     r.loss = execution_loss_sum(c, engine->train, &bad) / (double)step_targets(engine);
     r.learning_rate = c->learning_rate[0];

@@ -1,4 +1,4 @@
-#include "executor/engine/run/control.h"
+#include "executor/engine/run/step_control.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@ static size_t record_values(const struct plan *plan) {
     return (size_t)plan->layout.micro_batches * (size_t)(1 + plan->graph->n_reports);
 }
 
-static size_t control_bytes(const struct plan *plan) {
+static size_t step_control_bytes(const struct plan *plan) {
     return sizeof(struct step_control) + record_values(plan) * sizeof(double);
 }
 
-int64_t control_record_words(const struct plan *plan) { return 1 + (int64_t)record_values(plan); }
+int64_t step_control_record_words(const struct plan *plan) { return 1 + (int64_t)record_values(plan); }
 
 /* --- opening --- */
 
@@ -31,10 +31,10 @@ static size_t host_bytes(const struct graph *g, int tensor) {
                                                            : graph_tensor_bytes(g, tensor);
 }
 
-static void measure(struct control *c, const struct plan *const *plans, int n) {
+static void measure(struct step_controls *c, const struct plan *const *plans, int n) {
     for (int p = 0; p < n; p++) {
         const struct graph *g = plans[p]->graph;
-        c->bytes = control_bytes(plans[p]) > c->bytes ? control_bytes(plans[p]) : c->bytes;
+        c->bytes = step_control_bytes(plans[p]) > c->bytes ? step_control_bytes(plans[p]) : c->bytes;
         for (int b = 0; b < g->n_batch; b++)
             if (plan_loads(plans[p], g->batch[b]))
                 c->input_bytes[g->tensors[g->batch[b]].input] = host_bytes(g, g->batch[b]);
@@ -42,7 +42,7 @@ static void measure(struct control *c, const struct plan *const *plans, int n) {
     c->batches_most = loads_of(plans[0]) > 1 ? loads_of(plans[0]) : 1;
 }
 
-static status_t open_slot(struct control *c, struct control_slot *s, struct err *e) {
+static status_t open_slot(struct step_controls *c, struct step_control_slot *s, struct err *e) {
     const struct kernels *k = c->kernels;
     void *p = NULL;
     TRY(k->host_memory_new(k, c->bytes, &p, e));
@@ -60,25 +60,25 @@ static status_t open_slot(struct control *c, struct control_slot *s, struct err 
     return ST_OK;
 }
 
-status_t control_open(struct control *c, const struct kernels *k, const struct plan *const *plans, int n,
-                      struct err *e) {
-    *c = (struct control){ .kernels = k };
+status_t step_control_open(struct step_controls *c, const struct kernels *k, const struct plan *const *plans, int n,
+                           struct err *e) {
+    *c = (struct step_controls){ .kernels = k };
     measure(c, plans, n);
     void *device = NULL;
     TRY(k->memory_new(k, c->bytes, &device, e));
     c->device = device;
     for (int i = 0; i < CONTROL_STEPS; i++)
         TRY(open_slot(c, &c->slots[i], e));
-    return control_set(c, &(struct decision){ .scale = 1 }, e);
+    return step_control_set(c, &(struct decision){ .scale = 1 }, e);
 }
 
-void control_close(struct control *c) {
+void step_control_close(struct step_controls *c) {
     const struct kernels *k = c->kernels;
     if (!k)
         return;
     status_ignore(k->finish(k, NULL));
     for (int i = 0; i < CONTROL_STEPS; i++) {
-        struct control_slot *s = &c->slots[i];
+        struct step_control_slot *s = &c->slots[i];
         if (s->capture)
             k->capture_free(k, s->capture);
         k->event_free(k, s->event);
@@ -91,7 +91,7 @@ void control_close(struct control *c) {
     c->kernels = NULL;
 }
 
-status_t control_set(struct control *c, const struct decision *first, struct err *e) {
+status_t step_control_set(struct step_controls *c, const struct decision *first, struct err *e) {
     assert(c->begun == c->taken);
     struct step_control *host = c->slots[0].host;
     memset(host, 0, c->bytes);
@@ -102,20 +102,20 @@ status_t control_set(struct control *c, const struct decision *first, struct err
 
 /* --- a step --- */
 
-struct control_slot *control_slot(struct control *c) {
+struct step_control_slot *step_control_slot(struct step_controls *c) {
     return &c->slots[(c->begun - 1) % CONTROL_STEPS];
 }
 
-struct step_control *control_begin(struct control *c) {
+struct step_control *step_control_begin(struct step_controls *c) {
     assert(c->begun - c->taken < CONTROL_STEPS);
     c->begun++;
-    struct control_slot *s = control_slot(c);
+    struct step_control_slot *s = step_control_slot(c);
     s->staged = s->unstaged = 0;
     return s->host;
 }
 
-status_t control_stage(struct control *c, const struct batch *batch, struct err *e) {
-    struct control_slot *s = control_slot(c);
+status_t step_control_stage(struct step_controls *c, const struct batch *batch, struct err *e) {
+    struct step_control_slot *s = step_control_slot(c);
     if (s->staged == c->batches_most) {
         assert(s->unstaged == s->staged);
         TRY(c->kernels->finish(c->kernels, e));
@@ -132,29 +132,29 @@ status_t control_stage(struct control *c, const struct batch *batch, struct err 
     return ST_OK;
 }
 
-void control_unstage(struct control *c, struct batch *ret) {
-    struct control_slot *s = control_slot(c);
+void step_control_unstage(struct step_controls *c, struct batch *ret) {
+    struct step_control_slot *s = step_control_slot(c);
     assert(s->unstaged < s->staged);
     *ret = s->batches[s->unstaged++];
 }
 
-status_t control_upload(struct control *c, struct err *e) {
+status_t step_control_upload(struct step_controls *c, struct err *e) {
     const size_t from = offsetof(struct step_control, step), to = offsetof(struct step_control, losses);
-    return c->kernels->upload(c->kernels, (char *)c->device + from, (const char *)control_slot(c)->host + from,
+    return c->kernels->upload(c->kernels, (char *)c->device + from, (const char *)step_control_slot(c)->host + from,
                               to - from, e);
 }
 
-status_t control_download(struct control *c, const struct plan *plan, struct err *e) {
-    return c->kernels->download(c->kernels, control_slot(c)->host, c->device, control_bytes(plan), e);
+status_t step_control_download(struct step_controls *c, const struct plan *plan, struct err *e) {
+    return c->kernels->download(c->kernels, step_control_slot(c)->host, c->device, step_control_bytes(plan), e);
 }
 
-status_t control_end(struct control *c, struct err *e) {
-    return c->kernels->event_record(c->kernels, control_slot(c)->event, e);
+status_t step_control_end(struct step_controls *c, struct err *e) {
+    return c->kernels->event_record(c->kernels, step_control_slot(c)->event, e);
 }
 
-status_t control_take(struct control *c, const struct step_control **ret, struct err *e) {
+status_t step_control_take(struct step_controls *c, const struct step_control **ret, struct err *e) {
     assert(c->taken < c->begun);
-    struct control_slot *s = &c->slots[c->taken % CONTROL_STEPS];
+    struct step_control_slot *s = &c->slots[c->taken % CONTROL_STEPS];
     TRY(c->kernels->event_wait(c->kernels, s->event, e));
     c->taken++;
     *ret = s->host;
