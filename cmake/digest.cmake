@@ -1,10 +1,8 @@
-# cmake -DFOLDER=... -DNAME=... -DOUT=header -P digest.cmake: a header that defines NAME as 12 hexadecimal digits that
-# change with any source below FOLDER.
-file(GLOB_RECURSE sources RELATIVE ${FOLDER} ${FOLDER}/*.c ${FOLDER}/*.h ${FOLDER}/*.cu ${FOLDER}/*.cuh)
-list(SORT sources)
-foreach(source ${sources})
-  file(SHA256 ${FOLDER}/${source} digest)
-  string(APPEND all "${source} ${digest}\n")
+# cmake -DROOT=... -DFILES=a;b;... -DNAME=... -DOUT=header -P digest.cmake: a header that defines NAME as 12 hexadecimal
+# digits of all that FILES, named from ROOT, hold.
+foreach(file ${FILES})
+  file(SHA256 ${ROOT}/${file} digest)
+  string(APPEND all "${file} ${digest}\n")
 endforeach()
 string(SHA256 digest "${all}")
 string(SUBSTRING ${digest} 0 12 digest)
