@@ -25,7 +25,7 @@ struct collective *collective_close(struct collective *c) {
     return NULL;
 }
 
-static status_t collective_new(int rank, int world_size, int timeout_ms, struct collective **ret, struct err *e) {
+status_t collective_new(int rank, int world_size, int timeout_ms, struct collective **ret, struct err *e) {
     CLEANUP(collective_closep) struct collective *c = calloc(1, sizeof *c);
     if (!c)
         return err_errno(e, "allocate a collective");
@@ -42,7 +42,7 @@ static status_t collective_new(int rank, int world_size, int timeout_ms, struct 
 
 status_t collective_open_alone(struct collective **ret, struct err *e) { return collective_new(0, 1, 0, ret, e); }
 
-static status_t check_world_size(int P, struct err *e) {
+status_t collective_check_world_size(int P, struct err *e) {
     return P >= 1 && P <= LIMIT_WORLD_SIZE
                ? ST_OK
                : err_set(e, ST_INVALID_ARGUMENT, "world size %d is outside 1 to %d", P, LIMIT_WORLD_SIZE);
@@ -50,7 +50,7 @@ static status_t check_world_size(int P, struct err *e) {
 
 status_t collective_open_gloo(const struct collective_config *config, struct collective **ret, struct err *e) {
     int P = config->world_size;
-    TRY(check_world_size(P, e));
+    TRY(collective_check_world_size(P, e));
     if (config->rank < 0 || config->rank >= P)
         return err_set(e, ST_INVALID_ARGUMENT, "rank %d is outside a world size of %d", config->rank, P);
     CLEANUP(collective_closep) struct collective *c = NULL;
@@ -61,26 +61,6 @@ status_t collective_open_gloo(const struct collective_config *config, struct col
         TRY(near_meet(c, e));
     *ret = take_ptr(&c);
     return ST_OK;
-}
-
-status_t collective_open_virtual(int world_size, int timeout_ms, struct collective **ret, struct err *e) {
-    TRY(check_world_size(world_size, e));
-    struct transport *transports[LIMIT_WORLD_SIZE] = { NULL };
-    struct collective *all[LIMIT_WORLD_SIZE] = { NULL };
-    status_t st = world_size == 1 ? ST_OK : transport_open_virtual(world_size, timeout_ms, transports, e);
-    for (int r = 0; r < world_size && st == ST_OK; r++) {
-        st = collective_new(r, world_size, timeout_ms, &all[r], e);
-        if (st == ST_OK)
-            all[r]->host = take_ptr(&transports[r]);
-    }
-    for (int r = 0; r < world_size && st != ST_OK; r++) {
-        collective_close(all[r]);
-        if (transports[r])
-            transports[r]->ops->close(transports[r]);
-    }
-    if (st == ST_OK)
-        memcpy(ret, all, (size_t)world_size * sizeof *ret);
-    return st;
 }
 
 /* collective_exchange_fn. */

@@ -19,6 +19,10 @@ struct collective {
     char *staging[COLLECTIVE_CHANNELS]; /* COLLECTIVE_STAGING_BYTES each; NULL when alone */
 };
 
+/* Without a transport yet. */
+status_t collective_new(int rank, int world_size, int timeout_ms, struct collective **ret, struct err *e);
+status_t collective_check_world_size(int world_size, struct err *e);
+
 static inline struct transport *transport_of(const struct collective *c, enum collective_channel channel) {
     const bool device = channel == COLLECTIVE_DATA || channel == COLLECTIVE_FORWARD || channel == COLLECTIVE_BACKWARD;
     return device && c->device ? c->device : c->host;

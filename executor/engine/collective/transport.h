@@ -48,8 +48,6 @@ struct transport {
 
 /* Connects every rank with every other one. */
 status_t transport_open_gloo(const struct collective_config *config, struct transport **ret, struct err *e);
-/* The transports of all ranks, ret[world_size]; each is closed on its own. */
-status_t transport_open_virtual(int world_size, int timeout_ms, struct transport **ret, struct err *e);
 
 #ifdef __cplusplus
 }

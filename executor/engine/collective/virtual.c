@@ -1,6 +1,8 @@
-#include "executor/engine/collective/transport.h"
-
+/* Opened by tests alone: no other program links this member of the archive. */
 #include "base/clock.h"
+#include "base/limits.h"
+#include "executor/engine/collective/collective.h"
+#include "executor/engine/collective/internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -247,7 +249,8 @@ static const struct transport_ops OPS = { .begin_send = begin_send,
                                           .abort = abort_member,
                                           .close = close_member };
 
-status_t transport_open_virtual(int world_size, int timeout_ms, struct transport **ret, struct err *e) {
+/* The transports of all ranks, ret[world_size]; each is closed on its own. */
+static status_t transports_open(int world_size, int timeout_ms, struct transport **ret, struct err *e) {
     const size_t n = (size_t)world_size;
     struct world *w = calloc(1, sizeof *w + n * sizeof *w->members);
     if (w)
@@ -272,4 +275,24 @@ status_t transport_open_virtual(int world_size, int timeout_ms, struct transport
     }
     pthread_condattr_destroy(&monotonic);
     return ST_OK;
+}
+
+status_t collective_open_virtual(int world_size, int timeout_ms, struct collective **ret, struct err *e) {
+    TRY(collective_check_world_size(world_size, e));
+    struct transport *transports[LIMIT_WORLD_SIZE] = { NULL };
+    struct collective *all[LIMIT_WORLD_SIZE] = { NULL };
+    status_t st = world_size == 1 ? ST_OK : transports_open(world_size, timeout_ms, transports, e);
+    for (int r = 0; r < world_size && st == ST_OK; r++) {
+        st = collective_new(r, world_size, timeout_ms, &all[r], e);
+        if (st == ST_OK)
+            all[r]->host = take_ptr(&transports[r]);
+    }
+    for (int r = 0; r < world_size && st != ST_OK; r++) {
+        collective_close(all[r]);
+        if (transports[r])
+            transports[r]->ops->close(transports[r]);
+    }
+    if (st == ST_OK)
+        memcpy(ret, all, (size_t)world_size * sizeof *ret);
+    return st;
 }
