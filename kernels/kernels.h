@@ -556,9 +556,9 @@ MUST_CHECK status_t kernels_open(const struct kernels_config *config, struct ker
 struct kernels *kernels_close(struct kernels *k);
 CLEANUP_DEFINE(struct kernels *, kernels_close)
 
-/* How much room ops take on a device that need not be there: a table of which only the *_workspace functions may be
- * called, with those of the device's own table, for what asks before anything is opened. Nobody closes it. NULL where
- * the room is not of shape, precision and `fast` alone: on the CPU, where the team and the instruction set count. */
+/* A table that tells how much room ops take on a device which need not be there: only its *_workspace functions may be
+ * called, and they answer as those of the device's own table do. Nobody closes it. NULL on "cpu", where that depends on
+ * the team and the instruction set too: open a table there. */
 const struct kernels *kernels_described(const struct kernels_config *config);
 
 /* All that the bits of a result depend on beside values and shapes: device, ISA, library, compiler, version, and a

@@ -52,7 +52,7 @@ static status_t staging_new(struct cuda *c, struct err *e) {
     return ST_OK;
 }
 
-/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one that starts. */
+/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one: then it must start. */
 static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
     TRY(cuda_products_new(c, &c->products, e));
     if (record && *record)

@@ -329,7 +329,6 @@ static status_t plan_of(struct cudnn_graph *g, const struct cudnn_choice *choice
     const int64_t n = engines(g, config);
     if (g->status != ST_OK)
         return err_set(e, g->status, "%s", g->err.msg);
-    status_t worst = err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
     for (int64_t i = 0; i < n; i++) {
         p->engine_config = config[i];
         const cudnnStatus_t st = finalise(g->library, p, choice);
@@ -337,11 +336,12 @@ static status_t plan_of(struct cudnn_graph *g, const struct cudnn_choice *choice
             take(g, config[i]);
             return ST_OK;
         }
-        if (worst == ST_UNIMPLEMENTED && status_of(st) != ST_UNIMPLEMENTED)
-            worst = refusal(g->library, st, "an engine", e);
+        p->engine_config = NULL;
+        /* Not the next one's turn: another host would take this one, and other bits would come of it. */
+        if (status_of(st) != ST_UNIMPLEMENTED)
+            return refusal(g->library, st, "an engine", e);
     }
-    p->engine_config = NULL;
-    return worst;
+    return err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
 }
 
 status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,

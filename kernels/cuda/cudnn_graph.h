@@ -60,8 +60,8 @@ struct cudnn_choice {
 struct cudnn_plan; /* owned by the library's cache */
 
 /* Ends the graph. The first engine in the order of cuDNN's heuristics that `choice` allows; UNIMPLEMENTED where there
- * is none for the graph's shapes, FAILED_PRECONDITION where cuDNN lacks one of its parts on this host, INTERNAL where
- * it fails otherwise. */
+ * is none for the graph's shapes. FAILED_PRECONDITION where an engine before it lacks a part of cuDNN on this host,
+ * INTERNAL where it fails otherwise: the same libraries take the same engine on every host, or say why not. */
 MUST_CHECK status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
                                      struct err *e);
 size_t cudnn_plan_workspace(const struct cudnn_plan *p);

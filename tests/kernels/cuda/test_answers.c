@@ -190,6 +190,7 @@ static void every_other_failure_of_cudnn_is_told(void **state) {
         for (int of_graph = 0; of_graph <= 1; of_graph++) {
             struct err e = { "" };
             begin(false);
+            cudnn_script.engines = 2; /* the second would do, as the first one does on another host */
             *(of_graph ? &cudnn_script.graph : &cudnn_script.engine[0].plan) = failures[i].said;
             assert_int_equal(forward(on_boundary, &e), failures[i].told);
             assert_non_null(strstr(e.msg, "as the script says"));
@@ -207,7 +208,7 @@ static void the_first_engine_that_will_do_is_taken(void **state) {
     for (int fast = 0; fast <= 1; fast++) {
         begin(fast);
         cudnn_script.engines = 3;
-        cudnn_script.engine[0].plan = CUDNN_STATUS_INTERNAL_ERROR;
+        cudnn_script.engine[0].plan = CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
         cudnn_script.engine[1].nondeterministic = true;
         OK(forward(on_boundary, e));
         assert_int_equal(cudnn_script.ran, 2);

@@ -91,9 +91,14 @@ static void test_cudnn_has_an_engine_within_the_room_for_every_shape_of_known_mo
 /* Sides of scores that are no whole tiles, few positions, query heads that share keys: where a bound is easily missed.
  */
 static void test_engines_for_odd_shapes_fit_too(void **state) {
-    static const struct attention_dims odd[] = { { 2, 1, 2, 2, 8, true },      { 3, 37, 2, 1, 8, true },
-                                                 { 2, 129, 6, 2, 40, false },  { 2, 1000, 3, 1, 40, true },
-                                                 { 1, 2049, 8, 8, 128, true }, { 16, 197, 12, 12, 64, false } };
+    static const struct attention_dims odd[] = {
+        { .batch = 2, .time = 1, .heads = 2, .kv_heads = 2, .head = 8, .causal = true },
+        { .batch = 3, .time = 37, .heads = 2, .kv_heads = 1, .head = 8, .causal = true },
+        { .batch = 2, .time = 129, .heads = 6, .kv_heads = 2, .head = 40, .causal = false },
+        { .batch = 2, .time = 1000, .heads = 3, .kv_heads = 1, .head = 40, .causal = true },
+        { .batch = 1, .time = 2049, .heads = 8, .kv_heads = 8, .head = 128, .causal = true },
+        { .batch = 16, .time = 197, .heads = 12, .kv_heads = 12, .head = 64, .causal = false },
+    };
     (void)state;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         struct cudnn *c = open_or_skip(&devices[i]);
@@ -107,7 +112,8 @@ static void test_engines_for_odd_shapes_fit_too(void **state) {
 static void test_a_shape_without_engine_is_told(void **state) {
     (void)state;
     struct cudnn *c = open_or_skip(&devices[0]);
-    const struct attention_cudnn wide = { .dims = { 2, 64, 2, 2, 192, true }, .precision = KERNELS_BF16 };
+    const struct attention_cudnn wide = { .dims = { .batch = 2, .time = 64, .heads = 2, .kv_heads = 2, .head = 192 },
+                                          .precision = KERNELS_BF16 };
     for (int i = 0; i < 2; i++) {
         struct err e = { { 0 } };
         assert_int_equal(attention_cudnn_find(c, &wide, &e), ST_UNIMPLEMENTED);
