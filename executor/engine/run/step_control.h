@@ -7,8 +7,9 @@
  *     step_control_begin(&c)->step = ...;                   // a step: the host's words
  *     TRY(step_control_stage(&c, &batch, e));               // a micro-batch, in the order of the LOADs
  *     TRY(step_control_upload(&c, e));                      // the first of the step's calls
- *     step_control_unstage(&c, &staged);                    // of a LOAD: where the batch stands until the step is
- * taken TRY(step_control_download(&c, plan, e));              // the last of its calls TRY(step_control_end(&c, e));
+ *     step_control_unstage(&c, &staged);                    // of a LOAD: where the batch stands until the step ends
+ *     TRY(step_control_download(&c, plan, e));              // the last of its calls
+ *     TRY(step_control_end(&c, e));
  *     TRY(step_control_take(&c, &result, e));               // of the oldest step not taken: waits for it
  *
  * A step's calls between step_control_begin and step_control_end know no address but those of its slot: they can be
