@@ -78,19 +78,30 @@ class Watch:
     """`trainyard watch JOB -o json`: one update per line, as the service sends it."""
 
     def __init__(self, service, job, after_event=0):
-        self.seen = []
+        self.seen, self.read = [], b""
         self.process = subprocess.Popen(
             [BIN / "trainyard", "watch", job, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env=service.environment(), text=True, bufsize=1)
+            env=service.environment(), bufsize=0)
+
+    def line(self, end):
+        """The next line before this time; "" at the end of the stream, None when the time has come."""
+        while b"\n" not in self.read:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                return None
+            some = self.process.stdout.read(1 << 16)
+            if not some:
+                return ""
+            self.read += some
+        line, self.read = self.read.split(b"\n", 1)
+        return line.decode()
 
     def until(self, condition, timeout_s, what):
         """Reads updates until condition(update) holds, and returns that update."""
         end = time.monotonic() + timeout_s * PATIENCE
         while True:
-            left = end - time.monotonic()
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, left))
-            assert ready, f"not within {timeout_s * PATIENCE:.0f} s: {what}; seen: {self.seen[-5:]}"
-            line = self.process.stdout.readline()
+            line = self.line(end)
+            assert line is not None, f"not within {timeout_s * PATIENCE:.0f} s: {what}; seen: {self.seen[-5:]}"
             assert line, f"the watch ended before: {what}; seen: {self.seen[-5:]}"
             update = json.loads(line)
             self.seen.append(update)

@@ -16,8 +16,10 @@ static status_t fill_open(Trainyard__V1__TrainSpec *to, const Trainyard__V1__Tra
         to->_lanes_case = from->_lanes_case;
         to->lanes = from->lanes;
     }
-    if (strcmp(to->recompute, "auto") != 0)
+    if (!to->recompute || strcmp(to->recompute, "auto") != 0)
         return ST_OK;
+    if (!from->recompute)
+        return err_set(e, ST_INVALID_ARGUMENT, "a chosen plan without recompute");
     char *recompute = strdup(from->recompute);
     if (!recompute)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a word of the spec");
@@ -35,7 +37,7 @@ status_t chosen_apply(const void *plan, const void *spec, size_t n, void **ret, 
         return err_set(e, ST_INVALID_ARGUMENT, "the job's stored spec cannot be read");
     if (!spec_has_auto(stored))
         return ST_OK;
-    if (!chosen->spec || !chosen->spec->train)
+    if (!stored->train || !chosen->spec || !chosen->spec->train)
         return err_set(e, ST_INVALID_ARGUMENT, "a chosen plan without train");
     TRY(fill_open(stored->train, chosen->spec->train, e));
     struct err why;

@@ -64,9 +64,8 @@ void controller_submitted(struct controller *c, const struct sched_job_row *row)
 void controller_submitted_perhaps(struct controller *c);
 /* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, with *ret_reason for programs
  * (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_FAILED, JOB_ORIGIN_GONE; else NULL); DEADLINE_EXCEEDED when the
- * database was away for so long (the move may still happen). Asking again with the same request_id
- * (CONTROLLER_REQUEST_BYTES at most;
- * "" = none) is ST_OK and moves nothing. */
+ * database was away for so long (the move may still happen). Asking again with the same request_id, of at most
+ * CONTROLLER_REQUEST_BYTES ("" = none), is ST_OK and moves nothing. */
 #define CONTROLLER_REQUEST_BYTES 128
 MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                       const char **ret_reason, struct err *e);

@@ -188,11 +188,15 @@ static void a_chosen_plan_sets_what_was_left_open_and_nothing_else(void **state)
     report_chosen(a, 1, spec);
     assert_train(y, 0, 0, "auto");
     spec->train->micro_batch = 2;
+    spec->train->_recompute_case = TRAINYARD__V1__TRAIN_SPEC___RECOMPUTE__NOT_SET;
     report_chosen(a, 2, spec);
+    assert_train(y, 0, 0, "auto");
+    spec->train->_recompute_case = TRAINYARD__V1__TRAIN_SPEC___RECOMPUTE_RECOMPUTE;
+    report_chosen(a, 3, spec);
     assert_train(y, 2, 2, "block");
     spec->train->micro_batch = 4;
     spec->train->recompute = (char *)"none";
-    report_chosen(a, 3, spec);
+    report_chosen(a, 4, spec);
     assert_train(y, 2, 2, "block");
     agent_free(a);
 }

@@ -225,7 +225,9 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
     json_t *tensors;
     TRY(get_int(root, "step", 0, INT64_MAX, &m->step, e));
     TRY(get_int(root, "updates", 0, INT64_MAX, &m->updates, e));
-    if (json_object_get(root, "skipped")) /* the first manifests of this format have none */
+    /* The first manifests of this format do not say it. */
+    m->skipped = m->step > m->updates ? m->step - m->updates : 0;
+    if (json_object_get(root, "skipped"))
         TRY(get_int(root, "skipped", 0, INT64_MAX, &m->skipped, e));
     TRY(get_number(json_object_get(root, "loss_scale"), "loss_scale", &m->loss_scale, e));
     TRY(get_int(root, "growth_count", 0, INT64_MAX, &m->growth_count, e));
