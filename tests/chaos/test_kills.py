@@ -47,21 +47,26 @@ def test_a_job_that_keeps_dying_fails_with_the_cause(service, tiny):
 
 
 def test_a_failed_job_goes_on_after_retry(service, tiny):
-    spec = tiny(steps=2000, data=2, every=20, width=64, retry__max_restarts=0)  # the kill comes some time after step 20
+    spec = tiny(steps=100000, data=2, every=20, width=64, retry__max_restarts=0)  # it never ends of itself
     job = service.submit(spec)
     with service.watch(job) as watch:
         watch.until_event("checkpoint_committed", 60)
         os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
     service.wait_end(job, "FAILED")
     service.cli("retry", job)
-    ended = service.wait_end(job)
-    assert int(ended["attempts"][1]["from_step"]) >= 20
+    with service.watch(job) as watch:
+        watch.until(lambda u: u.get("event", {}).get("state") == "RUNNING" and u["event"]["attempt"] == 2, 60, "attempt 2")
+        from_step = int(service.json("get", job)["attempts"][1]["from_step"])
+        assert from_step >= 20
+        watch.until_step(from_step + 20)
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
 
 
 @pytest.mark.waits
 def test_a_stopped_worker_is_a_hang_and_is_replaced(service, tiny):
     """SIGSTOP: no exit to see, only progress that stays away. Known within 30 s."""
-    job = service.submit(tiny(steps=2000, data=2, every=50, width=64))
+    job = service.submit(tiny(steps=100000, data=2, every=50, width=64))
     with service.watch(job) as watch:
         watch.until_event("checkpoint_committed", 60)
         os.kill(service.worker_pids(job)[1][0], signal.SIGSTOP)

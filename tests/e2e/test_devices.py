@@ -161,7 +161,7 @@ def test_a_quarantine_outlives_the_agent_until_its_line_is_taken_out(yard, drive
     h.stop()
     (h.directory / "quarantine").write_text("")
     h.start()
-    assert h.row()["devices"][1]["state"] == "HEALTHY"
+    wait_until(lambda: h.row()["devices"][1]["state"] == "HEALTHY", 20, "the quarantine's end")
 
 
 def test_a_quarantine_outlives_the_absence_of_its_gpu(yard, driver):
@@ -172,14 +172,15 @@ def test_a_quarantine_outlives_the_absence_of_its_gpu(yard, driver):
     h.stop()
     h.script.write_text("gone 0 0\n")
     h.start()
-    assert [(d["uuid"], d["state"]) for d in h.row()["devices"]] == [("GPU-h-1", "HEALTHY")]
+    wait_until(lambda: [(d["uuid"], d["state"]) for d in h.row()["devices"]] == [("GPU-h-1", "HEALTHY")], 20,
+               "a host without the first")
     h.script.write_text("gone 0 0\nuncorrected 1 1\n")
     wait_until(lambda: h.row()["devices"][0]["state"] == "QUARANTINED", 20, "the second quarantine")
     h.stop()
     h.script.write_text("")
     h.start()
-    assert {d["uuid"]: d.get("reason") for d in h.row()["devices"]} == {
-        "GPU-h-0": "Xid 79", "GPU-h-1": "1 uncorrected memory error since its driver was loaded"}
+    both = {"GPU-h-0": "Xid 79", "GPU-h-1": "1 uncorrected memory error since its driver was loaded"}
+    wait_until(lambda: {d["uuid"]: d.get("reason") for d in h.row()["devices"]} == both, 20, "both quarantines")
 
 
 def test_a_gpu_that_the_driver_does_not_describe_is_shown_with_the_reason_and_gets_no_rank(yard, driver, tiny):
