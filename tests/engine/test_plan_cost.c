@@ -1,6 +1,5 @@
 /* What plans cost: device profiles, work and bytes of instructions, the simulated step against the schedules' formulas,
  * its pictures, and the report of 1,024 ranks in time. */
-#include "base/clock.h"
 #include "executor/engine/graph/op.h"
 #include "executor/engine/optimizer/optimizer.h"
 #include "executor/engine/plan/cost.h"
@@ -8,12 +7,14 @@
 #include "executor/engine/plan/report.h"
 #include "executor/engine/plan/verify.h"
 #include "tests/engine/gpt_graph.h"
+#include "tests/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -287,6 +288,15 @@ static void a_step_can_be_drawn(void **state) {
 
 /* --- the report ---*/
 
+/* Of the processor's time: what else runs on the machine is not the report's. A sanitizer takes its share. */
+static const double SECONDS_MOST = SANITIZED ? 10 : 2;
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
     (void)state;
     static const struct gpt_shape GPT = {
@@ -303,7 +313,7 @@ static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
     struct err e = { "" };
     assert_int_equal(plan_profile_find("h200", &f, &e), ST_OK);
     for (size_t i = 0; i < sizeof MIXES / sizeof *MIXES; i++) {
-        int64_t from = clock_mono_ns();
+        double from = processor_seconds();
         CLEANUP(graph_freep) struct graph *g = NULL;
         assert_int_equal(gpt_graph(&GPT, 1, &g, &e), ST_OK);
         struct plan_layout layout = { .kind = PLAN_TRAIN,
@@ -319,10 +329,10 @@ static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
         struct plan_report r;
         if (plan_report_make(g, &layout, &f, &r, &e) != ST_OK)
             fail_msg("%s", e.msg);
-        double seconds = (double)(clock_mono_ns() - from) * 1e-9;
+        double seconds = processor_seconds() - from;
         print_message("data %d x pipeline %d, zero %d: %.3f s\n", MIXES[i].data, MIXES[i].stages, MIXES[i].zero,
                       seconds);
-        assert_true(seconds < 2);
+        assert_true(seconds < SECONDS_MOST);
         assert_true(r.utilization > 0.01 && r.utilization < 1 && r.bubble >= 0 && r.bubble < 1);
         assert_int_equal(r.layout.world_size, 1024);
         assert_true(fabs((double)r.parameters / 1.5577e9 - 1) < 0.001); /* GPT-2 XL */
