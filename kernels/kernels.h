@@ -155,7 +155,7 @@ struct decision {
     struct update update;
     double grad_norm;     /* of the unscaled gradients */
     double scale;         /* that the losses' gradients are multiplied by: fp16's, else 1 */
-    int64_t growth_count; /* applied steps since it changed */
+    int64_t growth_count; /* steps without an overflow since it changed */
     float loss_gradient;  /* what a loss's gradient is multiplied by: scale / targets */
     uint32_t n_norms;
     double norms[DECISION_NORMS_MOST]; /* [n_norms] of the newest applied steps, oldest first, where spikes are told */
@@ -497,10 +497,14 @@ struct kernels {
 
     /* --- over all parameters --------------------------------------------------------------------------------------*/
     /* One pass each: parameters p (n) and the states are updated in place, unless the update is skipped; weight (n)
-     * gets p rounded; weight NULL: p is the weight. The same bits for an element wherever an array is cut. adamw
-     * Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW sgd        g += weight_decay p; m =
-     * momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m) lion       Chen et al., arXiv 2302.06675: p =
-     * (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign of 0 being 0; then m = beta2 m + (1 - beta2) g */
+     * gets p rounded; weight NULL: p is the weight. The same bits for an element wherever an array is cut.
+     *
+     *   adamw      Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW
+     *
+     *   sgd        g += weight_decay p; m = momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m)
+     *
+     *   lion       Chen et al., arXiv 2302.06675: p = (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign
+     *              of 0 being 0; then m = beta2 m + (1 - beta2) g */
     MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, element_t *weight, float *m, float *v,
                                  const float *g, int64_t n, const struct adamw *o, struct err *e);
     MUST_CHECK status_t (*sgd)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,

@@ -57,10 +57,10 @@ status_t cuda_faults_take(const struct cuda *c, struct err *e) {
                                         [CUDA_FAULT_TARGET] = "target %d at row %lld is outside the vocabulary" };
     for (int i = 0; i < CUDA_FAULTS; i++) {
         const uint64_t found = c->faults[i];
-        c->faults[i] = 0;
-        if (found)
-            return err_set(e, ST_INVALID_ARGUMENT, WHAT[i], (int)(int32_t)(uint32_t)found,
-                           (long long)(found >> 32) - 1);
+        if (!found)
+            continue;
+        c->faults[i] = 0; /* no sooner: a kernel of the next step may write one at any time */
+        return err_set(e, ST_INVALID_ARGUMENT, WHAT[i], (int)(int32_t)(uint32_t)found, (long long)(found >> 32) - 1);
     }
     return ST_OK;
 }

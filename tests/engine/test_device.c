@@ -1,6 +1,7 @@
 /* The engine sees its device's memory through the table of kernels alone, and waits for none of its calls but where it
  * says so: it trains to the same bits where any other touch is death and calls run as late as they may, each step of
  * them captured once and launched again. */
+#include "executor/engine/run/execute.h"
 #include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
 
@@ -63,7 +64,8 @@ static void a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_t
     trains_alike(t);
 }
 
-enum { MANY = 20 };
+/* The first ends when the second has begun: how long a step takes is known from the third on. */
+enum { MANY = 20, WALKED = 2 };
 
 /* Twenty steps with nothing between them, so that each begins before the one before is known: new batches, masks of
  * dropout, rates and gradients each. */
@@ -97,7 +99,7 @@ static void a_step_that_is_launched_again_has_the_bits_of_one_that_is_called(voi
     (void)state;
     struct trainee *t = trainee_of_many();
     shut_memory_reset(SHUT_MEMORY_CAPTURES);
-    runs_alike(t, MANY - 1);
+    runs_alike(t, MANY - WALKED);
     assert_int_equal(t->results[0].notices, 0);
     trainee_free(t);
 }
@@ -111,8 +113,8 @@ static void a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits(v
     shut_memory_reset(SHUT_MEMORY_FREEZES);
     t->config.device = SHUT_MEMORY_DEVICE;
     assert_string_not_equal(run(t, "device"), host.weights_sha256);
-    assert_true(t->results[0].loss[3] == host.loss[3]); /* the first launches are of their own step */
-    assert_true(t->results[0].loss[4] != host.loss[4]);
+    assert_true(t->results[0].loss[4] == host.loss[4]); /* the first launches are of their own step */
+    assert_true(t->results[0].loss[5] != host.loss[5]);
     trainee_free(t);
 }
 
@@ -126,6 +128,19 @@ static void a_device_that_captures_nothing_runs_the_calls_and_says_so_once(void 
     trainee_free(t);
 }
 
+/* A launch of half a minute would look like a hang: nobody is told of progress within it. */
+static void only_a_step_that_is_known_to_be_short_is_launched(void **state) {
+    (void)state;
+    static const struct kernels DEFERRED = { .deferred = true };
+    static const struct plan TRAIN = { .layout = { .kind = PLAN_TRAIN } };
+    struct execution x = { .kernels = &DEFERRED, .walked = true };
+    assert_false(execute_can_launch(&x, &TRAIN));
+    x.step_ns = 1000000000;
+    assert_true(execute_can_launch(&x, &TRAIN));
+    x.step_ns = 10000000000;
+    assert_false(execute_can_launch(&x, &TRAIN));
+}
+
 static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
@@ -133,7 +148,7 @@ static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void
     t->config.train.precision = ENGINE_FP16;
     t->config.train.loss_scale.initial = 0x1p24;
     t->config.train.loss_scale.growth_interval = 4;
-    runs_alike(t, MANY - 1);
+    runs_alike(t, MANY - WALKED);
     assert_true(t->results[0].skipped[MANY] >= 1 && t->results[0].skipped[MANY] < MANY / 2);
     trainee_free(t);
 }
@@ -146,7 +161,7 @@ static void spikes_are_told_from_the_window_on_the_device_alone(void **state) {
     t->config.train.skip_spikes.z_score = 1;
     t->config.train.skip_spikes.window = 10;
     t->config.train.optimizer.adamw.lr = 3e-2;
-    runs_alike(t, 29);
+    runs_alike(t, 30 - WALKED);
     assert_true(t->results[0].skipped[30] >= 1);
     trainee_free(t);
 }
@@ -251,6 +266,7 @@ int main(void) {
         cmocka_unit_test(a_step_that_is_launched_again_has_the_bits_of_one_that_is_called),
         cmocka_unit_test(a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits),
         cmocka_unit_test(a_device_that_captures_nothing_runs_the_calls_and_says_so_once),
+        cmocka_unit_test(only_a_step_that_is_known_to_be_short_is_launched),
         cmocka_unit_test(overflows_are_skipped_and_the_scale_follows_on_the_device_alone),
         cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
         cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),

@@ -3,7 +3,7 @@
  * Communicators do not block, so that every wait here ends: with the work done, with NCCL's error, with the failure of
  * the host's transport, whose sockets know of a death at once, or with the deadline. Whatever comes first aborts this
  * rank's communicators and the host's transport, and so every other rank. No NCCL call runs beside an abort: each is
- * made with the lock held.
+ * made with the lock held, but when nobody else can abort: while opening and closing.
  *
  * NCCL connects two ranks when both have called for it, and until then the caller gets no further: a pipeline's ranks,
  * each with its receives first, would wait for each other for ever. So all that will be used is tried while connecting.
@@ -579,14 +579,15 @@ static status_t world_try(struct nccl_transport *t, struct wait w, const bool *s
     return await_event(t, w, &t->world.comm, t->done, e);
 }
 
-/* NCCL chooses how to add by the size, and connects for each choice. */
+/* NCCL chooses how to add by the size, and connects for each choice: what is larger than these it adds as the last. */
 static status_t pieces_try(struct nccl_transport *t, struct wait w, struct err *e) {
     int64_t cut[LIMIT_WORLD_SIZE + 1];
     for (int j = 0; j <= t->data; j++)
         cut[j] = j;
     TRY(whole(t, w, TRANSPORT_GATHER, trial_bytes(t), 1, cut, e));
-    for (size_t n = 1; t->native && n <= (size_t)SEGMENTS * SEGMENT_BYTES / sizeof(float); n *= 8) {
-        cut[t->data] = (int64_t)n;
+    const int64_t most = (int64_t)SEGMENTS * SEGMENT_BYTES / (int64_t)sizeof(float);
+    for (int64_t n = 1, last = 0; t->native && last < most; last = n, n = n < most / 8 ? n * 8 : most) {
+        cut[t->data] = n;
         TRY(whole(t, w, TRANSPORT_SUM, t->staging, sizeof(float), cut, e));
     }
     return ST_OK;

@@ -58,9 +58,10 @@ struct execution {
     uint64_t *culprit;
 
     /* Private: execute_launch.c. */
-    bool staged;  /* the step's batches were staged before its walk */
-    bool walked;  /* a training step was: the kernels know all shapes */
-    bool refused; /* a step could not be captured; why: */
+    bool staged;     /* the step's batches were staged before its walk */
+    bool walked;     /* a training step was: the kernels know all shapes */
+    int64_t step_ns; /* that the last step took which has ended; 0: none has */
+    bool refused;    /* a step could not be captured; why: */
     struct err refusal;
 };
 

@@ -1,10 +1,14 @@
 #include "executor/engine/run/execute.h"
 
+/* Nobody is told of progress within a step that is launched, and who hears of none for half a minute takes the rank for
+ * hung: a longer step is walked. A launch saves it nothing. */
+static const int64_t LAUNCH_NS_MOST = 5000000000;
+
 /* Steps that are looked into are walked. With other ranks the host still takes part in a step: its queues post and wait
  * for what they exchange. */
 bool execute_can_launch(const struct execution *x, const struct plan *plan) {
     return x->kernels->deferred && x->walked && !x->refused && plan->layout.kind == PLAN_TRAIN && !x->channel &&
-           !x->transfers && !x->profiler && !x->culprit;
+           !x->transfers && !x->profiler && !x->culprit && x->step_ns > 0 && x->step_ns <= LAUNCH_NS_MOST;
 }
 
 static status_t stage_all(struct execution *x, const struct plan *plan, struct err *e) {

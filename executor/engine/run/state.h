@@ -15,6 +15,11 @@
 /* ", fast over 2", behind the kernels' id under `numerics: fast`, with its NUL. */
 enum { ENGINE_FAST_NOTE_BYTES = 24 };
 
+/* What a step's calls waited for, on the compute thread. */
+struct step_waits {
+    int64_t data_ns, communication_ns;
+};
+
 struct engine {
     struct engine_config config;
     struct engine_hooks hooks;
@@ -45,10 +50,10 @@ struct engine {
     bool has_validation_loss;
     double validation_loss, reports[GRAPH_REPORTS]; /* of the newest evaluation */
     char report_names[GRAPH_REPORTS][ENGINE_METRIC_NAME];
-    struct engine_metric *metrics;               /* a step's row, with room for a norm of every parameter */
-    char (*norm_names)[ENGINE_METRIC_NAME];      /* [n_parameters] */
-    double *norms;                               /* [norm_chunks of a step] */
-    int64_t data_wait_ns, communication_wait_ns; /* at the end of the step before */
+    struct engine_metric *metrics;          /* a step's row, with room for a norm of every parameter */
+    char (*norm_names)[ENGINE_METRIC_NAME]; /* [n_parameters] */
+    double *norms;                          /* [norm_chunks of a step] */
+    struct step_waits waits[CONTROL_STEPS]; /* of the steps under way */
     int statm_fd;
     char weights_sha256[ENGINE_SHA256_HEX];
 };

@@ -100,6 +100,12 @@ static void tell_refusal(struct engine *engine) {
     engine->refusal_told = x->refused;
 }
 
+static struct step_waits waits_so_far(const struct engine *engine) {
+    return (struct step_waits){ .data_ns = engine->loader ? loader_wait_ns(engine->loader) : 0,
+                                .communication_ns = (engine->channel ? channel_wait_ns(engine->channel) : 0) +
+                                                    (engine->transfers ? transfers_wait_ns(engine->transfers) : 0) };
+}
+
 static status_t begin_step(struct engine *engine, struct err *e) {
     const int64_t step = engine->begun;
     struct execution *x = &engine->execution;
@@ -112,7 +118,11 @@ static status_t begin_step(struct engine *engine, struct err *e) {
     x->profiler = is_profiled(engine, step + 1) ? engine->profiler : NULL;
     if (x->profiler)
         profiler_step(x->profiler, step + 1, clock_mono_ns());
+    const struct step_waits before = waits_so_far(engine);
     TRY(execute(x, engine->train, e));
+    const struct step_waits after = waits_so_far(engine);
+    engine->waits[step % CONTROL_STEPS] = (struct step_waits){ after.data_ns - before.data_ns,
+                                                               after.communication_ns - before.communication_ns };
     tell_refusal(engine);
     engine->begun++;
     return ST_OK;
@@ -244,6 +254,7 @@ struct step_result {
     double loss, learning_rate;
     bool evaluated;
     int64_t ns, stall_ns;
+    struct step_waits waits;
 };
 
 static void fill_gang_row(struct engine *engine, const struct step_result *r, struct metric_row *row) {
@@ -279,18 +290,13 @@ static void report(struct engine *engine, const struct step_result *r, struct me
         fill_gang_row(engine, r, gang);
         engine->hooks.metrics(engine->hooks.ctx, engine_step(engine), false, gang->items, gang->n);
     }
-    int64_t data = engine->loader ? loader_wait_ns(engine->loader) : 0;
-    int64_t communication = (engine->channel ? channel_wait_ns(engine->channel) : 0) +
-                            (engine->transfers ? transfers_wait_ns(engine->transfers) : 0);
     struct engine_metric items[4];
     struct metric_row row = { .items = items };
     metric(&row, "memory_bytes", resident_bytes(engine));
-    metric(&row, "data_wait_seconds", (double)(data - engine->data_wait_ns) * 1e-9);
-    metric(&row, "communication_wait_seconds", (double)(communication - engine->communication_wait_ns) * 1e-9);
+    metric(&row, "data_wait_seconds", (double)r->waits.data_ns * 1e-9);
+    metric(&row, "communication_wait_seconds", (double)r->waits.communication_ns * 1e-9);
     metric(&row, "checkpoint_stall_seconds", (double)r->stall_ns * 1e-9);
     engine->hooks.metrics(engine->hooks.ctx, engine_step(engine), true, row.items, row.n);
-    engine->data_wait_ns = data;
-    engine->communication_wait_ns = communication;
 }
 
 /* Counts a step that has ended. */
@@ -334,7 +340,8 @@ static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_
     struct metric_row row = { .items = engine->metrics };
     const struct step_control *c = NULL;
     const double scale = engine->decision.scale;
-    const int64_t begun_ns = engine->begun_ns[engine_step(engine) % CONTROL_STEPS];
+    const int64_t slot = engine_step(engine) % CONTROL_STEPS, begun_ns = engine->begun_ns[slot];
+    r.waits = engine->waits[slot];
     TRY(step_control_take(&engine->execution.control, &c, e));
     int bad;
     r.loss = execution_loss_sum(c, engine->train, &bad) / (double)step_targets(engine);
@@ -346,6 +353,7 @@ static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_
     int64_t now = clock_mono_ns(), step = engine_step(engine);
     r.ns = now - (begun_ns > engine->ended_ns ? begun_ns : engine->ended_ns);
     engine->ended_ns = now;
+    engine->execution.step_ns = r.ns;
     if (engine->rank == 0 && inspects_after(engine, step))
         TRY(note_gradient_norms(engine, scale, &row, e));
     end_profile(engine);
@@ -370,7 +378,7 @@ static status_t take_snapshot(struct engine *engine, int64_t *ret_stall_ns, stru
 static bool is_boundary(const struct engine *engine, int64_t step) {
     const int64_t every = engine->config.checkpoint.every;
     return (every > 0 && step % every == 0) || evaluates_after(engine, step) || inspects_after(engine, step) ||
-           is_profiled(engine, step);
+           is_profiled(engine, step) || is_profiled(engine, step + 1);
 }
 
 /* Where calls run later than they are made, a step begins while the one before runs: the device never waits for the
