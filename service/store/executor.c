@@ -70,8 +70,8 @@ static status_t devices_write(struct connection *c, const struct store_executor 
 }
 
 static status_t refuse_older(const struct store_executor *x, struct err *e) {
-    return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: start %lld of it is not the newest that has attached",
-                   x->id, (long long)x->incarnation);
+    return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
+                   (long long)x->incarnation);
 }
 
 static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
