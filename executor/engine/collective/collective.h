@@ -37,8 +37,8 @@ struct kernels; /* kernels/kernels.h */
 /* Who talks on which channel. */
 enum collective_channel {
     COLLECTIVE_CONTROL,    /* the compute thread, outside of steps: meetings, barriers */
-    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, norms; the device's memory */
-    COLLECTIVE_RECORD,     /* the communication thread: what a step tells of itself */
+    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, norms, what a step tells of itself; the
+                              device's memory */
     COLLECTIVE_FORWARD,    /* a pipeline's activations, posted by the compute thread; the device's memory */
     COLLECTIVE_BACKWARD,   /* their gradients; the device's memory */
     COLLECTIVE_CHECKPOINT, /* the checkpoint writer's thread: chunk digests */
