@@ -10,7 +10,7 @@
  *     stand beside the parameters: (B,T,C) = batch, time, width; rows = B*T
  *   - `element_t *` points to numbers of the precision that the table was opened for, `float *` to fp32 always
  *   - pointers need their number's alignment; 64-byte alignment is faster. Outputs do not overlap inputs, except where
- * a comment says "in place"
+ *     a comment says "in place"
  *   - the result depends on values, shapes and the instruction set, never on the number of threads: reductions are cut
  *     in pieces by shape alone (kernels_numerics_id names what else the bits depend on)
  *   - `accumulate` true adds to the gradient, false overwrites it (uninitialised memory is fine then)
@@ -500,9 +500,7 @@ struct kernels {
      * gets p rounded; weight NULL: p is the weight. The same bits for an element wherever an array is cut.
      *
      *   adamw      Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW
-     *
      *   sgd        g += weight_decay p; m = momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m)
-     *
      *   lion       Chen et al., arXiv 2302.06675: p = (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign
      *              of 0 being 0; then m = beta2 m + (1 - beta2) g */
     MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, element_t *weight, float *m, float *v,

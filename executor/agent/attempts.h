@@ -1,12 +1,11 @@
 /* The attempts whose ranks run on this host, or have ended here and wait for the controller's acknowledgement.
  *
- *   start     spawn each rank -> record pids in the directory -> send each its spec
- *   running   address, joined, alive of each rank are passed on; a rank without progress for HANG_TIMEOUT_MS is killed
- *
+ *   start         spawn each rank -> record pids in the directory -> send each its spec
+ *   running       address, joined, alive of each rank are passed on; a rank without progress for HANG_TIMEOUT_MS is
+ *                 killed
  *   a rank dies   its last records are taken; unless it had finished, the attempt's other local ranks get TERM and, two
  *                 seconds later, KILL; RankEnded goes out at once, of a failed rank on CUDA once its device was looked
  *                 at (within a second): the device's own death may be told after the worker's
- *
  *   ended         all local ranks are gone: AttemptEnded goes out, now and at each attach until it is acknowledged
  *
  * Whatever happens here is told to the controller through attach.h, and kept in the directory for the next start. */

@@ -10,8 +10,7 @@
 enum convolution_pass { CONVOLUTION_FORWARD, CONVOLUTION_BACKWARD_INPUT };
 
 /* ST_OK where cuDNN has an engine that fits into cuda_convolution_workspace. The first call with a shape makes the
- * plan.
- */
+ * plan. */
 MUST_CHECK status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass,
                                            enum kernels_precision precision, const struct convolution_dims *d,
                                            struct err *e);

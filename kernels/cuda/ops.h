@@ -13,8 +13,7 @@ extern "C" {
 /* Enters all that is made of this folder's .cu files but attention and convolutions. */
 void cuda_table(struct kernels *t);
 
-/* --- library_table.c: what NVIDIA's libraries compute, at least in part
- * ------------------------------------------------*/
+/* --- library_table.c: what NVIDIA's libraries compute, at least in part --------------------------------------------*/
 void cuda_library_table(struct kernels *t);
 
 /* --- memory.c ------------------------------------------------------------------------------------------------------*/
@@ -29,8 +28,7 @@ status_t cuda_finish(const struct kernels *k, struct err *e);
 status_t cuda_faults_take(const struct cuda *c, struct err *e);
 status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e);
 
-/* --- queue.c: events, pinned memory, capture
- * ------------------------------------------------------------------------*/
+/* --- queue.c: events, pinned memory, capture -----------------------------------------------------------------------*/
 void cuda_queue_table(struct kernels *t);
 
 /* --- linear.c ------------------------------------------------------------------------------------------------------*/

@@ -11,7 +11,8 @@
  *
  * Statuses that every function may return:
  *   UNAVAILABLE          PostgreSQL is away, or went away: call again with the same arguments. Every mutation is safe
- * to repeat: it carries a request id, a sequence or a guard, by which a COMMIT whose answer was lost is recognised.
+ *                        to repeat: it carries a request id, a sequence or a guard, by which a COMMIT whose answer was
+ *                        lost is recognised.
  *   FAILED_PRECONDITION  a guard missed: the job is in another state, the attempt is over, or the epoch is (another
  *                        controller leads). Repeating does not help.
  *   ABORTED              lost a race (serialisation or deadlock) more often than the store retries it

@@ -1,6 +1,5 @@
 /* What becomes of a checkpoint when bits flip, files vanish, calls fail, the machine dies or the disk is full. Linked
- * with
- * --wrap for the calls that change a file system: each may be counted, made to fail, or made the last one. */
+ * with --wrap for the calls that change a file system: each may be counted, made to fail, or made the last one. */
 #include "tests/engine/saved_model.h"
 
 #include "base/cleanup.h"

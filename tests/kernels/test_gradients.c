@@ -65,8 +65,7 @@ static void gelu_is_accurate_and_finite_over_all_of_its_range(void **state) {
     }
 }
 
-/* --- linear with gelu and bias
- * --------------------------------------------------------------------------------------*/
+/* --- linear with gelu and bias -------------------------------------------------------------------------------------*/
 static void check_linear_bias(struct kernels *k) {
     const struct linear_dims d = { .rows = 37, .in = 5, .out = 21 };
     const int64_t n = d.rows * d.out;
@@ -94,8 +93,7 @@ static void the_bias_and_the_gelu_of_a_linear_layer_go_backward_in_one_pass(void
     for_each_isa(check_linear_bias);
 }
 
-/* --- layer norm
- * -------------------------------------------------------------------------------------------------------*/
+/* --- layer norm ----------------------------------------------------------------------------------------------------*/
 struct norm_case {
     double *x, *gamma, *beta, *y;
     const float *weight;
@@ -162,8 +160,7 @@ static void layernorm_keeps_its_digits_far_from_zero(void **state) {
     }
 }
 
-/* --- attention
- * --------------------------------------------------------------------------------------------------------*/
+/* --- attention -----------------------------------------------------------------------------------------------------*/
 struct attention_case {
     double *qkv, *out, *lse;
     const float *weight;
@@ -233,8 +230,7 @@ static void attention_survives_scores_that_exp_cannot_hold(void **state) {
     }
 }
 
-/* --- cross entropy
- * ----------------------------------------------------------------------------------------------------*/
+/* --- cross entropy -------------------------------------------------------------------------------------------------*/
 struct loss_case {
     double *logits, *losses;
     const int32_t *targets;
@@ -294,8 +290,7 @@ static void a_token_or_target_outside_the_vocabulary_is_refused_by_name(void **s
     }
 }
 
-/* --- embedding
- * --------------------------------------------------------------------------------------------------------*/
+/* --- embedding -----------------------------------------------------------------------------------------------------*/
 struct embedding_case {
     double *wte, *wpe, *y;
     const int32_t *tokens;

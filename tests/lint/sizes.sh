@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fails over 120 lines a function or 1,500 a file; tells those over 60 and 800. A function runs from a line at column 0
-# that has "(" and no ";" to the next "}" at column 0: crude, and good enough to see the tail grow.
+# Fails over 120 columns a line, comments too (clang-format leaves those as they are), 120 lines a function or 1,500 a
+# file; tells those over 60 and 800. A function runs from a line at column 0 that has "(" and no ";" to the next "}" at
+# column 0: crude, and good enough to see the tail grow.
 cd "$(dirname "$0")/../.." || exit 2
 git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs awk '
   function file_end() {
@@ -9,6 +10,7 @@ git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs awk '
   }
   FNR == 1 { if (name) file_end(); name = FILENAME; start = 0 }
   { lines = FNR }
+  length($0) > 120 { printf "%s:%d: %d columns (at most 120)\n", FILENAME, FNR, length($0); bad = 1 }
   /^[A-Za-z_].*\(/ && !/;[ \t]*$/ { start = FNR; head = $0 }
   /^}/ && start {
     n = FNR - start + 1
@@ -16,4 +18,4 @@ git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs awk '
     else if (n > 60) printf "warning: %s:%d: %d lines: %s\n", FILENAME, start, n, substr(head, 1, 70)
     start = 0
   }
-  END { file_end(); if (!bad) print "ok - no function over 120 lines, no file over 1500"; exit bad }'
+  END { file_end(); if (!bad) print "ok - no line over 120 columns, no function over 120 lines, no file over 1500"; exit bad }'

@@ -23,8 +23,7 @@
  * cover every tensor once, and the digests are the same whatever the cut.
  *
  * Memory: the snapshot's tensors, pieces and data are borrowed until `done` was called for it; its norms are copied.
- * Threads: open, submit,
- * wait and close belong to one thread; busy may be asked from any. */
+ * Threads: open, submit, wait and close belong to one thread; busy may be asked from any. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
 #define EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
 

@@ -165,8 +165,8 @@ MUST_CHECK status_t collective_reduce_ordered(struct collective *c, enum collect
 int collective_piece(int j, int count);
 
 /* x (n words) = the bitwise OR over the group's ranks, of any count: what one rank asks for, all see; and an array of
- * which each rank has filled in its own words and zeroed the rest becomes whole on all. By doubling when
- * x is small and the count a power of two, else by a ring: 2 n words each way. */
+ * which each rank has filled in its own words and zeroed the rest becomes whole on all. By doubling when x is
+ * small and the count a power of two, else by a ring: 2 n words each way. */
 MUST_CHECK status_t collective_or(struct collective *c, enum collective_channel channel,
                                   const struct collective_group *group, uint64_t *x, int64_t n, struct err *e);
 

@@ -1,5 +1,5 @@
-/* The part of a gang that the CUDA plugin carries: what it is told, and the name under which the
- * plugin exports it. Private to this folder. */
+/* The part of a gang that the CUDA plugin carries: what it is told, and the name under which the plugin exports it.
+ * Private to this folder. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_DEVICE_H
 #define EXECUTOR_ENGINE_COLLECTIVE_DEVICE_H
 

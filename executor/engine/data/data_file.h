@@ -18,14 +18,12 @@ struct data_file {
 /* NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (no regular file). `what` is borrowed for good. */
 MUST_CHECK status_t data_file_open(struct data_file *f, const char *what, const char *path, struct err *e);
 /* The same for a name within an open folder, however it goes on there: INVALID_ARGUMENT when `name` leaves the folder,
- * by
- * .. or by a symbolic link. path: what sentences call it. */
+ * by ".." or by a symbolic link. path: what sentences call it. */
 MUST_CHECK status_t data_file_open_below(struct data_file *f, const char *what, int folder, const char *name,
                                          const char *path, struct err *e);
 
 /* A descriptor of a name (file or folder) within an open folder that does not leave it, opened with these flags of
- * open(2);
- * "" or "." = the folder itself. */
+ * open(2); "" or "." = the folder itself. */
 MUST_CHECK status_t data_open_below(int folder, const char *name, int flags, const char *path, int *ret, struct err *e);
 
 void data_file_close(struct data_file *f); /* also of one that open left half-done, and of zeroes with fd -1 */

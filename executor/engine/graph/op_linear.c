@@ -2,9 +2,10 @@
 
 /* x (..., in), any dimensions before and any number of dimensions that make up `in`.
  * linear: y (..., out) = x W + b; slots: weight (in, out), or (out, in ...) when transposed, and an optional bias
- * (out). linear_gelu: also keeps pre = x W + b, y = gelu(pre). linear_packed: up to four weights (out_i, in), their
- * results side by side in y (..., sum of out_i): layers that a checkpoint keeps apart and the next op reads as one
- * tensor. */
+ * (out).
+ * linear_gelu: also keeps pre = x W + b, y = gelu(pre).
+ * linear_packed: up to four weights (out_i, in), their results side by side in y (..., sum of out_i): layers that a
+ * checkpoint keeps apart and the next op reads as one tensor. */
 
 static struct linear_dims dims_of(const struct graph *g, const struct op *op, int slot) {
     const struct shape *w = &g->parameters[g->slots[op->slot[slot]].parameter].shape;

@@ -13,14 +13,17 @@
  *
  * Kinds (states in fp32 numbers for each parameter element):
  *   sgd        m: 1. torch.optim.SGD's form: g += decay w; m = momentum m + g; the step is along m, or with nesterov
- * along g + momentum m adamw      m, v: 2. Loshchilov and Hutter, arXiv 1711.05101 lion       m: 1. Chen et al., arXiv
- * 2302.06675: the sign of an interpolation of m and g adafactor  a matrix: its rows + its columns, next to nothing; a
- * vector: 1. Shazeer and Stern, arXiv 1804.04235, algorithms 4 and 5 without first moment: factored second moment,
- * beta2 = 1 - updates^-decay, updates clipped by their root mean square, the rate times the parameter's own. The rate
- * is the schedule's (relative step off). More than two dimensions count as (first, all others) muon       matrices
- * (parameter.matrix) m: 1; the rest by AdamW: 2. Keller Jordan, kellerjordan.github.io/posts/muon: Newton-Schulz
- * iterations on the (nesterov) momentum; the rate times sqrt(max(1, rows / columns)) of the weight as it is stored, as
- * torch.optim.Muon does Statistics (PARAMETER_STATISTIC) are none of an optimizer's business.
+ *              along g + momentum m
+ *   adamw      m, v: 2. Loshchilov and Hutter, arXiv 1711.05101
+ *   lion       m: 1. Chen et al., arXiv 2302.06675: the sign of an interpolation of m and g
+ *   adafactor  a matrix: its rows + its columns, next to nothing; a vector: 1. Shazeer and Stern, arXiv 1804.04235,
+ *              algorithms 4 and 5 without first moment: factored second moment, beta2 = 1 - updates^-decay, updates
+ *              clipped by their root mean square, the rate times the parameter's own. The rate is the schedule's
+ *              (relative step off). More than two dimensions count as (first, all others)
+ *   muon       matrices (parameter.matrix) m: 1; the rest by AdamW: 2. Keller Jordan,
+ *              kellerjordan.github.io/posts/muon: Newton-Schulz iterations on the (nesterov) momentum; the rate times
+ *              sqrt(max(1, rows / columns)) of the weight as it is stored, as torch.optim.Muon does
+ * Statistics (PARAMETER_STATISTIC) are none of an optimizer's business.
  *
  * Elementwise kinds give the same bits wherever a parameter is cut. Kinds with whole_tensor step a whole parameter at a
  * time; then first = 0 and count is all of it. No bit depends on the number of threads. Pure but for their outputs. */

@@ -6,7 +6,8 @@
  *   program.c       what one phase of each kind and chunk computes, and what is computed again
  *   memory.c        where activations and batch inputs lie, how many copies of each
  *   lower.c         phases become queues: sends, receives, waits, gathers; lower_gradients.c: sums, norms, the
- * optimizer memory.c        what is in transit, and the families' bytes */
+ *                   optimizer
+ *   transit.c       what is in transit, and the families' bytes */
 #ifndef EXECUTOR_ENGINE_PLAN_BUILD_H
 #define EXECUTOR_ENGINE_PLAN_BUILD_H
 
@@ -44,7 +45,7 @@ MUST_CHECK status_t plan_lay_out(struct building *b, struct err *e);        /* l
 MUST_CHECK status_t plan_write_programs(struct building *b, struct err *e); /* program.c */
 void plan_place_tensors(struct building *b);                                /* memory.c */
 MUST_CHECK status_t plan_lower(struct building *b, struct err *e);          /* lower.c */
-void plan_place_transit(struct building *b);                                /* memory.c */
+void plan_place_transit(struct building *b);                                /* transit.c */
 
 struct instruction *plan_emit(struct instruction_list *list, enum instruction_kind kind);
 

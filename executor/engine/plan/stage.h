@@ -1,10 +1,9 @@
 /* Cuts a model into P V chunks of consecutive blocks, by what blocks cost and not by how many there are: the dearest
  * chunk is as cheap as possible in time, and among the cuts that come within 5 % of that, the fullest stage is as small
- * as possible. With several chunks a stage, blocks then wander between chunks while that
- * makes the dearest stage cheaper. Time of a block: FLOPs of forward and backward, and bytes moved at 16 FLOPs a byte.
- * Memory of a stage: weights with their gradients and optimizer states, and what its micro-batches in flight keep.
- * Blocks that share a slot stay together. A function of graph and layout, not of the rank: every rank finds the same
- * cut. */
+ * as possible. With several chunks a stage, blocks then wander between chunks while that makes the dearest stage
+ * cheaper. Time of a block: FLOPs of forward and backward, and bytes moved at 16 FLOPs a byte. Memory of a stage:
+ * weights with their gradients and optimizer states, and what its micro-batches in flight keep. Blocks that share a
+ * slot stay together. A function of graph and layout, not of the rank: every rank finds the same cut. */
 #ifndef EXECUTOR_ENGINE_PLAN_STAGE_H
 #define EXECUTOR_ENGINE_PLAN_STAGE_H
 

@@ -74,8 +74,9 @@ void timeline_done(struct timeline *t);
  *   gpipe        (P-1)(F+B+W)      Huang et al. 2019, "GPipe"
  *   1f1b         (P-1)(F+B+W)      Narayanan et al. 2019, "PipeDream"; 2021, section 2.2.1
  *   interleaved  (P-1)(F+B+W)/V    Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
- * Clusters" zero_bubble  (P-1)(F+B-W)      Qi et al. 2023, "Zero Bubble Pipeline Parallelism", ZB-H1; never below 0; m
- * >= P A step's formula time is m (F+B+W) plus this. */
+ *                                  Clusters"
+ *   zero_bubble  (P-1)(F+B-W)      Qi et al. 2023, "Zero Bubble Pipeline Parallelism", ZB-H1; never below 0; m >= P
+ * A step's formula time is m (F+B+W) plus this. */
 double timeline_bubble_formula(enum plan_schedule_kind schedule, int stages, int virtual_stages, double forward,
                                double backward_input, double backward_weight);
 

@@ -9,7 +9,7 @@
  *   - under ZeRO-3 an op reads a parameter only while its unit is gathered; units, staging and what lands never overlap
  *   - no gradient is touched between the start of its reduction, or sending, and the wait for it; within a lane a
  *     slot's gradients arrive in ascending micro-batch order, each once; lanes are added as one binary tree; a bucket
- * is reduced when every lane of the rank is in it
+ *     is reduced when every lane of the rank is in it
  *   - norms and optimizer steps see gradients of the whole step, with every use of a shared parameter in them; over all
  *     ranks each chunk is normed once and each element stepped once; the new weights are back at every rank that reads
  *     them when the step ends

@@ -197,9 +197,8 @@ enum engine_outcome {
 };
 
 /* What a failed engine_open (or engine_run) means: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED ->
- * BAD_SPEC,
- * UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED -> PEER_LOST, DATA_LOSS -> CHECKPOINT_BAD, OUT_OF_RANGE -> NUMERIC, else
- * INTERNAL. */
+ * BAD_SPEC; UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED -> PEER_LOST; DATA_LOSS -> CHECKPOINT_BAD; OUT_OF_RANGE ->
+ * NUMERIC; else INTERNAL. */
 enum engine_outcome engine_outcome_of(status_t st);
 
 /* Reads the data, builds graph and plan, verifies the plan, allocates the arena, loads or initialises the state, and

@@ -1,5 +1,5 @@
-/* The matrix units of kernels/cuda/mma.cuh on the CPU: the lanes of a warp show each other what they hold, and each adds
- * up its own four sums, along the 16 in order. Copies are made at once. */
+/* The matrix units of kernels/cuda/mma.cuh on the CPU: the lanes of a warp show each other what they hold, and each
+ * adds up its own four sums, along the 16 in order. Copies are made at once. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
