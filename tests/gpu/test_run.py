@@ -15,9 +15,9 @@ def run(tmp_path, monkeypatch):
     loader = importlib.machinery.SourceFileLoader("gpu_run", str(PATH))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
     loader.exec_module(module)
-    monkeypatch.setattr(module, "WORK", tmp_path / "work")
-    monkeypatch.setattr(module, "REPORTS", tmp_path / "reports")
-    monkeypatch.setattr(module, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(module.host, "WORK", tmp_path / "work")
+    monkeypatch.setattr(module.host, "REPORTS", tmp_path / "reports")
+    monkeypatch.setattr(module.host, "why_no_gpu", lambda: None)
     monkeypatch.setattr(module, "commit", lambda: "abc")
     return module
 
@@ -37,21 +37,21 @@ def parts_of(module, **parts):
 
 
 def test_without_a_device_every_part_is_a_skip_with_its_reason(run, capsys, monkeypatch):
-    monkeypatch.setattr(run, "why_no_gpu", lambda: "no NVIDIA driver")
+    monkeypatch.setattr(run.host, "why_no_gpu", lambda: "no NVIDIA driver")
     calls = parts_of(run, a="well", b="well")
     assert run.main("correct", False) == 0
     assert capsys.readouterr().out == "1..2\nok 1 - a # SKIP no NVIDIA driver\nok 2 - b # SKIP no NVIDIA driver\n"
-    assert not calls and not run.REPORTS.exists()
+    assert not calls and not run.host.REPORTS.exists()
 
 
 def test_what_is_done_stays_done_and_what_failed_is_tried_again(run, capsys):
-    calls = parts_of(run, a="well", b=run.Failed("exit 1\nbecause"), c=run.Skip("no peer"))
+    calls = parts_of(run, a="well", b=run.host.Failed("exit 1\nbecause"), c=run.host.Skip("no peer"))
     assert run.main("correct", False) == 1
     assert capsys.readouterr().out.splitlines() == ["1..3", "ok 1 - a: well", "not ok 2 - b", "# exit 1", "# because",
                                                     "ok 3 - c # SKIP no peer"]
     assert run.main("correct", False) == 1
     assert calls == ["a", "b", "c", "b"]
-    report = (run.REPORTS / "correct.md").read_text()
+    report = (run.host.REPORTS / "correct.md").read_text()
     assert "| a | ok |" in report and "| b | failed |" in report and "| exit 1 |" in report
 
 
@@ -66,7 +66,7 @@ def test_another_commit_and_fresh_begin_anew(run, monkeypatch):
 
 def test_when_the_time_is_over_the_rest_waits_for_the_next_run(run, capsys, monkeypatch):
     calls = parts_of(run, a="well", b="well")
-    monkeypatch.setattr(run, "BEGUN", run.BEGUN - run.LIMIT_S)
+    monkeypatch.setattr(run.host, "BEGUN", run.host.BEGUN - run.host.LIMIT_S)
     assert run.main("correct", False) == 0
     assert capsys.readouterr().out.count("# SKIP no time is left: run again") == 2 and not calls
 
