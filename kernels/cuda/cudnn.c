@@ -11,7 +11,8 @@ static status_t refused(struct cudnn *c, const char *what, cudnnStatus_t st, str
 }
 
 static status_t load(struct cudnn *c, struct err *e) {
-    c->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    /* NODELETE: its kernels are registered with the driver, and its parts, opened by itself, stay. */
+    c->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!c->library)
         return err_set(e, ST_FAILED_PRECONDITION, "cuDNN is not to be had: %s", dlerror());
 #define LOAD(f)                                                                                                        \

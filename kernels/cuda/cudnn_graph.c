@@ -313,7 +313,7 @@ static int64_t engines(struct cudnn_graph *g, cudnn_descriptor ret[ENGINES_MOST]
              c->cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                          ENGINES_MOST, &n, ret),
              "a graph");
-    return g->status == ST_OK ? n : 0;
+    return g->status != ST_OK ? 0 : n < ENGINES_MOST ? n : ENGINES_MOST; /* cuDNN tells how many there are */
 }
 
 /* Takes a descriptor from the graph's, so that it outlives it. */

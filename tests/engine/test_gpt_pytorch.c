@@ -76,7 +76,9 @@ static void trial_open(struct trial *t, int micro_batch, int lanes) {
     snprintf(path, sizeof path, "%s/tests/engine/gpt_pytorch.f32", getenv("TRAINYARD_SOURCE"));
     bytes_init(&t->file, FILE_BYTES_MOST);
     assert_int_equal(file_read(path, &t->file, &e), ST_OK);
-    assert_int_equal(kernels_open(&(struct kernels_config){ .device = "cpu", .threads = 2 }, &t->kernels, &e), ST_OK);
+    const char *device = getenv("TRAINYARD_TEST_DEVICE");
+    const struct kernels_config kernels = { .device = device ? device : "cpu", .threads = 2 };
+    assert_int_equal(kernels_open(&kernels, &t->kernels, &e), ST_OK);
     assert_int_equal(gpt_graph(&SHAPE_RECORDED, micro_batch, &t->graph, &e), ST_OK);
     struct plan_layout layout = { .kind = PLAN_TRAIN,
                                   .optimizer = &optimizer_adamw,
@@ -133,10 +135,14 @@ static double run_step(struct trial *t) {
 }
 
 static void compare_gradients(const struct trial *t, const float *want) {
+    struct err e;
     for (int i = 0; i < t->graph->n_parameters; i++) {
         const struct parameter *p = &t->graph->parameters[i];
         int64_t n = shape_elements(&p->shape);
-        const float *have = execution_slot(&t->x, t->plan, t->plan->result, p->first_slot);
+        CLEANUP(freep) float *have = malloc((size_t)n * sizeof *have);
+        const float *there = execution_slot(&t->x, t->plan, t->plan->result, p->first_slot);
+        assert_int_equal(t->kernels->download(t->kernels, have, there, (size_t)n * sizeof *have, &e), ST_OK);
+        assert_int_equal(t->kernels->finish(t->kernels, &e), ST_OK);
         double difference = 0, size = 0;
         for (int64_t k = 0; k < n; k++) {
             difference += pow((double)have[k] - (double)want[k], 2);

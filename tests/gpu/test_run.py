@@ -2,8 +2,12 @@
 
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
+import select
 import subprocess
+import sys
+import tarfile
 
 import pytest
 
@@ -74,3 +78,109 @@ def test_when_the_time_is_over_the_rest_waits_for_the_next_run(run, capsys, monk
 def test_a_wrong_word_gets_the_help():
     done = subprocess.run([PATH, "everything"], capture_output=True, text=True)
     assert done.returncode == 1 and "correct | speed | learn" in done.stderr
+
+
+def test_a_part_that_breaks_fails_alone_and_says_where(run, capsys):
+    parts_of(run, a=KeyError("loss"), b="well")
+    assert run.main("correct", False) == 1
+    out = capsys.readouterr().out
+    assert "not ok 1 - a\n# the part broke\n# Traceback" in out and "KeyError: 'loss'" in out and "ok 2 - b: well" in out
+    assert "KeyError: 'loss'" in (run.host.REPORTS / "correct.md").read_text()
+
+
+def test_what_a_part_says_in_more_lines_stands_below_the_table(run, capsys):
+    parts_of(run, a="0.9 of the floor\n| product | ms |\n|---|---|\n| up | 1 |", b="well")
+    assert run.main("correct", False) == 0
+    assert "ok 1 - a: 0.9 of the floor\nok 2" in capsys.readouterr().out
+    report = (run.host.REPORTS / "correct.md").read_text()
+    assert "| 0.9 of the floor |\n| b | ok |" in report
+    assert report.endswith("\n\n## a\n\n| product | ms |\n|---|---|\n| up | 1 |\n")
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was(run):
+    def killed():
+        raise SystemExit(143)  # what SIGTERM becomes; SIGKILL leaves the same files
+    calls = parts_of(run, a="well", b="well", c="well")
+    a, b, c = run.PARTS["correct"]
+    run.PARTS["correct"] = [a, ("b", killed), c]
+    with pytest.raises(SystemExit):
+        run.main("correct", False)
+    assert "| a | ok |" in (run.host.REPORTS / "correct.md").read_text()
+    run.PARTS["correct"] = [a, b, c]
+    assert run.main("correct", False) == 0 and calls == ["a", "b", "c"]
+
+
+def test_a_damaged_record_begins_anew(run):
+    calls = parts_of(run, a="well")
+    run.host.WORK.mkdir()
+    (run.host.WORK / "correct.json").write_text('{"commit": "abc", "par')
+    assert run.main("correct", False) == 0 and calls == ["a"]
+
+
+def test_a_late_program_ends_with_all_that_it_has_started(run, tmp_path):
+    os.mkfifo(tmp_path / "held")
+    held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(run.host.Failed, match="not done after 1 s"):
+        run.host.execute(["sh", "-c", f"sleep 1000 > {tmp_path}/held & wait"], timeout=1)
+    poll = select.poll()
+    poll.register(held, 0)
+    assert poll.poll(10_000) == [(held, select.POLLHUP)]  # nobody has the other end any more
+    os.close(held)
+
+
+def archive_of(run, commit, program):
+    folder = run.host.WORK / "new"
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / "commit").write_text(commit)
+    (folder / "bin/trainyard-train").write_text(program)
+    with tarfile.open(run.host.ARCHIVE, "w:xz") as archive:
+        archive.add(folder, arcname=".")
+
+
+@pytest.fixture
+def packed(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(run.host, "PACK", tmp_path / "work/pack")
+    monkeypatch.setattr(run.host, "ARCHIVE", tmp_path / "work/pack.tar.xz")
+    monkeypatch.setattr(run.host, "checkout", lambda: "abc")
+    run.host.build.cache_clear(), run.host.commit.cache_clear()
+    yield run
+    run.host.build.cache_clear(), run.host.commit.cache_clear()
+
+
+def test_a_newer_pack_takes_the_place_of_an_older_one(packed):
+    archive_of(packed, "abc", "old")
+    assert (packed.host.unpack() / "bin/trainyard-train").read_text() == "old"
+    archive_of(packed, "abc", "new")
+    assert (packed.host.build() / "bin/trainyard-train").read_text() == "new"
+    assert packed.host.commit() == "abc"
+
+
+def test_a_pack_of_another_commit_is_refused(packed):
+    archive_of(packed, "def", "old")
+    with pytest.raises(packed.host.Failed, match="is of def, this checkout abc"):
+        packed.host.build()
+
+
+def test_a_pack_without_a_checkout_tells_its_own_commit(packed, monkeypatch):
+    archive_of(packed, "def", "old")
+    monkeypatch.setattr(packed.host, "checkout", lambda: "")
+    assert packed.host.build() == packed.host.PACK and packed.host.commit() == "def"
+
+
+def test_a_dry_run_says_so_and_keeps_away_from_the_reports(run, monkeypatch):
+    done = subprocess.run([sys.executable, "-c", "import host; print(host.REPORTS, host.DEVICE)"], cwd=PATH.parent, text=True,
+                          env=dict(os.environ, TRAINYARD_GPU_DRY="1"), capture_output=True, check=True)
+    assert done.stdout == f"{run.host.ROOT}/build/gpu-dry/reports cpu\n"
+    monkeypatch.setattr(run.host, "DRY", True)
+    parts_of(run, a="1000 TFLOP/s")
+    run.main("correct", False)
+    assert (run.host.REPORTS / "correct.md").read_text().startswith(
+        "# DRY RUN of tests/gpu/run correct\n\nDRY RUN on a CPU: no figure here is a GPU's")
+
+
+def test_a_program_without_a_device_is_a_skip_in_a_dry_run_alone(run, monkeypatch):
+    with pytest.raises(run.host.Failed, match="exit 77"):
+        run.host.run(["sh", "-c", "exit 77"])
+    monkeypatch.setattr(run.host, "DRY", True)
+    with pytest.raises(run.host.Skip):
+        run.host.run(["sh", "-c", "exit 77"])

@@ -76,9 +76,11 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d, cudnnBa
     const struct part *p = part_of(d);
     (void)type;
     *ret_n = 0;
-    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS)
-        for (*ret_n = 0; *ret_n < cudnn_script.engines && *ret_n < most; (*ret_n)++)
-            part_of(((cudnnBackendDescriptor_t *)values)[*ret_n])->engine = (int)*ret_n;
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
+        for (int i = 0; i < cudnn_script.engines && i < most; i++)
+            part_of(((cudnnBackendDescriptor_t *)values)[i])->engine = i;
+        *ret_n = cudnn_script.engines; /* also where that is more than was asked for */
+    }
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
         part_of(*(cudnnBackendDescriptor_t *)values)->engine = p->engine;
         *ret_n = 1;

@@ -5,7 +5,7 @@
 #include <cudnn.h>
 #include <stdbool.h>
 
-enum { SCRIPT_ENGINES_MOST = 4, SCRIPT_POINTERS_MOST = 32 };
+enum { SCRIPT_ENGINES_MOST = 20, SCRIPT_POINTERS_MOST = 32 };
 
 extern struct cudnn_script {
     size_t version;

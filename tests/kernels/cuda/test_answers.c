@@ -223,6 +223,18 @@ static void the_first_engine_that_will_do_is_taken(void **state) {
     }
 }
 
+static void no_more_engines_are_tried_than_were_asked_for(void **state) {
+    (void)state;
+    begin(false);
+    cudnn_script.engines = SCRIPT_ENGINES_MOST;
+    for (int i = 0; i < SCRIPT_ENGINES_MOST; i++)
+        cudnn_script.engine[i].plan = CUDNN_STATUS_NOT_SUPPORTED;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.plans, 16);
+    assert_int_equal(by_columns, 1);
+    end();
+}
+
 static void an_engine_that_wants_more_than_the_room_is_not_taken(void **state) {
     (void)state;
     const int64_t alignment = 256;
@@ -357,6 +369,7 @@ int main(void) {
         cmocka_unit_test(what_cudnn_does_not_support_is_left_to_the_own_kernels),
         cmocka_unit_test(every_other_failure_of_cudnn_is_told),
         cmocka_unit_test(the_first_engine_that_will_do_is_taken),
+        cmocka_unit_test(no_more_engines_are_tried_than_were_asked_for),
         cmocka_unit_test(an_engine_that_wants_more_than_the_room_is_not_taken),
         cmocka_unit_test(only_what_is_on_boundaries_is_cudnns),
         cmocka_unit_test(plans_are_made_when_their_room_is_asked_for),
