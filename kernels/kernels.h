@@ -258,11 +258,25 @@ struct kernels {
     MUST_CHECK status_t (*event_record)(const struct kernels *k, void *event, struct err *e);
     MUST_CHECK status_t (*event_wait)(const struct kernels *k, void *event, struct err *e);
 
+    /* --- what a profile asks for ----------------------------------------------------------------------------------*/
+    /* The same place, with a clock: the device notes its own when it comes to the newest timer_record. timer_between:
+     * nanoseconds from there to there; both places were come to. "cuda": cudaEventElapsedTime, half a microsecond
+     * exact; "cpu": clock_mono_ns as the call was made. */
+    MUST_CHECK status_t (*timer_new)(const struct kernels *k, void **ret, struct err *e);
+    void (*timer_free)(const struct kernels *k, void *timer); /* NULL is fine */
+    MUST_CHECK status_t (*timer_record)(const struct kernels *k, void *timer, struct err *e);
+    MUST_CHECK status_t (*timer_between)(const struct kernels *k, void *from, void *to, int64_t *ret_ns, struct err *e);
+    /* Names what a thread calls between the two, for a tool that watches the process (NVTX's ranges in Nsight Systems);
+     * they nest. It is the calls that are named: those of a step that is captured once, where it is captured, and not
+     * where it is launched again. Both NULL where no tool watches, and on "cpu". */
+    void (*range_begin)(const struct kernels *k, const char *name);
+    void (*range_end)(const struct kernels *k);
+
     /* --- capture --------------------------------------------------------------------------------------------------*/
     /* NULL where the table is not deferred. Between begin and end the calls of the table and its fp32 are noted and do
      * not run; `launch` runs them all, each time anew, on what their pointers point at then. Each must have been called
-     * with its shape before, outside. Not to be captured: memory_*, host_memory_*, event_*, finish, launch. A failure
-     * of a call in between is told by capture_end, too. */
+     * with its shape before, outside. Not to be captured: memory_*, host_memory_*, event_*, timer_*, finish, launch. A
+     * failure of a call in between is told by capture_end, too. */
     MUST_CHECK status_t (*capture_begin)(const struct kernels *k, struct err *e);
     MUST_CHECK status_t (*capture_end)(const struct kernels *k, void **ret, struct err *e);
     MUST_CHECK status_t (*launch)(const struct kernels *k, void *capture, struct err *e);

@@ -1,5 +1,7 @@
 #include "kernels/cpu/memory.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -56,6 +58,24 @@ static status_t event_pass(const struct kernels *k, void *event, struct err *e) 
     return ST_OK;
 }
 
+static status_t timer_new(const struct kernels *k, void **ret, struct err *e) {
+    (void)k;
+    *ret = calloc(1, sizeof(int64_t));
+    return *ret ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a timer");
+}
+
+static status_t timer_record(const struct kernels *k, void *timer, struct err *e) {
+    (void)k, (void)e;
+    *(int64_t *)timer = clock_mono_ns();
+    return ST_OK;
+}
+
+static status_t timer_between(const struct kernels *k, void *from, void *to, int64_t *ret_ns, struct err *e) {
+    (void)k, (void)e;
+    *ret_ns = *(const int64_t *)to - *(const int64_t *)from;
+    return ST_OK;
+}
+
 void memory_table(struct kernels *t) {
     t->memory_new = memory_new;
     t->memory_free = memory_free;
@@ -69,4 +89,8 @@ void memory_table(struct kernels *t) {
     t->event_free = event_free;
     t->event_record = event_pass;
     t->event_wait = event_pass;
+    t->timer_new = timer_new;
+    t->timer_free = memory_free;
+    t->timer_record = timer_record;
+    t->timer_between = timer_between;
 }

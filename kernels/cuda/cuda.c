@@ -69,6 +69,7 @@ static void table_fill(struct cuda *c, enum kernels_precision precision) {
     cuda_table(t);
     cuda_library_table(t);
     cuda_queue_table(t);
+    cuda_watch_table(t);
 }
 
 static struct cuda *cuda_free(struct cuda *c) {

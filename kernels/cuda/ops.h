@@ -31,6 +31,9 @@ status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from
 /* --- queue.c: events, pinned memory, capture -----------------------------------------------------------------------*/
 void cuda_queue_table(struct kernels *t);
 
+/* --- watch.c: timers, ranges ---------------------------------------------------------------------------------------*/
+void cuda_watch_table(struct kernels *t);
+
 /* --- linear.c ------------------------------------------------------------------------------------------------------*/
 status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
                              const element_t *w, const element_t *bias, const struct linear_dims *d, struct err *e);

@@ -31,7 +31,8 @@ struct line {
     struct call *first, **last;
     struct call *captured, **captured_last;
     bool captures;
-    status_t status; /* the first failure, until it is told */
+    int64_t clock_ns; /* each call takes SHUT_MEMORY_CALL_NS */
+    status_t status;  /* the first failure, until it is told */
     struct err error;
 };
 
@@ -92,6 +93,7 @@ static void call_hold(struct call *c, void *argument, size_t bytes) {
 
 static void call_run(struct line *l, struct call *c) {
     struct err e = { "" };
+    l->clock_ns += SHUT_MEMORY_CALL_NS;
     const status_t st = c->run(c, &e);
     if (st != ST_OK && l->status == ST_OK) {
         l->status = st;
@@ -154,7 +156,35 @@ static status_t shut_host_memory_new(const struct kernels *k, size_t bytes, void
 
 static void shut_host_memory_free(const struct kernels *k, void *p) { open_of(k)->host_memory_free(open_of(k), p); }
 
-static status_t shut_finish(const struct kernels *k, struct err *e) { return line_run(line_of(k), NULL, e); }
+/* Of this process and those that it forks. */
+static struct shared {
+    int launches, finishes;
+    enum shut_memory_capture capture;
+    size_t n_ranges;
+    char ranges[SHUT_MEMORY_RANGES];
+} * shared;
+
+__attribute__((constructor)) static void shared_new(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+}
+
+int shut_memory_launches(void) { return shared->launches; }
+int shut_memory_finishes(void) { return shared->finishes; }
+const char *shut_memory_ranges(void) { return shared->ranges; }
+
+void shut_memory_reset(enum shut_memory_capture capture) {
+    shared->launches = shared->finishes = 0;
+    shared->n_ranges = 0;
+    *shared->ranges = 0;
+    shared->capture = capture;
+}
+
+static status_t shut_finish(const struct kernels *k, struct err *e) {
+    shared->finishes++;
+    return line_run(line_of(k), NULL, e);
+}
 
 /* An event is its newest place in the line; NULL: it was come to. */
 struct place {
@@ -196,22 +226,69 @@ static status_t shut_event_wait(const struct kernels *k, void *event, struct err
     return until ? line_run(line_of(k), until, e) : ST_OK;
 }
 
-/* Of this process and those that it forks. */
-static struct shared {
-    int launches;
-    enum shut_memory_capture capture;
-} * shared;
+/* --- clock and names -----------------------------------------------------------------------------------------------*/
+struct timing {
+    struct call call;
+    struct line *line;
+    int64_t *timer;
+};
 
-__attribute__((constructor)) static void shared_new(void) {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        abort();
+static status_t timing_run(struct call *c, struct err *e) {
+    const struct timing *t = (const struct timing *)c;
+    (void)e;
+    t->line->clock_ns -= SHUT_MEMORY_CALL_NS; /* to look at the clock takes no time */
+    *t->timer = t->line->clock_ns;
+    return ST_OK;
 }
 
-int shut_memory_launches(void) { return shared->launches; }
+static status_t shut_timer_new(const struct kernels *k, void **ret, struct err *e) {
+    (void)k, (void)e;
+    *ret = calloc(1, sizeof(int64_t));
+    return *ret ? ST_OK : ST_RESOURCE_EXHAUSTED;
+}
 
-void shut_memory_reset(enum shut_memory_capture capture) { *shared = (struct shared){ .capture = capture }; }
+static void shut_timer_free(const struct kernels *k, void *timer) {
+    status_ignore(line_run(line_of(k), NULL, NULL));
+    free(timer);
+}
 
+static status_t shut_timer_record(const struct kernels *k, void *timer, struct err *e) {
+    if (line_of(k)->captures)
+        abort();
+    if (shared->capture == SHUT_MEMORY_HAS_NO_CLOCK)
+        return err_set(e, ST_INTERNAL, "this device has no clock");
+    struct timing *t = call_new(k, sizeof *t, timing_run);
+    t->line = line_of(k);
+    t->timer = timer;
+    return ST_OK;
+}
+
+static status_t shut_timer_between(const struct kernels *k, void *from, void *to, int64_t *ret_ns, struct err *e) {
+    (void)k, (void)e;
+    *ret_ns = *(const int64_t *)to - *(const int64_t *)from;
+    return ST_OK;
+}
+
+/* What has no room is left out. */
+static void ranges_add(const char *name, char what) {
+    const size_t room = sizeof shared->ranges - shared->n_ranges;
+    const int n = snprintf(shared->ranges + shared->n_ranges, room, "%s%c", name, what);
+    if ((size_t)n < room)
+        shared->n_ranges += (size_t)n;
+    shared->ranges[shared->n_ranges] = 0;
+}
+
+static void shut_range_begin(const struct kernels *k, const char *name) {
+    (void)k;
+    ranges_add(name, '{');
+}
+
+static void shut_range_end(const struct kernels *k) {
+    (void)k;
+    ranges_add("", '}');
+}
+
+/* --- capture -------------------------------------------------------------------------------------------------------*/
 static status_t shut_capture_begin(const struct kernels *k, struct err *e) {
     struct line *l = line_of(k);
     if (l->captures)
@@ -531,6 +608,12 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .event_free = shut_event_free,
                                  .event_record = shut_event_record,
                                  .event_wait = shut_event_wait,
+                                 .timer_new = shut_timer_new,
+                                 .timer_free = shut_timer_free,
+                                 .timer_record = shut_timer_record,
+                                 .timer_between = shut_timer_between,
+                                 .range_begin = shut_range_begin,
+                                 .range_end = shut_range_end,
                                  .capture_begin = shut_capture_begin,
                                  .capture_end = shut_capture_end,
                                  .launch = shut_launch,

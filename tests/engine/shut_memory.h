@@ -10,9 +10,21 @@
 enum { SHUT_MEMORY_ORDINAL = 1 }; /* the N that it answers to */
 #define SHUT_MEMORY_DEVICE "cuda:1"
 
+/* By its timers every call takes this long, whatever the host's clock says. */
+enum { SHUT_MEMORY_CALL_NS = 1000000 };
+
 /* What it does with a capture: what a device does; nothing; or the same but that uploads have what they had then. */
-enum shut_memory_capture { SHUT_MEMORY_CAPTURES, SHUT_MEMORY_REFUSES, SHUT_MEMORY_FREEZES };
+enum shut_memory_capture {
+    SHUT_MEMORY_CAPTURES,
+    SHUT_MEMORY_REFUSES,
+    SHUT_MEMORY_FREEZES,
+    SHUT_MEMORY_HAS_NO_CLOCK, /* captures, but fails whoever records a timer */
+};
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */
-int shut_memory_launches(void);                           /* of theirs, since then */
+/* Of theirs, since then: */
+int shut_memory_launches(void);
+int shut_memory_finishes(void);       /* calls of finish */
+const char *shut_memory_ranges(void); /* "name{inner{}}" as ranges began and ended, up to so many bytes: */
+enum { SHUT_MEMORY_RANGES = 1 << 20 };
 
 #endif

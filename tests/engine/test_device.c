@@ -5,6 +5,7 @@
 #include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -189,6 +190,121 @@ static void a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits(void **st
     trainee_free(t);
 }
 
+/* --- what a profile and tools see ---*/
+
+static json_t *trace_of(const char *directory) {
+    char path[400];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/rank-0.json", directory);
+    json_t *root = json_load_file(path, 0, &why);
+    if (!root)
+        fail_msg("%s: %s", path, why.text);
+    return root;
+}
+
+static double number_of(const json_t *event, const char *key) { return json_number_value(json_object_get(event, key)); }
+
+/* The device's times of the steps: one behind the other without a gap, each as many calls long as it made. */
+static void check_device_times(const json_t *events, int steps) {
+    double end = 0, begin = 0;
+    int begun = 0, compute = 0, calls = 0, products = 0;
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event) {
+        const double at = number_of(event, "ts"), us = number_of(event, "dur"), call = SHUT_MEMORY_CALL_NS / 1e3;
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        const char *name = json_string_value(json_object_get(event, "name"));
+        const long lane = (long)json_integer_value(json_object_get(event, "tid"));
+        if (*phase == 'i')
+            begin = at;
+        if (*phase != 'X' || (lane != 0 && lane != 6))
+            continue;
+        calls += lane == 6;
+        compute += lane == 0;
+        if (lane != 0)
+            continue;
+        assert_true(fabs(us / call - round(us / call)) < 1e-9);
+        if (strstr(name, "FORWARD") && strstr(name, "mlp.c_fc"))
+            products += fabs(us - call) < 1e-9;
+        if (fabs(at - end) > 1e-2) {
+            begun++;
+            assert_true(at >= begin);
+        }
+        end = at + us;
+    }
+    assert_int_equal(begun, steps);
+    assert_true(calls > 100);
+    assert_int_equal(calls, compute);
+    assert_true(products >= 2 * steps);
+}
+
+static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    static char folder[300];
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.device = SHUT_MEMORY_DEVICE;
+    run(t, "device");
+    const struct trainee_result plain = t->results[0];
+    const int finishes = shut_memory_finishes();
+    snprintf(folder, sizeof folder, "%s.profile", t->text);
+    t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    assert_string_equal(run(t, "profiled"), plain.weights_sha256);
+    assert_int_equal(shut_memory_finishes(), finishes + 3);
+    assert_int_equal(t->results[0].notices, 0);
+    json_t *root = trace_of(folder);
+    check_device_times(json_object_get(root, "traceEvents"), 3);
+    json_decref(root);
+    char path[400];
+    struct bytes text;
+    snprintf(path, sizeof path, "%s/rank-0.txt", folder);
+    bytes_init(&text, 1 << 20);
+    assert_int_equal(file_read(path, &text, NULL), ST_OK);
+    assert_non_null(strstr(text.data, "rank 0: 3 steps, "));
+    assert_non_null(strstr(text.data, "the trace has the device's clock within "));
+    bytes_done(&text);
+    trainee_free(t);
+}
+
+static void a_device_whose_clock_fails_costs_the_profile_and_no_step(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    static char folder[300];
+    run(t, "host");
+    const struct trainee_result host = t->results[0];
+    snprintf(folder, sizeof folder, "%s.clockless", t->text);
+    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
+    shut_memory_reset(SHUT_MEMORY_HAS_NO_CLOCK);
+    assert_string_equal(run(t, "device"), host.weights_sha256);
+    assert_int_equal(t->results[0].notices, 1);
+    assert_string_equal(t->results[0].notice[0], "profile_failed");
+    assert_int_equal(access(folder, F_OK), -1);
+    trainee_free(t);
+}
+
+static void calls_are_named_after_their_step_and_op_and_a_launch_after_its_step(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    run(t, "device");
+    const char *ranges = shut_memory_ranges();
+    assert_int_equal(strncmp(ranges, "step 1{LOAD{}FORWARD ", 21), 0);
+    assert_non_null(strstr(ranges, "}FORWARD h.1.mlp.c_fc{}"));
+    assert_non_null(strstr(ranges, "}STEP{}}step 2{LOAD{}"));
+    assert_non_null(strstr(ranges, "}step 10{}step 11{}"));
+    assert_non_null(strstr(ranges, "}evaluation{LOAD{}"));
+    int depth = 0;
+    for (const char *c = ranges; *c; c++) {
+        depth += (*c == '{') - (*c == '}');
+        assert_true(depth >= 0 && depth <= 2);
+    }
+    assert_int_equal(depth, 0);
+    trainee_free(t);
+}
+
 /* A learning rate beyond reason: the step that overflows is run once more, each tensor looked through. The one after it
  * had begun. */
 static void the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch(void **state) {
@@ -270,6 +386,9 @@ int main(void) {
         cmocka_unit_test(overflows_are_skipped_and_the_scale_follows_on_the_device_alone),
         cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
         cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),
+        cmocka_unit_test(a_profiled_step_waits_once_and_each_instruction_has_its_own_time),
+        cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
+        cmocka_unit_test(calls_are_named_after_their_step_and_op_and_a_launch_after_its_step),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

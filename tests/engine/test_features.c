@@ -341,16 +341,24 @@ static void a_profile_tells_each_ranks_operations_and_lanes(void **state) {
         assert_null(strstr(text.data, "not noted"));
         bytes_done(&text);
         json_t *root = json_of(folder, r), *event;
-        size_t i, steps = 0, lanes[8] = { 0 };
+        size_t i, steps = 0, lanes[8] = { 0 }, gaps = 0;
+        double end = 0;
         json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
             const char *phase = json_string_value(json_object_get(event, "ph"));
             steps += *phase == 'i';
             if (*phase == 'X') {
-                lanes[json_integer_value(json_object_get(event, "tid")) & 7]++;
-                assert_true(json_number_value(json_object_get(event, "dur")) >= 0);
+                const long lane = (long)json_integer_value(json_object_get(event, "tid"));
+                const double at = json_number_value(json_object_get(event, "ts"));
+                const double us = json_number_value(json_object_get(event, "dur"));
+                lanes[lane & 7]++;
+                assert_true(us >= 0);
+                gaps += lane == 0 && fabs(at - end) > 1e-2;
+                end = lane == 0 ? at + us : end;
             }
         }
         assert_int_equal(steps, 2);
+        assert_int_equal(gaps, 2); /* where they begin */
+        assert_int_equal(lanes[6], 0);
         assert_true(lanes[0] > 100 && lanes[1] > 0 && lanes[2] > 0 && lanes[3] > 0); /* compute, data, both ways */
         json_decref(root);
     }

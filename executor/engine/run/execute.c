@@ -1,8 +1,5 @@
 #include "executor/engine/run/execute.h"
 
-#include "base/clock.h"
-#include "executor/engine/run/profiler.h"
-
 #include <math.h>
 
 void *execution_at(const struct execution *x, struct plan_place place) {
@@ -90,23 +87,15 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     return ST_OK;
 }
 
-/* What the profiler times is the device's work, not how long it takes to ask for it. */
-static status_t note(struct execution *x, const struct plan *plan, int n, int64_t start, struct err *e) {
-    if (!x->profiler)
-        return ST_OK;
-    TRY(x->kernels->finish(x->kernels, e));
-    profiler_note(x->profiler, plan, QUEUE_COMPUTE, n, start, clock_mono_ns());
-    return ST_OK;
-}
-
 status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
     TRY(begin(x, plan, e));
     TRY(reached(x, 0, e));
     for (int n = 0; n < compute->n; n++) {
-        int64_t start = x->profiler ? clock_mono_ns() : 0;
-        TRY(run_instruction(x, plan, &compute->items[n], e));
-        TRY(note(x, plan, n, start, e));
+        execute_watch_instruction(x, plan, n);
+        const status_t st = run_instruction(x, plan, &compute->items[n], e);
+        execute_watched_instruction(x, plan, n);
+        TRY(st);
         TRY(reached(x, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
@@ -120,7 +109,10 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     host->flags = x->flags;
     if (x->optimizer)
         optimizer_rates(x->optimizer, x->learning_rate, host->learning_rate);
-    TRY(execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e));
+    execute_watch_step(x, plan);
+    const status_t st = execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e);
+    execute_watched(x);
+    TRY(st);
     x->walked = x->walked || plan->layout.kind == PLAN_TRAIN;
     return step_control_end(&x->control, e);
 }

@@ -7,6 +7,7 @@
  *     execute_ops.c         LOAD, FORWARD, RECOMPUTE, BACKWARD_*, KEEP
  *     execute_gradients.c   ADD, ADD_SLOT, NORM, DECIDE
  *     execute_step.c        STEP: the optimizer, statistics, EMA
+ *     execute_watch.c       what a profile and tools are told of it
  *     channel.h             QUEUE_DATA, on a thread of its own
  *     transfers.h           SEND and RECV, posted by this thread
  *
@@ -107,6 +108,12 @@ MUST_CHECK status_t execute_gradient(struct execution *x, const struct plan *pla
                                      struct err *e);
 MUST_CHECK status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i,
                                  struct err *e);
+
+/* Around a step, and around the calls of compute instruction n: ranges for tools, times for the step's profiler. */
+void execute_watch_step(const struct execution *x, const struct plan *plan);
+void execute_watched(const struct execution *x);
+void execute_watch_instruction(const struct execution *x, const struct plan *plan, int n);
+void execute_watched_instruction(const struct execution *x, const struct plan *plan, int n);
 
 /* A culprit as a number: of two, the smaller one computed first, on whatever rank. CULPRIT_NONE is larger than all. */
 #define CULPRIT_NONE UINT64_MAX

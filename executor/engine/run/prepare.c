@@ -151,7 +151,7 @@ static status_t open_memory(struct engine *engine, struct err *e) {
     x->transfers = engine->transfers;
     const struct engine_profile *p = &engine->config.profile;
     if (p->from > 0)
-        TRY(profiler_open(engine->train, p->to - p->from + 1, &engine->profiler, e));
+        TRY(profiler_open(engine->train, p->to - p->from + 1, engine->kernels, &engine->profiler, e));
     return open_metrics(engine, e);
 }
 

@@ -117,7 +117,7 @@ static status_t begin_step(struct engine *engine, struct err *e) {
     x->load_ctx = engine;
     x->profiler = is_profiled(engine, step + 1) ? engine->profiler : NULL;
     if (x->profiler)
-        profiler_step(x->profiler, step + 1, clock_mono_ns());
+        TRY(profiler_step_begin(x->profiler, step + 1, e));
     const struct step_waits before = waits_so_far(engine);
     TRY(execute(x, engine->train, e));
     const struct step_waits after = waits_so_far(engine);
@@ -318,6 +318,8 @@ static void count_step(struct engine *engine, const struct decision *d) {
 static void end_profile(struct engine *engine) {
     const struct engine_profile *p = &engine->config.profile;
     struct err why;
+    if (engine->execution.profiler)
+        profiler_step_end(engine->execution.profiler);
     if (!engine->profiler || engine_step(engine) != p->to)
         return;
     engine->execution.profiler = NULL;
