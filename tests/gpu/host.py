@@ -119,8 +119,12 @@ def commit():
 
 
 def checkout():
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
+    """The commit, and whether it is all that is here; "": this is none. Reports may change."""
+    def git(*words):
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/gpu")
+    return git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
 
 
 def unpack():

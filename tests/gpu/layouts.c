@@ -16,12 +16,9 @@ static const char *device = "cuda";
 
 static int on_device(struct gang *g, int rank, struct collective *c) {
     const struct trainee *t = g->arg;
-    struct err e;
     char host[32];
     snprintf(host, sizeof host, "rank-%d", rank);
     setenv("NCCL_HOSTID", host, 1);
-    if (strcmp(device, "cuda") == 0 && collective_pipeline_environment(&e) != ST_OK)
-        return fprintf(stderr, "rank %d: %s\n", rank, e.msg), 1;
     const int status = trainee_main(g, rank, c);
     g->failed_at_ms[rank] = clock_mono_ms();
     return t->results[rank].status == ST_FAILED_PRECONDITION ? NO_DEVICE : status;

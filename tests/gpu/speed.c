@@ -1,6 +1,10 @@
 /* gpu_speed [DEVICE [ROWS]]: what the kernels of GPT-2's steps reach, in bf16, with ROWS tokens (16384) of 1024 a
  * sample. Each is called again and again between two waits for the device; the fastest such run of three counts. DEVICE
- * is cuda; cpu with few rows tries the program itself. Prints what was chosen for the products last. */
+ * is cuda; cpu with few rows tries the program itself.
+ *
+ * First come the device's own ceilings: a product of large squares, and a copy. Then each kernel; then `floor NAME SHARE`
+ * for products, attention, norms, the loss and the optimizer: what they would take at those ceilings, of what they took.
+ * What was chosen for the products is printed last. */
 #include "base/clock.h"
 #include "kernels/kernels.h"
 
@@ -9,6 +13,7 @@
 #include <string.h>
 
 enum { RUNS = 3, TIME = 1024, HEAD = 64, VOCABULARY = 50304, ARRAYS_MOST = 16, NO_DEVICE = 77 };
+enum group { PRODUCTS, ATTENTION, NORMS, LOSS, OPTIMIZER, GROUPS };
 
 #define MUST(call)                                                                                                     \
     do {                                                                                                               \
@@ -40,6 +45,8 @@ struct bench {
     int64_t rows;
     int times, n;
     void *arrays[ARRAYS_MOST];
+    double flops_most, bytes_most; /* a second: the ceilings */
+    double floor[GROUPS], took[GROUPS];
 };
 
 /* Small numbers, not all alike. */
@@ -63,12 +70,32 @@ static void free_all(struct bench *b) {
         b->k->memory_free(b->k, b->arrays[--b->n]);
 }
 
-static void tell_flops(const char *what, double flops, double seconds) {
+static void tell_flops(struct bench *b, enum group g, const char *what, double flops, double seconds) {
     printf("%-44s %9.3f ms %8.1f TFLOP/s\n", what, seconds * 1e3, flops / seconds / 1e12);
+    b->floor[g] += flops / b->flops_most;
+    b->took[g] += seconds;
 }
 
-static void tell_bytes(const char *what, double bytes, double seconds) {
+static void tell_bytes(struct bench *b, enum group g, const char *what, double bytes, double seconds) {
     printf("%-44s %9.3f ms %8.0f GB/s\n", what, seconds * 1e3, bytes / seconds / 1e9);
+    b->floor[g] += bytes / b->bytes_most;
+    b->took[g] += seconds;
+}
+
+static void ceilings(struct bench *b, int64_t side, int64_t n) {
+    const struct linear_dims d = { .rows = side, .in = side, .out = side };
+    const struct kernels *k = b->k;
+    void *x = elements(b, side * side), *w = elements(b, side * side), *y = elements(b, side * side);
+    double s;
+    FASTEST(k, b->times, s, k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
+    b->flops_most = 2.0 * (double)side * (double)side * (double)side / s;
+    printf("ceiling: a product of %ld squared by as much %9.1f TFLOP/s\n", (long)side, b->flops_most / 1e12);
+    free_all(b);
+    void *from = elements(b, n), *to = elements(b, n);
+    FASTEST(k, b->times, s, k->copy(k, to, from, n, e));
+    b->bytes_most = 4.0 * (double)n / s;
+    printf("ceiling: a copy of %.2f GB, read and written %9.0f GB/s\n", 2e-9 * (double)n, b->bytes_most / 1e9);
+    free_all(b);
 }
 
 static void products(struct bench *b, const char *model, int64_t in, int64_t out, bool gelu) {
@@ -82,13 +109,13 @@ static void products(struct bench *b, const char *model, int64_t in, int64_t out
     double s;
     FASTEST(k, b->times, s, k->linear_forward(k, y, pre, x, w, bias, &d, e));
     snprintf(what, sizeof what, "%s %ld -> %ld%s", model, (long)in, (long)out, gelu ? ", GELU" : "");
-    tell_flops(what, flops, s);
+    tell_flops(b, PRODUCTS, what, flops, s);
     FASTEST(k, b->times, s, k->linear_backward_input(k, x, y, w, &d, false, e));
     snprintf(what, sizeof what, "%s %ld -> %ld, of the input", model, (long)in, (long)out);
-    tell_flops(what, flops, s);
+    tell_flops(b, PRODUCTS, what, flops, s);
     FASTEST(k, b->times, s, k->linear_backward_weight(k, dw, x, y, &d, false, workspace, e));
     snprintf(what, sizeof what, "%s %ld -> %ld, of the weight", model, (long)in, (long)out);
-    tell_flops(what, flops, s);
+    tell_flops(b, PRODUCTS, what, flops, s);
     free_all(b);
 }
 
@@ -104,9 +131,9 @@ static void attention(struct bench *b, int64_t width) {
     void *workspace = array(b, (int64_t)k->attention_workspace(k, &d) + 256, 1);
     double s;
     FASTEST(k, b->times, s, k->attention_forward(k, out, lse, qkv, &d, &none, workspace, e));
-    tell_flops("causal attention, head 64", flops, s);
+    tell_flops(b, ATTENTION, "causal attention, head 64", flops, s);
     FASTEST(k, b->times, s, k->attention_backward(k, dqkv, dout, qkv, out, lse, &d, &none, workspace, e));
-    tell_flops("causal attention, head 64, backward", 2.5 * flops, s);
+    tell_flops(b, ATTENTION, "causal attention, head 64, backward", 2.5 * flops, s);
     free_all(b);
 }
 
@@ -121,11 +148,11 @@ static void norms(struct bench *b, int64_t width) {
     double s;
     FASTEST(k, b->times, s,
             k->layernorm_forward(k, y, x, mean, rstd, x, branch, gamma, beta, b->rows, width, 1e-5f, e));
-    tell_bytes("residual and layer norm", 4 * bytes, s);
+    tell_bytes(b, NORMS, "residual and layer norm", 4 * bytes, s);
     FASTEST(k, b->times, s,
             k->layernorm_backward(k, y, dgamma, dbeta, y, branch, x, mean, rstd, gamma, b->rows, width, false,
                                   workspace, e));
-    tell_bytes("residual and layer norm, backward", 4 * bytes, s);
+    tell_bytes(b, NORMS, "residual and layer norm, backward", 4 * bytes, s);
     free_all(b);
 }
 
@@ -156,13 +183,19 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
     MUST(k->upload(k, targets, host, (size_t)rows * sizeof *host, e));
     MUST(k->finish(k, e));
     FASTEST(k, b->times, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
-    tell_bytes("cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
+    tell_bytes(b, LOSS, "cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
     FASTEST(k, b->times, s, k->adamw(k, p, weight, m, v, g, parameters, &o, e));
-    tell_bytes("AdamW with master weights", 30.0 * (double)parameters, s);
+    tell_bytes(b, OPTIMIZER, "AdamW with master weights", 30.0 * (double)parameters, s);
     k->memory_free(k, there);
     k->memory_free(k, targets);
     free(host);
     free_all(b);
+}
+
+static void tell_floors(const struct bench *b) {
+    static const char *const NAME[] = { "products", "attention", "norms", "loss", "optimizer" };
+    for (int g = 0; g < GROUPS; g++)
+        printf("floor %s %.2f\n", NAME[g], b->floor[g] / b->took[g]);
 }
 
 int main(int argc, char **argv) {
@@ -182,6 +215,7 @@ int main(int argc, char **argv) {
     char id[KERNELS_NUMERICS_ID_BYTES], *record = NULL;
     kernels_numerics_id(k, id, sizeof id);
     printf("%s\n", id);
+    ceilings(&b, cpu ? 128 : 8192, cpu ? 1 << 16 : 1 << 30);
     for (int i = 0; i < (cpu ? 1 : 3); i++) {
         const int64_t C = MODELS[i].width;
         products(&b, MODELS[i].name, C, 3 * C, false);
@@ -192,6 +226,7 @@ int main(int argc, char **argv) {
     attention(&b, 768);
     norms(&b, 768);
     loss_and_step(&b, cpu ? 1 << 16 : 124475904);
+    tell_floors(&b);
     MUST(k->record(k, &record, e));
     printf("%s", record);
     free(record);
