@@ -43,6 +43,8 @@
 #define KERNELS_CHUNK 1024
 /* The sentence of kernels_numerics_id fits, with its NUL. */
 #define KERNELS_NUMERICS_ID_BYTES 192
+/* So does the text of kernels->record. */
+#define KERNELS_RECORD_BYTES ((size_t)2 << 20)
 
 /* PLAIN is portable C, the reference that the vector code is tested against, its matrix product included. */
 enum kernels_isa { KERNELS_ISA_BEST, KERNELS_ISA_PLAIN, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
@@ -60,7 +62,9 @@ struct kernels_config {
     enum kernels_isa isa; /* BEST: the highest that the processor has; another one: that, or FAILED_PRECONDITION */
     enum kernels_precision precision;
     bool fast; /* cuda: products may be chosen by timing them, so that two runs may differ in bits; cpu: unused */
-    const char *record; /* of an earlier part of the run, whose choices are taken again; NULL: none */
+    /* Of an earlier part of the run, whose choices are taken again; of several ranks', one behind another, the first
+     * that chose counts. Of another device, library or `fast` nothing is taken. NULL: none. */
+    const char *record;
 };
 
 /* y (rows, out) = x (rows, in) W + bias (out). W is (in, out), or (out, in) when `transposed` (a tied embedding).
@@ -223,8 +227,8 @@ struct kernels {
     bool fast;                  /* kernels_config's */
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
 
-    /* What the table has chosen so far that bits depend on, as text for kernels_config.record: "" on the CPU. free()
-     * it. */
+    /* What the table has chosen so far that bits depend on, as text for kernels_config.record: ASCII in lines, "" on
+     * the CPU. free() it. */
     MUST_CHECK status_t (*record)(const struct kernels *k, char **ret, struct err *e);
 
     /* --- memory ---------------------------------------------------------------------------------------------------*/
@@ -567,7 +571,7 @@ struct kernels {
 static inline size_t kernels_element_bytes(const struct kernels *k) { return k->precision == KERNELS_FP32 ? 4 : 2; }
 
 /* Errors: INVALID_ARGUMENT for an unknown device or thread count, FAILED_PRECONDITION for an ISA or a precision that
- * the processor or this build does not have, RESOURCE_EXHAUSTED. */
+ * the processor or this build does not have, DATA_LOSS for a record that is none, RESOURCE_EXHAUSTED. */
 MUST_CHECK status_t kernels_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *kernels_close(struct kernels *k);
 CLEANUP_DEFINE(struct kernels *, kernels_close)

@@ -5,7 +5,8 @@
 
 static const char heading[] = "trainyard products 1", device_before[] = "on ";
 
-enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6 };
+enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6, LINE_BYTES = 400 };
+_Static_assert((GEMM_CHOICES_MOST + 2) * LINE_BYTES < KERNELS_RECORD_BYTES, "the text fits");
 static const char *const flag_name[FLAGS] = { "a_transposed", "b_transposed", "accumulate", "c_fp32", "bias", "gelu" };
 static const char *const precision_name[] = {
     [KERNELS_FP32] = "fp32", [KERNELS_BF16] = "bf16", [KERNELS_FP16] = "fp16"
@@ -208,5 +209,31 @@ status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, st
         return err_set(e, ST_INVALID_ARGUMENT, "a table of matrix products ends before its second line");
     *ret = t;
     t = (struct gemm_table){ 0 };
+    return ST_OK;
+}
+
+/* Bytes of the first of several tables: up to the next heading. */
+static size_t table_bytes(const char *text, size_t n) {
+    const char *end = text + n;
+    for (const char *at = text; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        if (at > text && newline && is((struct rest){ at, newline }, heading))
+            return (size_t)(at - text);
+        at = newline ? newline + 1 : end;
+    }
+    return n;
+}
+
+status_t gemm_table_take(struct gemm_table *t, const char *text, size_t n, struct err *e) {
+    while (n > 0) {
+        CLEANUP(gemm_table_donep) struct gemm_table one = { 0 };
+        const size_t bytes = table_bytes(text, n);
+        TRY(gemm_table_parse(text, bytes, &one, e));
+        for (size_t i = 0; i < one.n && strcmp(one.device, t->device) == 0; i++)
+            if (!gemm_table_find(t, &one.choices[i].product))
+                TRY(gemm_table_add(t, &one.choices[i], e));
+        text += bytes;
+        n -= bytes;
+    }
     return ST_OK;
 }

@@ -2,12 +2,12 @@
  * resume computes with the same ones, to the bit.
  *
  *     trainyard products 1
- *     on NVIDIA H200, 132 processors, cuBLASLt 130100
+ *     on NVIDIA H200, 132 processors, cuBLASLt 130100, fast
  *     bf16 65536 3072 768 768 3072 3072 16 bias+gelu <128 hexadecimal digits> 33554432
  *
- * A line's numbers are m n k, lda ldb ldc, alignment; then what else belongs to the product ("-": nothing), cuBLASLt's
- * opaque algorithm and its workspace in bytes. Plain C, without CUDA: the parser reads what others wrote. One thread at
- * a time. */
+ * Line 2 says what chose: `fast` where algorithms were timed. A line's numbers are m n k, lda ldb ldc, alignment; then
+ * what else belongs to the product ("-": nothing), cuBLASLt's opaque algorithm and its workspace in bytes. Plain C,
+ * without CUDA: the parser reads what others wrote. One thread at a time. */
 #ifndef KERNELS_CUDA_GEMM_TABLE_H
 #define KERNELS_CUDA_GEMM_TABLE_H
 
@@ -38,7 +38,7 @@ struct gemm_choice {
 };
 
 struct gemm_table {
-    char device[GEMM_DEVICE_BYTES]; /* "NVIDIA H200, 132 processors, cuBLASLt 130100" */
+    char device[GEMM_DEVICE_BYTES]; /* "NVIDIA H200, 132 processors, cuBLASLt 130100, fast" */
     struct gemm_choice *choices;    /* in the order in which they were made */
     size_t n, room;
 };
@@ -56,5 +56,8 @@ MUST_CHECK status_t gemm_table_add(struct gemm_table *t, const struct gemm_choic
 MUST_CHECK status_t gemm_table_write(const struct gemm_table *t, char **ret, struct err *e);
 /* n bytes of text. INVALID_ARGUMENT with the line's number. */
 MUST_CHECK status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, struct err *e);
+/* Enters choices from n bytes of text: one or more tables, one behind another. Those of another device are left out, as
+ * are those of products that t has a choice of: the first counts. Errors: as above, lines counted in each table. */
+MUST_CHECK status_t gemm_table_take(struct gemm_table *t, const char *text, size_t n, struct err *e);
 
 #endif

@@ -39,8 +39,8 @@ status_t cuda_products_new(const struct cuda *c, struct products **ret, struct e
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of products");
     s->stream = c->stream;
     s->fast = c->table.fast;
-    snprintf(s->table.device, sizeof s->table.device, "%s, %d processors, cuBLASLt %zu", c->name, c->processors,
-             cublasLtGetVersion());
+    snprintf(s->table.device, sizeof s->table.device, "%s, %d processors, cuBLASLt %zu%s", c->name, c->processors,
+             cublasLtGetVersion(), s->fast ? ", fast" : "");
     status_t st = product_status(cublasLtCreate(&s->lt), "beginning", e);
     if (st == ST_OK)
         st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES), "reserving cuBLASLt's workspace", e);
@@ -72,15 +72,9 @@ status_t cuda_products_record(const struct products *s, char **ret, struct err *
 }
 
 status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
-    CLEANUP(gemm_table_donep) struct gemm_table t = { 0 };
     assert(s->clock == 0);
-    TRY(gemm_table_parse(text, n, &t, e));
-    if (strcmp(t.device, s->table.device) == 0) {
-        const struct gemm_table before = s->table;
-        s->table = t;
-        t = before;
-    }
-    return ST_OK;
+    const status_t st = gemm_table_take(&s->table, text, n, e);
+    return st == ST_INVALID_ARGUMENT ? err_prefix(e, ST_DATA_LOSS, "the run's record: ") : st;
 }
 
 /* --- running ---*/
@@ -210,9 +204,7 @@ static status_t repeat(const struct products *s, struct entry *t, const struct g
     const cublasStatus_t st = cublasLtMatmulAlgoCheck(s->lt, l->operation, l->first, l->second, l->c, l->c,
                                                       &t->algorithm, &result);
     if (st != CUBLAS_STATUS_SUCCESS || result.workspaceSize > WORKSPACE_BYTES)
-        return err_set(e, ST_FAILED_PRECONDITION,
-                       "the run's record chose an algorithm for the product %lld x %lld x %lld that does not run here",
-                       (long long)t->product.m, (long long)t->product.n, (long long)t->product.k);
+        return err_set(e, ST_FAILED_PRECONDITION, "the run's record chose an algorithm that does not run here");
     return ST_OK;
 }
 

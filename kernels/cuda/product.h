@@ -16,9 +16,10 @@ struct products *cuda_products_free(struct products *s);
 /* cuBLASLt's, 130100 for 13.1.0: a part of the numerics id. */
 size_t cuda_products_version(void);
 
-/* The choices so far, as text that the caller frees; and those of an earlier part of the run, before the first product.
- * Choices made on another device or by another library are left alone: here they cannot be repeated, and the numerics
- * id, which differs, has told so. INVALID_ARGUMENT when the text is none. */
+/* The choices so far, as text that the caller frees; and those of an earlier part of the run, of one rank or of several
+ * (gemm_table_take), before the first product. Choices made on another device, by another library or for another `fast`
+ * are left alone: here they cannot be repeated, or break what is promised, and the numerics id, which differs, has told
+ * so. DATA_LOSS when the text is none. */
 MUST_CHECK status_t cuda_products_record(const struct products *s, char **ret, struct err *e);
 MUST_CHECK status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e);
 

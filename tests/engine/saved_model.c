@@ -25,6 +25,7 @@ const struct checkpoint_tensor MODEL[TENSORS] = {
     { "optimizer.row.wte.weight", 1, { 300 } },
 };
 const double NORMS[] = { 0.1, 1.0 / 3, 7e300 };
+const char *const RECORDS[RANKS_MOST] = { "one\n", NULL, "one\n", "\"three\"\nlines\n" };
 
 int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces) {
     return checkpoint_cut(MODEL, TENSORS, rank, world_size, pieces);
@@ -111,6 +112,7 @@ status_t save(const char *directory, int world_size, int64_t step, int seed, str
                                                 .pieces = pieces[r],
                                                 .data = data[r],
                                                 .n_pieces = n,
+                                                .record = RECORDS[r],
                                                 .tag = &ranks[r] };
         struct err e;
         status_t taken = writers[r] ? checkpoint_writer_submit(writers[r], &snapshot, &e) : ST_OK;

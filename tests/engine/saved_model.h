@@ -11,7 +11,8 @@
 enum { RANKS_MOST = 4, TENSORS = 8, PIECES_MOST = 320 };
 
 extern const struct checkpoint_tensor MODEL[TENSORS];
-extern const double NORMS[3]; /* its spikes' window */
+extern const double NORMS[3];                 /* its spikes' window */
+extern const char *const RECORDS[RANKS_MOST]; /* what its ranks' kernels chose */
 
 /* How the tensors are cut: the pieces of a rank (PIECES_MOST); returns how many. */
 typedef int cut_fn(int rank, int world_size, struct checkpoint_piece *pieces);

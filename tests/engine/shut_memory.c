@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROOMS = 32, HELD = 2 };
+enum { ROOMS = 32, HELD = 2, NOT_YET = -2 };
+
+static const char RECORD[] = "products by algorithm %d\n";
 
 static struct room {
     void *at;
@@ -32,6 +34,7 @@ struct line {
     struct call *captured, **captured_last;
     bool captures;
     int64_t clock_ns; /* each call takes SHUT_MEMORY_CALL_NS */
+    int algorithm;    /* of products; NOT_YET */
     status_t status;  /* the first failure, until it is told */
     struct err error;
 };
@@ -160,6 +163,8 @@ static void shut_host_memory_free(const struct kernels *k, void *p) { open_of(k)
 static struct shared {
     int launches, finishes;
     enum shut_memory_capture capture;
+    int algorithm; /* that would be chosen now */
+    char record[400];
     size_t n_ranges;
     char ranges[SHUT_MEMORY_RANGES];
 } * shared;
@@ -173,9 +178,11 @@ __attribute__((constructor)) static void shared_new(void) {
 int shut_memory_launches(void) { return shared->launches; }
 int shut_memory_finishes(void) { return shared->finishes; }
 const char *shut_memory_ranges(void) { return shared->ranges; }
+void shut_memory_choose(int algorithm) { shared->algorithm = algorithm; }
+const char *shut_memory_record(void) { return shared->record; }
 
 void shut_memory_reset(enum shut_memory_capture capture) {
-    shared->launches = shared->finishes = 0;
+    shared->launches = shared->finishes = shared->algorithm = 0;
     shared->n_ranges = 0;
     *shared->ranges = 0;
     shared->capture = capture;
@@ -585,8 +592,35 @@ static status_t shut_upload_of_now(const struct kernels *k, void *to, const void
     return ST_OK;
 }
 
+/* --- products by a chosen algorithm --------------------------------------------------------------------------------*/
+static status_t shut_linear_forward_chosen(const struct kernels *k, out_t y, out_t pre, in_t x, in_t w, in_t bias,
+                                           linear_t d, struct err *e) {
+    struct line *l = line_of(k);
+    if (l->algorithm == NOT_YET)
+        l->algorithm = shared->algorithm;
+    TRY(shut_linear_forward(k, y, pre, x, w, bias, d, e));
+    return l->algorithm > 0 && k->precision == KERNELS_FP32 && linear_stride(d) == d->out
+               ? shut_scale_add(k, y, y, d->rows * d->out, 1, 0x1p-10 * l->algorithm, NULL, e)
+               : ST_OK;
+}
+
 static status_t shut_record(const struct kernels *k, char **ret, struct err *e) {
-    return open_of(k)->record(open_of(k), ret, e);
+    const int algorithm = line_of(k)->algorithm;
+    (void)e;
+    if (asprintf(ret,
+                 algorithm == SHUT_MEMORY_NONSENSE ? "nonsense\n"
+                 : algorithm == NOT_YET            ? ""
+                                                   : RECORD,
+                 algorithm) < 0)
+        abort();
+    return ST_OK;
+}
+
+static status_t replay(struct line *l, const char *record, struct err *e) {
+    snprintf(shared->record, sizeof shared->record, "%s", record ? record : "");
+    return !record || !*record || sscanf(record, RECORD, &l->algorithm) == 1
+               ? ST_OK
+               : err_set(e, ST_DATA_LOSS, "the run's record: line 1 tells of no algorithm");
 }
 
 static struct shut *shut_new(const struct kernels *open, struct line *line) {
@@ -620,6 +654,7 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .capture_free = shut_capture_free,
                                  EACH_FUNCTION(ENTER) EACH_WORKSPACE(ENTER) };
     s->table.upload = shut_upload_of_now;
+    s->table.linear_forward = shut_linear_forward_chosen;
     s->open = (struct kernels *)open;
     s->line = line;
     s->table.fp32 = &s->table;
@@ -635,6 +670,7 @@ static struct line *line_new(void) {
     if (!l)
         abort();
     l->last = &l->first;
+    l->algorithm = NOT_YET;
     return l;
 }
 
@@ -659,7 +695,10 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
     *ret = &shut_new(open, line_new())->table;
-    return ST_OK;
+    const status_t st = replay(line_of(*ret), config->record, e);
+    if (st != ST_OK)
+        *ret = __wrap_kernels_close(*ret);
+    return st;
 }
 
 struct kernels *__wrap_kernels_close(struct kernels *k) {

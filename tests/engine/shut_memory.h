@@ -3,7 +3,10 @@
  * the CPU's table over memory that is mapped without any rights but while its functions run; and they run only when
  * somebody waits for them. What is captured runs at each launch with the arguments that it was called with. Whoever
  * touches the memory, changes what an upload has yet to read, or waits inside a capture, dies or computes something
- * else. */
+ * else.
+ *
+ * Its products are computed by one of several algorithms, whose bits differ: the table chooses one for its first
+ * product, tells it in its record, and takes that of the first line of a record that it is opened with. */
 #ifndef TESTS_ENGINE_SHUT_MEMORY_H
 #define TESTS_ENGINE_SHUT_MEMORY_H
 
@@ -26,5 +29,9 @@ int shut_memory_launches(void);
 int shut_memory_finishes(void);       /* calls of finish */
 const char *shut_memory_ranges(void); /* "name{inner{}}" as ranges began and ended, up to so many bytes: */
 enum { SHUT_MEMORY_RANGES = 1 << 20 };
+
+enum { SHUT_MEMORY_NONSENSE = -1 };     /* the CPU's algorithm, and a record that is none */
+void shut_memory_choose(int algorithm); /* what tables would choose from now on; 0: the CPU's, as after a reset */
+const char *shut_memory_record(void);   /* what the newest table was opened with */
 
 #endif

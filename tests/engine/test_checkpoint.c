@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "executor/engine/checkpoint/gather.h"
+#include "executor/engine/checkpoint/manifest.h"
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/checkpoint/safetensors.h"
 #include "executor/engine/checkpoint/writer.h"
@@ -230,6 +231,44 @@ static void a_manifest_from_before_skipped_steps_were_told_counts_those_that_wer
     assert_int_equal(checkpoint_reader_info(r)->skipped, 1);
 }
 
+static void every_ranks_record_comes_back_once_and_the_askers_first(void **state) {
+    (void)state;
+    static const char *const want[] = { "one\n\"three\"\nlines\n", "one\n\"three\"\nlines\n", "one\n\"three\"\nlines\n",
+                                        "\"three\"\nlines\none\n", "one\n\"three\"\nlines\n" };
+    struct err e = { "" };
+    for (int rank = 0; rank < 5; rank++) {
+        CLEANUP(freep) char *records = NULL;
+        assert_int_equal(checkpoint_records(path_of("world-4/step-40").s, rank, &records, &e), ST_OK);
+        assert_string_equal(records, want[rank]);
+    }
+    CLEANUP(freep) char *none = NULL;
+    assert_int_equal(checkpoint_records(path_of("no such").s, 0, &none, &e), ST_NOT_FOUND);
+}
+
+#define DIGITS "0123456789abcdef"
+
+static void a_record_that_is_no_text_or_too_long_is_refused(void **state) {
+    (void)state;
+    static const char head[] = "{\"format\":\"trainyard-rank-2\",\"step\":1,\"rank\":0,\"world_size\":1,\"bytes\":0,"
+                               "\"pieces\":[],\"sha256\":\"" DIGITS DIGITS DIGITS DIGITS "\",\"record\":";
+    enum { FITS = CHECKPOINT_RECORD_BYTES - 1 };
+    CLEANUP(freep) char *text = malloc(sizeof head + FITS + 8);
+    for (int more = -1; more <= 1; more++) {
+        struct rank_table *t = NULL;
+        struct err e = { "" };
+        size_t n = (size_t)sprintf(text, more < 0 ? "%s7}" : "%s\"", head);
+        if (more >= 0) {
+            memset(text + n, 'x', FITS + (size_t)more);
+            n += FITS + (size_t)more;
+            n += (size_t)sprintf(text + n, "\"}");
+        }
+        const status_t st = rank_table_parse(text, n, &t, &e);
+        rank_table_free(t);
+        assert_int_equal(st, more == 0 ? ST_OK : ST_DATA_LOSS);
+        assert_string_equal(e.msg, more == 0 ? "" : "its 'record' is no text of less than 2097152 bytes");
+    }
+}
+
 static void a_folder_that_cannot_be_made_is_one_sentence(void **state) {
     (void)state;
     struct err e;
@@ -300,6 +339,12 @@ static void a_busy_writer_takes_no_second_snapshot(void **state) {
     tensor.name = "has space";
     assert_int_equal(checkpoint_writer_submit(w, &snapshot, &e), ST_INVALID_ARGUMENT);
     tensor.name = "a";
+    CLEANUP(freep) char *record = calloc(1, CHECKPOINT_RECORD_BYTES + 1);
+    memset(record, 'x', CHECKPOINT_RECORD_BYTES);
+    snapshot.record = record;
+    assert_int_equal(checkpoint_writer_submit(w, &snapshot, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "a checkpoint's record of 2097152 bytes or more is over the limit");
+    snapshot.record = NULL;
     snapshot.step = 2;
     piece.count = 2; /* element 2 is written by nobody */
     assert_int_equal(checkpoint_writer_submit(w, &snapshot, &e), ST_OK);
@@ -370,6 +415,8 @@ int main(void) {
         cmocka_unit_test(any_number_of_ranks_writes_the_same_model),
         cmocka_unit_test(what_the_writer_was_told_comes_back),
         cmocka_unit_test(a_manifest_from_before_skipped_steps_were_told_counts_those_that_were_no_updates),
+        cmocka_unit_test(every_ranks_record_comes_back_once_and_the_askers_first),
+        cmocka_unit_test(a_record_that_is_no_text_or_too_long_is_refused),
         cmocka_unit_test(pieces_of_any_layout_make_the_same_digests_and_load),
         cmocka_unit_test(digests_do_not_depend_on_the_batches_that_they_are_exchanged_in),
         cmocka_unit_test(a_chunk_that_nobody_or_somebody_twice_writes_is_refused_in_every_batch),

@@ -5,6 +5,7 @@
 #include "executor/engine/data/tokenizer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void manifest(const char *text, size_t n) {
     struct manifest *m = NULL, *again = NULL;
@@ -35,7 +36,8 @@ static void table(const char *text, size_t n) {
         return;
     bytes_init(&written, CHECKPOINT_JSON_BYTES);
     if (rank_table_write(t, &written, &e) != ST_OK || sealed_check(written.data, written.len, &e) != ST_OK ||
-        rank_table_parse(written.data, written.len, &again, &e) != ST_OK || again->n_pieces != t->n_pieces)
+        rank_table_parse(written.data, written.len, &again, &e) != ST_OK || again->n_pieces != t->n_pieces ||
+        strcmp(again->record, t->record) != 0)
         abort();
     bytes_done(&written);
     rank_table_free(t);

@@ -82,6 +82,12 @@ status_t rank_table_write(const struct rank_table *t, struct bytes *ret, struct 
                              (json_int_t)t->step, "rank", t->rank, "world_size", t->world_size, "file", file, "bytes",
                              (json_int_t)t->bytes, "sha256", t->sha256, "pieces", pieces);
     int bad = !root;
+    if (*t->record) {
+        json_t *record = json_string(t->record);
+        if (!record)
+            return err_set(e, ST_INVALID_ARGUMENT, "the record of rank %d is not valid UTF-8", t->rank);
+        bad |= json_object_set_new(root, "record", record);
+    }
     for (int i = 0; i < t->n_pieces; i++) {
         const struct rank_piece *p = &t->pieces[i];
         bad |= json_array_append_new(pieces, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", p->tensor.name, "dtype",
@@ -118,6 +124,16 @@ static status_t get_text(json_t *j, const char *key, const char **ret, struct er
         return err_set(e, ST_DATA_LOSS, "its '%s' is no text", key);
     if (!(*ret = strdup(text)))
         return err_errno(e, "allocate the '%s' of a checkpoint", key);
+    return ST_OK;
+}
+
+/* Where it is missing there is none. */
+static status_t get_record(json_t *root, const char **ret, struct err *e) {
+    json_t *value = json_object_get(root, "record");
+    if (value && (!json_is_string(value) || json_string_length(value) >= CHECKPOINT_RECORD_BYTES))
+        return err_set(e, ST_DATA_LOSS, "its 'record' is no text of less than %d bytes", CHECKPOINT_RECORD_BYTES);
+    if (!(*ret = strdup(value ? json_string_value(value) : "")))
+        return err_errno(e, "allocate the record of a rank");
     return ST_OK;
 }
 
@@ -253,6 +269,7 @@ struct rank_table *rank_table_free(struct rank_table *t) {
         free((char *)t->pieces[i].tensor.name);
     free((void *)t->pieces);
     free((char *)t->sha256);
+    free((char *)t->record);
     free(t);
     return NULL;
 }
@@ -286,6 +303,7 @@ status_t rank_table_parse(const char *text, size_t n, struct rank_table **ret, s
     TRY(get_int(root, "bytes", 0, INT64_MAX, &t->bytes, e));
     TRY(get_digest(json_object_get(root, "sha256"), digest, e));
     TRY(get_text(root, "sha256", &t->sha256, e));
+    TRY(get_record(root, &t->record, e));
     TRY(get_array(root, "pieces", CHECKPOINT_TENSORS, &pieces, e));
     t->rank = (int)rank;
     t->world_size = (int)world_size;

@@ -5,10 +5,11 @@
  *   growth_count, spike_norms, world_size, numerics_id, data_sha256, weights_sha256, layout, tokenizer, spec,
  *   tensors: [{name, dtype "F32", shape, sha256}], self_sha256
  * rank-<r>.json (of one safetensors file):
- *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256,
+ *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256, record (missing where it is ""),
  *   pieces: [{name, dtype "F32", shape, first, count}], self_sha256
  *
- * shape is the whole tensor's; digests are hex, as digest.h defines them. The parsers take what sealed_check let pass,
+ * shape is the whole tensor's; digests are hex, as digest.h defines them; record is text of which nothing is known here
+ * (checkpoint_records). The parsers take what sealed_check let pass,
  * and trust none of it. Private to this folder and its fuzz target. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_MANIFEST_H
 #define EXECUTOR_ENGINE_CHECKPOINT_MANIFEST_H
@@ -49,6 +50,7 @@ struct rank_table {
     const char *sha256; /* of it, hex */
     const struct rank_piece *pieces;
     int n_pieces;
+    const char *record; /* less than CHECKPOINT_RECORD_BYTES; "" = none */
 };
 
 MUST_CHECK status_t rank_table_write(const struct rank_table *t, struct bytes *ret, struct err *e);

@@ -361,6 +361,39 @@ status_t checkpoint_layout(const char *directory, char **ret, struct err *e) {
     return *ret ? ST_OK : err_errno(e, "copy the layout of a checkpoint");
 }
 
+/* Whether `first`, or a rank before this one, has the same record. */
+static bool has_been_told(const struct checkpoint_reader *r, int rank, int first) {
+    bool told = strcmp(r->tables[first]->record, r->tables[rank]->record) == 0;
+    for (int before = 0; before < rank && !told; before++)
+        told = strcmp(r->tables[before]->record, r->tables[rank]->record) == 0;
+    return told;
+}
+
+static status_t join_records(const struct checkpoint_reader *r, int first, struct bytes *ret, struct err *e) {
+    TRY(bytes_append(ret, r->tables[first]->record, strlen(r->tables[first]->record), e));
+    for (int rank = 0; rank < r->manifest->world_size; rank++)
+        if (!has_been_told(r, rank, first))
+            TRY(bytes_append(ret, r->tables[rank]->record, strlen(r->tables[rank]->record), e));
+    return ST_OK;
+}
+
+status_t checkpoint_records(const char *directory, int rank, char **ret, struct err *e) {
+    CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = NULL;
+    TRY(begin(directory, &r, e));
+    const int n = r->manifest->world_size;
+    if (!(r->tables = calloc((size_t)n, sizeof(struct rank_table *))))
+        return err_errno(e, "allocate %d tables", n);
+    for (int i = 0; i < n; i++)
+        TRY(read_table(r, i, e));
+    struct bytes text;
+    bytes_init(&text, (size_t)n * CHECKPOINT_RECORD_BYTES);
+    status_t st = join_records(r, rank < n ? rank : 0, &text, e);
+    if (st == ST_OK)
+        *ret = bytes_take(&text);
+    bytes_done(&text);
+    return st;
+}
+
 status_t checkpoint_reader_open(const char *directory, const struct checkpoint_reader_options *options,
                                 struct checkpoint_reader **ret, struct err *e) {
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *r = NULL;

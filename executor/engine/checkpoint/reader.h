@@ -51,6 +51,13 @@ CLEANUP_DEFINE(struct checkpoint_reader *, checkpoint_reader_close)
 /* The manifest's layout alone, of which nothing but the manifest's own digest is proved. Free it with free(). */
 MUST_CHECK status_t checkpoint_layout(const char *directory, char **ret, struct err *e);
 
+/* The records of all ranks that wrote it (checkpoint_snapshot.record), one behind another, each text once: that of
+ * `rank` first, then the others' in the order of ranks; "" where none has any, as in the first checkpoints of this
+ * format. So a run that goes on with as many ranks gives each its own, and any other gives each what there is. Of the
+ * files nothing but the digests of manifest and tables is proved. Errors: as checkpoint_reader_open. Free it with
+ * free(). */
+MUST_CHECK status_t checkpoint_records(const char *directory, int rank, char **ret, struct err *e);
+
 /* Lives as long as the reader. */
 const struct checkpoint_info *checkpoint_reader_info(const struct checkpoint_reader *r);
 

@@ -30,7 +30,8 @@ enum {
     CHECKPOINT_TENSORS = 65536,    /* in one checkpoint */
     CHECKPOINT_CHUNK_BYTES = 4096, /* a leaf of the digests */
     CHECKPOINT_CHUNK_ELEMENTS = CHECKPOINT_CHUNK_BYTES / 4,
-    CHECKPOINT_NORMS = 1024, /* the longest window of gradient norms */
+    CHECKPOINT_NORMS = 1024,           /* the longest window of gradient norms */
+    CHECKPOINT_RECORD_BYTES = 2 << 20, /* the longest record of a rank, with its NUL */
 };
 
 struct checkpoint_tensor {

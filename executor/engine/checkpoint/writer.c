@@ -103,7 +103,8 @@ static status_t write_table(const struct job *job, struct err *e) {
                                 .bytes = job->bytes,
                                 .sha256 = job->sha256,
                                 .pieces = pieces,
-                                .n_pieces = s->n_pieces };
+                                .n_pieces = s->n_pieces,
+                                .record = s->record ? s->record : "" };
     struct bytes text;
     bytes_init(&text, CHECKPOINT_JSON_BYTES);
     status_t st = rank_table_write(&table, &text, e);
@@ -274,6 +275,9 @@ status_t checkpoint_writer_submit(struct checkpoint_writer *w, const struct chec
     if (snapshot->n_tensors > CHECKPOINT_TENSORS)
         return err_set(e, ST_INVALID_ARGUMENT, "a checkpoint of %d tensors is over the limit of %d",
                        snapshot->n_tensors, CHECKPOINT_TENSORS);
+    if (snapshot->record && strnlen(snapshot->record, CHECKPOINT_RECORD_BYTES) == CHECKPOINT_RECORD_BYTES)
+        return err_set(e, ST_INVALID_ARGUMENT, "a checkpoint's record of %d bytes or more is over the limit",
+                       CHECKPOINT_RECORD_BYTES);
     assert(snapshot->n_spike_norms >= 0 && snapshot->n_spike_norms <= CHECKPOINT_NORMS);
     for (int i = 0; i < snapshot->n_tensors; i++)
         TRY(checkpoint_tensor_check(&snapshot->tensors[i], e));

@@ -22,8 +22,8 @@
  * every other. Which rank writes which piece is the caller's business: any cut will do as long as the ranks' pieces
  * cover every tensor once, and the digests are the same whatever the cut.
  *
- * Memory: the snapshot's tensors, pieces and data are borrowed until `done` was called for it; its norms are copied.
- * Threads: open, submit, wait and close belong to one thread; busy may be asked from any. */
+ * Memory: the snapshot's tensors, pieces, data and record are borrowed until `done` was called for it; its norms are
+ * copied. Threads: open, submit, wait and close belong to one thread; busy may be asked from any. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
 #define EXECUTOR_ENGINE_CHECKPOINT_WRITER_H
 
@@ -78,6 +78,7 @@ struct checkpoint_snapshot {
     const struct checkpoint_piece *pieces; /* what this rank writes */
     const float *const *data;              /* data[i] = pieces[i].count elements */
     int n_pieces;
+    const char *record; /* what this rank's kernels have chosen, as its table keeps it; NULL: nothing */
     void *tag;
 };
 
@@ -92,7 +93,8 @@ CLEANUP_DEFINE(struct checkpoint_writer *, checkpoint_writer_close)
 /* Has a snapshot that is not done. */
 bool checkpoint_writer_busy(const struct checkpoint_writer *w);
 
-/* Hands a snapshot over. FAILED_PRECONDITION while busy; INVALID_ARGUMENT names a bad tensor. */
+/* Hands a snapshot over. FAILED_PRECONDITION while busy; INVALID_ARGUMENT names a bad tensor, or tells of a record of
+ * CHECKPOINT_RECORD_BYTES or more. */
 MUST_CHECK status_t checkpoint_writer_submit(struct checkpoint_writer *w, const struct checkpoint_snapshot *snapshot,
                                              struct err *e);
 

@@ -38,8 +38,9 @@ static struct kernels_config kernels_config_of(const struct engine_config *c) {
     return config;
 }
 
-status_t outline_kernels(const struct engine_config *c, struct kernels **ret, struct err *e) {
-    const struct kernels_config config = kernels_config_of(c);
+status_t outline_kernels(const struct engine_config *c, const char *record, struct kernels **ret, struct err *e) {
+    struct kernels_config config = kernels_config_of(c);
+    config.record = record;
     return kernels_open(&config, ret, e);
 }
 

@@ -31,8 +31,9 @@ MUST_CHECK status_t outline_open(struct engine_config *config, const struct sour
 struct outline *outline_close(struct outline *o);
 CLEANUP_DEFINE(struct outline *, outline_close)
 
-/* The table of the device, threads and precision that the configuration asks for. */
-MUST_CHECK status_t outline_kernels(const struct engine_config *config, struct kernels **ret, struct err *e);
+/* The table of the device, threads and precision that the configuration asks for; record: as in kernels_config. */
+MUST_CHECK status_t outline_kernels(const struct engine_config *config, const char *record, struct kernels **ret,
+                                    struct err *e);
 
 const struct model_data *outline_data(const struct outline *o);
 

@@ -110,11 +110,21 @@ static status_t attach_device(struct engine *engine, struct err *e) {
     return strcmp(c->device, "cpu") == 0 ? ST_OK : collective_attach(engine->collective, &device, e);
 }
 
+/* A run that goes on computes its products as before; the CPU's kernels choose nothing. */
+static status_t open_kernels(struct engine *engine, struct err *e) {
+    const struct engine_config *c = &engine->config;
+    CLEANUP(freep) char *record = NULL;
+    if (c->checkpoint.resume_directory && strcmp(c->device, "cpu") != 0)
+        TRY(snapshot_record(engine, &record, e));
+    const status_t st = outline_kernels(c, record, &engine->kernels, e);
+    return st == ST_DATA_LOSS ? err_prefix(e, st, "the checkpoint '%s': ", c->checkpoint.resume_directory) : st;
+}
+
 /* The model by the data, its graph, the plans: kernels are opened for the numerics id and the steps. */
 static status_t build(struct engine *engine, struct err *e) {
     struct engine_config *c = &engine->config;
     CLEANUP(outline_closep) struct outline *outline = NULL;
-    TRY(outline_kernels(c, &engine->kernels, e));
+    TRY(open_kernels(engine, e));
     TRY(outline_open(c, engine->source, engine->kernels, &outline, e));
     name_numerics(engine);
     TRY(attach_device(engine, e));

@@ -8,6 +8,7 @@
 #include "executor/engine/run/weights.h"
 #include "kernels/decide.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+static_assert((size_t)CHECKPOINT_RECORD_BYTES >= KERNELS_RECORD_BYTES, "what kernels have chosen can be kept");
 
 enum { UNCOMMITTED_MOST = 2, PROGRESS_MS = 10 /* between two signs of life while it waits */ };
 
@@ -28,6 +31,7 @@ struct snapshot {
     int n_pieces;
     float *buffer;
     size_t bytes;
+    char *record; /* of the kernels, in the newest checkpoint */
     char *tokenizer_json, *layout_json;
     bool final, has_validation_loss; /* of the snapshot in work: written while the writer is idle */
     double validation_loss;
@@ -166,6 +170,7 @@ struct snapshot *snapshot_close(struct snapshot *s) {
     free(s->pieces);
     free(s->data);
     free(s->memory);
+    free(s->record);
     free(s->tokenizer_json);
     free(s->layout_json);
     free(s);
@@ -188,6 +193,8 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
     for (int i = 0; i < s->n_pieces; i++)
         TRY(k->download(k, (float *)s->data[i], s->memory[i], (size_t)s->pieces[i].count * sizeof(float), e));
     TRY(k->finish(k, e));
+    free(take_ptr(&s->record));
+    TRY(k->record(k, &s->record, e));
     s->final = final;
     s->has_validation_loss = engine->has_validation_loss;
     s->validation_loss = engine->validation_loss;
@@ -206,7 +213,8 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
                                             .n_tensors = s->state->n,
                                             .pieces = s->pieces,
                                             .data = s->data,
-                                            .n_pieces = s->n_pieces };
+                                            .n_pieces = s->n_pieces,
+                                            .record = s->record };
     TRY(checkpoint_writer_submit(s->writer, &snapshot, e));
     *ret_stall_ns = clock_mono_ns() - start;
     return ST_OK;
@@ -364,13 +372,19 @@ static void restore_decision(struct engine *engine, const struct checkpoint_info
         decide_norm_add(d, info->spike_norms[i], t->skip_spikes.window);
 }
 
+/* A folder that is gone is as bad a checkpoint as one that is damaged, and no fault of the spec. */
+static status_t judge_folder(status_t st) { return st == ST_NOT_FOUND ? ST_DATA_LOSS : st; }
+
+status_t snapshot_record(const struct engine *engine, char **ret, struct err *e) {
+    return judge_folder(checkpoint_records(engine->config.checkpoint.resume_directory, engine->rank, ret, e));
+}
+
 status_t snapshot_restore(struct engine *engine, struct err *e) {
     struct checkpoint_reader_options options = { .progress = restore_progress, .ctx = engine };
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *reader = NULL;
-    struct err why;
-    status_t st = checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, &why);
-    if (st != ST_OK) /* a folder that is gone is as bad a checkpoint as one that is damaged, and no fault of the spec */
-        return err_set(e, st == ST_NOT_FOUND ? ST_DATA_LOSS : st, "%s", why.msg);
+    status_t st = judge_folder(
+        checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
+    TRY(st);
     const struct checkpoint_info *info = checkpoint_reader_info(reader);
     TRY(check_info(engine, info, e));
     struct restoring r = { .engine = engine, .reader = reader };

@@ -33,6 +33,10 @@ void snapshot_committed(struct snapshot *s, int64_t step);
 bool snapshot_take_failure(struct snapshot *s);
 int64_t snapshot_bytes(const struct snapshot *s);
 
+/* What the kernels of the ranks that wrote config.checkpoint.resume_directory had chosen, for kernels_config.record;
+ * see checkpoint_records. DATA_LOSS as below. */
+MUST_CHECK status_t snapshot_record(const struct engine *engine, char **ret, struct err *e);
+
 /* Loads config.checkpoint.resume_directory: all digests, then parameters, states, averages and counters. DATA_LOSS for
  * a bad file or none; INVALID_ARGUMENT for a missing tensor or another shape, other data, or other numerics under
  * `strict`. States of another kind of optimizer are left out: this one's start from zero, told by a notice

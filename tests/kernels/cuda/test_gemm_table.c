@@ -95,6 +95,38 @@ static void test_text_that_is_no_table_is_refused_with_its_line(void **state) {
     }
 }
 
+#define ON(device) "trainyard products 1\non " device "\n"
+
+static void
+test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_first_choice_counts(void **state) {
+    (void)state;
+    static const char text[] = ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" /* the first rank's */
+        ON("a device, fast") "bf16 8 2 3 4 5 6 16 - " ALGORITHM " 1\n"                  /* never of this table */
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\nbf16 9 2 3 4 5 6 16 - " ALGORITHM " 2\n";
+    struct gemm_table t = { .device = "a device" };
+    OK(gemm_table_take(&t, text, sizeof text - 1, e));
+    assert_int_equal(t.n, 2);
+    assert_int_equal(t.choices[0].product.m, 1);
+    assert_int_equal(t.choices[0].workspace, 7);
+    assert_int_equal(t.choices[1].product.m, 9);
+    gemm_table_done(&t);
+}
+
+static void test_a_bad_table_behind_a_good_one_is_refused(void **state) {
+    (void)state;
+    static const char *const all[] = {
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" ON("a device") "bf16 1 2 3\n",
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\ntrainyard products 1\n",
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\ntrainyard products 2\non a device\n",
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct gemm_table t = { .device = "a device" };
+        const status_t st = gemm_table_take(&t, all[i], strlen(all[i]), NULL);
+        gemm_table_done(&t);
+        assert_int_equal(st, ST_INVALID_ARGUMENT);
+    }
+}
+
 static void test_a_table_has_a_most(void **state) {
     (void)state;
     struct gemm_table t = { .device = "a device" };
@@ -113,6 +145,9 @@ int main(void) {
         cmocka_unit_test(test_a_table_comes_back_from_its_text),
         cmocka_unit_test(test_another_product_is_not_found),
         cmocka_unit_test(test_text_that_is_no_table_is_refused_with_its_line),
+        cmocka_unit_test(
+            test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_first_choice_counts),
+        cmocka_unit_test(test_a_bad_table_behind_a_good_one_is_refused),
         cmocka_unit_test(test_a_table_has_a_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
