@@ -1,5 +1,5 @@
-/* gpu_layouts same | killed | repeat [DEVICE]: training on one GPU (DEVICE; cpu tries the program itself), with the bits
- * of one rank.
+/* gpu_layouts same | killed | repeat [DEVICE]: training on one GPU (DEVICE; cpu tries the program itself), with the
+ * bits of one rank.
  *
  *   same     two and four processes with an NCCL_HOSTID each, which are then hosts to NCCL: data parallel, ZeRO 1 to 3,
  *            pipelines of each schedule

@@ -2,9 +2,9 @@
  * sample. Each is called again and again between two waits for the device; the fastest such run of three counts. DEVICE
  * is cuda; cpu with few rows tries the program itself.
  *
- * First come the device's own ceilings: a product of large squares, and a copy. Then each kernel; then `floor NAME SHARE`
- * for products, attention, norms, the loss and the optimizer: what they would take at those ceilings, of what they took.
- * What was chosen for the products is printed last. */
+ * First come the device's own ceilings: a product of large squares, and a copy. Then each kernel; then `floor NAME
+ * SHARE` for products, attention, norms, the loss and the optimizer: what they would take at those ceilings, of what
+ * they took. What was chosen for the products is printed last. */
 #include "base/clock.h"
 #include "kernels/kernels.h"
 
