@@ -37,7 +37,11 @@ class Skip(Exception):
 
 
 class Failed(Exception):
-    pass
+    """Tried again by the next run."""
+
+
+class Missed(Exception):
+    """A figure that is not what it should be: told as a failure, but not measured again."""
 
 
 def left():

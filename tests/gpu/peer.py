@@ -1,5 +1,8 @@
-"""PyTorch on the device that tests/gpu/run measures: products | attention | gpt2 | repeat. The last line says what came of it."""
+"""PyTorch on the device that tests/gpu/run measures: products | attention | repeat | step MODEL | learn TEXT. Prints one line of
+JSON last; `said` is what came of it."""
 
+import itertools
+import json
 import math
 import sys
 import time
@@ -7,24 +10,31 @@ import time
 import torch
 import torch.nn.functional as F
 
-DEVICE = "cuda"
+from host import DEVICE, DRY
+from models import MODELS, RECIPE, STEPS, UNCOUNTED, family, samples
+from peer_models import Gpt, Llama, Resnet50
+
 SHAPES = {"124M": 768, "350M": 1024, "1558M": 1600}  # GPT-2 by its width
-ROWS = 16384
+ROWS, BATCH, TIME = (16384, 64, 1024) if not DRY else (64, 2, 32)
+
+
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
 
 
 def seconds(work, repeats=20):
-    """The fastest of `repeats`, each alone between two marks of the device."""
+    """The median of `repeats`, each alone between two waits for the device."""
     for _ in range(3):
         work()
-    best = math.inf
+    took = []
     for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+        synchronize()
+        begun = time.perf_counter()
         work()
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, begin.elapsed_time(end) / 1e3)
-    return best
+        synchronize()
+        took.append(time.perf_counter() - begun)
+    return sorted(took)[repeats // 2]
 
 
 def products():
@@ -33,30 +43,30 @@ def products():
         for out in (3 * width, width, 4 * width):
             x = torch.randn(ROWS, width, device=DEVICE, dtype=torch.bfloat16)
             w = torch.randn(out, width, device=DEVICE, dtype=torch.bfloat16)
-            rate = 2 * ROWS * width * out / seconds(lambda: F.linear(x, w)) / 1e12
+            rate = 2 * ROWS * width * out / seconds(lambda x=x, w=w: F.linear(x, w)) / 1e12
             print(f"{name} {ROWS} x {width} -> {out}: {rate:.0f} TFLOP/s")
             said.append(rate)
-    return f"bf16 products: {min(said):.0f} to {max(said):.0f} TFLOP/s"
+    return {"said": f"bf16 products: {min(said):.0f} to {max(said):.0f} TFLOP/s"}
 
 
-def qkv(batch, heads, time_, head):
-    return [torch.randn(batch, heads, time_, head, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+def qkv(batch, heads, head):
+    return [torch.randn(batch, heads, TIME, head, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
 
 
 def attention():
     said = []
     for heads, head in ((12, 64), (16, 128)):
-        q, k, v = qkv(64, heads, 1024, head)
+        q, k, v = qkv(BATCH, heads, head)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         gradient = torch.randn_like(out)
-        flops = 4 * 64 * heads * 1024 * 1024 * head / 2
-        forward = flops / seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)) / 1e12
+        flops = 4 * BATCH * heads * TIME * TIME * head / 2
+        forward = flops / seconds(lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v, is_causal=True)) / 1e12
 
-        def back():
-            torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
+        def back(out=out, inputs=(q, k, v), gradient=gradient):
+            torch.autograd.grad(out, inputs, gradient, retain_graph=True)
         backward = 2.5 * flops / seconds(back) / 1e12
         said.append(f"head {head}: {forward:.0f} forward, {backward:.0f} backward")
-    return "causal attention in TFLOP/s: " + "; ".join(said)
+    return {"said": "causal attention in TFLOP/s: " + "; ".join(said)}
 
 
 def repeat():
@@ -64,7 +74,7 @@ def repeat():
     from torch.nn.attention import SDPBackend, sdpa_kernel
     said = []
     for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"):
-        q, k, v = qkv(8, 12, 1024, 64)
+        q, k, v = qkv(8, 12, 64)
         try:
             with sdpa_kernel(getattr(SDPBackend, name)):
                 out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -75,55 +85,156 @@ def repeat():
             said.append(f"{name.lower()}: {'the same bits' if same else 'other bits'} in 20 repeats")
         except RuntimeError as x:
             said.append(f"{name.lower()}: {str(x).splitlines()[0][:80]}")
-    return "; ".join(said)
+    return {"said": "; ".join(said)}
 
 
-class Block(torch.nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+# ---- a step ----
 
-    def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(c, 2))
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Gpt(torch.nn.Module):
-    def __init__(self, layers, width, heads, context, vocabulary):
-        super().__init__()
-        self.tokens, self.positions = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(context, width)
-        self.blocks = torch.nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
-        logits = F.linear(self.norm(self.blocks(x)), self.tokens.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
+def built(model):
+    """The model and one batch of it."""
+    kind = family(model)
+    if kind == "resnet":
+        net = Resnet50(model["resnet"]["width"], model["resnet"]["classes"]).to(DEVICE, memory_format=torch.channels_last)
+        images = torch.randn(model["batch"], 3, model["side"], model["side"], device=DEVICE)
+        return net, (images.to(memory_format=torch.channels_last),
+                     torch.randint(model["resnet"]["classes"], (model["batch"],), device=DEVICE))
+    sizes = model[kind]
+    net = (Gpt if kind == "gpt" else Llama)(**sizes).to(DEVICE)
+    return net, tuple(torch.randint(sizes["vocabulary"], (model["batch"], sizes["context"]), device=DEVICE) for _ in range(2))
 
 
-def gpt2(batch=64, context=1024, vocabulary=50304):
-    model = Gpt(12, 768, 12, context, vocabulary).to(DEVICE)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    tokens = torch.randint(vocabulary, (batch, context), device=DEVICE)
-    compiled = torch.compile(model)
+def compiled(net):
+    """Twelve blocks are compiled as one graph; of more, block after block by what one of them is compiled to: the
+    whole would take minutes."""
+    if not hasattr(net, "head") or len(net.blocks) <= 12:
+        return torch.compile(net), "compiled"
+    for block in net.blocks:
+        block.compile()
+    net.head.compile()
+    return net, "blocks compiled"
 
-    def step():
-        with torch.autocast(DEVICE, torch.bfloat16):
-            loss = compiled(tokens, tokens)
-        loss.backward()
+
+def optimizer_of(net, lr, beta2=0.95):
+    decay = [p for p in net.parameters() if p.dim() > 1]
+    rest = [p for p in net.parameters() if p.dim() == 1]
+    groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, beta2), fused=True)
+
+
+def step_of(run, net, optimizer):
+    parameters = list(net.parameters())
+
+    def step(batches):
+        for inputs, targets in batches:
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = run(inputs, targets) / len(batches)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    return step
+
+
+def parts_of(batch, count):
+    return [tuple(half) for half in zip(*(t.chunk(count) for t in batch))]
+
+
+def measured(model, count):
+    """STEPS - UNCOUNTED steps of `count` micro-batches, without a wait between them, on a batch that stays on the device."""
     begun = time.monotonic()
-    took = seconds(step, repeats=10)
-    return (f"{took * 1e3:.1f} ms a step, {batch * context / took:,.0f} tokens/s, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB; "
-            f"compiled and measured in {time.monotonic() - begun:.0f} s")
+    net, batch = built(model)
+    run, how = compiled(net)
+    step, batches = step_of(run, net, optimizer_of(net, 3e-4)), parts_of(batch, count)
+    for _ in range(UNCOUNTED):
+        step(batches)
+    synchronize()
+    warm = time.monotonic() - begun
+    start = time.perf_counter()
+    for _ in range(STEPS - UNCOUNTED):
+        step(batches)
+    synchronize()
+    return (time.perf_counter() - start) / (STEPS - UNCOUNTED), f"{how}, {count} micro-batches; {warm:.0f} s until it was warm"
+
+
+def steps(name):
+    """As few micro-batches as its memory has room for."""
+    model, count = MODELS[name], 1
+    while True:
+        try:
+            took, how = measured(model, count)
+            break
+        except torch.OutOfMemoryError:
+            count *= 2
+        if count > 8:
+            sys.exit(f"{name}: no room for an eighth of the batch")
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    bytes_ = torch.cuda.max_memory_reserved() if DEVICE == "cuda" else 0
+    return {"seconds": took, "bytes": bytes_,
+            "said": f"{took * 1e3:.1f} ms a step, {samples(model) / took:,.0f}/s, {bytes_ / 2**30:.1f} GiB, {how}"}
+
+
+# ---- nanoGPT's recipe ----
+
+def rate_at(step):
+    r = RECIPE
+    if step < r["warmup"]:
+        return r["lr"] * (step + 1) / (r["warmup"] + 1)
+    done = (step - r["warmup"]) / (r["steps"] - r["warmup"])
+    return r["min_lr"] + 0.5 * (1 + math.cos(math.pi * done)) * (r["lr"] - r["min_lr"])
+
+
+def windows(tokens, generator):
+    """Batches of windows that begin anywhere, and their next tokens."""
+    context, batch = RECIPE["gpt"]["context"], RECIPE["batch"]
+    offsets = torch.arange(context + 1, device=DEVICE)
+    while True:
+        first = torch.randint(len(tokens) - context, (batch, 1), device=DEVICE, generator=generator)
+        window = tokens[first + offsets]
+        yield window[:, :-1].contiguous(), window[:, 1:].contiguous()
+
+
+def learn(path):
+    """All of the text stays on the device: nothing is loaded within a step."""
+    begun = time.monotonic()
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    letters = {c: i for i, c in enumerate(sorted(set(text)))}
+    tokens = torch.tensor([letters[c] for c in text], device=DEVICE)
+    cut = int(0.9 * len(tokens))
+    net = Gpt(vocabulary=len(letters), **RECIPE["gpt"]).to(DEVICE)
+    run = torch.compile(net)
+    optimizer = optimizer_of(net, RECIPE["lr"], RECIPE["beta2"])
+    step, best, evaluating = step_of(run, net, optimizer), math.inf, 0.0
+    generator = torch.Generator(device=DEVICE).manual_seed(1337)
+    batches, first_done = windows(tokens[:cut], generator), None
+    for number in range(RECIPE["steps"]):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(number)
+        step([next(batches)])
+        if number == UNCOUNTED:
+            synchronize()
+            first_done = time.monotonic()
+        if (number + 1) % RECIPE["every"] == 0:
+            synchronize()
+            paused = time.monotonic()
+            net.eval()
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                losses = [run(*b) for b in itertools.islice(windows(tokens[cut:], generator), RECIPE["batches"])]
+            best = min(best, float(torch.stack(losses).mean()))
+            net.train()
+            evaluating += time.monotonic() - paused
+    synchronize()
+    ended = time.monotonic()
+    training = (ended - first_done - evaluating) / (RECIPE["steps"] - UNCOUNTED - 1)
+    return {"loss": best, "seconds": ended - begun, "step": training,
+            "said": f"validation loss {best:.4f}; {ended - begun:.1f} s, of it steps {training * RECIPE['steps']:.1f} s"}
 
 
 if __name__ == "__main__":
-    print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name()}:",
-          {"products": products, "attention": attention, "gpt2": gpt2, "repeat": repeat}[sys.argv[1]]())
+    torch.manual_seed(1)
+    said = {"products": products, "attention": attention, "repeat": repeat, "step": steps, "learn": learn}[sys.argv[1]](*sys.argv[2:])
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU"
+    said["said"] = f"PyTorch {torch.__version__} on {device}: {said['said']}"
+    print(json.dumps(said))

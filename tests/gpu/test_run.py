@@ -184,3 +184,42 @@ def test_a_program_without_a_device_is_a_skip_in_a_dry_run_alone(run, monkeypatc
     monkeypatch.setattr(run.host, "DRY", True)
     with pytest.raises(run.host.Skip):
         run.host.run(["sh", "-c", "exit 77"])
+
+
+def test_a_figure_that_misses_its_goal_is_no_success_and_is_not_measured_again(run, capsys):
+    calls = parts_of(run, a=run.host.Missed("0.9 times PyTorch: fast 0.90 is below 1.15\n| table |"), b="well")
+    for _ in range(2):
+        assert run.main("correct", False) == 1
+        assert "not ok 1 - a: 0.9 times PyTorch: fast 0.90 is below 1.15\nok 2" in capsys.readouterr().out
+    assert calls == ["a", "b"]
+    report = (run.host.REPORTS / "correct.md").read_text()
+    assert "| a | missed |" in report and report.endswith("## a\n\n| table |\n")
+
+
+def speed_of(run, monkeypatch, fast, reproducible, peer):
+    monkeypatch.setattr(run.speed, "ours", lambda name, n: {"seconds": fast if n == "fast" else reproducible, "GiB": 27.0})
+    monkeypatch.setattr(run.speed, "theirs", peer)
+    return run.speed.steps("GPT-2 124M")
+
+
+def test_a_step_is_told_beside_pytorchs(run, monkeypatch):
+    part = speed_of(run, monkeypatch, 0.1, 0.11, lambda name: {"seconds": 0.12, "GiB": 60.0, "said": "compiled"})
+    first, *table = part().splitlines()
+    assert first == "1.20 times PyTorch fast, 1.09 reproducible, which costs 10.0%"
+    assert "| fast | 100.0 | 655,360 | 27.0 | 1.20 |" in table and "| PyTorch | 120.0 | 546,133 | 60.0 |  |" in table
+
+
+def test_a_step_that_is_too_slow_and_one_without_a_peer_miss(run, monkeypatch):
+    part = speed_of(run, monkeypatch, 0.1, 0.13, lambda name: {"seconds": 0.114, "GiB": 60.0, "said": "compiled"})
+    with pytest.raises(run.host.Missed, match="fast 1.14 is below 1.15, reproducible 0.88 is below 1"):
+        part()
+
+    def absent(name):
+        raise run.host.Skip("no PyTorch")
+    with pytest.raises(run.host.Missed, match=r"100.0 ms fast; no figure of PyTorch's: no PyTorch\n(.|\n)*\| fast \| 100.0 "):
+        speed_of(run, monkeypatch, 0.1, 0.13, absent)()
+
+
+def test_the_shares_of_the_floors_are_read_from_the_kernels_table(run):
+    assert run.speed.shares("124M 768 -> 768   0.1 ms\nfloor products 0.81\nfloor norms 0.90\ntrainyard products 1\n") == [
+        ["products", "0.81"], ["norms", "0.90"]]
