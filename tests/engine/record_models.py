@@ -50,6 +50,45 @@ def linear(p, name, x):
     return F.linear(x, p[name + ".weight"], p[name + ".bias"])
 
 
+class Gpt:
+    LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 2, 2, 16, 8, 33
+
+    def __init__(self):
+        w = self.WIDTH
+        s = self.shapes = {"wte.weight": ((self.VOCABULARY, w), False), "wpe.weight": ((self.CONTEXT, w), False)}
+        norms = ["ln_f"]
+        for i in range(self.LAYERS):
+            norms += [f"h.{i}.ln_1", f"h.{i}.ln_2"]
+            for name, a, b in (("attn.c_attn", w, 3 * w), ("attn.c_proj", w, w), ("mlp.c_fc", w, 4 * w), ("mlp.c_proj", 4 * w, w)):
+                s[f"h.{i}.{name}.weight"] = ((a, b), False)  # inputs first, as GPT-2's files have it
+                s[f"h.{i}.{name}.bias"] = ((b,), False)
+        for norm in norms:
+            s[norm + ".weight"] = ((w,), True)
+            s[norm + ".bias"] = ((w,), False)
+        self.shapes = {"transformer." + name: shape for name, shape in s.items()}
+
+    def loss(self, p, step, cast):
+        w = self.WIDTH
+        p = {name.removeprefix("transformer."): v for name, v in p.items()}
+        window = integers(BATCH * (self.CONTEXT + 1), step, self.VOCABULARY).view(BATCH, self.CONTEXT + 1)
+
+        def norm(x, name):
+            return F.layer_norm(x, (w,), p[name + ".weight"], p[name + ".bias"], 1e-5)
+
+        def product(x, name):
+            return F.linear(x, p[name + ".weight"].t(), p[name + ".bias"])
+
+        x = p["wte.weight"][window[:, :-1]] + p["wpe.weight"]
+        for h in (f"h.{i}." for i in range(self.LAYERS)):
+            q, k, v = (t.view(BATCH, self.CONTEXT, self.HEADS, w // self.HEADS).transpose(1, 2)
+                       for t in product(norm(x, h + "ln_1"), h + "attn.c_attn").split(w, 2))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(BATCH, self.CONTEXT, w)
+            x = x + product(a, h + "attn.c_proj")
+            x = x + product(F.gelu(product(norm(x, h + "ln_2"), h + "mlp.c_fc"), approximate="tanh"), h + "mlp.c_proj")
+        logits = F.linear(norm(x, "ln_f"), p["wte.weight"])
+        return F.cross_entropy(logits.float().view(-1, self.VOCABULARY), window[:, 1:].reshape(-1))
+
+
 class Llama:
     LAYERS, HEADS, KV, WIDTH, HIDDEN, CONTEXT, VOCABULARY = 2, 4, 2, 32, 48, 8, 33
 
@@ -256,18 +295,20 @@ def train(model, rate, element):
 
 def main():
     families = {
-        "llama": (Llama(False), 1e-2),
-        "llama_tied": (Llama(True), 1e-2),
-        "mlp": (Mlp(), 1e-2),
-        "resnet18": (Resnet(8, (2, 2, 2, 2), False, False, 3, 32), 1e-4),
-        "resnet50": (Resnet(8, (3, 4, 6, 3), True, True, 2, 64), 1e-4),
-        "vit": (Vit(), 3e-3),
-        "unrolled": (Unrolled(False), 1e-2),
-        "unrolled_shared": (Unrolled(True), 1e-2),
+        "gpt": (Gpt, 1e-2),
+        "llama": (lambda: Llama(False), 1e-2),
+        "llama_tied": (lambda: Llama(True), 1e-2),
+        "mlp": (Mlp, 1e-2),
+        "resnet18": (lambda: Resnet(8, (2, 2, 2, 2), False, False, 3, 32), 1e-4),
+        "resnet50": (lambda: Resnet(8, (3, 4, 6, 3), True, True, 2, 64), 1e-4),
+        "vit": (Vit, 3e-3),
+        "unrolled": (lambda: Unrolled(False), 1e-2),
+        "unrolled_shared": (lambda: Unrolled(True), 1e-2),
     }
-    for name, (model, rate) in families.items():
+    for name, (make, rate) in families.items():
         if len(sys.argv) > 2 and name not in sys.argv[2:]:
             continue
+        model = make()
         exact, first = train(model, rate, torch.float32)
         rounded, _ = train(model, rate, torch.bfloat16)
         values = torch.cat([torch.tensor(exact), torch.tensor(rounded)] + first)

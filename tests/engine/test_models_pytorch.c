@@ -1,11 +1,12 @@
 /* A small model of each family against PyTorch 2.13 (record_models.py, which also says what a file holds): ten losses
  * to 1e-4 relative in fp32, to 1e-2 in bf16 (weights in bf16, masters in fp32), and the gradients of the first step
- * tensor by tensor. */
+ * tensor by tensor. And the first step made again gives the same loss and gradients to the bit. On the device that
+ * walk.h chooses; STEPS and REPEATS in the environment ask for fewer steps, for more repeats. */
 #include "base/file.h"
 #include "executor/engine/model/model.h"
 #include "tests/engine/walk.h"
 
-enum { STEPS = 10, BATCH = 4, FILE_BYTES_MOST = 1 << 20 };
+enum { STEPS = 10, BATCH = 4, REPEATS = 3, FILE_BYTES_MOST = 1 << 20 };
 
 struct family {
     const char *file;
@@ -18,6 +19,12 @@ struct family {
 #define LLAMA(tied)                                                                                                    \
     { .layers = 2, .heads = 4, .kv_heads = 2, .width = 32, .hidden = 48, .context = 8, .tied_embeddings = (tied) }
 
+static const struct family GPT_RECORDED = { "gpt",
+                                            { .family = MODEL_GPT,
+                                              .gpt = { .layers = 2, .heads = 2, .width = 16, .context = 8 } },
+                                            { .vocabulary = 33 },
+                                            1e-2,
+                                            BATCH };
 static const struct family LLAMA_RECORDED = {
     "llama", { .family = MODEL_LLAMA, .llama = LLAMA(false) }, { .vocabulary = 33 }, 1e-2, BATCH
 };
@@ -80,6 +87,10 @@ static float pixel(int64_t i, int64_t step) { return (float)integer(i, step, 251
 struct trial {
     struct walk w;
     const struct family *family;
+    struct now {
+        double rate;
+        struct update update;
+    } * now;      /* as the optimizer's kernels see them */
     int *by_name; /* parameters in the order of their names */
     int n;        /* without statistics */
 };
@@ -111,6 +122,7 @@ static void trial_open(struct trial *t, const struct family *f, enum dtype eleme
         fail_msg("%s: %s", f->file, e.msg);
     walk_open(&t->w, g, 2);
     t->w.loss_scale = (float)(1.0 / (double)shape_elements(&g->tensors[g->losses].shape));
+    t->now = walk_memory(&t->w, sizeof *t->now);
     t->by_name = calloc((size_t)g->n_parameters, sizeof *t->by_name);
     for (int i = 0; i < g->n_parameters; i++)
         if (g->parameters[i].kind == PARAMETER_WEIGHT)
@@ -121,6 +133,7 @@ static void trial_open(struct trial *t, const struct family *f, enum dtype eleme
 }
 
 static void trial_close(struct trial *t) {
+    walk_memory_free(&t->w, t->now);
     walk_close(&t->w);
     free(t->by_name);
 }
@@ -134,7 +147,8 @@ static void put_floats(struct trial *t, int tensor, const float *values) {
     if (g->tensors[tensor].dtype == DTYPE_F32)
         memcpy(t->w.tensor[tensor], values, (size_t)n * sizeof *values);
     else
-        assert_int_equal(t->w.kernels->convert(t->w.kernels, t->w.tensor[tensor], values, n, &e), ST_OK);
+        assert_int_equal(t->w.kernels->upload_elements(t->w.kernels, t->w.tensor[tensor], values, n, &e), ST_OK);
+    walk_finish(&t->w);
 }
 
 static void put_input(struct trial *t, int tensor) {
@@ -160,18 +174,25 @@ static void put_input(struct trial *t, int tensor) {
         put_floats(t, tensor, values);
 }
 
-static double run_step(struct trial *t) {
-    struct err e;
+/* The gradients of a step, and its loss. */
+static double run_passes(struct trial *t) {
     for (int i = 0; i < t->w.graph->n_batch; i++)
         put_input(t, t->w.graph->batch[i]);
     walk_weights(&t->w);
     const double loss = walk_forward(&t->w);
     walk_backward(&t->w);
+    return loss;
+}
+
+static double run_step(struct trial *t) {
+    struct err e;
+    const double loss = run_passes(t);
     t->w.step++;
+    *t->now = (struct now){ t->family->rate, { .number = t->w.step, .gradient_scale = 1 } };
     for (int k = 0; k < t->n; k++) {
         const int p = t->by_name[k];
-        const struct adamw adamw = { .learning_rate = &t->family->rate,
-                                     .update = &(struct update){ .number = t->w.step, .gradient_scale = 1 },
+        const struct adamw adamw = { .learning_rate = &t->now->rate,
+                                     .update = &t->now->update,
                                      .beta1 = 0.9,
                                      .beta2 = 0.99,
                                      .epsilon = 1e-8,
@@ -180,6 +201,7 @@ static double run_step(struct trial *t) {
                                              walk_gradient(&t->w, p), walk_elements(&t->w, p), &adamw, &e),
                          ST_OK);
     }
+    walk_finish(&t->w);
     return loss;
 }
 
@@ -202,6 +224,11 @@ static void compare_gradients(struct trial *t, const float *want) {
     }
 }
 
+static int asked(const char *name, int otherwise) {
+    const char *number = getenv(name);
+    return number ? atoi(number) : otherwise;
+}
+
 static void agrees(const struct family *f, enum dtype element, double tolerance) {
     struct trial t;
     struct err e;
@@ -216,7 +243,7 @@ static void agrees(const struct family *f, enum dtype element, double tolerance)
     for (int k = 0; k < t.n; k++)
         elements += walk_elements(&t.w, t.by_name[k]);
     assert_int_equal(file.len, (size_t)(2 * STEPS + elements) * sizeof(float));
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < asked("STEPS", STEPS); step++) {
         const double loss = run_step(&t);
         if (!(fabs(loss - (double)want[step]) <= tolerance * (double)want[step]))
             fail_msg("%s, step %d: the loss is %.7g, PyTorch's %.7g", f->file, step + 1, loss, (double)want[step]);
@@ -227,6 +254,37 @@ static void agrees(const struct family *f, enum dtype element, double tolerance)
     bytes_done(&file);
 }
 
+/* Of every parameter, one after the other. */
+static void copy_gradients(struct trial *t, float *to) {
+    for (int k = 0; k < t->n; k++) {
+        const int64_t n = walk_elements(&t->w, t->by_name[k]);
+        memcpy(to, walk_gradient(&t->w, t->by_name[k]), (size_t)n * sizeof *to);
+        to += n;
+    }
+}
+
+static void repeats_to_the_bit(const struct family *f, enum dtype element) {
+    const int repeats = asked("REPEATS", REPEATS);
+    struct trial trial, *t = &trial;
+    if (repeats < 2)
+        skip();
+    trial_open(t, f, element);
+    int64_t elements = 0;
+    for (int k = 0; k < t->n; k++)
+        elements += walk_elements(&t->w, t->by_name[k]);
+    CLEANUP(freep) float *first = calloc((size_t)elements, sizeof *first);
+    CLEANUP(freep) float *again = calloc((size_t)elements, sizeof *again);
+    const double loss = run_passes(t);
+    copy_gradients(t, first);
+    for (int i = 1; i < repeats; i++) {
+        const double now = run_passes(t);
+        copy_gradients(t, again);
+        if (memcmp(&loss, &now, sizeof loss) != 0 || memcmp(first, again, (size_t)elements * sizeof *first) != 0)
+            fail_msg("%s, repeat %d: other bits; the loss was %.17g, is %.17g", f->file, i, loss, now);
+    }
+    trial_close(t);
+}
+
 #define FAMILY_TESTS(name, family)                                                                                     \
     static void name##_agrees_in_fp32(void **state) {                                                                  \
         (void)state;                                                                                                   \
@@ -235,8 +293,14 @@ static void agrees(const struct family *f, enum dtype element, double tolerance)
     static void name##_agrees_in_bf16(void **state) {                                                                  \
         (void)state;                                                                                                   \
         agrees(&(family), DTYPE_BF16, 1e-2);                                                                           \
+    }                                                                                                                  \
+    static void name##_repeats_to_the_bit(void **state) {                                                              \
+        (void)state;                                                                                                   \
+        repeats_to_the_bit(&(family), DTYPE_F32);                                                                      \
+        repeats_to_the_bit(&(family), DTYPE_BF16);                                                                     \
     }
 
+FAMILY_TESTS(gpt, GPT_RECORDED)
 FAMILY_TESTS(llama, LLAMA_RECORDED)
 FAMILY_TESTS(llama_with_tied_embeddings, LLAMA_TIED_RECORDED)
 FAMILY_TESTS(mlp, MLP_RECORDED)
@@ -248,22 +312,33 @@ FAMILY_TESTS(unrolled_with_shared_weights, UNROLLED_SHARED_RECORDED)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt_agrees_in_fp32),
+        cmocka_unit_test(gpt_agrees_in_bf16),
+        cmocka_unit_test(gpt_repeats_to_the_bit),
         cmocka_unit_test(llama_agrees_in_fp32),
         cmocka_unit_test(llama_agrees_in_bf16),
+        cmocka_unit_test(llama_repeats_to_the_bit),
         cmocka_unit_test(llama_with_tied_embeddings_agrees_in_fp32),
         cmocka_unit_test(llama_with_tied_embeddings_agrees_in_bf16),
+        cmocka_unit_test(llama_with_tied_embeddings_repeats_to_the_bit),
         cmocka_unit_test(mlp_agrees_in_fp32),
         cmocka_unit_test(mlp_agrees_in_bf16),
+        cmocka_unit_test(mlp_repeats_to_the_bit),
         cmocka_unit_test(resnet18_agrees_in_fp32),
         cmocka_unit_test(resnet18_agrees_in_bf16),
+        cmocka_unit_test(resnet18_repeats_to_the_bit),
         cmocka_unit_test(resnet50_agrees_in_fp32),
         cmocka_unit_test(resnet50_agrees_in_bf16),
+        cmocka_unit_test(resnet50_repeats_to_the_bit),
         cmocka_unit_test(vit_agrees_in_fp32),
         cmocka_unit_test(vit_agrees_in_bf16),
+        cmocka_unit_test(vit_repeats_to_the_bit),
         cmocka_unit_test(unrolled_agrees_in_fp32),
         cmocka_unit_test(unrolled_agrees_in_bf16),
+        cmocka_unit_test(unrolled_repeats_to_the_bit),
         cmocka_unit_test(unrolled_with_shared_weights_agrees_in_fp32),
         cmocka_unit_test(unrolled_with_shared_weights_agrees_in_bf16),
+        cmocka_unit_test(unrolled_with_shared_weights_repeats_to_the_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
 /* Walks a graph without a plan, for tests of models and ops: every tensor has memory of its own (but for aliases), ops
- * run in the graph's order, reverse ops in theirs. Masters are fp32, weights are what `element` says. */
+ * run in the graph's order, reverse ops in theirs. Masters are fp32, weights are what `element` says.
+ *
+ * TRAINYARD_TEST_DEVICE names another device than cpu. All memory is the host's and the device's at one address. With
+ * WALK_ON_SHIM it walks on CUDA's kernels as tests/kernels/cuda compiles them for the CPU: link pair_shim.c. */
 #ifndef TESTS_ENGINE_WALK_H
 #define TESTS_ENGINE_WALK_H
 
@@ -13,17 +16,28 @@
 
 #include <cmocka.h>
 
+#ifdef WALK_ON_SHIM
+#include "tests/kernels/cuda/pair.h"
+#endif
+
 struct walk {
     struct graph *graph;
-    struct kernels *kernels;
+    const struct kernels *kernels;
     void **tensor;                        /* by tensor; aliases point to their storage */
     float **master, **moment1, **moment2; /* by parameter */
     element_t **weight;                   /* by parameter */
     float **gradient;                     /* by slot */
     void *workspace;
+    struct walk_now {
+        int64_t step;
+        float loss_scale;
+    } * now; /* as kernels see them */
     bool training;
     float loss_scale;
     int64_t step;
+#ifdef WALK_ON_SHIM
+    struct pair tables;
+#endif
 };
 
 static inline enum kernels_precision walk_precision(enum dtype element) {
@@ -34,20 +48,69 @@ static inline int64_t walk_elements(const struct walk *w, int parameter) {
     return shape_elements(&w->graph->parameters[parameter].shape);
 }
 
+#ifdef WALK_ON_SHIM
+static inline void walk_kernels_open(struct walk *w, int threads) {
+    (void)threads;
+    w->tables.precision = walk_precision(w->graph->element);
+    pair_tables_open(&w->tables);
+    w->kernels = w->tables.k[MANY];
+}
+
+static inline void walk_kernels_close(struct walk *w) { pair_tables_close(&w->tables); }
+
+static inline void *walk_memory(const struct walk *w, size_t bytes) {
+    (void)w;
+    return memset(pair_memory(bytes), 0, bytes);
+}
+
+static inline void walk_memory_free(const struct walk *w, void *p) {
+    (void)w;
+    pair_memory_free(p);
+}
+#else
+static inline void walk_kernels_open(struct walk *w, int threads) {
+    struct err e;
+    struct kernels *k;
+    const char *device = getenv("TRAINYARD_TEST_DEVICE");
+    const struct kernels_config config = { .device = device ? device : "cpu",
+                                           .threads = threads,
+                                           .precision = walk_precision(w->graph->element) };
+    if (kernels_open(&config, &k, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    w->kernels = k;
+}
+
+static inline void walk_kernels_close(struct walk *w) { kernels_close((struct kernels *)w->kernels); }
+
+/* Zeroed memory that both the host and the device see. */
+static inline void *walk_memory(const struct walk *w, size_t bytes) {
+    struct err e;
+    void *p = NULL;
+    if (w->kernels->host_memory_new(w->kernels, bytes > 0 ? bytes : 1, &p, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static inline void walk_memory_free(const struct walk *w, void *p) { w->kernels->host_memory_free(w->kernels, p); }
+#endif
+
+/* What was queued has run: the host may look at it. */
+static inline void walk_finish(const struct walk *w) {
+    struct err e;
+    if (w->kernels->finish(w->kernels, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
 /* Takes the graph. */
 static inline void walk_open(struct walk *w, struct graph *g, int threads) {
-    struct err e;
     *w = (struct walk){ .graph = g, .training = true };
-    const struct kernels_config config = { .device = "cpu",
-                                           .threads = threads,
-                                           .precision = walk_precision(g->element) };
-    if (kernels_open(&config, &w->kernels, &e) != ST_OK)
-        fail_msg("%s", e.msg);
+    walk_kernels_open(w, threads);
     w->tensor = calloc((size_t)g->n_tensors, sizeof *w->tensor);
     for (int t = 0; t < g->n_tensors; t++) {
         int s = graph_storage(g, t);
         if (!w->tensor[s])
-            w->tensor[s] = calloc(1, graph_tensor_bytes(g, s));
+            w->tensor[s] = walk_memory(w, graph_tensor_bytes(g, s));
         w->tensor[t] = w->tensor[s];
     }
     w->master = calloc((size_t)g->n_parameters, sizeof *w->master);
@@ -55,46 +118,52 @@ static inline void walk_open(struct walk *w, struct graph *g, int threads) {
     w->moment2 = calloc((size_t)g->n_parameters, sizeof *w->moment2);
     w->weight = calloc((size_t)g->n_parameters, sizeof *w->weight);
     for (int p = 0; p < g->n_parameters; p++) {
-        w->master[p] = calloc((size_t)walk_elements(w, p), sizeof(float));
-        w->moment1[p] = calloc((size_t)walk_elements(w, p), sizeof(float));
-        w->moment2[p] = calloc((size_t)walk_elements(w, p), sizeof(float));
-        w->weight[p] = calloc((size_t)walk_elements(w, p), sizeof(float));
+        w->master[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
+        w->moment1[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
+        w->moment2[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
+        w->weight[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
     }
     w->gradient = calloc((size_t)g->n_slots, sizeof *w->gradient);
     for (int s = 0; s < g->n_slots; s++)
-        w->gradient[s] = calloc((size_t)walk_elements(w, g->slots[s].parameter), sizeof(float));
+        w->gradient[s] = walk_memory(w, (size_t)walk_elements(w, g->slots[s].parameter) * sizeof(float));
     size_t most = 1;
     for (int i = 0; i < g->n_ops; i++) {
         size_t bytes = g->ops[i].kind->workspace ? g->ops[i].kind->workspace(w->kernels, g, &g->ops[i]) : 0;
         most = bytes > most ? bytes : most;
     }
-    w->workspace = aligned_alloc(64, (most + 63) / 64 * 64);
+    w->workspace = walk_memory(w, most);
+    w->now = walk_memory(w, sizeof *w->now);
 }
 
 static inline void walk_close(struct walk *w) {
     struct graph *g = w->graph;
     for (int t = 0; t < g->n_tensors; t++)
         if (graph_storage(g, t) == t)
-            free(w->tensor[t]);
-    for (int p = 0; p < g->n_parameters; p++)
-        free(w->master[p]), free(w->moment1[p]), free(w->moment2[p]), free(w->weight[p]);
+            walk_memory_free(w, w->tensor[t]);
+    for (int p = 0; p < g->n_parameters; p++) {
+        void *const all[] = { w->master[p], w->moment1[p], w->moment2[p], w->weight[p] };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            walk_memory_free(w, all[i]);
+    }
     for (int s = 0; s < g->n_slots; s++)
-        free(w->gradient[s]);
+        walk_memory_free(w, w->gradient[s]);
+    walk_memory_free(w, w->workspace);
+    walk_memory_free(w, w->now);
     free(w->tensor), free(w->master), free(w->moment1), free(w->moment2), free(w->weight), free(w->gradient);
-    free(w->workspace);
     graph_free(g);
-    kernels_close(w->kernels);
+    walk_kernels_close(w);
 }
 
 static inline void walk_call(const struct walk *w, const struct op *op, struct op_call *c) {
+    *w->now = (struct walk_now){ .step = w->step, .loss_scale = w->loss_scale };
     *c = (struct op_call){ .kernels = w->kernels,
                            .graph = w->graph,
                            .op = op,
                            .workspace = w->workspace,
                            .training = w->training,
                            .seed = 1,
-                           .step = &w->step,
-                           .loss_scale = &w->loss_scale };
+                           .step = &w->now->step,
+                           .loss_scale = &w->now->loss_scale };
     for (int i = 0; i < OP_INPUTS; i++)
         c->in[i] = op->in[i] >= 0 ? w->tensor[op->in[i]] : NULL;
     for (int i = 0; i < OP_OUTPUTS; i++)
@@ -120,6 +189,7 @@ static inline double walk_forward(struct walk *w) {
             fail_msg("%s: %s", g->ops[i].name, e.msg);
     }
     const int64_t n = shape_elements(&g->tensors[g->losses].shape);
+    walk_finish(w);
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += (double)((const float *)w->tensor[g->losses])[i];
@@ -158,6 +228,7 @@ static inline void walk_backward(struct walk *w) {
         if (op->kind->backward_weight && op->kind->backward_weight(&c, &e) != ST_OK)
             fail_msg("%s: %s", op->name, e.msg);
     }
+    walk_finish(w);
 }
 
 /* The gradient of a parameter: its slots added into the first. */
