@@ -27,6 +27,47 @@ static void check_move(struct controller *c, enum write_after after, const struc
     lead_depose(c, why);
 }
 
+/* The job has ended: what is kept for it goes. */
+static void job_forget(struct controller *c, int64_t job) {
+    launch_forget(&c->launches, job);
+    progress_forget(c->progress, job);
+    retire_soon(c->retire, job);
+    wake_now(c->wakes, job);
+}
+
+/* The store has made the job FAILED: no order of this attempt goes out, since no launch is there for it. */
+static void attempt_refused(struct controller *c, const struct sched_action *a, const char *why) {
+    log_event(LOG_INFO, "job_state", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "from",
+              LOG_STR(job_state_name(a->from)), "to", LOG_STR(job_state_name(JOB_STATE_FAILED)), "reason", LOG_STR(why),
+              NULL);
+    scheduler_refused(c->scheduler, a->job, a->attempt);
+    job_forget(c, a->job);
+}
+
+static void attempt_launch(struct controller *c, const struct sched_action *a, const struct store_attempt_start *start,
+                           const struct store_job *job, const char *const *executors) {
+    struct launch_order order = { .job = a->job,
+                                  .attempt = a->attempt,
+                                  .world_size = a->world_size,
+                                  .executors = executors,
+                                  .spec = job->spec,
+                                  .spec_bytes = job->spec_bytes,
+                                  .checkpoints = c->checkpoints,
+                                  .resume_directory = start->directory,
+                                  .resume_checkpoint = start->from_checkpoint,
+                                  .forked = start->forked,
+                                  .init_directory = start->init_directory };
+    struct err e = { "" };
+    status_t st = launch_put(&c->launches, &order, &e);
+    if (st == ST_OK)
+        st = rendezvous_expect(c->rendezvous, a->job, a->attempt, a->world_size, &e);
+    if (st != ST_OK)
+        log_event(LOG_ERROR, "attempt_not_sent", "job", LOG_INT(a->job), "reason", LOG_STR(e.msg), NULL);
+    log_event(LOG_INFO, "attempt_created", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "ranks",
+              LOG_INT(a->world_size), "from_step", LOG_INT(start->from_step), NULL);
+    wake_now(c->wakes, a->job);
+}
+
 static void attempt_create(struct controller *c, const struct sched_action *a) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct request_id id = act_request(c, NULL);
@@ -52,27 +93,10 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
         after = write_judge(c, st, &e, &tries);
     } while (after == WRITE_AGAIN);
     check_move(c, after, a, &e);
-    if (after == WRITE_DONE) {
-        struct launch_order order = { .job = a->job,
-                                      .attempt = a->attempt,
-                                      .world_size = a->world_size,
-                                      .executors = executors,
-                                      .spec = job.spec,
-                                      .spec_bytes = job.spec_bytes,
-                                      .checkpoints = c->checkpoints,
-                                      .resume_directory = start.directory,
-                                      .resume_checkpoint = start.from_checkpoint,
-                                      .forked = start.forked,
-                                      .init_directory = start.init_directory };
-        status_t st = launch_put(&c->launches, &order, &e);
-        if (st == ST_OK)
-            st = rendezvous_expect(c->rendezvous, a->job, a->attempt, a->world_size, &e);
-        if (st != ST_OK)
-            log_event(LOG_ERROR, "attempt_not_sent", "job", LOG_INT(a->job), "reason", LOG_STR(e.msg), NULL);
-        log_event(LOG_INFO, "attempt_created", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "ranks",
-                  LOG_INT(a->world_size), "from_step", LOG_INT(start.from_step), NULL);
-        wake_now(c->wakes, a->job);
-    }
+    if (after == WRITE_DONE && start.refused[0])
+        attempt_refused(c, a, start.refused);
+    else if (after == WRITE_DONE)
+        attempt_launch(c, a, &start, &job, executors);
     free(executors);
 }
 
@@ -226,12 +250,7 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
         if (ask)
             ask_answer(ask, a->status, a->reason, a->text);
         break;
-    case ACT_FORGET:
-        launch_forget(&c->launches, a->job);
-        progress_forget(c->progress, a->job);
-        retire_soon(c->retire, a->job);
-        wake_now(c->wakes, a->job);
-        break;
+    case ACT_FORGET: job_forget(c, a->job); break;
     }
 }
 

@@ -107,14 +107,14 @@ static void answer_refused(struct controller *c, struct ask *ask, status_t st, c
 }
 
 /* A retry's row moves before the scheduler is told. Only the store can judge, under its locks, whether what the job
- * would begin with is still there, and a refusal must not leave the scheduler with a job that waits. Nobody but this
- * thread moves jobs: a row that is still FAILED is refused for its origin alone. Of a row that is not, the scheduler
- * refuses the retry. */
+ * would begin with is still there, and a refusal must not leave the scheduler with a job that waits. Of a row that is
+ * not FAILED when it is read, the scheduler refuses the retry. */
 static bool retry_row(struct controller *c, struct inbox_item *item) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job job;
     struct err e = { "" };
     int tries = 0;
+    bool origin_gone = false;
     status_t st;
     do
         st = store_job_get(c->store, m, item->job, &job, &e);
@@ -129,13 +129,13 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
                                        .reason = "retried by its user" };
         tries = 0;
         do
-            st = store_job_move(c->store, c->own_epoch, &move, NULL, &e);
+            st = store_job_retry(c->store, c->own_epoch, &move, &origin_gone, &e);
         while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
     }
     if (st == ST_OK)
         item->row = sched_row_of(&job);
     else
-        answer_refused(c, item->ask, st, "JOB_ORIGIN_GONE", &e);
+        answer_refused(c, item->ask, st, origin_gone ? "JOB_ORIGIN_GONE" : "JOB_NOT_FAILED", &e);
     return st == ST_OK;
 }
 

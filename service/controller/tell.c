@@ -98,8 +98,15 @@ static int cuda_devices(Trainyard__V1__Device *const *devices, size_t n, bool qu
 static void tell_devices(struct controller *c, const char *executor, int64_t incarnation,
                          const Trainyard__V1__DevicesChanged *m) {
     struct device_rows devices = device_rows_of(m->devices, m->n_devices);
-    RECORD(c, store_executor_devices(c->store, c->own_epoch, executor, incarnation, devices.items, devices.n, e));
-    for (size_t i = 0; i < m->n_devices; i++)
+    struct err e = { "" };
+    int tries = 0;
+    enum write_after after;
+    do
+        after = write_judge(
+            c, store_executor_devices(c->store, c->own_epoch, executor, incarnation, devices.items, devices.n, &e), &e,
+            &tries);
+    while (after == WRITE_AGAIN);
+    for (size_t i = 0; after == WRITE_DONE && i < m->n_devices; i++) /* not of an older start: nothing of it is so */
         if (is_quarantined(m->devices[i]))
             log_event(LOG_WARN, "device_quarantined", "executor", LOG_STR(executor), "device",
                       LOG_INT(m->devices[i]->index), "reason", LOG_STR(m->devices[i]->reason), NULL);

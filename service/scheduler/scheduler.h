@@ -170,6 +170,10 @@ void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms
 
 void scheduler_step(struct scheduler *s, const struct sched_event *event, int64_t now_ms, struct sched_actions *ret);
 
+/* An ACT_ATTEMPT_CREATE that the store has refused by making the job FAILED: forgets it, and its slots are free. Orders
+ * for its hosts that follow in the same list are the caller's to drop. */
+void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
+
 /* What the status page shows. */
 struct sched_counts {
     int jobs, queued, executors, attached;

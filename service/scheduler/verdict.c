@@ -29,19 +29,37 @@ static struct rank_end cause_of(const struct attempt *a) {
     return end;
 }
 
-/* Writes the attempt's end, lets the agents forget it, and drops it from memory. */
-static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct sched_actions *out) {
+/* All its parts are over. */
+static void drop_attempt(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
-    action_text(action_add(out, ACT_ATTEMPT_END, job), "%s", why);
     for (int p = 0; p < a->parts_n; p++) {
-        struct executor *ex = a->parts[p].executor;
-        if (!a->parts[p].lost)
-            action_send(out, ACT_SEND_ACKNOWLEDGE, job, ex);
-        ex->parts--;
-        executor_forget_if_gone(s, ex);
+        a->parts[p].executor->parts--;
+        executor_forget_if_gone(s, a->parts[p].executor);
     }
     attempt_free(a);
     job->attempt = NULL;
+}
+
+/* Writes the attempt's end, lets the agents forget it, and drops it from memory. */
+static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct sched_actions *out) {
+    const struct attempt *a = job->attempt;
+    action_text(action_add(out, ACT_ATTEMPT_END, job), "%s", why);
+    for (int p = 0; p < a->parts_n; p++)
+        if (!a->parts[p].lost)
+            action_send(out, ACT_SEND_ACKNOWLEDGE, job, a->parts[p].executor);
+    drop_attempt(s, job);
+}
+
+void scheduler_refused(struct scheduler *s, int64_t id, int attempt) {
+    struct job *job = job_find(s, id);
+    if (!job || !job->attempt || job->attempt->number != attempt)
+        return;
+    struct sched_actions done = { 0 }; /* by the store */
+    for (int p = 0; p < job->attempt->parts_n; p++)
+        attempt_part_over(s, job, &job->attempt->parts[p], false);
+    drop_attempt(s, job);
+    job_move(s, job, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY, "", &done);
+    sched_actions_done(&done);
 }
 
 static void close_failed(struct scheduler *s, struct job *job, const struct rank_end *cause, int64_t now_ms,

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 
 static const struct sql ATTEMPT_OPEN = { "attempt_open", "SELECT number FROM attempt WHERE job = $1 AND state < 4" };
-static const struct sql CHECKPOINT_PICK = { "checkpoint_pick",
-                                            "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
-                                            "WHERE job = $1 AND state = 2 ORDER BY step DESC, attempt DESC LIMIT 1) "
-                                            "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
-                                            "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only)) p "
-                                            "ORDER BY rank LIMIT 1" };
+static const struct sql CHECKPOINT_PICK = {
+    "checkpoint_pick", "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
+                       "WHERE job = $1 AND state = 2 ORDER BY step DESC, attempt DESC LIMIT 1) "
+                       "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
+                       "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only AND c.state = 2)) p "
+                       "ORDER BY rank LIMIT 1"
+};
 static const struct sql ATTEMPT_INSERT = {
     "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint) "
                       "SELECT $1, $2, 1, epoch, $3, nullif($4, 0) FROM leader"
@@ -32,8 +33,15 @@ static const struct sql JOB_START = {
 };
 static const struct sql ATTEMPT_START = {
     "attempt_start", "SELECT a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
-                     "coalesce(c.job <> a.job, false), " ORIGIN_WEIGHTS_DIRECTORY " FROM attempt a "
+                     "coalesce(c.job <> a.job, false), " ORIGIN_WEIGHTS_DIRECTORY ", a.reason FROM attempt a "
                      "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2"
+};
+static const struct sql JOB_REFUSE = {
+    "job_refuse",
+    "WITH a AS (UPDATE attempt SET state = 4, end_time = now(), reason = $3 WHERE job = $1 AND number = $2), "
+    "j AS (UPDATE job SET state = 10, end_time = now(), reason = $3, last_event = last_event + 1 WHERE id = $1 "
+    "RETURNING id, last_event) INSERT INTO event (job, number, attempt, kind, state, message) "
+    "SELECT id, last_event, $2, 'state_changed', 10, $3 FROM j"
 };
 static const struct sql RANK_STARTED = {
     "rank_started", "UPDATE placement SET pid = $4, pid_start_time = $5 WHERE job = $1 AND attempt = $2 AND rank = $3 "
@@ -127,6 +135,20 @@ static status_t start_job(struct connection *c, const struct store_attempt_new *
     return ST_OK;
 }
 
+/* What the job began with is locked. */
+static status_t refuse_without_origin(struct connection *c, const struct store_attempt_new *in, struct err *e) {
+    bool gone;
+    struct err why;
+    struct sentence reason;
+    TRY(origin_gone(c, in->job, &gone, &why, e));
+    if (!gone)
+        return ST_OK;
+    struct sql_args a = { 0 };
+    add_key(&a, in->job, in->attempt);
+    sql_add_text(&a, sentence_of(why.msg, &reason));
+    return sql_run(c, &JOB_REFUSE, &a, NULL, e);
+}
+
 /* Reads back what is stored, so that a repeated call returns the same. */
 static status_t read_start(struct connection *c, struct create *x, struct err *e) {
     struct sql_args a = { 0 };
@@ -138,6 +160,7 @@ static status_t read_start(struct connection *c, struct create *x, struct err *e
     x->ret->directory = sql_text(r, 0, 2);
     x->ret->forked = sql_bool(r, 0, 3);
     x->ret->init_directory = sql_text(r, 0, 4);
+    x->ret->refused = sql_text(r, 0, 5);
     return store_memory_keep(x->m, &r, e);
 }
 
@@ -145,6 +168,7 @@ static status_t create_body(struct connection *c, void *ctx, struct err *e) {
     struct create *x = ctx;
     const struct store_attempt_new *in = x->in;
     struct job_lock l;
+    TRY(origin_lock(c, in->job, e));
     TRY(job_lock(c, in->job, &l, e));
     bool seen;
     TRY(request_seen(c, in->request_id, in->job, &seen, &x->ret->event, e));
@@ -154,6 +178,7 @@ static status_t create_body(struct connection *c, void *ctx, struct err *e) {
         TRY(pick_checkpoint(c, in->job, &checkpoint, &step, e));
         TRY(insert_attempt(c, in, checkpoint, step, e));
         TRY(start_job(c, in, step, &x->ret->event, e));
+        TRY(refuse_without_origin(c, in, e));
     }
     return read_start(c, x, e);
 }

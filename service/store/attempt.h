@@ -13,17 +13,21 @@ struct store_attempt_new {
     const char *const *executors; /* [world_size] one id a rank */
     const char *reason;           /* the event's sentence; "" = none */
 };
-/* The checkpoint that the attempt starts from: the job's newest COMMITTED one, else the one that it was forked from. */
+/* The checkpoint that the attempt starts from: the job's newest COMMITTED one, else the one that it was forked from,
+ * while that is COMMITTED. */
 struct store_attempt_start {
     int64_t from_step;          /* 0 = from the start */
     int64_t from_checkpoint;    /* 0 = none */
     const char *directory;      /* of that checkpoint; "" = none */
     bool forked;                /* that checkpoint is another job's */
     const char *init_directory; /* of the checkpoint whose weights the job begins with; "" = none */
+    const char *refused;        /* why the job has FAILED in place of starting; "" = it starts */
     int64_t event;
 };
 /* Moves the job from `from` to STARTING and inserts the attempt with its placements, all in one transaction.
- * FAILED_PRECONDITION: the job is in another state, or its attempt is not attempt - 1, or that one has not ended. */
+ * FAILED_PRECONDITION: the job is in another state, or its attempt is not attempt - 1, or that one has not ended.
+ * A job without a COMMITTED checkpoint, when what it began with is COMMITTED no more, must not begin with something
+ * else: in the same transaction the attempt ends and the job becomes FAILED, with `refused` as the reason. */
 MUST_CHECK status_t store_attempt_create(struct store *s, struct store_memory *m, int64_t epoch,
                                          const struct store_attempt_new *attempt, struct store_attempt_start *ret,
                                          struct err *e);

@@ -16,6 +16,7 @@ static const struct sql EXECUTOR_ATTACH = {
 };
 static const struct sql EXECUTOR_HOLD = { "executor_hold", "SELECT 1 FROM executor WHERE id = $1 AND incarnation <= $2 "
                                                            "FOR NO KEY UPDATE" };
+static const struct sql EXECUTOR_EXISTS = { "executor_exists", "SELECT 1 FROM executor WHERE id = $1" };
 static const struct sql DEVICE_CLEAR = { "device_clear", "DELETE FROM device WHERE executor = $1" };
 static const struct sql DEVICE_ADD = {
     "device_add",
@@ -81,7 +82,15 @@ static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
     sql_add_int8(&a, x->incarnation);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &EXECUTOR_HOLD, &a, &r, e));
-    return PQntuples(r) ? devices_write(c, x, e) : refuse_older(x, e);
+    if (PQntuples(r))
+        return devices_write(c, x, e);
+    struct sql_args id = { 0 };
+    sql_add_text(&id, x->id);
+    CLEANUP(sql_clearp) PGresult *row = NULL;
+    TRY(sql_run(c, &EXECUTOR_EXISTS, &id, &row, e));
+    if (PQntuples(row) == 0)
+        return err_set(e, ST_NOT_FOUND, "executors/%s does not exist: it has never attached", x->id);
+    return refuse_older(x, e);
 }
 
 static status_t attach_body(struct connection *c, void *ctx, struct err *e) {

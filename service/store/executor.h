@@ -36,7 +36,7 @@ struct store_executor {
 MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor,
                                           struct err *e);
 /* The devices of this start of it again, when one of them is quarantined or released. FAILED_PRECONDITION when a newer
- * incarnation has attached. */
+ * incarnation has attached, NOT_FOUND when none ever has. */
 MUST_CHECK status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,
                                            const struct store_device *devices, size_t n, struct err *e);
 MUST_CHECK status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason,

@@ -250,6 +250,7 @@ status_t store_job_counts(struct store *s, int64_t counts[12], struct err *e) {
 struct move {
     const struct store_job_move *in;
     int64_t event;
+    bool retry, origin_gone;
 };
 
 static status_t refuse_move(const struct job_lock *l, const struct store_job_move *in, struct err *e) {
@@ -270,12 +271,19 @@ static status_t move_attempt(struct connection *c, const struct store_job_move *
     return sql_run(c, ending ? &ATTEMPT_ENDING : &ATTEMPT_RUNNING, &a, NULL, e);
 }
 
+/* The row has moved by then, which a refusal takes back. */
+static status_t check_origin(struct connection *c, struct move *x, struct err *e) {
+    struct err why;
+    TRY(origin_gone(c, x->in->job, &x->origin_gone, &why, e));
+    return x->origin_gone ? err_set(e, ST_FAILED_PRECONDITION, "%s", why.msg) : ST_OK;
+}
+
 static status_t move_body(struct connection *c, void *ctx, struct err *e) {
     struct move *x = ctx;
     const struct store_job_move *in = x->in;
-    const bool retry = in->from == STORE_JOB_FAILED;
     struct job_lock l;
-    if (retry)
+    x->origin_gone = false;
+    if (x->retry)
         TRY(origin_lock(c, in->job, e));
     TRY(job_lock(c, in->job, &l, e));
     bool seen;
@@ -295,8 +303,8 @@ static status_t move_body(struct connection *c, void *ctx, struct err *e) {
     TRY(sql_run(c, &JOB_MOVE, &a, &r, e));
     if (PQntuples(r) == 0)
         return refuse_move(&l, in, e);
-    if (retry)
-        TRY(origin_check(c, in->job, e));
+    if (x->retry)
+        TRY(check_origin(c, x, e));
     x->event = sql_int8(r, 0, 0);
     return move_attempt(c, in, e);
 }
@@ -308,6 +316,14 @@ status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_m
     if (ret_event)
         *ret_event = x.event;
     return ST_OK;
+}
+
+status_t store_job_retry(struct store *s, int64_t epoch, const struct store_job_move *move, bool *ret_origin_gone,
+                         struct err *e) {
+    struct move x = { .in = move, .retry = true };
+    status_t st = store_transact(s, epoch, move_body, &x, e);
+    *ret_origin_gone = st == ST_FAILED_PRECONDITION && x.origin_gone;
+    return st;
 }
 
 /* ---- wait ---- */

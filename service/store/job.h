@@ -81,9 +81,7 @@ MUST_CHECK status_t store_request_find(struct store *s, const char *request_id, 
 
 /* From one state to another. Guards: state = from, attempt = attempt. RUNNING sets start_time once and moves the
  * attempt's row to RUNNING; an ended state sets end_time; CANCELLING and RESTARTING move an attempt that has not ended
- * to ENDING. From FAILED (a retry) end_time and restarts are cleared; that is refused to a job without a COMMITTED
- * checkpoint when what it began with is COMMITTED no more, under the lock that retention takes. The rule which moves
- * are legal stands in the scheduler. */
+ * to ENDING. The rule which moves are legal stands in the scheduler. */
 struct store_job_move {
     const char *request_id;
     int64_t job;
@@ -95,6 +93,11 @@ struct store_job_move {
 /* *ret_event (may be NULL): the event's number. */
 MUST_CHECK status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_move *move,
                                    int64_t *ret_event, struct err *e);
+/* The move from FAILED to QUEUED: end_time and restarts are cleared. FAILED_PRECONDITION as of any move; and, with
+ * *ret_origin_gone, for a job without a COMMITTED checkpoint when what it began with is COMMITTED no more, under the
+ * lock that retention takes. */
+MUST_CHECK status_t store_job_retry(struct store *s, int64_t epoch, const struct store_job_move *move,
+                                    bool *ret_origin_gone, struct err *e);
 
 /* Why a QUEUED job waits: its reason, and an event "waiting". Changes nothing once the job has moved on. */
 MUST_CHECK status_t store_job_waiting(struct store *s, int64_t epoch, const char *request_id, int64_t job, int attempt,

@@ -49,18 +49,20 @@ status_t origin_lock(struct connection *c, int64_t job, struct err *e) {
     return PQntuples(r) ? job_lock(c, sql_int8(r, 0, 0), &l, e) : ST_OK;
 }
 
-status_t origin_check(struct connection *c, int64_t job, struct err *e) {
+status_t origin_gone(struct connection *c, int64_t job, bool *ret_gone, struct err *ret_why, struct err *e) {
     struct sql_args a = { 0 };
     sql_add_int8(&a, job);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &ORIGIN_GONE, &a, &r, e));
-    if (PQntuples(r) == 0)
+    *ret_gone = PQntuples(r) > 0;
+    if (!*ret_gone)
         return ST_OK;
-    return err_set(e, ST_FAILED_PRECONDITION,
-                   "jobs/%lld has nothing to go on from: jobs/%lld/checkpoints/%lld, which it began with, %s, and it "
-                   "has no checkpoint of its own",
-                   (long long)job, (long long)sql_int8(r, 0, 0), (long long)sql_int8(r, 0, 1),
-                   sql_int2(r, 0, 2) == STORE_CHECKPOINT_CORRUPT ? "is corrupt" : "has been deleted");
+    snprintf(ret_why->msg, sizeof ret_why->msg,
+             "jobs/%lld has nothing to go on from: jobs/%lld/checkpoints/%lld, which it began with, %s, and it has no "
+             "checkpoint of its own",
+             (long long)job, (long long)sql_int8(r, 0, 0), (long long)sql_int8(r, 0, 1),
+             sql_int2(r, 0, 2) == STORE_CHECKPOINT_CORRUPT ? "is corrupt" : "has been deleted");
+    return ST_OK;
 }
 
 status_t origin_write(struct connection *c, int64_t job, const struct store_origin *origin, int64_t step,

@@ -12,9 +12,9 @@ MUST_CHECK status_t origin_hold(struct connection *c, const struct store_origin 
 /* Locks the job of what this one began with, if it began with anything: before this one's own row, since its id is the
  * lower one. Retention then waits for this transaction, or has done its work. */
 MUST_CHECK status_t origin_lock(struct connection *c, int64_t job, struct err *e);
-/* Under that lock. FAILED_PRECONDITION: the job has no COMMITTED checkpoint, and what it began with is COMMITTED no
- * more. */
-MUST_CHECK status_t origin_check(struct connection *c, int64_t job, struct err *e);
+/* Under that lock: whether the job has no COMMITTED checkpoint, and what it began with is COMMITTED no more; then
+ * ret_why is a sentence for its user. */
+MUST_CHECK status_t origin_gone(struct connection *c, int64_t job, bool *ret_gone, struct err *ret_why, struct err *e);
 /* The row of a job that was just made, and its event. */
 MUST_CHECK status_t origin_write(struct connection *c, int64_t job, const struct store_origin *origin, int64_t step,
                                  struct err *e);

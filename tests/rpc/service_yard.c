@@ -185,7 +185,18 @@ struct agent {
     struct message *first, **last;
     Trainyard__V1__ControllerMessage *current;
     int64_t mark;
+    bool closed;
+    char why[200];
 };
+
+static void on_closed(struct rpc_call *call, status_t st, const char *why) {
+    struct agent *a = rpc_user(call);
+    pthread_mutex_lock(&a->lock);
+    a->closed = true;
+    snprintf(a->why, sizeof a->why, "%s: %s", status_name(st), why);
+    pthread_cond_signal(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+}
 
 static void on_order(struct rpc_call *call, const ProtobufCMessage *m) {
     struct agent *a = rpc_user(call);
@@ -245,7 +256,7 @@ void agent_free(struct agent *a) {
 }
 
 void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status) {
-    static const struct rpc_events control = { .message = on_order }, bulk = { .message = on_mark };
+    static const struct rpc_events control = { .message = on_order, .done = on_closed }, bulk = { .message = on_mark };
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
     hello.executor = a->id;
     hello.incarnation = a->incarnation;
@@ -287,6 +298,18 @@ const Trainyard__V1__ControllerMessage *agent_expect(struct agent *a,
     if (a->current->message_case != kind)
         fail_msg("%s: order %d came instead of %d", a->id, (int)a->current->message_case, (int)kind);
     return a->current;
+}
+
+const char *agent_await_closed(struct agent *a) {
+    struct timespec until = deadline_timespec(deadline_in(YARD_PATIENCE_MS));
+    pthread_mutex_lock(&a->lock);
+    int rc = 0;
+    while (!a->closed && rc == 0)
+        rc = pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until);
+    pthread_mutex_unlock(&a->lock);
+    if (rc != 0)
+        fail_msg("%s: its stream did not end", a->id);
+    return a->why;
 }
 
 bool agent_idle(struct agent *a) {

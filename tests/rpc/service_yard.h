@@ -50,6 +50,8 @@ void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status);
 /* The next order, which must be of this kind; valid until the next call. */
 const Trainyard__V1__ControllerMessage *agent_expect(struct agent *a,
                                                      Trainyard__V1__ControllerMessage__MessageCase kind);
+/* Waits until the controller has ended its control stream; with which sentence, valid until agent_free. */
+const char *agent_await_closed(struct agent *a);
 /* No order waits. */
 bool agent_idle(struct agent *a);
 void agent_say_offer(struct agent *a, int64_t job, int attempt, int rank, const char *address);

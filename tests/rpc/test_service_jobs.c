@@ -18,6 +18,8 @@ static void assert_job(struct service_yard *y, int64_t id, Trainyard__V1__Job__S
     trainyard__v1__job__free_unpacked(job, NULL);
 }
 
+static char told_reason[RPC_REASON_BYTES]; /* of the last by_name, for programs */
+
 static status_t by_name(struct service_yard *y, const char *method, const char *name, struct err *e) {
     /* CancelJob, RetryJob and GetJob begin with the same field. */
     Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
@@ -25,11 +27,9 @@ static status_t by_name(struct service_yard *y, const char *method, const char *
     Trainyard__V1__GetJobRequest get = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
     request.name = retry.name = get.name = (char *)name;
     ProtobufCMessage *reply = NULL;
-    status_t st = yard_call(y, method,
-                            *method == 'C'   ? &request.base
-                            : *method == 'R' ? &retry.base
-                                             : &get.base,
-                            &reply, e);
+    const ProtobufCMessage *asked = *method == 'C' ? &request.base : *method == 'R' ? &retry.base : &get.base;
+    status_t st = rpc_call_unary_reason(y->channel, &trainyard__v1__job_service__descriptor, method, asked,
+                                        YARD_PATIENCE_MS, &reply, told_reason, e);
     if (st == ST_OK)
         protobuf_c_message_free_unpacked(reply, NULL);
     return st;
@@ -107,6 +107,7 @@ static void *retry_one(void *ctx) {
     return NULL;
 }
 
+/* Of what waits for the loop nothing is told but its number: looked at until it is so, or for YARD_PATIENCE_MS. */
 static void await_events_waiting(struct service_yard *y, int n) {
     deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
     struct controller_stats stats = { 0 };
@@ -128,7 +129,7 @@ static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void *
     struct retry retries[2] = { { .y = y }, { .y = y } };
     pthread_t threads[2];
     assert_int_equal(pthread_create(&threads[0], NULL, retry_one, &retries[0]), 0);
-    pg_await_blocked(y->conninfo, 1);
+    pg_await_blocked(y->pg, y->conninfo, 1);
     assert_int_equal(pthread_create(&threads[1], NULL, retry_one, &retries[1]), 0);
     await_events_waiting(y, 1);
     pg_commit(open);
@@ -138,6 +139,24 @@ static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void *
     assert_int_equal(retries[1].status, ST_FAILED_PRECONDITION);
     assert_string_equal(retries[1].reason, "JOB_NOT_FAILED");
     yard_await_state(y, 1, STATE(QUEUED));
+}
+
+/* The loop reads the row FAILED, and meets another's move of it when it makes its own. */
+static void a_retry_that_is_refused_for_another_reason_is_not_told_that_its_origin_is_gone(void **state) {
+    struct service_yard *y = *state;
+    yard_submit(y, 1, 0);
+    pg_run(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
+    yard_stop_controller(y);
+    yard_start_controller(y);
+    struct pg_open *open = pg_begin(y->conninfo, "UPDATE job SET state = 11");
+    struct retry retry = { .y = y };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, retry_one, &retry), 0);
+    pg_await_blocked(y->pg, y->conninfo, 1);
+    pg_commit(open);
+    pthread_join(thread, NULL);
+    assert_int_equal(retry.status, ST_FAILED_PRECONDITION);
+    assert_string_equal(retry.reason, "JOB_NOT_FAILED");
 }
 
 static void report_chosen(struct agent *a, int64_t sequence, Trainyard__V1__JobSpec *spec) {
@@ -350,7 +369,36 @@ static void a_fork_is_made_once_and_not_retried_when_what_it_began_with_is_gone(
     FAILS(fork_first(y, "fork-twice", names[0], &e), ST_NOT_FOUND, "fork: jobs/1 has no committed checkpoint");
     FAILS(by_name(y, "RetryJob", "2", &e), ST_FAILED_PRECONDITION,
           "jobs/2 has nothing to go on from: jobs/1/checkpoints/1, which it began with, has been deleted");
+    assert_string_equal(told_reason, "JOB_ORIGIN_GONE");
     assert_job(y, fork, STATE(FAILED), 1, 0);
+    agent_free(a);
+}
+
+/* By the parent's own restart, say, while the fork waits for a slot. */
+static void a_fork_whose_origin_is_found_corrupt_fails_before_it_starts_and_frees_its_slot(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t parent = yard_submit(y, 1, 0), fork = parent + 1;
+    yard_run(y, &a, 1, parent, 1);
+    yard_finish(&a, 1, parent, 1);
+    yard_await_state(y, parent, STATE(SUCCEEDED));
+    agent_free(a); /* with it goes its slot */
+    pg_run(y->conninfo, "UPDATE executor SET state = 2, lost_time = now()");
+    yard_stop_controller(y);
+    yard_start_controller(y);
+    char name[64];
+    OK(fork_first(y, "fork", name, &e));
+    int64_t next = yard_submit(y, 1, 0);
+    pg_run(y->conninfo, "UPDATE checkpoint SET state = 3, reason = 'bits'");
+    a = agent_new(y, "host-b", 1, 1);
+    agent_attach(a, NULL);
+    assert_int_equal(agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START)->start->job, next);
+    yard_await_state(y, fork, STATE(FAILED));
+    Trainyard__V1__Job *job = yard_job(y, fork);
+    assert_string_equal(job->reason, "jobs/2 has nothing to go on from: jobs/1/checkpoints/1, which it began with, is "
+                                     "corrupt, and it has no checkpoint of its own");
+    trainyard__v1__job__free_unpacked(job, NULL);
     agent_free(a);
 }
 
@@ -381,11 +429,51 @@ static void a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again(v
     agent_free(a);
 }
 
+static void say_quarantined(struct service_yard *y, int64_t incarnation, const char *reason) {
+    Trainyard__V1__Device device = TRAINYARD__V1__DEVICE__INIT, *devices = &device;
+    device.kind = "cuda";
+    device.state = TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
+    device.reason = (char *)reason;
+    Trainyard__V1__DevicesChanged changed = TRAINYARD__V1__DEVICES_CHANGED__INIT;
+    changed.devices = &devices;
+    changed.n_devices = 1;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED;
+    m.devices_changed = &changed;
+    OK(controller_agent_said(y->controller, "host-a", incarnation, &m, &e));
+}
+
+static void of_an_older_starts_devices_nothing_is_logged(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 5, 1);
+    agent_attach(a, NULL);
+    yard_submit(y, 1, 0);
+    FILE *log = tmpfile();
+    int terminal = dup(STDERR_FILENO);
+    dup2(fileno(log), STDERR_FILENO);
+    say_quarantined(y, 4, "said-by-the-older");
+    say_quarantined(y, 5, "said-by-the-newer");
+    status_t st = by_name(y, "CancelJob", "1", NULL); /* the loop answers in order */
+    dup2(terminal, STDERR_FILENO);
+    close(terminal);
+    static char text[1 << 16];
+    rewind(log);
+    size_t n = fread(text, 1, sizeof text - 1, log);
+    fclose(log);
+    text[n] = '\0';
+    assert_int_equal(st, ST_OK);
+    assert_non_null(strstr(text, "said-by-the-newer"));
+    assert_null(strstr(text, "said-by-the-older"));
+    agent_free(a);
+}
+
 /* The lock is taken in the moment in which its connection is lost, before the controller has looked. */
 static void a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads(void **state) {
     struct service_yard *y = *state;
     struct store *other;
     struct store_leader *leader = NULL;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
     OK(store_open(&(struct store_options){ .conninfo = y->conninfo }, &other, &e));
     deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
     while (!leader && clock_mono_ms() < deadline) {
@@ -393,11 +481,11 @@ static void a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that
         OK(store_leader_try(other, "another", &leader, &e));
     }
     assert_non_null(leader);
-    while (!controller_deposed(y->controller) && clock_mono_ms() < deadline)
-        usleep(10000);
+    assert_string_equal(agent_await_closed(a), "UNAVAILABLE: this controller no longer leads");
     assert_true(controller_deposed(y->controller));
     store_leader_close(leader);
     store_close(other);
+    agent_free(a);
 }
 
 static void a_cancel_with_the_same_request_id_happens_once(void **state) {
@@ -435,9 +523,11 @@ static void illegal_moves_and_unknown_jobs_are_clear_errors(void **state) {
     FAILS(by_name(y, "GetJob", "jobs/x", &e), ST_INVALID_ARGUMENT, "'jobs/x'");
     int64_t job = yard_submit(y, 1, 0);
     FAILS(by_name(y, "RetryJob", "1", &e), ST_FAILED_PRECONDITION, "not FAILED");
+    assert_string_equal(told_reason, "JOB_NOT_FAILED");
     OK(by_name(y, "CancelJob", "1", &e));
     assert_job(y, job, STATE(CANCELLED), 0, 0);
     FAILS(by_name(y, "CancelJob", "1", &e), ST_FAILED_PRECONDITION, "CANCELLED");
+    assert_string_equal(told_reason, "JOB_ENDED");
 }
 
 static void a_cancelled_gang_is_stopped_before_the_job_is_cancelled(void **state) {
@@ -450,6 +540,7 @@ static void a_cancelled_gang_is_stopped_before_the_job_is_cancelled(void **state
     agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
     assert_job(y, job, STATE(CANCELLING), 1, 0);
     FAILS(by_name(y, "CancelJob", "1", &e), ST_FAILED_PRECONDITION, "already being cancelled");
+    assert_string_equal(told_reason, "JOB_NOT_CANCELLABLE");
     agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, 0);
     yard_await_state(y, job, STATE(CANCELLED));
     agent_free(a);
@@ -530,6 +621,8 @@ int main(void) {
         YARD(a_job_is_not_done_before_its_last_record_is_stored),
         YARD(a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job),
         YARD(of_two_retries_at_once_one_is_told_that_the_job_is_not_failed),
+        YARD(a_retry_that_is_refused_for_another_reason_is_not_told_that_its_origin_is_gone),
+        YARD(a_fork_whose_origin_is_found_corrupt_fails_before_it_starts_and_frees_its_slot),
         YARD(a_chosen_plan_sets_what_was_left_open_and_nothing_else),
         YARD(a_restarted_agent_costs_an_attempt_but_no_restart),
         YARD(a_controller_that_starts_again_adopts_what_runs),
@@ -538,6 +631,7 @@ int main(void) {
         YARD(a_request_id_makes_one_job),
         YARD(a_fork_is_made_once_and_not_retried_when_what_it_began_with_is_gone),
         YARD(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
+        YARD(of_an_older_starts_devices_nothing_is_logged),
         YARD(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
         YARD(a_cancel_with_the_same_request_id_happens_once),
         YARD(a_wrong_spec_is_refused_with_every_problem),

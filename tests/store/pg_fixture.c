@@ -116,6 +116,10 @@ static void start_server(struct pg *pg) {
                      "shared_buffers=64MB",
                      "-c",
                      "fsync=on",
+                     "-c",
+                     "log_lock_waits=on", /* pg_await_blocked */
+                     "-c",
+                     "deadlock_timeout=20ms", /* how long a wait lasts until it is logged */
                      NULL };
     do
         pg->postmaster = spawn(pg, "postgres", argv);
@@ -284,13 +288,20 @@ void pg_commit(struct pg_open *open) {
     free(open);
 }
 
-void pg_await_blocked(const char *conninfo, int n) {
+void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
     static const char blocked[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
                                   "wait_event_type = 'Lock'";
-    int64_t deadline = clock_mono_ms() + START_TIMEOUT_MS / 6;
+    char log[128], told[4096];
+    snprintf(log, sizeof log, "%s/server.log", pg->dir);
+    CLEANUP(closep) int changes = inotify_init1(IN_CLOEXEC);
+    if (changes < 0 || inotify_add_watch(changes, log, IN_MODIFY) < 0)
+        die("watch PostgreSQL's log", strerror(errno));
+    struct pollfd event = { .fd = changes, .events = POLLIN };
+    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS / 6);
     while (pg_number(conninfo, blocked) < n) {
-        if (clock_mono_ms() > deadline)
+        if (poll(&event, 1, deadline_poll_ms(deadline)) <= 0)
             die("wait for a blocked backend", "none is");
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        if (read(changes, told, sizeof told) < 0)
+            die("watch PostgreSQL's log", strerror(errno));
     }
 }

@@ -33,7 +33,7 @@ long long pg_number(const char *conninfo, const char *sql);
 struct pg_open;
 struct pg_open *pg_begin(const char *conninfo, const char *sql);
 void pg_commit(struct pg_open *open);
-/* Waits until so many backends of the database wait for a lock. */
-void pg_await_blocked(const char *conninfo, int n);
+/* Waits until so many backends of the database wait for a lock, which the server's log tells. */
+void pg_await_blocked(struct pg *pg, const char *conninfo, int n);
 
 #endif

@@ -365,6 +365,7 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     devices[1].quarantined = false;
     devices[1].reason = "";
     FAILS(store_executor_devices(f->store, f->epoch, "one", 4, devices, 1, &e), ST_FAILED_PRECONDITION, "newer start");
+    FAILS(store_executor_devices(f->store, f->epoch, "none", 4, devices, 1, &e), ST_NOT_FOUND, "has never attached");
     OK(store_executor_list(f->store, f->m, NULL, 1, &list, &n, &e));
     assert_int_equal(list[0].devices_n, 2);
     assert_true(list[0].devices[1].quarantined);

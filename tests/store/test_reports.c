@@ -507,7 +507,10 @@ static status_t retry(struct fixture *f, int64_t job, struct err *e) {
                                    .from = STORE_JOB_FAILED,
                                    .to = STORE_JOB_QUEUED,
                                    .reason = "" };
-    return store_job_move(f->store, f->epoch, &move, NULL, e);
+    bool gone;
+    status_t st = store_job_retry(f->store, f->epoch, &move, &gone, e);
+    assert_true(gone == (st == ST_FAILED_PRECONDITION));
+    return st;
 }
 
 static void a_retry_that_has_lost_what_its_job_began_with_is_refused(void **state) {
@@ -528,11 +531,87 @@ static void a_retry_that_has_lost_what_its_job_began_with_is_refused(void **stat
     assert_int_equal(job_from(f, parent, at.id, false, "fork", &existed), child);
     pg_run(f->conninfo, "UPDATE checkpoint SET state = 3, delete_time = NULL, reason = 'bits'");
     FAILS(retry(f, child, &e), ST_FAILED_PRECONDITION, "is corrupt");
+    pg_run(f->conninfo, "UPDATE checkpoint SET state = 2");
     pg_run(f->conninfo, "UPDATE job SET state = 1, end_time = NULL WHERE state = 10");
     fixture_attempt(f, child, STORE_JOB_QUEUED, 1);
     fixture_move(f, child, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
     commit(f, r, child, 20, 1, 1);
+    char sql[120];
+    snprintf(sql, sizeof sql, "UPDATE checkpoint SET state = 3, reason = 'bits' WHERE id = %lld", (long long)at.id);
+    pg_run(f->conninfo, sql);
     OK(retry(f, child, &e));
+}
+
+static void a_retry_of_a_job_that_is_not_failed_is_refused_for_that(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 1);
+    struct store_job_move move = {
+        .request_id = fixture_request(f), .job = job, .from = STORE_JOB_FAILED, .to = STORE_JOB_QUEUED, .reason = ""
+    };
+    bool gone = true;
+    FAILS(store_job_retry(f->store, f->epoch, &move, &gone, &e), ST_FAILED_PRECONDITION, "is QUEUED, not FAILED");
+    assert_false(gone);
+}
+
+static struct store_attempt_start start_of(struct fixture *f, int64_t job, int number) {
+    const char *executors[] = { "host-a" };
+    struct store_attempt_new attempt = { .request_id = fixture_request(f),
+                                         .job = job,
+                                         .attempt = number,
+                                         .from = number == 1 ? STORE_JOB_QUEUED : STORE_JOB_RESTARTING,
+                                         .world_size = 1,
+                                         .executors = executors,
+                                         .reason = "" };
+    struct store_attempt_start start, again;
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
+    OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &again, &e));
+    assert_string_equal(start.refused, again.refused);
+    assert_int_equal(start.event, again.event);
+    return start;
+}
+
+/* Not from the start, which would be another training; nor, of a fork, from files that are not whole. */
+static void a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    static const struct {
+        const char *how, *says;
+    } gone[] = { { "state = 3, reason = 'bits'", "is corrupt" },
+                 { "state = 4, delete_time = now()", "has been deleted" },
+                 { "state = 5, delete_time = now()", "has been deleted" } };
+    for (int i = 0; i < 6; i++) {
+        char sql[400], request[32];
+        bool existed, weights_only = i >= 3;
+        snprintf(request, sizeof request, "origin-%d", i);
+        pg_run(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
+        int64_t child = job_from(f, parent, at.id, weights_only, request, &existed);
+        snprintf(sql, sizeof sql, "UPDATE checkpoint SET %s WHERE id = %lld", gone[i % 3].how, (long long)at.id);
+        pg_run(f->conninfo, sql);
+        struct store_attempt_start start = start_of(f, child, 1);
+        assert_non_null(strstr(start.refused, "has nothing to go on from"));
+        assert_non_null(strstr(start.refused, gone[i % 3].says));
+        assert_int_equal(start.from_checkpoint, 0);
+        struct store_job job;
+        OK(store_job_get(f->store, f->m, child, &job, &e));
+        assert_int_equal(job.state, STORE_JOB_FAILED);
+        assert_string_equal(job.reason, start.refused);
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM event WHERE job = %lld AND state = 10 AND message = '%s'",
+                 (long long)child, job.reason);
+        assert_int_equal(pg_number(f->conninfo, sql), 1);
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM attempt WHERE job = %lld AND state < 4", (long long)child);
+        assert_int_equal(pg_number(f->conninfo, sql), 0);
+    }
+    pg_run(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
+    bool existed;
+    int64_t child = job_from(f, parent, at.id, false, "origin-there", &existed);
+    struct store_attempt_start start = start_of(f, child, 1);
+    assert_string_equal(start.refused, "");
+    assert_int_equal(start.from_checkpoint, at.id);
 }
 
 struct retrying {
@@ -567,7 +646,7 @@ static void a_retry_waits_for_retention_and_is_refused_what_that_has_taken(void 
     struct pg_open *open = pg_begin(f->conninfo, retention);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, retry_one, &late), 0);
-    pg_await_blocked(f->conninfo, 1);
+    pg_await_blocked(f->pg, f->conninfo, 1);
     pg_commit(open);
     pthread_join(thread, NULL);
     FAILS(err_set(&e, late.status, "%s", late.err.msg), ST_FAILED_PRECONDITION, "has been deleted");
@@ -652,6 +731,8 @@ int main(void) {
         TEST(a_fork_starts_from_the_others_checkpoint_which_stays_until_it_has_its_own),
         TEST(eight_forks_with_one_request_make_one_job_whichever_checkpoint_each_found),
         TEST(a_retry_that_has_lost_what_its_job_began_with_is_refused),
+        TEST(a_retry_of_a_job_that_is_not_failed_is_refused_for_that),
+        TEST(a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone),
         TEST(a_retry_waits_for_retention_and_is_refused_what_that_has_taken),
         TEST(weights_of_another_job_are_named_to_every_attempt_without_a_step),
         TEST(what_auto_became_is_set_once_in_the_stored_spec_and_by_rank_0_alone),

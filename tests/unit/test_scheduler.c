@@ -266,6 +266,22 @@ static void a_bad_checkpoint_is_marked_and_does_not_count(void **state) {
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->attempt, 2);
 }
 
+static void a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 2, NULL);
+    submit(b, 1, 0, 2, 9);
+    submit(b, 2, 0, 2, 9);
+    scheduler_refused(b->s, 1, 2); /* not its attempt */
+    assert_int_equal(scheduler_counts(b->s).jobs, 2);
+    scheduler_refused(b->s, 1, 1);
+    assert_int_equal(scheduler_counts(b->s).jobs, 1);
+    assert_int_equal(scheduler_counts(b->s).used[SCHED_SLOT_CPU], 0);
+    every_tick_for(b, 500);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
+    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 }); /* a late word of it */
+    assert_int_equal(b->out.n, 0);
+}
+
 static void the_next_attempt_waits_for_the_last_record_of_the_old_one(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -424,6 +440,7 @@ int main(void) {
         ON_BENCH(the_sentence_names_the_cause_and_not_its_echo),
         ON_BENCH(a_bad_spec_and_bad_numbers_fail_without_a_retry),
         ON_BENCH(a_bad_checkpoint_is_marked_and_does_not_count),
+        ON_BENCH(a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free),
         ON_BENCH(the_next_attempt_waits_for_the_last_record_of_the_old_one),
         ON_BENCH(a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted),
         ON_BENCH(an_executor_of_the_last_leader_is_lost_when_it_stays_away),
