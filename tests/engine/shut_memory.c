@@ -82,16 +82,14 @@ static void calls_free(struct call *c) {
 
 /* A struct of the host's is read before a call returns: the call gets a copy of its own. */
 static void call_hold(struct call *c, void *argument, size_t bytes) {
-    void *copy = malloc(bytes);
-    int i = 0;
-    while (c->held[i])
-        if (++i == HELD)
-            abort();
-    if (!copy)
+    void *copy = malloc(bytes), **held = c->held;
+    while (held < c->held + HELD && *held)
+        held++;
+    if (!copy || held == c->held + HELD)
         abort();
     memcpy(copy, *(void **)argument, bytes);
     memcpy(argument, &copy, sizeof copy);
-    c->held[i] = copy;
+    *held = copy;
 }
 
 static void call_run(struct line *l, struct call *c) {
@@ -493,7 +491,7 @@ typedef const struct update *update_t; /* the device's */
              default: (size_t)0)
 #define KEEP(T, name)                                                                                                  \
     c->name = name;                                                                                                    \
-    if (HOST_BYTES(T) > 0)                                                                                             \
+    if (HOST_BYTES(T))                                                                                                 \
         call_hold(&c->call, &c->name, HOST_BYTES(T));
 
 /* F(name, number of parameters between the table and e, their types). */
