@@ -22,6 +22,17 @@ static void check_gpt(const Trainyard__V1__GptModel *gpt, struct spec_problems *
         check_int(p, "model.gpt.vocabulary", gpt->vocabulary, 2, SPEC_MOST_VOCABULARY);
 }
 
+static void check_rope_scaling(const Trainyard__V1__LlamaRopeScaling *s, struct spec_problems *p) {
+    check_real(p, "model.llama.rope_scaling.factor", s->factor, 1, 1e6);
+    bool low = check_real(p, "model.llama.rope_scaling.low_freq_factor", s->low_freq_factor, 1e-6, 1e6);
+    bool high = check_real(p, "model.llama.rope_scaling.high_freq_factor", s->high_freq_factor, 1e-6, 1e6);
+    if (low && high && s->high_freq_factor <= s->low_freq_factor)
+        problem_add(p, "model.llama.rope_scaling.high_freq_factor: %g is not above low_freq_factor %g",
+                    s->high_freq_factor, s->low_freq_factor);
+    check_int(p, "model.llama.rope_scaling.original_max_position_embeddings", s->original_max_position_embeddings, 1,
+              SPEC_MOST_CONTEXT);
+}
+
 static void check_llama(const Trainyard__V1__LlamaModel *m, struct spec_problems *p) {
     check_given(p, "model.llama.layers", m->layers, SPEC_MOST_LAYERS);
     bool heads = check_given(p, "model.llama.heads", m->heads, SPEC_MOST_HEADS);
@@ -41,6 +52,8 @@ static void check_llama(const Trainyard__V1__LlamaModel *m, struct spec_problems
         check_int(p, "model.llama.vocabulary", m->vocabulary, 2, SPEC_MOST_VOCABULARY);
     check_real(p, "model.llama.rope_theta", m->rope_theta, 1, 1e12);
     check_real(p, "model.llama.norm_eps", m->norm_eps, 1e-12, 1);
+    if (m->rope_scaling)
+        check_rope_scaling(m->rope_scaling, p);
 }
 
 static void check_classes(struct spec_problems *p, const char *path, bool given, int32_t classes) {

@@ -10,6 +10,13 @@ static struct model_config gpt_of(const Trainyard__V1__GptModel *m) {
                                            .dropout = m->dropout } };
 }
 
+static struct llama_rope_scaling rope_scaling_of(const Trainyard__V1__LlamaRopeScaling *s) {
+    if (!s)
+        return (struct llama_rope_scaling){ 0 };
+    return (struct llama_rope_scaling){ s->factor, s->low_freq_factor, s->high_freq_factor,
+                                        s->original_max_position_embeddings };
+}
+
 static struct model_config llama_of(const Trainyard__V1__LlamaModel *m) {
     return (struct model_config){ .family = MODEL_LLAMA,
                                   .llama = { .layers = m->layers,
@@ -20,6 +27,7 @@ static struct model_config llama_of(const Trainyard__V1__LlamaModel *m) {
                                              .hidden = m->hidden,
                                              .vocabulary = m->vocabulary,
                                              .rope_theta = m->rope_theta,
+                                             .rope_scaling = rope_scaling_of(m->rope_scaling),
                                              .norm_eps = m->norm_eps,
                                              .tied_embeddings = m->tied_embeddings } };
 }

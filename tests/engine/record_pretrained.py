@@ -71,3 +71,7 @@ index = {"metadata": {"total_size": sum(w.numel() * w.element_size() for w in we
 
 save("llama-f16", enlarge(LlamaForCausalLM(LlamaConfig(rms_norm_eps=1e-5, **llama))), torch.float16)
 save("llama-tied", enlarge(LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 50000.0}, **llama))))
+# Pairs of a head turn by 1, 0.22 and 0.046: the first stays, the second goes smoothly, the third is divided by 8.
+save("llama-scaled", enlarge(LlamaForCausalLM(LlamaConfig(rope_parameters={
+    "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64}, **llama | {"max_position_embeddings": 512}))))

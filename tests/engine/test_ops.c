@@ -136,8 +136,8 @@ static int make_attention(struct graph *g) {
 }
 static int make_full_attention(struct graph *g) { return attention_of(g, (struct op_attributes){ .heads = 2 }, false); }
 static int make_grouped_turned_attention(struct graph *g) {
-    return attention_of(g, (struct op_attributes){ .heads = 4, .kv_heads = 2, .causal = true, .rope_theta = 100 },
-                        true);
+    return attention_of(
+        g, (struct op_attributes){ .heads = 4, .kv_heads = 2, .causal = true, .rope = { .theta = 100 } }, true);
 }
 
 static int make_swiglu(struct graph *g) {

@@ -7,6 +7,7 @@
 #include "executor/engine/run/initial.h"
 #include "tests/engine/walk.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ static void close_to(const char *what, const float *have, const float *want, int
 
 static void folders_of_transformers_give_its_logits(void **state) {
     (void)state;
-    static const char *const names[] = { "gpt2", "gpt2-bare-bf16-sharded", "llama-f16", "llama-tied" };
+    static const char *const names[] = { "gpt2", "gpt2-bare-bf16-sharded", "llama-f16", "llama-tied", "llama-scaled" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct walk w;
         CLEANUP(freep) float *have = logits_from(recorded(names[i]).s, NULL, &w);
@@ -125,6 +126,11 @@ static void what_a_folder_says_of_its_model_is_what_it_is(void **state) {
         { "llama-tied", "{\"llama\":{\"layers\":2,\"heads\":4,\"width\":24,\"context\":64,\"kv_heads\":2,\"hidden\":40,"
                         "\"vocabulary\":48,"
                         "\"rope_theta\":50000.0,\"norm_eps\":1e-06,\"tied_embeddings\":true}}" },
+        { "llama-scaled",
+          "{\"llama\":{\"layers\":2,\"heads\":4,\"width\":24,\"context\":512,\"kv_heads\":2,\"hidden\":40,"
+          "\"vocabulary\":48,\"rope_theta\":100.0,\"rope_scaling.factor\":8.0,\"rope_scaling.low_freq_factor\":1.0,"
+          "\"rope_scaling.high_freq_factor\":4.0,\"rope_scaling.original_max_position_embeddings\":64,"
+          "\"norm_eps\":1e-06,\"tied_embeddings\":false}}" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         CLEANUP(pretrained_closep) struct pretrained *p = NULL;
@@ -135,6 +141,32 @@ static void what_a_folder_says_of_its_model_is_what_it_is(void **state) {
         CLEANUP(freep) char *a = model_to_json(pretrained_model(p)), *b = model_to_json(&want);
         assert_string_equal(a, b);
     }
+}
+
+/* As the files of Llama 3.1 on the hub are: transformers 4 wrote them. */
+static void the_older_form_of_scaled_positions_says_the_same(void **state) {
+    (void)state;
+    char file[500], command[1400];
+    struct err e = { "" };
+    snprintf(file, sizeof file, "%s/config.json", recorded("llama-scaled").s);
+    CLEANUP(json_decrefp) json_t *config = json_load_file(file, 0, NULL);
+    json_t *rope = json_incref(json_object_get(config, "rope_parameters"));
+    json_object_del(config, "rope_parameters");
+    json_object_set(config, "rope_theta", json_object_get(rope, "rope_theta"));
+    json_object_del(rope, "rope_theta");
+    json_object_set_new(config, "rope_scaling", rope);
+    const struct path older = below("older");
+    snprintf(command, sizeof command, "mkdir %s && cp %s/model.safetensors %s", older.s, recorded("llama-scaled").s,
+             older.s);
+    assert_int_equal(system(command), 0);
+    snprintf(file, sizeof file, "%s/config.json", older.s);
+    assert_int_equal(json_dump_file(config, file, 0), 0);
+    CLEANUP(pretrained_closep) struct pretrained *a = NULL, *b = NULL;
+    assert_int_equal(pretrained_open(recorded("llama-scaled").s, NULL, &a, &e), ST_OK);
+    if (pretrained_open(older.s, NULL, &b, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    CLEANUP(freep) char *newer_model = model_to_json(pretrained_model(a)), *model = model_to_json(pretrained_model(b));
+    assert_string_equal(model, newer_model);
 }
 
 /* --- out and back ---*/
@@ -162,6 +194,17 @@ static const struct model_config MODELS[] = {
                  .rope_theta = 10000,
                  .norm_eps = 1e-6,
                  .tied_embeddings = true } },
+    { .family = MODEL_LLAMA,
+      .llama = { .layers = 2,
+                 .heads = 4,
+                 .width = 32,
+                 .context = 20,
+                 .kv_heads = 2,
+                 .hidden = 56,
+                 .vocabulary = 61,
+                 .rope_theta = 100,
+                 .rope_scaling = { 32, 1, 4, 16 },
+                 .norm_eps = 1e-6 } },
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
@@ -356,8 +399,17 @@ static void a_model_that_this_build_does_not_compute_is_refused_by_its_field(voi
         { "{\"model_type\":\"gpt2\",\"n_layer\":0%s}", "", ST_DATA_LOSS, "its 'n_layer' is no number from 1" },
         { "{\"model_type\":\"gpt2\",\"n_embd\":1073741824%s}", "", ST_DATA_LOSS, "no width" },
         { "{\"model_type\":\"llama\"%s}", "", ST_DATA_LOSS, "its 'num_hidden_layers' is no number" },
-        { LLAMA, ",\"rope_scaling\":{\"rope_type\":\"llama3\"}", ST_INVALID_ARGUMENT, "'rope_type' is 'llama3'" },
-        { LLAMA, ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", ST_INVALID_ARGUMENT, "'rope_type' is 'yarn'" },
+        { LLAMA, ",\"rope_scaling\":{\"rope_type\":\"llama3\"}", ST_DATA_LOSS, "no 'factor' of at least 1" },
+        { LLAMA, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", ST_INVALID_ARGUMENT, "'type' is 'linear'" },
+        { LLAMA,
+          ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+          "\"original_max_position_embeddings\":8}",
+          ST_DATA_LOSS, "no 'low_freq_factor' below" },
+        { LLAMA,
+          ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
+          ST_DATA_LOSS, "its 'original_max_position_embeddings' is no number" },
+        { LLAMA, ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", ST_INVALID_ARGUMENT,
+          "'rope_type' is 'yarn', and this build computes 'default' or 'llama3'" },
         { LLAMA, ",\"rope_parameters\":7", ST_DATA_LOSS, "'rope_parameters' is no object" },
         { LLAMA, ",\"head_dim\":7", ST_INVALID_ARGUMENT, "'head_dim' is 7" },
         { LLAMA, ",\"attention_bias\":true", ST_INVALID_ARGUMENT, "'attention_bias' is not false" },
@@ -503,6 +555,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_of_transformers_give_its_logits),
         cmocka_unit_test(what_a_folder_says_of_its_model_is_what_it_is),
+        cmocka_unit_test(the_older_form_of_scaled_positions_says_the_same),
         cmocka_unit_test(an_exported_checkpoint_imports_to_the_same_logits),
         cmocka_unit_test(averaged_weights_are_exported_where_there_are_any),
         cmocka_unit_test(what_is_exported_opens_in_transformers_with_the_same_logits),

@@ -93,7 +93,8 @@ static void every_family_arrives_with_its_numbers(void **state) {
         enum data_kind kind;
     } table[] = {
         { "name: a\n" GPT TEXT TRAIN "}", MODEL_GPT, DATA_TEXT },
-        { "name: a\nmodel: {llama: {layers: 2, heads: 4, kv_heads: 2, width: 16, context: 8, vocabulary: 300}}\n"
+        { "name: a\nmodel: {llama: {layers: 2, heads: 4, kv_heads: 2, width: 16, context: 8, vocabulary: 300, "
+          "rope_scaling: {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64}}}\n"
           "data: {tokens: {train: [\"@/file\"]}}\n" TRAIN "}",
           MODEL_LLAMA, DATA_TOKENS },
         { "name: a\nmodel: {resnet: {layers: 34}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}", MODEL_RESNET,
@@ -116,6 +117,9 @@ static void every_family_arrives_with_its_numbers(void **state) {
         if (table[i].family == MODEL_LLAMA) {
             assert_int_equal(ec->model.llama.kv_heads, 2);
             assert_int_equal(ec->model.llama.hidden, 64);
+            const struct llama_rope_scaling *scaling = &ec->model.llama.rope_scaling;
+            assert_true(scaling->factor == 8 && scaling->low_freq_factor == 1 && scaling->high_freq_factor == 4);
+            assert_int_equal(scaling->original_max_position_embeddings, 64);
             assert_int_equal(ec->data.tokens.n_validation, 0);
         }
         if (table[i].family == MODEL_MLP) {

@@ -21,6 +21,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "executor/engine/data/batch.h"
+#include "kernels/kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,17 +93,17 @@ struct slot {
 };
 
 struct op_attributes {
-    int heads;         /* attention, rope */
-    int kv_heads;      /* the same; 0 = heads */
-    bool causal;       /* attention */
-    double epsilon;    /* norms */
-    double dropout;    /* probability: attention, dropout */
-    bool transposed;   /* linear: W is (out, in) */
-    double rope_theta; /* rope */
-    int kernel;        /* max_pool, patches: pixels a side */
-    int stride;        /* convolution, max_pool */
-    int padding;       /* the same: pixels on each side */
-    bool relu;         /* batch norm: max(., 0) of the result */
+    int heads;        /* attention, rope */
+    int kv_heads;     /* the same; 0 = heads */
+    bool causal;      /* attention */
+    double epsilon;   /* norms */
+    double dropout;   /* probability: attention, dropout */
+    bool transposed;  /* linear: W is (out, in) */
+    struct rope rope; /* rope */
+    int kernel;       /* max_pool, patches: pixels a side */
+    int stride;       /* convolution, max_pool */
+    int padding;      /* the same: pixels on each side */
+    bool relu;        /* batch norm: max(., 0) of the result */
 };
 
 struct op {

@@ -14,8 +14,7 @@ static status_t shape(struct graph *g, struct op *op, struct err *e) {
 
 static status_t turn(const struct op_call *c, element_t *to, const element_t *from, bool inverse, struct err *e) {
     struct attention_dims d = op_heads(c->graph, c->op);
-    struct rope r = { .theta = c->op->attr.rope_theta };
-    return c->kernels->rope(c->kernels, to, from, &d, &r, inverse, e);
+    return c->kernels->rope(c->kernels, to, from, &d, &c->op->attr.rope, inverse, e);
 }
 
 static status_t forward(const struct op_call *c, struct err *e) { return turn(c, c->out[0], c->in[0], false, e); }

@@ -34,6 +34,15 @@ static status_t linear(struct builder *b, const char *name, int x, int64_t out, 
                           y, e);
 }
 
+static struct rope rope_of(const struct llama_shape *s) {
+    const struct llama_rope_scaling *r = &s->rope_scaling;
+    return (struct rope){ .theta = s->rope_theta,
+                          .scaling = { .factor = r->factor,
+                                       .low_frequency = r->low_freq_factor,
+                                       .high_frequency = r->high_freq_factor,
+                                       .context = r->original_max_position_embeddings } };
+}
+
 static status_t attention(struct builder *b, const struct llama_shape *s, int x, int *y, struct err *e) {
     const int64_t head = s->width / s->heads, kv = head * s->kv_heads;
     int qkv;
@@ -43,8 +52,7 @@ static status_t attention(struct builder *b, const struct llama_shape *s, int x,
     project.slot[2] = weight(b, "self_attn.v_proj.weight", kv, s->width);
     TRY(builder_op(b, &op_linear_packed, "self_attn.qkv", project, &qkv, NULL, e));
     struct op_arguments attend = {
-        .in = { qkv },
-        .attr = { .heads = s->heads, .kv_heads = s->kv_heads, .causal = true, .rope_theta = s->rope_theta }
+        .in = { qkv }, .attr = { .heads = s->heads, .kv_heads = s->kv_heads, .causal = true, .rope = rope_of(s) }
     };
     TRY(builder_op(b, &op_rope, "self_attn.rope", attend, &attend.in[0], NULL, e));
     TRY(builder_op(b, &op_attention, "self_attn", attend, y, NULL, e));
@@ -114,6 +122,12 @@ static status_t check(const struct llama_shape *s, struct err *e) {
                        s->heads);
     if (!(s->rope_theta > 1) || !(s->norm_eps > 0))
         return err_set(e, ST_INVALID_ARGUMENT, "model.llama: rope_theta must be above 1, norm_eps above 0");
+    const struct llama_rope_scaling *r = &s->rope_scaling;
+    if (r->factor != 0 && !(r->factor >= 1 && r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor &&
+                            r->original_max_position_embeddings >= 1))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "model.llama.rope_scaling: factor must be at least 1, low_freq_factor above 0 and below "
+                       "high_freq_factor, original_max_position_embeddings at least 1");
     return ST_OK;
 }
 

@@ -9,10 +9,16 @@
 
 struct llama_shape {
     int layers, heads, width, context;
-    int kv_heads;         /* divides heads; 0 = heads */
-    int hidden;           /* of the feed-forward; 0 = 8/3 of width, up to a multiple of 32 */
-    int vocabulary;       /* 0 = the data's */
-    double rope_theta;    /* 0 = 10,000 */
+    int kv_heads;      /* divides heads; 0 = heads */
+    int hidden;        /* of the feed-forward; 0 = 8/3 of width, up to a multiple of 32 */
+    int vocabulary;    /* 0 = the data's */
+    double rope_theta; /* 0 = 10,000 */
+    /* Slower turns for longer contexts than the model was first trained on, as Llama 3.1 has them (struct rope in
+     * kernels.h); factor 0 = none. */
+    struct llama_rope_scaling {
+        double factor, low_freq_factor, high_freq_factor;
+        int original_max_position_embeddings;
+    } rope_scaling;
     double norm_eps;      /* 0 = 1e-5 */
     bool tied_embeddings; /* the head is the embedding's matrix, else lm_head.weight */
 };

@@ -15,10 +15,13 @@ struct field {
     enum field_type type;
     const char *name;
     size_t at, count_at; /* in struct model_config; FIELD_LIST: of the ints, and of their number */
+    bool optional;       /* 0 is not written: records without it are of models without it */
 };
 
 #define FIELD(FAMILY, type, shape, member)                                                                             \
-    { FAMILY, type, #member, offsetof(struct model_config, shape.member), 0 }
+    { FAMILY, type, #member, offsetof(struct model_config, shape.member), 0, false }
+#define OPTIONAL(FAMILY, type, shape, member)                                                                          \
+    { FAMILY, type, #member, offsetof(struct model_config, shape.member), 0, true }
 
 static const struct field FIELDS[] = {
     FIELD(MODEL_GPT, FIELD_INT, gpt, layers),
@@ -35,6 +38,10 @@ static const struct field FIELDS[] = {
     FIELD(MODEL_LLAMA, FIELD_INT, llama, hidden),
     FIELD(MODEL_LLAMA, FIELD_INT, llama, vocabulary),
     FIELD(MODEL_LLAMA, FIELD_REAL, llama, rope_theta),
+    OPTIONAL(MODEL_LLAMA, FIELD_REAL, llama, rope_scaling.factor),
+    OPTIONAL(MODEL_LLAMA, FIELD_REAL, llama, rope_scaling.low_freq_factor),
+    OPTIONAL(MODEL_LLAMA, FIELD_REAL, llama, rope_scaling.high_freq_factor),
+    OPTIONAL(MODEL_LLAMA, FIELD_INT, llama, rope_scaling.original_max_position_embeddings),
     FIELD(MODEL_LLAMA, FIELD_REAL, llama, norm_eps),
     FIELD(MODEL_LLAMA, FIELD_BOOL, llama, tied_embeddings),
     FIELD(MODEL_RESNET, FIELD_INT, resnet, layers),
@@ -49,7 +56,7 @@ static const struct field FIELDS[] = {
     FIELD(MODEL_VIT, FIELD_INT, vit, classes),
     FIELD(MODEL_VIT, FIELD_REAL, vit, dropout),
     { MODEL_MLP, FIELD_LIST, "hidden", offsetof(struct model_config, mlp.hidden),
-      offsetof(struct model_config, mlp.n_hidden) },
+      offsetof(struct model_config, mlp.n_hidden), false },
     FIELD(MODEL_MLP, FIELD_INT, mlp, classes),
     FIELD(MODEL_MLP, FIELD_REAL, mlp, dropout),
     FIELD(MODEL_UNROLLED, FIELD_INT, unrolled, iterations),
@@ -74,11 +81,16 @@ static json_t *field_to_json(const struct field *f, const void *p, const void *c
 
 char *model_to_json(const struct model_config *config) {
     json_t *shape = json_object();
-    for (int i = 0; i < N_FIELDS; i++)
-        if (FIELDS[i].family == config->family)
-            json_object_set_new(shape, FIELDS[i].name,
-                                field_to_json(&FIELDS[i], (const char *)config + FIELDS[i].at,
-                                              (const char *)config + FIELDS[i].count_at));
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (FIELDS[i].family != config->family)
+            continue;
+        json_t *value = field_to_json(&FIELDS[i], (const char *)config + FIELDS[i].at,
+                                      (const char *)config + FIELDS[i].count_at);
+        if (FIELDS[i].optional && json_number_value(value) == 0)
+            json_decref(value);
+        else
+            json_object_set_new(shape, FIELDS[i].name, value);
+    }
     json_t *model = json_pack("{s:o}", model_family_name(config->family), shape);
     char *text = json_dumps(model, JSON_COMPACT | JSON_PRESERVE_ORDER);
     json_decref(model);
@@ -88,6 +100,8 @@ char *model_to_json(const struct model_config *config) {
 }
 
 static bool field_from_json(const struct field *f, const json_t *value, void *p, void *count) {
+    if (f->optional && !value)
+        return true;
     switch (f->type) {
     case FIELD_INT: *(int *)p = (int)json_integer_value(value); return json_is_integer(value);
     case FIELD_REAL: *(double *)p = json_number_value(value); return json_is_number(value);

@@ -57,8 +57,8 @@ static status_t need_name(const json_t *j, const char *key, const char *want, co
     const char *name = json_string_value(value);
     if (!value || (name && (strcmp(name, want) == 0 || (or_ && strcmp(name, or_) == 0))))
         return ST_OK;
-    return err_set(e, ST_INVALID_ARGUMENT, "its '%s' is '%.40s', and this build computes '%s'", key, name ? name : "",
-                   want);
+    return err_set(e, ST_INVALID_ARGUMENT, "its '%s' is '%.40s', and this build computes '%s'%s%s%s", key,
+                   name ? name : "", want, or_ ? " or '" : "", or_ ? or_ : "", or_ ? "'" : "");
 }
 
 static status_t parse_gpt2(const json_t *j, struct model_config *m, struct err *e) {
@@ -87,6 +87,23 @@ static status_t parse_gpt2(const json_t *j, struct model_config *m, struct err *
     return need_flag(j, "tie_word_embeddings", true, e);
 }
 
+/* What Llama 3.1 and its successors have; the other kinds of scaling are not known here. */
+static status_t parse_scaling(const json_t *j, struct llama_rope_scaling *s, struct err *e) {
+    TRY(get_real(j, "factor", 0, &s->factor, e));
+    TRY(get_real(j, "low_freq_factor", 0, &s->low_freq_factor, e));
+    TRY(get_real(j, "high_freq_factor", 0, &s->high_freq_factor, e));
+    if (!(s->factor >= 1 && s->low_freq_factor > 0 && s->high_freq_factor > s->low_freq_factor))
+        return err_set(e, ST_DATA_LOSS,
+                       "its rotary positions of type llama3 have no 'factor' of at least 1, or no 'low_freq_factor' "
+                       "below a 'high_freq_factor'");
+    return get_int(j, "original_max_position_embeddings", 0, &s->original_max_position_embeddings, e);
+}
+
+static bool is_llama3(const json_t *rope) {
+    const char *type = json_string_value(member(rope, member(rope, "rope_type") ? "rope_type" : "type"));
+    return type && strcmp(type, "llama3") == 0;
+}
+
 /* rope_theta stands beside the rest, or, since transformers 5, in rope_parameters with the type of scaling. */
 static status_t parse_rope(const json_t *j, struct llama_shape *s, struct err *e) {
     const json_t *parameters = member(j, "rope_parameters"), *scaling = member(j, "rope_scaling");
@@ -96,9 +113,12 @@ static status_t parse_rope(const json_t *j, struct llama_shape *s, struct err *e
         return err_set(e, ST_DATA_LOSS, "its 'rope_scaling' is no object");
     TRY(get_real(j, "rope_theta", 10000, &s->rope_theta, e));
     TRY(get_real(parameters, "rope_theta", s->rope_theta, &s->rope_theta, e));
-    TRY(need_name(parameters, "rope_type", "default", NULL, e));
-    TRY(need_name(scaling, "rope_type", "default", NULL, e));
-    return need_name(scaling, "type", "default", NULL, e);
+    TRY(need_name(parameters, "rope_type", "default", "llama3", e));
+    TRY(need_name(scaling, "rope_type", "default", "llama3", e));
+    TRY(need_name(scaling, "type", "default", "llama3", e));
+    if (is_llama3(parameters))
+        return parse_scaling(parameters, &s->rope_scaling, e);
+    return is_llama3(scaling) ? parse_scaling(scaling, &s->rope_scaling, e) : ST_OK;
 }
 
 static status_t parse_llama(const json_t *j, struct model_config *m, struct err *e) {
@@ -156,16 +176,33 @@ static json_t *gpt2_json(const struct gpt_shape *s) {
                      end_of_text(s->vocabulary), "dtype", "float32");
 }
 
+static json_t *scaling_json(const struct llama_rope_scaling *s) {
+    return json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", s->factor, "low_freq_factor",
+                     s->low_freq_factor, "high_freq_factor", s->high_freq_factor, "original_max_position_embeddings",
+                     s->original_max_position_embeddings);
+}
+
+/* As transformers 5 reads it. */
+static json_t *rope_json(const struct llama_shape *s) {
+    json_t *rope = s->rope_scaling.factor != 0 ? scaling_json(&s->rope_scaling)
+                                               : json_pack("{s:s}", "rope_type", "default");
+    if (rope)
+        json_object_set_new(rope, "rope_theta", json_real(s->rope_theta));
+    return rope;
+}
+
 static json_t *llama_json(const struct llama_shape *s) {
-    return json_pack(
-        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:{s:f, s:s}, s:s, s:b, s:b, s:b, s:n, s:n, "
-        "s:s}",
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:s, s:b, s:b, s:b, s:n, s:n, s:s}",
         "architectures", "LlamaForCausalLM", "model_type", "llama", "num_hidden_layers", s->layers,
         "num_attention_heads", s->heads, "num_key_value_heads", s->kv_heads, "hidden_size", s->width, "head_dim",
         s->width / s->heads, "intermediate_size", s->hidden, "max_position_embeddings", s->context, "vocab_size",
-        s->vocabulary, "rms_norm_eps", s->norm_eps, "rope_theta", s->rope_theta, "rope_parameters", "rope_theta",
-        s->rope_theta, "rope_type", "default", "hidden_act", "silu", "attention_bias", false, "mlp_bias", false,
-        "tie_word_embeddings", s->tied_embeddings, "bos_token_id", "eos_token_id", "dtype", "float32");
+        s->vocabulary, "rms_norm_eps", s->norm_eps, "rope_theta", s->rope_theta, "rope_parameters", rope_json(s),
+        "hidden_act", "silu", "attention_bias", false, "mlp_bias", false, "tie_word_embeddings", s->tied_embeddings,
+        "bos_token_id", "eos_token_id", "dtype", "float32");
+    if (root && s->rope_scaling.factor != 0) /* where transformers 4 reads it */
+        json_object_set_new(root, "rope_scaling", scaling_json(&s->rope_scaling));
+    return root;
 }
 
 status_t config_json_write(const struct model_config *model, struct bytes *ret, struct err *e) {
