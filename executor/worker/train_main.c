@@ -31,6 +31,7 @@ static const char HELP[] =
     "the last\n"
     "  --help  --version\n"
     "\n"
+    "With `resources.accelerator: cuda` rank r trains on the r-th GPU that CUDA_VISIBLE_DEVICES leaves to be seen.\n"
     "example: trainyard-train job.yaml --set train.steps=200 --checkpoints /tmp/run\n"
     "         trainyard-train sample /tmp/run/step-200 --prompt 'ROMEO:' --tokens 200\n"
     "\n"
