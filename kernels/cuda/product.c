@@ -12,6 +12,9 @@ enum { WORKSPACE_BYTES = 32 << 20 };
 enum { CANDIDATES = 16, REPEATS = 5 };
 /* Vectors of 16 bytes are the widest that a kernel loads. */
 enum { ALIGNMENT_MOST = 16 };
+/* cuBLASLt is asked for algorithms by the alignment of matrices, and takes a bias to be on 16 bytes whatever they are
+ * (PyTorch's pull request 194497): one that is not is copied to where it is. */
+enum { BIAS_BYTES = 1 << 20 };
 
 struct entry {
     struct gemm_product product;
@@ -24,7 +27,7 @@ struct entry {
 struct products {
     cublasLtHandle_t lt;
     cudaStream_t stream;
-    void *workspace;
+    void *workspace; /* WORKSPACE_BYTES, and behind them BIAS_BYTES for a copy of a bias */
     bool fast;
     uint64_t clock;
     struct gemm_table table;
@@ -43,7 +46,7 @@ status_t cuda_products_new(const struct cuda *c, struct products **ret, struct e
              cublasLtGetVersion(), s->fast ? ", fast" : "");
     status_t st = product_status(cublasLtCreate(&s->lt), "beginning", e);
     if (st == ST_OK)
-        st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES), "reserving cuBLASLt's workspace", e);
+        st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES + BIAS_BYTES), "reserving cuBLASLt's workspace", e);
     if (st != ST_OK) {
         cuda_products_free(s);
         return st;
@@ -261,13 +264,27 @@ static status_t run(struct products *s, struct entry *t, const struct operands *
     return product_status(multiply(s, t, &t->algorithm, o, o->c), "multiplying", e);
 }
 
+static status_t bias_aligned(struct products *s, const struct gemm_product *p, struct operands *o, struct err *e) {
+    const size_t bytes = (size_t)p->n * (p->precision == KERNELS_FP32 ? sizeof(float) : sizeof(uint16_t));
+    if ((uintptr_t)o->bias % ALIGNMENT_MOST == 0)
+        return ST_OK;
+    if (bytes > BIAS_BYTES)
+        return err_set(e, ST_UNIMPLEMENTED, "a bias of %zu bytes is not on a boundary of %d", bytes, ALIGNMENT_MOST);
+    void *room = (char *)s->workspace + WORKSPACE_BYTES;
+    TRY(cuda_status(cudaMemcpyAsync(room, o->bias, bytes, cudaMemcpyDeviceToDevice, s->stream), "copying a bias", e));
+    o->bias = room;
+    return ST_OK;
+}
+
 status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
-    const struct operands o = { .c = c, .pre = pre, .a = a, .b = b, .bias = bias };
+    struct operands o = { .c = c, .pre = pre, .a = a, .b = b, .bias = bias };
     struct products *s = cuda_of(k)->products;
     p.precision = k->precision;
+    status_t st = bias_aligned(s, &p, &o, e);
     p.alignment = alignment(&o);
-    status_t st = run(s, entry_of(s, &p), &o, e);
+    if (st == ST_OK)
+        st = run(s, entry_of(s, &p), &o, e);
     return st == ST_OK
                ? ST_OK
                : err_prefix(e, st, "product %lld x %lld x %lld: ", (long long)p.m, (long long)p.n, (long long)p.k);

@@ -124,6 +124,9 @@ def commit():
 
 def checkout():
     """The commit, and whether it is all that is here; "": this is none. Reports may change."""
+    if not shutil.which("git"):
+        return ""
+
     def git(*words):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,21 +1,32 @@
 /* The cases of tests/kernels/cuda on a device: pinned memory has one address for the host, which looks at it, and for
- * the device, which works on it. ONE and MANY are the same device twice: its bits must repeat. */
+ * the device, which works on it. PAIR_MEMORY=managed takes memory that moves between them instead, should a library's
+ * kernels want what they work on in the device's own. ONE and MANY are the same device twice: its bits must repeat. */
 #include "tests/kernels/cuda/pair.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { NO_DEVICE = 77 };
 
+static bool is_managed(void) {
+    const char *kind = getenv("PAIR_MEMORY");
+    return kind && strcmp(kind, "managed") == 0;
+}
+
 void *pair_memory(size_t bytes) {
     void *p = NULL;
-    if (cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+    const cudaError_t error = is_managed() ? cudaMallocManaged(&p, bytes, cudaMemAttachGlobal)
+                                           : cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) {
+        fprintf(stderr, "# %zu bytes for host and device: %s\n", bytes, cudaGetErrorString(error));
         abort();
+    }
     return p;
 }
 
-void pair_memory_free(void *p) { (void)cudaFreeHost(p); }
+void pair_memory_free(void *p) { (void)(is_managed() ? cudaFree(p) : cudaFreeHost(p)); }
 
 void pair_tables_open(struct pair *p) {
     const struct kernels_config config = { .device = "cuda", .threads = 1, .precision = p->precision };

@@ -167,6 +167,11 @@ def test_a_pack_without_a_checkout_tells_its_own_commit(packed, monkeypatch):
     assert packed.host.build() == packed.host.PACK and packed.host.commit() == "def"
 
 
+def test_a_host_without_git_has_no_checkout(run, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run.host.checkout() == ""
+
+
 def test_a_dry_run_says_so_and_keeps_away_from_the_reports(run, monkeypatch):
     done = subprocess.run([sys.executable, "-c", "import host; print(host.REPORTS, host.DEVICE)"], cwd=PATH.parent, text=True,
                           env=dict(os.environ, TRAINYARD_GPU_DRY="1"), capture_output=True, check=True)

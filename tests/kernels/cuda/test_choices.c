@@ -6,6 +6,7 @@
 #include "tests/kernels/tensor.h"
 
 #include <setjmp.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -22,9 +23,12 @@ static struct {
     int asked, run;   /* heuristics asked for, products run */
     uint64_t newest;  /* that was run */
     int clock_ms;
+    const void *bias; /* as it was told of */
+    const void *copied;
+    size_t copied_bytes;
 } library;
 
-static char somewhere[64]; /* what pointers of the device point at */
+alignas(256) static char somewhere[64]; /* what pointers of the device point at */
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *ret) {
     *ret = (cublasLtHandle_t)(void *)somewhere;
@@ -57,8 +61,15 @@ DESCRIPTOR(cublasLtMatrixLayout, cublasLtMatrixLayout_t, , __attribute__((unused
            __attribute__((unused)) uint64_t rows, __attribute__((unused)) uint64_t columns,
            __attribute__((unused)) int64_t ld)
 DESCRIPTOR(cublasLtMatmulPreference, cublasLtMatmulPreference_t, )
-SETTER(cublasLtMatmulDesc, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t)
 SETTER(cublasLtMatmulPreference, cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t)
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t bytes) {
+    (void)to, (void)bytes;
+    if (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        library.bias = *(const void *const *)value;
+    return CUBLAS_STATUS_SUCCESS;
+}
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -111,6 +122,12 @@ cudaError_t cudaMallocAsync(void **ret, size_t bytes, cudaStream_t stream) {
 }
 cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
     (void)p, (void)stream;
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    (void)to, (void)kind, (void)stream;
+    library.copied = from;
+    library.copied_bytes = bytes;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -244,6 +261,29 @@ static void a_record_that_is_none_is_lost_data(void **state) {
     cuda_products_free(c.products);
 }
 
+/* The library's kernels load a bias in vectors whatever the matrices' alignment. */
+static void a_bias_that_is_not_on_a_boundary_is_copied_to_one(void **state) {
+    (void)state;
+    struct cuda c = opened("X", false, NULL);
+    const struct gemm_product p = { .m = 8, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .flags = GEMM_BIAS };
+    OK(cuda_products_run(&c.table, p, somewhere, NULL, somewhere, somewhere, somewhere, e));
+    assert_ptr_equal(library.bias, somewhere);
+    assert_null(library.copied);
+    OK(cuda_products_run(&c.table, p, somewhere, NULL, somewhere, somewhere, somewhere + 4, e));
+    assert_int_equal((uintptr_t)library.bias % 16, 0);
+    assert_ptr_not_equal(library.bias, somewhere);
+    assert_ptr_equal(library.copied, somewhere + 4);
+    assert_int_equal(library.copied_bytes, 64 * sizeof(float));
+    assert_int_equal(library.asked, 1); /* one product, wherever its bias lies */
+    struct gemm_product wide = p;
+    wide.n = wide.ldb = wide.ldc = 1 << 20;
+    struct err why = { "" };
+    assert_int_equal(cuda_products_run(&c.table, wide, somewhere, NULL, somewhere, somewhere, somewhere + 4, &why),
+                     ST_UNIMPLEMENTED);
+    assert_non_null(strstr(why.msg, "a bias of 4194304 bytes is not on a boundary of 16"));
+    cuda_products_free(c.products);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_heuristics_first_is_chosen_once_and_taken_again_when_the_heuristic_says_another,
@@ -252,6 +292,7 @@ int main(void) {
         cmocka_unit_test_setup(choices_of_another_device_library_or_promise_are_made_anew, reset),
         cmocka_unit_test_setup(an_algorithm_that_does_not_run_here_is_one_sentence, reset),
         cmocka_unit_test_setup(a_record_that_is_none_is_lost_data, reset),
+        cmocka_unit_test_setup(a_bias_that_is_not_on_a_boundary_is_copied_to_one, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
