@@ -172,13 +172,14 @@ def test_a_host_without_git_has_no_checkout(run, monkeypatch):
     assert run.host.checkout() == ""
 
 
-def test_a_dry_run_says_so_and_keeps_away_from_the_reports(run, monkeypatch):
+def test_a_dry_run_says_so_and_keeps_away_from_the_reports(run, monkeypatch, capsys):
     done = subprocess.run([sys.executable, "-c", "import host; print(host.REPORTS, host.DEVICE)"], cwd=PATH.parent, text=True,
                           env=dict(os.environ, TRAINYARD_GPU_DRY="1"), capture_output=True, check=True)
     assert done.stdout == f"{run.host.ROOT}/build/gpu-dry/reports cpu\n"
     monkeypatch.setattr(run.host, "DRY", True)
     parts_of(run, a="1000 TFLOP/s")
     run.main("correct", False)
+    assert "ok 1 - a: dry run: 1000 TFLOP/s" in capsys.readouterr().out
     assert (run.host.REPORTS / "correct.md").read_text().startswith(
         "# DRY RUN of tests/gpu/run correct\n\nDRY RUN on a CPU: no figure here is a GPU's")
 
