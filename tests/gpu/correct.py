@@ -1,55 +1,118 @@
 """What must be right on a device."""
 
 import json
+import os
 import re
 import shutil
+import time
 
 import host
 import models
 
+NCCL = {  # ranks on one GPU: each is a host of its own, and all talk over the loopback
+    "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0", "NCCL_RAS_ENABLE": "0",
+    "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_MAX_CTAS": "2", "NCCL_BUFFSIZE": "1048576",
+}
+REPEATS = 3 if host.DRY else 100
+SEEDS_S = 60  # that further shapes are drawn for
+ROUND_S = 180  # that one seed of all programs may take
+SANITIZER_S = 90
+NUMBERS = ("loss", "grad_norm")
 
-def ranks(number, how):
-    def part():
-        return host.run([host.build() / "tests/gpu_ranks", number, how], NCCL_NET="Socket", NCCL_SOCKET_IFNAME="=lo",
-                        NCCL_SOCKET_FAMILY="AF_INET", NCCL_IB_DISABLE="1", NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1",
-                        NCCL_NVLS_ENABLE="0", NCCL_MNNVL_ENABLE="0", NCCL_RAS_ENABLE="0", NCCL_ALGO="Ring",
-                        NCCL_PROTO="Simple", NCCL_MAX_CTAS="2", NCCL_BUFFSIZE="1048576").strip().splitlines()[-1]
-    return part
+
+def last_line(out):
+    return out.strip().splitlines()[-1]
 
 
 def describe():
+    if host.DRY:
+        raise host.Skip("a dry run has no device")
     out = host.run([host.python(), host.ROOT / "tests/gpu/describe.py"])
     host.REPORTS.mkdir(parents=True, exist_ok=True)
     (host.REPORTS / "device.json").write_text(out)
     return "bench/gpu/device.json, for machines without a device"
 
 
-def kernels(seeds, prefix=()):
-    """Every case with shapes of its own for each seed; each is made twice on the device and once on the CPU."""
+# ---- kernels ----
+
+def cases(seed, prefix=(), timeout=300):
+    """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs.
+    Products come last: cuDNN compiles each shape of attention."""
+    for name in sorted(host.CASES, key=lambda name: name == "gpu_products"):
+        host.run([*prefix, host.build() / "tests" / name], timeout, SEED=str(seed))
+
+
+def kernels():
+    cases(1)
+    return f"{len(host.CASES)} programs, seed 1"
+
+
+def more_kernels():
+    begun, seed = time.monotonic(), 1
+    while time.monotonic() - begun < SEEDS_S and host.left() > ROUND_S:
+        seed += 1
+        cases(seed)
+    if seed == 1:
+        raise host.Failed("no time was left for any: run again")
+    return f"{len(host.CASES)} programs, seeds 2 to {seed}"
+
+
+def sanitizer(tool, work):
     def part():
-        for seed in range(1, seeds + 1):
-            for name in host.CASES:
-                host.run([*prefix, host.build() / "tests" / name], SEED=str(seed))
-        return f"{len(host.CASES)} programs with {seeds} seeds each"
+        path = shutil.which("compute-sanitizer", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+        if not path:
+            raise host.Skip("no compute-sanitizer in PATH or /usr/local/cuda/bin")
+        return work((path, "--error-exitcode", "9", "--tool", tool))
     return part
 
 
-def sanitizer(tool):
-    def part():
-        if not shutil.which("compute-sanitizer"):
-            raise host.Skip("no compute-sanitizer in PATH")
-        return kernels(1, prefix=("compute-sanitizer", "--error-exitcode", "9", "--tool", tool))()
-    return part
+def cases_under(prefix):
+    cases(1, prefix, SANITIZER_S)
+    return f"{len(host.CASES)} programs, seed 1"
+
+
+def steps_under(prefix):
+    """Of a whole engine, whose arena is the device's own memory; the cases' is the host's, of which initcheck sees nothing."""
+    path = models.write("spec-sanitizer", models.spec(models.text(), 2, host.DEVICE, "bf16", layers=2, width=128))
+    host.run([*prefix, host.build() / "bin/trainyard-train", path, "--json"], SANITIZER_S, GOMP_SPINCOUNT="1000")
+    return "2 steps of a small GPT in bf16"
+
+
+# ---- models ----
+
+def recorded_steps():
+    """What PyTorch came to is in the repository (tests/engine/record_*.py): the programs ask the device for the same."""
+    said = []
+    for name in host.MODELS:
+        out = host.run([host.build() / "tests" / name], TRAINYARD_TEST_DEVICE=host.DEVICE, TRAINYARD_SOURCE=str(host.ROOT),
+                       REPEATS=str(REPEATS), CMOCKA_MESSAGE_OUTPUT="TAP")
+        said += re.findall(r"^ok \d+ - (\w+)$", out, re.MULTILINE)
+    agree = sum("agree" in name for name in said)
+    repeat = sum("repeats_to_the_bit" in name for name in said)
+    if agree < 20 or repeat < 9:
+        raise host.Failed(f"only these were asked: {', '.join(said)}")
+    return (f"{agree} trials of ten steps agree: losses to 1e-4 in fp32, to 1e-2 in bf16, first gradients to 1e-4; {repeat} "
+            f"families' first step {REPEATS} times to the same bits, in fp32 and bf16")
 
 
 def steps_as_on_cpu(precision, tolerance):
     def part():
-        cpu, cuda = models.losses(10, "cpu", precision), models.losses(10, "cuda", precision)
-        worst = max(abs(a - b) / a for a, b in zip(cpu, cuda))
-        if len(cpu) != 10 or len(cuda) != 10 or not worst <= tolerance:
-            raise host.Failed(f"losses on cpu {cpu}, on cuda {cuda}")
+        cpu, device = models.losses(10, "cpu", precision), models.losses(10, host.DEVICE, precision)
+        worst = max(abs(a - b) / a for a, b in zip(cpu, device))
+        if len(cpu) != 10 or len(device) != 10 or not worst <= tolerance:
+            raise host.Failed(f"losses on cpu {cpu}, on {host.DEVICE} {device}")
         return f"10 steps: losses at most {worst:.1e} apart"
     return part
+
+
+def same_bits_again():
+    """At full size: batches, products and attention whose sums a device cuts in many pieces."""
+    path = models.write("spec-bits", models.step_spec("GPT-2 124M", "reproducible"))
+    first, again = ([[row[name] for name in NUMBERS] for row in models.train(path) if "loss" in row] for _ in range(2))
+    if first != again or len(first) != models.STEPS:
+        raise host.Failed(f"losses and norms {first}, then {again}")
+    return f"{len(first)} steps twice: the same losses and gradient norms to the bit"
 
 
 def families(text):
@@ -61,11 +124,11 @@ def planned_as_allocated():
     """A plan that asks no device says what the arena on the device is."""
     program, told = host.build() / "bin/trainyard-train", []
     for precision, numerics in (("fp32", "reproducible"), ("bf16", "reproducible"), ("bf16", "fast")):
-        path = host.WORK / f"spec-plan-{precision}-{numerics}.json"
-        job = models.spec(models.text(), 10, "cuda", precision, context=1024)
+        job = models.spec(models.text(), 10, host.DEVICE, precision, context=1024)
         job["train"]["numerics"] = numerics
-        path.write_text(json.dumps(job))
-        [rank] = json.loads(host.run([program, "plan", path, "--device", "a100", "--json"]))["memory"]
+        path = models.write(f"spec-plan-{precision}-{numerics}", job)
+        described = "cpu" if host.DRY else "a100"
+        [rank] = json.loads(host.run([program, "plan", path, "--device", described, "--json"]))["memory"]
         planned = {family["name"]: family["bytes"] for family in rank["families"]}
         allocated = families(host.run([program, path, "--plan"]))
         if planned != allocated or not allocated:
@@ -74,25 +137,38 @@ def planned_as_allocated():
     return f"bytes as planned: {', '.join(told)}"
 
 
-def same_bits_again():
-    first, again = models.losses(20, "cuda", "bf16"), models.losses(20, "cuda", "bf16")
-    if first != again:
-        raise host.Failed(f"losses {first}, then {again}")
-    return "20 steps twice: the same losses to the bit"
+# ---- ranks ----
+
+def ranks(number, how):
+    def part():
+        return last_line(host.run([host.build() / "tests/gpu_ranks", number, how], **NCCL))
+    return part
 
 
-PARTS = [  # the first run on an H200 comes first
+def layouts(what):
+    def part():
+        lines = host.run([host.build() / "tests/gpu_layouts", what, host.DEVICE], **NCCL).strip().splitlines()
+        return "\n".join([lines[-1], *(f"- {line}" for line in lines[:-1])])
+    return part
+
+
+PARTS = [  # the first run on an H200 comes first, what may take as long as one lets it last
     ("cuDNN describes the device", describe),
+    ("every kernel against the CPU's, and again to the same bits", kernels),
+    ("ten steps of each model as PyTorch recorded them, the first again and again", recorded_steps),
+    ("100 first steps of whole engines to the same bits", layouts("repeat")),
+    ("steps of GPT-2 124M repeat to the bit", same_bits_again),
     ("two NCCL ranks on one GPU", ranks(2, "sums")),
     ("four NCCL ranks on one GPU", ranks(4, "sums")),
     ("a rank killed -9 is known to all others", ranks(4, "kill")),
-    ("attention backward repeats to the bit, by PyTorch and cuDNN too", host.peer("repeat")),
-    ("every kernel against the CPU's, and again to the same bits", kernels(20)),
-    ("kernels under memcheck", sanitizer("memcheck")),
-    ("kernels under racecheck", sanitizer("racecheck")),
-    ("kernels under initcheck", sanitizer("initcheck")),
+    ("layouts of two and four ranks have the bits of one", layouts("same")),
+    ("training goes on after a rank is killed -9, to the same bits", layouts("killed")),
     ("the plan without a device is the arena on it", planned_as_allocated),
     ("steps in fp32 as on cpu", steps_as_on_cpu("fp32", 1e-3)),
     ("steps in bf16 as on cpu", steps_as_on_cpu("bf16", 2e-2)),
-    ("steps repeat to the bit", same_bits_again),
+    ("an engine's steps under memcheck", sanitizer("memcheck", steps_under)),
+    ("an engine's steps under initcheck", sanitizer("initcheck", steps_under)),
+    ("kernels under memcheck", sanitizer("memcheck", cases_under)),
+    ("kernels under racecheck", sanitizer("racecheck", cases_under)),
+    ("every kernel over further shapes", more_kernels),
 ]

@@ -139,8 +139,51 @@ def parts_of(batch, count):
     return [tuple(half) for half in zip(*(t.chunk(count) for t in batch))]
 
 
+def best_attention(model):
+    """Leaves PyTorch only the fastest of its attentions for the model's shape, forward and backward."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    if DEVICE != "cuda" or family(model) == "resnet":
+        return "its default attention"
+    sizes, took = model[family(model)], {}
+    heads = sizes["heads"], sizes.get("kv_heads", sizes["heads"]), sizes.get("kv_heads", sizes["heads"])
+    q, k, v = (torch.randn(model["batch"], h, sizes["context"], sizes["width"] // sizes["heads"], device=DEVICE, dtype=torch.bfloat16,
+                           requires_grad=True) for h in heads)
+    for name in ("flash", "cudnn"):
+        def both():
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads[1] < heads[0])
+            torch.autograd.grad(out, (q, k, v), out)
+        try:
+            with sdpa_kernel(getattr(SDPBackend, f"{name.upper()}_ATTENTION")):
+                took[name] = seconds(both, 5)
+        except RuntimeError as x:
+            print(f"{name}: {x}")
+    if not took:
+        return "its default attention"
+    best = min(took, key=took.get)
+    torch.backends.cuda.enable_flash_sdp(best == "flash")
+    torch.backends.cuda.enable_cudnn_sdp(best == "cudnn")
+    return f"{best} attention of " + ", ".join(f"{name} {s * 1e3:.2f} ms" for name, s in took.items())
+
+
+def each_seconds(work, count):
+    """Of each of `count` calls, without a wait between them."""
+    if DEVICE != "cuda":
+        marks = [time.perf_counter()]
+        for _ in range(count):
+            work()
+            marks.append(time.perf_counter())
+        return [b - a for a, b in zip(marks, marks[1:])]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        work()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:])]
+
+
 def measured(model, count):
-    """STEPS - UNCOUNTED steps of `count` micro-batches, without a wait between them, on a batch that stays on the device."""
+    """STEPS - UNCOUNTED steps of `count` micro-batches, on a batch that stays on the device."""
     begun = time.monotonic()
     net, batch = built(model)
     run, how = compiled(net)
@@ -149,16 +192,16 @@ def measured(model, count):
         step(batches)
     synchronize()
     warm = time.monotonic() - begun
-    start = time.perf_counter()
-    for _ in range(STEPS - UNCOUNTED):
-        step(batches)
-    synchronize()
-    return (time.perf_counter() - start) / (STEPS - UNCOUNTED), f"{how}, {count} micro-batches; {warm:.0f} s until it was warm"
+    pieces = f" in {count} micro-batches" if count > 1 else ""
+    return each_seconds(lambda: step(batches), STEPS - UNCOUNTED), f"{how}{pieces}; {warm:.0f} s until it was warm"
 
 
 def steps(name):
     """As few micro-batches as its memory has room for."""
     model, count = MODELS[name], 1
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    attention_ = best_attention(model)
     while True:
         try:
             took, how = measured(model, count)
@@ -170,9 +213,8 @@ def steps(name):
         torch._dynamo.reset()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    bytes_ = torch.cuda.max_memory_reserved() if DEVICE == "cuda" else 0
-    return {"seconds": took, "bytes": bytes_,
-            "said": f"{took * 1e3:.1f} ms a step, {samples(model) / took:,.0f}/s, {bytes_ / 2**30:.1f} GiB, {how}"}
+    allocated, reserved = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if DEVICE == "cuda" else (0, 0)
+    return {"times": took, "allocated": allocated, "reserved": reserved, "said": f"{how}, {attention_}"}
 
 
 # ---- nanoGPT's recipe ----

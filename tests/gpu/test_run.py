@@ -6,6 +6,7 @@ import os
 import pathlib
 import select
 import subprocess
+import threading
 import sys
 import tarfile
 
@@ -202,30 +203,58 @@ def test_a_figure_that_misses_its_goal_is_no_success_and_is_not_measured_again(r
     assert "| a | missed |" in report and report.endswith("## a\n\n| table |\n")
 
 
+def steps_of(seconds):
+    """A step is at its best a tenth faster than at its median."""
+    return {"times": [seconds, 0.9 * seconds, 2 * seconds], "own": [27 * 2**30], "driver": 28 * 2**30, "said": "compiled"}
+
+
 def speed_of(run, monkeypatch, fast, reproducible, peer):
-    monkeypatch.setattr(run.speed, "ours", lambda name, n: {"seconds": fast if n == "fast" else reproducible, "GiB": 27.0})
+    seconds = {"fast": iter(fast), "reproducible": iter(reproducible)}
+    monkeypatch.setattr(run.speed, "ours", lambda name, numerics: steps_of(next(seconds[numerics])))
     monkeypatch.setattr(run.speed, "theirs", peer)
     return run.speed.steps("GPT-2 124M")
 
 
 def test_a_step_is_told_beside_pytorchs(run, monkeypatch):
-    part = speed_of(run, monkeypatch, 0.1, 0.11, lambda name: {"seconds": 0.12, "GiB": 60.0, "said": "compiled"})
+    part = speed_of(run, monkeypatch, [0.1, 0.1], [0.11], lambda name: steps_of(0.12))
     first, *table = part().splitlines()
     assert first == "1.20 times PyTorch fast, 1.09 reproducible, which costs 10.0%"
-    assert "| fast | 100.0 | 655,360 | 27.0 | 1.20 |" in table and "| PyTorch | 120.0 | 546,133 | 60.0 |  |" in table
+    assert "| fast | 90.0 | 100.0 | 655,360 | 27.0 | 28.0 | 1.20 | 1.20 |" in table
+    assert "| PyTorch | 108.0 | 120.0 | 546,133 | 27.0 | 28.0 |  |  |" in table
+    assert "fast, before and after PyTorch: medians of 100.0 and 100.0 ms" in table
+
+
+def test_without_time_there_is_no_second_round(run, monkeypatch):
+    part = speed_of(run, monkeypatch, [0.1], [0.11], lambda name: steps_of(0.12))
+    monkeypatch.setattr(run.host, "left", lambda: 10)
+    assert "before and after" not in part()
 
 
 def test_a_step_that_is_too_slow_and_one_without_a_peer_miss(run, monkeypatch):
-    part = speed_of(run, monkeypatch, 0.1, 0.13, lambda name: {"seconds": 0.114, "GiB": 60.0, "said": "compiled"})
+    part = speed_of(run, monkeypatch, [0.1, 0.1], [0.13], lambda name: steps_of(0.114))
     with pytest.raises(run.host.Missed, match="fast 1.14 is below 1.15, reproducible 0.88 is below 1"):
         part()
 
     def absent(name):
         raise run.host.Skip("no PyTorch")
-    with pytest.raises(run.host.Missed, match=r"100.0 ms fast; no figure of PyTorch's: no PyTorch\n(.|\n)*\| fast \| 100.0 "):
-        speed_of(run, monkeypatch, 0.1, 0.13, absent)()
+    with pytest.raises(run.host.Missed, match=r"100.0 ms fast; no figure of PyTorch's: no PyTorch\n(.|\n)*\| fast \| 90.0 "):
+        speed_of(run, monkeypatch, [0.1], [0.13], absent)()
 
 
 def test_the_shares_of_the_floors_are_read_from_the_kernels_table(run):
     assert run.speed.shares("124M 768 -> 768   0.1 ms\nfloor products 0.81\nfloor norms 0.90\ntrainyard products 1\n") == [
         ["products", "0.81"], ["norms", "0.90"]]
+
+
+def test_the_peak_is_what_came_beyond_what_was_there(run, monkeypatch):
+    counts, all_asked = iter([100, 160]), threading.Event()
+
+    def used():
+        count = next(counts, None)
+        if count is None:
+            all_asked.set()
+        return count or 140
+    monkeypatch.setattr(run.speed.memory, "used", used)
+    with run.speed.memory.Peak() as peak:
+        assert all_asked.wait(60)
+    assert peak.bytes == 60
