@@ -49,6 +49,12 @@ def left():
     return LIMIT_S - (time.monotonic() - BEGUN)
 
 
+def needs(seconds, part):
+    """The part, which waits for the next run where less than so many seconds are left."""
+    part.needs_s = seconds
+    return part
+
+
 def python():
     return os.environ.get("TRAINYARD_TORCH", sys.executable)
 

@@ -9,6 +9,7 @@ import models
 
 GOALS = {"fast": 1.15, "reproducible": 1.0}  # times PyTorch's step
 SECOND_ROUND_S = 60  # that it may take
+MODEL_S = 150  # that a model may: PyTorch compiles for a minute
 FLOORS = """Floor: floating-point operations at the rate of the large product, or bytes at the copy's, both measured in this run.
 Products: 2 x rows x in x out. Causal attention: 2 x rows x time x width, backward 2.5 times that: what it computes.
 Bytes: norms with their residual read two arrays and write two of 2 x rows x width, either way; the loss reads and writes
@@ -105,7 +106,7 @@ def steps(name):
         if behind and not host.DRY:
             raise host.Missed(f"{said}: {behind}\n{table}")
         return f"{said}\n{table}"
-    return part
+    return host.needs(MODEL_S, part)
 
 
 PARTS = [

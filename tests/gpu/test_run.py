@@ -76,6 +76,17 @@ def test_when_the_time_is_over_the_rest_waits_for_the_next_run(run, capsys, monk
     assert capsys.readouterr().out.count("# SKIP no time is left: run again") == 2 and not calls
 
 
+def test_a_part_that_needs_longer_than_is_left_waits_for_the_next_run(run, capsys, monkeypatch):
+    calls = parts_of(run, a="well", b="well")
+    run.host.needs(100, run.PARTS["correct"][0][1])
+    monkeypatch.setattr(run.host, "left", lambda: 60)
+    assert run.main("correct", False) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].endswith("a # SKIP no time is left: run again") and calls == ["b"]
+    monkeypatch.setattr(run.host, "left", lambda: 100)
+    assert run.main("correct", False) == 0 and calls == ["b", "a"]
+
+
 def test_a_wrong_word_gets_the_help():
     done = subprocess.run([PATH, "everything"], capture_output=True, text=True)
     assert done.returncode == 1 and "correct | speed | learn" in done.stderr
