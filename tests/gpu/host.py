@@ -142,7 +142,7 @@ def checkout():
 
 def unpack():
     """The pack's folder; None: there is no pack."""
-    if DRY or not ARCHIVE.exists():
+    if not ARCHIVE.exists():
         return None
     digest, stamp = hashlib.sha256(ARCHIVE.read_bytes()).hexdigest(), PACK / "digest"
     if not stamp.exists() or stamp.read_text() != digest:
