@@ -34,6 +34,8 @@ if(CUDA_FOUND)
       message(STATUS "no ${library}.h: the CUDA plugin is built without it (./dev cuda fetches it)")
     endif()
   endforeach()
+  find_path(CUPTI_INCLUDE cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDA_LIBRARY_ROOTS}
+            PATH_SUFFIXES include ../extras/CUPTI/include)
   find_library(CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDA_LIBRARY_ROOTS}
                PATH_SUFFIXES lib)
 endif()

@@ -42,3 +42,8 @@ void kernels_numerics_id(const struct kernels *k, char *buf, size_t n) {
     else
         cpu_numerics_id(k, buf, n);
 }
+
+const struct kernels_trace *kernels_trace(const struct kernels *k) {
+    const struct kernels_plugin *plugin = plugin_of(k);
+    return plugin ? plugin->trace : NULL;
+}

@@ -7,6 +7,7 @@
 #define KERNELS_PLUGIN_H
 
 #include "kernels/kernels.h"
+#include "kernels/trace.h"
 
 #define KERNELS_PLUGIN_NAME "kernels_plugin"
 
@@ -17,6 +18,7 @@ struct kernels_plugin {
     MUST_CHECK status_t (*open)(const struct kernels_config *config, struct kernels **ret, struct err *e);
     struct kernels *(*close)(struct kernels *k);
     void (*numerics_id)(const struct kernels *k, char *buf, size_t n);
+    const struct kernels_trace *trace;
 };
 
 /* CUDA's. FAILED_PRECONDITION, and a sentence that names the library, when it is missing, cannot be loaded or is of

@@ -137,4 +137,5 @@ const struct kernels_plugin kernels_plugin = {
     .open = cuda_open,
     .close = cuda_close,
     .numerics_id = cuda_numerics_id,
+    .trace = &cuda_trace,
 };

@@ -17,6 +17,7 @@
 #define KERNELS_CUDA_CUDA_H
 
 #include "kernels/kernels.h"
+#include "kernels/trace.h"
 
 #include <cuda_runtime_api.h>
 
@@ -48,6 +49,8 @@ struct cuda {
 };
 
 static inline const struct cuda *cuda_of(const struct kernels *k) { return (const struct cuda *)k; }
+
+extern const struct kernels_trace cuda_trace; /* trace.c */
 
 MUST_CHECK status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *cuda_close(struct kernels *k);

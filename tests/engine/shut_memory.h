@@ -1,9 +1,9 @@
 /* A stand-in for a device whose memory the host cannot touch, and whose calls run later than they are made:
- * kernels_open of "cuda:N" gives, in programs that link shut_memory.c with --wrap for the three functions of its end,
- * the CPU's table over memory that is mapped without any rights but while its functions run; and they run only when
- * somebody waits for them. What is captured runs at each launch with the arguments that it was called with. Whoever
- * touches the memory, changes what an upload has yet to read, or waits inside a capture, dies or computes something
- * else.
+ * kernels_open of "cuda:N" gives, in programs that link shut_memory.c with --wrap for kernels_trace and the three
+ * functions of its end, the CPU's table over memory that is mapped without any rights but while its functions run; and
+ * they run only when somebody waits for them. What is captured runs at each launch with the arguments that it was
+ * called with. Whoever touches the memory, changes what an upload has yet to read, or waits inside a capture, dies or
+ * computes something else.
  *
  * Its products are computed by one of several algorithms, whose bits differ: the table chooses one for its first
  * product, tells it in its record, and takes that of the first line of a record that it is opened with. */
@@ -21,7 +21,10 @@ enum shut_memory_capture {
     SHUT_MEMORY_CAPTURES,
     SHUT_MEMORY_REFUSES,
     SHUT_MEMORY_FREEZES,
-    SHUT_MEMORY_HAS_NO_CLOCK, /* captures, but fails whoever records a timer */
+    /* These capture, but: */
+    SHUT_MEMORY_HAS_NO_CLOCK, /* fail whoever records a timer */
+    SHUT_MEMORY_HAS_NO_TRACE, /* refuse a trace */
+    SHUT_MEMORY_TRACES_ONCE,  /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
 };
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */
 /* Of theirs, since then: */

@@ -238,6 +238,48 @@ static void check_device_times(const json_t *events, int steps) {
     assert_true(products >= 2 * steps);
 }
 
+/* Each call is a kernel of a millisecond: what an instruction took is what its kernels did. */
+static void check_kernels(const json_t *events) {
+    double compute = 0, kernels = 0;
+    int unknown = 0, products = 0;
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event) {
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        const char *name = json_string_value(json_object_get(event, "name"));
+        const char *operation = json_string_value(json_object_get(json_object_get(event, "args"), "operation"));
+        const long lane = (long)json_integer_value(json_object_get(event, "tid"));
+        if (*phase != 'X')
+            continue;
+        compute += lane == 0 ? number_of(event, "dur") : 0;
+        if (lane != 107)
+            continue;
+        kernels += operation ? number_of(event, "dur") : 0;
+        unknown += !operation;
+        products += operation && strcmp(operation, "FORWARD h.1.mlp.c_fc") == 0 &&
+                    strcmp(name, "linear_forward\"\\\t") == 0;
+    }
+    assert_true(fabs(kernels - compute) < 1e-3 && compute > 0);
+    assert_true(products >= 3 && unknown >= 3); /* what goes to the device as a step begins is of none */
+}
+
+/* Rows are told with as much of kernels as of the device's time. */
+static void check_kernel_columns(const char *text) {
+    char operation[64];
+    double share, device, kernels;
+    int rows = 0;
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (sscanf(line, " %lf%% %lf %lf %*f %*d %*f %*f %63s", &share, &device, &kernels, operation) == 4) {
+            assert_true(device == kernels);
+            rows++;
+        }
+    assert_true(rows > 10);
+    assert_non_null(strstr(text, "kernels ms"));
+    assert_non_null(strstr(text, "linear_forward\"\\\t: FORWARD linear "));
+    assert_non_null(strstr(text, "upload\"\\\t: none known\n"));
+    assert_non_null(strstr(text, "3 more were lost\n"));
+}
+
 static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
@@ -255,6 +297,7 @@ static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(voi
     assert_int_equal(t->results[0].notices, 0);
     json_t *root = trace_of(folder);
     check_device_times(json_object_get(root, "traceEvents"), 3);
+    check_kernels(json_object_get(root, "traceEvents"));
     json_decref(root);
     char path[400];
     struct bytes text;
@@ -263,8 +306,42 @@ static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(voi
     assert_int_equal(file_read(path, &text, NULL), ST_OK);
     assert_non_null(strstr(text.data, "rank 0: 3 steps, "));
     assert_non_null(strstr(text.data, "the trace has the device's clock within "));
+    check_kernel_columns(text.data);
     bytes_done(&text);
     trainee_free(t);
+}
+
+static void without_a_trace_a_profile_has_no_kernels_and_says_why(void **state) {
+    (void)state;
+    static const struct {
+        enum shut_memory_capture how;
+        const char *why;
+    } WITHOUT[] = { { SHUT_MEMORY_HAS_NO_TRACE, "this device traces nothing" },
+                    { SHUT_MEMORY_TRACES_ONCE, "another has the device" } };
+    for (int i = 0; i < 2; i++) {
+        struct trainee *t = trainee_of_many();
+        static char folder[300];
+        char want[100], path[400];
+        struct bytes text;
+        t->config.device = SHUT_MEMORY_DEVICE;
+        snprintf(folder, sizeof folder, "%s.untraced", t->text);
+        t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
+        shut_memory_reset(WITHOUT[i].how);
+        run(t, "device");
+        assert_int_equal(t->results[0].notices, 1);
+        assert_string_equal(t->results[0].notice[0], "profile_without_kernels");
+        json_t *root = trace_of(folder);
+        check_device_times(json_object_get(root, "traceEvents"), 3);
+        json_decref(root);
+        snprintf(path, sizeof path, "%s/rank-0.txt", folder);
+        snprintf(want, sizeof want, "no kernels are named: %s\n", WITHOUT[i].why);
+        bytes_init(&text, 1 << 20);
+        assert_int_equal(file_read(path, &text, NULL), ST_OK);
+        assert_non_null(strstr(text.data, want));
+        assert_null(strstr(text.data, "kernels and copies"));
+        bytes_done(&text);
+        trainee_free(t);
+    }
 }
 
 static void a_device_whose_clock_fails_costs_the_profile_and_no_step(void **state) {
@@ -387,6 +464,7 @@ int main(void) {
         cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
         cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),
         cmocka_unit_test(a_profiled_step_waits_once_and_each_instruction_has_its_own_time),
+        cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_says_why),
         cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
         cmocka_unit_test(calls_are_named_after_their_step_and_op_and_a_launch_after_its_step),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),

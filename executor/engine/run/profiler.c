@@ -24,6 +24,17 @@ static status_t timers_open(struct profiler *p, struct err *e) {
     return ST_OK;
 }
 
+/* A GPT's instruction is three kernels at most but for the optimizer, which is one for each parameter. */
+enum { RUNS_OF_INSTRUCTION = 8, RUNS_MOST = 1 << 18 };
+
+/* What cannot be traced is profiled without. */
+static void trace_open(struct profiler *p, int64_t steps) {
+    const int64_t wanted = steps * p->plan->queue[QUEUE_COMPUTE].n * RUNS_OF_INSTRUCTION;
+    p->tracer = kernels_trace(p->kernels);
+    if (p->tracer && p->tracer->open(wanted < RUNS_MOST ? wanted : RUNS_MOST, &p->trace, &p->untraced) != ST_OK)
+        p->trace = NULL;
+}
+
 status_t profiler_open(const struct plan *plan, int64_t steps, const struct kernels *kernels, struct profiler **ret,
                        struct err *e) {
     CLEANUP(profiler_closep) struct profiler *p = calloc(1, sizeof *p);
@@ -38,6 +49,7 @@ status_t profiler_open(const struct plan *plan, int64_t steps, const struct kern
     TRY(lane_open(&p->lanes[CALLS_LANE], steps * plan->queue[QUEUE_COMPUTE].n, e));
     TRY(lane_open(&p->lanes[STEPS_LANE], steps, e));
     TRY(timers_open(p, e));
+    trace_open(p, steps);
     *ret = take_ptr(&p);
     return ST_OK;
 }
@@ -50,6 +62,8 @@ struct profiler *profiler_close(struct profiler *p) {
     for (int i = 0; p->timers && i < timers_of(p->plan); i++)
         p->kernels->timer_free(p->kernels, p->timers[i]);
     free(p->timers);
+    if (p->trace)
+        p->trace = p->tracer->close(p->trace);
     free(p);
     return NULL;
 }
@@ -85,7 +99,16 @@ static int64_t between(struct profiler *p, int from, int to) {
     return ns;
 }
 
+static void trace_check(struct profiler *p, status_t st) {
+    if (st != ST_OK)
+        p->trace = p->tracer->close(p->trace);
+}
+
+const char *profiler_untraced(const struct profiler *p) { return p->tracer && !p->trace ? p->untraced.msg : NULL; }
+
 status_t profiler_step_begin(struct profiler *p, int64_t step, struct err *e) {
+    if (p->trace)
+        trace_check(p, p->tracer->begin(p->trace, &p->untraced));
     const int64_t before = clock_mono_ns();
     record(p, 0);
     TRY(p->kernels->finish(p->kernels, e));
@@ -101,6 +124,8 @@ void profiler_enter(struct profiler *p, const struct plan *plan, int n) {
         return;
     if (n == 0)
         record(p, 1);
+    if (p->trace)
+        p->tracer->mark(p->trace, p->lanes[CALLS_LANE].n);
     p->called_ns = clock_mono_ns();
 }
 
@@ -108,6 +133,8 @@ void profiler_leave(struct profiler *p, const struct plan *plan, int n) {
     if (plan != p->plan)
         return;
     note(&p->lanes[CALLS_LANE], n, p->called_ns, clock_mono_ns());
+    if (p->trace)
+        p->tracer->unmark(p->trace);
     record(p, n + 2);
 }
 
@@ -122,4 +149,6 @@ void profiler_step_end(struct profiler *p) {
         note(compute, n, at, at + ns);
         at += ns;
     }
+    if (p->trace)
+        trace_check(p, p->tracer->end(p->trace, &p->untraced));
 }

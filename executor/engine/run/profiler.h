@@ -24,6 +24,10 @@
  * for as each step begins, the one wait of a profiled step: the device came to it between the two readings of the
  * host's clock around it, and half their distance is the error that the table tells.
  *
+ * Where the device has a trace (kernels/trace.h) it is on while profiled steps run, and each kernel and copy of the
+ * device comes into the table under the operation that called it, and into the trace as a track of its queue. Without
+ * one the profile has no kernels' names; why: profiler_untraced.
+ *
  * Each lane has one writing thread at a time. When the room is used up, further notes are dropped and the table says
  * how many. Nothing is allocated after open, but by write. FLOPs and bytes are what plan/cost.h says of an op, so
  * FLOP/s and bytes/s are rates of useful work. */
@@ -58,6 +62,9 @@ MUST_CHECK status_t profiler_step_begin(struct profiler *p, int64_t step, struct
 void profiler_enter(struct profiler *p, const struct plan *plan, int n);
 void profiler_leave(struct profiler *p, const struct plan *plan, int n);
 void profiler_step_end(struct profiler *p);
+
+/* Why the device's kernels have no names; NULL: they have, or the device is the CPU. */
+const char *profiler_untraced(const struct profiler *p);
 
 /* Instruction n of another queue ran from start to end (clock_mono_ns). */
 void profiler_note(struct profiler *p, const struct plan *plan, enum plan_queue queue, int n, int64_t start,

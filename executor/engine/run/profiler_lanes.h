@@ -3,6 +3,7 @@
 #define EXECUTOR_ENGINE_RUN_PROFILER_LANES_H
 
 #include "executor/engine/run/profiler.h"
+#include "kernels/trace.h"
 
 /* Beside those that others write to: the compute thread's calls, one for each event of PROFILER_COMPUTE, and where
  * steps begin. */
@@ -27,6 +28,18 @@ struct profiler {
     status_t status;             /* the first failure of a timer */
     struct err failure;
     struct lane lanes[LANES];
+    const struct kernels_trace *tracer; /* NULL: the device has none */
+    struct trace *trace;                /* its marks are indices of PROFILER_COMPUTE; NULL: none, or it failed; why: */
+    struct err untraced;
 };
+
+/* The events of a lane stand in the trace; on the CPU the calls are the compute. */
+static inline bool lane_is_told(const struct profiler *p, int lane) {
+    return lane != CALLS_LANE || p->kernels->deferred;
+}
+
+extern const char *const PROFILER_LANE_NAME[LANES];
+
+MUST_CHECK status_t profiler_trace(const struct profiler *p, int rank, struct bytes *ret, struct err *e);
 
 #endif

@@ -323,6 +323,9 @@ static void end_profile(struct engine *engine) {
     if (!engine->profiler || engine_step(engine) != p->to)
         return;
     engine->execution.profiler = NULL;
+    if (profiler_untraced(engine->profiler))
+        engine_notice(engine, "profile_without_kernels", engine_step(engine), "the profile names no kernels: %s",
+                      profiler_untraced(engine->profiler));
     if (profiler_write(engine->profiler, p->directory, engine->rank, &why) != ST_OK)
         engine_notice(engine, "profile_failed", engine_step(engine), "the profile could not be written: %s", why.msg);
 }
