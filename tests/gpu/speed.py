@@ -1,6 +1,7 @@
 """How fast it is, beside PyTorch on the same device."""
 
 import json
+import re
 import statistics
 
 import host
@@ -10,7 +11,8 @@ import models
 GOALS = {"fast": 1.15, "reproducible": 1.0}  # times PyTorch's step
 SECOND_ROUND_S = 60  # that it may take
 MODEL_S = 150  # that a model may: PyTorch compiles for a minute
-FLOORS = """Floor: floating-point operations at the rate of the large product, or bytes at the copy's, both measured in this run.
+FLOORS = """A call's time is that of the fastest of three runs of twenty calls.
+Floor: floating-point operations at the rate of the large product, or bytes at the copy's, both measured in this run.
 Products: 2 x rows x in x out. Causal attention: 2 x rows x time x width, backward 2.5 times that: what it computes.
 Bytes: norms with their residual read two arrays and write two of 2 x rows x width, either way; the loss reads and writes
 2 x rows x vocabulary; AdamW reads 16 and writes 14 a parameter: master, moments, gradient and the weight in bf16.
@@ -22,10 +24,28 @@ def shares(out):
     return [line.split()[1:] for line in out.splitlines() if line.startswith("floor ")]
 
 
+def milliseconds(out):
+    """By kernel, of gpu_speed's table."""
+    return {name: float(ms) for name, ms in re.findall(r"^(\S.*?) +([\d.]+) ms ", out, re.MULTILINE)}
+
+
+def beside(what, own):
+    """A row a kernel that PyTorch has too; that it cannot run is told in their place."""
+    try:
+        peer = json.loads(host.peer(what)())["rows"]
+    except (host.Skip, host.Failed) as x:
+        return [f"| {what} | | | no figure of PyTorch's: {str(x).splitlines()[0]} |"]
+    return [f"| {name} | {own[name]:.3f} | {seconds * 1e3:.3f} | {seconds * 1e3 / own[name]:.2f} |"
+            for name, seconds in peer.items() if name in own]
+
+
 def our_kernels():
     out = host.run([host.build() / "tests/gpu_speed", host.DEVICE, *(["64"] if host.DRY else [])])
     said = ", ".join(f"{name} {share}" for name, share in shares(out))
-    return f"of what the device's ceilings allow: {said}\n{FLOORS}\n```\n{out.split('trainyard products')[0].strip()}\n```"
+    own = milliseconds(out)
+    table = "\n".join(["| forward alone but where it says so | ours, ms | PyTorch, ms | times PyTorch |", "|---|---|---|---|",
+                       *beside("products", own), *beside("attention", own)])
+    return f"of what the device's ceilings allow: {said}\n{table}\n\n{FLOORS}\n```\n{out.split('trainyard products')[0].strip()}\n```"
 
 
 def pytorch(what):
@@ -110,9 +130,7 @@ def steps(name):
 
 
 PARTS = [
-    ("our kernels at GPT-2's shapes, as shares of their floors", our_kernels),
+    ("kernels at GPT-2's shapes as shares of their floors, and beside PyTorch's", host.needs(90, our_kernels)),
     *((f"a step of {name}", steps(name)) for name in ("GPT-2 124M", "GPT-2 1558M", "Llama 1B", "ResNet-50", "GPT-2 350M")),
-    ("products of 124M, 350M and 1558M, by PyTorch", pytorch("products")),
-    ("attention, by PyTorch", pytorch("attention")),
     ("attention's backward pass, again and again by PyTorch", pytorch("repeat")),
 ]

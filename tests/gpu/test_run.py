@@ -269,3 +269,17 @@ def test_the_peak_is_what_came_beyond_what_was_there(run, monkeypatch):
     with run.speed.memory.Peak() as peak:
         assert all_asked.wait(60)
     assert peak.bytes == 60
+
+
+def test_kernels_stand_beside_those_that_pytorch_has(run, monkeypatch):
+    out = ("124M 768 -> 768                                  0.200 ms      0.5 TFLOP/s\n"
+           "causal attention, head 64, backward              0.500 ms      0.0 TFLOP/s\n")
+    own = run.speed.milliseconds(out)
+    assert own == {"124M 768 -> 768": 0.2, "causal attention, head 64, backward": 0.5}
+    monkeypatch.setattr(run.host, "peer", lambda what: lambda: '{"rows": {"124M 768 -> 768": 0.0003, "causal attention, head 128": 1}}')
+    assert run.speed.beside("products", own) == ["| 124M 768 -> 768 | 0.200 | 0.300 | 1.50 |"]
+
+    def absent(what):
+        raise run.host.Skip("no PyTorch")
+    monkeypatch.setattr(run.host, "peer", absent)
+    assert run.speed.beside("products", own) == ["| products | | | no figure of PyTorch's: no PyTorch |"]
