@@ -17,6 +17,13 @@
         }                                                                                                              \
     } while (0)
 
+/* What the kernels are given from now on comes after what DATA has been given. */
+static inline status_t device_follow(struct collective *c, struct err *e) {
+    int ticket;
+    TRY(collective_mark(c, &ticket, e));
+    return collective_finish(c, COLLECTIVE_DATA, ticket, e);
+}
+
 /* Sums over groups of neighbours and of ranks a stride apart, to the bit; then every rank has every piece. */
 static inline int device_sum_over(struct collective *c, const struct kernels *k, int rank,
                                   const struct collective_group *group, int64_t n, uint32_t *state) {
@@ -32,6 +39,7 @@ static inline int device_sum_over(struct collective *c, const struct kernels *k,
     x[n] = 42;
     DEVICE_MUST(k->memory_new(k, bytes, &there, &e) == ST_OK && k->upload(k, there, x, bytes, &e) == ST_OK);
     DEVICE_MUST(collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, group, there, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     DEVICE_MUST(k->download(k, x, there, bytes, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int64_t i = cut[piece]; i < cut[piece + 1]; i++) {
         float want = tree_over(group, 0, group->count, i, n);
@@ -42,6 +50,7 @@ static inline int device_sum_over(struct collective *c, const struct kernels *k,
             x[i] = -1;
     DEVICE_MUST(k->upload(k, there, x, bytes, &e) == ST_OK);
     DEVICE_MUST(collective_all_gather_pieces(c, COLLECTIVE_DATA, group, there, sizeof *x, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     DEVICE_MUST(k->download(k, x, there, bytes, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int64_t i = 0; i < n; i++) {
         float want = tree_over(group, 0, group->count, i, n);
@@ -85,6 +94,7 @@ static inline int device_native_sum(struct gang *g, int rank, struct collective 
     DEVICE_MUST(k->memory_new(k, N * sizeof *x, &there, &e) == ST_OK);
     DEVICE_MUST(k->upload(k, there, x, N * sizeof *x, &e) == ST_OK);
     DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     DEVICE_MUST(k->download(k, x, there, N * sizeof *x, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int64_t i = 0; i < N; i++)
         DEVICE_MUST(fabsf(x[i] - tree_over(&world, 0, world.count, i, N)) <= 0.1f);
@@ -104,6 +114,7 @@ static inline int device_union(struct gang *g, int rank, struct collective *c, c
     DEVICE_MUST(k->memory_new(k, N * sizeof *x, &there, &e) == ST_OK);
     DEVICE_MUST(k->upload(k, there, x, N * sizeof *x, &e) == ST_OK);
     DEVICE_MUST(collective_or(c, COLLECTIVE_DATA, &world, there, N, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     DEVICE_MUST(k->download(k, x, there, N * sizeof *x, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int i = 0; i < N; i++)
         DEVICE_MUST(x[i] == (uint64_t)i * 0x9e3779b97f4a7c15ULL + 1);
@@ -171,6 +182,10 @@ static inline int device_sum_until_failure(struct gang *g, int rank, struct coll
     while (st == ST_OK) {
         atomic_fetch_add(&g->progress[rank], 1);
         st = collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e);
+        if (st == ST_OK)
+            st = device_follow(c, &e);
+        if (st == ST_OK)
+            st = k->finish(k, &e);
     }
     gang_note(g, rank, st, &e);
     k->memory_free(k, there);

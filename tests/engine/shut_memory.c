@@ -20,10 +20,13 @@ static struct room {
 } rooms[ROOMS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static const struct shut_memory_device *device; /* NULL: this one */
+
 /* A call that is to run: its arguments stand behind it, and what is the host's among them is held. */
 struct call {
     status_t (*run)(struct call *c, struct err *e);
     const struct kernels *open; /* the CPU's table */
+    struct line *line;
     void *held[HELD];
     struct call *next;
     const char *called; /* a function of the table; NULL: nothing runs */
@@ -52,7 +55,10 @@ struct line {
 };
 
 struct shut {
-    struct kernels table;
+    union {
+        struct kernels table;
+        char room[SHUT_MEMORY_TABLE_BYTES]; /* of a device's own */
+    };
     struct kernels *open; /* the CPU's */
     struct shut *fp32;    /* owned; NULL where the precision is fp32 */
     struct line *line;    /* owned by the table that was opened */
@@ -75,7 +81,7 @@ static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(str
     struct call *c = calloc(1, bytes);
     if (!c)
         abort();
-    *c = (struct call){ .run = run, .open = open_of(k), .traced = trace.begun, .mark = trace.mark };
+    *c = (struct call){ .run = run, .open = open_of(k), .line = l, .traced = trace.begun, .mark = trace.mark };
     struct call ***last = l->captures ? &l->captured_last : &l->last;
     **last = c;
     *last = &c->next;
@@ -369,7 +375,7 @@ const struct kernels_trace *__wrap_kernels_trace(const struct kernels *k) {
                                                .unmark = shut_trace_unmark,
                                                .end = shut_trace_end,
                                                .read = shut_trace_read };
-    return strcmp(k->device, "cuda") == 0 ? &SHUT : NULL;
+    return strcmp(k->device, "cuda") == 0 && !device ? &SHUT : NULL;
 }
 
 /* --- capture -------------------------------------------------------------------------------------------------------*/
@@ -752,6 +758,28 @@ static struct line *line_new(void) {
     return l;
 }
 
+/* --- on somebody else's device -------------------------------------------------------------------------------------*/
+void shut_memory_runs_on(const struct shut_memory_device *of) { device = of; }
+
+void *shut_memory_take(const struct kernels *k) {
+    struct line *l = line_of(k);
+    struct call *calls = l->first;
+    l->first = NULL;
+    l->last = &l->first;
+    return calls;
+}
+
+void shut_memory_run(void *calls) {
+    const struct line *l = ((const struct call *)calls)->line;
+    for (struct call *c = calls; c; c = c->next)
+        call_run(c->line, c);
+    calls_free(calls);
+    if (l->status == ST_OK)
+        return;
+    fprintf(stderr, "a call that ran later: %s\n", l->error.msg);
+    abort();
+}
+
 /* --- instead of the kernels' ---------------------------------------------------------------------------------------*/
 status_t __real_kernels_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *__real_kernels_close(struct kernels *k);
@@ -767,12 +795,17 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     struct kernels *open = NULL;
     if (strcmp(c.device, "cuda") != 0)
         return __real_kernels_open(config, ret, e);
-    if (c.ordinal != SHUT_MEMORY_ORDINAL)
+    if (c.ordinal != SHUT_MEMORY_ORDINAL && !device)
         return err_set(e, ST_INVALID_ARGUMENT, "device %d is not the one", c.ordinal);
     c.device = "cpu";
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
-    *ret = &shut_new(open, line_new())->table;
+    struct shut *s = shut_new(open, line_new());
+    *ret = &s->table;
+    if (device) {
+        device->open(*ret);
+        return ST_OK;
+    }
     const status_t st = replay(line_of(*ret), config->record, e);
     if (st != ST_OK)
         *ret = __wrap_kernels_close(*ret);
@@ -783,6 +816,8 @@ struct kernels *__wrap_kernels_close(struct kernels *k) {
     if (!is_shut(k))
         return __real_kernels_close(k);
     struct shut *s = (struct shut *)k;
+    if (device)
+        device->close(k);
     status_ignore(line_run(s->line, NULL, NULL));
     free(s->line);
     __real_kernels_close(s->open);

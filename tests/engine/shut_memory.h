@@ -37,4 +37,18 @@ enum { SHUT_MEMORY_NONSENSE = -1 };     /* the CPU's algorithm, and a record tha
 void shut_memory_choose(int algorithm); /* what tables would choose from now on; 0: the CPU's, as after a reset */
 const char *shut_memory_record(void);   /* what the newest table was opened with */
 
+/* Tables opened from now on are another stand-in's: it sets the functions for memory, events and waiting in a table
+ * that has room for its own, and runs the others' calls itself, which pile up meanwhile: shut_memory_take gives those
+ * that have been made since it was last asked, in order, NULL: none; shut_memory_run runs and frees them, on any
+ * thread. Memory is not shut then. */
+struct kernels; /* kernels/kernels.h */
+enum { SHUT_MEMORY_TABLE_BYTES = 4096 };
+struct shut_memory_device {
+    void (*open)(struct kernels *table);
+    void (*close)(struct kernels *table);
+};
+void shut_memory_runs_on(const struct shut_memory_device *device);
+void *shut_memory_take(const struct kernels *k);
+void shut_memory_run(void *calls);
+
 #endif

@@ -86,6 +86,7 @@ static int all_calls_over(struct collective *c, const struct kernels *k, int ran
     DEVICE_MUST(!halves || collective_reduce_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
     DEVICE_MUST(!halves || collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
     DEVICE_MUST(!halves || collective_all_gather_pieces(c, COLLECTIVE_DATA, group, x, 4, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     k->memory_free(k, x);
     return 0;
 }
@@ -183,6 +184,7 @@ static int call_from_many_threads(struct gang *g, int rank, struct collective *c
         pthread_join(thread, &well);
         DEVICE_MUST(well);
     }
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     k->memory_free(k, a.there);
     return 0;
 }
@@ -199,7 +201,7 @@ static void *abort_from_elsewhere(void *arg) {
     return NULL;
 }
 
-/* Nobody sends: what ends the wait is the abort, which ends the device's work first. */
+/* Nobody sends: what ends the wait is the abort, and who has waited learns that it was in vain. */
 static int await_in_vain(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct caller a = { .g = g, .rank = rank, .c = c };
     struct err e = { "" };
@@ -212,6 +214,10 @@ static int await_in_vain(struct gang *g, int rank, struct collective *c, const s
     DEVICE_MUST(pthread_create(&thread, NULL, abort_from_elsewhere, &a) == 0);
     atomic_fetch_add(&g->progress[rank], 1);
     status_t st = collective_finish(c, COLLECTIVE_FORWARD, ticket, &e);
+    if (st == ST_OK)
+        st = k->finish(k, &e);
+    if (st == ST_OK)
+        st = collective_confirm(c, &e);
     pthread_join(thread, NULL);
     DEVICE_MUST(st == ST_CANCELLED || st == ST_UNAVAILABLE); /* the other's abort may be first */
     k->memory_free(k, a.there);
@@ -287,6 +293,186 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
     assert_int_equal(gang_await(g, 1), 0);
     assert_int_equal(g->status[1], ST_UNAVAILABLE);
     assert_string_equal(g->error[1].msg, "rank 0 went away: rank 0 gave up: rank 1 did nothing for 1500 ms");
+    gang_free(g);
+}
+
+/* A kernel that takes longer than another rank may stay silent. */
+enum { LATE_MS = 1000, LONG_MS = 2 * LATE_MS };
+
+static void take_long(void *arg) {
+    const int64_t until = clock_mono_ms() + LONG_MS;
+    (void)arg;
+    while (clock_mono_ms() < until)
+        sched_yield();
+}
+
+/* Posted before it, queued behind it, and waited for behind it. */
+static int compute_long(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct collective_group world = collective_world(c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    char *there = NULL;
+    int recv, send;
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
+    DEVICE_MUST(k->memory_new(k, 160, (void **)&there, &e) == ST_OK);
+    DEVICE_MUST(k->fill(k, (float *)(void *)there, 0, 40, &e) == ST_OK);
+    DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &recv, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    device_queue(cuda_of(k)->stream, take_long, NULL);
+    DEVICE_MUST(collective_post_send(c, COLLECTIVE_FORWARD, 1 - rank, there + 40, 40, &send, &e) == ST_OK);
+    DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, (float *)(void *)(there + 80), cut, &e) == ST_OK);
+    DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, send, &e) == ST_OK);
+    DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, recv, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK && k->finish(k, &e) == ST_OK);
+    DEVICE_MUST(collective_confirm(c, &e) == ST_OK);
+    k->memory_free(k, there);
+    return 0;
+}
+
+static void a_long_step_is_no_silence(void **state) {
+    (void)state;
+    assert_all_well(2, (struct task){ .timeout_ms = LATE_MS, .body = compute_long });
+}
+
+/* Rank 1 makes two pauses, neither of which is too long; rank 0 has queued both sums before the first. */
+static int pause_twice(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct collective_group world = collective_world(c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    void *there = NULL;
+    DEVICE_MUST(k->memory_new(k, 80, &there, &e) == ST_OK && k->fill(k, there, 0, 20, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    for (int i = 0; i < 2; i++) {
+        if (rank == 1)
+            device_queue(cuda_of(k)->stream, take_long, NULL);
+        DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
+    }
+    DEVICE_MUST(device_follow(c, &e) == ST_OK && k->finish(k, &e) == ST_OK);
+    DEVICE_MUST(collective_confirm(c, &e) == ST_OK);
+    k->memory_free(k, there);
+    return 0;
+}
+
+static void a_call_behind_another_is_late_only_from_then_on(void **state) {
+    (void)state;
+    assert_all_well(2, (struct task){ .timeout_ms = 3 * LONG_MS / 2, .body = pause_twice });
+}
+
+/* Rank 0 waits for its device alone, which waits for rank 1. */
+static int await_rank_1(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct collective_group world = collective_world(c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    void *there = NULL;
+    DEVICE_MUST(k->memory_new(k, 80, &there, &e) == ST_OK && k->fill(k, there, 0, 20, &e) == ST_OK);
+    DEVICE_MUST(collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
+    atomic_fetch_add(&g->progress[rank], 1);
+    DEVICE_MUST(k->finish(k, &e) == ST_OK);
+    gang_note(g, rank, collective_confirm(c, &e), &e);
+    k->memory_free(k, there);
+    return 0;
+}
+
+/* As a process that is killed: its sockets end, and NCCL has nothing to say. */
+static int die(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    if (rank == 0)
+        return await_rank_1(g, rank, c, k);
+    gang_until(g, 0, 1);
+    c->host->ops->abort(c->host, "killed");
+    gang_until(g, 0, INT64_MAX);
+    return 0;
+}
+
+static void who_waits_for_the_device_alone_learns_of_a_death(void **state) {
+    (void)state;
+    struct task task = { .body = die };
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    assert_int_equal(gang_await(g, 0), 0);
+    assert_int_equal(g->status[0], ST_UNAVAILABLE);
+    assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: killed");
+    atomic_store(&g->progress[0], INT64_MAX);
+    assert_int_equal(gang_await(g, 1), 0);
+    gang_free(g);
+}
+
+static int break_nccl(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct err e = { "" };
+    if (rank == 0)
+        return await_rank_1(g, rank, c, k);
+    gang_until(g, 0, 1);
+    device_fail_everywhere("ncclCommGetAsyncError");
+    gang_note(g, rank, collective_confirm(c, &e), &e);
+    return 0;
+}
+
+static void who_waits_for_the_device_alone_learns_of_nccls_failure(void **state) {
+    (void)state;
+    struct task task = { .body = break_nccl };
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(gang_await(g, r), 0);
+    device_fail_everywhere(NULL);
+    assert_int_equal(g->status[0], ST_INTERNAL);
+    assert_non_null(strstr(g->error[0].msg, "NCCL failed"));
+    assert_int_equal(g->status[1], ST_UNAVAILABLE);
+    gang_free(g);
+}
+
+/* Calls that others may wait behind are not waited for: two sums, one after the other, behind one long kernel. */
+static int queue_twice(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct collective_group world = collective_world(c);
+    const int64_t cut[] = { 0, 10, 20 };
+    struct err e = { "" };
+    float *there = NULL, x[20];
+    (void)g;
+    for (int i = 0; i < 20; i++)
+        x[i] = 1;
+    DEVICE_MUST(k->memory_new(k, sizeof x, (void **)&there, &e) == ST_OK);
+    device_queue(cuda_of(k)->stream, take_long, NULL);
+    DEVICE_MUST(k->upload(k, there, x, sizeof x, &e) == ST_OK);
+    const int64_t begun = clock_mono_ms();
+    for (int i = 0; i < 2; i++)
+        DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
+    DEVICE_MUST(clock_mono_ms() - begun < LONG_MS / 2);
+    DEVICE_MUST(k->download(k, x, there, sizeof x, &e) == ST_OK && k->finish(k, &e) == ST_OK);
+    for (int i = 0; i < 20; i++)
+        DEVICE_MUST(x[i] == 4);
+    k->memory_free(k, there);
+    return 0;
+}
+
+static void calls_only_queue_and_come_one_after_the_other(void **state) {
+    (void)state;
+    assert_all_well(2, (struct task){ .body = queue_twice });
+}
+
+/* Rank 1 fails after the others have asked: they have not been told that all is well. */
+static int confirm(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct err e = { "" };
+    (void)k;
+    DEVICE_MUST(collective_confirm(c, &e) == ST_OK);
+    if (rank == 1) {
+        for (int r = 0; r < g->world_size; r++)
+            if (r != 1)
+                gang_until(g, r, 1);
+        collective_abort(c, "enough");
+    }
+    atomic_fetch_add(&g->progress[rank], 1);
+    status_t st = collective_confirm(c, &e);
+    gang_note(g, rank, st, &e);
+    return 0;
+}
+
+static void nothing_is_confirmed_that_one_rank_has_not_come_through(void **state) {
+    (void)state;
+    struct task task = { .body = confirm };
+    struct gang *g = gang_start_threads(4, PATIENCE_MS, on_device, &task);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(gang_await(g, r), 0);
+        assert_int_equal(g->status[r], r == 1 ? ST_CANCELLED : ST_UNAVAILABLE);
+    }
     gang_free(g);
 }
 
@@ -380,6 +566,12 @@ int main(void) {
         cmocka_unit_test(each_thread_that_calls_chooses_the_device),
         cmocka_unit_test(what_an_abort_cuts_short_has_not_arrived),
         cmocka_unit_test(an_abort_may_come_while_the_device_is_detached),
+        cmocka_unit_test(calls_only_queue_and_come_one_after_the_other),
+        cmocka_unit_test(a_long_step_is_no_silence),
+        cmocka_unit_test(a_call_behind_another_is_late_only_from_then_on),
+        cmocka_unit_test(who_waits_for_the_device_alone_learns_of_a_death),
+        cmocka_unit_test(who_waits_for_the_device_alone_learns_of_nccls_failure),
+        cmocka_unit_test(nothing_is_confirmed_that_one_rank_has_not_come_through),
         cmocka_unit_test(who_failed_is_told_also_when_nccl_knows_first),
         cmocka_unit_test(a_call_of_nccl_that_fails_ends_all_ranks),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_calls_of_all_others),

@@ -33,6 +33,8 @@ struct trainee_result {
     char notice[TRAINEE_NOTICES][32];
 };
 
+struct trainee_child;
+
 struct trainee {
     struct engine_config config;
     int ranks, threads, timeout_ms;
@@ -44,6 +46,8 @@ struct trainee {
     int stop_rank;       /* asks for a stop ... */
     int64_t stop_step;   /* ... when this step is done; 0 = never */
     bool die;            /* is killed then instead */
+    void (*ended)(struct trainee_child *c,
+                  int64_t step); /* by each rank when it has joined or a step is done; or NULL */
     char text[256], directory[256], resume[256];
     struct trainee_result *results; /* [ranks], shared with the children */
 };
@@ -52,13 +56,16 @@ struct trainee_child {
     const struct trainee *trainee;
     struct trainee_result *result;
     struct engine *engine;
+    struct gang *gang;
     int rank;
 };
 
 static inline void trainee_joined(void *ctx, int64_t from_step, const char *numerics_id) {
-    struct trainee_result *r = ((struct trainee_child *)ctx)->result;
-    r->from_step = from_step;
-    snprintf(r->numerics_id, sizeof r->numerics_id, "%s", numerics_id);
+    struct trainee_child *c = ctx;
+    c->result->from_step = from_step;
+    snprintf(c->result->numerics_id, sizeof c->result->numerics_id, "%s", numerics_id);
+    if (c->trainee->ended)
+        c->trainee->ended(c, from_step);
 }
 
 /* What this process has in memory that is of no file. */
@@ -87,6 +94,8 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
         status_ignore(snapshot_wait(c->engine->snapshot, NULL)); /* a failure is told by a notice */
     if (per_rank) {
         c->result->memory_bytes[step] = trainee_anonymous_bytes();
+        if (c->trainee->ended)
+            c->trainee->ended(c, step);
         return;
     }
     c->result->rows[step]++;
@@ -142,7 +151,7 @@ static inline int trainee_threads(int threads) {
 
 static inline int trainee_main(struct gang *gang, int rank, struct collective *collective) {
     const struct trainee *t = gang->arg;
-    struct trainee_child child = { .trainee = t, .result = &t->results[rank], .rank = rank };
+    struct trainee_child child = { .trainee = t, .result = &t->results[rank], .gang = gang, .rank = rank };
     struct engine_hooks hooks = { .ctx = &child,
                                   .joined = trainee_joined,
                                   .metrics = trainee_metrics,

@@ -161,6 +161,24 @@ status_t collective_finish(struct collective *c, enum collective_channel channel
     return t->ops->finish(t, channel, ticket, e);
 }
 
+bool collective_deferred(const struct collective *c) { return c->device != NULL; }
+
+status_t collective_mark(struct collective *c, int *ret_ticket, struct err *e) {
+    return c->device->ops->mark(c->device, ret_ticket, e);
+}
+
+/* A failure ends the host's transport before anything of the device's goes wrong: who is through has not failed. */
+status_t collective_confirm(struct collective *c, struct err *e) {
+    struct err why = { "" };
+    if (!c->device)
+        return ST_OK;
+    status_t st = collective_barrier(c, COLLECTIVE_CONTROL, &why);
+    if (st == ST_OK)
+        return ST_OK;
+    TRY(c->device->ops->check(c->device, e)); /* it knows better */
+    return err_set(e, st, "%s", why.msg);
+}
+
 status_t collective_send(struct collective *c, enum collective_channel channel, int peer, const void *data, size_t n,
                          struct err *e) {
     int ticket;

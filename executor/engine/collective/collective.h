@@ -18,8 +18,13 @@
  *
  * With world size 1 (collective_open_alone) every call returns at once and changes nothing.
  *
- * Memory: buffers are borrowed during the call. Staging for reductions is allocated by open (COLLECTIVE_STAGING_BYTES a
- * channel), not by the calls. */
+ * With a device attached (collective_deferred) calls on its channels only queue work, which comes after all that its
+ * kernels have been given so far. What the kernels are given next comes after it where collective_finish says so, of a
+ * transfer's ticket or of a mark's. Failures are found by a thread that watches what is queued. They end it undone, so
+ * that whoever has waited for the device has waited for nothing until collective_confirm says that it was something.
+ *
+ * Memory: buffers are borrowed during the call, or until what is queued is done. Staging for reductions is allocated by
+ * open (COLLECTIVE_STAGING_BYTES a channel), not by the calls. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_COLLECTIVE_H
 #define EXECUTOR_ENGINE_COLLECTIVE_COLLECTIVE_H
 
@@ -36,9 +41,8 @@ struct kernels; /* kernels/kernels.h */
 
 /* Who talks on which channel. */
 enum collective_channel {
-    COLLECTIVE_CONTROL,    /* the compute thread, outside of steps: meetings, barriers */
-    COLLECTIVE_DATA,       /* the communication thread: reductions, gathers, norms, what a step tells of itself; the
-                              device's memory */
+    COLLECTIVE_CONTROL,    /* the compute thread, outside of steps: meetings, barriers, what a step has come to */
+    COLLECTIVE_DATA,       /* reductions, gathers, norms, what a step tells of itself; the device's memory */
     COLLECTIVE_FORWARD,    /* a pipeline's activations, posted by the compute thread; the device's memory */
     COLLECTIVE_BACKWARD,   /* their gradients; the device's memory */
     COLLECTIVE_CHECKPOINT, /* the checkpoint writer's thread: chunk digests */
@@ -133,8 +137,19 @@ MUST_CHECK status_t collective_post_send(struct collective *c, enum collective_c
                                          const void *data, size_t n, int *ret_ticket, struct err *e);
 MUST_CHECK status_t collective_post_recv(struct collective *c, enum collective_channel channel, int peer, void *data,
                                          size_t n, int *ret_ticket, struct err *e);
-/* Waits for a posted transfer; each ticket once, in any order. */
+/* Waits for a posted transfer; each ticket once, in any order. Of a deferred channel it is the kernels that wait: what
+ * they are given from now on comes after it. */
 MUST_CHECK status_t collective_finish(struct collective *c, enum collective_channel channel, int ticket, struct err *e);
+
+/* Whether DATA, FORWARD and BACKWARD only queue work: with a device attached. */
+bool collective_deferred(const struct collective *c);
+/* Then: a ticket of all that DATA's calls have queued so far. */
+MUST_CHECK status_t collective_mark(struct collective *c, int *ret_ticket, struct err *e);
+/* By every rank, on CONTROL, when it has waited for its kernels: OK means that nothing of what any of them had queued
+ * until then was cut short, nor made from what was: aborted work lets what comes after it go on, and what that sends
+ * may be taken for the real thing until a failure is known. Results count from here on. Without a device it is
+ * nothing. */
+MUST_CHECK status_t collective_confirm(struct collective *c, struct err *e);
 
 /* Post and finish in one. n = 0 is nothing. */
 MUST_CHECK status_t collective_send(struct collective *c, enum collective_channel channel, int peer, const void *data,

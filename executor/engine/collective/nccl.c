@@ -1,184 +1,39 @@
 /* Ranks on CUDA, one process and one device each, over NCCL.
  *
- * Communicators do not block, so that every wait here ends: with the work done, with NCCL's error, with the failure of
- * the host's transport, whose sockets know of a death at once, or with the deadline. Whatever comes first aborts this
- * rank's communicators and the host's transport, and so every other rank. No NCCL call runs beside an abort: each is
- * made with the lock held, but when nobody else can abort: while opening and closing.
+ * Calls only queue work: each after all that the kernels' stream has been given so far, and on lines of their own, so
+ * that the kernels wait for none of it but where `finish` says so, on the device. The host waits for NCCL to hand its
+ * kernels over, which it does on a thread of its own, and for other ranks while connecting alone.
+ *
+ * No deadlock comes of it that a host which waited in the same places would not have: the edges on the device are the
+ * same. On a line calls end in their order; a call begins after what the kernels had been given when it was made, and
+ * what they are given after `finish` begins when it has ended. The order of the calls is the plan's, of which
+ * plan_verify has proved that it comes to an end on all ranks together; that hosts are ahead of it adds no edge. A
+ * receive that spins keeps what is on its own line waiting, and kernels behind its WAIT, and nothing else.
+ *
+ * Communicators do not block, so that every wait ends, and what is queued is watched (nccl_watch.c). No NCCL call runs
+ * beside an abort: each is made with the lock held, but when nobody else can abort: while opening and closing.
  *
  * NCCL connects two ranks when both have called for it, and until then the caller gets no further: a pipeline's ranks,
  * each with its receives first, would wait for each other for ever. So all that will be used is tried while connecting.
  */
 #include "executor/engine/collective/internal.h"
 #include "executor/engine/collective/nccl_fold.h"
-#include "executor/engine/collective/nccl_library.h"
+#include "executor/engine/collective/nccl_transport.h"
 
-#include "base/clock.h"
 #include "base/limits.h"
-#include "kernels/cuda/cuda.h"
 
 #include <assert.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#ifndef NCCL_SEGMENT_BYTES /* but in tests */
-#define NCCL_SEGMENT_BYTES (16 << 20)
-#endif
-
-enum {
-    SEGMENT_BYTES = NCCL_SEGMENT_BYTES, /* what is added while the next one arrives */
-    SEGMENTS = 2,
-    SPIN_NS = 200000,  /* a wait asks without pause for so long */
-    PAUSE_NS = 20000,  /* then this often */
-    DRAIN_MS = 5000,   /* aborted work leaves the device */
-    WORD_MS = 500,     /* NCCL may know of a failure before the host's transport tells whose it is */
-    LINK_CTAS_MOST = 4 /* a receive that waits for its sender keeps these multiprocessors */
-};
-
-/* A communicator with the stream of its operations. */
-struct line {
-    ncclComm_t comm;
-    cudaStream_t stream;
-};
-
-/* One direction between two ranks on a pipeline's channel: sender is rank 0 of its communicator. A line of its own, so
- * that a receive posted early holds up nothing else. */
-struct link {
-    struct line line;
-    ncclUniqueId id;
-    enum collective_channel channel;
-    int peer;
-    bool is_send;
-    int64_t turn; /* its place in an order of the gang's links that all ranks have */
-};
-
-/* A posted transfer: done when its event is. */
-struct posted {
-    cudaEvent_t done;
-    const struct link *link;
-    bool under_way;
-};
-
-struct nccl_transport {
-    struct transport transport;
-    struct transport *host;
-    const struct nccl_library *nccl;
-    cudaStream_t compute; /* borrowed: what is sent is written there */
-    int ordinal, priority, rank, world_size, data, piece, timeout_ms;
-
-    struct line world;  /* swaps */
-    ncclComm_t pieces;  /* the data group, its ranks in the order of their pieces; on the world's stream */
-    bool native;        /* sums are NCCL's */
-    char *staging;      /* SEGMENTS of SEGMENT_BYTES, on the device; then two bytes a rank for trials */
-    cudaStream_t folds; /* adds what has arrived */
-    cudaEvent_t ready, arrived[SEGMENTS], folded[SEGMENTS], done;
-
-    struct link *links;
-    int n_links;
-    struct {
-        struct posted *items;
-        cudaEvent_t ready;
-        int n;
-    } channels[COLLECTIVE_CHANNELS];
-
-    pthread_mutex_t lock; /* of NCCL's calls and all below */
-    status_t status;      /* the first failure, kept */
-    struct err error;
-};
+enum { LINK_CTAS_MOST = 4 /* a receive that waits for its sender keeps these multiprocessors */ };
 
 static struct nccl_transport *self(struct transport *t) { return (struct nccl_transport *)t; }
 
-/* A thread's device is its own choice: one that has made none launches nothing here, and opens a context on device 0
- * with its first question about an event. */
-static void device_use(const struct nccl_transport *t) { (void)cudaSetDevice(t->ordinal); }
-
-/* --- failing --- */
-
-static void comm_abort(struct nccl_transport *t, ncclComm_t *comm) {
-    if (*comm)
-        (void)t->nccl->ncclCommAbort(*comm);
-    *comm = NULL;
-}
-
-static void drain(cudaStream_t stream) {
-    const int64_t until = clock_mono_ms() + DRAIN_MS;
-    while (stream && cudaStreamQuery(stream) == cudaErrorNotReady && clock_mono_ms() < until)
-        sched_yield();
-}
-
-/* World first: a split of it that is under way writes `pieces` until it has ended. */
-static void comms_end(struct nccl_transport *t) {
-    device_use(t);
-    comm_abort(t, &t->world.comm);
-    comm_abort(t, &t->pieces);
-    for (int i = 0; i < t->n_links; i++)
-        comm_abort(t, &t->links[i].line.comm);
-    drain(t->world.stream);
-    drain(t->folds);
-    for (int i = 0; i < t->n_links; i++)
-        drain(t->links[i].line.stream);
-}
-
-/* The first failure wins. Ends every other rank, through the host's transport, and then this rank's communicators. */
-static status_t fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
-    pthread_mutex_lock(&t->lock);
-    if (t->status == ST_OK) {
-        t->status = st;
-        t->error = *why;
-        t->host->ops->abort(t->host, why->msg);
-        comms_end(t);
-    }
-    st = err_set(e, t->status, "%s", t->error.msg);
-    pthread_mutex_unlock(&t->lock);
-    return st;
-}
-
-/* NCCL's failure is most often a peer's: the host's transport knows which. */
-static status_t fail_by_nccl(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
-    const int64_t until = clock_mono_ms() + WORD_MS;
-    struct err told;
-    status_t host;
-    while ((host = t->host->ops->check(t->host, &told)) == ST_OK && clock_mono_ms() < until)
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-    return host == ST_OK ? fail(t, st, why, e) : fail(t, host, &told, e);
-}
-
-static status_t check(struct transport *transport, struct err *e) {
-    struct nccl_transport *t = self(transport);
-    pthread_mutex_lock(&t->lock);
-    status_t st = t->status == ST_OK ? ST_OK : err_set(e, t->status, "%s", t->error.msg);
-    pthread_mutex_unlock(&t->lock);
-    return st;
-}
-
-/* With the lock held after a success: the calls that follow are not overtaken by an abort. */
-static status_t enter(struct nccl_transport *t, struct err *e) {
-    pthread_mutex_lock(&t->lock);
-    if (t->status == ST_OK)
-        return ST_OK;
-    status_t st = err_set(e, t->status, "%s", t->error.msg);
-    pthread_mutex_unlock(&t->lock);
-    return st;
-}
-
-static status_t leave(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
-    pthread_mutex_unlock(&t->lock);
-    return st == ST_OK ? ST_OK : fail_by_nccl(t, st, why, e);
-}
-
-/* A failure of the device's own is kept, and told to all, like any other. */
-static status_t or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
-    return st == ST_OK ? ST_OK : fail(t, st, why, e);
-}
-
 static status_t group_begin(struct nccl_transport *t, struct err *e) {
     struct err why = { "" };
-    TRY(enter(t, e));
+    TRY(nccl_enter(t, e));
     status_t st = nccl_status(t->nccl, t->nccl->ncclGroupStart(), "begin a group", &why);
-    return st == ST_OK ? ST_OK : leave(t, st, &why, e);
+    return st == ST_OK ? ST_OK : nccl_leave(t, st, &why, e);
 }
 
 /* `result`: of the last call in the group. What was begun is ended, also when that call failed: all that follows on
@@ -189,63 +44,7 @@ static status_t group_end(struct nccl_transport *t, ncclResult_t result, const c
     result = t->nccl->ncclGroupEnd();
     if (st == ST_OK)
         st = nccl_status(t->nccl, result, what, &why);
-    return leave(t, st, &why, e);
-}
-
-/* --- waiting --- */
-
-struct wait {
-    int64_t begun_ns, deadline_ns;
-    int peer; /* whom it is for; -1 = all */
-};
-
-static struct wait wait_new(const struct nccl_transport *t, int peer) {
-    const int64_t now = clock_mono_ns();
-    return (struct wait){ now, now + (int64_t)t->timeout_ms * 1000000, peer };
-}
-
-/* One look at what may end a wait; then a pause. */
-static status_t wait_turn(struct nccl_transport *t, const struct wait *w, ncclComm_t const *comm, bool *ret_busy,
-                          struct err *e) {
-    struct err why = { "" };
-    TRY(enter(t, e));
-    ncclResult_t state = ncclSuccess;
-    ncclResult_t asked = *comm ? t->nccl->ncclCommGetAsyncError(*comm, &state) : ncclSuccess;
-    status_t st = nccl_status(t->nccl, asked != ncclSuccess ? asked : state, "NCCL failed", &why);
-    TRY(leave(t, st, &why, e));
-    *ret_busy = state == ncclInProgress;
-    st = t->host->ops->check(t->host, &why);
-    if (st != ST_OK)
-        return fail(t, st, &why, e);
-    const int64_t now = clock_mono_ns();
-    if (now > w->deadline_ns) {
-        st = w->peer < 0 ? err_set(&why, ST_DEADLINE_EXCEEDED, "the other ranks did nothing for %d ms", t->timeout_ms)
-                         : err_set(&why, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %d ms", w->peer, t->timeout_ms);
-        return fail(t, st, &why, e);
-    }
-    if (now - w->begun_ns > SPIN_NS)
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-    return ST_OK;
-}
-
-/* Until a communicator has given the device what it was given. */
-static status_t await_comm(struct nccl_transport *t, struct wait w, ncclComm_t const *comm, struct err *e) {
-    for (bool busy = true; busy;)
-        TRY(wait_turn(t, &w, comm, &busy, e));
-    return ST_OK;
-}
-
-/* Until the device has come to `event`, which it also does when what is before it is aborted. */
-static status_t await_event(struct nccl_transport *t, struct wait w, ncclComm_t const *comm, cudaEvent_t event,
-                            struct err *e) {
-    cudaError_t there;
-    while ((there = cudaEventQuery(event)) == cudaErrorNotReady) {
-        bool busy;
-        TRY(wait_turn(t, &w, comm, &busy, e));
-    }
-    struct err why = { "" };
-    TRY(or_fail(t, cuda_status(there, "waiting for other ranks", &why), &why, e));
-    return check(&t->transport, e);
+    return nccl_leave(t, st, &why, e);
 }
 
 /* --- the device's order --- */
@@ -258,6 +57,18 @@ static status_t mark(cudaStream_t stream, cudaEvent_t event, struct err *e) {
 static status_t order(cudaStream_t before, cudaEvent_t event, cudaStream_t stream, struct err *e) {
     TRY(mark(before, event, e));
     return cuda_status(cudaStreamWaitEvent(stream, event, 0), "ordering two streams", e);
+}
+
+/* A call of DATA: all of them are on the world's stream, one after the other. */
+static status_t operation_begin(struct nccl_transport *t, int peer, struct operation **ret, struct err *e) {
+    TRY(nccl_operation_new(t, COLLECTIVE_DATA, &t->world, peer, ret, e));
+    return order(t->compute, (*ret)->before, t->world.stream, e);
+}
+
+static status_t operation_end(struct nccl_transport *t, struct operation *o, struct err *e) {
+    TRY(mark(t->world.stream, o->done, e));
+    nccl_operation_let(t, o, true);
+    return ST_OK;
 }
 
 /* --- swaps --- */
@@ -286,11 +97,11 @@ static status_t segment_send(struct nccl_transport *t, const struct swap *w, con
     if (s->out && nccl_goes_on(result))
         result = nccl->ncclSend(out, s->out, ncclInt8, w->to, t->world.comm, t->world.stream);
     TRY(group_end(t, result, "swap a segment", e));
-    return await_comm(t, wait_new(t, w->from), &t->world.comm, e);
+    return nccl_await_comm(t, nccl_wait_new(t, w->from), &t->world.comm, e);
 }
 
 static status_t segment_fold(struct nccl_transport *t, const struct swap *w, const struct segment *s, int slot,
-                             struct err *e) {
+                             cudaEvent_t *ret, struct err *e) {
     char *in = (char *)w->in + s->at, *arrived = t->staging + (size_t)slot * SEGMENT_BYTES;
     TRY(order(t->world.stream, t->arrived[slot], t->folds, e));
     cudaError_t error = w->kind == SWAP_ADD ? nccl_fold_add((float *)(void *)in, (const float *)(const void *)arrived,
@@ -299,13 +110,15 @@ static status_t segment_fold(struct nccl_transport *t, const struct swap *w, con
                                                            (const unsigned long long *)(const void *)arrived,
                                                            s->in / sizeof(unsigned long long), t->folds);
     TRY(cuda_status(error, "adding what has arrived", e));
+    *ret = t->folded[slot];
     return mark(t->folds, t->folded[slot], e);
 }
 
 static status_t swap_segments(struct nccl_transport *t, const struct swap *w, struct err *e) {
     struct segment s = { .at = (size_t)0 - SEGMENT_BYTES };
-    TRY(order(t->compute, t->ready, t->world.stream, e));
-    TRY(order(t->compute, t->ready, t->folds, e));
+    struct operation *o = NULL;
+    cudaEvent_t folded = NULL; /* the last one */
+    TRY(operation_begin(t, w->from, &o, e));
     for (int number = 0; segment_next(w, &s); number++) {
         const int slot = number % SEGMENTS;
         const bool fold = w->kind != SWAP_STORE && s.in > 0;
@@ -313,11 +126,11 @@ static status_t swap_segments(struct nccl_transport *t, const struct swap *w, st
             TRY(cuda_status(cudaStreamWaitEvent(t->world.stream, t->folded[slot], 0), "ordering two streams", e));
         TRY(segment_send(t, w, &s, fold ? t->staging + (size_t)slot * SEGMENT_BYTES : (char *)w->in + s.at, e));
         if (fold)
-            TRY(segment_fold(t, w, &s, slot, e));
+            TRY(segment_fold(t, w, &s, slot, &folded, e));
     }
-    TRY(order(t->world.stream, t->done, t->folds, e));
-    TRY(mark(t->folds, t->done, e));
-    return await_event(t, wait_new(t, w->from), &t->world.comm, t->done, e);
+    if (folded) /* the next call sends what this one has added */
+        TRY(cuda_status(cudaStreamWaitEvent(t->world.stream, folded, 0), "ordering two streams", e));
+    return operation_end(t, o, e);
 }
 
 static status_t nccl_swap(struct transport *transport, enum collective_channel channel, const struct swap *w,
@@ -325,9 +138,9 @@ static status_t nccl_swap(struct transport *transport, enum collective_channel c
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
     (void)channel; /* one device channel has swaps: COLLECTIVE_DATA */
-    device_use(t);
-    TRY(check(transport, e));
-    return or_fail(t, swap_segments(t, w, &why), &why, e);
+    nccl_device_use(t);
+    TRY(nccl_check(transport, e));
+    return nccl_or_fail(t, swap_segments(t, w, &why), &why, e);
 }
 
 /* --- whole calls of NCCL --- */
@@ -351,23 +164,28 @@ static ncclResult_t whole_call(struct nccl_transport *t, enum transport_whole wh
     return result;
 }
 
-static status_t whole(struct nccl_transport *t, struct wait w, enum transport_whole what, void *x, size_t element,
-                      const int64_t *cut, struct err *e) {
-    TRY(order(t->compute, t->ready, t->world.stream, e));
+static status_t whole_give(struct nccl_transport *t, struct nccl_wait w, enum transport_whole what, void *x,
+                           size_t element, const int64_t *cut, struct err *e) {
     TRY(group_begin(t, e));
     TRY(group_end(t, whole_call(t, what, x, element, cut), "a collective call", e));
-    TRY(await_comm(t, w, &t->pieces, e));
-    TRY(mark(t->world.stream, t->done, e));
-    return await_event(t, w, &t->pieces, t->done, e);
+    return nccl_await_comm(t, w, &t->pieces, e);
+}
+
+static status_t whole(struct nccl_transport *t, enum transport_whole what, void *x, size_t element, const int64_t *cut,
+                      struct err *e) {
+    struct operation *o = NULL;
+    TRY(operation_begin(t, -1, &o, e));
+    TRY(whole_give(t, nccl_wait_new(t, -1), what, x, element, cut, e));
+    return operation_end(t, o, e);
 }
 
 static status_t nccl_whole(struct transport *transport, enum transport_whole what, void *x, size_t element,
                            const int64_t *cut, struct err *e) {
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
-    device_use(t);
-    TRY(check(transport, e));
-    return cut[t->data] == 0 ? ST_OK : or_fail(t, whole(t, wait_new(t, -1), what, x, element, cut, &why), &why, e);
+    nccl_device_use(t);
+    TRY(nccl_check(transport, e));
+    return cut[t->data] == 0 ? ST_OK : nccl_or_fail(t, whole(t, what, x, element, cut, &why), &why, e);
 }
 
 static bool nccl_does(const struct transport *transport, enum transport_whole what, const struct collective_group *g) {
@@ -377,68 +195,48 @@ static bool nccl_does(const struct transport *transport, enum transport_whole wh
 
 /* --- a pipeline's transfers --- */
 
-static const struct link *link_find(const struct nccl_transport *t, int channel, int peer, bool is_send) {
+static struct link *link_find(const struct nccl_transport *t, int channel, int peer, bool is_send) {
     for (int i = 0; i < t->n_links; i++)
         if ((int)t->links[i].channel == channel && t->links[i].peer == peer && t->links[i].is_send == is_send)
             return &t->links[i];
     return NULL;
 }
 
-static status_t posted_new(struct nccl_transport *t, int channel, int *ret, struct err *e) {
-    int i = 0, n = t->channels[channel].n;
-    struct posted *items = t->channels[channel].items;
-    while (i < n && items[i].under_way)
-        i++;
-    *ret = i;
-    if (i < n)
-        return ST_OK;
-    items = realloc(items, ((size_t)n + 1) * sizeof *items);
-    if (!items)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a transfer");
-    t->channels[channel].items = items;
-    items[n] = (struct posted){ .link = NULL };
-    TRY(cuda_status(cudaEventCreateWithFlags(&items[n].done, cudaEventDisableTiming), "making an event", e));
-    t->channels[channel].n++;
-    return ST_OK;
-}
-
 /* In a group of its own, and marked once the communicator has given it to the device: NCCL does that on a thread of
  * its own. */
-static status_t transfer(struct nccl_transport *t, struct wait w, const struct link *link, void *data, size_t n,
+static status_t transfer(struct nccl_transport *t, struct nccl_wait w, const struct link *link, void *data, size_t n,
                          cudaEvent_t done, struct err *e) {
     const struct line *line = &link->line;
     TRY(group_begin(t, e));
     ncclResult_t result = link->is_send ? t->nccl->ncclSend(data, n, ncclInt8, 1, line->comm, line->stream)
                                         : t->nccl->ncclRecv(data, n, ncclInt8, 0, line->comm, line->stream);
     TRY(group_end(t, result, link->is_send ? "send" : "receive", e));
-    TRY(await_comm(t, w, &line->comm, e));
+    TRY(nccl_await_comm(t, w, &line->comm, e));
     return mark(line->stream, done, e);
 }
 
-static status_t post(struct nccl_transport *t, int channel, const struct link *link, void *data, size_t n, int *ret,
+static status_t post(struct nccl_transport *t, int channel, struct link *link, void *data, size_t n, int *ret,
                      struct err *e) {
-    TRY(posted_new(t, channel, ret, e));
-    struct posted *p = &t->channels[channel].items[*ret];
+    struct operation *o = NULL;
+    TRY(nccl_operation_new(t, channel, &link->line, link->peer, &o, e));
     TRY(order(t->compute, t->channels[channel].ready, link->line.stream, e));
-    TRY(transfer(t, wait_new(t, link->peer), link, data, n, p->done, e));
-    p->link = link;
-    p->under_way = true;
-    return ST_OK;
+    *ret = o->ticket;
+    return transfer(t, nccl_wait_new(t, link->peer), link, data, n, o->done, e);
 }
 
 static status_t begin(struct transport *transport, int channel, int peer, bool is_send, void *data, size_t n, int *ret,
                       struct err *e) {
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
-    device_use(t);
-    TRY(check(transport, e));
-    const struct link *link = link_find(t, channel, peer, is_send);
+    nccl_device_use(t);
+    TRY(nccl_check(transport, e));
+    struct link *link = link_find(t, channel, peer, is_send);
     if (!link) {
         status_t st = err_set(&why, ST_INTERNAL, "no connection was asked for by which rank %d %s rank %d", t->rank,
                               is_send ? "sends to" : "receives from", peer);
-        return fail(t, st, &why, e);
+        return nccl_fail(t, st, &why, e);
     }
-    return or_fail(t, post(t, channel, link, data, n, ret, &why), &why, e);
+    return nccl_or_fail(t, post(t, channel, link, data, n, ret, &why), &why, e);
 }
 
 static status_t begin_send(struct transport *t, int channel, int peer, const void *data, size_t n, int *ret,
@@ -450,13 +248,32 @@ static status_t begin_recv(struct transport *t, int channel, int peer, void *dat
     return begin(t, channel, peer, false, data, n, ret, e);
 }
 
+/* All that DATA has been given so far. */
+static status_t nccl_mark(struct transport *transport, int *ret, struct err *e) {
+    struct nccl_transport *t = self(transport);
+    struct operation *o = NULL;
+    struct err why = { "" };
+    nccl_device_use(t);
+    TRY(nccl_check(transport, e));
+    TRY(nccl_or_fail(t, nccl_operation_new(t, COLLECTIVE_DATA, &t->world, -1, &o, &why), &why, e));
+    *ret = o->ticket;
+    return nccl_or_fail(t, mark(t->world.stream, o->done, &why), &why, e);
+}
+
+/* What the kernels are given from now on comes after it. Only from here on is a transfer's other rank waited for: it
+ * was posted as early as there was room. A mark's operations are on the watch already. */
 static status_t finish(struct transport *transport, int channel, int handle, struct err *e) {
     struct nccl_transport *t = self(transport);
-    struct posted *p = &t->channels[channel].items[handle];
-    device_use(t);
-    TRY(check(transport, e));
-    TRY(await_event(t, wait_new(t, p->link->peer), &p->link->line.comm, p->done, e));
-    p->under_way = false;
+    struct operation *o = t->channels[channel].items[handle];
+    struct err why = { "" };
+    nccl_device_use(t);
+    TRY(nccl_check(transport, e));
+    const bool watched = channel != COLLECTIVE_DATA;
+    status_t st = watched ? mark(t->compute, o->before, &why) : ST_OK;
+    if (st == ST_OK)
+        st = cuda_status(cudaStreamWaitEvent(t->compute, o->done, 0), "ordering two streams", &why);
+    TRY(nccl_or_fail(t, st, &why, e));
+    nccl_operation_let(t, o, watched);
     return ST_OK;
 }
 
@@ -497,18 +314,18 @@ static status_t link_open(struct nccl_transport *t, struct link *l, struct err *
     TRY(stream_new(t, &l->line.stream, e));
     ncclConfig_t config = comm_config("pipeline", LINK_CTAS_MOST);
     struct err why = { "" };
-    TRY(enter(t, e));
+    TRY(nccl_enter(t, e));
     ncclResult_t result = t->nccl->ncclCommInitRankConfig(&l->line.comm, 2, l->id, l->is_send ? 0 : 1, &config);
-    return leave(t, nccl_status(t->nccl, result, "connect two ranks", &why), &why, e);
+    return nccl_leave(t, nccl_status(t->nccl, result, "connect two ranks", &why), &why, e);
 }
 
 static char *trial_bytes(const struct nccl_transport *t) { return t->staging + (size_t)SEGMENTS * SEGMENT_BYTES; }
 
 /* One byte: then both ends are connected. */
-static status_t link_try(struct nccl_transport *t, struct wait w, const struct link *l, struct err *e) {
+static status_t link_try(struct nccl_transport *t, struct nccl_wait w, const struct link *l, struct err *e) {
     const cudaEvent_t done = t->channels[l->channel].ready;
     TRY(transfer(t, w, l, trial_bytes(t) + l->is_send, 1, done, e));
-    return await_event(t, w, &l->line.comm, done, e);
+    return nccl_await_event(t, w, &l->line.comm, done, e);
 }
 
 static int by_turn(const void *a, const void *b) {
@@ -516,29 +333,32 @@ static int by_turn(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void links_take(struct nccl_transport *t, const struct collective_link *asked, int n) {
+static void links_take(struct nccl_transport *t, struct link *links, const struct collective_link *asked, int n) {
     const int64_t P = t->world_size;
     for (int i = 0; i < n; i++) {
         const int from = asked[i].is_send ? t->rank : asked[i].peer, to = asked[i].is_send ? asked[i].peer : t->rank;
-        t->links[i] = (struct link){ .channel = asked[i].channel,
-                                     .peer = asked[i].peer,
-                                     .is_send = asked[i].is_send,
-                                     .turn = ((int64_t)asked[i].channel * P + from) * P + to };
+        links[i] = (struct link){ .channel = asked[i].channel,
+                                  .peer = asked[i].peer,
+                                  .is_send = asked[i].is_send,
+                                  .turn = ((int64_t)asked[i].channel * P + from) * P + to };
     }
-    qsort(t->links, (size_t)n, sizeof *t->links, by_turn);
+    qsort(links, (size_t)n, sizeof *links, by_turn);
+    pthread_mutex_lock(&t->lock); /* the watch asks them all */
+    t->links = links;
     t->n_links = n;
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* Communicators are all begun before any is waited for: whom a rank waits for may itself wait for a third. Trials are
  * made one after the other, by all ranks in one order: what connects may wait for the device to be idle, and so must
  * not meet a transfer that waits for its peer. */
-static status_t links_open(struct nccl_transport *t, struct wait w, struct err *e) {
+static status_t links_open(struct nccl_transport *t, struct nccl_wait w, struct err *e) {
     TRY(links_meet(t, t->links, t->n_links, e));
     for (int i = 0; i < t->n_links; i++)
         TRY(link_open(t, &t->links[i], e));
     for (int i = 0; i < t->n_links; i++) {
         w.peer = t->links[i].peer;
-        TRY(await_comm(t, w, &t->links[i].line.comm, e));
+        TRY(nccl_await_comm(t, w, &t->links[i].line.comm, e));
     }
     for (int i = 0; i < t->n_links; i++) {
         w.peer = t->links[i].peer;
@@ -551,18 +371,24 @@ static status_t nccl_connect(struct transport *transport, const struct collectiv
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
     assert(!t->links && n <= COLLECTIVE_LINKS_MOST);
-    device_use(t);
+    nccl_device_use(t);
     if (n == 0)
-        return check(transport, e);
-    t->links = calloc((size_t)n, sizeof *t->links);
-    if (!t->links)
+        return nccl_check(transport, e);
+    struct link *links = calloc((size_t)n, sizeof *links);
+    if (!links)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d connections", n);
-    links_take(t, asked, n);
-    return or_fail(t, links_open(t, wait_new(t, -1), &why), &why, e);
+    links_take(t, links, asked, n);
+    return nccl_or_fail(t, links_open(t, nccl_wait_new(t, -1), &why), &why, e);
+}
+
+/* What has been queued on the world's stream has gone through. */
+static status_t await_world(struct nccl_transport *t, struct nccl_wait w, ncclComm_t const *comm, struct err *e) {
+    TRY(mark(t->world.stream, t->tried, e));
+    return nccl_await_event(t, w, comm, t->tried, e);
 }
 
 /* One byte each way with every rank of `swaps`, which is of as many as ask for this one. */
-static status_t world_try(struct nccl_transport *t, struct wait w, const bool *swaps, struct err *e) {
+static status_t world_try(struct nccl_transport *t, struct nccl_wait w, const bool *swaps, struct err *e) {
     const struct nccl_library *nccl = t->nccl;
     char *in = trial_bytes(t), *out = in + t->world_size;
     ncclResult_t result = ncclSuccess;
@@ -574,39 +400,41 @@ static status_t world_try(struct nccl_transport *t, struct wait w, const bool *s
             result = nccl->ncclSend(out + r, 1, ncclInt8, r, t->world.comm, t->world.stream);
     }
     TRY(group_end(t, result, "connect the ranks that swap", e));
-    TRY(await_comm(t, w, &t->world.comm, e));
-    TRY(mark(t->world.stream, t->done, e));
-    return await_event(t, w, &t->world.comm, t->done, e);
+    TRY(nccl_await_comm(t, w, &t->world.comm, e));
+    return await_world(t, w, &t->world.comm, e);
 }
 
 /* NCCL chooses how to add by the size, and connects for each choice: what is larger than these it adds as the last. */
-static status_t pieces_try(struct nccl_transport *t, struct wait w, struct err *e) {
+static status_t pieces_try(struct nccl_transport *t, struct nccl_wait w, struct err *e) {
     int64_t cut[LIMIT_WORLD_SIZE + 1];
     for (int j = 0; j <= t->data; j++)
         cut[j] = j;
-    TRY(whole(t, w, TRANSPORT_GATHER, trial_bytes(t), 1, cut, e));
+    TRY(whole_give(t, w, TRANSPORT_GATHER, trial_bytes(t), 1, cut, e));
+    TRY(await_world(t, w, &t->pieces, e));
     const int64_t most = (int64_t)SEGMENTS * SEGMENT_BYTES / (int64_t)sizeof(float);
     for (int64_t n = 1, last = 0; t->native && last < most; last = n, n = n < most / 8 ? n * 8 : most) {
         cut[t->data] = n;
-        TRY(whole(t, w, TRANSPORT_SUM, t->staging, sizeof(float), cut, e));
+        TRY(whole_give(t, w, TRANSPORT_SUM, t->staging, sizeof(float), cut, e));
+        TRY(await_world(t, w, &t->pieces, e));
     }
     return ST_OK;
 }
 
 static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, const bool *swaps, struct err *e) {
-    const struct wait w = wait_new(t, -1);
+    const struct nccl_wait w = nccl_wait_new(t, -1);
     struct err why = { "" };
     ncclConfig_t config = comm_config("world", 0);
-    TRY(enter(t, e));
+    TRY(nccl_enter(t, e));
     ncclResult_t result = t->nccl->ncclCommInitRankConfig(&t->world.comm, t->world_size, *id, t->rank, &config);
-    TRY(leave(t, nccl_status(t->nccl, result, "connect the ranks", &why), &why, e));
-    TRY(await_comm(t, w, &t->world.comm, e));
+    TRY(nccl_leave(t, nccl_status(t->nccl, result, "connect the ranks", &why), &why, e));
+    TRY(nccl_await_comm(t, w, &t->world.comm, e));
     config = comm_config("data", 0);
-    TRY(enter(t, e));
+    TRY(nccl_enter(t, e));
     result = t->nccl->ncclCommSplit(t->world.comm, t->rank / t->data, t->piece, &t->pieces, &config);
-    TRY(leave(t, nccl_status(t->nccl, result, "connect the data ranks", &why), &why, e));
-    TRY(await_comm(t, w, &t->world.comm, e)); /* which sets `pieces` */
-    TRY(await_comm(t, w, &t->pieces, e));
+    TRY(nccl_leave(t, nccl_status(t->nccl, result, "connect the data ranks", &why), &why, e));
+    TRY(nccl_await_comm(t, w, &t->world.comm, e)); /* which sets `pieces` */
+    TRY(nccl_await_comm(t, w, &t->pieces, e));
+    t->split = true;
     TRY(world_try(t, w, swaps, e));
     return t->data > 1 ? pieces_try(t, w, e) : ST_OK;
 }
@@ -629,8 +457,7 @@ static status_t device_prepare(struct nccl_transport *t, struct err *e) {
     }
     TRY(event_new(&t->channels[COLLECTIVE_FORWARD].ready, e));
     TRY(event_new(&t->channels[COLLECTIVE_BACKWARD].ready, e));
-    TRY(event_new(&t->ready, e));
-    return event_new(&t->done, e);
+    return event_new(&t->tried, e);
 }
 
 /* --- closing --- */
@@ -639,11 +466,12 @@ static status_t device_prepare(struct nccl_transport *t, struct err *e) {
 static void comm_close(struct nccl_transport *t, ncclComm_t *comm) {
     if (!*comm)
         return;
-    if (nccl_goes_on(t->nccl->ncclCommFinalize(*comm)) && await_comm(t, wait_new(t, -1), comm, NULL) == ST_OK) {
+    if (nccl_goes_on(t->nccl->ncclCommFinalize(*comm)) &&
+        nccl_await_comm(t, nccl_wait_new(t, -1), comm, NULL) == ST_OK) {
         (void)t->nccl->ncclCommDestroy(*comm);
         *comm = NULL;
     } else {
-        comm_abort(t, comm);
+        nccl_comms_end(t);
     }
 }
 
@@ -659,7 +487,8 @@ static void stream_free(cudaStream_t stream) {
 
 static void nccl_close(struct transport *transport) {
     struct nccl_transport *t = self(transport);
-    device_use(t);
+    nccl_watch_close(t);
+    nccl_device_use(t);
     /* All of them, before any stream: a failure here drains those of all. */
     for (int i = 0; i < t->n_links; i++)
         comm_close(t, &t->links[i].line.comm);
@@ -669,19 +498,16 @@ static void nccl_close(struct transport *transport) {
         stream_free(t->links[i].line.stream);
     stream_free(t->world.stream);
     stream_free(t->folds);
-    for (int c = 0; c < COLLECTIVE_CHANNELS; c++) {
-        for (int i = 0; i < t->channels[c].n; i++)
-            event_free(t->channels[c].items[i].done);
+    nccl_operations_free(t);
+    for (int c = 0; c < COLLECTIVE_CHANNELS; c++)
         event_free(t->channels[c].ready);
-        free(t->channels[c].items);
-    }
     for (int i = 0; i < SEGMENTS; i++) {
         event_free(t->arrived[i]);
         event_free(t->folded[i]);
     }
-    event_free(t->ready);
-    event_free(t->done);
+    event_free(t->tried);
     (void)cudaFree(t->staging);
+    pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     free(t->links);
     free(t);
@@ -693,14 +519,15 @@ static void nccl_abort(struct transport *transport, const char *reason) {
     status_t st = err_set(&why, ST_CANCELLED, "rank %d gave up: %s", t->rank, reason);
     /* The host's transport says the same of this rank, in the same words. */
     t->host->ops->abort(t->host, reason);
-    status_ignore(fail(t, st, &why, NULL));
+    status_ignore(nccl_fail(t, st, &why, NULL));
 }
 
 static const struct transport_ops OPS = {
     .begin_send = begin_send,
     .begin_recv = begin_recv,
     .finish = finish,
-    .check = check,
+    .mark = nccl_mark,
+    .check = nccl_check,
     .abort = nccl_abort,
     .close = nccl_close,
     .swap = nccl_swap,
@@ -708,6 +535,15 @@ static const struct transport_ops OPS = {
     .does = nccl_does,
     .whole = nccl_whole,
 };
+
+static void locks_open(struct nccl_transport *t) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&t->lock, NULL);
+}
 
 static status_t transport_open_nccl(const struct device_gang *gang, const struct collective_device *device,
                                     struct transport **ret, struct err *e) {
@@ -731,10 +567,13 @@ static status_t transport_open_nccl(const struct device_gang *gang, const struct
     t->piece = gang->piece;
     t->native = device->native;
     t->timeout_ms = gang->timeout_ms;
-    pthread_mutex_init(&t->lock, NULL);
+    t->last = &t->first;
+    locks_open(t);
     status_t st = device_prepare(t, e);
     if (st == ST_OK)
-        st = or_fail(t, world_open(t, &id, gang->swaps, &why), &why, e);
+        st = nccl_or_fail(t, world_open(t, &id, gang->swaps, &why), &why, e);
+    if (st == ST_OK)
+        st = nccl_or_fail(t, nccl_watch_open(t, &why), &why, e);
     if (st != ST_OK) {
         nccl_close(&t->transport);
         return st;

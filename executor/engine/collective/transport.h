@@ -27,14 +27,17 @@ struct transport_ops {
     status_t (*begin_send)(struct transport *t, int channel, int peer, const void *data, size_t n, int *ret,
                            struct err *e);
     status_t (*begin_recv)(struct transport *t, int channel, int peer, void *data, size_t n, int *ret, struct err *e);
-    /* Waits until the transfer is done; its memory is the caller's again even on failure. */
+    /* Waits until the transfer is done; its memory is the caller's again even on failure. Where there is a `mark` the
+     * device waits. */
     status_t (*finish)(struct transport *t, int channel, int handle, struct err *e);
     /* The first failure so far; any thread, waits for nothing. */
     status_t (*check)(struct transport *t, struct err *e);
     void (*abort)(struct transport *t, const char *reason);
     void (*close)(struct transport *t);
 
-    /* NULL where the calls above do: those of a device, whose memory only it adds. */
+    /* NULL where the calls above do: those of a device, whose memory only it adds. They only queue work; `mark`: a
+     * handle, of COLLECTIVE_DATA, for what its calls have queued so far. */
+    status_t (*mark)(struct transport *t, int *ret, struct err *e);
     status_t (*swap)(struct transport *t, enum collective_channel channel, const struct swap *swap, struct err *e);
     status_t (*connect)(struct transport *t, const struct collective_link *links, int n, struct err *e);
     bool (*does)(const struct transport *t, enum transport_whole what, const struct collective_group *group);

@@ -12,6 +12,7 @@
 
 struct channel {
     struct collective *collective;
+    bool deferred; /* there is no thread: the compute thread queues */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -25,7 +26,11 @@ struct channel {
     struct err err;
     atomic_bool failed; /* status, for a look without the lock */
 
-    int next; /* compute thread only: the first entry that is not posted */
+    /* Compute thread only. */
+    int next;       /* the first entry that is not posted */
+    int finished;   /* entries that the kernels wait for, if deferred */
+    int *ticket;    /* by entry, if deferred */
+    int64_t *begun; /* by entry: when it was queued, for the profiler */
     int64_t waited_ns;
 };
 
@@ -120,25 +125,44 @@ static void *channel_main(void *arg) {
     return NULL;
 }
 
-status_t channel_open(struct collective *collective, struct channel **ret, struct err *e) {
+static status_t channel_start(struct channel *ch, struct err *e) {
+    int error = pthread_create(&ch->thread, NULL, channel_main, ch);
+    return error ? err_set(e, status_of_errno(error), "the communication thread could not be started") : ST_OK;
+}
+
+static void channel_free(struct channel *ch) {
+    pthread_mutex_destroy(&ch->lock);
+    pthread_cond_destroy(&ch->changed);
+    free(ch->ticket);
+    free(ch->begun);
+    free(ch);
+}
+
+status_t channel_open(struct collective *collective, const struct plan *const *plans, int n, struct channel **ret,
+                      struct err *e) {
     struct channel *ch = calloc(1, sizeof *ch);
+    int most = 0;
     if (!ch)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a channel");
     ch->collective = collective;
+    ch->deferred = collective_deferred(collective);
     pthread_mutex_init(&ch->lock, NULL);
     pthread_cond_init(&ch->changed, NULL);
-    int error = pthread_create(&ch->thread, NULL, channel_main, ch);
-    if (error) {
-        free(ch);
-        return err_set(e, status_of_errno(error), "the communication thread could not be started");
-    }
-    *ret = ch;
-    return ST_OK;
+    for (int i = 0; i < n; i++)
+        most = plans[i]->queue[QUEUE_DATA].n > most ? plans[i]->queue[QUEUE_DATA].n : most;
+    ch->ticket = calloc((size_t)most + 1, sizeof *ch->ticket);
+    ch->begun = calloc((size_t)most + 1, sizeof *ch->begun);
+    status_t st = ch->ticket && ch->begun ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a channel");
+    if (st == ST_OK && !ch->deferred)
+        st = channel_start(ch, e);
+    if (st != ST_OK)
+        channel_free(ch);
+    else
+        *ret = ch;
+    return st;
 }
 
-struct channel *channel_close(struct channel *ch) {
-    if (!ch)
-        return NULL;
+static void channel_stop(struct channel *ch) {
     pthread_mutex_lock(&ch->lock);
     bool busy = ch->done < ch->posted;
     ch->closing = true;
@@ -147,9 +171,14 @@ struct channel *channel_close(struct channel *ch) {
     if (busy)
         collective_abort(ch->collective, "this rank ends");
     pthread_join(ch->thread, NULL);
-    pthread_mutex_destroy(&ch->lock);
-    pthread_cond_destroy(&ch->changed);
-    free(ch);
+}
+
+struct channel *channel_close(struct channel *ch) {
+    if (!ch)
+        return NULL;
+    if (!ch->deferred)
+        channel_stop(ch);
+    channel_free(ch);
     return NULL;
 }
 
@@ -159,7 +188,7 @@ void channel_begin(struct channel *ch, const struct plan *plan, const struct exe
     ch->execution = x;
     ch->posted = ch->done = 0;
     pthread_mutex_unlock(&ch->lock);
-    ch->next = 0;
+    ch->next = ch->finished = 0;
 }
 
 /* Under the lock. */
@@ -167,9 +196,36 @@ static status_t failure(const struct channel *ch, struct err *e) {
     return ch->status == ST_OK ? ST_OK : err_set(e, ch->status, "%s", ch->err.msg);
 }
 
+/* Also what compute gives the kernels for an entry stands where the entry does. */
+static status_t queue_entries(struct channel *ch, int done, struct err *e) {
+    const struct instruction_list *list = &ch->plan->queue[QUEUE_DATA];
+    for (; ch->next < list->n && list->items[ch->next].after <= done; ch->next++) {
+        ch->begun[ch->next] = clock_mono_ns();
+        TRY(run_entry(ch, &list->items[ch->next], e));
+        TRY(collective_mark(ch->collective, &ch->ticket[ch->next], e));
+    }
+    return ST_OK;
+}
+
+/* Later entries come after earlier ones. For a profile the host waits too. */
+static status_t finish_entries(struct channel *ch, int entry, struct err *e) {
+    const struct execution *x = ch->execution;
+    const int first = ch->finished;
+    for (; ch->finished <= entry; ch->finished++)
+        TRY(collective_finish(ch->collective, COLLECTIVE_DATA, ch->ticket[ch->finished], e));
+    if (!x->profiler)
+        return ST_OK;
+    TRY(x->kernels->finish(x->kernels, e));
+    for (int i = first; i <= entry; i++)
+        profiler_note(x->profiler, ch->plan, QUEUE_DATA, i, ch->begun[i], clock_mono_ns());
+    return ST_OK;
+}
+
 status_t channel_reached(struct channel *ch, int done, struct err *e) {
     const struct instruction_list *list = &ch->plan->queue[QUEUE_DATA];
     int next = ch->next;
+    if (ch->deferred)
+        return queue_entries(ch, done, e);
     while (next < list->n && list->items[next].after <= done)
         next++;
     if (next == ch->next && !atomic_load_explicit(&ch->failed, memory_order_relaxed))
@@ -184,6 +240,8 @@ status_t channel_reached(struct channel *ch, int done, struct err *e) {
 }
 
 status_t channel_wait(struct channel *ch, int entry, struct err *e) {
+    if (ch->deferred)
+        return finish_entries(ch, entry, e);
     pthread_mutex_lock(&ch->lock);
     if (ch->done <= entry && ch->status == ST_OK) {
         int64_t start = clock_mono_ns();
@@ -195,5 +253,7 @@ status_t channel_wait(struct channel *ch, int entry, struct err *e) {
     pthread_mutex_unlock(&ch->lock);
     return st;
 }
+
+status_t channel_confirm(struct channel *ch, struct err *e) { return collective_confirm(ch->collective, e); }
 
 int64_t channel_wait_ns(const struct channel *ch) { return ch->waited_ns; }

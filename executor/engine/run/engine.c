@@ -141,8 +141,9 @@ static status_t open_parts(struct engine *engine, struct err *e) {
     TRY(engine_open_loader(engine, e));
     TRY(snapshot_open(engine, &engine->snapshot, e));
     TRY(meet(engine, e));
+    const struct plan *const plans[] = { engine->train, engine->evaluate };
     if (engine->world_size > 1)
-        TRY(channel_open(engine->collective, &engine->channel, e));
+        TRY(channel_open(engine->collective, plans, engine->evaluate ? 2 : 1, &engine->channel, e));
     engine->execution.channel = engine->channel;
     return ST_OK;
 }

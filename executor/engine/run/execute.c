@@ -87,6 +87,14 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     return ST_OK;
 }
 
+/* With other ranks the walk may be a whole step ahead of the device. It keeps to the device's pace where nobody knows
+ * that steps are short: who hears of no progress for half a minute takes this rank for hung. Other ranks wait for none
+ * of what is queued after such a place, as for none of it after a WAIT. */
+static status_t pace(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const bool place = i->kind == INSTRUCTION_LOAD || i->kind == INSTRUCTION_WAIT;
+    return place && x->channel && !execute_is_short(x, plan) ? x->kernels->finish(x->kernels, e) : ST_OK;
+}
+
 status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
     TRY(begin(x, plan, e));
@@ -96,6 +104,7 @@ status_t execute_calls(struct execution *x, const struct plan *plan, struct err 
         const status_t st = run_instruction(x, plan, &compute->items[n], e);
         execute_watched_instruction(x, plan, n);
         TRY(st);
+        TRY(pace(x, plan, &compute->items[n], e));
         TRY(reached(x, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
@@ -117,9 +126,14 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     return step_control_end(&x->control, e);
 }
 
+status_t execution_take(struct execution *x, const struct step_control **ret, struct err *e) {
+    TRY(step_control_take(&x->control, ret, e));
+    return x->channel ? channel_confirm(x->channel, e) : ST_OK;
+}
+
 status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret, struct err *e) {
     TRY(execute(x, plan, e));
-    return step_control_take(&x->control, ret, e);
+    return execution_take(x, ret, e);
 }
 
 /* --- results ---*/

@@ -8,7 +8,7 @@
  *     execute_gradients.c   ADD, ADD_SLOT, NORM, DECIDE
  *     execute_step.c        STEP: the optimizer, statistics, EMA
  *     execute_watch.c       what a profile and tools are told of it
- *     channel.h             QUEUE_DATA, on a thread of its own
+ *     channel.h             QUEUE_DATA
  *     transfers.h           SEND and RECV, posted by this thread
  *
  * What the arena holds is the device's: the host sees of it what the table of kernels uploads and downloads, nothing
@@ -73,9 +73,12 @@ MUST_CHECK status_t execution_open(struct execution *x, const struct kernels *ke
 void execution_close(struct execution *x);
 
 /* Queues all of a plan that was among those the arena was opened for; the first of them is the one that loads most
- * micro-batches a step, and the one that is captured. What it came to is step_control_take's. */
+ * micro-batches a step, and the one that is captured. */
 MUST_CHECK status_t execute(struct execution *x, const struct plan *plan, struct err *e);
-/* The same when nothing else is under way, and waits. *ret is valid until the next one. */
+/* Waits for the oldest one that is not taken: step_control_take, and then every rank's channel_confirm. Nothing of a
+ * step counts before: none of it is reported, evaluated or written. */
+MUST_CHECK status_t execution_take(struct execution *x, const struct step_control **ret, struct err *e);
+/* Both, when nothing else is under way. *ret is valid until the next one. */
 MUST_CHECK status_t execute_now(struct execution *x, const struct plan *plan, const struct step_control **ret,
                                 struct err *e);
 
@@ -100,6 +103,8 @@ double execution_report_sum(const struct step_control *c, const struct plan *pla
 MUST_CHECK status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e);
 MUST_CHECK status_t execute_launch(struct execution *x, const struct plan *plan, struct err *e);
 bool execute_can_launch(const struct execution *x, const struct plan *plan);
+/* Whether the host may leave all of it to the device, and hear of it when it is done. */
+bool execute_is_short(const struct execution *x, const struct plan *plan);
 /* The host's half of a LOAD. */
 MUST_CHECK status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e);
 MUST_CHECK status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i,

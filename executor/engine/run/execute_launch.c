@@ -4,11 +4,16 @@
  * hung: a longer step is walked. A launch saves it nothing. */
 static const int64_t LAUNCH_NS_MOST = 5000000000;
 
-/* Steps that are looked into are walked. With other ranks the host still takes part in a step: its queues post and wait
- * for what they exchange. */
+bool execute_is_short(const struct execution *x, const struct plan *plan) {
+    return plan->layout.kind == PLAN_TRAIN && x->step_ns > 0 && x->step_ns <= LAUNCH_NS_MOST;
+}
+
+/* Steps that are looked into are walked; and those with other ranks, though all of their calls only queue work: NCCL
+ * launches what it is given from a thread of its own, on streams that would have to be drawn into the capture, on all
+ * ranks alike. */
 bool execute_can_launch(const struct execution *x, const struct plan *plan) {
-    return x->kernels->deferred && x->walked && !x->refused && plan->layout.kind == PLAN_TRAIN && !x->channel &&
-           !x->transfers && !x->profiler && !x->culprit && x->step_ns > 0 && x->step_ns <= LAUNCH_NS_MOST;
+    return x->kernels->deferred && x->walked && !x->refused && !x->channel && !x->transfers && !x->profiler &&
+           !x->culprit && execute_is_short(x, plan);
 }
 
 static status_t stage_all(struct execution *x, const struct plan *plan, struct err *e) {

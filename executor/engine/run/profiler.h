@@ -18,11 +18,11 @@
  * On the CPU calls have run when they return: the two are the same but for the profiler's own time.
  *
  * The other queues and spans have the host's time (clock_mono_ns): transfers and, on a device, collectives from where
- * they were called to where the host knew of their end.
+ * they were called to where the host knew of their end, for which it waits in a profiled step of several ranks.
  *
  * In the trace all stand on clock_mono_ns. What ties the device's clock to it is a timer that is recorded and waited
- * for as each step begins, the one wait of a profiled step: the device came to it between the two readings of the
- * host's clock around it, and half their distance is the error that the table tells.
+ * for as each step begins, the one wait of one rank's profiled step: the device came to it between the two readings of
+ * the host's clock around it, and half their distance is the error that the table tells.
  *
  * Where the device has a trace (kernels/trace.h) it is on while profiled steps run, and each kernel and copy of the
  * device comes into the table under the operation that called it, and into the trace as a track of its queue. Without

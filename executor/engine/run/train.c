@@ -141,7 +141,7 @@ static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank
     uint64_t mine = CULPRIT_NONE;
     const struct step_control *ignored;
     while (x->control.taken < x->control.begun)
-        TRY(step_control_take(&x->control, &ignored, e));
+        TRY(execution_take(x, &ignored, e));
     x->step = engine_step(engine);
     x->flags = 0;
     x->load = load_again;
@@ -347,7 +347,7 @@ static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_
     const double scale = engine->decision.scale;
     const int64_t slot = engine_step(engine) % CONTROL_STEPS, begun_ns = engine->begun_ns[slot];
     r.waits = engine->waits[slot];
-    TRY(step_control_take(&engine->execution.control, &c, e));
+    TRY(execution_take(&engine->execution, &c, e));
     int bad;
     r.loss = execution_loss_sum(c, engine->train, &bad) / (double)step_targets(engine);
     r.learning_rate = c->learning_rate[0];

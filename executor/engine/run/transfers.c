@@ -138,8 +138,11 @@ status_t transfers_wait(struct transfers *t, enum plan_queue queue, int entry, s
         TRY(collective_finish(t->collective, channel_of(queue), t->ticket[queue][entry], e));
         t->waited_ns += clock_mono_ns() - start;
     }
-    if (t->execution->profiler)
-        profiler_note(t->execution->profiler, t->plan, queue, entry, t->begun[queue][entry], clock_mono_ns());
+    const struct execution *x = t->execution;
+    if (!x->profiler)
+        return ST_OK;
+    TRY(x->kernels->finish(x->kernels, e)); /* where the kernels wait, the host does too for a profile */
+    profiler_note(x->profiler, t->plan, queue, entry, t->begun[queue][entry], clock_mono_ns());
     return ST_OK;
 }
 

@@ -3,7 +3,9 @@
  *
  *     transfers_begin(t, plan, x);                      // a new step
  *     TRY(transfers_reached(t, instructions_done, e));  // compute thread, after each instruction
- *     TRY(transfers_wait(t, queue, entry, e));          // compute thread: until that entry is done */
+ *     TRY(transfers_wait(t, queue, entry, e));          // compute thread: until that entry is done
+ *
+ * Where the collective's calls only queue work (collective_deferred) transfers_wait has the kernels wait for it. */
 #ifndef EXECUTOR_ENGINE_RUN_TRANSFERS_H
 #define EXECUTOR_ENGINE_RUN_TRANSFERS_H
 

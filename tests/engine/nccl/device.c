@@ -8,13 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STREAMS_MOST = 80 };
+
+/* One for each thread that has a table: a rank's. */
+struct device {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool lazy;
+    int64_t queued, let; /* jobs on all of its streams, in one order; up to `let` they may run */
+    struct CUstream_st *streams;
+};
+
 struct job {
     void (*work)(void *);
     void *arg;
+    int64_t number; /* of the device's */
     struct job *next;
 };
 
 struct CUstream_st {
+    struct device *device;    /* NULL: of a thread that has no table */
+    struct CUstream_st *next; /* of the device's */
+    void (*feed)(cudaStream_t s, void *arg);
+    void *feed_arg;
+    bool fed; /* just now */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -28,11 +45,16 @@ struct CUevent_st {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int recorded, reached;
+    int64_t number; /* of the newest record, as its device counts */
 };
 
 static _Thread_local int chosen; /* this thread's device: 0 until it has chosen */
 static _Thread_local const char *failing;
+static _Atomic(const char *) failing_everywhere;
 static atomic_int failed, connections;
+static atomic_bool lazy;
+static _Thread_local struct device *mine;
+static _Thread_local int waits;
 
 static void must_have_chosen(void) {
     if (chosen == DEVICE_ORDINAL)
@@ -42,15 +64,56 @@ static void must_have_chosen(void) {
 }
 
 void device_fail(const char *call) { failing = call; }
+void device_fail_everywhere(const char *call) { atomic_store(&failing_everywhere, call); }
 int device_failed(void) { return atomic_load(&failed); }
 bool device_fault(const char *call) {
-    const bool fails = failing && strcmp(failing, call) == 0;
+    const char *everywhere = atomic_load(&failing_everywhere);
+    const bool fails = (failing && strcmp(failing, call) == 0) || (everywhere && strcmp(everywhere, call) == 0);
     atomic_fetch_add(&failed, fails);
     return fails;
 }
 
 int device_connected(void) { return atomic_load(&connections); }
 void device_connects(void) { atomic_fetch_add(&connections, 1); }
+
+/* --- what the host waits for ---*/
+
+void device_lazy(bool is) { atomic_store(&lazy, is); }
+int device_waits(void) { return waits; }
+struct device *device_mine(void) {
+    return mine;
+}
+
+static void let(struct device *d, int64_t number) {
+    pthread_mutex_lock(&d->lock);
+    number = number < d->queued ? number : d->queued;
+    if (d->let < number)
+        d->let = number;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* A rank's thread waits, or asks, which may be a turn of a wait: what was queued before runs now. */
+static void host_waits(int64_t number) {
+    if (!mine)
+        return;
+    waits++;
+    let(mine, number);
+}
+
+static void await_let(struct device *d, int64_t number) {
+    pthread_mutex_lock(&d->lock);
+    while (d->lazy && d->let < number)
+        pthread_cond_wait(&d->changed, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static int64_t number_new(struct device *d) {
+    pthread_mutex_lock(&d->lock);
+    const int64_t number = ++d->queued;
+    pthread_mutex_unlock(&d->lock);
+    return number;
+}
 
 /* --- streams ---*/
 
@@ -65,6 +128,8 @@ static void *stream_main(void *arg) {
         }
         s->first = job->next;
         pthread_mutex_unlock(&s->lock);
+        if (s->device)
+            await_let(s->device, job->number);
         job->work(job->arg);
         free(job);
         pthread_mutex_lock(&s->lock);
@@ -75,9 +140,23 @@ static void *stream_main(void *arg) {
     return NULL;
 }
 
+void device_feed(cudaStream_t s, void (*feed)(cudaStream_t s, void *arg), void *arg) {
+    s->feed = feed;
+    s->feed_arg = arg;
+}
+
+static void feed(cudaStream_t s) {
+    if (!s->feed || s->fed)
+        return;
+    s->fed = true;
+    s->feed(s, s->feed_arg);
+    s->fed = false;
+}
+
 void device_queue(cudaStream_t s, void (*work)(void *), void *arg) {
+    feed(s);
     struct job *job = malloc(sizeof *job);
-    *job = (struct job){ work, arg, NULL };
+    *job = (struct job){ work, arg, s->device ? number_new(s->device) : 0, NULL };
     pthread_mutex_lock(&s->lock);
     *(s->first ? &s->last->next : &s->first) = job;
     s->last = job;
@@ -92,6 +171,13 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret, unsigned flags, int 
     (void)flags, (void)priority;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
+    if (mine) {
+        pthread_mutex_lock(&mine->lock);
+        s->device = mine;
+        s->next = mine->streams;
+        mine->streams = s;
+        pthread_mutex_unlock(&mine->lock);
+    }
     pthread_create(&s->thread, NULL, stream_main, s);
     *ret = s;
     return cudaSuccess;
@@ -106,16 +192,53 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return cudaSuccess;
 }
 
+/* Until the stream has done all that it has been given so far. */
+static void stream_await(cudaStream_t s) {
+    pthread_mutex_lock(&s->lock);
+    const int queued = s->queued;
+    while (s->done < queued)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void device_settle(struct device *d) {
+    cudaStream_t all[STREAMS_MOST];
+    int n = 0;
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->lazy = false; /* there will be more, of the call that was overtaken */
+    for (cudaStream_t s = d->streams; s && n < STREAMS_MOST; s = s->next)
+        all[n++] = s;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < n; i++)
+        stream_await(all[i]);
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t s) {
     must_have_chosen();
+    host_waits(INT64_MAX);
     pthread_mutex_lock(&s->lock);
     bool idle = s->done == s->queued;
     pthread_mutex_unlock(&s->lock);
     return idle ? cudaSuccess : cudaErrorNotReady;
 }
 
+static void stream_leave(struct device *d, cudaStream_t s) {
+    let(d, INT64_MAX); /* it does all that it was given */
+    pthread_mutex_lock(&d->lock);
+    struct CUstream_st **at = &d->streams;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    pthread_mutex_unlock(&d->lock);
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     must_have_chosen();
+    if (s->device)
+        stream_leave(s->device, s);
     pthread_mutex_lock(&s->lock);
     s->closing = true;
     pthread_cond_broadcast(&s->changed);
@@ -175,6 +298,9 @@ static void mark_await(void *arg) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s) {
     must_have_chosen();
     device_queue(s, mark_reach, mark_new(event, true));
+    pthread_mutex_lock(&event->lock);
+    event->number = s->device ? number_new(s->device) : 0;
+    pthread_mutex_unlock(&event->lock);
     return cudaSuccess;
 }
 
@@ -189,8 +315,18 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     must_have_chosen();
     pthread_mutex_lock(&event->lock);
     bool there = event->reached == event->recorded;
+    const int64_t number = event->number;
     pthread_mutex_unlock(&event->lock);
+    host_waits(number);
     return there ? cudaSuccess : cudaErrorNotReady;
+}
+
+static void event_await(cudaEvent_t event) {
+    pthread_mutex_lock(&event->lock);
+    host_waits(event->number);
+    while (event->reached < event->recorded)
+        pthread_cond_wait(&event->changed, &event->lock);
+    pthread_mutex_unlock(&event->lock);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -275,10 +411,9 @@ static status_t memory_new(const struct kernels *k, size_t bytes, void **ret, st
 static status_t finish(const struct kernels *k, struct err *e) {
     cudaStream_t s = cuda_of(k)->stream;
     (void)e;
-    pthread_mutex_lock(&s->lock);
-    while (s->done < s->queued)
-        pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
+    feed(s);
+    host_waits(INT64_MAX);
+    stream_await(s);
     return ST_OK;
 }
 
@@ -303,21 +438,67 @@ static status_t fill(const struct kernels *k, float *a, float value, int64_t n, 
     return cuda_status(fold_queue(fill_now, a, NULL, (size_t)n, cuda_of(k)->stream), "fill", e);
 }
 
-struct cuda *device_new(void) {
-    struct cuda *c = calloc(1, sizeof *c);
+static status_t event_new(const struct kernels *k, void **ret, struct err *e) {
+    cudaEvent_t event = NULL;
+    (void)k;
+    TRY(cuda_status(cudaEventCreateWithFlags(&event, 0), "make an event", e));
+    *ret = event;
+    return ST_OK;
+}
+
+static void event_free(const struct kernels *k, void *event) {
+    (void)k;
+    if (event)
+        cudaEventDestroy(event);
+}
+
+static status_t event_record(const struct kernels *k, void *event, struct err *e) {
+    return cuda_status(cudaEventRecord(event, cuda_of(k)->stream), "mark a place", e);
+}
+
+static status_t event_wait(const struct kernels *k, void *event, struct err *e) {
+    (void)e;
+    feed(cuda_of(k)->stream);
+    event_await(event);
+    return ST_OK;
+}
+
+void device_open(struct cuda *c) {
     cudaSetDevice(DEVICE_ORDINAL);
+    mine = calloc(1, sizeof *mine);
+    pthread_mutex_init(&mine->lock, NULL);
+    pthread_cond_init(&mine->changed, NULL);
+    mine->lazy = atomic_load(&lazy);
     c->ordinal = DEVICE_ORDINAL;
     c->table.device = "cuda";
     c->table.memory_new = memory_new;
     c->table.memory_free = memory_free;
+    c->table.finish = finish;
+    c->table.event_new = event_new;
+    c->table.event_free = event_free;
+    c->table.event_record = event_record;
+    c->table.event_wait = event_wait;
+    cudaStreamCreateWithFlags(&c->stream, 0);
+}
+
+void device_close(struct cuda *c) {
+    struct device *d = c->stream->device;
+    cudaStreamDestroy(c->stream);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+    mine = NULL;
+}
+
+struct cuda *device_new(void) {
+    struct cuda *c = calloc(1, sizeof *c);
+    device_open(c);
     c->table.upload = c->table.download = copy_later;
     c->table.fill = fill;
-    c->table.finish = finish;
-    cudaStreamCreateWithFlags(&c->stream, 0);
     return c;
 }
 
 void device_free(struct cuda *c) {
-    cudaStreamDestroy(c->stream);
+    device_close(c);
     free(c);
 }

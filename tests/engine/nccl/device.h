@@ -10,10 +10,23 @@ enum { DEVICE_ORDINAL = 3 };
 
 /* A stream does this after all that it was given before. */
 void device_queue(cudaStream_t stream, void (*work)(void *), void *arg);
+/* Has somebody else give the stream, by device_queue, what is due before anything else that it is given. */
+void device_feed(cudaStream_t stream, void (*feed)(cudaStream_t stream, void *arg), void *arg);
 
-/* From now on this thread's calls of NCCL by that name fail, and the communicator's state is that failure; NULL: none.
- * How many have failed so, on all threads. */
+/* From now on devices are such that nothing runs before its rank's thread waits for what was queued after it, or asks
+ * for it. How many times this thread has done so. */
+void device_lazy(bool is);
+int device_waits(void);
+
+/* For NCCL's stand-in: this thread's device; and what waits for all that a device has been given. */
+struct device;
+struct device *device_mine(void);
+void device_settle(struct device *d);
+
+/* From now on this thread's calls of NCCL by that name fail, or all threads', and the communicator's state is that
+ * failure; NULL: none. How many have failed so, on all threads. */
 void device_fail(const char *call);
+void device_fail_everywhere(const char *call);
 int device_failed(void);
 bool device_fault(const char *call); /* for NCCL's stand-in: does this one? */
 
@@ -21,8 +34,11 @@ bool device_fault(const char *call); /* for NCCL's stand-in: does this one? */
 int device_connected(void);
 void device_connects(void);
 
-/* A table whose memory functions and fill queue to a stream of its own. */
+/* A table whose memory functions and fill queue to a stream of its own; device_open makes the stream, and the functions
+ * for memory and events alone. By the rank's thread. */
 struct cuda *device_new(void);
 void device_free(struct cuda *c);
+void device_open(struct cuda *c);
+void device_close(struct cuda *c);
 
 #endif

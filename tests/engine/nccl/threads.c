@@ -10,6 +10,7 @@
  * - a split writes its communicator when it is complete
  * - a call that fails makes its group's end fail too, without which nothing else is done on that thread
  * - nothing is called on a communicator that was aborted or destroyed
+ * - an abort gives memory of the device back, which waits for all that the device has been given
  * - who does not abort learns of a rank that did as of an error of the network */
 #include "tests/engine/nccl/device.h"
 
@@ -56,6 +57,7 @@ struct ncclComm {
     struct group *pending; /* of LAUNCHING */
     ncclComm_t *split_to;  /* of SPLITTING */
     int split_color, split_key;
+    struct device *device; /* its thread's */
     struct ncclComm *next; /* all there ever were: what is under way may still look at one */
 };
 
@@ -240,6 +242,7 @@ static bool split(struct ncclComm *comm) {
     struct world *w = world_find(comm->world->key, comm->split_color);
     w->size = w->joined; /* all have joined by now */
     *comm->split_to = comm_new(w, comm->split_key);
+    (*comm->split_to)->device = comm->device;
     return true;
 }
 
@@ -325,6 +328,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     w->size = size;
     w->joined++;
     *comm = comm_new(w, rank);
+    (*comm)->device = device_mine();
     begin(*comm, JOINING);
     return leave(ncclInProgress);
 }
@@ -360,7 +364,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->aborted = comm->gone = comm->world->broken = true;
     free(comm->pending);
     pthread_cond_broadcast(&changed);
-    return leave(ncclSuccess);
+    leave(ncclSuccess);
+    device_settle(comm->device);
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

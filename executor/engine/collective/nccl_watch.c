@@ -1,0 +1,352 @@
+/* What ends a wait, and what ends all: with the work done, with NCCL's error, with the failure of the host's transport,
+ * whose sockets know of a death at once, or with the deadline. Whatever comes first aborts this rank's communicators
+ * and the host's transport, and so every other rank. */
+#include "executor/engine/collective/nccl_transport.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    SPIN_NS = 200000, /* a wait asks without pause for so long */
+    PAUSE_NS = 20000, /* then this often */
+    DRAIN_MS = 5000,  /* aborted work leaves the device */
+    WORD_MS = 500,    /* NCCL may know of a failure before the host's transport tells whose it is */
+    /* The watch asks so often: a failure costs its gang a restart of seconds, of which this is nothing; and a turn
+     * takes some ten microseconds, of which a processor notices nothing. */
+    WATCH_MS = 10,
+    ENDINGS_MOST = COLLECTIVE_LINKS_MOST + 2
+};
+
+void nccl_device_use(const struct nccl_transport *t) { (void)cudaSetDevice(t->ordinal); }
+
+/* --- failing --- */
+
+struct ending {
+    const struct nccl_library *nccl;
+    ncclComm_t comm;
+    pthread_t thread;
+    bool apart;
+};
+
+static void *ending_main(void *arg) {
+    const struct ending *e = arg;
+    (void)e->nccl->ncclCommAbort(e->comm);
+    return NULL;
+}
+
+static int ending_add(struct nccl_transport *t, ncclComm_t *comm, struct ending *all, int n) {
+    if (!*comm)
+        return n;
+    all[n] = (struct ending){ .nccl = t->nccl, .comm = *comm };
+    *comm = NULL;
+    return n + 1;
+}
+
+/* All at once, each on a thread: an abort gives memory back, which waits for the whole device, and there what another
+ * communicator has queued waits for ranks that are no more until that one is aborted too. */
+static void comms_abort(struct ending *all, int n) {
+    for (int i = 0; i < n; i++)
+        all[i].apart = pthread_create(&all[i].thread, NULL, ending_main, &all[i]) == 0;
+    for (int i = 0; i < n; i++)
+        if (!all[i].apart)
+            ending_main(&all[i]);
+    for (int i = 0; i < n; i++)
+        if (all[i].apart)
+            pthread_join(all[i].thread, NULL);
+}
+
+static void drain(cudaStream_t stream, int64_t until_ms) {
+    while (stream && cudaStreamQuery(stream) == cudaErrorNotReady && clock_mono_ms() < until_ms)
+        sched_yield();
+}
+
+/* A split of the world that is under way writes `pieces` until the world has ended. */
+void nccl_comms_end(struct nccl_transport *t) {
+    struct ending all[ENDINGS_MOST];
+    const int64_t until = clock_mono_ms() + DRAIN_MS;
+    nccl_device_use(t);
+    int n = ending_add(t, &t->world.comm, all, 0);
+    for (int i = 0; i < t->n_links; i++)
+        n = ending_add(t, &t->links[i].line.comm, all, n);
+    comms_abort(all, t->split ? ending_add(t, &t->pieces, all, n) : n);
+    comms_abort(all, ending_add(t, &t->pieces, all, 0));
+    drain(t->world.stream, until);
+    drain(t->folds, until);
+    for (int i = 0; i < t->n_links; i++)
+        drain(t->links[i].line.stream, until);
+}
+
+status_t nccl_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    pthread_mutex_lock(&t->lock);
+    if (t->status == ST_OK) {
+        t->status = st;
+        t->error = *why;
+        t->host->ops->abort(t->host, why->msg);
+        nccl_comms_end(t);
+    }
+    st = err_set(e, t->status, "%s", t->error.msg);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+status_t nccl_or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    return st == ST_OK ? ST_OK : nccl_fail(t, st, why, e);
+}
+
+/* NCCL's failure is most often a peer's: the host's transport knows which. */
+static status_t fail_by_nccl(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    const int64_t until = clock_mono_ms() + WORD_MS;
+    struct err told;
+    status_t host;
+    while ((host = t->host->ops->check(t->host, &told)) == ST_OK && clock_mono_ms() < until)
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    return host == ST_OK ? nccl_fail(t, st, why, e) : nccl_fail(t, host, &told, e);
+}
+
+status_t nccl_enter(struct nccl_transport *t, struct err *e) {
+    pthread_mutex_lock(&t->lock);
+    if (t->status == ST_OK)
+        return ST_OK;
+    status_t st = err_set(e, t->status, "%s", t->error.msg);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+status_t nccl_leave(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+    pthread_mutex_unlock(&t->lock);
+    return st == ST_OK ? ST_OK : fail_by_nccl(t, st, why, e);
+}
+
+status_t nccl_check(struct transport *transport, struct err *e) {
+    struct nccl_transport *t = (struct nccl_transport *)transport;
+    TRY(nccl_enter(t, e));
+    return nccl_leave(t, ST_OK, NULL, e);
+}
+
+static status_t late(const struct nccl_transport *t, int peer, struct err *e) {
+    return peer < 0 ? err_set(e, ST_DEADLINE_EXCEEDED, "the other ranks did nothing for %d ms", t->timeout_ms)
+                    : err_set(e, ST_DEADLINE_EXCEEDED, "rank %d did nothing for %d ms", peer, t->timeout_ms);
+}
+
+/* With the lock held. */
+static status_t ask(const struct nccl_transport *t, ncclComm_t comm, bool *ret_busy, struct err *e) {
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t asked = comm ? t->nccl->ncclCommGetAsyncError(comm, &state) : ncclSuccess;
+    *ret_busy = state == ncclInProgress;
+    return nccl_status(t->nccl, asked != ncclSuccess ? asked : state, "NCCL failed", e);
+}
+
+/* --- waiting --- */
+
+struct nccl_wait nccl_wait_new(const struct nccl_transport *t, int peer) {
+    const int64_t now = clock_mono_ns();
+    return (struct nccl_wait){ now, now + (int64_t)t->timeout_ms * 1000000, peer };
+}
+
+/* One look at what may end a wait; then a pause. */
+static status_t wait_turn(struct nccl_transport *t, const struct nccl_wait *w, ncclComm_t const *comm, bool *ret_busy,
+                          struct err *e) {
+    struct err why = { "" };
+    TRY(nccl_enter(t, e));
+    status_t st = ask(t, *comm, ret_busy, &why);
+    TRY(nccl_leave(t, st, &why, e));
+    st = t->host->ops->check(t->host, &why);
+    if (st != ST_OK)
+        return nccl_fail(t, st, &why, e);
+    const int64_t now = clock_mono_ns();
+    if (now > w->deadline_ns) {
+        st = late(t, w->peer, &why);
+        return nccl_fail(t, st, &why, e);
+    }
+    if (now - w->begun_ns > SPIN_NS)
+        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    return ST_OK;
+}
+
+status_t nccl_await_comm(struct nccl_transport *t, struct nccl_wait w, ncclComm_t const *comm, struct err *e) {
+    for (bool busy = true; busy;)
+        TRY(wait_turn(t, &w, comm, &busy, e));
+    return ST_OK;
+}
+
+status_t nccl_await_event(struct nccl_transport *t, struct nccl_wait w, ncclComm_t const *comm, cudaEvent_t event,
+                          struct err *e) {
+    cudaError_t there;
+    while ((there = cudaEventQuery(event)) == cudaErrorNotReady) {
+        bool busy;
+        TRY(wait_turn(t, &w, comm, &busy, e));
+    }
+    struct err why = { "" };
+    TRY(nccl_or_fail(t, cuda_status(there, "waiting for other ranks", &why), &why, e));
+    return nccl_check(&t->transport, e);
+}
+
+/* --- operations --- */
+
+static status_t operation_make(struct nccl_transport *t, int channel, struct operation **ret, struct err *e) {
+    const int n = t->channels[channel].n;
+    struct operation **items = realloc(t->channels[channel].items, ((size_t)n + 1) * sizeof(struct operation *));
+    struct operation *o = calloc(1, sizeof *o);
+    if (items)
+        t->channels[channel].items = items;
+    if (!items || !o) {
+        free(o);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a transfer");
+    }
+    o->channel = channel;
+    o->ticket = n;
+    items[n] = o;
+    t->channels[channel].n++;
+    *ret = o;
+    TRY(cuda_status(cudaEventCreateWithFlags(&o->before, cudaEventDisableTiming), "making an event", e));
+    return cuda_status(cudaEventCreateWithFlags(&o->done, cudaEventDisableTiming), "making an event", e);
+}
+
+status_t nccl_operation_new(struct nccl_transport *t, int channel, struct line *line, int peer, struct operation **ret,
+                            struct err *e) {
+    pthread_mutex_lock(&t->lock);
+    struct operation *o = t->channels[channel].free;
+    if (o)
+        t->channels[channel].free = o->next;
+    pthread_mutex_unlock(&t->lock);
+    if (!o)
+        TRY(operation_make(t, channel, &o, e));
+    o->line = line;
+    o->peer = peer;
+    o->since_ns = 0;
+    *ret = o;
+    return ST_OK;
+}
+
+/* With the lock held. */
+static void operation_free(struct nccl_transport *t, struct operation *o) {
+    o->next = t->channels[o->channel].free;
+    t->channels[o->channel].free = o;
+}
+
+void nccl_operation_let(struct nccl_transport *t, struct operation *o, bool watched) {
+    pthread_mutex_lock(&t->lock);
+    if (watched) {
+        if (!t->first)
+            pthread_cond_signal(&t->changed);
+        o->next = NULL;
+        *t->last = o;
+        t->last = &o->next;
+    } else {
+        operation_free(t, o);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void nccl_operations_free(struct nccl_transport *t) {
+    for (int c = 0; c < COLLECTIVE_CHANNELS; c++) {
+        for (int i = 0; i < t->channels[c].n; i++) {
+            struct operation *o = t->channels[c].items[i];
+            if (o->before)
+                (void)cudaEventDestroy(o->before);
+            if (o->done)
+                (void)cudaEventDestroy(o->done);
+            free(o);
+        }
+        free(t->channels[c].items);
+    }
+}
+
+/* --- the watch --- */
+
+/* Errors of the device are the kernels' to tell: what it cannot say is not done. */
+static bool reached(cudaEvent_t event) { return cudaEventQuery(event) == cudaSuccess; }
+
+/* Of what has been queued those that are done leave. The others' clocks run when the kernels' stream has come to where
+ * they may begin or somebody waits for them, and nothing before them on their line is under way. That stream comes to
+ * one `before` after the other. */
+static status_t operations_look(struct nccl_transport *t, int64_t now, struct err *e) {
+    const int64_t most = (int64_t)t->timeout_ms * 1000000;
+    struct operation **at = &t->first;
+    t->turn++;
+    while (*at && reached((*at)->before)) {
+        struct operation *o = *at;
+        if (reached(o->done)) {
+            *at = o->next;
+            operation_free(t, o);
+            continue;
+        }
+        if (o->line->seen != t->turn && o->since_ns == 0)
+            o->since_ns = now;
+        o->line->seen = t->turn;
+        if (o->since_ns > 0 && now - o->since_ns > most)
+            return late(t, o->peer, e);
+        at = &o->next;
+    }
+    if (!*at)
+        t->last = at;
+    return ST_OK;
+}
+
+/* With the lock held, which is given back. */
+static status_t watch_turn(struct nccl_transport *t, struct err *e) {
+    struct err why = { "" };
+    bool busy;
+    status_t st = ask(t, t->world.comm, &busy, &why);
+    if (st == ST_OK)
+        st = ask(t, t->pieces, &busy, &why);
+    for (int i = 0; i < t->n_links && st == ST_OK; i++)
+        st = ask(t, t->links[i].line.comm, &busy, &why);
+    status_t looked = st == ST_OK ? operations_look(t, clock_mono_ns(), e) : ST_OK;
+    TRY(nccl_leave(t, st, &why, e));
+    if (looked != ST_OK) {
+        why = *e;
+        return nccl_fail(t, looked, &why, e);
+    }
+    st = t->host->ops->check(t->host, &why);
+    return nccl_or_fail(t, st, &why, e);
+}
+
+static void watch_pause(struct nccl_transport *t) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += WATCH_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (!t->closing && pthread_cond_timedwait(&t->changed, &t->lock, &until) == 0)
+        ;
+}
+
+static void *watch_main(void *arg) {
+    struct nccl_transport *t = arg;
+    struct err told;
+    nccl_device_use(t);
+    pthread_mutex_lock(&t->lock);
+    while (!t->closing && t->status == ST_OK) {
+        if (!t->first) {
+            pthread_cond_wait(&t->changed, &t->lock);
+            continue;
+        }
+        status_ignore(watch_turn(t, &told)); /* it is kept */
+        pthread_mutex_lock(&t->lock);
+        if (t->status == ST_OK)
+            watch_pause(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+status_t nccl_watch_open(struct nccl_transport *t, struct err *e) {
+    const int error = pthread_create(&t->watch, NULL, watch_main, t);
+    t->watching = error == 0;
+    return error ? err_set(e, status_of_errno(error), "the thread that watches NCCL could not be started") : ST_OK;
+}
+
+void nccl_watch_close(struct nccl_transport *t) {
+    if (!t->watching)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->closing = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->watch, NULL);
+    t->watching = false;
+}

@@ -1,0 +1,289 @@
+/* The whole engine over ranks on devices that are stand-ins: threads of this process, the CPU's kernels on streams that
+ * are threads too (nccl/device.c), NCCL between them (nccl/threads.c). Every layout has the bits of one rank on the
+ * host, also where the device does nothing before the host waits for it, which it does once a step; and what ends one
+ * rank ends all, none of which reports a step that was cut short. */
+#include "executor/engine/collective/device.h"
+#include "tests/engine/nccl/device.h"
+#include "tests/engine/shut_memory.h"
+#include "tests/engine/trainee.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 4 };
+#define DEVICE "cuda:3"
+
+extern const struct collective_plugin collective_plugin;
+status_t __wrap_kernels_plugin_cuda_symbol(const char *name, const void **ret, struct err *e);
+
+status_t __wrap_kernels_plugin_cuda_symbol(const char *name, const void **ret, struct err *e) {
+    *ret = &collective_plugin;
+    return strcmp(name, COLLECTIVE_PLUGIN_NAME) == 0 ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "no %s here", name);
+}
+
+static_assert(sizeof(struct cuda) <= SHUT_MEMORY_TABLE_BYTES, "a device's own table fits");
+
+static void feed(cudaStream_t stream, void *table) {
+    void *calls = shut_memory_take(table);
+    if (calls)
+        device_queue(stream, shut_memory_run, calls);
+}
+
+static void stand_in_open(struct kernels *k) {
+    k->range_begin = NULL; /* they are of one rank */
+    k->range_end = NULL;
+    device_open((struct cuda *)k);
+    device_feed(cuda_of(k)->stream, feed, k);
+}
+
+static void stand_in_close(struct kernels *k) { device_close((struct cuda *)k); }
+
+static const struct shut_memory_device STAND_IN = { .open = stand_in_open, .close = stand_in_close };
+
+static int rank_main(struct gang *gang, int rank, struct collective *collective) {
+    const int result = trainee_main(gang, rank, collective);
+    atomic_store(&gang->progress[rank], INT64_MAX);
+    return result;
+}
+
+static void run(struct trainee *t, const char *name, const struct engine_layout *layout) {
+    t->config.layout = *layout;
+    t->ranks = engine_ranks(layout);
+    trainee_fresh_directory(t, name);
+    t->config.checkpoint.directory = t->directory;
+    memset(t->results, 0, GANG_RANKS * sizeof *t->results);
+    assert_int_equal(gang_end(gang_start_threads(t->ranks, t->timeout_ms, rank_main, t)), 0);
+}
+
+static const struct engine_layout ALONE = { .data = 1, .pipeline = 1 };
+
+static const struct engine_layout LAYOUTS[] = {
+    { .data = 2, .pipeline = 1 },
+    { .data = 4, .pipeline = 1, .zero = 1 },
+    { .data = 2, .pipeline = 1, .zero = 2 },
+    { .data = 2, .pipeline = 1, .zero = 3 },
+    { .data = 4, .pipeline = 1, .zero = 3 },
+    { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_1F1B },
+    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_GPIPE, .zero = 1 },
+    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE },
+    { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 },
+};
+
+static struct trainee *trainee_of(int steps) {
+    struct trainee *t = trainee_new();
+    t->config.model.gpt.layers = 4;
+    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.steps = steps;
+    return t;
+}
+
+static void assert_well(const struct trainee *t, const char *name) {
+    for (int r = 0; r < t->ranks; r++)
+        if (t->results[r].status != ST_OK)
+            fail_msg("%s, rank %d: %s", name, r, t->results[r].message);
+}
+
+static void train_alike(bool lazy) {
+    struct trainee *t = trainee_of(STEPS);
+    run(t, "alone", &ALONE);
+    assert_well(t, "alone");
+    const struct trainee_result want = t->results[0];
+    t->config.device = DEVICE;
+    device_lazy(lazy);
+    for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "layout-%zu", i);
+        run(t, name, &LAYOUTS[i]);
+        assert_well(t, name);
+        const struct trainee_result *got = &t->results[0];
+        if (strcmp(got->weights_sha256, want.weights_sha256) != 0 ||
+            memcmp(got->loss, want.loss, sizeof want.loss) != 0 ||
+            memcmp(got->grad_norm, want.grad_norm, sizeof want.grad_norm) != 0 ||
+            got->validation_loss != want.validation_loss)
+            fail_msg("%s: weights %.12s, not %.12s; loss %.17g, not %.17g", name, got->weights_sha256,
+                     want.weights_sha256, got->loss[STEPS], want.loss[STEPS]);
+    }
+    device_lazy(false);
+    trainee_free(t);
+}
+
+static void every_layout_has_the_bits_of_one_rank_on_the_host(void **state) {
+    (void)state;
+    train_alike(false);
+}
+
+static void and_where_the_device_runs_as_late_as_it_may(void **state) {
+    (void)state;
+    train_alike(true);
+}
+
+/* --- the host ---*/
+
+static int waits[GANG_RANKS][TRAINEE_STEPS]; /* of a rank until a step's end */
+
+static void note_waits(struct trainee_child *c, int64_t step) { waits[c->rank][step] = device_waits(); }
+
+/* The first two steps begin before anybody knows how long one takes: there the host keeps to the device's pace. */
+static void the_host_waits_once_a_step_and_not_inside(void **state) {
+    (void)state;
+    enum { MANY = 12, KNOWN = 2 };
+    struct trainee *t = trainee_of(MANY);
+    t->config.train.eval.every = 0;
+    t->config.device = DEVICE;
+    t->ended = note_waits;
+    for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i++) {
+        run(t, "waits", &LAYOUTS[i]);
+        assert_well(t, "waits");
+        for (int r = 0; r < t->ranks; r++) {
+            assert_true(waits[r][1] - waits[r][0] > 2 * KNOWN);
+            for (int step = KNOWN; step < MANY; step++)
+                assert_int_equal(waits[r][step] - waits[r][step - 1], 1);
+        }
+    }
+    trainee_free(t);
+}
+
+static void a_profile_of_ranks_is_written_and_changes_no_bit(void **state) {
+    (void)state;
+    char profiles[300], path[340];
+    struct trainee *t = trainee_of(STEPS);
+    t->config.device = DEVICE;
+    run(t, "plain", &LAYOUTS[6]);
+    assert_well(t, "plain");
+    const struct trainee_result want = t->results[0];
+    snprintf(profiles, sizeof profiles, "%s-profile", t->directory);
+    t->config.profile = (struct engine_profile){ .from = 2, .to = 3, .directory = profiles };
+    run(t, "profiled", &LAYOUTS[6]);
+    assert_well(t, "profiled");
+    assert_string_equal(t->results[0].weights_sha256, want.weights_sha256);
+    for (int r = 0; r < t->ranks; r++) {
+        assert_int_equal(t->results[r].notices, 0);
+        snprintf(path, sizeof path, "%s/rank-%d.json", profiles, r);
+        assert_int_equal(access(path, R_OK), 0);
+    }
+    trainee_free(t);
+}
+
+/* --- ends ---*/
+
+static void a_run_that_is_stopped_goes_on_to_the_same_bits(void **state) {
+    (void)state;
+    enum { MANY = 10 };
+    struct trainee *t = trainee_of(MANY);
+    run(t, "alone", &ALONE);
+    const struct trainee_result want = t->results[0];
+    t->config.device = DEVICE;
+    t->stop_step = 4;
+    run(t, "stopped", &LAYOUTS[6]);
+    assert_well(t, "stopped");
+    const int64_t step = t->results[0].step;
+    assert_int_equal(t->results[0].outcome, ENGINE_STOPPED);
+    assert_true(step > 4 && step < MANY);
+    for (int s = 1; s <= step; s++)
+        assert_true(t->results[0].rows[s] == 1 && t->results[0].loss[s] == want.loss[s]);
+    char resume[300];
+    snprintf(resume, sizeof resume, "%.200s/step-%d", t->directory, (int)step);
+    t->stop_step = 0;
+    t->config.checkpoint.resume_directory = resume;
+    run(t, "resumed", &LAYOUTS[3]);
+    assert_well(t, "resumed");
+    assert_int_equal(t->results[0].from_step, step);
+    assert_string_equal(t->results[0].weights_sha256, want.weights_sha256);
+    trainee_free(t);
+}
+
+static void the_first_op_to_blame_is_the_hosts(void **state) {
+    (void)state;
+    const struct engine_layout layouts[] = { LAYOUTS[0], LAYOUTS[5] };
+    struct trainee *t = trainee_of(STEPS);
+    t->config.train.optimizer.adamw.lr = 1e30;
+    t->config.train.eval.every = 0;
+    t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char on_host[480];
+        t->config.device = "cpu";
+        run(t, "host", &layouts[i]);
+        assert_int_equal(t->results[0].outcome, ENGINE_NUMERIC);
+        assert_null(strstr(t->results[0].message, "unknown"));
+        memcpy(on_host, t->results[0].message, sizeof on_host);
+        t->config.device = DEVICE;
+        run(t, "device", &layouts[i]);
+        for (int r = 0; r < t->ranks; r++)
+            assert_string_equal(t->results[r].message, on_host);
+    }
+    trainee_free(t);
+}
+
+/* When the last step but one ends the last has begun on all ranks: it is all that is left to report. */
+static void give_up(struct trainee_child *c, int64_t step) {
+    if (c->rank == 1 && step == STEPS - 1)
+        collective_abort(c->engine->collective, "enough");
+}
+
+static void no_rank_counts_a_step_that_another_has_not_come_through(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of(STEPS);
+    t->config.device = DEVICE;
+    t->config.train.eval.every = 0;
+    t->ended = give_up;
+    for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i++) {
+        device_lazy(i % 2);
+        const int64_t begun = clock_mono_ms();
+        run(t, "given-up", &LAYOUTS[i]);
+        assert_true(clock_mono_ms() - begun < t->timeout_ms);
+        for (int r = 0; r < t->ranks; r++) {
+            assert_int_equal(t->results[r].status, r == 1 ? ST_CANCELLED : ST_UNAVAILABLE);
+            assert_int_equal(t->results[r].outcome, ENGINE_PEER_LOST);
+            assert_string_equal(t->results[r].message,
+                                r == 1 ? "rank 1 gave up: enough" : "rank 1 went away: rank 1 gave up: enough");
+            assert_true(t->results[r].step == STEPS - 1 || t->results[r].step == STEPS - 2);
+        }
+        assert_int_equal(t->results[0].rows[STEPS], 0);
+    }
+    device_lazy(false);
+    trainee_free(t);
+}
+
+/* It has begun a step, waits for nothing, and so its device does nothing of it. */
+static void fall_silent(struct trainee_child *c, int64_t step) {
+    if (c->rank == 1 && step == STEPS - 1)
+        gang_until(c->gang, 0, INT64_MAX);
+}
+
+static void a_silent_rank_is_known_by_the_deadline(void **state) {
+    (void)state;
+    const struct engine_layout layouts[] = { LAYOUTS[0], LAYOUTS[5] };
+    struct trainee *t = trainee_of(STEPS);
+    t->config.device = DEVICE;
+    t->config.train.eval.every = 0;
+    t->timeout_ms = 3000;
+    t->ended = fall_silent;
+    device_lazy(true);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        run(t, "silent", &layouts[i]);
+        assert_int_equal(t->results[0].status, ST_DEADLINE_EXCEEDED);
+        assert_string_equal(t->results[0].message, "rank 1 did nothing for 3000 ms");
+        assert_int_equal(t->results[0].step, STEPS - 1);
+        assert_int_equal(t->results[1].status, ST_UNAVAILABLE);
+    }
+    device_lazy(false);
+    trainee_free(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout_has_the_bits_of_one_rank_on_the_host),
+        cmocka_unit_test(and_where_the_device_runs_as_late_as_it_may),
+        cmocka_unit_test(the_host_waits_once_a_step_and_not_inside),
+        cmocka_unit_test(a_profile_of_ranks_is_written_and_changes_no_bit),
+        cmocka_unit_test(a_run_that_is_stopped_goes_on_to_the_same_bits),
+        cmocka_unit_test(the_first_op_to_blame_is_the_hosts),
+        cmocka_unit_test(no_rank_counts_a_step_that_another_has_not_come_through),
+        cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
+    };
+    shut_memory_runs_on(&STAND_IN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
