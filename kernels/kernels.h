@@ -313,13 +313,14 @@ struct kernels {
     MUST_CHECK status_t (*embedding_forward)(const struct kernels *k, element_t *y, const int32_t *tokens,
                                              const element_t *wte, const element_t *wpe, int64_t batch, int64_t time,
                                              int64_t width, int64_t vocabulary, struct err *e);
-    /* dwte (V,C) and dwpe (positions, C); each row is summed in the order of its positions in the batch. Overwriting
-     * clears all V and all `positions` rows first. dwpe NULL: none. tokens were checked by forward. */
+    /* dwte (V,C) and dwpe (positions, C); each row is summed in an order that the tokens fix: "cpu" in that of its
+     * positions in the batch. Overwriting clears all V and all `positions` rows first. dwpe NULL: none. tokens were
+     * checked by forward. */
     MUST_CHECK status_t (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                               const element_t *dy, int64_t batch, int64_t time, int64_t width,
                                               int64_t vocabulary, int64_t positions, bool accumulate, void *workspace,
                                               struct err *e);
-    size_t (*embedding_backward_workspace)(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary);
+    size_t (*embedding_backward_workspace)(const struct kernels *k, int64_t batch, int64_t time, int64_t width);
 
     /* --- layer norm -----------------------------------------------------------------------------------------------*/
     /* y = (x - mean) * rstd * gamma + beta over each row of width; mean, rstd (rows) are kept for backward. branch not

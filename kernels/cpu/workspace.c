@@ -15,8 +15,8 @@ size_t workspace_linear_backward_weight(const struct kernels *k, const struct li
 }
 
 /* Threads own columns of the gradient itself. */
-size_t workspace_embedding_backward(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary) {
-    (void)k, (void)batch, (void)time, (void)vocabulary;
+size_t workspace_embedding_backward(const struct kernels *k, int64_t batch, int64_t time, int64_t width) {
+    (void)k, (void)batch, (void)time, (void)width;
     return 0;
 }
 

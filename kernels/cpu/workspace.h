@@ -6,7 +6,7 @@
 
 size_t workspace_linear_backward_bias(const struct kernels *k, const struct linear_dims *d);
 size_t workspace_linear_backward_weight(const struct kernels *k, const struct linear_dims *d);
-size_t workspace_embedding_backward(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary);
+size_t workspace_embedding_backward(const struct kernels *k, int64_t batch, int64_t time, int64_t width);
 size_t workspace_norm_backward(const struct kernels *k, int64_t rows, int64_t width);
 size_t workspace_attention(const struct kernels *k, const struct attention_dims *d);
 

@@ -1,5 +1,6 @@
 /* Backward without atomics: the positions are sorted by their token (a radix sort that keeps the order of equal ones),
- * then each token's run of positions is summed in that order by one row of threads. */
+ * then each token's run of positions is summed in that order: a common token's by many rows of threads, each a part of
+ * the order, whose sums are then added. */
 #include "kernels/cuda/embedding_sort.h"
 #include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/ops.h"
@@ -45,40 +46,91 @@ status_t cuda_embedding_forward(const struct kernels *k, element_t *y, const int
     });
 }
 
-/* to (a pack of a row) += dy's rows at positions[0], [1], ... while they belong to the same token. Several rows are on
- * their way at once, but they are added in order. */
+/* sum (a pack of columns) += dy's rows at the sorted places from `at` on that belong to the same token, at most up to
+ * `end`, in order; returns the first that does not. Several rows are on their way at once. */
 template <class E>
-static __device__ __forceinline__ void add_run(float (&sum)[PACK<E>], const E *dy, const int32_t *positions,
-                                               const int32_t *tokens, int64_t n, int width, int column) {
-    enum { AHEAD = 4 };
-    for (int64_t i = 0; i < n && tokens[i] == tokens[0]; i += AHEAD) {
+static __device__ __forceinline__ int64_t add_run(float (&sum)[PACK<E>], const E *dy,
+                                                  const struct sorted_tokens &sorted, int64_t at, int64_t end,
+                                                  int width, int column) {
+    enum { AHEAD = 2 };
+    const int32_t token = sorted.tokens[at];
+    while (at < end && sorted.tokens[at] == token) {
         float x[AHEAD][PACK<E>];
+        int n = 0;
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++) {
-            const bool same = i + ahead < n && tokens[i + ahead] == tokens[0];
-            read(x[ahead], dy + (int64_t)(same ? positions[i + ahead] : 0) * width + column, same ? width - column : 0);
+            const bool same = at + ahead < end && sorted.tokens[at + ahead] == token;
+            read(x[ahead], dy + (int64_t)(same ? sorted.positions[at + ahead] : 0) * width + column,
+                 same ? width - column : 0);
+            n += same;
         }
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++)
-            if (i + ahead < n && tokens[i + ahead] == tokens[0])
 #pragma unroll
-                for (int j = 0; j < PACK<E>; j++)
-                    sum[j] += x[ahead][j];
+            for (int j = 0; ahead < n && j < PACK<E>; j++)
+                sum[j] += x[ahead][j];
+        at += n;
+    }
+    return at;
+}
+
+/* row += sum. */
+template <class E>
+static __device__ __forceinline__ void add_to_row(float *row, const float (&sum)[PACK<E>], int columns) {
+    float x[PACK<E>];
+    read(x, row, columns);
+#pragma unroll
+    for (int j = 0; j < PACK<E>; j++)
+        x[j] += sum[j];
+    write(row, x, columns);
+}
+
+/* A row of threads has a part of the sorted order. Sums that neither come from the part before nor go on in the next
+ * are added to their token's row; of the others it leaves the first, which came, at 2 part, and the last, which goes
+ * on, at 2 part + 1. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    backward_parts(float *dwte, float *left, struct sorted_tokens sorted, const E *dy, int64_t n, int width) {
+    const int64_t part = (int64_t)blockIdx.x * DEEP + threadIdx.y, begin = part * SORT_PART,
+                  end = begin + SORT_PART < n ? begin + SORT_PART : n;
+    const int column = (int)(blockIdx.y * WARP + threadIdx.x) * PACK<E>;
+    if (column >= width)
+        return;
+    for (int64_t at = begin; at < end;) {
+        const int32_t token = sorted.tokens[at];
+        const bool came = at == begin && at > 0 && sorted.tokens[at - 1] == token;
+        float sum[PACK<E>] = {};
+        at = add_run(sum, dy, sorted, at, end, width, column);
+        const bool goes_on = at == end && end < n && sorted.tokens[end] == token;
+        if (came || goes_on)
+            write(left + (2 * part + !came) * width + column, sum, width - column);
+        else
+            add_to_row<E>(dwte + (int64_t)token * width + column, sum, width - column);
     }
 }
 
-/* The row of threads at a token's first place in the sorted order sums its run; the others have nothing to do. */
+/* The row of threads of the part in which a sum begins that goes on adds up what is left of it. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
-    backward_tokens(float *dwte, const int32_t *tokens, const int32_t *positions, const E *dy, int64_t n, int width) {
-    const int64_t at = (int64_t)blockIdx.x * DEEP + threadIdx.y;
+    backward_joined(float *dwte, const float *left, struct sorted_tokens sorted, int64_t n, int width) {
+    const int64_t part = (int64_t)blockIdx.x * DEEP + threadIdx.y, begin = part * SORT_PART;
+    int64_t end = begin + SORT_PART;
     const int column = (int)(blockIdx.y * WARP + threadIdx.x) * PACK<E>;
-    if (at >= n || column >= width || (at > 0 && tokens[at - 1] == tokens[at]))
+    if (column >= width || end >= n)
         return;
-    float *row = dwte + (int64_t)tokens[at] * width + column, sum[PACK<E>];
-    read(sum, row, width - column);
-    add_run(sum, dy, positions + at, tokens + at, n - at, width, column);
-    write(row, sum, width - column);
+    const int32_t token = sorted.tokens[end];
+    if (sorted.tokens[end - 1] != token || (begin > 0 && sorted.tokens[begin - 1] == token))
+        return;
+    float sum[PACK<E>];
+    read(sum, left + (2 * part + 1) * width + column, width - column);
+    for (; end < n && sorted.tokens[end] == token; end += SORT_PART) {
+        float x[PACK<E>];
+        read(x, left + end / SORT_PART * 2 * width + column, width - column);
+#pragma unroll
+        for (int j = 0; j < PACK<E>; j++)
+            sum[j] += x[j];
+    }
+    add_to_row<E>(dwte + (int64_t)token * width + column, sum, width - column);
 }
 
 /* A row of threads has a position t: its rows of all samples, in order. Positions at or past `time` are cleared. */
@@ -93,7 +145,8 @@ static __global__ void __launch_bounds__(THREADS)
     float sum[PACK<E>] = {};
     if (accumulate)
         read(sum, dwpe + t * width + column, width - column);
-    for (int64_t b = 0; b < batch && t < time; b++) {
+#pragma unroll 4
+    for (int64_t b = 0; b < (t < time ? batch : 0); b++) {
         float x[PACK<E>];
         read(x, dy + (b * time + t) * width + column, width - column);
 #pragma unroll
@@ -107,6 +160,8 @@ status_t cuda_embedding_backward(const struct kernels *k, float *dwte, float *dw
                                  const element_t *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
                                  int64_t positions, bool accumulate, void *workspace, struct err *e) {
     const int64_t n = batch * time;
+    const size_t sort_bytes = embedding_sort_bytes(n);
+    float *left = (float *)(void *)((char *)workspace + sort_bytes);
     struct sorted_tokens sorted;
     TRY(embedding_sort(k, &sorted, tokens, n, vocabulary, workspace, e));
     if (!accumulate)
@@ -114,8 +169,9 @@ status_t cuda_embedding_backward(const struct kernels *k, float *dwte, float *dw
                         "clearing a gradient", e));
     return by_precision(k, [&](auto zero) -> status_t {
         typedef decltype(zero) E;
-        TRY(launch(k, e, backward_tokens<E>, dim3(row_blocks(n), columns_across<E>(width)), columns_block(), dwte,
-                   sorted.tokens, sorted.positions, (const E *)dy, n, (int)width));
+        const dim3 parts(row_blocks(embedding_sort_parts(n)), columns_across<E>(width));
+        TRY(launch(k, e, backward_parts<E>, parts, columns_block(), dwte, left, sorted, (const E *)dy, n, (int)width));
+        TRY(launch(k, e, backward_joined<E>, parts, columns_block(), dwte, (const float *)left, sorted, n, (int)width));
         if (!dwpe)
             return ST_OK;
         return launch(k, e, backward_positions<E>, dim3(row_blocks(positions), columns_across<E>(width)),

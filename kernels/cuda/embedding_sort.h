@@ -4,8 +4,9 @@
 
 #include "kernels/kernels.h"
 
-/* A tile is a token for each thread of a block; a round sorts by one digit. */
-enum { SORT_DIGIT_BITS = 6, SORT_DIGITS = 1 << SORT_DIGIT_BITS, SORT_TILE = 1024 };
+/* A tile is a token for each thread of a block; a round sorts by one digit. A part: so many sorted places are summed
+ * by one row of threads. */
+enum { SORT_DIGIT_BITS = 6, SORT_DIGITS = 1 << SORT_DIGIT_BITS, SORT_TILE = 1024, SORT_PART = 32 };
 
 struct sorted_tokens {
     const int32_t *tokens, *positions; /* (n), in the workspace */
@@ -16,8 +17,9 @@ MUST_CHECK status_t embedding_sort(const struct kernels *k, struct sorted_tokens
                                    int64_t vocabulary, void *workspace, struct err *e);
 
 static inline int64_t embedding_sort_tiles(int64_t n) { return (n + SORT_TILE - 1) / SORT_TILE; }
+static inline int64_t embedding_sort_parts(int64_t n) { return (n + SORT_PART - 1) / SORT_PART; }
 
-/* Two of (n) tokens and positions, and the counts. */
+/* Two of (n) tokens and positions, and the counts; a multiple of 16. */
 static inline size_t embedding_sort_bytes(int64_t n) {
     return sizeof(int32_t) * (size_t)(4 * n + SORT_DIGITS * embedding_sort_tiles(n));
 }

@@ -43,9 +43,11 @@ size_t cuda_adafactor_workspace(const struct kernels *k, int64_t rows, int64_t c
     return sizeof(double) * (size_t)(4 + chunks + rows) + sizeof(float) * (size_t)((pieces + 1) * columns);
 }
 
-size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary) {
-    (void)k, (void)vocabulary;
-    return embedding_sort_bytes(batch * time);
+/* Sorted tokens, and two rows of sums for each part of them. */
+size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t width) {
+    (void)k;
+    const int64_t n = batch * time;
+    return embedding_sort_bytes(n) + sizeof(float) * (size_t)(2 * embedding_sort_parts(n) * width);
 }
 
 /* For each sample a complex image, then one float. */

@@ -15,7 +15,7 @@ extern "C" {
 
 size_t cuda_linear_backward_bias_workspace(const struct kernels *k, const struct linear_dims *d);
 size_t cuda_linear_backward_weight_workspace(const struct kernels *k, const struct linear_dims *d);
-size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t vocabulary);
+size_t cuda_embedding_backward_workspace(const struct kernels *k, int64_t batch, int64_t time, int64_t width);
 size_t cuda_norm_workspace(const struct kernels *k, int64_t rows, int64_t width);
 size_t cuda_attention_workspace(const struct kernels *k, const struct attention_dims *d);
 size_t cuda_batchnorm_workspace(const struct kernels *k, const struct batchnorm_dims *d);

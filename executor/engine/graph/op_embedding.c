@@ -32,7 +32,7 @@ static status_t backward_input(const struct op_call *c, struct err *e) {
 
 static size_t workspace(const struct kernels *k, const struct graph *g, const struct op *op) {
     const struct shape *y = &g->tensors[op->out[0]].shape;
-    return k->embedding_backward_workspace(k, y->dim[0], y->dim[1], slot_shape(g, op, 0)->dim[0]);
+    return k->embedding_backward_workspace(k, y->dim[0], y->dim[1], y->dim[2]);
 }
 
 const struct op_kind op_embedding = {
