@@ -225,6 +225,7 @@ struct kernels {
     enum kernels_precision precision;
     bool deferred;              /* calls may run after they have returned, and can be captured: "cuda" */
     bool fast;                  /* kernels_config's */
+    double peak_flops;          /* of products in this precision, in a second; 0: not known, as on the CPU */
     const struct kernels *fp32; /* the same device and team in fp32; itself where that is the precision */
 
     /* What the table has chosen so far that bits depend on, as text for kernels_config.record: ASCII in lines, "" on

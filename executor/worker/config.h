@@ -49,8 +49,9 @@ MUST_CHECK status_t config_init_from(struct config *c, const struct data_roots *
 MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
                                    bool *ret_chosen, struct err *e);
 
-/* What this rank's device can do in the spec's precision, for the metric `mfu`, once threads are set: the CPU is
- * measured, for 0.1 s. Rank 0 alone reports it, and alone needs this. After a failure a run only lacks the metric. */
+/* What this rank's CPU can do in the spec's precision, for the metric `mfu`, once threads are set: it is measured, for
+ * 0.1 s; other devices' kernels say it themselves. Rank 0 alone reports it, and alone needs this. After a failure a run
+ * only lacks the metric. */
 MUST_CHECK status_t config_measure(struct config *c, struct err *e);
 
 /* With every default, and after config_resolve with what `auto` became. Lives as long as c. */

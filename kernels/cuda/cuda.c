@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/peak.h"
 #include "kernels/cuda/product.h"
 #include "kernels/plugin.h"
 #include "kernels/sources.h" /* generated: KERNELS_SOURCES */
@@ -27,6 +28,8 @@ static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     c->processors = p.multiProcessorCount;
     c->capability = 10 * p.major + p.minor;
     snprintf(c->name, sizeof c->name, "%.63s", p.name);
+    if (cudaDeviceGetAttribute(&c->clock_khz, cudaDevAttrClockRate, ordinal) != cudaSuccess)
+        c->clock_khz = 0;
     if (c->capability < CAPABILITY_LEAST)
         return err_set(e, ST_FAILED_PRECONDITION, "%s has compute capability %d.%d, but training needs %d.%d", c->name,
                        p.major, p.minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
@@ -66,6 +69,8 @@ static void table_fill(struct cuda *c, enum kernels_precision precision) {
     t->device = "cuda";
     t->threads = 1;
     t->precision = precision;
+    t->peak_flops = cuda_peak_flops(&(struct cuda_peak){ c->name, c->capability, c->processors, 1e3 * c->clock_khz },
+                                    precision);
     cuda_table(t);
     cuda_library_table(t);
     cuda_queue_table(t);

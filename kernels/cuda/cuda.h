@@ -43,6 +43,7 @@ struct cuda {
     int ordinal;
     int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
     int capability; /* 80, 90, ... */
+    int clock_khz;  /* the highest of the processors; 0: the driver does not say */
     char name[64];  /* the device's */
     struct products *products;
     struct cudnn *cudnn; /* NULL: the host has none */

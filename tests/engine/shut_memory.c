@@ -715,6 +715,7 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .threads = open->threads,
                                  .precision = open->precision,
                                  .fast = open->fast,
+                                 .peak_flops = shared->capture == SHUT_MEMORY_HAS_NO_PEAK ? 0 : SHUT_MEMORY_PEAK,
                                  .deferred = true,
                                  .record = shut_record,
                                  .finish = shut_finish,

@@ -17,6 +17,7 @@ enum { SHUT_MEMORY_ORDINAL = 1 }; /* the N that it answers to */
 enum { SHUT_MEMORY_CALL_NS = 1000000 };
 
 /* What it does with a capture: what a device does; nothing; or the same but that uploads have what they had then. */
+#define SHUT_MEMORY_PEAK 1e12 /* FLOP/s that its kernels say */
 enum shut_memory_capture {
     SHUT_MEMORY_CAPTURES,
     SHUT_MEMORY_REFUSES,
@@ -25,6 +26,7 @@ enum shut_memory_capture {
     SHUT_MEMORY_HAS_NO_CLOCK, /* fail whoever records a timer */
     SHUT_MEMORY_HAS_NO_TRACE, /* refuse a trace */
     SHUT_MEMORY_TRACES_ONCE,  /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
+    SHUT_MEMORY_HAS_NO_PEAK,  /* do not know what the device could do */
 };
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */
 /* Of theirs, since then: */

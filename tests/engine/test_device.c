@@ -403,6 +403,27 @@ static void the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch(
     trainee_free(t);
 }
 
+/* The same product of mfu, seconds and peak as where the caller has measured it. */
+static void mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_where_they_do_not(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.peak_flops = SHUT_MEMORY_PEAK;
+    run(t, "host");
+    const double flops = t->results[0].mfu[2] * t->results[0].seconds[2];
+    t->config.peak_flops = 0;
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    run(t, "device");
+    assert_true(flops > 0 && fabs(t->results[0].mfu[2] * t->results[0].seconds[2] - flops) < 1e-6 * flops);
+    assert_int_equal(t->results[0].notices, 0);
+    shut_memory_reset(SHUT_MEMORY_HAS_NO_PEAK);
+    run(t, "unknown");
+    assert_true(t->results[0].mfu[2] == 0);
+    assert_int_equal(t->results[0].notices, 1);
+    assert_string_equal(t->results[0].notice[0], "mfu_unknown");
+    trainee_free(t);
+}
+
 static void whoever_touches_such_memory_dies(void **state) {
     (void)state;
     for (int touch = 0; touch <= 1; touch++) {
@@ -467,6 +488,7 @@ int main(void) {
         cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_says_why),
         cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
         cmocka_unit_test(calls_are_named_after_their_step_and_op_and_a_launch_after_its_step),
+        cmocka_unit_test(mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_where_they_do_not),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

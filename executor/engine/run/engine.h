@@ -136,7 +136,7 @@ struct engine_config {
     int threads;                     /* compute threads of this rank, >= 1 */
     int64_t bucket_bytes;            /* of one overlapped reduction; 0 = the default. Changes no bits */
     int64_t memory_bytes;  /* what a rank's plan may take; 0 = no limit. engine_resolve and engine_open keep to it */
-    double peak_flops;     /* of this rank's device in this precision, for `mfu`; 0 = unknown, the metric is omitted */
+    double peak_flops;     /* of this rank's device in this precision, for `mfu`; 0: the kernels', else it is omitted */
     const char *spec_json; /* the resolved spec as JSON text, stored in the manifest as it is; NULL = "{}" */
 };
 
@@ -167,7 +167,8 @@ struct engine_hooks {
      * own. On cuda the next step may have begun. */
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
     /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, optimizer_started, average_started,
-     * step_skipped (an overflow in fp16, or a spike), graph_refused (a device that runs steps call by call). */
+     * step_skipped (an overflow in fp16, or a spike), graph_refused (a device that runs steps call by call),
+     * mfu_unknown (a device of which nobody knows what it could do). */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */

@@ -100,6 +100,16 @@ static void name_numerics(struct engine *engine) {
         snprintf(id + strlen(id), ENGINE_FAST_NOTE_BYTES, ", fast over %d", at_least_one(c->layout.data));
 }
 
+/* What `mfu` divides by. The CPU's is measured by whoever wants it. */
+static void take_peak(struct engine *engine) {
+    struct engine_config *c = &engine->config;
+    if (c->peak_flops <= 0)
+        c->peak_flops = engine->kernels->peak_flops;
+    if (c->peak_flops <= 0 && engine->rank == 0 && strcmp(c->device, "cpu") != 0)
+        engine_notice(engine, "mfu_unknown", 0, "mfu is not told: nobody knows what \"%s\" could do in a second",
+                      engine->numerics_id);
+}
+
 /* What ranks tell each other of the device's memory goes from device to device. */
 static status_t attach_device(struct engine *engine, struct err *e) {
     const struct engine_config *c = &engine->config;
@@ -127,6 +137,7 @@ static status_t build(struct engine *engine, struct err *e) {
     TRY(open_kernels(engine, e));
     TRY(outline_open(c, engine->source, engine->kernels, &outline, e));
     name_numerics(engine);
+    take_peak(engine);
     TRY(attach_device(engine, e));
     return build_plans(engine, outline, e);
 }

@@ -1,0 +1,27 @@
+#include "kernels/cuda/peak.h"
+
+#include <string.h>
+
+/* FLOPs of a multiprocessor in a cycle. fp32: twice the fp32 lanes, "Throughput of Native Arithmetic Instructions" of
+ * NVIDIA's CUDA C++ Programming Guide. Tensor cores: the whitepapers "NVIDIA A100 Tensor Core GPU Architecture" (8.0),
+ * "NVIDIA Ampere GA102 GPU Architecture" (8.6), "NVIDIA Ada GPU Architecture" (8.9), "NVIDIA H100 Tensor Core GPU
+ * Architecture" (9.0), "NVIDIA RTX Blackwell GPU Architecture" (12.0); 10.0 and 10.3 from 2.25 PFLOP/s of 148
+ * multiprocessors, the data sheets of HGX B200 and B300 without sparsity. */
+static const struct rate {
+    int capability;
+    double fp32, tensor;
+    bool halved; /* on a GeForce, where tensor cores add in fp32: the same whitepapers */
+} RATES[] = {
+    { 80, 128, 2048, false },  { 86, 256, 1024, true },   { 89, 256, 1024, true },  { 90, 256, 4096, false },
+    { 100, 256, 8192, false }, { 103, 256, 8192, false }, { 120, 256, 1024, true },
+};
+
+double cuda_peak_flops(const struct cuda_peak *p, enum kernels_precision precision) {
+    for (size_t i = 0; i < sizeof RATES / sizeof *RATES; i++) {
+        const struct rate *r = &RATES[i];
+        const double tensor = r->halved && strstr(p->name, "GeForce") ? r->tensor / 2 : r->tensor;
+        if (r->capability == p->capability)
+            return p->processors * p->clock_hz * (precision == KERNELS_FP32 ? r->fp32 : tensor);
+    }
+    return 0;
+}
