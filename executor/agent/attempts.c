@@ -313,7 +313,8 @@ static status_t rank_spawn(struct rank *r, bool cuda, struct err *e) {
         .spawn = { .program = agent->options->worker,
                    .argv = argv,
                    .threads = agent->inventory.threads_per_rank,
-                   .device = cuda ? devices_uuid(agent->devices, r->device) : NULL },
+                   .device = cuda ? devices_uuid(agent->devices, r->device) : NULL,
+                   .library_path = agent->options->library_path },
         .owner = { .ctx = r, .record = rank_record, .spooled = rank_spooled, .ended = rank_ended },
     };
     TRY(child_open(&options, &r->child, e));

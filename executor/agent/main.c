@@ -6,6 +6,7 @@
 #include "executor/agent/attach.h"
 #include "executor/agent/attempts.h"
 #include "executor/agent/devices.h"
+#include "executor/agent/libraries.h"
 #include "executor/agent/report.h"
 #include "executor/agent/sample.h"
 
@@ -42,6 +43,8 @@ static const char usage[] =
     "  --data-root DIR       data may be read below DIR; repeat for more (default: whatever this user may read)\n"
     "  --spool-mib N         most MiB of records kept while the controller is away (default: 1024)\n"
     "  --hang-timeout S      a rank without a sign of life for S seconds is killed (default: 30)\n"
+    "  --library-path DIR[:DIR]...  where workers on GPUs look first for NVIDIA's libraries\n"
+    "                        (default: $TRAINYARD_LIBRARY_PATH, else where the system's loader looks)\n"
     "  --worker PATH         the worker program (default: trainyard-worker beside this program)\n"
     "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller; TRAINYARD_TOKEN is its token\n"
     "  --parent-pid PID      leave when this parent process dies\n"
@@ -81,6 +84,7 @@ enum {
     OPT_DATA_ROOT,
     OPT_SPOOL,
     OPT_HANG,
+    OPT_LIBRARIES,
     OPT_WORKER,
     OPT_CA,
     OPT_CERT,
@@ -99,6 +103,7 @@ static const struct option long_options[] = {
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "spool-mib", required_argument, NULL, OPT_SPOOL },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
+    { "library-path", required_argument, NULL, OPT_LIBRARIES },
     { "worker", required_argument, NULL, OPT_WORKER },
     { "tls-ca", required_argument, NULL, OPT_CA },
     { "tls-cert", required_argument, NULL, OPT_CERT },
@@ -126,6 +131,7 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_DIRECTORY: o->agent.directory = optarg; break;
     case OPT_ADDRESS: o->agent.address = optarg; break;
     case OPT_WORKER: o->agent.worker = optarg; break;
+    case OPT_LIBRARIES: o->agent.library_path = optarg; break;
     case OPT_CA: o->agent.tls.ca = optarg; break;
     case OPT_CERT: o->agent.tls.cert = optarg; break;
     case OPT_KEY: o->agent.tls.key = optarg; break;
@@ -162,6 +168,17 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     return ST_OK;
 }
 
+/* A relative folder would be another one for each worker; the loader takes an empty one for the worker's own. */
+static status_t library_path_check(const char *path, struct err *e) {
+    for (const char *at = path; at; at = strchr(at, ':')) {
+        at += at != path;
+        if (*at != '/')
+            return err_set(e, ST_INVALID_ARGUMENT,
+                           "--library-path (or TRAINYARD_LIBRARY_PATH): '%s' is no list of absolute paths", path);
+    }
+    return ST_OK;
+}
+
 static status_t worker_default(struct options *o, struct err *e) {
     ssize_t n = readlink("/proc/self/exe", o->worker, sizeof o->worker - 32);
     if (n < 0)
@@ -179,6 +196,7 @@ static status_t options_parse(int argc, char **argv, struct options *o, struct e
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.data_roots = o->data_roots;
     o->agent.token = getenv("TRAINYARD_TOKEN");
+    o->agent.library_path = getenv("TRAINYARD_LIBRARY_PATH");
     o->format = LOG_TEXT;
     o->level = LOG_INFO;
     for (int which; (which = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
@@ -197,6 +215,9 @@ static status_t options_parse(int argc, char **argv, struct options *o, struct e
     if (!o->agent.controller || !o->agent.directory)
         return err_set(e, ST_INVALID_ARGUMENT,
                        "--controller and --directory are needed; see trainyard-executor --help");
+    if (o->agent.library_path && !*o->agent.library_path)
+        o->agent.library_path = NULL;
+    TRY(library_path_check(o->agent.library_path, e));
     if (!o->agent.worker)
         TRY(worker_default(o, e));
     if (access(o->agent.worker, X_OK) < 0)
@@ -274,11 +295,24 @@ static status_t parent_watch(long parent, struct err *e) {
     return getppid() == parent ? ST_OK : err_set(e, ST_UNAVAILABLE, "the parent process %ld is gone already", parent);
 }
 
+/* GPUs that workers cannot use are not offered: why stands where else the driver's absence does. */
+static void libraries_need(struct agent *agent) {
+    struct inventory *inv = &agent->inventory;
+    struct err why;
+    if (inv->n_devices == 0 || libraries_check(agent->options->worker, agent->options->library_path, &why) == ST_OK)
+        return;
+    snprintf(inv->device_reason, sizeof inv->device_reason, "%d GPU%s, which workers cannot use: %.400s",
+             inv->n_devices, inv->n_devices == 1 ? "" : "s", why.msg);
+    inv->n_devices = 0;
+    agent->nvml = nvml_close(agent->nvml);
+}
+
 static status_t agent_open(struct program *p, const struct options *o, const sigset_t *signals, struct err *e) {
     struct agent *agent = &p->agent;
     agent->options = &o->agent;
     agent->attached = ready_print;
     inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml, &agent->nvml);
+    libraries_need(agent);
     TRY(directory_open(o->agent.directory, &agent->directory, e));
     TRY(reactor_open(&agent->loop, e));
     p->signals = (struct reactor_watch){ .fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK),

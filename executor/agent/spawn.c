@@ -26,7 +26,8 @@ enum {
 };
 
 /* What a worker may see of the agent's environment: where to find and how to print things, nothing that steers a
- * library (LD_*, OMP_*, GLIBC_TUNABLES and so on). The sanitizers' options are there for the sanitizer builds. */
+ * library (LD_*, OMP_*, GLIBC_TUNABLES and so on): where to look for libraries its options say. The sanitizers' options
+ * are there for the sanitizer builds. */
 static const char *const env_kept[] = { "PATH",         "HOME",          "TMPDIR",       "TZ",
                                         "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" };
 
@@ -61,6 +62,8 @@ static status_t env_make(struct env *env, const struct spawn_options *o, struct 
     TRY(env_add(env, e, "OMP_NUM_THREADS", number));
     TRY(env_add(env, e, "OMP_DYNAMIC", "false"));
     TRY(env_add(env, e, "CUDA_VISIBLE_DEVICES", o->device ? o->device : ""));
+    if (o->device && o->library_path)
+        TRY(env_add(env, e, "LD_LIBRARY_PATH", o->library_path));
     return env_add(env, e, "GOMP_SPINCOUNT", "1000");
 }
 

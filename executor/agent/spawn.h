@@ -6,8 +6,9 @@
  *   0 /dev/null    1 stdout -> out    2 stderr -> err    3 commands <- commands    4 records -> records
  *
  * It leads a process group of its own, has no signal blocked or ignored, and an environment that is made here:
- * OMP_NUM_THREADS = threads, CUDA_VISIBLE_DEVICES = device, GOMP_SPINCOUNT so that an idle OpenMP thread gives its core
- * back after some 50 us, and the few names of the agent's environment listed in spawn.c. */
+ * OMP_NUM_THREADS = threads, CUDA_VISIBLE_DEVICES = device, LD_LIBRARY_PATH = library_path, GOMP_SPINCOUNT so that an
+ * idle OpenMP thread gives its core back after some 50 us, and the few names of the agent's environment listed in
+ * spawn.c. */
 #ifndef EXECUTOR_AGENT_SPAWN_H
 #define EXECUTOR_AGENT_SPAWN_H
 
@@ -20,7 +21,8 @@ struct spawn_options {
     const char *program;     /* a path */
     const char *const *argv; /* NULL-terminated, with argv[0] */
     int threads;
-    const char *device; /* the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it; NULL: none */
+    const char *device;       /* the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it; NULL: none */
+    const char *library_path; /* DIR[:DIR]... for one that is to see a device; NULL: none */
 };
 
 /* The agent's side; every descriptor is close-on-exec and non-blocking. */

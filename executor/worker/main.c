@@ -5,6 +5,7 @@
 #include "executor/worker/emit.h"
 #include "executor/worker/exit_code.h"
 #include "executor/worker/rank.h"
+#include "kernels/plugin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +23,16 @@ enum {
     /* An agent that is stopped for so long has been noticed; the last records are worth the wait. */
     FLUSH_MS = 3600 * 1000,
     FLUSH_TERMINATED_MS = 500,
+    EXIT_CUDA_MISSING = 3,
 };
 
 static const char usage[] =
     "usage: trainyard-worker --agent-pid PID\n"
+    "       trainyard-worker --check-cuda\n"
     "\n"
     "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
     "to train without a service see trainyard-train.\n"
+    "--check-cuda says which library for GPUs is missing, with exit status 3, or nothing.\n"
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 
@@ -95,9 +99,20 @@ static status_t first_command(struct frame_reader *reader, Trainyard__V1__Worker
     return ST_OK;
 }
 
+static int check_cuda(void) {
+    const struct kernels_plugin *plugin = NULL;
+    struct err why;
+    if (kernels_plugin_cuda(&plugin, &why) == ST_OK)
+        return 0;
+    puts(why.msg);
+    return EXIT_CUDA_MISSING;
+}
+
 int main(int argc, char **argv) {
     /* First of all: from here on this process dies with its agent. Only then is it known whether that already has. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (argc == 2 && strcmp(argv[1], "--check-cuda") == 0)
+        return check_cuda();
     long agent = arguments_parse(argc, argv);
     if (agent <= 0)
         return agent == 0 ? 0 : 2;

@@ -25,11 +25,11 @@ def driver(tmp_path_factory):
 class Host:
     """An executor of its own, with or without a driver."""
 
-    def __init__(self, service, name, driver, folder):
+    def __init__(self, service, name, driver, folder, options=()):
         self.script = folder / f"{name}.script"
         self.script.write_text("")
         self.directory = folder / name
-        self.name, self.service, self.driver, self.process = name, service, driver, None
+        self.name, self.service, self.driver, self.options, self.process = name, service, driver, options, None
 
     def start(self):
         environment = dict(self.service.environment(), FAKE_NVML=str(self.script), FAKE_NVML_HOST=self.name)
@@ -37,7 +37,7 @@ class Host:
             environment["LD_LIBRARY_PATH"] = str(self.driver)
         self.process = subprocess.Popen(
             [BIN / "trainyard-executor", "--controller", self.service.address, "--directory", self.directory,
-             "--slots", "2", "--worker", HERE / "worker.py"],
+             "--slots", "2", "--worker", HERE / "worker.py", *self.options],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.id = self.process.stdout.readline().split()[1]
         return self
@@ -60,8 +60,8 @@ def yard(tmp_path):
     service.start()
     hosts = []
 
-    def host(name, driver, script=""):
-        hosts.append(Host(service, name, driver, tmp_path))
+    def host(name, driver, script="", options=()):
+        hosts.append(Host(service, name, driver, tmp_path, options))
         hosts[-1].script.write_text(script)
         return hosts[-1].start()
     yield service, host
@@ -98,6 +98,44 @@ def test_a_missing_driver_is_one_sentence(yard):
     if "devices" in row and row["devices"]:
         pytest.skip("this machine has a driver")
     assert row["reason"].startswith("no NVIDIA driver: libnvidia-ml.so.1: cannot open shared object file")
+
+
+def lines_of(service, job, word):
+    return [line.rsplit(" ", 1)[1] for line in service.cli("logs", job).stdout.splitlines() if f" {word} " in line]
+
+
+def test_only_workers_on_gpus_get_the_library_path(yard, driver, tiny):
+    service, host = yard
+    host("l", driver, options=["--library-path", "/opt/a/lib:/opt/b/lib"])
+    for accelerator, path in [("cuda", "/opt/a/lib:/opt/b/lib"), ("cpu", "nothing")]:
+        job = service.submit({**cuda(tiny), "resources": {"accelerator": accelerator}})
+        assert wait_until(lambda: lines_of(service, job, "searches"), 20, "the rank's line") == [path]
+
+
+def test_gpus_whose_libraries_a_worker_misses_are_not_offered_and_the_sentence_names_one(yard, driver, tmp_path):
+    service, host = yard
+    (tmp_path / "missing").write_text("libcublasLt.so.13")
+    row = host("m", driver, options=["--library-path", str(tmp_path)]).row()
+    assert not row.get("devices")
+    assert row["reason"] == "2 GPUs, which workers cannot use: there is no libcublasLt.so.13"
+    assert row["reason"] in service.cli("executors").stdout
+
+
+def test_a_worker_away_from_its_plugin_names_it(tmp_path):
+    worker = tmp_path / "trainyard-worker"
+    worker.write_bytes((BIN / "trainyard-worker").read_bytes())
+    worker.chmod(0o755)
+    done = subprocess.run([worker, "--check-cuda"], capture_output=True, text=True)
+    assert done.returncode == 3 and done.stdout.count("\n") == 1
+    assert done.stdout.startswith("device 'cuda' needs a library that cannot be loaded: libtrainyard_cuda.so: ")
+
+
+def test_a_library_path_that_is_no_list_of_absolute_paths_is_refused(tmp_path):
+    for path in ("lib", "/a:lib", "/a:", ":/a", "/a::/b"):
+        done = subprocess.run([BIN / "trainyard-executor", "--controller", "unix:/none", "--directory", tmp_path / "x",
+                               "--library-path", path], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert f"'{path}' is no list of absolute paths" in done.stderr
 
 
 def test_each_rank_sees_its_own_device_and_its_samples_are_metrics_of_it(yard, driver, tiny):

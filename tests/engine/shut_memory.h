@@ -15,9 +15,10 @@ enum { SHUT_MEMORY_ORDINAL = 1 }; /* the N that it answers to */
 
 /* By its timers every call takes this long, whatever the host's clock says. */
 enum { SHUT_MEMORY_CALL_NS = 1000000 };
+/* FLOP/s that it says it could do. */
+#define SHUT_MEMORY_PEAK 1e12
 
 /* What it does with a capture: what a device does; nothing; or the same but that uploads have what they had then. */
-#define SHUT_MEMORY_PEAK 1e12 /* FLOP/s that its kernels say */
 enum shut_memory_capture {
     SHUT_MEMORY_CAPTURES,
     SHUT_MEMORY_REFUSES,

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Stands for trainyard-worker on a host with GPUs: joins, says which device it sees, and reports a step every 50 ms."""
+"""Stands for trainyard-worker on a host with GPUs: joins, says which device it sees, and reports a step every 50 ms.
+Asked for libraries, it misses the one that a file named 'missing' of its library path names."""
 import os
 import struct
 import sys
@@ -24,6 +25,13 @@ def put(record):
     os.write(4, struct.pack("<I", len(record)) + record)
 
 
+if sys.argv[1:] == ["--check-cuda"]:
+    for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if os.path.exists(folder + "/missing"):
+            print("there is no", open(folder + "/missing").read())
+            sys.exit(3)
+    sys.exit(0)
+print("searches", os.environ.get("LD_LIBRARY_PATH", "nothing"), flush=True)
 print("sees", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
 put(field(2, field(2, b"a stand-in")))  # RankJoined.numerics_id; its address came first, if it needed any
 ended = threading.Event()
