@@ -16,6 +16,7 @@ enum { TRAINEE_STEPS = 64, TRAINEE_NOTICES = 16 };
 struct trainee_result {
     status_t status;
     enum engine_outcome outcome;
+    int64_t killed_at_ms; /* 0 = was not */
     char message[480];
     int64_t from_step, step;
     int micro_batch;            /* that `auto` became */
@@ -84,8 +85,10 @@ static inline double trainee_anonymous_bytes(void) {
 static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *m, int n) {
     struct trainee_child *c = ctx;
     if (step == c->trainee->stop_step && c->rank == c->trainee->stop_rank) {
-        if (c->trainee->die)
+        if (c->trainee->die) {
+            c->result->killed_at_ms = clock_mono_ms();
             raise(SIGKILL);
+        }
         engine_stop_request(c->engine);
     }
     if (step >= TRAINEE_STEPS)

@@ -64,18 +64,24 @@ static int kill_one(int ranks) {
     struct gang *g = gang_start(ranks, TIMEOUT_MS, on_device, (void *)&task);
     int64_t latest = 0;
     int bad = !comes_to(g, 1, 20);
+    bool absent = false, named = false; /* by the first that knows: the others may name its echo */
     int64_t killed = clock_mono_ms();
     kill(g->pids[1], SIGKILL);
     for (int r = 0; r < ranks; r++) {
         int status = gang_await(g, r);
+        if (status == NO_DEVICE)
+            absent = true;
         if (r == 1)
             continue;
         bad = bad || status != 0 || g->status[r] != ST_UNAVAILABLE;
+        named = named || strstr(g->error[r].msg, "rank 1 ");
         latest = g->failed_at_ms[r] - killed > latest ? g->failed_at_ms[r] - killed : latest;
         fprintf(stderr, "# rank %d: %s: %s\n", r, status_name(g->status[r]), g->error[r].msg);
     }
     gang_free(g);
-    bad = bad || latest > KNOWN_MS;
+    if (absent)
+        return NO_DEVICE;
+    bad = bad || !named || latest > KNOWN_MS;
     if (!bad)
         printf("known to all after %lld ms\n", (long long)latest);
     return bad;
