@@ -11,9 +11,9 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
 }
 
 CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
-    if (result == CUPTI_ERROR_UNKNOWN)
+    if (result == CUPTI_ERROR_UNKNOWN) /* it knows no text, or says that it does */
         return CUPTI_ERROR_INVALID_PARAMETER;
-    *text = "somebody else profiles";
+    *text = result == CUPTI_ERROR_INVALID_DEVICE ? NULL : "somebody else profiles";
     return CUPTI_SUCCESS;
 }
 

@@ -78,6 +78,8 @@ static void the_library_is_looked_for_in_the_usual_places_and_taken_of_this_vers
     script()->version = CUPTI_API_VERSION + 100;
     script()->registers = CUPTI_ERROR_UNKNOWN;
     refused("registering with CUPTI: an error without a name");
+    script()->registers = CUPTI_ERROR_INVALID_DEVICE;
+    refused("registering with CUPTI: an error without a name");
     found = NULL;
     script()->registers = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     refused("registering with CUPTI: somebody else profiles"); /* it was loaded before */
@@ -174,6 +176,7 @@ static void kernels_copies_and_fills_have_their_names_times_and_marks(void **sta
         sizeof(CUpti_ActivityMemcpy6));
     add(r, &(CUpti_ActivityMemset4){ .kind = CUPTI_ACTIVITY_KIND_MEMSET, .start = 320, .end = 321, .correlationId = 3 },
         sizeof(CUpti_ActivityMemset4));
+    add_link(r, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, UINT64_MAX - 5, 3); /* nor is this a mark */
     add_kernel(r, NULL, 330, 330, 79);
     const struct trace_run *runs;
     int64_t n, lost;
@@ -246,10 +249,13 @@ static void what_is_said_to_be_valid_beyond_its_buffer_is_not_read(void **state)
     struct records *r = records_new();
     const struct trace_run *runs;
     int64_t n;
-    while (r->bytes + sizeof(CUpti_ActivityKernel10) <= sizeof r->data)
+    while (r->bytes + sizeof(CUpti_ActivityKernel10) + 1000 <= sizeof r->data)
         add_kernel(r, "kernel", 1, 2, 1);
     const int64_t whole = (int64_t)(r->bytes / sizeof(CUpti_ActivityKernel10));
-    r->bytes = sizeof r->data;
+    while ((sizeof r->data - r->bytes) % sizeof(CUpti_ActivityExternalCorrelation) != 0)
+        add(r, &(CUpti_ActivityAPI){ .kind = CUPTI_ACTIVITY_KIND_RUNTIME }, sizeof(CUpti_ActivityAPI));
+    while (r->bytes < sizeof r->data) /* up to its last byte: whoever goes on is beyond it */
+        add_link(r, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, FORWARD, 1);
     script()->walk = CUPTI_RUNS_ON;
     assert_int_equal(delivered(t, r, SIZE_MAX / 2, &runs, &n), 1);
     assert_int_equal(n, whole);
