@@ -32,7 +32,17 @@ static void feed(cudaStream_t stream, void *table) {
         device_queue(stream, shut_memory_run, calls);
 }
 
+/* Its clock is the host's. */
+static void look_at_clock(void *timer) { *(int64_t *)timer = clock_mono_ns(); }
+
+static status_t timer_record(const struct kernels *k, void *timer, struct err *e) {
+    (void)e;
+    device_queue(cuda_of(k)->stream, look_at_clock, timer);
+    return ST_OK;
+}
+
 static void stand_in_open(struct kernels *k) {
+    k->timer_record = timer_record;
     k->range_begin = NULL; /* they are of one rank */
     k->range_end = NULL;
     device_open((struct cuda *)k);
@@ -142,6 +152,21 @@ static void the_host_waits_once_a_step_and_not_inside(void **state) {
             for (int step = KNOWN; step < MANY; step++)
                 assert_int_equal(waits[r][step] - waits[r][step - 1], 1);
         }
+    }
+    trainee_free(t);
+}
+
+static void how_long_kernels_waited_is_told_of_each_step(void **state) {
+    (void)state;
+    const struct engine_layout layouts[] = { LAYOUTS[0], LAYOUTS[5] };
+    struct trainee *t = trainee_of(STEPS);
+    t->config.device = DEVICE;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        run(t, "clock", &layouts[i]);
+        assert_well(t, "clock");
+        for (int r = 0; r < t->ranks; r++)
+            for (int step = 1; step <= STEPS; step++)
+                assert_true(t->results[r].communication_wait[step] > 0);
     }
     trainee_free(t);
 }
@@ -278,6 +303,7 @@ int main(void) {
         cmocka_unit_test(every_layout_has_the_bits_of_one_rank_on_the_host),
         cmocka_unit_test(and_where_the_device_runs_as_late_as_it_may),
         cmocka_unit_test(the_host_waits_once_a_step_and_not_inside),
+        cmocka_unit_test(how_long_kernels_waited_is_told_of_each_step),
         cmocka_unit_test(a_profile_of_ranks_is_written_and_changes_no_bit),
         cmocka_unit_test(a_run_that_is_stopped_goes_on_to_the_same_bits),
         cmocka_unit_test(the_first_op_to_blame_is_the_hosts),

@@ -27,7 +27,7 @@ struct trainee_result {
     char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps that a checkpoint was taken of */
     double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
     double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
-    double mfu[TRAINEE_STEPS], seconds[TRAINEE_STEPS];
+    double mfu[TRAINEE_STEPS], seconds[TRAINEE_STEPS], communication_wait[TRAINEE_STEPS];
     double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step, of so many: */
     int inspected[TRAINEE_STEPS];
     int shards, notices;
@@ -97,6 +97,9 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
         status_ignore(snapshot_wait(c->engine->snapshot, NULL)); /* a failure is told by a notice */
     if (per_rank) {
         c->result->memory_bytes[step] = trainee_anonymous_bytes();
+        for (int i = 0; i < n; i++)
+            if (strcmp(m[i].name, "communication_wait_seconds") == 0)
+                c->result->communication_wait[step] = m[i].value;
         if (c->trainee->ended)
             c->trainee->ended(c, step);
         return;

@@ -145,6 +145,8 @@ static status_t open_parts(struct engine *engine, struct err *e) {
     if (engine->world_size > 1)
         TRY(channel_open(engine->collective, plans, engine->evaluate ? 2 : 1, &engine->channel, e));
     engine->execution.channel = engine->channel;
+    if (collective_deferred(engine->collective))
+        TRY(wait_clock_open(engine->kernels, plans, engine->evaluate ? 2 : 1, &engine->execution.wait_clock, e));
     return ST_OK;
 }
 

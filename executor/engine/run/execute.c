@@ -34,7 +34,8 @@ status_t execution_open(struct execution *x, const struct kernels *kernels, cons
 }
 
 void execution_close(struct execution *x) {
-    step_control_close(&x->control);
+    step_control_close(&x->control); /* which waits for the device */
+    x->wait_clock = wait_clock_close(x->wait_clock);
     if (x->kernels)
         x->kernels->memory_free(x->kernels, x->answer);
 }
@@ -42,8 +43,11 @@ void execution_close(struct execution *x) {
 /* --- the walk ---*/
 
 static status_t run_wait(struct execution *x, const struct instruction *i, struct err *e) {
-    return i->queue == QUEUE_DATA ? channel_wait(x->channel, i->entry, e)
-                                  : transfers_wait(x->transfers, i->queue, i->entry, e);
+    if (x->wait_clock)
+        TRY(wait_clock_enter(x->wait_clock, e));
+    TRY(i->queue == QUEUE_DATA ? channel_wait(x->channel, i->entry, e)
+                               : transfers_wait(x->transfers, i->queue, i->entry, e));
+    return x->wait_clock ? wait_clock_leave(x->wait_clock, e) : ST_OK;
 }
 
 static status_t run_instruction(struct execution *x, const struct plan *plan, const struct instruction *i,
@@ -80,6 +84,8 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     TRY(k->fill(k, (float *)(void *)x->control.device->losses, 0, losses * floats, e));
     if (plan->layout.kind == PLAN_TRAIN)
         TRY(k->fill(k, (float *)(void *)execution_chunk_sums(x, plan), 0, plan->norm_chunks * floats, e));
+    if (x->wait_clock)
+        wait_clock_begin(x->wait_clock);
     if (x->channel)
         channel_begin(x->channel, plan, x);
     if (x->transfers)
@@ -128,6 +134,8 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
 
 status_t execution_take(struct execution *x, const struct step_control **ret, struct err *e) {
     TRY(step_control_take(&x->control, ret, e));
+    if (x->wait_clock)
+        TRY(wait_clock_take(x->wait_clock, &x->kernels_waited_ns, e));
     return x->channel ? channel_confirm(x->channel, e) : ST_OK;
 }
 

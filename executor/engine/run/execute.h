@@ -22,6 +22,7 @@
 #include "executor/engine/run/channel.h"
 #include "executor/engine/run/step_control.h"
 #include "executor/engine/run/transfers.h"
+#include "executor/engine/run/wait_clock.h"
 #include "kernels/kernels.h"
 
 struct profiler; /* profiler.h */
@@ -32,9 +33,11 @@ typedef status_t execute_load_fn(void *ctx, int k, struct batch *ret, struct err
 struct execution {
     const struct kernels *kernels;
     const struct arena *arena;
-    struct channel *channel;     /* NULL when the world size is 1 */
-    struct transfers *transfers; /* NULL with one stage */
-    struct profiler *profiler;   /* NULL when this step is not profiled */
+    struct channel *channel;       /* NULL when the world size is 1 */
+    struct transfers *transfers;   /* NULL with one stage */
+    struct wait_clock *wait_clock; /* closed by execution_close; NULL where the host waits, which knows how long */
+    int64_t kernels_waited_ns;     /* by it, in the last plan taken */
+    struct profiler *profiler;     /* NULL when this step is not profiled */
     struct step_controls control;
     bool *answer; /* on the device: to a question of look_at */
 

@@ -348,6 +348,8 @@ static status_t end_step(struct engine *engine, int64_t stall_ns, uint64_t *ret_
     const int64_t slot = engine_step(engine) % CONTROL_STEPS, begun_ns = engine->begun_ns[slot];
     r.waits = engine->waits[slot];
     TRY(execution_take(&engine->execution, &c, e));
+    if (engine->execution.wait_clock)
+        r.waits.communication_ns = engine->execution.kernels_waited_ns;
     int bad;
     r.loss = execution_loss_sum(c, engine->train, &bad) / (double)step_targets(engine);
     r.learning_rate = c->learning_rate[0];
