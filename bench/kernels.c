@@ -147,7 +147,9 @@ static status_t cross_entropy(struct bench *x, struct err *e) {
     return x->k->cross_entropy(x->k, x->rows1, x->y, x->tokens, x->rows, x->m.vocabulary,
                                &(float){ 1.0f / (float)x->rows }, e);
 }
-static status_t sum_squares(struct bench *x, struct err *e) { return x->k->sum_squares(x->k, x->sums, x->dw, x->n, e); }
+static status_t sum_squares(struct bench *x, struct err *e) {
+    return x->k->sum_squares(x->k, &(struct norm_span){ x->sums, x->dw, x->n }, 1, e);
+}
 static status_t adamw(struct bench *x, struct err *e) {
     const struct adamw o = { .learning_rate = &(double){ 1e-4 },
                              .update = &(struct update){ .number = 3, .gradient_scale = 1 },
@@ -155,8 +157,14 @@ static status_t adamw(struct bench *x, struct err *e) {
                              .beta2 = 0.95,
                              .epsilon = 1e-8,
                              .weight_decay = 0.1 };
-    element_t *weight = x->k->precision == KERNELS_FP32 ? NULL : x->w;
-    return x->k->adamw(x->k, x->states, weight, x->states + x->n, x->states + 2 * x->n, x->dw, x->n, &o, e);
+    const struct span all = { .n = x->n,
+                              .p = x->states,
+                              .weight = x->k->precision == KERNELS_FP32 ? NULL : x->w,
+                              .m = x->states + x->n,
+                              .v = x->states + 2 * x->n,
+                              .x = x->dw,
+                              .decay = true };
+    return x->k->adamw(x->k, &all, 1, &o, e);
 }
 
 /* --- measuring ----------------------------------------------------------------------------------------------------*/

@@ -174,6 +174,24 @@ struct decide {
     int64_t targets;         /* that a step's loss is divided by */
 };
 
+/* What an update goes over: an array of n numbers. A call takes a list of them, which is the host's, and all of whose
+ * numbers are different ones: so a model of many parameters takes few launches (kernels/cuda/spans.cuh). */
+struct span {
+    int64_t n;
+    float *p;          /* updated in place: parameters, a statistic, an average */
+    element_t *weight; /* gets p rounded; NULL: p is the weight */
+    float *m, *v;      /* states, where the function has them */
+    const float *x;    /* what p is updated by */
+    bool decay;        /* weight_decay is for these */
+};
+
+/* What sums of squares are taken of: n numbers, whose chunks' sums these are. */
+struct norm_span {
+    double *sums; /* [ceil(n / KERNELS_CHUNK)] */
+    const float *a;
+    int64_t n;
+};
+
 /* What an optimizer sees of a gradient: g * update->gradient_scale, put within -clip_value .. clip_value unless that is
  * 0. Settings are double: 1 - beta2 would lose its digits in float. learning_rate and update are the device's. */
 struct adamw {
@@ -516,19 +534,20 @@ struct kernels {
     MUST_CHECK status_t (*widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e);
 
     /* --- over all parameters --------------------------------------------------------------------------------------*/
-    /* One pass each: parameters p (n) and the states are updated in place, unless the update is skipped; weight (n)
-     * gets p rounded; weight NULL: p is the weight. The same bits for an element wherever an array is cut.
+    /* One pass each, over all of a list of spans: parameters p and the states are updated in place, unless the update
+     * is skipped. x is the gradient g. The same bits for an element wherever an array is cut, and whatever stands
+     * beside it in the list.
      *
      *   adamw      Loshchilov and Hutter, arXiv 1711.05101, in the form of torch.optim.AdamW
      *   sgd        g += weight_decay p; m = momentum m + g; p -= learning_rate (nesterov ? g + momentum m : m)
      *   lion       Chen et al., arXiv 2302.06675: p = (1 - rate decay) p - rate sign(beta1 m + (1 - beta1) g), a sign
      *              of 0 being 0; then m = beta2 m + (1 - beta2) g */
-    MUST_CHECK status_t (*adamw)(const struct kernels *k, float *p, element_t *weight, float *m, float *v,
-                                 const float *g, int64_t n, const struct adamw *o, struct err *e);
-    MUST_CHECK status_t (*sgd)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,
-                               int64_t n, const struct sgd *o, struct err *e);
-    MUST_CHECK status_t (*lion)(const struct kernels *k, float *p, element_t *weight, float *m, const float *g,
-                                int64_t n, const struct lion *o, struct err *e);
+    MUST_CHECK status_t (*adamw)(const struct kernels *k, const struct span *spans, int n_spans, const struct adamw *o,
+                                 struct err *e);
+    MUST_CHECK status_t (*sgd)(const struct kernels *k, const struct span *spans, int n_spans, const struct sgd *o,
+                               struct err *e);
+    MUST_CHECK status_t (*lion)(const struct kernels *k, const struct span *spans, int n_spans, const struct lion *o,
+                                struct err *e);
     /* Adafactor (Shazeer and Stern, arXiv 1804.04235, without first moment) for a whole matrix p (rows, columns): row
      * (rows) and column (columns) are running means of g^2 + epsilon1 over the other side; u = g / sqrt(row column /
      * mean(row)); p = (1 - learning_rate weight_decay) p - learning_rate max(epsilon2, rms(p)) u / max(1, rms(u) /
@@ -543,21 +562,20 @@ struct kernels {
     /* p = (1 - learning_rate weight_decay) p - learning_rate factor x; weight gets p rounded, or is NULL. */
     MUST_CHECK status_t (*descend)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
                                    const struct descent *o, struct err *e);
-    /* p = keep p + by x, unless `update` is skipped (NULL: it never is). */
-    MUST_CHECK status_t (*scale_add)(const struct kernels *k, float *p, const float *x, int64_t n, double keep,
+    /* p = keep p + by x over a list, unless `update` is skipped (NULL: it never is). x may be p. */
+    MUST_CHECK status_t (*scale_add)(const struct kernels *k, const struct span *spans, int n_spans, double keep,
                                      double by, const struct update *update, struct err *e);
-    /* A batch statistic's step: running += momentum (sum / parts - running), in double; weight gets it rounded, or is
-     * NULL. */
-    MUST_CHECK status_t (*running_mean)(const struct kernels *k, float *running, element_t *weight, const float *sum,
-                                        int64_t n, double momentum, int64_t parts, const struct update *update,
-                                        struct err *e);
+    /* Batch statistics' step: p += momentum (x / parts - p), in double, x being sums of `parts` measurements. */
+    MUST_CHECK status_t (*running_mean)(const struct kernels *k, const struct span *spans, int n_spans, double momentum,
+                                        int64_t parts, const struct update *update, struct err *e);
     /* x divided by its Euclidean norm, or by `least` where that is larger. workspace: ceil(n / KERNELS_CHUNK) + 1
      * doubles. */
     MUST_CHECK status_t (*normalise)(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
                                      struct err *e);
-    /* sums[i] = the sum of squares of chunk i, in double; ceil(n / KERNELS_CHUNK) chunks, the last may be short. The
-     * caller adds them in the order of chunks over all shards. */
-    MUST_CHECK status_t (*sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+    /* sums[i] = the sum of squares of chunk i, in double, for each of a list; the last chunk may be short. The caller
+     * adds them in the order of chunks over all shards. */
+    MUST_CHECK status_t (*sum_squares)(const struct kernels *k, const struct norm_span *spans, int n_spans,
+                                       struct err *e);
     /* Whether this step is applied, and by what: from the losses of its micro-batches and the sums of squares of all
      * chunks of its gradients. After a step whose losses or norm are no numbers all later ones are skipped, too. */
     MUST_CHECK status_t (*decide)(const struct kernels *k, struct decision *decision, const double *losses,

@@ -30,7 +30,7 @@ size_t adafactor_workspace(const struct kernels *k, int64_t rows, int64_t column
 
 static status_t root_mean_square(const struct kernels *k, double *ret, const float *p, int64_t n, double *sums,
                                  struct err *e) {
-    TRY(k->sum_squares(k, sums, p, n, e));
+    TRY(k->sum_squares(k, &(struct norm_span){ sums, p, n }, 1, e));
     double sum = 0;
     for (int64_t i = 0; i < chunk_count(n); i++)
         sum += sums[i];

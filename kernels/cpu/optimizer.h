@@ -20,6 +20,8 @@ static inline void weight_round(const struct kernels *k, element_t *weight, cons
         cpu_of(k)->convert_row((char *)weight + first * (int64_t)kernels_element_bytes(k), p + first, n);
 }
 
+static inline double span_decay(const struct span *s, double weight_decay) { return s->decay ? weight_decay : 0; }
+
 /* What an optimizer sees of a gradient. */
 struct seen {
     float scale, limit;

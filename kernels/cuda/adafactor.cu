@@ -201,7 +201,8 @@ status_t cuda_adafactor(const struct kernels *k, float *p, element_t *weight, fl
         .seen = seen_of(o->update, o->clip_value),
     };
     TRY(launch(k, e, find_betas, dim3(1), dim3(1), m.totals, o->update, o->beta2_decay));
-    TRY(cuda_sum_squares(k, m.chunks, p, n, e));
+    const struct norm_span all = { m.chunks, p, n };
+    TRY(cuda_sum_squares(k, &all, 1, e));
     TRY(run_add_all(k, &m.totals->parameter_squares, m.chunks, chunk_count(n), s.n, e));
     if (column)
         return run_matrix(k, p, weight, row, column, g, &m, &s, e);

@@ -1,34 +1,40 @@
 /* What is asked of all gradients and parameters. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/spans.cuh"
 
 enum { THREADS = 256 };
 
-/* A warp has a chunk. */
-static __global__ void __launch_bounds__(THREADS) sum_squares(double *sums, const float *a, int64_t n) {
-    const int64_t chunk = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, begin = chunk * KERNELS_CHUNK;
-    if (begin >= n)
+/* Chunks of a block: a warp has one. */
+enum { CHUNKS = THREADS / WARP };
+
+static __global__ void __launch_bounds__(THREADS) sum_squares(const __grid_constant__ spans<struct norm_span> list) {
+    const int i = list.holding(blockIdx.x);
+    const struct norm_span s = list.at[i];
+    const int64_t chunk = (int64_t)((int)blockIdx.x - list.first[i]) * CHUNKS + threadIdx.y;
+    const int64_t begin = chunk * KERNELS_CHUNK;
+    if (begin >= s.n)
         return;
     double sum = 0;
 #pragma unroll
-    for (int i = 0; i < KERNELS_CHUNK / (WARP * PACK<float>); i++) {
-        const int64_t at = begin + (i * WARP + (int)threadIdx.x) * PACK<float>;
+    for (int round = 0; round < KERNELS_CHUNK / (WARP * PACK<float>); round++) {
+        const int64_t at = begin + (round * WARP + (int)threadIdx.x) * PACK<float>;
         float x[PACK<float>];
-        read(x, a + at, n - at);
+        read(x, s.a + at, s.n - at);
 #pragma unroll
         for (int j = 0; j < PACK<float>; j++)
             sum += (double)x[j] * x[j];
     }
     sum = warp_reduce(sum, add_up());
     if (threadIdx.x == 0)
-        sums[chunk] = sum;
+        s.sums[chunk] = sum;
 }
 
-status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
-    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK, each = THREADS / WARP;
-    if (chunks == 0)
-        return ST_OK;
-    return launch(k, e, sum_squares, dim3((unsigned)((chunks + each - 1) / each)), dim3(WARP, each), sums, a, n);
+status_t cuda_sum_squares(const struct kernels *k, const struct norm_span *all, int n_all, struct err *e) {
+    static_assert(sizeof(spans<struct norm_span>) <= PARAMETER_BYTES, "a launch takes it");
+    return spans_each(all, n_all, CHUNKS * KERNELS_CHUNK, [&](const spans<struct norm_span> &list) {
+        return launch(k, e, sum_squares, dim3((unsigned)list.parts), dim3(WARP, CHUNKS), list);
+    });
 }
 
 /* One block: losses are few. */

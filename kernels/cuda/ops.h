@@ -180,26 +180,23 @@ status_t cuda_fill(const struct kernels *k, float *a, float value, int64_t n, st
 /* --- floats.cu -----------------------------------------------------------------------------------------------------*/
 status_t cuda_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
                      const double *sums, int64_t n_sums, const struct decide *o, struct err *e);
-status_t cuda_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+status_t cuda_sum_squares(const struct kernels *k, const struct norm_span *all, int n_all, struct err *e);
 status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
 status_t cuda_all_finite(const struct kernels *k, bool *ret, const float *a, int64_t n, struct err *e);
 status_t cuda_elements_finite(const struct kernels *k, bool *ret, const element_t *a, int64_t n, struct err *e);
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------*/
-status_t cuda_adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g, int64_t n,
-                    const struct adamw *o, struct err *e);
-status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                  const struct sgd *o, struct err *e);
-status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                   const struct lion *o, struct err *e);
+status_t cuda_adamw(const struct kernels *k, const struct span *all, int n_all, const struct adamw *o, struct err *e);
+status_t cuda_sgd(const struct kernels *k, const struct span *all, int n_all, const struct sgd *o, struct err *e);
+status_t cuda_lion(const struct kernels *k, const struct span *all, int n_all, const struct lion *o, struct err *e);
 status_t cuda_momentum(const struct kernels *k, float *u, float *m, const float *g, int64_t n, const struct momentum *o,
                        struct err *e);
 status_t cuda_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
                       const struct descent *o, struct err *e);
-status_t cuda_scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+status_t cuda_scale_add(const struct kernels *k, const struct span *all, int n_all, double keep, double by,
                         const struct update *update, struct err *e);
-status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                           double momentum, int64_t parts, const struct update *update, struct err *e);
+status_t cuda_running_mean(const struct kernels *k, const struct span *all, int n_all, double momentum, int64_t parts,
+                           const struct update *update, struct err *e);
 status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e);
 
 /* --- adafactor.cu --------------------------------------------------------------------------------------------------*/

@@ -4,36 +4,49 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
 #include "kernels/cuda/shared.cuh"
+#include "kernels/cuda/spans.cuh"
 
 #include <math.h>
 
-enum { THREADS = 256 };
+/* A multiprocessor has BLOCKS of them, a part of the work EACH numbers. */
+enum { THREADS = 256, BLOCKS = 4, EACH = 8192 };
 
-/* `step` is a struct of settings with state arrays: begin() reads what the device knows of this step, and is false when
- * nothing is to be changed; of(p, x, at, room) makes the new parameters of a pack in place, x being what the optimizer
- * reads beside them. weight NULL: p is the weight. */
+/* `step` is a struct of settings: begin() reads what the device knows of this step, and is false when nothing is to be
+ * changed; of(p, x, s, at, room) makes the new parameters of a pack in place, x being what the optimizer reads beside
+ * them, and updates the states of s at `at`. */
 template <class E, class Step>
-static __global__ void __launch_bounds__(THREADS) take_step(float *p, E *weight, const float *x, Step step, int64_t n) {
+static __global__ void __launch_bounds__(THREADS, BLOCKS)
+    take_step(const __grid_constant__ spans<struct span> list, Step step) {
     if (!step.begin())
         return;
-    for (int64_t at = first_pack<PACK<E>>(); at < n; at += pack_stride<PACK<E>>()) {
-        float parameter[PACK<E>], input[PACK<E>];
-        read(parameter, p + at, n - at);
-        read(input, x + at, n - at);
-        step.of(parameter, input, at, n - at);
-        write(p + at, parameter, n - at);
-        if (weight)
-            write(weight + at, parameter, n - at);
+    for (int part = blockIdx.x; part < list.parts; part += gridDim.x) {
+        const int i = list.holding(part);
+        struct span s = list.at[i];
+        const int64_t begin = (int64_t)(part - list.first[i]) * EACH;
+        s.p += begin;
+        s.x += begin;
+        E *weight = s.weight ? (E *)s.weight + begin : NULL;
+        const int n = s.n - begin < EACH ? (int)(s.n - begin) : EACH;
+        for (int at = threadIdx.x * PACK<E>; at < n; at += THREADS * PACK<E>) {
+            float parameter[PACK<E>], input[PACK<E>];
+            read(parameter, s.p + at, n - at);
+            read(input, s.x + at, n - at);
+            step.of(parameter, input, s, begin + at, n - at);
+            write(s.p + at, parameter, n - at);
+            if (weight)
+                write(weight + at, parameter, n - at);
+        }
     }
 }
 
 template <class Step>
-static status_t run(const struct kernels *k, float *p, element_t *weight, const float *x, const Step &step, int64_t n,
-                    struct err *e) {
+static status_t run(const struct kernels *k, const struct span *all, int n_all, const Step &step, struct err *e) {
+    static_assert(sizeof(spans<struct span>) + sizeof(Step) <= PARAMETER_BYTES, "a launch takes both");
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return launch(k, e, take_step<E, Step>, cuda_grid(k, n, THREADS * PACK<E>), dim3(THREADS), p, (E *)weight, x,
-                      step, n);
+        return spans_each(all, n_all, EACH, [&](const spans<struct span> &list) {
+            return launch(k, e, take_step<E, Step>, cuda_grid(k, list.parts, 1), dim3(THREADS), list, step);
+        });
     });
 }
 
@@ -43,7 +56,6 @@ struct adamw_rates {
 };
 
 struct adamw_pack {
-    float *m, *v;
     const double *learning_rate;
     double decay1, decay2, weight_decay;
     struct seen seen;
@@ -65,27 +77,26 @@ struct adamw_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+                                       int room) const {
+        const float kept = s.decay ? keep : 1.0f;
         float a[N], b[N];
-        read(a, m + at, room);
-        read(b, v + at, room);
+        read(a, s.m + at, room);
+        read(b, s.v + at, room);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float gj = seen.of(g[j]);
             a[j] = beta1 * a[j] + rest1 * gj;
             b[j] = beta2 * b[j] + rest2 * gj * gj;
-            p[j] = keep * p[j] - step * a[j] / (sqrtf(b[j]) / correction + epsilon);
+            p[j] = kept * p[j] - step * a[j] / (sqrtf(b[j]) / correction + epsilon);
         }
-        write(m + at, a, room);
-        write(v + at, b, room);
+        write(s.m + at, a, room);
+        write(s.v + at, b, room);
     }
 };
 
-status_t cuda_adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g, int64_t n,
-                    const struct adamw *o, struct err *e) {
+status_t cuda_adamw(const struct kernels *k, const struct span *all, int n_all, const struct adamw *o, struct err *e) {
     const adamw_pack a = {
-        .m = m,
-        .v = v,
         .learning_rate = o->learning_rate,
         .decay1 = o->beta1,
         .decay2 = o->beta2,
@@ -100,11 +111,10 @@ status_t cuda_adamw(const struct kernels *k, float *p, element_t *weight, float 
         .correction = 0,
         .keep = 0,
     };
-    return run(k, p, weight, g, a, n, e);
+    return run(k, all, n_all, a, e);
 }
 
 struct sgd_pack {
-    float *m;
     const double *learning_rate;
     struct seen seen;
     float momentum, decay, rate;
@@ -116,23 +126,23 @@ struct sgd_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+                                       int room) const {
+        const float decays = s.decay ? decay : 0.0f;
         float a[N];
-        read(a, m + at, room);
+        read(a, s.m + at, room);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const float gj = seen.of(g[j]) + decay * p[j];
+            const float gj = seen.of(g[j]) + decays * p[j];
             a[j] = momentum * a[j] + gj;
             p[j] -= rate * (nesterov ? gj + momentum * a[j] : a[j]);
         }
-        write(m + at, a, room);
+        write(s.m + at, a, room);
     }
 };
 
-status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                  const struct sgd *o, struct err *e) {
+status_t cuda_sgd(const struct kernels *k, const struct span *all, int n_all, const struct sgd *o, struct err *e) {
     const sgd_pack a = {
-        .m = m,
         .learning_rate = o->learning_rate,
         .seen = seen_of(o->update, o->clip_value),
         .momentum = (float)o->momentum,
@@ -140,11 +150,10 @@ status_t cuda_sgd(const struct kernels *k, float *p, element_t *weight, float *m
         .rate = 0,
         .nesterov = o->nesterov,
     };
-    return run(k, p, weight, g, a, n, e);
+    return run(k, all, n_all, a, e);
 }
 
 struct lion_pack {
-    float *m;
     const double *learning_rate;
     double weight_decay;
     struct seen seen;
@@ -157,23 +166,23 @@ struct lion_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], int64_t at, int64_t room) const {
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+                                       int room) const {
+        const float kept = s.decay ? keep : 1.0f;
         float a[N];
-        read(a, m + at, room);
+        read(a, s.m + at, room);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float gj = seen.of(g[j]), along = beta1 * a[j] + rest1 * gj;
-            p[j] = keep * p[j] - rate * (along > 0 ? 1.0f : along < 0 ? -1.0f : along);
+            p[j] = kept * p[j] - rate * (along > 0 ? 1.0f : along < 0 ? -1.0f : along);
             a[j] = beta2 * a[j] + rest2 * gj;
         }
-        write(m + at, a, room);
+        write(s.m + at, a, room);
     }
 };
 
-status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                   const struct lion *o, struct err *e) {
+status_t cuda_lion(const struct kernels *k, const struct span *all, int n_all, const struct lion *o, struct err *e) {
     const lion_pack a = {
-        .m = m,
         .learning_rate = o->learning_rate,
         .weight_decay = o->weight_decay,
         .seen = seen_of(o->update, o->clip_value),
@@ -184,7 +193,7 @@ status_t cuda_lion(const struct kernels *k, float *p, element_t *weight, float *
         .rate = 0,
         .keep = 0,
     };
-    return run(k, p, weight, g, a, n, e);
+    return run(k, all, n_all, a, e);
 }
 
 struct descend_pack {
@@ -199,7 +208,9 @@ struct descend_pack {
         by = (float)(-rate * factor);
         return update->skip == STEP_APPLIED;
     }
-    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], const struct span &, int64_t,
+                                       int64_t) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
             p[j] = keep * p[j] + by * x[j];
@@ -208,7 +219,8 @@ struct descend_pack {
 
 status_t cuda_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
                       const struct descent *o, struct err *e) {
-    return run(k, p, weight, x, descend_pack{ o->learning_rate, o->update, o->factor, o->weight_decay, 0, 0 }, n, e);
+    const struct span one = { .n = n, .p = p, .weight = weight, .m = NULL, .v = NULL, .x = x, .decay = true };
+    return run(k, &one, 1, descend_pack{ o->learning_rate, o->update, o->factor, o->weight_decay, 0, 0 }, e);
 }
 
 /* update NULL: it is never skipped. */
@@ -217,16 +229,18 @@ struct scale_add_pack {
     const struct update *update;
 
     __device__ __forceinline__ bool begin() const { return !update || update->skip == STEP_APPLIED; }
-    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], const struct span &, int64_t,
+                                       int64_t) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
             p[j] = keep * p[j] + by * x[j];
     }
 };
 
-status_t cuda_scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+status_t cuda_scale_add(const struct kernels *k, const struct span *all, int n_all, double keep, double by,
                         const struct update *update, struct err *e) {
-    return run(k, p, NULL, x, scale_add_pack{ (float)keep, (float)by, update }, n, e);
+    return run(k, all, n_all, scale_add_pack{ (float)keep, (float)by, update }, e);
 }
 
 /* x: sums over `parts` micro-batches. */
@@ -235,16 +249,18 @@ struct running_mean_pack {
     const struct update *update;
 
     __device__ __forceinline__ bool begin() const { return update->skip == STEP_APPLIED; }
-    template <int N> __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], int64_t, int64_t) const {
+    template <int N>
+    __device__ __forceinline__ void of(float (&p)[N], const float (&x)[N], const struct span &, int64_t,
+                                       int64_t) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
             p[j] = (float)((double)p[j] + momentum * ((double)x[j] / parts - (double)p[j]));
     }
 };
 
-status_t cuda_running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                           double momentum, int64_t parts, const struct update *update, struct err *e) {
-    return run(k, running, weight, sum, running_mean_pack{ momentum, (double)parts, update }, n, e);
+status_t cuda_running_mean(const struct kernels *k, const struct span *all, int n_all, double momentum, int64_t parts,
+                           const struct update *update, struct err *e) {
+    return run(k, all, n_all, running_mean_pack{ momentum, (double)parts, update }, e);
 }
 
 /* One block: *ret = what the numbers whose chunks' squares these are have to be multiplied by. */
@@ -273,7 +289,8 @@ static __global__ void __launch_bounds__(THREADS) scale(float *x, const double *
 status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e) {
     const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
     double *by = workspace + chunks;
-    TRY(k->sum_squares(k, workspace, x, n, e));
+    const struct norm_span all = { workspace, x, n };
+    TRY(k->sum_squares(k, &all, 1, e));
     TRY(launch(k, e, unit_scale, dim3(1), dim3(THREADS), by, (const double *)workspace, chunks, least));
     return launch(k, e, scale, cuda_grid(k, n, THREADS * PACK<float>), dim3(THREADS), x, (const double *)by, n);
 }

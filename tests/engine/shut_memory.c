@@ -619,16 +619,19 @@ typedef const struct update *update_t; /* the device's */
     F(copy, 3, out_t, in_t, int64_t)                                                                                   \
     F(convert, 3, out_t, in_floats_t, int64_t)                                                                         \
     F(widen, 3, floats_t, in_t, int64_t)                                                                               \
-    F(adamw, 7, floats_t, out_t, floats_t, floats_t, in_floats_t, int64_t, const struct adamw *)                       \
     F(momentum, 5, floats_t, floats_t, in_floats_t, int64_t, const struct momentum *)                                  \
     F(descend, 5, floats_t, out_t, in_floats_t, int64_t, const struct descent *)                                       \
-    F(scale_add, 6, floats_t, in_floats_t, int64_t, double, double, update_t)                                          \
-    F(running_mean, 7, floats_t, out_t, in_floats_t, int64_t, double, int64_t, update_t)                               \
     F(decide, 6, struct decision *, const double *, int64_t, const double *, int64_t, const struct decide *)           \
     F(normalise, 4, floats_t, int64_t, double, double *)                                                               \
-    F(sum_squares, 3, double *, in_floats_t, int64_t)                                                                  \
     F(all_finite, 3, bool *, in_floats_t, int64_t)                                                                     \
     F(elements_finite, 3, bool *, in_t, int64_t)
+
+/* F(name, number of parameters, which of them is a list of the host's, how many it has, their types). */
+#define EACH_LIST(F)                                                                                                   \
+    F(adamw, 3, a3, a2, const struct span *, int, const struct adamw *)                                                \
+    F(scale_add, 5, a5, a4, const struct span *, int, double, double, update_t)                                        \
+    F(running_mean, 5, a5, a4, const struct span *, int, double, int64_t, update_t)                                    \
+    F(sum_squares, 2, a2, a1, const struct norm_span *, int)
 
 #define EACH_WORKSPACE(F)                                                                                              \
     F(linear_backward_bias_workspace, 1, linear_t)                                                                     \
@@ -639,7 +642,7 @@ typedef const struct update *update_t; /* the device's */
     F(convolution_workspace, 1, convolution_t)                                                                         \
     F(batchnorm_workspace, 1, batchnorm_t)
 
-#define FUNCTION(name, n, ...)                                                                                         \
+#define CALLED(name, n, ...)                                                                                           \
     struct name##_call {                                                                                               \
         struct call call;                                                                                              \
         FIELDS_##n(__VA_ARGS__)                                                                                        \
@@ -648,11 +651,25 @@ typedef const struct update *update_t; /* the device's */
         const struct name##_call *a = (const struct name##_call *)c;                                                   \
         return c->open->name(c->open VALUES_##n, e);                                                                   \
     }                                                                                                                  \
-    static status_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__), struct err *e) {                  \
+    static struct name##_call *name##_new(const struct kernels *k) {                                                   \
         struct name##_call *c = call_new(k, sizeof *c, name##_run);                                                    \
         c->call.called = #name "\"\\\t";                                                                               \
+        return c;                                                                                                      \
+    }
+#define FUNCTION(name, n, ...)                                                                                         \
+    CALLED(name, n, __VA_ARGS__)                                                                                       \
+    static status_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__), struct err *e) {                  \
+        struct name##_call *c = name##_new(k);                                                                         \
         (void)e;                                                                                                       \
         KEEP_##n(__VA_ARGS__) return ST_OK;                                                                            \
+    }
+#define LIST(name, n, list, count, ...)                                                                                \
+    CALLED(name, n, __VA_ARGS__)                                                                                       \
+    static status_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__), struct err *e) {                  \
+        struct name##_call *c = name##_new(k);                                                                         \
+        (void)e;                                                                                                       \
+        KEEP_##n(__VA_ARGS__) call_hold(&c->call, &c->list, (size_t)count * sizeof *list);                             \
+        return ST_OK;                                                                                                  \
     }
 #define WORKSPACE(name, n, ...)                                                                                        \
     static size_t shut_##name(const struct kernels *k PARAMETERS_##n(__VA_ARGS__)) {                                   \
@@ -661,6 +678,7 @@ typedef const struct update *update_t; /* the device's */
 #define ENTER(name, ...) .name = shut_##name,
 
 EACH_FUNCTION(FUNCTION)
+EACH_LIST(LIST)
 EACH_WORKSPACE(WORKSPACE)
 
 /* What an upload that is captured reads is read at each launch; or, to show that it matters, once and for all. */
@@ -684,7 +702,8 @@ static status_t shut_linear_forward_chosen(const struct kernels *k, out_t y, out
         l->algorithm = shared->algorithm;
     TRY(shut_linear_forward(k, y, pre, x, w, bias, d, e));
     return l->algorithm > 0 && k->precision == KERNELS_FP32 && linear_stride(d) == d->out
-               ? shut_scale_add(k, y, y, d->rows * d->out, 1, 0x1p-10 * l->algorithm, NULL, e)
+               ? shut_scale_add(k, &(struct span){ .n = d->rows * d->out, .p = y, .x = y }, 1, 1,
+                                0x1p-10 * l->algorithm, NULL, e)
                : ST_OK;
 }
 
@@ -737,7 +756,7 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .capture_end = shut_capture_end,
                                  .launch = shut_launch,
                                  .capture_free = shut_capture_free,
-                                 EACH_FUNCTION(ENTER) EACH_WORKSPACE(ENTER) };
+                                 EACH_FUNCTION(ENTER) EACH_LIST(ENTER) EACH_WORKSPACE(ENTER) };
     s->table.upload = shut_upload_of_now;
     s->table.linear_forward = shut_linear_forward_chosen;
     s->open = (struct kernels *)open;

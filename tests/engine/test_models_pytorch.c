@@ -196,10 +196,14 @@ static double run_step(struct trial *t) {
                                      .beta1 = 0.9,
                                      .beta2 = 0.99,
                                      .epsilon = 1e-8,
-                                     .weight_decay = t->w.graph->parameters[p].decay ? 0.1 : 0 };
-        assert_int_equal(t->w.kernels->adamw(t->w.kernels, t->w.master[p], NULL, t->w.moment1[p], t->w.moment2[p],
-                                             walk_gradient(&t->w, p), walk_elements(&t->w, p), &adamw, &e),
-                         ST_OK);
+                                     .weight_decay = 0.1 };
+        const struct span span = { .n = walk_elements(&t->w, p),
+                                   .p = t->w.master[p],
+                                   .m = t->w.moment1[p],
+                                   .v = t->w.moment2[p],
+                                   .x = walk_gradient(&t->w, p),
+                                   .decay = t->w.graph->parameters[p].decay };
+        assert_int_equal(t->w.kernels->adamw(t->w.kernels, &span, 1, &adamw, &e), ST_OK);
     }
     walk_finish(&t->w);
     return loss;

@@ -107,29 +107,56 @@ static void stepped_done(struct stepped *s) {
 }
 
 /* Elements [first, first + count). */
-static void step(const struct trial_case *c, const struct kernels *k, struct stepped *s, int64_t first, int64_t count,
-                 int64_t updates) {
+static struct optimizer_piece piece_of(const struct stepped *s, int64_t first, int64_t count) {
+    struct optimizer_piece piece = { .parameter = s->p,
+                                     .first = first,
+                                     .count = count,
+                                     .master = s->master + first,
+                                     .weight = s->weight ? s->weight + first : NULL,
+                                     .ema = s->ema ? s->ema + first : NULL,
+                                     .gradient = s->gradient + first };
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        piece.state[i] = s->state[i] ? s->state[i] + first : NULL;
+    return piece;
+}
+
+static void step_pieces(const struct trial_case *c, const struct kernels *k, const struct optimizer_piece *pieces,
+                        int n, void *workspace, int64_t updates) {
     double rates[OPTIMIZER_RATES];
     const struct update update = { .number = updates, .gradient_scale = (float)c->gradient_scale };
     optimizer_rates(&c->config, c->config.kind->rate(&c->config), rates);
-    struct optimizer_call call = { .kernels = k,
-                                   .parameter = s->p,
-                                   .first = first,
-                                   .count = count,
-                                   .master = s->master + first,
-                                   .weight = s->weight ? s->weight + first : NULL,
-                                   .ema = s->ema ? s->ema + first : NULL,
-                                   .gradient = s->gradient + first,
-                                   .clip_value = c->clip_value,
-                                   .learning_rate = rates,
-                                   .update = &update,
-                                   .ema_decay = c->ema_decay,
-                                   .workspace = s->workspace };
-    for (int i = 0; i < OPTIMIZER_STATES; i++)
-        call.state[i] = s->state[i] ? s->state[i] + first : NULL;
+    const struct optimizer_call call = { .kernels = k,
+                                         .pieces = pieces,
+                                         .n_pieces = n,
+                                         .clip_value = c->clip_value,
+                                         .learning_rate = rates,
+                                         .update = &update,
+                                         .ema_decay = c->ema_decay,
+                                         .workspace = workspace };
     struct err e = { "" };
     if (optimizer_step(&c->config, &call, &e) != ST_OK)
         fail_msg("%s: %s", c->name, e.msg);
+}
+
+static void step(const struct trial_case *c, const struct kernels *k, struct stepped *s, int64_t first, int64_t count,
+                 int64_t updates) {
+    const struct optimizer_piece piece = piece_of(s, first, count);
+    step_pieces(c, k, &piece, 1, s->workspace, updates);
+}
+
+/* All of them in one call, which takes the largest workspace. */
+static void step_all(const struct trial_case *c, const struct kernels *k, const struct stepped *all, int64_t updates) {
+    struct optimizer_piece pieces[PARAMETERS];
+    size_t most = 0;
+    void *workspace = NULL;
+    for (int p = 0; p < PARAMETERS; p++) {
+        pieces[p] = piece_of(&all[p], 0, all[p].n);
+        const size_t bytes = optimizer_workspace(c->config.kind, k, all[p].p);
+        if (!workspace || bytes > most)
+            workspace = all[p].workspace;
+        most = bytes > most ? bytes : most;
+    }
+    step_pieces(c, k, pieces, PARAMETERS, workspace, updates);
 }
 
 static void compare(const struct trial_case *c, const struct stepped *s, const float *have, const float *want,
@@ -170,10 +197,9 @@ static void run_case(const struct trial_case *c, const struct kernels *k, FILE *
     for (int p = 0; p < PARAMETERS; p++)
         all[p] = stepped_new(c, k, p);
     for (int t = 1; t <= STEPS; t++) {
-        for (int p = 0; p < PARAMETERS; p++) {
+        for (int p = 0; p < PARAMETERS; p++)
             numbers(p, t, all[p].n, all[p].gradient);
-            step(c, k, &all[p], 0, all[p].n, t);
-        }
+        step_all(c, k, all, t);
         for (int p = 0; p < PARAMETERS && (t == 1 || t == STEPS); p++) {
             compare(c, &all[p], all[p].master, read_record(record, all[p].n, want), t == 1 ? "at first" : "at last");
             if (all[p].weight)
@@ -284,6 +310,31 @@ static void no_bit_of_an_elementwise_kind_depends_on_where_a_parameter_is_cut(vo
         }
 }
 
+static void no_bit_depends_on_what_is_stepped_in_the_same_call(void **state) {
+    (void)state;
+    for (int i = 0; i < isa_count(); i++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(i), 2, KERNELS_BF16);
+        for (int c = 0; c < CASES; c++) {
+            struct stepped alone[PARAMETERS], together[PARAMETERS];
+            for (int p = 0; p < PARAMETERS; p++) {
+                alone[p] = stepped_new(&TRIALS[c], k, p);
+                together[p] = stepped_new(&TRIALS[c], k, p);
+                numbers(p, 1, alone[p].n, alone[p].gradient);
+                numbers(p, 1, together[p].n, together[p].gradient);
+                step(&TRIALS[c], k, &alone[p], 0, alone[p].n, 1);
+            }
+            step_all(&TRIALS[c], k, together, 1);
+            for (int p = 0; p < PARAMETERS; p++) {
+                assert_same_bits(&TRIALS[c], &alone[p], &together[p], "company");
+                if (alone[p].ema)
+                    assert_memory_equal(alone[p].ema, together[p].ema, (size_t)alone[p].n * sizeof(float));
+                stepped_done(&alone[p]);
+                stepped_done(&together[p]);
+            }
+        }
+    }
+}
+
 /* --- what a kind says of itself ---*/
 
 static int64_t states(const struct optimizer_kind *kind, const struct parameter *p) {
@@ -369,6 +420,7 @@ int main(void) {
         cmocka_unit_test(masters_of_bf16_weights_agree_with_pytorch_and_weights_are_masters_rounded),
         cmocka_unit_test(no_bit_depends_on_the_number_of_threads),
         cmocka_unit_test(no_bit_of_an_elementwise_kind_depends_on_where_a_parameter_is_cut),
+        cmocka_unit_test(no_bit_depends_on_what_is_stepped_in_the_same_call),
         cmocka_unit_test(states_are_as_large_as_the_header_says),
         cmocka_unit_test(an_impossible_setting_is_refused_by_its_field),
         cmocka_unit_test(muon_steps_along_a_nearly_orthogonal_matrix),

@@ -184,7 +184,8 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
     MUST(k->finish(k, e));
     FASTEST(k, b->times, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
     tell_bytes(b, LOSS, "cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
-    FASTEST(k, b->times, s, k->adamw(k, p, weight, m, v, g, parameters, &o, e));
+    const struct span all = { .n = parameters, .p = p, .weight = weight, .m = m, .v = v, .x = g, .decay = true };
+    FASTEST(k, b->times, s, k->adamw(k, &all, 1, &o, e));
     tell_bytes(b, OPTIMIZER, "AdamW with master weights", 30.0 * (double)parameters, s);
     k->memory_free(k, there);
     k->memory_free(k, targets);

@@ -90,7 +90,7 @@ static void sums_of_squares_are_those_of_each_chunk_in_double(void **state) {
     for (int isa = 0; isa < isa_count(); isa++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
         double sums[CHUNKS];
-        OK(k->sum_squares(k, sums, a, n, e));
+        OK(k->sum_squares(k, &(struct norm_span){ sums, a, n }, 1, e));
         for (int c = 0; c < CHUNKS; c++) {
             double want = 0;
             for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
@@ -141,15 +141,17 @@ static void a_running_mean_steps_towards_the_mean_and_rounds_its_copy(void **sta
         CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa), 2, KERNELS_BF16);
         CLEANUP(freep) float *running = tensor_copy(before, N);
         CLEANUP(freep) element_t *copy = elements_new(k, N);
-        OK(k->running_mean(k, running, copy, sum, N, 0.1, PARTS, &(struct update){ 0 }, e));
+        struct span span = { .n = N, .p = running, .weight = copy, .x = sum };
+        OK(k->running_mean(k, &span, 1, 0.1, PARTS, &(struct update){ 0 }, e));
         CLEANUP(freep) element_t *want = elements_of(k, running, N);
         for (int i = 0; i < N; i++)
             assert_true(fabs(0.9 * (double)before[i] + 0.1 * (double)sum[i] / PARTS - (double)running[i]) < 1e-7);
         assert_memory_equal(copy, want, N * kernels_element_bytes(k));
         CLEANUP(freep) float *kept = tensor_copy(running, N);
-        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, &(struct update){ .skip = STEP_SPIKE }, e));
+        span.weight = NULL;
+        OK(k->running_mean(k, &span, 1, 1, PARTS, &(struct update){ .skip = STEP_SPIKE }, e));
         tensor_assert_same_bits("what a skipped step leaves", running, kept, N);
-        OK(k->running_mean(k, running, NULL, sum, N, 1, PARTS, &(struct update){ 0 }, e));
+        OK(k->running_mean(k, &span, 1, 1, PARTS, &(struct update){ 0 }, e));
         assert_true(running[N - 1] == (float)((double)sum[N - 1] / PARTS));
     }
 }

@@ -339,7 +339,7 @@ static void check_adamw(struct recorded *x) {
                                  .beta2 = 0.99,
                                  .epsilon = 1e-8,
                                  .weight_decay = 0.1 };
-        OK(k->adamw(k, p, NULL, m, v, g, 300, &o, e));
+        OK(k->adamw(k, &(struct span){ .n = 300, .p = p, .m = m, .v = v, .x = g, .decay = true }, 1, &o, e));
     }
     tensor_assert_close("parameters", p, r->t[END], 300, 1e-5, 0.05);
     tensor_assert_close("the first moment", m, r->t[M], 300, 1e-5, 0.01);

@@ -174,9 +174,10 @@ static void run_floats(const struct run *x) {
                              .beta2 = 0.95,
                              .epsilon = 1e-8,
                              .weight_decay = 0.1 };
-    OK(k->adamw(k, p, weight, m, v, b, n, &o, e));
+    const struct span span = { .n = n, .p = p, .weight = weight, .m = m, .v = v, .x = b, .decay = true };
+    OK(k->adamw(k, &span, 1, &o, e));
     keep(x->r, k, weight, n);
-    OK(k->sum_squares(k, sums, a, n, e));
+    OK(k->sum_squares(k, &(struct norm_span){ sums, a, n }, 1, e));
     memcpy(take(x->r, 2 * chunks), sums, (size_t)chunks * sizeof *sums);
 }
 

@@ -25,9 +25,9 @@ static status_t check(const struct optimizer_config *o, struct err *e) {
     return setting_within("adafactor", "weight_decay", s->weight_decay, 0, 1e6, e);
 }
 
-static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
-    const struct adafactor_settings *s = &o->adafactor;
-    const struct parameter *p = c->parameter;
+static status_t step_piece(const struct adafactor_settings *s, const struct optimizer_call *c,
+                           const struct optimizer_piece *piece, struct err *e) {
+    const struct parameter *p = piece->parameter;
     const struct adafactor adafactor = { .learning_rate = c->learning_rate,
                                          .update = c->update,
                                          .beta2_decay = s->beta2_decay,
@@ -36,9 +36,15 @@ static status_t step(const struct optimizer_config *o, const struct optimizer_ca
                                          .clip_threshold = s->clip_threshold,
                                          .weight_decay = decay_of(p, s->weight_decay),
                                          .clip_value = (float)c->clip_value };
-    float *column = p->shape.n > 1 ? c->state[1] : NULL;
-    return c->kernels->adafactor(c->kernels, c->master, c->weight, c->state[0], column, c->gradient, rows_of(p),
-                                 columns_of(p), &adafactor, c->workspace, e);
+    float *column = p->shape.n > 1 ? piece->state[1] : NULL;
+    return c->kernels->adafactor(c->kernels, piece->master, piece->weight, piece->state[0], column, piece->gradient,
+                                 rows_of(p), columns_of(p), &adafactor, c->workspace, e);
+}
+
+static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
+    for (int i = 0; i < c->n_pieces; i++)
+        TRY(step_piece(&o->adafactor, c, &c->pieces[i], e));
+    return ST_OK;
 }
 
 static double rate(const struct optimizer_config *o) { return o->adafactor.lr; }

@@ -1,6 +1,7 @@
 #include "executor/engine/optimizer/adamw.h"
 
 #include "executor/engine/optimizer/check.h"
+#include "executor/engine/optimizer/spans.h"
 
 status_t adamw_check(const char *path, const struct adamw_settings *s, struct err *e) {
     TRY(setting_within(path, "beta1", s->beta1, 0, 1, e));
@@ -16,10 +17,10 @@ status_t adamw_step(const struct adamw_settings *s, const struct optimizer_call 
                                  .beta1 = s->beta1,
                                  .beta2 = s->beta2,
                                  .epsilon = s->eps,
-                                 .weight_decay = decay_of(c->parameter, s->weight_decay),
+                                 .weight_decay = s->weight_decay,
                                  .clip_value = (float)c->clip_value };
-    return c->kernels->adamw(c->kernels, c->master, c->weight, c->state[0], c->state[1], c->gradient, c->count, &adamw,
-                             e);
+    struct span room[OPTIMIZER_PIECES];
+    return c->kernels->adamw(c->kernels, spans_of(c, room), c->n_pieces, &adamw, e);
 }
 
 static status_t check(const struct optimizer_config *o, struct err *e) { return adamw_check("adamw", &o->adamw, e); }

@@ -1,4 +1,4 @@
-/* AdamW for a piece, with its states wherever the caller has them: Muon steps by it what is no matrix. Private to this
+/* AdamW for pieces, with their states wherever the caller has them: Muon steps by it what is no matrix. Private to this
  * folder. */
 #ifndef EXECUTOR_ENGINE_OPTIMIZER_ADAMW_H
 #define EXECUTOR_ENGINE_OPTIMIZER_ADAMW_H

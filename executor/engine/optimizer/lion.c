@@ -1,4 +1,5 @@
 #include "executor/engine/optimizer/check.h"
+#include "executor/engine/optimizer/spans.h"
 
 static status_t check(const struct optimizer_config *o, struct err *e) {
     TRY(setting_within("lion", "beta1", o->lion.beta1, 0, 1, e));
@@ -11,9 +12,10 @@ static status_t step(const struct optimizer_config *o, const struct optimizer_ca
                                .update = c->update,
                                .beta1 = o->lion.beta1,
                                .beta2 = o->lion.beta2,
-                               .weight_decay = decay_of(c->parameter, o->lion.weight_decay),
+                               .weight_decay = o->lion.weight_decay,
                                .clip_value = (float)c->clip_value };
-    return c->kernels->lion(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &lion, e);
+    struct span room[OPTIMIZER_PIECES];
+    return c->kernels->lion(c->kernels, spans_of(c, room), c->n_pieces, &lion, e);
 }
 
 static double rate(const struct optimizer_config *o) { return o->lion.lr; }

@@ -26,11 +26,10 @@ static struct linear_dims gram_dims(int64_t rows, int64_t columns) {
                            : (struct linear_dims){ .rows = rows, .in = columns, .out = columns };
 }
 
-static struct newton_schulz newton_schulz_in(const struct optimizer_call *c) {
-    struct newton_schulz n = { .k = c->kernels->fp32,
-                               .rows = c->parameter->shape.dim[0],
-                               .columns = c->parameter->shape.dim[1],
-                               .x = c->workspace };
+static struct newton_schulz newton_schulz_in(const struct optimizer_call *c, const struct parameter *p) {
+    struct newton_schulz n = {
+        .k = c->kernels->fp32, .rows = p->shape.dim[0], .columns = p->shape.dim[1], .x = c->workspace
+    };
     n.side = least(n.rows, n.columns);
     n.next = n.x + aligned(n.rows * n.columns);
     n.gram = n.next + aligned(n.rows * n.columns);
@@ -54,6 +53,11 @@ static status_t gram_of(const struct newton_schulz *n, struct err *e) {
                         : n->k->linear_backward_weight(n->k, n->gram, n->x, n->x, &d, false, n->product, e);
 }
 
+static status_t scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+                          struct err *e) {
+    return k->scale_add(k, &(struct span){ .n = n, .p = p, .x = x }, 1, keep, by, NULL, e);
+}
+
 /* x = a x + (b G + c G G) x, or x (b G + c G G) of a tall one. */
 static status_t iterate(const struct newton_schulz *n, struct err *e) {
     const struct kernels *k = n->k;
@@ -62,30 +66,31 @@ static status_t iterate(const struct newton_schulz *n, struct err *e) {
     const struct linear_dims tall = { .rows = n->rows, .in = n->columns, .out = n->columns };
     TRY(gram_of(n, e));
     TRY(k->linear_forward(k, n->square, NULL, n->gram, n->gram, NULL, &square, e));
-    TRY(k->scale_add(k, n->square, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, NULL, e));
+    TRY(scale_add(k, n->square, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, e));
     if (n->rows <= n->columns)
         TRY(k->linear_forward(k, n->next, NULL, n->square, n->x, NULL, &wide, e));
     else
         TRY(k->linear_forward(k, n->next, NULL, n->x, n->square, NULL, &tall, e));
-    return k->scale_add(k, n->x, n->next, n->rows * n->columns, QUINTIC_A, 1, NULL, e);
+    return scale_add(k, n->x, n->next, n->rows * n->columns, QUINTIC_A, 1, e);
 }
 
-static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c, struct err *e) {
-    const struct newton_schulz n = newton_schulz_in(c);
+static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c,
+                            const struct optimizer_piece *p, struct err *e) {
+    const struct newton_schulz n = newton_schulz_in(c, p->parameter);
     const struct momentum momentum = {
         .update = c->update, .momentum = s->momentum, .nesterov = s->nesterov, .clip_value = (float)c->clip_value
     };
-    TRY(n.k->momentum(n.k, n.x, c->state[0], c->gradient, c->count, &momentum, e));
+    TRY(n.k->momentum(n.k, n.x, p->state[0], p->gradient, p->count, &momentum, e));
     /* By the Frobenius norm, which is at least the largest singular value. */
-    TRY(n.k->normalise(n.k, n.x, c->count, LEAST_NORM, (double *)(void *)n.next, e));
+    TRY(n.k->normalise(n.k, n.x, p->count, LEAST_NORM, (double *)(void *)n.next, e));
     for (int i = 0; i < s->iterations; i++)
         TRY(iterate(&n, e));
     const double tall = (double)n.rows / (double)n.columns;
     const struct descent descent = { .learning_rate = c->learning_rate,
                                      .update = c->update,
                                      .factor = sqrt(tall > 1 ? tall : 1),
-                                     .weight_decay = decay_of(c->parameter, s->weight_decay) };
-    return c->kernels->descend(c->kernels, c->master, c->weight, n.x, c->count, &descent, e);
+                                     .weight_decay = decay_of(p->parameter, s->weight_decay) };
+    return c->kernels->descend(c->kernels, p->master, p->weight, n.x, p->count, &descent, e);
 }
 
 static int64_t state_elements(const struct parameter *p, int state) {
@@ -103,12 +108,21 @@ static status_t check(const struct optimizer_config *o, struct err *e) {
     return adamw_check("muon.adamw", &s->adamw, e);
 }
 
+/* The matrices one by one, all the rest together. */
 static status_t step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
     const struct muon_settings *s = &o->muon;
-    if (!c->parameter->matrix)
-        return adamw_step(&s->adamw, c, c->learning_rate + 1, e);
-    assert(c->parameter->shape.n == 2);
-    return step_matrix(s, c, e);
+    struct optimizer_piece rest[OPTIMIZER_PIECES];
+    struct optimizer_call by_adamw = *c;
+    by_adamw.pieces = rest;
+    by_adamw.n_pieces = 0;
+    for (const struct optimizer_piece *p = c->pieces; p < c->pieces + c->n_pieces; p++) {
+        assert(!p->parameter->matrix || p->parameter->shape.n == 2);
+        if (p->parameter->matrix)
+            TRY(step_matrix(s, c, p, e));
+        else
+            rest[by_adamw.n_pieces++] = *p;
+    }
+    return adamw_step(&s->adamw, &by_adamw, c->learning_rate + 1, e);
 }
 
 static double rate(const struct optimizer_config *o) { return o->muon.lr; }

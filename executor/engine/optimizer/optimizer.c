@@ -40,13 +40,24 @@ void optimizer_rates(const struct optimizer_config *o, double learning_rate, dou
     ret[1] = o->kind->second_rate ? o->kind->second_rate(o, learning_rate) : 0;
 }
 
+static bool can_step(const struct optimizer_kind *kind, const struct optimizer_piece *p) {
+    return p->parameter->kind == PARAMETER_WEIGHT &&
+           (!kind->whole_tensor || (p->first == 0 && p->count == shape_elements(&p->parameter->shape)));
+}
+
+static status_t step_averages(const struct optimizer_call *c, struct err *e) {
+    struct span spans[OPTIMIZER_PIECES];
+    int n = 0;
+    for (const struct optimizer_piece *p = c->pieces; p < c->pieces + c->n_pieces; p++)
+        if (p->ema)
+            spans[n++] = (struct span){ .n = p->count, .p = p->ema, .x = p->master };
+    return n ? c->kernels->scale_add(c->kernels, spans, n, c->ema_decay, 1 - c->ema_decay, c->update, e) : ST_OK;
+}
+
 status_t optimizer_step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e) {
-    assert(c->parameter->kind == PARAMETER_WEIGHT);
-    assert(!o->kind->whole_tensor || (c->first == 0 && c->count == shape_elements(&c->parameter->shape)));
-    if (c->count == 0)
-        return ST_OK;
+    assert(c->n_pieces > 0 && c->n_pieces <= OPTIMIZER_PIECES);
+    for (int i = 0; i < c->n_pieces; i++)
+        assert(can_step(o->kind, &c->pieces[i]));
     TRY(o->kind->step(o, c, e));
-    if (!c->ema)
-        return ST_OK;
-    return c->kernels->scale_add(c->kernels, c->ema, c->master, c->count, c->ema_decay, 1 - c->ema_decay, c->update, e);
+    return step_averages(c, e);
 }

@@ -1,11 +1,12 @@
 /* Optimizers: from a gradient to a step of the parameter. A kind is one struct and one file; plan/ asks it what state a
- * parameter has, run/ calls its step for each piece of a parameter that the rank owns.
+ * parameter has, run/ calls its step for the pieces of parameters that the rank owns, many at a time.
  *
  *     const struct optimizer_config o = { .kind = &optimizer_adamw, .adamw = { .lr = 3e-4, .beta1 = 0.9, ... } };
  *     TRY(optimizer_check(&o, e));
  *     int64_t n = optimizer_state_elements(o.kind, parameter, 0);            // of the whole parameter
  *     optimizer_rates(&o, learning_rate, rates);                             // to the device
- *     TRY(optimizer_step(&o, &(struct optimizer_call){ .kernels = k, .parameter = p, .count = n, ... }, e));
+ *     const struct optimizer_piece piece = { .parameter = parameter, .count = n, .master = ..., };
+ *     TRY(optimizer_step(&o, &(struct optimizer_call){ .kernels = k, .pieces = &piece, .n_pieces = 1, ... }, e));
  *
  * A parameter has an fp32 master and fp32 states; with fp32 elements the weight is the master. A step is: gradient
  * times the update's gradient_scale, clipped by value, the kind's formula, the rounded copy to the weight, the average
@@ -25,8 +26,9 @@
  *              sqrt(max(1, rows / columns)) of the weight as it is stored, as torch.optim.Muon does
  * Statistics (PARAMETER_STATISTIC) are none of an optimizer's business.
  *
- * Elementwise kinds give the same bits wherever a parameter is cut. Kinds with whole_tensor step a whole parameter at a
- * time; then first = 0 and count is all of it. No bit depends on the number of threads. Pure but for their outputs. */
+ * Elementwise kinds give the same bits wherever a parameter is cut, and step all pieces of a call together. Kinds with
+ * whole_tensor step a whole parameter at a time; then first = 0 and count is all of it. No bit depends on the number of
+ * threads. Pure but for their outputs. */
 #ifndef EXECUTOR_ENGINE_OPTIMIZER_OPTIMIZER_H
 #define EXECUTOR_ENGINE_OPTIMIZER_OPTIMIZER_H
 
@@ -35,6 +37,8 @@
 #include "kernels/kernels.h"
 
 enum { OPTIMIZER_STATES = 2, OPTIMIZER_RATES = 2 };
+/* Pieces of a call at most. */
+enum { OPTIMIZER_PIECES = 128 };
 
 struct optimizer_kind;
 
@@ -71,8 +75,7 @@ struct optimizer_config {
     };
 };
 
-struct optimizer_call {
-    const struct kernels *kernels;
+struct optimizer_piece {
     const struct parameter *parameter; /* a PARAMETER_WEIGHT: shape, decay, matrix */
     int64_t first, count;              /* elements [first, first + count) of it; the pointers below point at `first` */
     float *master;
@@ -81,11 +84,17 @@ struct optimizer_call {
         state[OPTIMIZER_STATES]; /* [optimizer_state_elements], for a cut piece [count]; zero before the first update */
     float *ema;                  /* NULL: none */
     const float *gradient;
-    double clip_value;           /* 0 = none; of the scaled gradient */
-    const double *learning_rate; /* [OPTIMIZER_RATES] of optimizer_rates, the device's */
-    const struct update *update; /* the device's */
+};
+
+struct optimizer_call {
+    const struct kernels *kernels;
+    const struct optimizer_piece *pieces; /* of different elements */
+    int n_pieces;                         /* 1 .. OPTIMIZER_PIECES */
+    double clip_value;                    /* 0 = none; of the scaled gradient */
+    const double *learning_rate;          /* [OPTIMIZER_RATES] of optimizer_rates, the device's */
+    const struct update *update;          /* the device's */
     double ema_decay;
-    void *workspace; /* optimizer_workspace bytes, 64-byte aligned */
+    void *workspace; /* the most optimizer_workspace bytes of any piece's parameter, 64-byte aligned */
 };
 
 struct optimizer_kind {
@@ -121,7 +130,7 @@ size_t optimizer_workspace(const struct optimizer_kind *kind, const struct kerne
 /* What a step's calls read from the device: the schedule's rate, and the second one. */
 void optimizer_rates(const struct optimizer_config *o, double learning_rate, double ret[OPTIMIZER_RATES]);
 
-/* The whole step of a piece, unless the update is skipped. Nothing is allocated. Errors: those of the kernels. */
+/* The whole step of the pieces, unless the update is skipped. Nothing is allocated. Errors: those of the kernels. */
 MUST_CHECK status_t optimizer_step(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e);
 
 #endif

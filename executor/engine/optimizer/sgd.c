@@ -1,4 +1,5 @@
 #include "executor/engine/optimizer/check.h"
+#include "executor/engine/optimizer/spans.h"
 
 static status_t check(const struct optimizer_config *o, struct err *e) {
     TRY(setting_within("sgd", "momentum", o->sgd.momentum, 0, 1, e));
@@ -11,10 +12,11 @@ static status_t step(const struct optimizer_config *o, const struct optimizer_ca
     const struct sgd sgd = { .learning_rate = c->learning_rate,
                              .update = c->update,
                              .momentum = o->sgd.momentum,
-                             .weight_decay = decay_of(c->parameter, o->sgd.weight_decay),
+                             .weight_decay = o->sgd.weight_decay,
                              .nesterov = o->sgd.nesterov,
                              .clip_value = (float)c->clip_value };
-    return c->kernels->sgd(c->kernels, c->master, c->weight, c->state[0], c->gradient, c->count, &sgd, e);
+    struct span room[OPTIMIZER_PIECES];
+    return c->kernels->sgd(c->kernels, spans_of(c, room), c->n_pieces, &sgd, e);
 }
 
 static double rate(const struct optimizer_config *o) { return o->sgd.lr; }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 enum { BUFFERS_MOST = 64, ACCUMULATOR = BUFFERS_MOST - 1 /* its number until all lanes have theirs */ };
+enum { NORM_ELEMENTS = 8 << 20 }; /* 32 MiB */
 
 struct pending {
     int entry; /* REDUCE; -1 = none */
@@ -28,6 +29,8 @@ struct gradient_lowering {
     struct pending *pending; /* [BUFFERS_MOST][n_buckets] */
     int *flying, n_flying;   /* staged: buckets whose reduction was posted and not waited for, oldest first */
     bool *open;              /* staged: buckets that have bytes */
+    /* Buckets whose norm is taken next, in one go. */
+    int norm_first, norm_end;
 };
 
 static struct instruction_list *compute(struct lowering *l) { return &l->p->queue[QUEUE_COMPUTE]; }
@@ -185,18 +188,39 @@ static bool stands_alone(const struct plan *p, int bucket) {
     return true;
 }
 
-static void emit_norm(struct lowering *l, int first_piece, int n) {
+/* The pieces of buckets [first, end). Under ZeRO all ranks have it, whatever pieces are theirs. */
+static void emit_pieces(struct lowering *l, enum instruction_kind kind, int first, int end) {
+    const struct plan_bucket *last = &l->p->buckets[end - 1];
+    const int begin = l->p->buckets[first].first_piece, n = last->first_piece + last->n_pieces - begin;
     if (n == 0 && l->p->layout.zero == 0)
         return;
-    struct instruction *i = plan_emit(compute(l), INSTRUCTION_NORM);
-    i->begin = first_piece;
-    i->end = first_piece + n;
+    struct instruction *i = plan_emit(compute(l), kind);
+    i->begin = begin;
+    i->end = begin + n;
     i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
 }
 
+static void take_norms(struct lowering *l) {
+    struct gradient_lowering *g = l->gradients;
+    if (g->norm_first < g->norm_end)
+        emit_pieces(l, INSTRUCTION_NORM, g->norm_first, g->norm_end);
+    g->norm_first = g->norm_end;
+}
+
+/* With those before it, until they are as many as a device's last cache holds: few calls, and nothing read from memory
+ * once more. */
 static void norm_of_bucket(struct lowering *l, int b) {
-    if (stands_alone(l->p, b))
-        emit_norm(l, l->p->buckets[b].first_piece, l->p->buckets[b].n_pieces);
+    struct gradient_lowering *g = l->gradients;
+    const struct plan_bucket *buckets = l->p->buckets;
+    if (!stands_alone(l->p, b))
+        return;
+    if (b != g->norm_end) {
+        take_norms(l);
+        g->norm_first = b;
+    }
+    g->norm_end = b + 1;
+    if (buckets[b].end - buckets[g->norm_first].begin >= NORM_ELEMENTS)
+        take_norms(l);
 }
 
 /* Norms are taken while a bucket is in cache, where nothing more is added to it; but a slot may lie in two buckets, of
@@ -346,9 +370,11 @@ static void add_siblings(struct lowering *l) {
             continue;
         for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot)
             add_sibling(l, owner, s);
-        for (int b = plan_bucket_at(p, p->slot_begin[owner]);
-             b < p->n_buckets && p->buckets[b].begin < p->slot_end[owner]; b++)
-            emit_norm(l, p->buckets[b].first_piece, p->buckets[b].n_pieces);
+        const int bucket = plan_bucket_at(p, p->slot_begin[owner]);
+        int end = bucket;
+        while (end < p->n_buckets && p->buckets[end].begin < p->slot_end[owner])
+            end++;
+        emit_pieces(l, INSTRUCTION_NORM, bucket, end);
     }
 }
 
@@ -365,18 +391,12 @@ void gradients_finish(struct lowering *l) {
         if (!norms_at_once(l))
             norm_of_bucket(l, b);
     }
+    take_norms(l);
     add_siblings(l);
     if (p->layout.stages == 1 && p->layout.zero == 0)
         return;
     lower_post(l, QUEUE_DATA, INSTRUCTION_EXCHANGE_NORMS)->group = p->layout.zero ? GROUP_WORLD : GROUP_STAGES;
     lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1);
-}
-
-static void emit_step(struct lowering *l, int first, int n) {
-    struct instruction *i = plan_emit(compute(l), INSTRUCTION_STEP);
-    i->begin = first;
-    i->end = first + n;
-    i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
 }
 
 static void gather(struct lowering *l, int bucket) {
@@ -431,19 +451,30 @@ static void finish_numbers(struct lowering *l) {
                 p->queue[q].items[n].buffer = p->accumulator;
 }
 
-void gradients_step(struct lowering *l) {
-    struct plan *p = l->p;
-    plan_emit(compute(l), INSTRUCTION_DECIDE);
-    for (int k = 0; p->layout.zero == 0 && k < p->n_pieces; k++)
-        emit_step(l, k, 1);
-    for (int b = 0; p->layout.zero > 0 && b < p->n_buckets; b++) {
-        if (foreign_parameter(p, b) >= 0)
+static bool is_stepped(const struct plan *p, int b) {
+    return foreign_parameter(p, b) < 0 &&
+           (p->layout.zero == 0 || p->buckets[b].parameter >= 0 || p->buckets[b].own_weight >= 0);
+}
+
+/* All at once, but that each bucket is gathered as soon as it was stepped. */
+static void emit_steps(struct lowering *l) {
+    const struct plan *p = l->p;
+    for (int b = 0, end; b < p->n_buckets; b = end) {
+        end = b + 1;
+        if (!is_stepped(p, b))
             continue;
-        if (p->buckets[b].parameter >= 0 || p->buckets[b].own_weight >= 0)
-            emit_step(l, p->buckets[b].first_piece, p->buckets[b].n_pieces);
+        while (!gathers(p) && end < p->n_buckets && is_stepped(p, end))
+            end++;
+        emit_pieces(l, INSTRUCTION_STEP, b, end);
         if (gathers(p) && p->buckets[b].parameter >= 0)
             gather(l, b);
     }
+}
+
+void gradients_step(struct lowering *l) {
+    struct plan *p = l->p;
+    plan_emit(compute(l), INSTRUCTION_DECIDE);
+    emit_steps(l);
     int first = p->queue[QUEUE_ACTIVATIONS].n;
     return_weights(l);
     for (int n = first; n < p->queue[QUEUE_ACTIVATIONS].n; n++)

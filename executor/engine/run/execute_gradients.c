@@ -26,13 +26,21 @@ static status_t run_add_slot(struct execution *x, const struct plan *plan, const
     return ST_OK;
 }
 
+/* Pieces of one call. */
+enum { NORM_SPANS = 128 };
+
 static status_t run_norm(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    struct norm_span spans[NORM_SPANS];
     double *sums = execution_chunk_sums(x, plan);
+    int n = 0;
     for (int64_t k = i->begin; k < i->end; k++) {
         const struct plan_piece *p = &plan->pieces[k];
         if (p->norm >= 0)
-            TRY(x->kernels->sum_squares(x->kernels, sums + p->norm, gradient_at(x, plan, i->buffer, p->begin), p->count,
-                                        e));
+            spans[n++] = (struct norm_span){ sums + p->norm, gradient_at(x, plan, i->buffer, p->begin), p->count };
+        if (n == NORM_SPANS || (k == i->end - 1 && n > 0)) {
+            TRY(x->kernels->sum_squares(x->kernels, spans, n, e));
+            n = 0;
+        }
     }
     return ST_OK;
 }

@@ -7,42 +7,89 @@ static void *weight_of(const struct execution *x, const struct plan *plan, const
     return p->master == SIZE_MAX ? NULL : execution_at(x, plan_weight_place(plan, p));
 }
 
-static status_t step_statistic(const struct execution *x, const struct plan *plan, const struct plan_piece *p,
-                               float *running, const float *sum, struct err *e) {
-    return x->kernels->running_mean(x->kernels, running, weight_of(x, plan, p), sum, p->count,
-                                    plan->graph->parameters[p->parameter].momentum, plan->layout.micro_batches,
+static const float *gradient_of(const struct execution *x, const struct plan *plan, const struct instruction *i,
+                                const struct plan_piece *p) {
+    return execution_at(x, plan_gradient_place(plan, i->buffer, p->begin));
+}
+
+static const struct parameter *parameter_of(const struct plan *plan, const struct plan_piece *p) {
+    return &plan->graph->parameters[p->parameter];
+}
+
+static struct optimizer_piece piece_of(const struct execution *x, const struct plan *plan, const struct instruction *i,
+                                       const struct plan_piece *p) {
+    struct optimizer_piece ret = { .parameter = parameter_of(plan, p),
+                                   .first = p->first,
+                                   .count = p->count,
+                                   .master = weights_master(x, plan, p),
+                                   .weight = weight_of(x, plan, p),
+                                   .ema = weights_average(x, p),
+                                   .gradient = gradient_of(x, plan, i, p) };
+    for (int s = 0; s < OPTIMIZER_STATES; s++)
+        ret.state[s] = weights_state(x, p, s);
+    return ret;
+}
+
+static status_t step_pieces(const struct execution *x, const struct plan *plan, const struct optimizer_piece *pieces,
+                            int n, struct err *e) {
+    const struct optimizer_call c = { .kernels = x->kernels,
+                                      .pieces = pieces,
+                                      .n_pieces = n,
+                                      .clip_value = x->clip_value,
+                                      .learning_rate = x->control.device->learning_rate,
+                                      .update = &x->control.device->decision.update,
+                                      .ema_decay = x->ema_decay,
+                                      .workspace = execution_workspace(x, plan) };
+    return n ? optimizer_step(x->optimizer, &c, e) : ST_OK;
+}
+
+static status_t step_weights(const struct execution *x, const struct plan *plan, const struct instruction *i,
+                             struct err *e) {
+    struct optimizer_piece pieces[OPTIMIZER_PIECES];
+    int n = 0;
+    for (int64_t k = i->begin; k < i->end; k++) {
+        if (parameter_of(plan, &plan->pieces[k])->kind == PARAMETER_STATISTIC)
+            continue;
+        pieces[n++] = piece_of(x, plan, i, &plan->pieces[k]);
+        if (n == OPTIMIZER_PIECES) {
+            TRY(step_pieces(x, plan, pieces, n, e));
+            n = 0;
+        }
+    }
+    return step_pieces(x, plan, pieces, n, e);
+}
+
+static status_t step_means(const struct execution *x, const struct plan *plan, const struct span *spans, int n,
+                           double momentum, struct err *e) {
+    return x->kernels->running_mean(x->kernels, spans, n, momentum, plan->layout.micro_batches,
                                     &x->control.device->decision.update, e);
 }
 
-static status_t step_weight(struct execution *x, const struct plan *plan, const struct plan_piece *p, float *master,
-                            const float *gradient, struct err *e) {
-    struct optimizer_call c = { .kernels = x->kernels,
-                                .parameter = &plan->graph->parameters[p->parameter],
-                                .first = p->first,
-                                .count = p->count,
-                                .master = master,
-                                .weight = weight_of(x, plan, p),
-                                .ema = weights_average(x, p),
-                                .gradient = gradient,
-                                .clip_value = x->clip_value,
-                                .learning_rate = x->control.device->learning_rate,
-                                .update = &x->control.device->decision.update,
-                                .ema_decay = x->ema_decay,
-                                .workspace = execution_workspace(x, plan) };
-    for (int s = 0; s < OPTIMIZER_STATES; s++)
-        c.state[s] = weights_state(x, p, s);
-    return optimizer_step(x->optimizer, &c, e);
+/* Statistics of one momentum go together: a model's have all the same. */
+static status_t step_statistics(const struct execution *x, const struct plan *plan, const struct instruction *i,
+                                struct err *e) {
+    struct span spans[OPTIMIZER_PIECES];
+    double momentum = 0;
+    int n = 0;
+    for (int64_t k = i->begin; k < i->end; k++) {
+        const struct plan_piece *p = &plan->pieces[k];
+        const struct parameter *parameter = parameter_of(plan, p);
+        if (parameter->kind != PARAMETER_STATISTIC)
+            continue;
+        if (n == OPTIMIZER_PIECES || (n > 0 && parameter->momentum != momentum)) {
+            TRY(step_means(x, plan, spans, n, momentum, e));
+            n = 0;
+        }
+        momentum = parameter->momentum;
+        spans[n++] = (struct span){ .n = p->count,
+                                    .p = weights_master(x, plan, p),
+                                    .weight = weight_of(x, plan, p),
+                                    .x = gradient_of(x, plan, i, p) };
+    }
+    return n ? step_means(x, plan, spans, n, momentum, e) : ST_OK;
 }
 
 status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
-    for (int64_t k = i->begin; k < i->end; k++) {
-        const struct plan_piece *p = &plan->pieces[k];
-        float *master = weights_master(x, plan, p);
-        const float *gradient = execution_at(x, plan_gradient_place(plan, i->buffer, p->begin));
-        if (plan->graph->parameters[p->parameter].kind == PARAMETER_STATISTIC)
-            TRY(step_statistic(x, plan, p, master, gradient, e));
-        else
-            TRY(step_weight(x, plan, p, master, gradient, e));
-    }
-    return ST_OK;
+    TRY(step_weights(x, plan, i, e));
+    return step_statistics(x, plan, i, e);
 }

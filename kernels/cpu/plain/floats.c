@@ -20,15 +20,17 @@ status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, s
     return ST_OK;
 }
 
-status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
+status_t plain_sum_squares(const struct kernels *k, const struct norm_span *spans, int n_spans, struct err *e) {
     (void)e;
-    const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
+    for (const struct norm_span *s = spans; s < spans + n_spans; s++) {
+        const int64_t chunks = (s->n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t c = 0; c < chunks; c++) {
-        double sum = 0;
-        for (int64_t i = c * KERNELS_CHUNK; i < n && i < (c + 1) * KERNELS_CHUNK; i++)
-            sum += (double)a[i] * a[i];
-        sums[c] = sum;
+        for (int64_t c = 0; c < chunks; c++) {
+            double sum = 0;
+            for (int64_t i = c * KERNELS_CHUNK; i < s->n && i < (c + 1) * KERNELS_CHUNK; i++)
+                sum += (double)s->a[i] * s->a[i];
+            s->sums[c] = sum;
+        }
     }
     return ST_OK;
 }

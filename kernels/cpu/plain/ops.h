@@ -8,7 +8,7 @@
 /* --- on fp32 alone -------------------------------------------------------------------------------------------------*/
 status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e);
 status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
-status_t plain_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e);
+status_t plain_sum_squares(const struct kernels *k, const struct norm_span *spans, int n_spans, struct err *e);
 status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
 status_t plain_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
                       const double *sums, int64_t n_sums, const struct decide *o, struct err *e);

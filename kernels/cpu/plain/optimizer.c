@@ -1,67 +1,74 @@
 #include "kernels/cpu/optimizer.h"
 
-static status_t adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g,
-                      int64_t n, const struct adamw *o, struct err *e) {
+static status_t adamw(const struct kernels *k, const struct span *spans, int n_spans, const struct adamw *o,
+                      struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct seen s = seen_of(o->update, o->clip_value);
+    const struct seen see = seen_of(o->update, o->clip_value);
     const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
     const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), epsilon = (float)o->epsilon;
     const float step = (float)(*o->learning_rate / (1.0 - pow(o->beta1, (double)o->update->number)));
     const float correction = (float)sqrt(1.0 - pow(o->beta2, (double)o->update->number));
-    const float keep = (float)(1.0 - *o->learning_rate * o->weight_decay);
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        const float keep = (float)(1.0 - *o->learning_rate * span_decay(s, o->weight_decay));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
-        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
-            const float gi = seen(g[i], s);
-            m[i] = beta1 * m[i] + rest1 * gi;
-            v[i] = beta2 * v[i] + rest2 * gi * gi;
-            p[i] = keep * p[i] - step * m[i] / (sqrtf(v[i]) / correction + epsilon);
+        for (int64_t at = 0; at < s->n; at += OPTIMIZER_BLOCK) {
+            for (int64_t i = at; i < at + optimizer_block(at, s->n); i++) {
+                const float gi = seen(s->x[i], see);
+                s->m[i] = beta1 * s->m[i] + rest1 * gi;
+                s->v[i] = beta2 * s->v[i] + rest2 * gi * gi;
+                s->p[i] = keep * s->p[i] - step * s->m[i] / (sqrtf(s->v[i]) / correction + epsilon);
+            }
+            weight_round(k, s->weight, s->p, at, optimizer_block(at, s->n));
         }
-        weight_round(k, weight, p, at, optimizer_block(at, n));
     }
     return ST_OK;
 }
 
-static status_t sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                    const struct sgd *o, struct err *e) {
+static status_t sgd(const struct kernels *k, const struct span *spans, int n_spans, const struct sgd *o,
+                    struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct seen s = seen_of(o->update, o->clip_value);
-    const float rate = (float)*o->learning_rate, momentum = (float)o->momentum, decay = (float)o->weight_decay;
+    const struct seen see = seen_of(o->update, o->clip_value);
+    const float rate = (float)*o->learning_rate, momentum = (float)o->momentum;
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        const float decay = (float)span_decay(s, o->weight_decay);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
-        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
-            const float gi = seen(g[i], s) + decay * p[i];
-            m[i] = momentum * m[i] + gi;
-            p[i] -= rate * (o->nesterov ? gi + momentum * m[i] : m[i]);
+        for (int64_t at = 0; at < s->n; at += OPTIMIZER_BLOCK) {
+            for (int64_t i = at; i < at + optimizer_block(at, s->n); i++) {
+                const float gi = seen(s->x[i], see) + decay * s->p[i];
+                s->m[i] = momentum * s->m[i] + gi;
+                s->p[i] -= rate * (o->nesterov ? gi + momentum * s->m[i] : s->m[i]);
+            }
+            weight_round(k, s->weight, s->p, at, optimizer_block(at, s->n));
         }
-        weight_round(k, weight, p, at, optimizer_block(at, n));
     }
     return ST_OK;
 }
 
 static float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 
-static status_t lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                     const struct lion *o, struct err *e) {
+static status_t lion(const struct kernels *k, const struct span *spans, int n_spans, const struct lion *o,
+                     struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct seen s = seen_of(o->update, o->clip_value);
+    const struct seen see = seen_of(o->update, o->clip_value);
     const float beta1 = (float)o->beta1, rest1 = (float)(1.0 - o->beta1);
-    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2);
-    const float rate = (float)*o->learning_rate, keep = (float)(1.0 - *o->learning_rate * o->weight_decay);
+    const float beta2 = (float)o->beta2, rest2 = (float)(1.0 - o->beta2), rate = (float)*o->learning_rate;
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        const float keep = (float)(1.0 - *o->learning_rate * span_decay(s, o->weight_decay));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t at = 0; at < n; at += OPTIMIZER_BLOCK) {
-        for (int64_t i = at; i < at + optimizer_block(at, n); i++) {
-            const float gi = seen(g[i], s);
-            p[i] = keep * p[i] - rate * sign(beta1 * m[i] + rest1 * gi);
-            m[i] = beta2 * m[i] + rest2 * gi;
+        for (int64_t at = 0; at < s->n; at += OPTIMIZER_BLOCK) {
+            for (int64_t i = at; i < at + optimizer_block(at, s->n); i++) {
+                const float gi = seen(s->x[i], see);
+                s->p[i] = keep * s->p[i] - rate * sign(beta1 * s->m[i] + rest1 * gi);
+                s->m[i] = beta2 * s->m[i] + rest2 * gi;
+            }
+            weight_round(k, s->weight, s->p, at, optimizer_block(at, s->n));
         }
-        weight_round(k, weight, p, at, optimizer_block(at, n));
     }
     return ST_OK;
 }
@@ -102,33 +109,36 @@ static status_t descend(const struct kernels *k, float *p, element_t *weight, co
     return ST_OK;
 }
 
-static status_t scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+static status_t scale_add(const struct kernels *k, const struct span *spans, int n_spans, double keep, double by,
                           const struct update *update, struct err *e) {
     (void)e;
     if (!update || update->skip == STEP_APPLIED)
-        step_along(k, p, NULL, x, n, (float)keep, (float)by);
+        for (const struct span *s = spans; s < spans + n_spans; s++)
+            step_along(k, s->p, s->weight, s->x, s->n, (float)keep, (float)by);
     return ST_OK;
 }
 
-static status_t running_mean(const struct kernels *k, float *running, element_t *weight, const float *sum, int64_t n,
-                             double momentum, int64_t parts, const struct update *update, struct err *e) {
+static status_t running_mean(const struct kernels *k, const struct span *spans, int n_spans, double momentum,
+                             int64_t parts, const struct update *update, struct err *e) {
     (void)e;
     if (update->skip != STEP_APPLIED)
         return ST_OK;
-    for (int64_t i = 0; i < n; i++)
-        running[i] = (float)((double)running[i] + momentum * ((double)sum[i] / (double)parts - (double)running[i]));
-    weight_round(k, weight, running, 0, n);
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        for (int64_t i = 0; i < s->n; i++)
+            s->p[i] = (float)((double)s->p[i] + momentum * ((double)s->x[i] / (double)parts - (double)s->p[i]));
+        weight_round(k, s->weight, s->p, 0, s->n);
+    }
     return ST_OK;
 }
 
 static status_t normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
                           struct err *e) {
     double sum = 0;
-    TRY(k->sum_squares(k, workspace, x, n, e));
+    TRY(k->sum_squares(k, &(struct norm_span){ workspace, x, n }, 1, e));
     for (int64_t i = 0; i * KERNELS_CHUNK < n; i++)
         sum += workspace[i];
     const double norm = sqrt(sum);
-    return k->scale_add(k, x, x, n, 1 / (norm > least ? norm : least), 0, NULL, e);
+    return k->scale_add(k, &(struct span){ .n = n, .p = x, .x = x }, 1, 1 / (norm > least ? norm : least), 0, NULL, e);
 }
 
 static double row_squares(float *columns, const float *g, int64_t n, struct seen s, float epsilon) {

@@ -47,8 +47,7 @@ static double chunk_sum_squares(const float *a, int64_t n) {
     return vd_sum(vd_add(low, high));
 }
 
-status_t VECTOR_ISA(sum_squares)(const struct kernels *k, double *sums, const float *a, int64_t n, struct err *e) {
-    (void)e;
+static void span_sum_squares(const struct kernels *k, double *sums, const float *a, int64_t n) {
     const int64_t side = n / (SIDE * KERNELS_CHUNK) * SIDE;
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
     for (int64_t c = 0; c < side; c += SIDE)
@@ -57,6 +56,12 @@ status_t VECTOR_ISA(sum_squares)(const struct kernels *k, double *sums, const fl
         const int64_t begin = c * KERNELS_CHUNK, left = n - begin;
         sums[c] = chunk_sum_squares(a + begin, left < KERNELS_CHUNK ? left : KERNELS_CHUNK);
     }
+}
+
+status_t VECTOR_ISA(sum_squares)(const struct kernels *k, const struct norm_span *spans, int n_spans, struct err *e) {
+    (void)e;
+    for (int i = 0; i < n_spans; i++)
+        span_sum_squares(k, spans[i].sums, spans[i].a, spans[i].n);
     return ST_OK;
 }
 

@@ -35,12 +35,12 @@ static void adamw_block(float *p, float *m, float *v, const float *g, int64_t n,
     }
 }
 
-static status_t adamw(const struct kernels *k, float *p, element_t *weight, float *m, float *v, const float *g,
-                      int64_t n, const struct adamw *o, struct err *e) {
+static status_t adamw(const struct kernels *k, const struct span *spans, int n_spans, const struct adamw *o,
+                      struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct adamw_coefficients c = {
+    struct adamw_coefficients c = {
         .seen = vseen_of(o->update, o->clip_value),
         .beta1 = vf_set((float)o->beta1),
         .rest1 = vf_set((float)(1.0 - o->beta1)),
@@ -49,12 +49,14 @@ static status_t adamw(const struct kernels *k, float *p, element_t *weight, floa
         .correction = vf_set((float)(1.0 / sqrt(1.0 - pow(o->beta2, (double)o->update->number)))),
         .epsilon = vf_set((float)o->epsilon),
         .step = vf_set((float)(*o->learning_rate / (1.0 - pow(o->beta1, (double)o->update->number)))),
-        .keep = vf_set((float)(1.0 - *o->learning_rate * o->weight_decay)),
     };
-#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
-    for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
-        adamw_block(p + i, m + i, v + i, g + i, optimizer_block(i, n), &c);
-        weight_round(k, weight, p, i, optimizer_block(i, n));
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        c.keep = vf_set((float)(1.0 - *o->learning_rate * span_decay(s, o->weight_decay)));
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (s->n > OPTIMIZER_BLOCK)
+        for (int64_t i = 0; i < s->n; i += OPTIMIZER_BLOCK) {
+            adamw_block(s->p + i, s->m + i, s->v + i, s->x + i, optimizer_block(i, s->n), &c);
+            weight_round(k, s->weight, s->p, i, optimizer_block(i, s->n));
+        }
     }
     return ST_OK;
 }
@@ -78,20 +80,22 @@ static void sgd_block(float *p, float *m, const float *g, int64_t n, const struc
     }
 }
 
-static status_t sgd(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                    const struct sgd *o, struct err *e) {
+static status_t sgd(const struct kernels *k, const struct span *spans, int n_spans, const struct sgd *o,
+                    struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct sgd_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
-                                        .rate = vf_set((float)*o->learning_rate),
-                                        .momentum = vf_set((float)o->momentum),
-                                        .decay = vf_set((float)o->weight_decay),
-                                        .nesterov = o->nesterov };
-#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
-    for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
-        sgd_block(p + i, m + i, g + i, optimizer_block(i, n), &c);
-        weight_round(k, weight, p, i, optimizer_block(i, n));
+    struct sgd_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
+                                  .rate = vf_set((float)*o->learning_rate),
+                                  .momentum = vf_set((float)o->momentum),
+                                  .nesterov = o->nesterov };
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        c.decay = vf_set((float)span_decay(s, o->weight_decay));
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (s->n > OPTIMIZER_BLOCK)
+        for (int64_t i = 0; i < s->n; i += OPTIMIZER_BLOCK) {
+            sgd_block(s->p + i, s->m + i, s->x + i, optimizer_block(i, s->n), &c);
+            weight_round(k, s->weight, s->p, i, optimizer_block(i, s->n));
+        }
     }
     return ST_OK;
 }
@@ -119,22 +123,24 @@ static void lion_block(float *p, float *m, const float *g, int64_t n, const stru
     }
 }
 
-static status_t lion(const struct kernels *k, float *p, element_t *weight, float *m, const float *g, int64_t n,
-                     const struct lion *o, struct err *e) {
+static status_t lion(const struct kernels *k, const struct span *spans, int n_spans, const struct lion *o,
+                     struct err *e) {
     (void)e;
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
-    const struct lion_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
-                                         .beta1 = vf_set((float)o->beta1),
-                                         .rest1 = vf_set((float)(1.0 - o->beta1)),
-                                         .beta2 = vf_set((float)o->beta2),
-                                         .rest2 = vf_set((float)(1.0 - o->beta2)),
-                                         .rate = vf_set((float)*o->learning_rate),
-                                         .keep = vf_set((float)(1.0 - *o->learning_rate * o->weight_decay)) };
-#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
-    for (int64_t i = 0; i < n; i += OPTIMIZER_BLOCK) {
-        lion_block(p + i, m + i, g + i, optimizer_block(i, n), &c);
-        weight_round(k, weight, p, i, optimizer_block(i, n));
+    struct lion_coefficients c = { .seen = vseen_of(o->update, o->clip_value),
+                                   .beta1 = vf_set((float)o->beta1),
+                                   .rest1 = vf_set((float)(1.0 - o->beta1)),
+                                   .beta2 = vf_set((float)o->beta2),
+                                   .rest2 = vf_set((float)(1.0 - o->beta2)),
+                                   .rate = vf_set((float)*o->learning_rate) };
+    for (const struct span *s = spans; s < spans + n_spans; s++) {
+        c.keep = vf_set((float)(1.0 - *o->learning_rate * span_decay(s, o->weight_decay)));
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (s->n > OPTIMIZER_BLOCK)
+        for (int64_t i = 0; i < s->n; i += OPTIMIZER_BLOCK) {
+            lion_block(s->p + i, s->m + i, s->x + i, optimizer_block(i, s->n), &c);
+            weight_round(k, s->weight, s->p, i, optimizer_block(i, s->n));
+        }
     }
     return ST_OK;
 }
@@ -186,11 +192,12 @@ static status_t descend(const struct kernels *k, float *p, element_t *weight, co
     return ST_OK;
 }
 
-static status_t scale_add(const struct kernels *k, float *p, const float *x, int64_t n, double keep, double by,
+static status_t scale_add(const struct kernels *k, const struct span *spans, int n_spans, double keep, double by,
                           const struct update *update, struct err *e) {
     (void)e;
     if (!update || update->skip == STEP_APPLIED)
-        step_along(k, p, NULL, x, n, (float)keep, (float)by);
+        for (const struct span *s = spans; s < spans + n_spans; s++)
+            step_along(k, s->p, s->weight, s->x, s->n, (float)keep, (float)by);
     return ST_OK;
 }
 

@@ -79,33 +79,72 @@ static void dropout_case(struct pair *p) {
 }
 
 /* --- over all parameters -------------------------------------------------------------------------------------------*/
+/* An array cut in pieces, some of them empty: more than a launch takes, in one case of two. */
+enum { SPANS_MOST = 150 };
+
+struct cuts {
+    int n;
+    int64_t at[SPANS_MOST + 1];
+};
+
+static struct cuts cuts_of(struct pair *p, int64_t n) {
+    struct cuts c = { .n = (int)pair_between(p, 1, pair_either(p) ? SPANS_MOST : 3) };
+    for (int i = 1; i < c.n; i++)
+        c.at[i] = c.at[i - 1] + (pair_between(p, 0, 9) ? pair_between(p, 0, 2 * (n - c.at[i - 1]) / (c.n - i + 1)) : 0);
+    c.at[c.n] = n;
+    return c;
+}
+
 struct parameters {
     int64_t n;
     struct twin *p, *weight, *m, *v, *g;
+    struct cuts cuts;
+    bool decay[SPANS_MOST], rounded[SPANS_MOST];
 };
 
 static struct parameters parameters_of(struct pair *p) {
-    struct parameters a = { .n = pair_between(p, 1, MANY_ELEMENTS) };
+    struct parameters a = { .n = pair_between(p, 1, 3 * MANY_ELEMENTS) };
     a.p = pair_floats(p, a.n, 1);
-    a.weight = pair_either(p) || p->precision != KERNELS_FP32 ? pair_room(p, a.n) : NULL;
+    a.weight = pair_room(p, a.n);
     a.m = pair_floats(p, a.n, 0.1f);
     a.v = pair_floats(p, a.n, 0.1f);
     for (int s = 0; s < SIDES; s++)
         for (int64_t i = 0; i < a.n; i++) /* a second moment */
             ((float *)a.v->at[s])[i] *= ((float *)a.v->at[s])[i];
     a.g = pair_floats(p, a.n, 3);
+    a.cuts = cuts_of(p, a.n);
+    for (int i = 0; i < a.cuts.n; i++) {
+        a.decay[i] = pair_either(p);
+        a.rounded[i] = pair_either(p) || p->precision != KERNELS_FP32;
+    }
     return a;
+}
+
+static element_t *weight_at(const struct parameters *a, int s, int64_t i) {
+    return (char *)a->weight->at[s] + (size_t)i * a->weight->each;
+}
+
+/* All of it, cut; in `room` [SPANS_MOST]. */
+static const struct span *spans_of(const struct parameters *a, int s, struct span *room) {
+    for (int i = 0; i < a->cuts.n; i++) {
+        const int64_t at = a->cuts.at[i];
+        room[i] = (struct span){ .n = a->cuts.at[i + 1] - at,
+                                 .p = (float *)a->p->at[s] + at,
+                                 .weight = a->rounded[i] ? weight_at(a, s, at) : NULL,
+                                 .m = (float *)a->m->at[s] + at,
+                                 .v = (float *)a->v->at[s] + at,
+                                 .x = (const float *)a->g->at[s] + at,
+                                 .decay = a->decay[i] };
+    }
+    return room;
 }
 
 static void check_step(struct pair *p, const struct parameters *a) {
     pair_same(p, "p", a->p);
     pair_same(p, "m", a->m);
     pair_same(p, "v", a->v);
-    if (a->weight)
-        pair_same(p, "weight", a->weight);
+    pair_same(p, "weight", a->weight);
 }
-
-static element_t *weight_of(const struct parameters *a, int s) { return a->weight ? a->weight->at[s] : NULL; }
 
 /* What a step's kernels read from the device: one step in four is skipped. */
 struct now {
@@ -136,7 +175,8 @@ static void adamw_case(struct pair *p) {
                        .epsilon = 1e-8,
                        .weight_decay = pair_fraction(p),
                        .clip_value = pair_either(p) ? 0.5f : 0 };
-    ON_ALL(p, AT_ONCE(k->adamw(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.v->at[s], a.g->at[s], a.n, &o, e)));
+    struct span room[SPANS_MOST];
+    ON_ALL(p, AT_ONCE(k->adamw(k, spans_of(&a, s, room), a.cuts.n, &o, e)));
     check_step(p, &a);
 }
 
@@ -146,7 +186,8 @@ static void sgd_case(struct pair *p) {
     struct sgd o = {
         .momentum = 0.9, .weight_decay = pair_fraction(p), .nesterov = pair_either(p), .clip_value = 0.7f
     };
-    ON_ALL(p, AT_ONCE(k->sgd(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e)));
+    struct span room[SPANS_MOST];
+    ON_ALL(p, AT_ONCE(k->sgd(k, spans_of(&a, s, room), a.cuts.n, &o, e)));
     check_step(p, &a);
 }
 
@@ -157,7 +198,8 @@ static void lion_case(struct pair *p) {
     ((float *)a.m->at[0])[0] = ((float *)a.g->at[0])[0] = 0; /* a sign of 0 */
     for (int s = ONE; s < SIDES; s++)
         ((float *)a.m->at[s])[0] = ((float *)a.g->at[s])[0] = 0;
-    ON_ALL(p, AT_ONCE(k->lion(k, a.p->at[s], weight_of(&a, s), a.m->at[s], a.g->at[s], a.n, &o, e)));
+    struct span room[SPANS_MOST];
+    ON_ALL(p, AT_ONCE(k->lion(k, spans_of(&a, s, room), a.cuts.n, &o, e)));
     check_step(p, &a);
 }
 
@@ -169,7 +211,8 @@ static void momentum_case(struct pair *p) {
     struct twin *u = pair_floats(p, a.n, 1), *now = now_of(p, 0);
     ON_ALL(p, (o.update = &((struct now *)now->at[s])->update,
                k->momentum(k, u->at[s], a.m->at[s], a.g->at[s], a.n, &o, e)));
-    ON_ALL(p, k->scale_add(k, a.p->at[s], u->at[s], a.n, keep, by,
+    struct span room[SPANS_MOST];
+    ON_ALL(p, k->scale_add(k, spans_of(&a, s, room), a.cuts.n, keep, by,
                            always ? NULL : &((const struct now *)now->at[s])->update, e));
     pair_same(p, "u", u);
     check_step(p, &a);
@@ -179,7 +222,7 @@ static void descend_case(struct pair *p) {
     const struct parameters a = parameters_of(p);
     struct twin *now = now_of(p, 0.02);
     struct descent o = { .factor = 1 + pair_fraction(p), .weight_decay = pair_fraction(p) };
-    ON_ALL(p, AT_ONCE(k->descend(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, &o, e)));
+    ON_ALL(p, AT_ONCE(k->descend(k, a.p->at[s], weight_at(&a, s, 0), a.g->at[s], a.n, &o, e)));
     check_step(p, &a);
 }
 
@@ -212,7 +255,8 @@ static void running_mean_case(struct pair *p) {
     const double momentum = pair_fraction(p);
     const int64_t parts = pair_between(p, 1, 9);
     struct twin *now = now_of(p, 0);
-    ON_ALL(p, k->running_mean(k, a.p->at[s], weight_of(&a, s), a.g->at[s], a.n, momentum, parts,
+    struct span room[SPANS_MOST];
+    ON_ALL(p, k->running_mean(k, spans_of(&a, s, room), a.cuts.n, momentum, parts,
                               &((const struct now *)now->at[s])->update, e));
     check_step(p, &a);
 }
@@ -262,13 +306,30 @@ static void normalise_case(struct pair *p) {
     pair_close(p, "x", x, 1);
 }
 
+static int64_t chunks_of(int64_t n) { return (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK; }
+
 static void sums_case(struct pair *p) {
-    const int64_t n = pair_between(p, 1, 3 * MANY_ELEMENTS);
-    struct twin *a = pair_floats(p, n, 2), *sums = pair_double_room(p, (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK);
-    ON_ALL(p, k->sum_squares(k, sums->at[s], a->at[s], n, e));
+    const int64_t n = pair_between(p, 1, 5 * MANY_ELEMENTS);
+    struct twin *a = pair_floats(p, n, 2), *sum = pair_double_room(p, 1), *sums;
+    const struct cuts c = cuts_of(p, n);
+    int64_t chunks = 0;
+    for (int i = 0; i < c.n; i++)
+        chunks += chunks_of(c.at[i + 1] - c.at[i]);
+    sums = pair_double_room(p, chunks);
+    for (int s = 0; s < SIDES; s++) {
+        struct norm_span spans[SPANS_MOST];
+        chunks = 0;
+        for (int i = 0; i < c.n; i++) {
+            const int64_t count = c.at[i + 1] - c.at[i];
+            spans[i] = (struct norm_span){ (double *)sums->at[s] + chunks, (const float *)a->at[s] + c.at[i], count };
+            chunks += chunks_of(count);
+        }
+        OK(p->k[s]->sum_squares(p->k[s], spans, c.n, e));
+        OK(p->k[s]->finish(p->k[s], e));
+    }
     pair_close(p, "sums", sums, 1);
-    ON_ALL(p, k->sum(k, sums->at[s], a->at[s], n, e));
-    pair_close(p, "sum", sums, 1);
+    ON_ALL(p, k->sum(k, sum->at[s], a->at[s], n, e));
+    pair_close(p, "sum", sum, 1);
 }
 
 static void check_finite(struct pair *p, struct twin *a, struct twin *x, bool want) {

@@ -61,7 +61,7 @@ static void elements_case(struct pair *p) {
     ON_DEVICES(p, k->add(k, at_64, at_64, at_64, n, e));
     ON_DEVICES(p, k->swiglu_forward(k, at_64, at_64, LONG, LONG, e));
     ON_DEVICES(p, k->convert(k, at_64, at_64, n, e));
-    ON_DEVICES(p, k->sum_squares(k, at_64, at_64, n, e));
+    ON_DEVICES(p, k->sum_squares(k, &(struct norm_span){ at_64, at_64, n }, 1, e));
     ON_DEVICES(p, k->channels_last(k, at_64, at_64, LONG, 2048, 64, e));
     ON_DEVICES(p, k->average_pool_forward(k, at_64, at_64, LONG, 49, 2048, e));
 }

@@ -28,6 +28,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 void shim_seed(uint64_t seed);
 /* From now on launches have their grid looked at, but do not run, and no memory is touched: for shapes of any size. */
 void shim_only_grids(bool yes);
+/* Since the program began. */
+uint64_t shim_launches(void);
 
 #ifdef __cplusplus
 }

@@ -184,6 +184,7 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
 
 void shim_seed(uint64_t seed) { shim::order.seed(seed); }
 void shim_only_grids(bool yes) { shim::only_grids = yes; }
+uint64_t shim_launches(void) { return shim::launches; }
 
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
