@@ -1,19 +1,8 @@
-/* Ops that treat each element alone. One kernel goes over the packs; what it does with a pack is a struct's. */
-#include "kernels/cuda/element.cuh"
+/* Ops that treat each element alone. */
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/mask.cuh"
 #include "kernels/cuda/ops.h"
-
-enum { THREADS = 256 };
-
-template <int N, class Op> static __global__ void __launch_bounds__(THREADS) each_pack(Op op, int64_t n) {
-    for (int64_t at = first_pack<N>(); at < n; at += pack_stride<N>())
-        op(at, n - at);
-}
-
-template <int N, class Op> static status_t run(const struct kernels *k, Op op, int64_t n, struct err *e) {
-    return launch(k, e, each_pack<N, Op>, cuda_grid(k, n, THREADS * N), dim3(THREADS), op, n);
-}
 
 /* y = f(a) and y = f(a, b). */
 template <class E, class F> struct of_one {
@@ -47,7 +36,7 @@ template <class F>
 static status_t run_one(const struct kernels *k, element_t *y, const element_t *a, int64_t n, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run<PACK<E>>(k, of_one<E, F>{ (E *)y, (const E *)a }, n, e);
+        return run_each<PACK<E>>(k, of_one<E, F>{ (E *)y, (const E *)a }, n, e);
     });
 }
 
@@ -56,7 +45,7 @@ static status_t run_two(const struct kernels *k, element_t *y, const element_t *
                         struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run<PACK<E>>(k, of_two<E, F>{ (E *)y, (const E *)a, (const E *)b }, n, e);
+        return run_each<PACK<E>>(k, of_two<E, F>{ (E *)y, (const E *)a, (const E *)b }, n, e);
     });
 }
 
@@ -113,14 +102,14 @@ template <class To, class From, int N> struct conversion {
 status_t cuda_convert(const struct kernels *k, element_t *to, const float *from, int64_t n, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run<PACK<E>>(k, conversion<E, float, PACK<E>>{ (E *)to, from }, n, e);
+        return run_each<PACK<E>>(k, conversion<E, float, PACK<E>>{ (E *)to, from }, n, e);
     });
 }
 
 status_t cuda_widen(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run<PACK<E>>(k, conversion<float, E, PACK<E>>{ to, (const E *)from }, n, e);
+        return run_each<PACK<E>>(k, conversion<float, E, PACK<E>>{ to, (const E *)from }, n, e);
     });
 }
 
@@ -136,71 +125,58 @@ struct filling {
 };
 
 status_t cuda_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e) {
-    return run<PACK<float>>(k, of_two<float, sum_of>{ a, a, b }, n, e);
+    return run_each<PACK<float>>(k, of_two<float, sum_of>{ a, a, b }, n, e);
 }
 
 status_t cuda_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {
-    return run<PACK<float>>(k, filling{ a, value }, n, e);
+    return run_each<PACK<float>>(k, filling{ a, value }, n, e);
 }
 
 /* --- SwiGLU --------------------------------------------------------------------------------------------------------*/
-/* Packs of the (rows, width) results, numbered row by row. */
-template <class E> struct swiglu_rows {
-    int width, packs; /* packs of one row */
-    __device__ __forceinline__ int64_t row(int64_t pack) const { return pack / packs; }
-    __device__ __forceinline__ int column(int64_t pack) const { return (int)(pack % packs) * PACK<E>; }
-};
-
 template <class E> struct swiglu {
-    swiglu_rows<E> d;
+    int width;
     E *y;
     const E *gate_up;
     __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
-        const int64_t row = d.row(pack);
-        const int column = d.column(pack), room = d.width - column;
+        const row_pack<E> p(pack, width);
         float g[PACK<E>], u[PACK<E>];
-        read(g, gate_up + 2 * row * d.width + column, room);
-        read(u, gate_up + (2 * row + 1) * d.width + column, room);
+        read(g, gate_up + 2 * p.row * width + p.column, p.room);
+        read(u, gate_up + (2 * p.row + 1) * width + p.column, p.room);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
             g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
-        write(y + row * d.width + column, g, room);
+        write(y + p.row * width + p.column, g, p.room);
     }
 };
 
 /* silu' = s (1 + x (1 - s)), s = sigmoid(x). */
 template <class E> struct swiglu_gradient {
-    swiglu_rows<E> d;
+    int width;
     E *d_gate_up;
     const E *dy, *gate_up;
     __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
-        const int64_t row = d.row(pack), gate = 2 * row * d.width + d.column(pack), up = gate + d.width;
-        const int room = d.width - d.column(pack);
+        const row_pack<E> p(pack, width);
+        const int64_t gate = 2 * p.row * width + p.column, up = gate + width;
         float g[PACK<E>], u[PACK<E>], of_y[PACK<E>];
-        read(g, gate_up + gate, room);
-        read(u, gate_up + up, room);
-        read(of_y, dy + row * d.width + d.column(pack), room);
+        read(g, gate_up + gate, p.room);
+        read(u, gate_up + up, p.room);
+        read(of_y, dy + p.row * width + p.column, p.room);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
             const float s = 1.0f / (1.0f + expf(-g[j])), silu = g[j] * s;
             g[j] = of_y[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
             u[j] = of_y[j] * silu;
         }
-        write(d_gate_up + gate, g, room);
-        write(d_gate_up + up, u, room);
+        write(d_gate_up + gate, g, p.room);
+        write(d_gate_up + up, u, p.room);
     }
 };
-
-template <class E> static swiglu_rows<E> swiglu_rows_of(int64_t width) {
-    return { (int)width, (int)((width + PACK<E> - 1) / PACK<E>)};
-}
 
 status_t cuda_swiglu_forward(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
                              int64_t width, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        const swiglu_rows<E> d = swiglu_rows_of<E>(width);
-        return run<1>(k, swiglu<E>{ d, (E *)y, (const E *)gate_up }, rows * d.packs, e);
+        return run_each<1>(k, swiglu<E>{ (int)width, (E *)y, (const E *)gate_up }, row_packs<E>(rows, width), e);
     });
 }
 
@@ -208,8 +184,8 @@ status_t cuda_swiglu_backward(const struct kernels *k, element_t *d_gate_up, con
                               const element_t *gate_up, int64_t rows, int64_t width, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        const swiglu_rows<E> d = swiglu_rows_of<E>(width);
-        return run<1>(k, swiglu_gradient<E>{ d, (E *)d_gate_up, (const E *)dy, (const E *)gate_up }, rows * d.packs, e);
+        const swiglu_gradient<E> f = { (int)width, (E *)d_gate_up, (const E *)dy, (const E *)gate_up };
+        return run_each<1>(k, f, row_packs<E>(rows, width), e);
     });
 }
 
@@ -240,6 +216,6 @@ status_t cuda_dropout(const struct kernels *k, element_t *y, const element_t *x,
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         const int64_t packs = (n + PACK<E> - 1) / PACK<E>;
-        return run<1>(k, dropping<E>{ (E *)y, (const E *)x, n, packs, mask_of(dropout) }, samples * packs, e);
+        return run_each<1>(k, dropping<E>{ (E *)y, (const E *)x, n, packs, mask_of(dropout) }, samples * packs, e);
     });
 }

@@ -1,3 +1,4 @@
+/* The first step of a linear layer's backward, in one pass over dy: through the GELU, and the sums for the bias. */
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pieces.h"

@@ -1,25 +1,13 @@
 /* What moves elements about: a thread for each element of what is written, or for a pack of them where rows are whole.
  */
-#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/ops.h"
-
-enum { THREADS = 256 };
-
-/* f(i) for each i of n. */
-template <class F> static __global__ void __launch_bounds__(THREADS) for_each(F f, int64_t n) {
-    for (int64_t i = first_pack<1>(); i < n; i += pack_stride<1>())
-        f(i);
-}
-
-template <class F> static status_t run(const struct kernels *k, F f, int64_t n, struct err *e) {
-    return launch(k, e, for_each<F>, cuda_grid(k, n, THREADS), dim3(THREADS), f, n);
-}
 
 template <class E> struct patch_element {
     E *y;
     const E *x;
     int channels, height, width, patch;
-    __device__ __forceinline__ void operator()(int64_t to) const {
+    __device__ __forceinline__ void operator()(int64_t to, int64_t) const {
         const int j = (int)(to % patch), i = (int)(to / patch % patch);
         const int64_t rest = to / (patch * patch);
         const int c = (int)(rest % channels), across = width / patch, down = height / patch;
@@ -33,8 +21,9 @@ status_t cuda_patches(const struct kernels *k, element_t *y, const element_t *x,
                       int64_t height, int64_t width, int64_t patch, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run(k, patch_element<E>{ (E *)y, (const E *)x, (int)channels, (int)height, (int)width, (int)patch },
-                   batch * channels * height * width, e);
+        return run_each<1>(k,
+                           patch_element<E>{ (E *)y, (const E *)x, (int)channels, (int)height, (int)width, (int)patch },
+                           batch * channels * height * width, e);
     });
 }
 
@@ -42,7 +31,7 @@ template <class E> struct channels_last_element {
     E *y;
     const E *x;
     int64_t channels, pixels;
-    __device__ __forceinline__ void operator()(int64_t to) const {
+    __device__ __forceinline__ void operator()(int64_t to, int64_t) const {
         const int64_t at = to / channels, c = to % channels;
         y[to] = x[(at / pixels * channels + c) * pixels + at % pixels];
     }
@@ -52,33 +41,18 @@ status_t cuda_channels_last(const struct kernels *k, element_t *y, const element
                             int64_t pixels, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run(k, channels_last_element<E>{ (E *)y, (const E *)x, channels, pixels }, batch * channels * pixels, e);
+        return run_each<1>(k, channels_last_element<E>{ (E *)y, (const E *)x, channels, pixels },
+                           batch * channels * pixels, e);
     });
 }
 
 /* --- a token before the others -------------------------------------------------------------------------------------*/
-/* Packs of rows of `width`. */
-template <class E> struct row_pack {
-    int64_t row;
-    int column, room;
-    __device__ __forceinline__ row_pack(int64_t pack, int width) {
-        const int packs = (width + PACK<E> - 1) / PACK<E>;
-        row = pack / packs;
-        column = (int)(pack % packs) * PACK<E>;
-        room = width - column;
-    }
-};
-
-template <class E> static int64_t row_packs(int64_t rows, int64_t width) {
-    return rows * ((width + PACK<E> - 1) / PACK<E>);
-}
-
 template <class E> struct prepended {
     E *y;
     const E *x, *token, *positions;
     int64_t time;
     int width;
-    __device__ __forceinline__ void operator()(int64_t pack) const {
+    __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
         const row_pack<E> p(pack, width);
         const int64_t sample = p.row / time, t = p.row % time;
         const E *from = t ? x + (sample * (time - 1) + t - 1) * width : token;
@@ -96,8 +70,9 @@ status_t cuda_prepend_forward(const struct kernels *k, element_t *y, const eleme
                               const element_t *positions, int64_t batch, int64_t time, int64_t width, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run(k, prepended<E>{ (E *)y, (const E *)x, (const E *)token, (const E *)positions, time, (int)width },
-                   row_packs<E>(batch * time, width), e);
+        return run_each<1>(
+            k, prepended<E>{ (E *)y, (const E *)x, (const E *)token, (const E *)positions, time, (int)width },
+            row_packs<E>(batch * time, width), e);
     });
 }
 
@@ -120,7 +95,7 @@ template <class E> struct prepended_gradient {
         write(to, a, room);
     }
 
-    __device__ __forceinline__ void operator()(int64_t pack) const {
+    __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
         const row_pack<E> p(pack, width);
         const int64_t t = p.row;
         float sum[PACK<E>] = {};
@@ -146,7 +121,7 @@ status_t cuda_prepend_backward(const struct kernels *k, element_t *dx, float *dt
         typedef decltype(zero) E;
         const prepended_gradient<E> f = { (E *)dx, dtoken, dpositions, (const E *)dy,
                                           batch,   time,   (int)width, accumulate };
-        return run(k, f, row_packs<E>(time, width), e);
+        return run_each<1>(k, f, row_packs<E>(time, width), e);
     });
 }
 
@@ -157,7 +132,7 @@ template <class E> struct first_rows {
     int64_t time;
     int width;
     bool backward;
-    __device__ __forceinline__ void operator()(int64_t pack) const {
+    __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
         const row_pack<E> p(pack, width);
         float a[PACK<E>] = {};
         if (!backward)
@@ -172,7 +147,8 @@ status_t cuda_first_forward(const struct kernels *k, element_t *y, const element
                             int64_t width, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run(k, first_rows<E>{ (E *)y, (const E *)x, time, (int)width, false }, row_packs<E>(batch, width), e);
+        return run_each<1>(k, first_rows<E>{ (E *)y, (const E *)x, time, (int)width, false },
+                           row_packs<E>(batch, width), e);
     });
 }
 
@@ -180,7 +156,7 @@ status_t cuda_first_backward(const struct kernels *k, element_t *dx, const eleme
                              int64_t width, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return run(k, first_rows<E>{ (E *)dx, (const E *)dy, time, (int)width, true },
-                   row_packs<E>(batch * time, width), e);
+        return run_each<1>(k, first_rows<E>{ (E *)dx, (const E *)dy, time, (int)width, true },
+                           row_packs<E>(batch * time, width), e);
     });
 }
