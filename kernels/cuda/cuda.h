@@ -17,7 +17,6 @@
 #define KERNELS_CUDA_CUDA_H
 
 #include "kernels/kernels.h"
-#include "kernels/trace.h"
 
 #include <cuda_runtime_api.h>
 
@@ -27,6 +26,7 @@ extern "C" {
 
 struct products; /* product.c */
 struct cudnn;    /* cudnn.c */
+struct kernels_trace;
 
 /* What a kernel may find. The device writes (row + 1) << 32 | the value's bits; 0: nothing found. */
 enum cuda_fault { CUDA_FAULT_TOKEN, CUDA_FAULT_TARGET, CUDA_FAULTS };
@@ -51,7 +51,7 @@ struct cuda {
 
 static inline const struct cuda *cuda_of(const struct kernels *k) { return (const struct cuda *)k; }
 
-extern const struct kernels_trace cuda_trace; /* trace.c */
+extern const struct kernels_trace cuda_trace; /* trace.c; kernels/trace.h */
 
 MUST_CHECK status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *cuda_close(struct kernels *k);

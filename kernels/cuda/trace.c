@@ -1,5 +1,6 @@
 /* What the device has run, from CUPTI's records. They come in buffers, on whatever thread CUPTI likes: kernels with the
  * number of the call that launched them, and apart from them which mark that call stood under. The two meet in read. */
+#include "kernels/trace.h"
 #include "base/clock.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cupti.h"

@@ -1,5 +1,6 @@
 /* For builds without CUPTI's headers. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/trace.h"
 
 static status_t absent(int64_t room, struct trace **ret, struct err *e) {
     (void)room, (void)ret;

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/kernel_name.h"
+#include "kernels/trace.h"
 #include "tests/kernels/cuda/libcupti.h"
 #include "tests/kernels/tensor.h"
 
