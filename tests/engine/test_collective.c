@@ -685,8 +685,12 @@ static void a_pipelines_process_loads_its_kernels_at_the_start_unless_told_other
     (void)state;
     struct err e;
     unsetenv("CUDA_MODULE_LOADING");
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    assert_int_equal(collective_device_environment(false, &e), ST_OK);
+    assert_null(getenv("CUDA_MODULE_LOADING"));
+    assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "16", 1);
-    assert_int_equal(collective_pipeline_environment(&e), ST_OK);
+    assert_int_equal(collective_device_environment(true, &e), ST_OK);
     assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "16");
 }

@@ -80,6 +80,7 @@ static const struct engine_layout LAYOUTS[] = {
     { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_GPIPE, .zero = 1 },
     { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE },
     { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 },
+    { .data = 1, .pipeline = 3, .schedule = ENGINE_PIPELINE_1F1B },
 };
 
 static struct trainee *trainee_of(int steps) {
@@ -284,13 +285,13 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
     struct trainee *t = trainee_of(STEPS);
     t->config.device = DEVICE;
     t->config.train.eval.every = 0;
-    t->timeout_ms = 3000;
+    t->timeout_ms = 5000;
     t->ended = fall_silent;
     device_lazy(true);
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         run(t, "silent", &layouts[i]);
         assert_int_equal(t->results[0].status, ST_DEADLINE_EXCEEDED);
-        assert_string_equal(t->results[0].message, "rank 1 did nothing for 3000 ms");
+        assert_string_equal(t->results[0].message, "rank 1 did nothing for 5000 ms");
         assert_int_equal(t->results[0].step, STEPS - 1);
         assert_int_equal(t->results[1].status, ST_UNAVAILABLE);
     }

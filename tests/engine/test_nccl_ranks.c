@@ -61,7 +61,7 @@ static void a_native_sum_is_right(void **state) {
 
 static void a_union_of_device_memory_is_whole_on_every_rank(void **state) {
     (void)state;
-    for (int P = 2; P <= GANG_RANKS; P *= 2)
+    for (int P = 2; P <= GANG_RANKS; P++)
         assert_all_well(P, (struct task){ .body = device_union });
 }
 
@@ -413,9 +413,12 @@ static void who_waits_for_the_device_alone_learns_of_nccls_failure(void **state)
     for (int r = 0; r < 2; r++)
         assert_int_equal(gang_await(g, r), 0);
     device_fail_everywhere(NULL);
-    assert_int_equal(g->status[0], ST_INTERNAL);
-    assert_non_null(strstr(g->error[0].msg, "NCCL failed"));
-    assert_int_equal(g->status[1], ST_UNAVAILABLE);
+    int first = 0; /* of both, or the one that the other learned it from */
+    for (int r = 0; r < 2; r++) {
+        first += g->status[r] == ST_INTERNAL && strstr(g->error[r].msg, "NCCL failed");
+        assert_true(g->status[r] == ST_INTERNAL || g->status[r] == ST_UNAVAILABLE);
+    }
+    assert_true(first > 0);
     gang_free(g);
 }
 

@@ -25,7 +25,7 @@ static int on_device(struct gang *g, int rank, struct collective *c) {
     CLEANUP(kernels_closep) struct kernels *k = NULL;
     snprintf(host, sizeof host, "rank-%d", rank);
     setenv("NCCL_HOSTID", host, 1);
-    DEVICE_MUST(collective_pipeline_environment(&e) == ST_OK);
+    DEVICE_MUST(collective_device_environment(true, &e) == ST_OK);
     if (kernels_open(&(struct kernels_config){ .device = "cuda", .threads = 1 }, &k, &e) != ST_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, e.msg);
         return NO_DEVICE;

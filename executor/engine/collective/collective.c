@@ -115,10 +115,10 @@ void collective_detach(struct collective *c) {
     device->ops->close(device);
 }
 
-status_t collective_pipeline_environment(struct err *e) {
-    static const char *const variables[][2] = { { "CUDA_MODULE_LOADING", "EAGER" },
-                                                { "CUDA_DEVICE_MAX_CONNECTIONS", "32" } };
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+status_t collective_device_environment(bool pipeline, struct err *e) {
+    static const char *const variables[][2] = { { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
+                                                { "CUDA_MODULE_LOADING", "EAGER" } };
+    for (size_t i = 0; i < (pipeline ? 2 : 1); i++)
         if (setenv(variables[i][0], variables[i][1], 0) < 0)
             return err_errno(e, "set %s=%s", variables[i][0], variables[i][1]);
     return ST_OK;
@@ -247,8 +247,19 @@ status_t collective_exchange(struct collective *c, enum collective_channel chann
     return ST_OK;
 }
 
+/* Dissemination (Hensgen, Finkel, Manber 1988): after the round of distance d a rank has heard of the 2 d - 1 before it.
+ */
 status_t collective_barrier(struct collective *c, enum collective_channel channel, struct err *e) {
-    const struct collective_group world = collective_world(c);
-    uint64_t none = 0;
-    return c->world_size > 1 ? collective_or(c, channel, &world, &none, 1, e) : ST_OK;
+    const int P = c->world_size;
+    uint64_t none = 0, heard;
+    for (int d = 1; d < P; d *= 2) {
+        struct swap w = { .to = (c->rank + d) % P,
+                          .from = (c->rank + P - d) % P,
+                          .out = &none,
+                          .n_out = sizeof none,
+                          .in = &heard,
+                          .n_in = sizeof heard };
+        TRY(collective_swap(c, channel, &w, e));
+    }
+    return ST_OK;
 }

@@ -507,7 +507,9 @@ static void nccl_close(struct transport *transport) {
     }
     event_free(t->tried);
     (void)cudaFree(t->staging);
-    pthread_cond_destroy(&t->changed);
+    pthread_cond_destroy(&t->ends);
+    pthread_cond_destroy(&t->queued);
+    pthread_mutex_destroy(&t->queue);
     pthread_mutex_destroy(&t->lock);
     free(t->links);
     free(t);
@@ -540,7 +542,9 @@ static void locks_open(struct nccl_transport *t) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->changed, &monotonic);
+    pthread_cond_init(&t->ends, &monotonic);
+    pthread_cond_init(&t->queued, &monotonic);
+    pthread_mutex_init(&t->queue, NULL);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&t->lock, NULL);
 }

@@ -1,8 +1,9 @@
 /* NCCL's transport, as its two sources share it: nccl.c queues work and connects, nccl_watch.c waits, watches what is
  * queued, and ends all of it on the first failure. Private to this folder's part of the CUDA plugin.
  *
- * Locks: `lock` is held for each call of NCCL, so that none runs beside an abort, and for the watch. What is of a
- * channel is of the thread that calls on it. */
+ * Locks: `lock` is held for each call of NCCL, so that none runs beside an abort. `queue` is of what is queued, and held
+ * for nothing else; neither is held for a call of CUDA but by an abort: while the device's queues are full, a call of
+ * any thread may take as long as it stands still. What is of a channel is of the thread that calls on it. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_NCCL_TRANSPORT_H
 #define EXECUTOR_ENGINE_COLLECTIVE_NCCL_TRANSPORT_H
 
@@ -25,7 +26,7 @@ enum {
 struct line {
     ncclComm_t comm;
     cudaStream_t stream;
-    uint64_t seen; /* the newest turn of the watch that has found something of it that is not done */
+    uint64_t seen; /* the newest turn of the clock that has found something of it that is not done */
 };
 
 /* One direction between two ranks on a pipeline's channel: sender is rank 0 of its communicator. A line of its own, so
@@ -39,7 +40,7 @@ struct link {
     int64_t turn; /* its place in an order of the gang's links that all ranks have */
 };
 
-/* Work that a line has been given: its caller's until that has asked for what comes after it, then the watch's until it
+/* Work that a line has been given: its caller's until that has asked for what comes after it, then the clock's until it
  * is done. No sooner are its events used again. */
 struct operation {
     cudaEvent_t done;
@@ -47,8 +48,8 @@ struct operation {
     struct line *line;
     int channel, ticket;
     int peer;               /* whom it is for; -1 = all */
-    int64_t since_ns;       /* that the watch has known it to wait for other ranks alone; 0: it does not yet */
-    struct operation *next; /* on the watch, or of those that are free */
+    int64_t since_ns;       /* that the clock has known it to wait for other ranks alone; 0: it does not yet */
+    struct operation *next; /* of those that are queued, or free */
 };
 
 struct nccl_transport {
@@ -78,12 +79,16 @@ struct nccl_transport {
     status_t status; /* the first failure, kept */
     struct err error;
 
-    /* The watch, under the lock: what is queued, in the order of its `before`. */
+    pthread_cond_t ends; /* with `lock`: closing, or a failure */
+    bool closing;        /* under both locks */
+    pthread_t watch, clock;
+    bool watching, timing; /* these threads run */
+
+    /* Under `queue`: what is queued, in the order of its `before`. */
+    pthread_mutex_t queue;
+    pthread_cond_t queued;
     struct operation *first, **last;
-    pthread_cond_t changed;
-    pthread_t watch;
-    bool watching, closing;
-    uint64_t turn;
+    uint64_t turn; /* the clock's own */
 };
 
 /* A thread's device is its own choice: one that has made none launches nothing here, and opens a context on device 0
@@ -123,8 +128,9 @@ MUST_CHECK status_t nccl_await_event(struct nccl_transport *t, struct nccl_wait 
 
 /* --- the watch --- */
 
-/* A thread that looks after what is queued, for nobody waits for it on the host: communicators' errors, the host's
- * transport, and for each operation the deadline, from when nothing but other ranks keeps it from being done. It sleeps
+/* Two threads look after what is queued, for nobody waits for it on the host. The watch: communicators' errors, and the
+ * host's transport, without a call of CUDA, so that it knows of a death also when the device stands still because of
+ * it. The clock: for each operation the deadline, from when nothing but other ranks keeps it from being done; it sleeps
  * while nothing is queued. */
 MUST_CHECK status_t nccl_watch_open(struct nccl_transport *t, struct err *e);
 void nccl_watch_close(struct nccl_transport *t); /* also where it was not opened */
@@ -132,7 +138,7 @@ void nccl_watch_close(struct nccl_transport *t); /* also where it was not opened
 /* The caller's, with events that nobody waits for. */
 MUST_CHECK status_t nccl_operation_new(struct nccl_transport *t, int channel, struct line *line, int peer,
                                        struct operation **ret, struct err *e);
-/* The caller lets go of it: to the watch, both of its events recorded, or to be used again. */
+/* The caller lets go of it: to the clock, both of its events recorded, or to be used again. */
 void nccl_operation_let(struct nccl_transport *t, struct operation *o, bool watched);
 void nccl_operations_free(struct nccl_transport *t);
 

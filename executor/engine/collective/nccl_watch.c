@@ -14,8 +14,8 @@ enum {
     PAUSE_NS = 20000, /* then this often */
     DRAIN_MS = 5000,  /* aborted work leaves the device */
     WORD_MS = 500,    /* NCCL may know of a failure before the host's transport tells whose it is */
-    /* The watch asks so often: a failure costs its gang a restart of seconds, of which this is nothing; and a turn
-     * takes some ten microseconds, of which a processor notices nothing. */
+    /* The watch and the clock ask so often: a failure costs its gang a restart of seconds, of which this is nothing;
+     * and a turn takes some ten microseconds, of which a processor notices nothing. */
     WATCH_MS = 10,
     ENDINGS_MOST = COLLECTIVE_LINKS_MOST + 2
 };
@@ -25,22 +25,26 @@ void nccl_device_use(const struct nccl_transport *t) { (void)cudaSetDevice(t->or
 /* --- failing --- */
 
 struct ending {
-    const struct nccl_library *nccl;
+    const struct nccl_transport *transport;
     ncclComm_t comm;
     pthread_t thread;
     bool apart;
 };
 
+/* NCCL goes back to the device that the thread had, which would open a context there. The first is a new thread's own:
+ * it asks CUDA for nothing that might have to wait. */
 static void *ending_main(void *arg) {
     const struct ending *e = arg;
-    (void)e->nccl->ncclCommAbort(e->comm);
+    if (e->transport->ordinal != 0)
+        nccl_device_use(e->transport);
+    (void)e->transport->nccl->ncclCommAbort(e->comm);
     return NULL;
 }
 
 static int ending_add(struct nccl_transport *t, ncclComm_t *comm, struct ending *all, int n) {
     if (!*comm)
         return n;
-    all[n] = (struct ending){ .nccl = t->nccl, .comm = *comm };
+    all[n] = (struct ending){ .transport = t, .comm = *comm };
     *comm = NULL;
     return n + 1;
 }
@@ -66,13 +70,13 @@ static void drain(cudaStream_t stream, int64_t until_ms) {
 /* A split of the world that is under way writes `pieces` until the world has ended. */
 void nccl_comms_end(struct nccl_transport *t) {
     struct ending all[ENDINGS_MOST];
-    const int64_t until = clock_mono_ms() + DRAIN_MS;
-    nccl_device_use(t);
     int n = ending_add(t, &t->world.comm, all, 0);
     for (int i = 0; i < t->n_links; i++)
         n = ending_add(t, &t->links[i].line.comm, all, n);
     comms_abort(all, t->split ? ending_add(t, &t->pieces, all, n) : n);
     comms_abort(all, ending_add(t, &t->pieces, all, 0));
+    const int64_t until = clock_mono_ms() + DRAIN_MS;
+    nccl_device_use(t);
     drain(t->world.stream, until);
     drain(t->folds, until);
     for (int i = 0; i < t->n_links; i++)
@@ -207,11 +211,11 @@ static status_t operation_make(struct nccl_transport *t, int channel, struct ope
 
 status_t nccl_operation_new(struct nccl_transport *t, int channel, struct line *line, int peer, struct operation **ret,
                             struct err *e) {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->queue);
     struct operation *o = t->channels[channel].free;
     if (o)
         t->channels[channel].free = o->next;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->queue);
     if (!o)
         TRY(operation_make(t, channel, &o, e));
     o->line = line;
@@ -221,24 +225,24 @@ status_t nccl_operation_new(struct nccl_transport *t, int channel, struct line *
     return ST_OK;
 }
 
-/* With the lock held. */
+/* With `queue` held. */
 static void operation_free(struct nccl_transport *t, struct operation *o) {
     o->next = t->channels[o->channel].free;
     t->channels[o->channel].free = o;
 }
 
 void nccl_operation_let(struct nccl_transport *t, struct operation *o, bool watched) {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->queue);
     if (watched) {
         if (!t->first)
-            pthread_cond_signal(&t->changed);
+            pthread_cond_signal(&t->queued);
         o->next = NULL;
         *t->last = o;
         t->last = &o->next;
     } else {
         operation_free(t, o);
     }
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->queue);
 }
 
 void nccl_operations_free(struct nccl_transport *t) {
@@ -255,23 +259,38 @@ void nccl_operations_free(struct nccl_transport *t) {
     }
 }
 
-/* --- the watch --- */
+/* --- the clock --- */
 
 /* Errors of the device are the kernels' to tell: what it cannot say is not done. */
 static bool reached(cudaEvent_t event) { return cudaEventQuery(event) == cudaSuccess; }
 
+static struct operation *operation_at(struct nccl_transport *t, struct operation *const *at) {
+    pthread_mutex_lock(&t->queue);
+    struct operation *o = *at;
+    pthread_mutex_unlock(&t->queue);
+    return o;
+}
+
+static void operation_end(struct nccl_transport *t, struct operation **at) {
+    pthread_mutex_lock(&t->queue);
+    struct operation *o = *at;
+    *at = o->next;
+    if (!*at)
+        t->last = at;
+    operation_free(t, o);
+    pthread_mutex_unlock(&t->queue);
+}
+
 /* Of what has been queued those that are done leave. The others' clocks run when the kernels' stream has come to where
  * they may begin or somebody waits for them, and nothing before them on their line is under way. That stream comes to
- * one `before` after the other. */
+ * one `before` after the other. Others add at the end alone. */
 static status_t operations_look(struct nccl_transport *t, int64_t now, struct err *e) {
     const int64_t most = (int64_t)t->timeout_ms * 1000000;
-    struct operation **at = &t->first;
+    struct operation **at = &t->first, *o;
     t->turn++;
-    while (*at && reached((*at)->before)) {
-        struct operation *o = *at;
+    while ((o = operation_at(t, at)) && reached(o->before)) {
         if (reached(o->done)) {
-            *at = o->next;
-            operation_free(t, o);
+            operation_end(t, at);
             continue;
         }
         if (o->line->seen != t->turn && o->since_ns == 0)
@@ -281,72 +300,96 @@ static status_t operations_look(struct nccl_transport *t, int64_t now, struct er
             return late(t, o->peer, e);
         at = &o->next;
     }
-    if (!*at)
-        t->last = at;
     return ST_OK;
 }
 
-/* With the lock held, which is given back. */
-static status_t watch_turn(struct nccl_transport *t, struct err *e) {
-    struct err why = { "" };
-    bool busy;
-    status_t st = ask(t, t->world.comm, &busy, &why);
-    if (st == ST_OK)
-        st = ask(t, t->pieces, &busy, &why);
-    for (int i = 0; i < t->n_links && st == ST_OK; i++)
-        st = ask(t, t->links[i].line.comm, &busy, &why);
-    status_t looked = st == ST_OK ? operations_look(t, clock_mono_ns(), e) : ST_OK;
-    TRY(nccl_leave(t, st, &why, e));
-    if (looked != ST_OK) {
-        why = *e;
-        return nccl_fail(t, looked, &why, e);
-    }
-    st = t->host->ops->check(t->host, &why);
-    return nccl_or_fail(t, st, &why, e);
-}
-
-static void watch_pause(struct nccl_transport *t) {
+/* Until it is signalled or a turn's time is over. */
+static void pause_on(pthread_cond_t *signal, pthread_mutex_t *lock) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += WATCH_MS * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (!t->closing && pthread_cond_timedwait(&t->changed, &t->lock, &until) == 0)
-        ;
+    (void)pthread_cond_timedwait(signal, lock, &until);
+}
+
+static void *clock_main(void *arg) {
+    struct nccl_transport *t = arg;
+    struct err why, told;
+    status_t st = ST_OK;
+    nccl_device_use(t);
+    pthread_mutex_lock(&t->queue);
+    while (!t->closing && st == ST_OK) {
+        if (!t->first) {
+            pthread_cond_wait(&t->queued, &t->queue);
+            continue;
+        }
+        pthread_mutex_unlock(&t->queue);
+        st = operations_look(t, clock_mono_ns(), &why);
+        if (st != ST_OK)
+            status_ignore(nccl_fail(t, st, &why, &told)); /* it is kept */
+        pthread_mutex_lock(&t->queue);
+        if (!t->closing && st == ST_OK)
+            pause_on(&t->queued, &t->queue);
+    }
+    pthread_mutex_unlock(&t->queue);
+    return NULL;
+}
+
+/* --- the watch --- */
+
+static status_t watch_turn(struct nccl_transport *t, struct err *e) {
+    struct err why = { "" };
+    bool busy;
+    status_t st = t->host->ops->check(t->host, &why);
+    TRY(nccl_or_fail(t, st, &why, e));
+    TRY(nccl_enter(t, e));
+    st = ask(t, t->world.comm, &busy, &why);
+    if (st == ST_OK)
+        st = ask(t, t->pieces, &busy, &why);
+    for (int i = 0; i < t->n_links && st == ST_OK; i++)
+        st = ask(t, t->links[i].line.comm, &busy, &why);
+    return nccl_leave(t, st, &why, e);
 }
 
 static void *watch_main(void *arg) {
     struct nccl_transport *t = arg;
     struct err told;
-    nccl_device_use(t);
+    nccl_device_use(t); /* for the aborts */
     pthread_mutex_lock(&t->lock);
     while (!t->closing && t->status == ST_OK) {
-        if (!t->first) {
-            pthread_cond_wait(&t->changed, &t->lock);
-            continue;
-        }
+        pthread_mutex_unlock(&t->lock);
         status_ignore(watch_turn(t, &told)); /* it is kept */
         pthread_mutex_lock(&t->lock);
-        if (t->status == ST_OK)
-            watch_pause(t);
+        if (!t->closing && t->status == ST_OK)
+            pause_on(&t->ends, &t->lock);
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
+static status_t start(pthread_t *thread, void *(*body)(void *), struct nccl_transport *t, bool *ret, struct err *e) {
+    const int error = pthread_create(thread, NULL, body, t);
+    *ret = error == 0;
+    return error ? err_set(e, status_of_errno(error), "a thread that watches NCCL could not be started") : ST_OK;
+}
+
 status_t nccl_watch_open(struct nccl_transport *t, struct err *e) {
-    const int error = pthread_create(&t->watch, NULL, watch_main, t);
-    t->watching = error == 0;
-    return error ? err_set(e, status_of_errno(error), "the thread that watches NCCL could not be started") : ST_OK;
+    TRY(start(&t->watch, watch_main, t, &t->watching, e));
+    return start(&t->clock, clock_main, t, &t->timing, e);
 }
 
 void nccl_watch_close(struct nccl_transport *t) {
-    if (!t->watching)
-        return;
     pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->queue);
     t->closing = true;
-    pthread_cond_signal(&t->changed);
+    pthread_cond_signal(&t->ends);
+    pthread_cond_signal(&t->queued);
+    pthread_mutex_unlock(&t->queue);
     pthread_mutex_unlock(&t->lock);
-    pthread_join(t->watch, NULL);
-    t->watching = false;
+    if (t->watching)
+        pthread_join(t->watch, NULL);
+    if (t->timing)
+        pthread_join(t->clock, NULL);
+    t->watching = t->timing = false;
 }

@@ -133,8 +133,8 @@ static status_t meet(struct engine *engine, struct err *e) {
 
 static status_t open_parts(struct engine *engine, struct err *e) {
     const struct engine_config *c = &engine->config;
-    if (engine->world_size > 1 && c->layout.pipeline != 1 && strcmp(c->device, "cpu") != 0)
-        TRY(collective_pipeline_environment(e));
+    if (engine->world_size > 1 && strcmp(c->device, "cpu") != 0)
+        TRY(collective_device_environment(c->layout.pipeline != 1, e));
     TRY(engine_prepare(engine, e));
     TRY(load_state(engine, e));
     TRY(engine_start(engine, e));

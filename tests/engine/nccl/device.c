@@ -206,6 +206,7 @@ void device_settle(struct device *d) {
     int n = 0;
     if (!d)
         return;
+    must_have_chosen(); /* NCCL goes back to the device that the thread has */
     pthread_mutex_lock(&d->lock);
     d->lazy = false; /* there will be more, of the call that was overtaken */
     for (cudaStream_t s = d->streams; s && n < STREAMS_MOST; s = s->next)
