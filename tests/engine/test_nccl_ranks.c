@@ -396,6 +396,28 @@ static void who_waits_for_the_device_alone_learns_of_a_death(void **state) {
     gang_free(g);
 }
 
+/* Rank 0's device stands still because of rank 1, with its queues full. */
+static int die_while_nothing_answers(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    if (rank == 1)
+        return die(g, rank, c, k);
+    device_mute(true);
+    const int line = await_rank_1(g, rank, c, k);
+    device_mute(false);
+    return line;
+}
+
+static void a_death_is_known_where_the_device_answers_nothing(void **state) {
+    (void)state;
+    struct task task = { .body = die_while_nothing_answers };
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    assert_int_equal(gang_await(g, 0), 0);
+    assert_int_equal(g->status[0], ST_UNAVAILABLE);
+    assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: killed");
+    atomic_store(&g->progress[0], INT64_MAX);
+    assert_int_equal(gang_await(g, 1), 0);
+    gang_free(g);
+}
+
 static int break_nccl(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     if (rank == 0)
@@ -573,6 +595,7 @@ int main(void) {
         cmocka_unit_test(a_long_step_is_no_silence),
         cmocka_unit_test(a_call_behind_another_is_late_only_from_then_on),
         cmocka_unit_test(who_waits_for_the_device_alone_learns_of_a_death),
+        cmocka_unit_test(a_death_is_known_where_the_device_answers_nothing),
         cmocka_unit_test(who_waits_for_the_device_alone_learns_of_nccls_failure),
         cmocka_unit_test(nothing_is_confirmed_that_one_rank_has_not_come_through),
         cmocka_unit_test(who_failed_is_told_also_when_nccl_knows_first),

@@ -79,6 +79,24 @@ void device_connects(void) { atomic_fetch_add(&connections, 1); }
 /* --- what the host waits for ---*/
 
 void device_lazy(bool is) { atomic_store(&lazy, is); }
+
+static pthread_mutex_t mute_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t unmuted = PTHREAD_COND_INITIALIZER;
+static bool mute;
+
+void device_mute(bool is) {
+    pthread_mutex_lock(&mute_lock);
+    mute = is;
+    pthread_cond_broadcast(&unmuted);
+    pthread_mutex_unlock(&mute_lock);
+}
+
+static void await_answer(void) {
+    pthread_mutex_lock(&mute_lock);
+    while (mute)
+        pthread_cond_wait(&unmuted, &mute_lock);
+    pthread_mutex_unlock(&mute_lock);
+}
 int device_waits(void) { return waits; }
 struct device *device_mine(void) {
     return mine;
@@ -314,6 +332,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flag
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     must_have_chosen();
+    await_answer();
     pthread_mutex_lock(&event->lock);
     bool there = event->reached == event->recorded;
     const int64_t number = event->number;

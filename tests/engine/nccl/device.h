@@ -18,6 +18,9 @@ void device_feed(cudaStream_t stream, void (*feed)(cudaStream_t stream, void *ar
 void device_lazy(bool is);
 int device_waits(void);
 
+/* From now on whoever asks about an event gets no answer until this is over, as where a device's queues are full. */
+void device_mute(bool is);
+
 /* For NCCL's stand-in: this thread's device; and what waits for all that a device has been given. */
 struct device;
 struct device *device_mine(void);
