@@ -77,7 +77,7 @@ struct adamw_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
                                        int room) const {
         const float kept = s.decay ? keep : 1.0f;
         float a[N], b[N];
@@ -126,7 +126,7 @@ struct sgd_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
                                        int room) const {
         const float decays = s.decay ? decay : 0.0f;
         float a[N];
@@ -166,7 +166,7 @@ struct lion_pack {
     }
 
     template <int N>
-    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int at,
+    __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
                                        int room) const {
         const float kept = s.decay ? keep : 1.0f;
         float a[N];

@@ -177,7 +177,7 @@ static status_t run_rank(struct setting *s, int rank, struct collective *c, stru
     TRY(plan_verify((const struct plan *const *)plans, STAGES, e));
     const struct plan *plan = plans[rank];
     TRY(arena_open(&arena, k, &plan, 1, e));
-    TRY(channel_open(c, &channel, e));
+    TRY(channel_open(c, &plan, 1, &channel, e));
     TRY(transfers_open(c, &plan, 1, &transfers, e));
     struct execution x = {
         .channel = channel, .transfers = transfers, .optimizer = &optimizer, .learning_rate = 0.1, .load = load_nothing
