@@ -130,7 +130,7 @@ static status_t build(struct primitive *p, const struct primitive_shape *s, stru
     TRY(onednn_check(dnnl_primitive_create(&p->primitive, p->desc), "build a product", e));
     const char *name = "";
     TRY(onednn_check(dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &name), "name a product", e));
-    p->in_order = strncmp(name, "brg:", 4) == 0;
+    p->in_order = strncmp(name, "brg:", 4) == 0 && !strstr(name, "amx");
     if (s->packed)
         TRY(reorder_new(p, s, e));
     for (int i = 0; i < p->n_lanes; i++)

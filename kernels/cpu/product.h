@@ -6,8 +6,8 @@
  *   - oneDNN's blocked AVX-512 product adds along k in order, whatever the threads, unless A is transposed, k is at
  *     least 2,048 and there are more threads than blocks of 64 columns; so a transposed A is cut here along k in pieces
  *     of PRODUCT_DEPTH_TRANSPOSED, accumulated in order
- *   - its other implementations cut k by the number of threads; with one of those a product is cut in slices of C
- *     by shape alone, each slice computed by one thread
+ *   - its other implementations cut k by the number of threads, that for AMX too; with one of those a product is cut in
+ *     slices of C by shape alone, each slice computed by one thread
  *
  * B is packed first where C has enough rows to pay for it: oneDNN copies an unpacked B again for each block of rows,
  * and reads rows a power of two apart slowly. Any k is cut in pieces of PRODUCT_DEPTH, so that a piece of B that was

@@ -247,8 +247,7 @@ status_t collective_exchange(struct collective *c, enum collective_channel chann
     return ST_OK;
 }
 
-/* Dissemination (Hensgen, Finkel, Manber 1988): after the round of distance d a rank has heard of the 2 d - 1 before it.
- */
+/* Dissemination (Hensgen, Finkel, Manber 1988): after the round of distance d a rank knows of the 2 d - 1 before it. */
 status_t collective_barrier(struct collective *c, enum collective_channel channel, struct err *e) {
     const int P = c->world_size;
     uint64_t none = 0, heard;

@@ -20,9 +20,9 @@
  *
  * With a device attached (collective_deferred) calls on its channels only queue work, which comes after all that its
  * kernels have been given so far. What the kernels are given next comes after it where collective_finish says so, of a
- * transfer's ticket or of a mark's. Failures are found by threads that watch what is queued. They end it undone, so that
- * whoever has waited for the device has waited for nothing until collective_confirm says that it was something; and
- * calls return them when what had been queued has run off.
+ * transfer's ticket or of a mark's. Failures are found by threads that watch what is queued. They end it undone:
+ * whoever has waited for the device has waited for nothing until collective_confirm says that it was something. Calls
+ * return them when what had been queued has run off.
  *
  * Memory: buffers are borrowed during the call, or until what is queued is done. Staging for reductions is allocated by
  * open (COLLECTIVE_STAGING_BYTES a channel), not by the calls. */
@@ -102,10 +102,10 @@ MUST_CHECK status_t collective_attach(struct collective *c, const struct collect
 /* Before `kernels` is closed; collective_close does it too. c NULL is fine. */
 void collective_detach(struct collective *c);
 
-/* Before this process's first call of CUDA, which reads it once, where several ranks run on CUDA: streams get a queue of
- * the device's each, as many as there are, so that none waits for what another has queued. In a pipeline a receive that
- * is posted early even keeps a kernel on the device until its sender comes, and nothing else may wait for that kernel:
- * all kernels are loaded at the start, not at their first launch, which may wait for an idle device. What the
+/* Before this process's first call of CUDA, which reads it once, where several ranks run on CUDA: streams get a queue
+ * of the device's each, as many as there are, so that none waits for what another has queued. In a pipeline a receive
+ * that is posted early even keeps a kernel on the device until its sender comes, and nothing else may wait for that
+ * kernel: all kernels are loaded at the start, not at their first launch, which may wait for an idle device. What the
  * environment has already stays. */
 MUST_CHECK status_t collective_device_environment(bool pipeline, struct err *e);
 

@@ -1,9 +1,9 @@
 /* NCCL's transport, as its two sources share it: nccl.c queues work and connects, nccl_watch.c waits, watches what is
  * queued, and ends all of it on the first failure. Private to this folder's part of the CUDA plugin.
  *
- * Locks: `lock` is held for each call of NCCL, so that none runs beside an abort. `queue` is of what is queued, and held
- * for nothing else; neither is held for a call of CUDA but by an abort: while the device's queues are full, a call of
- * any thread may take as long as it stands still. What is of a channel is of the thread that calls on it. */
+ * Locks: `lock` is held for each call of NCCL, so that none runs beside an abort. `queue` is of what is queued, and
+ * held for nothing else; neither is held for a call of CUDA but by an abort: while the device's queues are full, a call
+ * of any thread may take as long as it stands still. What is of a channel is of the thread that calls on it. */
 #ifndef EXECUTOR_ENGINE_COLLECTIVE_NCCL_TRANSPORT_H
 #define EXECUTOR_ENGINE_COLLECTIVE_NCCL_TRANSPORT_H
 
