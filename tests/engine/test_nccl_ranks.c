@@ -398,6 +398,8 @@ static void who_waits_for_the_device_alone_learns_of_a_death(void **state) {
 
 /* Rank 0's device stands still because of rank 1, with its queues full. */
 static int die_while_nothing_answers(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct err e = { "" };
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached, by asking */
     if (rank == 1)
         return die(g, rank, c, k);
     device_mute(true);
