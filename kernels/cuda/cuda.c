@@ -39,6 +39,8 @@ static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
 static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
     TRY(device_choose(c, ordinal, e));
     TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "making a stream", e));
+    TRY(cuda_status(cudaEventCreateWithFlags(&c->finished, cudaEventDisableTiming | cudaEventBlockingSync),
+                    "making an event", e));
     void *faults = NULL;
     TRY(cuda_status(cudaHostAlloc(&faults, CUDA_FAULTS * sizeof *c->faults, cudaHostAllocMapped),
                     "reserving memory that host and device share", e));
@@ -86,6 +88,8 @@ static struct cuda *cuda_free(struct cuda *c) {
         cuda_products_free(c->products);
         (void)cudaStreamDestroy(c->stream);
     }
+    if (c->finished)
+        (void)cudaEventDestroy(c->finished);
     (void)cudaFree(c->staging);
     (void)cudaFreeHost(c->faults);
     free(c->fp32);

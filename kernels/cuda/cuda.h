@@ -38,8 +38,9 @@ struct cuda {
     struct kernels table; /* first: the functions of the table cast back */
     struct cuda *fp32;    /* owned; NULL where the precision is fp32. It borrows all below */
     cudaStream_t stream;
-    uint64_t *faults; /* (CUDA_FAULTS), as both the host and the device see it */
-    float *staging;   /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
+    cudaEvent_t finished; /* blocks who waits for it */
+    uint64_t *faults;     /* (CUDA_FAULTS), as both the host and the device see it */
+    float *staging;       /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
     int ordinal;
     int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
     int capability; /* 80, 90, ... */

@@ -65,7 +65,10 @@ status_t cuda_faults_take(const struct cuda *c, struct err *e) {
     return ST_OK;
 }
 
+/* By an event that blocks: who waits for a stream spins, on a processor that a loader may want. */
 status_t cuda_finish(const struct kernels *k, struct err *e) {
-    TRY(cuda_status(cudaStreamSynchronize(cuda_of(k)->stream), "running the queued kernels", e));
-    return cuda_faults_take(cuda_of(k), e);
+    const struct cuda *c = cuda_of(k);
+    TRY(cuda_status(cudaEventRecord(c->finished, c->stream), "marking a place in the queue", e));
+    TRY(cuda_status(cudaEventSynchronize(c->finished), "running the queued kernels", e));
+    return cuda_faults_take(c, e);
 }

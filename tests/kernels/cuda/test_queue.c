@@ -95,13 +95,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
     return ask("copy");
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    assert_true(stream == STREAM);
-    return ask("finish");
-}
-
 static struct cuda opened(void) {
-    struct cuda c = { .stream = STREAM, .faults = faults };
+    struct cuda c = { .stream = STREAM, .finished = EVENT, .faults = faults };
     cuda_queue_table(&c.table);
     *asked = 0;
     failing = "";
@@ -162,6 +157,20 @@ static void who_waits_for_an_event_is_told_what_a_kernel_found_once(void **state
     assert_int_equal(k->event_wait(k, event, &why), ST_INTERNAL);
 }
 
+/* Not by the stream itself, for which CUDA spins: this runtime has no call that waits for one. */
+static void who_waits_for_all_that_was_queued_leaves_the_processor(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    struct err why = { "" };
+    OK(cuda_finish(&c.table, e));
+    assert_string_equal(asked, "record wait");
+    faults[CUDA_FAULT_TARGET] = (uint64_t)(2 + 1) << 32 | 9;
+    assert_int_equal(cuda_finish(&c.table, &why), ST_INVALID_ARGUMENT);
+    OK(cuda_finish(&c.table, e));
+    failing = "record";
+    assert_int_equal(cuda_finish(&c.table, &why), ST_INTERNAL);
+}
+
 static void memory_that_the_device_reads_is_the_runtimes(void **state) {
     (void)state;
     const struct cuda c = opened();
@@ -178,6 +187,7 @@ int main(void) {
         cmocka_unit_test(a_captured_step_is_launched_on_the_tables_stream_and_freed),
         cmocka_unit_test(a_step_that_cannot_be_captured_leaves_no_graph),
         cmocka_unit_test(who_waits_for_an_event_is_told_what_a_kernel_found_once),
+        cmocka_unit_test(who_waits_for_all_that_was_queued_leaves_the_processor),
         cmocka_unit_test(memory_that_the_device_reads_is_the_runtimes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
