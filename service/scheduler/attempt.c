@@ -135,13 +135,23 @@ void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, 
     s->dirty = true;
 }
 
+static bool is_of(const struct attempt *a, const struct part *part, const struct rank_end *end) {
+    return end->rank >= 0 && end->rank < a->ranks_n && a->ranks[end->rank].executor == part->executor;
+}
+
 void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
                         int ends_n, struct sched_actions *out) {
     struct attempt *a = job->attempt;
+    const struct rank_end *cause = NULL;
     if (part->over)
         return;
     for (int i = 0; i < ends_n; i++)
-        if (ends[i].rank >= 0 && ends[i].rank < a->ranks_n && a->ranks[ends[i].rank].executor == part->executor)
+        if (is_of(a, part, &ends[i]) && (!cause || rank_end_prefer(&ends[i], cause)))
+            cause = &ends[i];
+    if (cause) /* what is heard first is told */
+        attempt_rank_ended(s, job, cause, out);
+    for (int i = 0; i < ends_n; i++)
+        if (&ends[i] != cause && is_of(a, part, &ends[i]))
             attempt_rank_ended(s, job, &ends[i], out);
     for (int r = 0; r < a->ranks_n; r++) {
         struct rank *rank = &a->ranks[r];

@@ -241,6 +241,20 @@ static void the_sentence_names_the_cause_and_not_its_echo(void **state) {
     assert_string_equal(end->text, "rank 1: was killed by signal 9 (after 0 of 0 restarts)");
 }
 
+/* A controller that was away hears of all ends of a part at once. */
+static void of_ends_that_are_heard_at_once_the_cause_is_told_and_not_its_echo(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 3, NULL);
+    submit(b, 1, 0, 3, 9);
+    struct rank_end ends[] = { { .rank = 0, .cause = RANK_END_PEER_LOST, .message = "rank 1 went away" },
+                               { .rank = 1, .cause = RANK_END_UNKNOWN, .message = "was killed by signal 9" },
+                               { .rank = 2, .cause = RANK_END_PEER_LOST, .message = "rank 0 went away" } };
+    tell(b, (struct sched_event){
+                .kind = EV_PART_ENDED, .executor = "a", .job = 1, .attempt = 1, .ends = ends, .ends_n = 3 });
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
+    assert_string_equal(find(b, ACT_JOB_STATE)->text, "rank 1: was killed by signal 9");
+}
+
 static void a_bad_spec_and_bad_numbers_fail_without_a_retry(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -438,6 +452,7 @@ int main(void) {
         ON_BENCH(a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits),
         ON_BENCH(the_addresses_go_out_once_all_ranks_have_offered),
         ON_BENCH(the_sentence_names_the_cause_and_not_its_echo),
+        ON_BENCH(of_ends_that_are_heard_at_once_the_cause_is_told_and_not_its_echo),
         ON_BENCH(a_bad_spec_and_bad_numbers_fail_without_a_retry),
         ON_BENCH(a_bad_checkpoint_is_marked_and_does_not_count),
         ON_BENCH(a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free),
