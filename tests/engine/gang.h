@@ -6,12 +6,16 @@
 #include "base/clock.h"
 #include "executor/engine/collective/collective.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +28,8 @@ struct gang {
     pthread_barrier_t met; /* all ranks of the gang */
     char blobs[GANG_RANKS][GANG_BLOB];
     size_t sizes[GANG_RANKS];
-    _Atomic int64_t progress[GANG_RANKS]; /* for a parent that waits for a rank to have come somewhere */
+    _Atomic int64_t progress[GANG_RANKS]; /* gang_advance's, for who waits for a rank to have come somewhere */
+    _Atomic uint32_t advances;            /* of all: a futex, since who holds no lock may be killed */
     /* What each rank ended with. */
     int64_t failed_at_ms[GANG_RANKS];
     status_t status[GANG_RANKS];
@@ -166,10 +171,24 @@ static inline void gang_note(struct gang *g, int rank, status_t st, const struct
     g->error[rank] = *e;
 }
 
-/* In the parent: returns once the rank has come this far. */
-static inline void gang_until(struct gang *g, int rank, int64_t progress) {
-    while (atomic_load(&g->progress[rank]) < progress)
-        sched_yield();
+/* A rank has come this far, whoever says so. */
+static inline void gang_reach(struct gang *g, int rank, int64_t progress) {
+    atomic_store(&g->progress[rank], progress);
+    atomic_fetch_add(&g->advances, 1);
+    syscall(SYS_futex, &g->advances, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
+static inline void gang_advance(struct gang *g, int rank) { gang_reach(g, rank, atomic_load(&g->progress[rank]) + 1); }
+
+/* Returns once the rank has come this far; false: nobody has got on for as long as `most`, if it is not NULL. */
+static inline bool gang_until_most(struct gang *g, int rank, int64_t progress, const struct timespec *most) {
+    for (;;) {
+        const uint32_t seen = atomic_load(&g->advances);
+        if (atomic_load(&g->progress[rank]) >= progress)
+            return true;
+        if (syscall(SYS_futex, &g->advances, FUTEX_WAIT, seen, most, NULL, 0) != 0 && errno == ETIMEDOUT)
+            return false;
+    }
+}
+static inline void gang_until(struct gang *g, int rank, int64_t progress) { gang_until_most(g, rank, progress, NULL); }
 
 #endif

@@ -35,10 +35,14 @@ constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
 constexpr milliseconds CONNECT = std::chrono::seconds(30);
 /* A byte to a peer whose receive is pending: only a connection that is stuck takes longer. */
 constexpr milliseconds FAREWELL = std::chrono::seconds(2);
+/* Its last word to each peer, likewise; then all connections are closed anyway. */
+constexpr milliseconds LAST_WORD = milliseconds(100);
 /* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
 constexpr milliseconds GOODBYE = milliseconds(500);
 /* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
 constexpr uint64_t GOODBYE_SLOT = (uint64_t)COLLECTIVE_CHANNELS << 56;
+/* Nothing is ever sent on it: Gloo takes a receive of a connection that has not ended. */
+constexpr uint64_t PROBE_SLOT = GOODBYE_SLOT + 1;
 
 /* Gloo asks its store for one address list a rank; one exchange answers all of it. */
 class ExchangeStore : public gloo::rendezvous::Store {
@@ -175,6 +179,8 @@ class GlooTransport : public transport {
     void watch();
     void keep_deadlines();
     void say_goodbye();
+    void say_why(status_t status, const struct err &error);
+    status_t blame(int fallback, const std::string &reason, struct err *e);
     void fail(status_t status, const struct err &error);
     status_t failed(struct err *e);
 
@@ -191,13 +197,16 @@ class GlooTransport : public transport {
     struct err error_ = {};
     bool closed_ = false; /* after the failure: no thread of Gloo touches a caller's memory any more */
     bool done_ = false;
+    bool leaving_ = false; /* goodbye is said: no other last word */
     int goodbyes_ = 0;
 
     /* A receive from every peer is always pending here, so that the end of a connection is known at once, whatever the
      * other threads wait for: Gloo tells only the operations of that connection that have not begun. */
     std::vector<char> goodbye_bytes_;
-    std::vector<std::unique_ptr<UnboundBuffer>> farewell_; /* by peer: whose connection it was */
-    std::unique_ptr<UnboundBuffer> watch_;
+    std::vector<struct err> last_words_;                   /* by peer: why it failed; empty where it said goodbye */
+    std::vector<std::unique_ptr<UnboundBuffer>> farewell_; /* by peer: they arrive here; or whose connection it was */
+    std::unique_ptr<UnboundBuffer> watch_, probe_;
+    std::mutex blaming_; /* of the two above */
     std::unique_ptr<Poster> poster_;
     std::thread watcher_, deadlines_;
 };
@@ -212,14 +221,16 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
         context_->setTimeout(std::min(timeout_, CONNECT));
         context_->connectFullMesh(store, device_);
 
-        goodbye_bytes_.resize(2 * world_size_);
+        goodbye_bytes_.resize(world_size_ + 1);
+        last_words_.resize(world_size_);
         watch_ = context_->createUnboundBuffer(goodbye_bytes_.data(), world_size_);
+        probe_ = context_->createUnboundBuffer(&goodbye_bytes_[world_size_], 1);
         farewell_.resize(world_size_);
         for (int peer = 0; peer < world_size_; peer++) {
             if (peer == rank_)
                 continue;
             /* This order: when a connection ends, its farewell knows it before the watcher wakes. */
-            farewell_[peer] = context_->createUnboundBuffer(&goodbye_bytes_[world_size_ + peer], 1);
+            farewell_[peer] = context_->createUnboundBuffer(last_words_[peer].msg, sizeof last_words_[peer].msg);
             farewell_[peer]->recv(peer, GOODBYE_SLOT);
             watch_->recv(peer, GOODBYE_SLOT, peer, 1);
         }
@@ -251,24 +262,38 @@ void GlooTransport::watch() {
             std::lock_guard<std::mutex> lock(mutex_);
             closing_ = true;
         }
-        /* Which peer was it? Its farewell throws the same; an aborted wait on the others returns at once, and closes
-         * nothing: of a gang the first rank to close must name the cause, the others may name its echo. */
-        int culprit = -1;
-        std::string reason = reason_of(x);
-        for (int peer = 0; peer < world_size_ && culprit < 0; peer++) {
-            try {
-                if (peer == rank_)
-                    continue;
-                farewell_[peer]->abortWaitRecv();
-                farewell_[peer]->waitRecv(FOREVER);
-            } catch (const std::exception &its) {
-                culprit = peer;
-                reason = reason_of(its);
-            }
-        }
         struct err error;
-        fail(err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", culprit, reason.c_str()), error);
+        fail(blame(-1, reason_of(x), &error), error);
     }
+}
+
+/* Whose end was the first? Who fails says why before it closes, so a rank whose connection ends is an echo where it has
+ * spoken, and the cause where it has not: it was killed. What is said counts more: a last word may have been cut off.
+ * fallback: who it is when nothing tells. Of a connection that has ended the farewell throws, but where it has brought
+ * a last word; then a new receive does. An aborted wait on the others returns at once. */
+status_t GlooTransport::blame(int fallback, const std::string &reason, struct err *e) {
+    std::lock_guard<std::mutex> lock(blaming_);
+    int silent = fallback;
+    std::string its = reason;
+    for (int peer = 0; peer < world_size_; peer++) {
+        if (peer == rank_)
+            continue;
+        try {
+            farewell_[peer]->abortWaitRecv();
+            farewell_[peer]->waitRecv(FOREVER);
+        } catch (const std::exception &x) {
+            silent = peer;
+            its = reason_of(x);
+            continue;
+        }
+        try {
+            probe_->recv(peer, PROBE_SLOT);
+        } catch (const std::exception &) {
+            if (*last_words_[peer].msg)
+                return err_set(e, ST_UNAVAILABLE, "%s", last_words_[peer].msg);
+        }
+    }
+    return err_set(e, ST_UNAVAILABLE, "rank %d went away: %s", silent, its.c_str());
 }
 
 /* Gloo's own time-outs close all connections behind our back, so nothing waits in Gloo with one. */
@@ -291,11 +316,13 @@ void GlooTransport::keep_deadlines() {
     }
 }
 
-/* The first failure wins. Closes all connections, so that the peers fail too, and wakes this rank's other threads. */
+/* The first failure wins. Tells the peers, closes all connections, so that they fail too, and wakes this rank's other
+ * threads. */
 void GlooTransport::fail(status_t status, const struct err &error) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (status_ != ST_OK)
         return;
+    const bool speaks = !leaving_;
     closing_ = true;
     status_ = status;
     error_ = error;
@@ -308,6 +335,8 @@ void GlooTransport::fail(status_t status, const struct err &error) {
     watch_->abortWaitRecv();
     changed_.notify_all();
     lock.unlock();
+    if (speaks)
+        say_why(status, error);
     poster_->hurry();
     context_->closeConnections();
     lock.lock();
@@ -366,14 +395,40 @@ status_t GlooTransport::finish(int channel, int handle, struct err *e) {
         reason = reason_of(x);
     }
     if (!arrived) {
-        struct err error;
-        fail(err_set(&error, ST_UNAVAILABLE, "rank %d went away: %s", t.peer, reason.c_str()), error);
+        struct err error = {};
+        if (check(&error) == ST_OK)
+            fail(blame(t.peer, reason, &error), error);
         return failed(e);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     c.waiting_until_ms = 0;
     t.buffer.reset();
     return ST_OK;
+}
+
+/* To the peers' farewells alone: the end of the connection wakes their watchers. Who was lost is passed on as it was
+ * heard. */
+void GlooTransport::say_why(status_t status, const struct err &error) {
+    struct err word;
+    std::vector<std::unique_ptr<UnboundBuffer>> sent;
+    status_ignore(status == ST_UNAVAILABLE ? err_set(&word, status, "%s", error.msg)
+                                           : err_set(&word, status, "rank %d went away: %s", rank_, error.msg));
+    for (int peer = 0; peer < world_size_; peer++)
+        try {
+            if (peer == rank_)
+                continue;
+            auto buffer = context_->createUnboundBuffer(word.msg, strlen(word.msg) + 1);
+            buffer->send(peer, GOODBYE_SLOT);
+            sent.push_back(std::move(buffer));
+        } catch (const std::exception &) {
+            /* That one is no more. */
+        }
+    for (auto &buffer : sent)
+        try {
+            buffer->waitSend(LAST_WORD);
+        } catch (const std::exception &) {
+            /* It takes nothing. */
+        }
 }
 
 /* Peers may still be in their last call with each other: without a word, the end of this rank's connections would look
@@ -395,10 +450,10 @@ void GlooTransport::say_goodbye() {
 GlooTransport::~GlooTransport() {
     if (watcher_.joinable()) {
         std::unique_lock<std::mutex> lock(mutex_);
-        bool orderly = status_ == ST_OK && !closing_;
+        leaving_ = status_ == ST_OK && !closing_;
         lock.unlock();
         try {
-            if (orderly)
+            if (leaving_)
                 say_goodbye();
         } catch (const std::exception &) {
             /* A peer was faster or is gone: nothing is left to say to it. */
