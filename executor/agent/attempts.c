@@ -266,7 +266,9 @@ static void rank_check(struct rank *r, int64_t now) {
     if (now - r->seen_ms >= hang_ms)
         snprintf(why, sizeof why, "gave no sign of life for %d s and was killed", hang_ms / 1000);
     else if (now - r->moved_ms >= hang_ms + HANG_FIRST_MS)
-        snprintf(why, sizeof why, "made no progress for %d s and was killed", hang_ms / 1000);
+        snprintf(why, sizeof why,
+                 "made no progress for %d s and was killed; --hang-timeout of its executor allows more",
+                 hang_ms / 1000);
     else
         return;
     child_end(r->child, 0, 0, why);
@@ -338,6 +340,7 @@ static status_t rank_send_start(struct rank *r, const Trainyard__V1__StartAttemp
     s.init_directory = start->init_directory;
     s.forked = start->forked;
     s.threads = agent->inventory.threads_per_rank;
+    s.hang_ms = agent->options->hang_ms;
     s.address = (char *)(uintptr_t)agent->options->address;
     s.n_data_roots = agent->options->n_data_roots;
     s.data_roots = (char **)(uintptr_t)agent->options->data_roots;

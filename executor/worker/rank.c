@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum {
-    /* A peer that is silent is the agent's to judge, after 30 s, and by its own name; this is for what it cannot see.
-     */
+    /* A peer that is silent is its agent's to judge, and by its own name; this, or twice as long as that waits, is for
+     * what it cannot see. */
     COLLECTIVE_TIMEOUT_MS = 60000,
     RENDEZVOUS_TICK_MS = 500,
     RENDEZVOUS_MOST_MS = 3600 * 1000, /* the controller may be away for half an hour, and then has to place the rest */
@@ -171,7 +171,7 @@ static status_t collective_meet(struct rank *r, struct collective **ret, struct 
         .rank = r->start->rank,
         .world_size = r->start->world_size,
         .address = r->start->address,
-        .timeout_ms = COLLECTIVE_TIMEOUT_MS,
+        .timeout_ms = 2 * r->start->hang_ms > COLLECTIVE_TIMEOUT_MS ? 2 * r->start->hang_ms : COLLECTIVE_TIMEOUT_MS,
         .exchange = exchange,
         .exchange_ctx = r,
     };
