@@ -180,7 +180,7 @@ static inline int device_sum_until_failure(struct gang *g, int rank, struct coll
     DEVICE_MUST(k->memory_new(k, N * sizeof(float), &there, &e) == ST_OK);
     DEVICE_MUST(k->fill(k, there, 0, N, &e) == ST_OK);
     while (st == ST_OK) {
-        atomic_fetch_add(&g->progress[rank], 1);
+        gang_advance(g, rank);
         st = collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e);
         if (st == ST_OK)
             st = device_follow(c, &e);

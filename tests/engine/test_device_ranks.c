@@ -3,6 +3,7 @@
  * host, also where the device does nothing before the host waits for it, which it does once a step; and what ends one
  * rank ends all, none of which reports a step that was cut short. */
 #include "executor/engine/collective/device.h"
+#include "executor/engine/collective/internal.h"
 #include "tests/engine/nccl/device.h"
 #include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
@@ -56,7 +57,7 @@ static const struct shut_memory_device STAND_IN = { .open = stand_in_open, .clos
 
 static int rank_main(struct gang *gang, int rank, struct collective *collective) {
     const int result = trainee_main(gang, rank, collective);
-    atomic_store(&gang->progress[rank], INT64_MAX);
+    gang_reach(gang, rank, INT64_MAX);
     return result;
 }
 
@@ -155,6 +156,40 @@ static void the_host_waits_once_a_step_and_not_inside(void **state) {
                 assert_int_equal(waits[r][step] - waits[r][step - 1], 1);
         }
     }
+    trainee_free(t);
+}
+
+/* Of a rank: how often progress was told until a step's end, and of how many instructions and places a step is. */
+static int heard[GANG_RANKS][TRAINEE_STEPS], instructions[GANG_RANKS], places[GANG_RANKS];
+
+/* As if each step had taken too long to be left to the device. */
+static void note_pace(struct trainee_child *c, int64_t step) {
+    note_waits(c, step);
+    heard[c->rank][step] = c->result->heard;
+    if (step == 0)
+        return; /* it is not there yet */
+    const struct instruction_list *compute = &c->engine->train->queue[QUEUE_COMPUTE];
+    instructions[c->rank] = compute->n;
+    places[c->rank] = 0;
+    for (int i = 0; i < compute->n; i++)
+        places[c->rank] += compute->items[i].kind == INSTRUCTION_LOAD || compute->items[i].kind == INSTRUCTION_WAIT;
+    c->engine->execution.step_ns = 1000000001;
+}
+
+static void of_a_long_step_progress_is_told_as_the_device_makes_it(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of(STEPS);
+    t->config.train.eval.every = 0;
+    t->config.device = DEVICE;
+    t->ended = note_pace;
+    run(t, "pace", &LAYOUTS[5]);
+    assert_well(t, "pace");
+    for (int r = 0; r < t->ranks; r++)
+        for (int step = 2; step < STEPS; step++) {
+            assert_true(places[r] > EXECUTE_AHEAD);
+            assert_int_equal(waits[r][step] - waits[r][step - 1], places[r] + 1);
+            assert_int_equal(heard[r][step] - heard[r][step - 1], places[r] + instructions[r]);
+        }
     trainee_free(t);
 }
 
@@ -274,10 +309,41 @@ static void no_rank_counts_a_step_that_another_has_not_come_through(void **state
     trainee_free(t);
 }
 
-/* It has begun a step, waits for nothing, and so its device does nothing of it. */
+/* As a process that is killed, which rank 0's kernels know before its sockets do. */
+static void lose_rank_1(struct trainee_child *c, int64_t step) {
+    static int failed;
+    if (step == 0 && c->rank == 0)
+        failed = device_failed();
+    if (step != STEPS - 1)
+        return;
+    if (c->rank == 0)
+        device_fail("event_wait");
+    if (c->rank != 1)
+        return;
+    device_await_failure(failed + 1);
+    c->engine->collective->host->ops->abort(c->engine->collective->host, "killed");
+}
+
+static void kernels_that_fail_because_of_a_death_say_whose(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of(STEPS);
+    t->config.device = DEVICE;
+    t->config.train.eval.every = 0;
+    t->ended = lose_rank_1;
+    run(t, "lost", &LAYOUTS[6]);
+    for (int r = 0; r < t->ranks; r++) {
+        assert_int_equal(t->results[r].outcome, ENGINE_PEER_LOST);
+        assert_string_equal(t->results[r].message,
+                            r == 1 ? "rank 1 gave up: killed" : "rank 1 went away: rank 1 gave up: killed");
+    }
+    trainee_free(t);
+}
+
+/* It has begun a step, waits for nothing, and so its device does nothing of it. Time goes on when rank 0 waits. */
 static void fall_silent(struct trainee_child *c, int64_t step) {
-    if (c->rank == 1 && step == STEPS - 1)
-        gang_until(c->gang, 0, INT64_MAX);
+    const struct timespec tick = { .tv_nsec = 50000000 };
+    while (c->rank == 1 && step == STEPS - 1 && !gang_until_most(c->gang, 0, INT64_MAX, &tick))
+        device_clocks_forward(c->trainee->timeout_ms, 0);
 }
 
 static void a_silent_rank_is_known_by_the_deadline(void **state) {
@@ -286,13 +352,12 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
     struct trainee *t = trainee_of(STEPS);
     t->config.device = DEVICE;
     t->config.train.eval.every = 0;
-    t->timeout_ms = 5000;
     t->ended = fall_silent;
     device_lazy(true);
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         run(t, "silent", &layouts[i]);
         assert_int_equal(t->results[0].status, ST_DEADLINE_EXCEEDED);
-        assert_string_equal(t->results[0].message, "rank 1 did nothing for 5000 ms");
+        assert_string_equal(t->results[0].message, "rank 1 did nothing for 60000 ms");
         assert_int_equal(t->results[0].step, STEPS - 1);
         assert_int_equal(t->results[1].status, ST_UNAVAILABLE);
     }
@@ -305,13 +370,16 @@ int main(void) {
         cmocka_unit_test(every_layout_has_the_bits_of_one_rank_on_the_host),
         cmocka_unit_test(and_where_the_device_runs_as_late_as_it_may),
         cmocka_unit_test(the_host_waits_once_a_step_and_not_inside),
+        cmocka_unit_test(of_a_long_step_progress_is_told_as_the_device_makes_it),
         cmocka_unit_test(how_long_kernels_waited_is_told_of_each_step),
         cmocka_unit_test(a_profile_of_ranks_is_written_and_changes_no_bit),
         cmocka_unit_test(a_run_that_is_stopped_goes_on_to_the_same_bits),
         cmocka_unit_test(the_first_op_to_blame_is_the_hosts),
         cmocka_unit_test(no_rank_counts_a_step_that_another_has_not_come_through),
+        cmocka_unit_test(kernels_that_fail_because_of_a_death_say_whose),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
     };
     shut_memory_runs_on(&STAND_IN);
+    device_clocks_take();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,8 @@ extern const struct collective_plugin collective_plugin;
 
 struct task {
     bool native;
-    int data; /* ranks of a stage; 0: all, or one where all are no power of two */
-    int timeout_ms;
+    int data;            /* ranks of a stage; 0: all, or one where all are no power of two */
+    const char *failing; /* a call of NCCL, on rank 1 */
     int (*body)(struct gang *g, int rank, struct collective *c, const struct kernels *k);
 };
 
@@ -30,8 +30,6 @@ static int on_device(struct gang *g, int rank, struct collective *c) {
                                               .data = task->data ? task->data : all,
                                               .native = task->native };
     struct err e = { "" };
-    if (task->timeout_ms)
-        c->timeout_ms = task->timeout_ms;
     DEVICE_MUST(collective_attach_plugin(c, &collective_plugin, &device, &e) == ST_OK);
     int line = task->body(g, rank, c, &cuda->table);
     collective_detach(c);
@@ -212,7 +210,7 @@ static int await_in_vain(struct gang *g, int rank, struct collective *c, const s
     DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, a.there, 80, &ticket, &e) == ST_OK);
     pthread_barrier_wait(&g->met);
     DEVICE_MUST(pthread_create(&thread, NULL, abort_from_elsewhere, &a) == 0);
-    atomic_fetch_add(&g->progress[rank], 1);
+    gang_advance(g, rank);
     status_t st = collective_finish(c, COLLECTIVE_FORWARD, ticket, &e);
     if (st == ST_OK)
         st = k->finish(k, &e);
@@ -239,7 +237,7 @@ static int detach_beside_an_abort(struct gang *g, int rank, struct collective *c
     DEVICE_MUST(join_ring_of_two(c, rank) == 0);
     pthread_barrier_wait(&g->met);
     DEVICE_MUST(pthread_create(&thread, NULL, abort_from_elsewhere, &a) == 0);
-    atomic_fetch_add(&g->progress[rank], 1);
+    gang_advance(g, rank);
     collective_detach(c);
     pthread_join(thread, NULL);
     DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) != ST_OK);
@@ -273,40 +271,40 @@ static void a_rank_that_gives_up_ends_the_calls_of_all_others(void **state) {
     gang_free(g);
 }
 
+/* It is silent until rank 0 says so; time goes on when that waits. */
 static int fall_silent(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     if (rank != 1)
         return device_sum_until_failure(g, rank, c, k);
-    gang_until(g, 0, INT64_MAX);
+    while (!gang_until_most(g, 0, INT64_MAX, &(struct timespec){ .tv_nsec = 50000000 }))
+        device_clocks_forward(PATIENCE_MS, 0);
     gang_note(g, rank, collective_barrier(c, COLLECTIVE_CONTROL, &e), &e);
     return 0;
 }
 
 static void a_silent_rank_is_known_by_the_deadline(void **state) {
     (void)state;
-    struct task task = { .body = fall_silent, .timeout_ms = 1500 };
+    struct task task = { .body = fall_silent };
     struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
     assert_int_equal(gang_await(g, 0), 0);
     assert_int_equal(g->status[0], ST_DEADLINE_EXCEEDED);
-    assert_string_equal(g->error[0].msg, "rank 1 did nothing for 1500 ms");
-    atomic_store(&g->progress[0], INT64_MAX);
+    assert_string_equal(g->error[0].msg, "rank 1 did nothing for 30000 ms");
+    gang_reach(g, 0, INT64_MAX);
     assert_int_equal(gang_await(g, 1), 0);
     assert_int_equal(g->status[1], ST_UNAVAILABLE);
-    assert_string_equal(g->error[1].msg, "rank 0 went away: rank 0 gave up: rank 1 did nothing for 1500 ms");
+    assert_string_equal(g->error[1].msg, "rank 0 went away: rank 0 gave up: rank 1 did nothing for 30000 ms");
     gang_free(g);
 }
 
-/* A kernel that takes longer than another rank may stay silent. */
-enum { LATE_MS = 1000, LONG_MS = 2 * LATE_MS };
+static struct device_gate gates[3]; /* of kernels that are long */
 
-static void take_long(void *arg) {
-    const int64_t until = clock_mono_ms() + LONG_MS;
-    (void)arg;
-    while (clock_mono_ms() < until)
-        sched_yield();
+static void gates_shut(void) {
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++)
+        gates[i] = (struct device_gate)DEVICE_GATE_SHUT;
 }
 
-/* Posted before it, queued behind it, and waited for behind it. */
+/* The kernel takes longer than another rank may stay silent. Posted before it, queued behind it, and waited for behind
+ * it. */
 static int compute_long(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     const struct collective_group world = collective_world(c);
     const int64_t cut[] = { 0, 10, 20 };
@@ -317,22 +315,29 @@ static int compute_long(struct gang *g, int rank, struct collective *c, const st
     DEVICE_MUST(k->memory_new(k, 160, (void **)&there, &e) == ST_OK);
     DEVICE_MUST(k->fill(k, (float *)(void *)there, 0, 40, &e) == ST_OK);
     DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &recv, &e) == ST_OK);
-    pthread_barrier_wait(&g->met);
-    device_queue(cuda_of(k)->stream, take_long, NULL);
+    device_queue(cuda_of(k)->stream, device_gate_pass, &gates[0]);
     DEVICE_MUST(collective_post_send(c, COLLECTIVE_FORWARD, 1 - rank, there + 40, 40, &send, &e) == ST_OK);
     DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, (float *)(void *)(there + 80), cut, &e) == ST_OK);
     DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, send, &e) == ST_OK);
     DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, recv, &e) == ST_OK);
-    DEVICE_MUST(device_follow(c, &e) == ST_OK && k->finish(k, &e) == ST_OK);
-    DEVICE_MUST(collective_confirm(c, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    if (rank == 0) {
+        device_clocks_forward(2 * PATIENCE_MS, 2);
+        device_gate_open(&gates[0]);
+    }
+    DEVICE_MUST(k->finish(k, &e) == ST_OK && collective_confirm(c, &e) == ST_OK);
     k->memory_free(k, there);
     return 0;
 }
 
 static void a_long_step_is_no_silence(void **state) {
     (void)state;
-    assert_all_well(2, (struct task){ .timeout_ms = LATE_MS, .body = compute_long });
+    gates_shut();
+    assert_all_well(2, (struct task){ .body = compute_long });
 }
+
+static void open_gate(void *gate) { device_gate_open(gate); }
 
 /* Rank 1 makes two pauses, neither of which is too long; rank 0 has queued both sums before the first. */
 static int pause_twice(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
@@ -341,21 +346,32 @@ static int pause_twice(struct gang *g, int rank, struct collective *c, const str
     struct err e = { "" };
     void *there = NULL;
     DEVICE_MUST(k->memory_new(k, 80, &there, &e) == ST_OK && k->fill(k, there, 0, 20, &e) == ST_OK);
-    pthread_barrier_wait(&g->met);
     for (int i = 0; i < 2; i++) {
         if (rank == 1)
-            device_queue(cuda_of(k)->stream, take_long, NULL);
+            device_queue(cuda_of(k)->stream, device_gate_pass, &gates[i]);
         DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
+        if (rank == 1 && i == 0) { /* the first sum is over */
+            DEVICE_MUST(device_follow(c, &e) == ST_OK);
+            device_queue(cuda_of(k)->stream, open_gate, &gates[2]);
+        }
     }
-    DEVICE_MUST(device_follow(c, &e) == ST_OK && k->finish(k, &e) == ST_OK);
-    DEVICE_MUST(collective_confirm(c, &e) == ST_OK);
+    DEVICE_MUST(device_follow(c, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    for (int i = 0; i < 2 && rank == 0; i++) {
+        device_clocks_forward(0, 2);
+        device_clocks_forward(2 * PATIENCE_MS / 3, 2);
+        device_gate_open(&gates[i]);
+        device_gate_pass(&gates[2]);
+    }
+    DEVICE_MUST(k->finish(k, &e) == ST_OK && collective_confirm(c, &e) == ST_OK);
     k->memory_free(k, there);
     return 0;
 }
 
 static void a_call_behind_another_is_late_only_from_then_on(void **state) {
     (void)state;
-    assert_all_well(2, (struct task){ .timeout_ms = 3 * LONG_MS / 2, .body = pause_twice });
+    gates_shut();
+    assert_all_well(2, (struct task){ .body = pause_twice });
 }
 
 /* Rank 0 waits for its device alone, which waits for rank 1. */
@@ -367,7 +383,7 @@ static int await_rank_1(struct gang *g, int rank, struct collective *c, const st
     DEVICE_MUST(k->memory_new(k, 80, &there, &e) == ST_OK && k->fill(k, there, 0, 20, &e) == ST_OK);
     DEVICE_MUST(collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
-    atomic_fetch_add(&g->progress[rank], 1);
+    gang_advance(g, rank);
     DEVICE_MUST(k->finish(k, &e) == ST_OK);
     gang_note(g, rank, collective_confirm(c, &e), &e);
     k->memory_free(k, there);
@@ -391,7 +407,7 @@ static void who_waits_for_the_device_alone_learns_of_a_death(void **state) {
     assert_int_equal(gang_await(g, 0), 0);
     assert_int_equal(g->status[0], ST_UNAVAILABLE);
     assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: killed");
-    atomic_store(&g->progress[0], INT64_MAX);
+    gang_reach(g, 0, INT64_MAX);
     assert_int_equal(gang_await(g, 1), 0);
     gang_free(g);
 }
@@ -415,7 +431,7 @@ static void a_death_is_known_where_the_device_answers_nothing(void **state) {
     assert_int_equal(gang_await(g, 0), 0);
     assert_int_equal(g->status[0], ST_UNAVAILABLE);
     assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: killed");
-    atomic_store(&g->progress[0], INT64_MAX);
+    gang_reach(g, 0, INT64_MAX);
     assert_int_equal(gang_await(g, 1), 0);
     gang_free(g);
 }
@@ -452,17 +468,16 @@ static int queue_twice(struct gang *g, int rank, struct collective *c, const str
     const int64_t cut[] = { 0, 10, 20 };
     struct err e = { "" };
     float *there = NULL, x[20];
-    (void)g;
     for (int i = 0; i < 20; i++)
         x[i] = 1;
     DEVICE_MUST(k->memory_new(k, sizeof x, (void **)&there, &e) == ST_OK);
-    device_queue(cuda_of(k)->stream, take_long, NULL);
+    device_queue(cuda_of(k)->stream, device_gate_pass, &gates[0]);
     DEVICE_MUST(k->upload(k, there, x, sizeof x, &e) == ST_OK);
-    const int64_t begun = clock_mono_ms();
     for (int i = 0; i < 2; i++)
         DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
-    DEVICE_MUST(clock_mono_ms() - begun < LONG_MS / 2);
+    pthread_barrier_wait(&g->met); /* both have come here, and the kernel is still there */
+    device_gate_open(&gates[0]);
     DEVICE_MUST(k->download(k, x, there, sizeof x, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int i = 0; i < 20; i++)
         DEVICE_MUST(x[i] == 4);
@@ -472,6 +487,7 @@ static int queue_twice(struct gang *g, int rank, struct collective *c, const str
 
 static void calls_only_queue_and_come_one_after_the_other(void **state) {
     (void)state;
+    gates_shut();
     assert_all_well(2, (struct task){ .body = queue_twice });
 }
 
@@ -486,7 +502,7 @@ static int confirm(struct gang *g, int rank, struct collective *c, const struct 
                 gang_until(g, r, 1);
         collective_abort(c, "enough");
     }
-    atomic_fetch_add(&g->progress[rank], 1);
+    gang_advance(g, rank);
     status_t st = collective_confirm(c, &e);
     gang_note(g, rank, st, &e);
     return 0;
@@ -504,11 +520,12 @@ static void nothing_is_confirmed_that_one_rank_has_not_come_through(void **state
 }
 
 static const char *const CALLS[] = { "ncclRecv", "ncclSend", "ncclGroupEnd", "ncclBroadcast", "ncclCommGetAsyncError" };
-static const char *failing_call;
+enum { CALLS_N = sizeof CALLS / sizeof *CALLS };
 
 static int fail_at_a_call(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const struct task *task = g->arg;
     if (rank == 1)
-        device_fail(failing_call);
+        device_fail(task->failing);
     int line = device_sum_until_failure(g, rank, c, k);
     device_fail(NULL);
     return line;
@@ -517,16 +534,20 @@ static int fail_at_a_call(struct gang *g, int rank, struct collective *c, const 
 /* Also a call in a group: left open, the group would hold up the abort. */
 static void a_call_of_nccl_that_fails_ends_all_ranks(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof CALLS / sizeof *CALLS; i++) {
-        struct task task = { .body = fail_at_a_call };
-        failing_call = CALLS[i];
-        struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    struct task tasks[CALLS_N];
+    struct gang *gangs[CALLS_N];
+    for (int i = 0; i < CALLS_N; i++) {
+        tasks[i] = (struct task){ .body = fail_at_a_call, .failing = CALLS[i] };
+        gangs[i] = gang_start_threads(2, PATIENCE_MS, on_device, &tasks[i]);
+    }
+    for (int i = 0; i < CALLS_N; i++) {
+        const struct gang *g = gangs[i];
         for (int r = 0; r < 2; r++)
-            assert_int_equal(gang_await(g, r), 0);
+            assert_int_equal(gang_await(gangs[i], r), 0);
         assert_int_equal(g->status[1], ST_INTERNAL);
         assert_non_null(strstr(g->error[1].msg, "an error"));
         assert_int_equal(g->status[0], ST_UNAVAILABLE);
-        gang_free(g);
+        gang_free(gangs[i]);
     }
 }
 
@@ -539,8 +560,7 @@ static int fail_before_the_host(struct gang *g, int rank, struct collective *c, 
         device_fail(NULL);
         return line;
     }
-    while (device_failed() == failed_before) /* NCCL has told rank 0 */
-        sched_yield();
+    device_await_failure(failed_before + 1); /* NCCL has told rank 0 */
     collective_abort(c, "enough");
     return device_sum_until_failure(g, rank, c, k);
 }
@@ -556,6 +576,49 @@ static void who_failed_is_told_also_when_nccl_knows_first(void **state) {
     assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: enough");
     assert_int_equal(g->status[1], ST_CANCELLED);
     gang_free(g);
+}
+
+/* Its streams: two of the kernels, two of DATA, and four links. */
+static int connect_in_few_queues(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    const int next = (rank + 1) % g->world_size, before = (rank + g->world_size - 1) % g->world_size;
+    const struct collective_link links[] = { { COLLECTIVE_FORWARD, next, true },
+                                             { COLLECTIVE_FORWARD, before, false },
+                                             { COLLECTIVE_BACKWARD, before, true },
+                                             { COLLECTIVE_BACKWARD, next, false } };
+    struct err e = { "" };
+    (void)k;
+    status_t st = collective_barrier(c, COLLECTIVE_CONTROL, &e); /* all are attached */
+    if (st == ST_OK)
+        st = collective_connect(c, links, 4, &e);
+    gang_note(g, rank, st, &e);
+    return 0;
+}
+
+static void a_pipeline_is_refused_where_its_streams_would_share_a_queue(void **state) {
+    (void)state;
+    static const struct {
+        const char *queues;
+        status_t status;
+    } cases[] = { { "7", ST_FAILED_PRECONDITION }, { "8", ST_OK }, { NULL, ST_OK } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct task task = { .body = connect_in_few_queues };
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+        if (cases[i].queues)
+            setenv("CUDA_DEVICE_MAX_CONNECTIONS", cases[i].queues, 1);
+        struct gang *g = gang_start_threads(3, PATIENCE_MS, on_device, &task);
+        bool named = false;
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(gang_await(g, r), 0);
+            assert_true(g->status[r] == cases[i].status ||
+                        (cases[i].status != ST_OK && g->status[r] == ST_UNAVAILABLE));
+            named = named || strcmp(g->error[r].msg,
+                                    "a rank of this pipeline has 8 streams, but CUDA_DEVICE_MAX_CONNECTIONS gives its "
+                                    "device 7 queues for them, in which a receive could wait for ever: unset it") == 0;
+        }
+        assert_true(named == (cases[i].status != ST_OK));
+        gang_free(g);
+    }
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
 static int post_to_a_stranger(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
@@ -604,7 +667,9 @@ int main(void) {
         cmocka_unit_test(a_call_of_nccl_that_fails_ends_all_ranks),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_calls_of_all_others),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
+        cmocka_unit_test(a_pipeline_is_refused_where_its_streams_would_share_a_queue),
         cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),
     };
+    device_clocks_take();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,6 +142,13 @@ void collective_abort(struct collective *c, const char *reason) {
     pthread_mutex_unlock(&c->lock);
 }
 
+status_t collective_fail(struct collective *c, status_t st, const struct err *why, struct err *e) {
+    if (c->device && st == ST_INTERNAL)
+        return c->device->ops->fail(c->device, st, why, e);
+    collective_abort(c, why->msg);
+    return err_set(e, st, "%s", why->msg);
+}
+
 status_t collective_post_send(struct collective *c, enum collective_channel channel, int peer, const void *data,
                               size_t n, int *ret_ticket, struct err *e) {
     assert(peer >= 0 && peer < c->world_size && peer != c->rank && n > 0);

@@ -13,8 +13,9 @@
  *
  * Failure: the first error closes this rank's connections, so that every other rank fails within a second too, and is
  * repeated by every later call. UNAVAILABLE = a peer went away, DEADLINE_EXCEEDED = a peer said nothing for timeout_ms,
- * CANCELLED = collective_abort on this rank; the sentence names the peer's rank. After an error a collective can only
- * be closed; ranks that go on meet again through a new one.
+ * CANCELLED = collective_abort on this rank; the sentence names the peer's rank, and of a gang whose ranks leave one
+ * because of the other the first, on all of them: who fails says why before it closes. After an error a collective can
+ * only be closed; ranks that go on meet again through a new one.
  *
  * With world size 1 (collective_open_alone) every call returns at once and changes nothing.
  *
@@ -117,7 +118,10 @@ struct collective_link {
     int peer;
     bool is_send;
 };
-enum { COLLECTIVE_LINKS_MOST = 64 };
+/* So few that each of a rank's streams, of these and of its kernels and DATA, has one of the 32 queues that a device
+ * gives a process: a receive that waits for its sender would keep waiting whatever stands behind it in its queue.
+ * FAILED_PRECONDITION: this process's environment gives it fewer (CUDA_DEVICE_MAX_CONNECTIONS) than its streams are. */
+enum { COLLECTIVE_LINKS_MOST = 28 };
 MUST_CHECK status_t collective_connect(struct collective *c, const struct collective_link *links, int n, struct err *e);
 
 /* Closes the connections (peers that still wait fail). No other thread may be in a call: abort first, then join it. */
@@ -131,6 +135,10 @@ struct collective_group collective_world(const struct collective *c); /* all ran
 /* Ends every call of this rank, now and later, with CANCELLED and `reason` in the sentence, and closes its connections,
  * so that all peers fail at once. Any thread; a second call changes nothing. */
 void collective_abort(struct collective *c, const char *reason);
+
+/* The same for a failure `st` of this rank, which is returned; but when a device is attached and its kernels fail
+ * (INTERNAL), who went away before that, if it is known within half a second: they fail of what they get no more. */
+MUST_CHECK status_t collective_fail(struct collective *c, status_t st, const struct err *why, struct err *e);
 
 /* n > 0 bytes to or from one peer (not itself), under way when the call returns; the memory is borrowed until
  * collective_finish. Any number may be under way; they complete in any order and need no thread. A receive must be

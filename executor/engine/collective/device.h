@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define COLLECTIVE_PLUGIN_NAME "collective_plugin"
-#define COLLECTIVE_PLUGIN_ABI  3
+#define COLLECTIVE_PLUGIN_ABI  4
 
 /* `host` carries ids, and tells of deaths that NCCL does not notice; it is borrowed and outlives the transport. */
 struct device_gang {

@@ -25,7 +25,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { LINK_CTAS_MOST = 4 /* a receive that waits for its sender keeps these multiprocessors */ };
+enum {
+    LINK_CTAS_MOST = 4,  /* a receive that waits for its sender keeps these multiprocessors */
+    KERNELS_STREAMS = 2, /* what computes, and batches on their way */
+    DATA_STREAMS = 2,    /* the world's, and folds */
+    QUEUES_DEFAULT = 8,
+};
+static_assert(KERNELS_STREAMS + DATA_STREAMS + COLLECTIVE_LINKS_MOST <= 32, "CUDA has 32 queues at most");
 
 static struct nccl_transport *self(struct transport *t) { return (struct nccl_transport *)t; }
 
@@ -367,6 +373,18 @@ static status_t links_open(struct nccl_transport *t, struct nccl_wait w, struct 
     return ST_OK;
 }
 
+/* CUDA has read the variable, which collective_device_environment sets where nobody else has. */
+static status_t queues_suffice(int links, struct err *e) {
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int queues = text ? atoi(text) : QUEUES_DEFAULT, streams = KERNELS_STREAMS + DATA_STREAMS + links;
+    return streams <= queues
+               ? ST_OK
+               : err_set(e, ST_FAILED_PRECONDITION,
+                         "a rank of this pipeline has %d streams, but CUDA_DEVICE_MAX_CONNECTIONS gives "
+                         "its device %d queues for them, in which a receive could wait for ever: unset it",
+                         streams, queues);
+}
+
 static status_t nccl_connect(struct transport *transport, const struct collective_link *asked, int n, struct err *e) {
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
@@ -374,6 +392,7 @@ static status_t nccl_connect(struct transport *transport, const struct collectiv
     nccl_device_use(t);
     if (n == 0)
         return nccl_check(transport, e);
+    TRY(nccl_or_fail(t, queues_suffice(n, &why), &why, e));
     struct link *links = calloc((size_t)n, sizeof *links);
     if (!links)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d connections", n);
@@ -531,6 +550,7 @@ static const struct transport_ops OPS = {
     .mark = nccl_mark,
     .check = nccl_check,
     .abort = nccl_abort,
+    .fail = nccl_fail_after,
     .close = nccl_close,
     .swap = nccl_swap,
     .connect = nccl_connect,

@@ -102,6 +102,9 @@ void nccl_device_use(const struct nccl_transport *t);
 MUST_CHECK status_t nccl_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e);
 /* A failure of the device's own is kept, and told to all, like any other. */
 MUST_CHECK status_t nccl_or_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e);
+/* As nccl_fail, of what is most often a peer's failure: NCCL's, or the kernels' own, which fail of what they get no
+ * more. The host's transport knows which, or will in a moment. */
+MUST_CHECK status_t nccl_fail_after(struct transport *t, status_t st, const struct err *why, struct err *e);
 /* The first failure so far. */
 MUST_CHECK status_t nccl_check(struct transport *t, struct err *e);
 /* Aborts all communicators. With the lock held, or where no other thread is left. */

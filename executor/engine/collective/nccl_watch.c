@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,7 +12,7 @@ enum {
     SPIN_NS = 200000, /* a wait asks without pause for so long */
     PAUSE_NS = 20000, /* then this often */
     DRAIN_MS = 5000,  /* aborted work leaves the device */
-    WORD_MS = 500,    /* NCCL may know of a failure before the host's transport tells whose it is */
+    WORD_MS = 500,    /* the device may know of a failure before the host's transport tells whose it is */
     /* The watch and the clock ask so often: a failure costs its gang a restart of seconds, of which this is nothing;
      * and a turn takes some ten microseconds, of which a processor notices nothing. */
     WATCH_MS = 10,
@@ -62,9 +61,11 @@ static void comms_abort(struct ending *all, int n) {
             pthread_join(all[i].thread, NULL);
 }
 
+static void pause_briefly(void) { nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL); }
+
 static void drain(cudaStream_t stream, int64_t until_ms) {
     while (stream && cudaStreamQuery(stream) == cudaErrorNotReady && clock_mono_ms() < until_ms)
-        sched_yield();
+        pause_briefly();
 }
 
 /* A split of the world that is under way writes `pieces` until the world has ended. */
@@ -100,13 +101,13 @@ status_t nccl_or_fail(struct nccl_transport *t, status_t st, const struct err *w
     return st == ST_OK ? ST_OK : nccl_fail(t, st, why, e);
 }
 
-/* NCCL's failure is most often a peer's: the host's transport knows which. */
-static status_t fail_by_nccl(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
+status_t nccl_fail_after(struct transport *transport, status_t st, const struct err *why, struct err *e) {
+    struct nccl_transport *t = (struct nccl_transport *)transport;
     const int64_t until = clock_mono_ms() + WORD_MS;
     struct err told;
     status_t host;
     while ((host = t->host->ops->check(t->host, &told)) == ST_OK && clock_mono_ms() < until)
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+        pause_briefly();
     return host == ST_OK ? nccl_fail(t, st, why, e) : nccl_fail(t, host, &told, e);
 }
 
@@ -121,7 +122,7 @@ status_t nccl_enter(struct nccl_transport *t, struct err *e) {
 
 status_t nccl_leave(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {
     pthread_mutex_unlock(&t->lock);
-    return st == ST_OK ? ST_OK : fail_by_nccl(t, st, why, e);
+    return st == ST_OK ? ST_OK : nccl_fail_after(&t->transport, st, why, e);
 }
 
 status_t nccl_check(struct transport *transport, struct err *e) {
@@ -166,7 +167,7 @@ static status_t wait_turn(struct nccl_transport *t, const struct nccl_wait *w, n
         return nccl_fail(t, st, &why, e);
     }
     if (now - w->begun_ns > SPIN_NS)
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+        pause_briefly();
     return ST_OK;
 }
 

@@ -33,6 +33,9 @@ struct transport_ops {
     /* The first failure so far; any thread, waits for nothing. */
     status_t (*check)(struct transport *t, struct err *e);
     void (*abort)(struct transport *t, const char *reason);
+    /* A failure of the device's own: ends all as an abort, and is returned; but if a peer's is known within a moment,
+     * that one. NULL where there is no device. */
+    status_t (*fail)(struct transport *t, status_t st, const struct err *why, struct err *e);
     void (*close)(struct transport *t);
 
     /* NULL where the calls above do: those of a device, whose memory only it adds. They only queue work; `mark`: a

@@ -164,10 +164,8 @@ status_t engine_open(const struct engine_config *config, struct collective *coll
     engine->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     struct err mine = { "" };
     status_t st = open_parts(engine, &mine);
-    if (st != ST_OK) {
-        collective_abort(collective, mine.msg);
-        return err_set(e, st, "%s", mine.msg);
-    }
+    if (st != ST_OK)
+        return collective_fail(collective, st, &mine, e);
     if (engine->hooks.joined)
         engine->hooks.joined(engine->hooks.ctx, engine_step(engine), engine->numerics_id);
     *ret = take_ptr(&engine);

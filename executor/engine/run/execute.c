@@ -30,14 +30,17 @@ status_t execution_open(struct execution *x, const struct kernels *kernels, cons
     x->arena = arena;
     TRY(kernels->memory_new(kernels, sizeof *x->answer, &answer, e));
     x->answer = answer;
+    TRY(execute_pace_open(x, e));
     return step_control_open(&x->control, kernels, plans, n, e);
 }
 
 void execution_close(struct execution *x) {
     step_control_close(&x->control); /* which waits for the device */
     x->wait_clock = wait_clock_close(x->wait_clock);
-    if (x->kernels)
-        x->kernels->memory_free(x->kernels, x->answer);
+    if (!x->kernels)
+        return;
+    execute_pace_close(x);
+    x->kernels->memory_free(x->kernels, x->answer);
 }
 
 /* --- the walk ---*/
@@ -93,14 +96,6 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
     return ST_OK;
 }
 
-/* With other ranks the walk may be a whole step ahead of the device. It keeps to the device's pace where nobody knows
- * that steps are short: who hears of no progress for half a minute takes this rank for hung. Other ranks wait for none
- * of what is queued after such a place, as for none of it after a WAIT. */
-static status_t pace(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
-    const bool place = i->kind == INSTRUCTION_LOAD || i->kind == INSTRUCTION_WAIT;
-    return place && x->channel && !execute_is_short(x, plan) ? x->kernels->finish(x->kernels, e) : ST_OK;
-}
-
 status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
     TRY(begin(x, plan, e));
@@ -110,7 +105,7 @@ status_t execute_calls(struct execution *x, const struct plan *plan, struct err 
         const status_t st = run_instruction(x, plan, &compute->items[n], e);
         execute_watched_instruction(x, plan, n);
         TRY(st);
-        TRY(pace(x, plan, &compute->items[n], e));
+        TRY(execute_pace(x, plan, &compute->items[n], e));
         TRY(reached(x, n + 1, e));
         if (x->progress)
             x->progress(x->progress_ctx);
@@ -128,6 +123,7 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     const status_t st = execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e);
     execute_watched(x);
     TRY(st);
+    TRY(execute_pace_out(x, e));
     x->walked = x->walked || plan->layout.kind == PLAN_TRAIN;
     return step_control_end(&x->control, e);
 }

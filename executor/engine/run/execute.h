@@ -4,6 +4,7 @@
  *
  *     execute.c             the walk, what the ranks have told each other
  *     execute_launch.c      a step's calls captured once and launched again, where the device can
+ *     execute_pace.c        how far it is ahead of the device
  *     execute_ops.c         LOAD, FORWARD, RECOMPUTE, BACKWARD_*, KEEP
  *     execute_gradients.c   ADD, ADD_SLOT, NORM, DECIDE
  *     execute_step.c        STEP: the optimizer, statistics, EMA
@@ -26,6 +27,9 @@
 #include "kernels/kernels.h"
 
 struct profiler; /* profiler.h */
+
+/* Places of a plan, LOADs and WAITs, that the walk may be ahead of a device when steps are not known to be short. */
+enum { EXECUTE_AHEAD = 8 };
 
 /* Points `ret` at the inputs of micro-batch k as batch.h says; they stay the callee's until its next call. */
 typedef status_t execute_load_fn(void *ctx, int k, struct batch *ret, struct err *e);
@@ -60,6 +64,12 @@ struct execution {
     /* Not NULL: after each op what it wrote is looked through for values that are not finite, and the first culprit in
      * the order of computation is noted here: slow, for a step that is run once more. */
     uint64_t *culprit;
+
+    /* Private: execute_pace.c. */
+    struct {
+        void *events[EXECUTE_AHEAD];
+        int64_t marked, passed; /* so many of them so far */
+    } places;
 
     /* Private: execute_launch.c. */
     bool staged;     /* the step's batches were staged before its walk */
@@ -108,6 +118,13 @@ MUST_CHECK status_t execute_launch(struct execution *x, const struct plan *plan,
 bool execute_can_launch(const struct execution *x, const struct plan *plan);
 /* Whether the host may leave all of it to the device, and hear of it when it is done. */
 bool execute_is_short(const struct execution *x, const struct plan *plan);
+MUST_CHECK status_t execute_pace_open(struct execution *x, struct err *e);
+void execute_pace_close(struct execution *x);
+/* After an instruction's calls. */
+MUST_CHECK status_t execute_pace(struct execution *x, const struct plan *plan, const struct instruction *i,
+                                 struct err *e);
+/* At the end of a walk: the device has come to its last place. */
+MUST_CHECK status_t execute_pace_out(struct execution *x, struct err *e);
 /* The host's half of a LOAD. */
 MUST_CHECK status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e);
 MUST_CHECK status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i,

@@ -1,14 +1,7 @@
 #include "executor/engine/run/execute.h"
 
-/* Nobody is told of progress within a step that is launched, and who hears of none for half a minute takes the rank for
- * hung: a longer step is walked. A launch saves it nothing. */
-static const int64_t LAUNCH_NS_MOST = 5000000000;
-
-bool execute_is_short(const struct execution *x, const struct plan *plan) {
-    return plan->layout.kind == PLAN_TRAIN && x->step_ns > 0 && x->step_ns <= LAUNCH_NS_MOST;
-}
-
-/* Steps that are looked into are walked; and those with other ranks, though all of their calls only queue work: NCCL
+/* Nobody is told of progress within a step that is launched, so it is a short one: a launch saves a longer one nothing.
+ * Steps that are looked into are walked; and those with other ranks, though all of their calls only queue work: NCCL
  * launches what it is given from a thread of its own, on streams that would have to be drawn into the capture, on all
  * ranks alike. */
 bool execute_can_launch(const struct execution *x, const struct plan *plan) {

@@ -456,9 +456,9 @@ status_t engine_run(struct engine *engine, enum engine_outcome *ret, struct err 
         *ret = stopped ? ENGINE_STOPPED : ENGINE_FINISHED;
         return ST_OK;
     }
-    collective_abort(engine->collective, mine.msg); /* so that every rank of the gang knows at once */
+    st = collective_fail(engine->collective, st, &mine, e); /* so that every rank of the gang knows at once */
     *ret = engine_outcome_of(st);
     if (failed == ENGINE_CHECKPOINT_WRITE && *ret != ENGINE_PEER_LOST)
         *ret = failed;
-    return err_set(e, st, "%s", mine.msg);
+    return st;
 }

@@ -1,5 +1,6 @@
 #include "tests/engine/nccl/device.h"
 
+#include "base/clock.h"
 #include "executor/engine/collective/nccl_fold.h"
 
 #include <pthread.h>
@@ -51,7 +52,10 @@ struct CUevent_st {
 static _Thread_local int chosen; /* this thread's device: 0 until it has chosen */
 static _Thread_local const char *failing;
 static _Atomic(const char *) failing_everywhere;
-static atomic_int failed, connections;
+static int failed;
+static pthread_mutex_t failed_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t failed_more = PTHREAD_COND_INITIALIZER;
+static atomic_int connections;
 static atomic_bool lazy;
 static _Thread_local struct device *mine;
 static _Thread_local int waits;
@@ -65,16 +69,94 @@ static void must_have_chosen(void) {
 
 void device_fail(const char *call) { failing = call; }
 void device_fail_everywhere(const char *call) { atomic_store(&failing_everywhere, call); }
-int device_failed(void) { return atomic_load(&failed); }
+int device_failed(void) {
+    pthread_mutex_lock(&failed_lock);
+    const int so_far = failed;
+    pthread_mutex_unlock(&failed_lock);
+    return so_far;
+}
+void device_await_failure(int number) {
+    pthread_mutex_lock(&failed_lock);
+    while (failed < number)
+        pthread_cond_wait(&failed_more, &failed_lock);
+    pthread_mutex_unlock(&failed_lock);
+}
 bool device_fault(const char *call) {
     const char *everywhere = atomic_load(&failing_everywhere);
     const bool fails = (failing && strcmp(failing, call) == 0) || (everywhere && strcmp(everywhere, call) == 0);
-    atomic_fetch_add(&failed, fails);
+    pthread_mutex_lock(&failed_lock);
+    failed += fails;
+    pthread_cond_broadcast(&failed_more);
+    pthread_mutex_unlock(&failed_lock);
     return fails;
 }
 
 int device_connected(void) { return atomic_load(&connections); }
 void device_connects(void) { atomic_fetch_add(&connections, 1); }
+
+/* --- gates and clocks ---*/
+
+void device_gate_pass(void *arg) {
+    struct device_gate *g = arg;
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void device_gate_open(struct device_gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t forward_ns;
+    int forwards, looked; /* looked: threads that have asked twice since the newest */
+} clocks = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+static _Thread_local int asked_since, asked;
+
+static int64_t mono_ns(void *ctx) {
+    struct timespec t;
+    (void)ctx;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    pthread_mutex_lock(&clocks.lock);
+    if (asked_since != clocks.forwards)
+        asked = 0;
+    asked_since = clocks.forwards;
+    if (!mine && ++asked == 2) {
+        clocks.looked++;
+        pthread_cond_broadcast(&clocks.changed);
+    }
+    const int64_t forward_ns = clocks.forward_ns;
+    pthread_mutex_unlock(&clocks.lock);
+    return t.tv_sec * 1000000000 + t.tv_nsec + forward_ns;
+}
+
+static int64_t wall_us(void *ctx) {
+    struct timespec t;
+    (void)ctx;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+void device_clocks_take(void) {
+    static const struct clock_source source = { .mono_ns = mono_ns, .wall_us = wall_us };
+    clock_override(&source);
+}
+
+void device_clocks_forward(int64_t ms, int threads) {
+    pthread_mutex_lock(&clocks.lock);
+    clocks.forward_ns += ms * 1000000;
+    clocks.forwards++;
+    clocks.looked = 0;
+    while (clocks.looked < threads)
+        pthread_cond_wait(&clocks.changed, &clocks.lock);
+    pthread_mutex_unlock(&clocks.lock);
+}
 
 /* --- what the host waits for ---*/
 
@@ -477,7 +559,8 @@ static status_t event_record(const struct kernels *k, void *event, struct err *e
 }
 
 static status_t event_wait(const struct kernels *k, void *event, struct err *e) {
-    (void)e;
+    if (device_fault("event_wait"))
+        return err_set(e, ST_INTERNAL, "running the queued kernels: an illegal access");
     feed(cuda_of(k)->stream);
     event_await(event);
     return ST_OK;

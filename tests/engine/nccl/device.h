@@ -5,6 +5,8 @@
 
 #include "kernels/cuda/cuda.h"
 
+#include <pthread.h>
+
 /* Not the one that a thread has before it chooses: a call from such a thread ends the test. */
 enum { DEVICE_ORDINAL = 3 };
 
@@ -18,6 +20,22 @@ void device_feed(cudaStream_t stream, void (*feed)(cudaStream_t stream, void *ar
 void device_lazy(bool is);
 int device_waits(void);
 
+/* A kernel for device_queue that stays on the device until the gate, its argument, is opened. */
+struct device_gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+};
+#define DEVICE_GATE_SHUT                                                                                               \
+    { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER }
+void device_gate_pass(void *gate);
+void device_gate_open(struct device_gate *gate);
+
+/* From now on all clocks of this process can be put forward: by so much at once. Returns when `clocks` threads that are
+ * no rank's have looked at the new time and at something else after that: what keeps deadlines does so all the time. */
+void device_clocks_take(void);
+void device_clocks_forward(int64_t ms, int clocks);
+
 /* From now on whoever asks about an event gets no answer until this is over, as where a device's queues are full. */
 void device_mute(bool is);
 
@@ -27,10 +45,12 @@ struct device *device_mine(void);
 void device_settle(struct device *d);
 
 /* From now on this thread's calls of NCCL by that name fail, or all threads', and the communicator's state is that
- * failure; NULL: none. How many have failed so, on all threads. */
+ * failure; NULL: none. "event_wait": the waits of its table. How many have failed so, on all threads; and: returns when
+ * so many have. */
 void device_fail(const char *call);
 void device_fail_everywhere(const char *call);
 int device_failed(void);
+void device_await_failure(int failed);
 bool device_fault(const char *call); /* for NCCL's stand-in: does this one? */
 
 /* How many times a rank has had to be connected to another, or to all; and NCCL's stand-in: once more. */
