@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/trace.h"
+#include "tests/engine/shut_trace.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -30,17 +31,8 @@ struct call {
     void *held[HELD];
     struct call *next;
     const char *called; /* a function of the table; NULL: nothing runs */
-    bool traced;
-    int64_t mark;
+    struct shut_traced traced;
 };
-
-/* What a trace has of calls: each is a kernel. Those of no mark have none, or one that nobody gave. */
-static struct trace {
-    bool opened, begun;
-    int begins;
-    int64_t mark, n, room;
-    struct trace_run *runs;
-} trace;
 
 /* What has been called and has not run, or, between capture_begin and capture_end, is not to run yet. A table and its
  * fp32 share one. */
@@ -81,7 +73,7 @@ static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(str
     struct call *c = calloc(1, bytes);
     if (!c)
         abort();
-    *c = (struct call){ .run = run, .open = open_of(k), .line = l, .traced = trace.begun, .mark = trace.mark };
+    *c = (struct call){ .run = run, .open = open_of(k), .line = l, .traced = shut_trace_now() };
     struct call ***last = l->captures ? &l->captured_last : &l->last;
     **last = c;
     *last = &c->next;
@@ -113,12 +105,8 @@ static void call_hold(struct call *c, void *argument, size_t bytes) {
 static void call_run(struct line *l, struct call *c) {
     struct err e = { "" };
     l->clock_ns += SHUT_MEMORY_CALL_NS;
-    if (c->traced && c->called && trace.n < trace.room)
-        trace.runs[trace.n++] = (struct trace_run){ .start_ns = l->clock_ns - SHUT_MEMORY_CALL_NS,
-                                                    .end_ns = l->clock_ns,
-                                                    .mark = c->mark < 0 && trace.n % 2 ? INT64_MAX : c->mark,
-                                                    .name = c->called,
-                                                    .stream = 7 };
+    if (c->called)
+        shut_trace_note(c->traced, c->called, l->clock_ns);
     const status_t st = c->run(c, &e);
     if (st != ST_OK && l->status == ST_OK) {
         l->status = st;
@@ -317,65 +305,9 @@ static void shut_range_end(const struct kernels *k) {
     ranges_add("", '}');
 }
 
-/* --- trace ---------------------------------------------------------------------------------------------------------*/
-static status_t shut_trace_open(int64_t room, struct trace **ret, struct err *e) {
-    if (shared->capture == SHUT_MEMORY_HAS_NO_TRACE)
-        return err_set(e, ST_FAILED_PRECONDITION, "this device traces nothing");
-    if (trace.opened)
-        abort();
-    trace = (struct trace){
-        .opened = true, .mark = -1, .room = room, .runs = calloc((size_t)room, sizeof *trace.runs)
-    };
-    if (!trace.runs)
-        abort();
-    *ret = &trace;
-    return ST_OK;
-}
-
-static struct trace *shut_trace_close(struct trace *t) {
-    if (t)
-        free(t->runs);
-    trace = (struct trace){ 0 };
-    return NULL;
-}
-
-static status_t shut_trace_begin(struct trace *t, struct err *e) {
-    if (shared->capture == SHUT_MEMORY_TRACES_ONCE && t->begins++ > 0)
-        return err_set(e, ST_FAILED_PRECONDITION, "another has the device");
-    t->begun = true;
-    return ST_OK;
-}
-
-static void shut_trace_mark(struct trace *t, int64_t mark) {
-    if (t->mark >= 0)
-        abort();
-    t->mark = mark;
-}
-
-static void shut_trace_unmark(struct trace *t) { t->mark = -1; }
-
-static status_t shut_trace_end(struct trace *t, struct err *e) {
-    (void)e;
-    t->begun = false;
-    return ST_OK;
-}
-
-static void shut_trace_read(struct trace *t, const struct trace_run **ret, int64_t *ret_n, int64_t *ret_lost) {
-    *ret = t->runs;
-    *ret_n = t->n;
-    *ret_lost = 3;
-}
-
 const struct kernels_trace *__wrap_kernels_trace(const struct kernels *k);
 const struct kernels_trace *__wrap_kernels_trace(const struct kernels *k) {
-    static const struct kernels_trace SHUT = { .open = shut_trace_open,
-                                               .close = shut_trace_close,
-                                               .begin = shut_trace_begin,
-                                               .mark = shut_trace_mark,
-                                               .unmark = shut_trace_unmark,
-                                               .end = shut_trace_end,
-                                               .read = shut_trace_read };
-    return strcmp(k->device, "cuda") == 0 && !device ? &SHUT : NULL;
+    return strcmp(k->device, "cuda") == 0 && !device ? shut_trace(shared->capture) : NULL;
 }
 
 /* --- capture -------------------------------------------------------------------------------------------------------*/

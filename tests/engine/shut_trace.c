@@ -1,0 +1,89 @@
+#include "tests/engine/shut_trace.h"
+
+#include "kernels/trace.h"
+
+#include <stdlib.h>
+
+static struct trace {
+    bool opened, begun;
+    int begins;
+    int64_t mark, n, room;
+    struct trace_run *runs;
+} trace;
+
+static enum shut_memory_capture behaviour;
+
+struct shut_traced shut_trace_now(void) {
+    return (struct shut_traced){ .begun = trace.begun, .mark = trace.mark };
+}
+
+void shut_trace_note(struct shut_traced traced, const char *name, int64_t end_ns) {
+    if (!traced.begun || trace.n == trace.room)
+        return;
+    const bool foreign = traced.mark < 0 && trace.n % 2;
+    trace.runs[trace.n++] = (struct trace_run){ .start_ns = end_ns - SHUT_MEMORY_CALL_NS,
+                                                .end_ns = end_ns,
+                                                .mark = foreign ? INT64_MAX : traced.mark,
+                                                .name = name,
+                                                .stream = 7 };
+}
+
+static status_t trace_open(int64_t room, struct trace **ret, struct err *e) {
+    if (behaviour == SHUT_MEMORY_HAS_NO_TRACE)
+        return err_set(e, ST_FAILED_PRECONDITION, "this device traces nothing");
+    if (trace.opened)
+        abort();
+    trace = (struct trace){
+        .opened = true, .mark = -1, .room = room, .runs = calloc((size_t)room, sizeof *trace.runs)
+    };
+    if (!trace.runs)
+        abort();
+    *ret = &trace;
+    return ST_OK;
+}
+
+static struct trace *trace_close(struct trace *t) {
+    if (t)
+        free(t->runs);
+    trace = (struct trace){ 0 };
+    return NULL;
+}
+
+static status_t trace_begin(struct trace *t, struct err *e) {
+    if (behaviour == SHUT_MEMORY_TRACES_ONCE && t->begins++ > 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "another has the device");
+    t->begun = true;
+    return ST_OK;
+}
+
+static void trace_mark(struct trace *t, int64_t mark) {
+    if (t->mark >= 0)
+        abort();
+    t->mark = mark;
+}
+
+static void trace_unmark(struct trace *t) { t->mark = -1; }
+
+static status_t trace_end(struct trace *t, struct err *e) {
+    (void)e;
+    t->begun = false;
+    return ST_OK;
+}
+
+static void trace_read(struct trace *t, const struct trace_run **ret, int64_t *ret_n, int64_t *ret_lost) {
+    *ret = t->runs;
+    *ret_n = t->n;
+    *ret_lost = 3;
+}
+
+const struct kernels_trace *shut_trace(enum shut_memory_capture how) {
+    static const struct kernels_trace SHUT = { .open = trace_open,
+                                               .close = trace_close,
+                                               .begin = trace_begin,
+                                               .mark = trace_mark,
+                                               .unmark = trace_unmark,
+                                               .end = trace_end,
+                                               .read = trace_read };
+    behaviour = how;
+    return &SHUT;
+}
