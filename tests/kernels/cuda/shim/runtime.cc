@@ -1,10 +1,13 @@
 #include "tests/kernels/cuda/shim/cuda_runtime.h"
+#include "tests/sanitized.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -22,9 +25,28 @@ struct barrier {
     unsigned arrived, generation;
 };
 
+/* Where a stack goes on. It is entered by its context; from then on one jumps, since swapcontext asks the kernel for the
+ * signals' mask each time, which takes longer than most threads' work. ASan does not know jumps between stacks. */
+struct context {
+    ucontext_t entry;
+    jmp_buf jump;
+    bool left;
+};
+
+static void go(struct context *from, struct context *to) {
+    if (SANITIZED) {
+        swapcontext(&from->entry, &to->entry);
+    } else if (!_setjmp(from->jump)) {
+        from->left = true;
+        if (to->left)
+            _longjmp(to->jump, 1);
+        setcontext(&to->entry);
+    }
+}
+
 struct fibre {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack;
+    struct context context;
+    std::unique_ptr<char[]> stack; /* made once: a thread that is done waits there for its next block */
     dim3 thread;
     unsigned lane, warp;
     unsigned shuffles;
@@ -37,10 +59,10 @@ struct warp {
     uint64_t exchanged[2][WARP]; /* two in turn, so that one barrier a shuffle is enough */
 };
 
-static std::vector<fibre> fibres;
+static std::deque<fibre> fibres; /* contexts must not move */
 static std::vector<warp> warps;
 static std::function<void()> kernel;
-static ucontext_t scheduler;
+static struct context scheduler;
 static size_t running, living;
 static bool progress;
 static struct barrier block_barrier;
@@ -56,12 +78,7 @@ static void stop(const char *why) {
     abort();
 }
 
-static void yield() {
-    const size_t me = running;
-    swapcontext(&fibres[me].context, &scheduler);
-    running = me;
-    threadIdx = fibres[me].thread;
-}
+static void yield() { go(&fibres[running].context, &scheduler); }
 
 static void wait(struct barrier *b, const size_t *members) {
     const unsigned generation = b->generation;
@@ -105,36 +122,37 @@ void *room(struct place *p, size_t bytes, size_t alignment) {
     return shared_memory + p->at;
 }
 
-static void enter() {
-    kernel();
-    fibres[running].done = true;
-    living--;
-    progress = true;
-    swapcontext(&fibres[running].context, &scheduler);
+static void live() {
+    for (;;) {
+        kernel();
+        fibres[running].done = true;
+        living--;
+        progress = true;
+        yield();
+    }
 }
 
 static void fibre_begin(size_t i) {
     fibre &f = fibres[i];
-    if (!f.stack)
-        f.stack.reset(new char[STACK]);
     f.thread = dim3((unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
                     (unsigned)i / (blockDim.x * blockDim.y));
     f.lane = (unsigned)i % WARP;
     f.warp = (unsigned)i / WARP;
     f.shuffles = 0;
     f.done = false;
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.get();
-    f.context.uc_stack.ss_size = STACK;
-    f.context.uc_link = &scheduler;
-    makecontext(&f.context, enter, 0);
+    if (f.stack)
+        return;
+    f.stack.reset(new char[STACK]);
+    getcontext(&f.context.entry);
+    f.context.entry.uc_stack.ss_sp = f.stack.get();
+    f.context.entry.uc_stack.ss_size = STACK;
+    makecontext(&f.context.entry, live, 0);
 }
 
 static void run_block() {
     const size_t n = (size_t)blockDim.x * blockDim.y * blockDim.z;
     if (n == 0 || n > 1024)
         stop("a block has 1 to 1024 threads");
-    memset(shared_memory, 0xff, sizeof shared_memory);
     if (fibres.size() < n)
         fibres.resize(n);
     warps.assign((n + WARP - 1) / WARP, warp());
@@ -152,11 +170,12 @@ static void run_block() {
             if (!fibres[i].done) {
                 running = i;
                 threadIdx = fibres[i].thread;
-                swapcontext(&scheduler, &fibres[i].context);
+                go(&scheduler, &fibres[i].context);
             }
         if (!progress)
             stop("threads wait at a barrier or in a shuffle that others of theirs never reach");
     }
+    memset(shared_memory, 0xff, shared_used); /* the next one finds nothing of this one's */
 }
 
 void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
@@ -171,6 +190,7 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
         stop("a grid has at least one block, and at most 2147483647 in x and 65535 in y and z");
     if (only_grids)
         return;
+    memset(shared_memory, 0xff, sizeof shared_memory);
     std::vector<size_t> turn(blocks);
     std::iota(turn.begin(), turn.end(), 0);
     std::shuffle(turn.begin(), turn.end(), order);
