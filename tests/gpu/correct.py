@@ -1,9 +1,7 @@
 """What must be right on a device."""
 
 import json
-import os
 import re
-import shutil
 import time
 
 import host
@@ -16,10 +14,13 @@ NCCL = {  # ranks on one GPU: each is a host of its own, and all talk over the l
 }
 REPEATS = 3 if host.DRY else 100
 SEEDS_S = 60  # that further shapes are drawn for
+CASES_S = 150  # that one program may take with one seed: seconds, but where cuDNN compiles
 ROUND_S = 180  # that one seed of all programs may take
+MODELS_S = 200  # that the recorded models may take: cuDNN looks for an engine for each convolution of four
+RANKS_S = 90
 SANITIZER_S = 90
-# cuDNN would compile dozens of products' kernels there; the engine's steps have some of them. Workspaces run none.
-SANITIZED = ["gpu_elements", "gpu_rows", "gpu_images"]
+# Products without cuDNN, which would compile dozens of kernels: with their own. Workspaces run none.
+SANITIZED = ["gpu_elements", "gpu_rows", "gpu_images", "gpu_products"]
 NUMBERS = ("loss", "grad_norm")
 
 
@@ -30,24 +31,33 @@ def last_line(out):
 def describe():
     if host.DRY:
         raise host.Skip("a dry run has no device")
-    out = host.run([host.python(), host.ROOT / "tests/gpu/describe.py"])
+    versions, _, description = host.run([host.python(), host.ROOT / "tests/gpu/describe.py"]).partition("\n")
     host.REPORTS.mkdir(parents=True, exist_ok=True)
-    (host.REPORTS / "device.json").write_text(out)
-    return "bench/gpu/device.json, for machines without a device"
+    (host.REPORTS / "device.json").write_text(description)
+    return f"{versions}; bench/gpu/device.json, for machines without a device"
 
 
 # ---- kernels ----
 
+def program(name):
+    return host.build() / "tests" / name
+
+
 def cases(seed):
     """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs.
     Products come last: cuDNN compiles each shape of attention."""
-    for name in sorted(host.CASES, key=lambda name: name == "gpu_products"):
-        host.run([host.build() / "tests" / name], SEED=str(seed))
+    names = sorted(host.CASES, key=lambda name: name == "gpu_products")
+    host.run_each([[program(name)] for name in names], CASES_S, SEED=str(seed))
 
 
 def kernels():
     cases(1)
     return f"{len(host.CASES)} programs, seed 1"
+
+
+def own_kernels():
+    host.run([program("gpu_products")], CASES_S, without="cudnn", SEED="1")
+    return "attention and convolutions, seed 1"
 
 
 def more_kernels():
@@ -61,16 +71,16 @@ def more_kernels():
 
 def sanitizer(tool, work):
     def part():
-        path = shutil.which("compute-sanitizer", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+        path = host.sanitizer()
         if not path:
             raise host.Skip("no compute-sanitizer in PATH or /usr/local/cuda/bin")
-        return work((path, "--error-exitcode", "9", "--tool", tool))
-    return host.needs(SANITIZER_S, part)
+        return work((path, "--error-exitcode", "9", "--print-limit", "20", "--tool", tool))
+    return host.late(host.needs(SANITIZER_S, part))
 
 
 def case_under(name):
     def work(prefix):
-        host.run([*prefix, host.build() / "tests" / name], SANITIZER_S, SEED="1")
+        host.run([*prefix, program(name)], SANITIZER_S, without="cudnn", SEED="1")
         return "seed 1"
     return work
 
@@ -86,11 +96,9 @@ def steps_under(prefix):
 
 def recorded_steps():
     """What PyTorch came to is in the repository (tests/engine/record_*.py): the programs ask the device for the same."""
-    said = []
-    for name in host.MODELS:
-        out = host.run([host.build() / "tests" / name], TRAINYARD_TEST_DEVICE=host.DEVICE, TRAINYARD_SOURCE=str(host.ROOT),
-                       REPEATS=str(REPEATS), CMOCKA_MESSAGE_OUTPUT="TAP")
-        said += re.findall(r"^ok \d+ - (\w+)$", out, re.MULTILINE)
+    out = "\n".join(host.run_each([[program(name)] for name in host.MODELS], MODELS_S, TRAINYARD_TEST_DEVICE=host.DEVICE,
+                                  TRAINYARD_SOURCE=str(host.ROOT), REPEATS=str(REPEATS), CMOCKA_MESSAGE_OUTPUT="TAP"))
+    said = re.findall(r"^ok \d+ - (\w+)$", out, re.MULTILINE)
     agree = sum("agree" in name for name in said)
     repeat = sum("repeats_to_the_bit" in name for name in said)
     if agree < 20 or repeat < 9:
@@ -144,33 +152,34 @@ def planned_as_allocated():
 
 def ranks(number, how):
     def part():
-        return last_line(host.run([host.build() / "tests/gpu_ranks", number, how], **NCCL))
-    return part
+        return last_line(host.run([program("gpu_ranks"), number, how], RANKS_S, **NCCL))
+    return host.needs(40, part)
 
 
-def layouts(what):
+def layouts(what, seconds):
     def part():
-        lines = host.run([host.build() / "tests/gpu_layouts", what, host.DEVICE], **NCCL).strip().splitlines()
+        lines = host.run([program("gpu_layouts"), what, host.DEVICE], 2 * seconds, **NCCL).strip().splitlines()
         return "\n".join([lines[-1], *(f"- {line}" for line in lines[:-1])])
-    return part
+    return host.needs(seconds, part)
 
 
-PARTS = [  # the first run on an H200 comes first, what may take as long as one lets it last
-    ("cuDNN describes the device", describe),
-    ("every kernel against the CPU's, and again to the same bits", kernels),
-    ("ten steps of each model as PyTorch recorded them, the first again and again", recorded_steps),
-    ("first steps of whole engines again and again to the same bits", layouts("repeat")),
-    ("steps of GPT-2 124M repeat to the bit", same_bits_again),
-    ("two NCCL ranks on one GPU", ranks(2, "sums")),
-    ("four NCCL ranks on one GPU", ranks(4, "sums")),
+PARTS = [  # early what tells most in a first run on an H200, late what takes long
+    ("cuDNN describes the device", host.early(describe)),
+    ("every kernel against the CPU's, and again to the same bits", host.early(host.needs(60, kernels))),
+    ("ten steps of each model as PyTorch recorded them, the first again and again", host.early(host.needs(60, recorded_steps))),
+    ("two NCCL ranks on one GPU", host.early(ranks(2, "sums"))),
+    ("steps of GPT-2 124M repeat to the bit", host.needs(60, same_bits_again)),
+    ("layouts of two and four ranks have the bits of one", layouts("same", 100)),
     ("a rank killed -9 is known to all others", ranks(4, "kill")),
-    ("layouts of two and four ranks have the bits of one", layouts("same")),
-    ("training goes on after a rank is killed -9, to the same bits", layouts("killed")),
-    ("the plan without a device is the arena on it", planned_as_allocated),
-    ("steps in fp32 as on cpu", steps_as_on_cpu("fp32", 1e-3)),
-    ("steps in bf16 as on cpu", steps_as_on_cpu("bf16", 2e-2)),
+    ("training goes on after a rank is killed -9, to the same bits", layouts("killed", 60)),
+    ("four NCCL ranks on one GPU", ranks(4, "sums")),
+    ("the plan without a device is the arena on it", host.late(planned_as_allocated)),
+    ("first steps of whole engines again and again to the same bits", host.late(layouts("repeat", 100))),
+    ("kernels that cuDNN's stand in for, against the CPU's", host.late(own_kernels)),
+    ("steps in fp32 as on cpu", host.late(steps_as_on_cpu("fp32", 1e-3))),
+    ("steps in bf16 as on cpu", host.late(steps_as_on_cpu("bf16", 2e-2))),
     ("an engine's steps under memcheck", sanitizer("memcheck", steps_under)),
     ("an engine's steps under initcheck", sanitizer("initcheck", steps_under)),
     *((f"{name} under {tool}", sanitizer(tool, case_under(name))) for tool in ("memcheck", "racecheck") for name in SANITIZED),
-    ("every kernel over further shapes", host.needs(ROUND_S, more_kernels)),
+    ("every kernel over further shapes", host.late(host.needs(ROUND_S, more_kernels))),
 ]

@@ -1,4 +1,5 @@
-"""Prints how cuDNN describes this device, as JSON: with it, engines are looked for on machines that have no device (kernels/cuda/cudnn.c).
+"""Prints the versions of NVIDIA's libraries in a line; then how cuDNN describes this device, as JSON: with it, engines are looked
+for on machines that have no device (kernels/cuda/cudnn.c).
 """
 
 import ctypes
@@ -13,7 +14,28 @@ def must(code, what):
         sys.exit(f"{what}: cuDNN says {code}")
 
 
+def version(library, function):
+    """As the library has it; or why not."""
+    try:
+        ask = getattr(ctypes.CDLL(library), function)
+    except (OSError, AttributeError) as x:
+        return str(x)
+    ask.restype = ctypes.c_size_t
+    return ask()
+
+
+def nccl():
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as x:
+        return str(x)
+    return number.value
+
+
 cudnn = ctypes.CDLL("libcudnn.so.9")
+print(f"cuDNN {version('libcudnn.so.9', 'cudnnGetVersion')}, cuBLASLt {version('libcublasLt.so.13', 'cublasLtGetVersion')}, "
+      f"NCCL {nccl()}", flush=True)
 handle, description, length = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
 text = ctypes.create_string_buffer(ROOM)
 must(cudnn.cudnnCreate(ctypes.byref(handle)), "cudnnCreate")

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import glob
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -23,7 +24,9 @@ WORK = ROOT / "build" / ("gpu-dry" if DRY else "gpu")
 PACK = WORK / "pack"
 ARCHIVE = ROOT / "build" / "gpu" / "pack.tar.xz"
 REPORTS = WORK / "reports" if DRY else ROOT / "bench" / "gpu"
-LIMIT_S = 480
+LIMIT_S = float(os.environ.get("TRAINYARD_GPU_SECONDS", 480))
+EXCERPT, KEPT = 1500, 200_000  # characters of what a failed program said, from each end: in the report, and in failures.txt
+LOOK_S = 60  # that a second look at a failed program may take
 NO_DEVICE = 77  # the exit of a program that finds none
 CASES = ["gpu_elements", "gpu_rows", "gpu_images", "gpu_products", "gpu_workspace"]
 MODELS = ["test_gpt_pytorch", "test_models_pytorch"]
@@ -38,6 +41,10 @@ class Skip(Exception):
 
 class Failed(Exception):
     """Tried again by the next run."""
+
+
+class Cut(Exception):
+    """The run is over: the part begins anew in the next one."""
 
 
 class Missed(Exception):
@@ -55,6 +62,17 @@ def needs(seconds, part):
     return part
 
 
+def early(part):
+    """The part, whose turn comes before the others' of all that is run."""
+    part.when = -1
+    return part
+
+
+def late(part):
+    part.when = 1
+    return part
+
+
 def python():
     return os.environ.get("TRAINYARD_TORCH", sys.executable)
 
@@ -68,14 +86,18 @@ def wheel_folders():
 
 @functools.lru_cache
 def library_folders(ours):
-    """For our programs the pack's and those of ./dev cuda, too: Python has a C++ library of its own."""
-    own = [str(PACK / "lib"), *sorted(glob.glob(str(ROOT / "build/cuda/nvidia/*/lib")))] if ours else []
-    return own + wheel_folders()
+    """For our programs the pack's, those of ./dev cuda and the toolkit's, too: Python has a C++ library of its own."""
+    if not ours:
+        return wheel_folders()
+    return [str(PACK / "lib"), *sorted(glob.glob(str(ROOT / "build/cuda/nvidia/*/lib"))), *wheel_folders(),
+            "/usr/local/cuda/lib64"]
 
 
-def environment(ours=True, **more):
+def environment(ours=True, without=None, **more):
+    """without: a library whose folder is left out."""
+    folders = [f for f in library_folders(ours) if not without or f"/{without}/" not in f]
     old = os.environ.get("LD_LIBRARY_PATH")
-    return dict(os.environ, LD_LIBRARY_PATH=":".join(library_folders(ours) + ([old] if old else [])), **more)
+    return dict(os.environ, LD_LIBRARY_PATH=":".join(folders + ([old] if old else [])), **more)
 
 
 def why_no_gpu():
@@ -92,31 +114,89 @@ def why_no_gpu():
 
 # ---- programs ----
 
+FAULTS = ("illegal", "misaligned", "launch failure", "invalid device function", "invalid argument", "no kernel image")
+
+
 def execute(command, timeout, env=None):
-    """(status, output, errors). Nothing that it starts outlives it: what is late is killed, with its children."""
+    """(status, output, errors); status None: it was late. Nothing that it starts outlives it: it is killed, with its children."""
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, errors="replace", process_group=0)
+    status, out, errors = None, "", ""
     try:
         out, errors = process.communicate(timeout=max(1, min(timeout, left())))
-    except subprocess.TimeoutExpired as x:
-        raise Failed(f"{' '.join(map(str, command))}: not done after {x.timeout:.0f} s") from x
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        pass
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         process.wait()
-    return process.returncode, out, errors
+    if status is None:
+        try:
+            out, errors = process.communicate(timeout=10)  # what it had said
+        except subprocess.TimeoutExpired:
+            pass
+    return status, out, errors
 
 
-def run(command, timeout=300, **more):
+def ends(text, most):
+    """The first failure stands at the beginning, the last words at the end."""
+    text = text.strip()
+    return text if len(text) <= 2 * most else f"{text[:most]}\n[...]\n{text[-most:]}"
+
+
+def keep(what, out, errors):
+    """In failures.txt, beside the reports: most of what a failed program said."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    with open(REPORTS / "failures.txt", "a", encoding="utf-8") as file:
+        file.write(f"\n######## {what}\n{ends(errors, KEPT)}\n######## its output\n{ends(out, KEPT)}\n")
+
+
+def run(command, timeout=120, **more):
     """Its output; a status other than 0 fails the part."""
-    status, out, errors = execute(command, timeout, environment(str(command[0]) != python(), **more))
+    env, begun = environment(str(command[0]) != python(), **more), time.monotonic()
+    status, out, errors = execute(command, timeout, env)
     if status == NO_DEVICE and DRY:
         raise Skip("a dry run has no device")
-    if status:
-        raise Failed(f"{' '.join(map(str, command))}: exit {status}\n{(out + errors)[-3000:]}")
-    return out
+    if status == 0:
+        return out
+    if status is None and left() < 1:
+        raise Cut
+    given = [f"{name}={value}" for name, value in more.items() if not name.startswith("NCCL_")]
+    how = f"not done after {time.monotonic() - begun:.0f} s" if status is None else f"exit {status}"
+    what = f"{' '.join(map(str, [*given, *command]))}: {how}"
+    keep(what, out, errors)
+    raise Failed(f"{what}\n{ends(errors, EXCERPT)}\n{ends(out, EXCERPT)}\n{looked_into(command, env, out + errors)}".strip())
+
+
+def looked_into(command, env, said):
+    """What compute-sanitizer finds where the device has refused: the kernel, and what it did."""
+    path = sanitizer()
+    if DRY or not path or "sanitizer" in str(command[0]) or not any(fault in said for fault in FAULTS) or left() < 2 * LOOK_S:
+        return ""
+    prefix = [path, "--tool", "memcheck", "--print-limit", "5"]
+    status, out, errors = execute([*prefix, *command], LOOK_S, env)
+    keep("the same under memcheck", out, errors)
+    return f"under memcheck:\n{ends(out + errors, EXCERPT)}"
+
+
+def run_each(commands, timeout=120, **more):
+    """The output of each. One that fails keeps none of the others from its turn."""
+    said, failed = [], []
+    for command in commands:
+        try:
+            said.append(run(command, timeout, **more))
+        except Failed as x:
+            failed.append(str(x))
+    if failed:
+        raise Failed("\n\n".join(failed))
+    return said
+
+
+def sanitizer():
+    return shutil.which("compute-sanitizer", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
 
 
 @functools.lru_cache
@@ -128,14 +208,16 @@ def commit():
     return checkout() or "unknown"
 
 
-def checkout():
-    """The commit, and whether it is all that is here; "": this is none. Reports may change."""
+def git(*words):
+    """What it says; "": nothing, or there is no git, or this is no checkout."""
     if not shutil.which("git"):
         return ""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
-    def git(*words):
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else ""
+
+def checkout():
+    """The commit, and whether it is all that is here; "": this is none. Reports may change."""
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/gpu")
     return git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")
 
@@ -153,15 +235,27 @@ def unpack():
     return PACK
 
 
+def digest_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def sources():
+    """Digests of what a checkout has: of that a pack is made, and beside that it is run."""
+    names = git("ls-files", "--", ".", ":!bench/gpu", ":!*.md").splitlines()
+    return {name: digest_of(ROOT / name) for name in names}
+
+
 @functools.lru_cache
 def build():
     """The folder with bin/, lib/ and tests/: the pack's, or one made here."""
     of_pack = unpack()
-    if of_pack:
-        if checkout() not in ("", commit()):
-            raise Failed(f"{ARCHIVE.name} is of {commit()}, this checkout {checkout()}: pack again, or remove it")
-        return of_pack
-    return make()
+    if not of_pack:
+        return make()
+    packed = json.loads((of_pack / "sources.json").read_text())
+    others = [name for name, digest in packed.items() if digest_of(ROOT / name) != digest]
+    if others:
+        raise Failed(f"{ARCHIVE.name} is of {commit()}, with another {others[0]} than is here: pack again, or remove it")
+    return of_pack
 
 
 def make():
@@ -171,7 +265,7 @@ def make():
     for command in (["cmake", "--preset", "engine", "-B", made, "-DTRAINYARD_CUDA=ON"],
                     ["cmake", "--build", made, "--target", "gpu_programs"]):
         status, out, errors = execute(command, LIMIT_S)
-        if status:
+        if status != 0:
             raise Failed(f"{command[1]}: {(out + errors)[-2000:]}")
     return made
 
@@ -185,13 +279,20 @@ def text():
     return path.resolve()
 
 
-def has_torch():
-    """Skips where there is no PyTorch."""
+@functools.lru_cache
+def torch_version():
+    """None: there is no PyTorch."""
     try:
-        found = subprocess.run([python(), "-c", "import torch"], capture_output=True, text=True)
+        found = subprocess.run([python(), "-c", "from importlib.metadata import version; print(version('torch'))"],
+                               capture_output=True, text=True)
     except OSError as x:
         raise Skip(f"no Python at {python()}: {x}") from x
-    if found.returncode:
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def has_torch():
+    """Skips where there is no PyTorch."""
+    if not torch_version():
         raise Skip(f"{python()} has no PyTorch")
 
 

@@ -1,4 +1,4 @@
-"""What the driver counts of the device's memory while a program runs: NVML's figure, which nvidia-smi shows."""
+"""What the driver says of the device, and counts of its memory while a program runs: NVML's figures, which nvidia-smi shows."""
 
 import ctypes
 import functools
@@ -19,6 +19,15 @@ def first_device():
     except OSError:
         return None
     return None if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) else (nvml, device)
+
+
+def device():
+    """Its name, memory and driver; "": that cannot be asked."""
+    found, memory, name, driver = first_device(), Memory(), ctypes.create_string_buffer(96), ctypes.create_string_buffer(80)
+    if not found or found[0].nvmlDeviceGetName(found[1], name, 96) or found[0].nvmlSystemGetDriverVersion(driver, 80) or \
+            found[0].nvmlDeviceGetMemoryInfo(found[1], ctypes.byref(memory)):
+        return ""
+    return f"{name.value.decode()}, {memory.total / 2**30:.1f} GiB, driver {driver.value.decode()}"
 
 
 def used():

@@ -1,6 +1,7 @@
 """How fast it is, beside PyTorch on the same device."""
 
 import json
+import math
 import re
 import statistics
 
@@ -40,7 +41,7 @@ def beside(what, own):
 
 
 def our_kernels():
-    out = host.run([host.build() / "tests/gpu_speed", host.DEVICE, *(["64"] if host.DRY else [])])
+    out = host.run([host.build() / "tests/gpu_speed", host.DEVICE, *(["64"] if host.DRY else [])], 200)
     said = ", ".join(f"{name} {share}" for name, share in shares(out))
     own = milliseconds(out)
     table = "\n".join(["| forward alone but where it says so | ours, ms | PyTorch, ms | times PyTorch |", "|---|---|---|---|",
@@ -91,9 +92,15 @@ HEAD = ["| | best, ms a step | median, ms | tokens or images/s | arena, GiB (PyT
         "| times PyTorch, best | median |", "|---|---|---|---|---|---|---|---|"]
 
 
-def verdict(ratios):
+def verdict(ratios, room):
     """What is behind its goal."""
-    return ", ".join(f"{n} {ratios[n]:.2f} is below {goal}" for n, goal in GOALS.items() if ratios[n] < goal)
+    behind = [f"{n} {ratios[n]:.2f} is below {goal}" for n, goal in GOALS.items() if ratios[n] < goal]
+    return ", ".join(behind + ([f"{room:.2f} of its memory is above 1"] if room > 1 else []))
+
+
+def room_beside(found, peer):
+    """Of the memory that the driver counts for PyTorch; NaN where it cannot be asked."""
+    return found["driver"] / peer["driver"] if peer["driver"] else math.nan
 
 
 def second_round(name, found):
@@ -121,12 +128,15 @@ def steps(name):
             raise host.Missed(f"{median(found['fast']) * 1e3:.1f} ms fast; {below[0].splitlines()[0]}\n{table}")
         ratios = {numerics: median(peer) / median(found[numerics]) for numerics in GOALS}
         cost = median(found["reproducible"]) / median(found["fast"]) - 1
-        said = f"{ratios['fast']:.2f} times PyTorch fast, {ratios['reproducible']:.2f} reproducible, which costs {cost:.1%}"
-        behind = verdict(ratios)
+        room = room_beside(found["fast"], peer)
+        said = (f"{ratios['fast']:.2f} times PyTorch fast, {ratios['reproducible']:.2f} reproducible, which costs {cost:.1%}; "
+                f"{room:.2f} of its memory")
+        behind = verdict(ratios, room)
         if behind and not host.DRY:
             raise host.Missed(f"{said}: {behind}\n{table}")
         return f"{said}\n{table}"
-    return host.needs(MODEL_S, part)
+    part = host.needs(MODEL_S, part)
+    return host.early(part) if name == "GPT-2 124M" else part
 
 
 PARTS = [

@@ -1,5 +1,6 @@
 """tests/gpu/run itself: what it skips, keeps, does again and reports. Its parts here need no device."""
 
+import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -44,35 +45,76 @@ def parts_of(module, **parts):
 def test_without_a_device_every_part_is_a_skip_with_its_reason(run, capsys, monkeypatch):
     monkeypatch.setattr(run.host, "why_no_gpu", lambda: "no NVIDIA driver")
     calls = parts_of(run, a="well", b="well")
-    assert run.main("correct", False) == 0
+    assert run.main(["correct"], False) == 0
     assert capsys.readouterr().out == "1..2\nok 1 - a # SKIP no NVIDIA driver\nok 2 - b # SKIP no NVIDIA driver\n"
     assert not calls and not run.host.REPORTS.exists()
 
 
 def test_what_is_done_stays_done_and_what_failed_is_tried_again(run, capsys):
     calls = parts_of(run, a="well", b=run.host.Failed("exit 1\nbecause"), c=run.host.Skip("no peer"))
-    assert run.main("correct", False) == 1
+    assert run.main(["correct"], False) == 1
     assert capsys.readouterr().out.splitlines() == ["1..3", "ok 1 - a: well", "not ok 2 - b", "# exit 1", "# because",
                                                     "ok 3 - c # SKIP no peer"]
-    assert run.main("correct", False) == 1
-    assert calls == ["a", "b", "c", "b"]
+    assert run.main(["correct"], False) == 1
+    assert calls == ["a", "b", "c", "c", "b"]  # what has failed at this commit comes last
     report = (run.host.REPORTS / "correct.md").read_text()
     assert "| a | ok |" in report and "| b | failed |" in report and "| exit 1 |" in report
 
 
 def test_another_commit_and_fresh_begin_anew(run, monkeypatch):
     calls = parts_of(run, a="well")
-    run.main("correct", False)
-    run.main("correct", True)
+    run.main(["correct"], False)
+    run.main(["correct"], True)
     monkeypatch.setattr(run, "commit", lambda: "def")
-    run.main("correct", False)
+    run.main(["correct"], False)
     assert calls == ["a", "a", "a"]
+
+
+def test_at_another_commit_what_had_failed_comes_first_and_what_was_done_last(run, monkeypatch):
+    def parts(b):
+        return parts_of(run, a="well", b=b, c="well", d="well")
+    calls = parts(run.host.Failed("exit 1"))
+    run.PARTS["correct"] = run.PARTS["correct"][:3]
+    run.main(["correct"], False)
+    monkeypatch.setattr(run, "commit", lambda: "def")
+    calls = parts("well")
+    run.PARTS["correct"][2] = ("c", run.host.needs(10**6, run.PARTS["correct"][2][1]))
+    assert run.main(["correct"], False) == 0 and calls == ["b", "d", "a"]
+    report = (run.host.REPORTS / "correct.md").read_text()
+    assert "| b | ok | 0.0 | def |" in report and "| c | ok | 0.0 | abc |" in report
+
+
+def test_early_and_late_parts_are_so_among_all_that_is_run(run):
+    calls = parts_of(run, a="well", b="well")
+    run.host.late(run.PARTS["correct"][0][1])
+    run.PARTS["speed"] = [(name, run.host.early(lambda name=name: calls.append(name) or "well")) for name in "cd"]
+    run.main(["correct", "speed"], False)
+    assert calls == ["c", "d", "b", "a"]
+
+
+def test_a_part_that_the_end_of_a_run_cuts_is_no_failure_and_comes_again(run, capsys, monkeypatch):
+    calls = parts_of(run, a="well")
+    _, part = run.PARTS["correct"][0]
+    times = iter([100, 100, 0.5])
+    monkeypatch.setattr(run.host, "left", lambda: next(times))
+    run.PARTS["correct"] = [("a", lambda: run.host.run(["sleep", "1000"], timeout=1))]
+    assert run.main(["correct"], False) == 0
+    assert capsys.readouterr().out == "1..1\nok 1 - a # SKIP no time is left: run again\n"
+    monkeypatch.setattr(run.host, "left", lambda: 100)
+    run.PARTS["correct"] = [("a", part)]
+    assert run.main(["correct"], False) == 0 and calls == ["a"]
+
+
+def test_parts_can_be_chosen_by_their_names(run, capsys):
+    calls = parts_of(run, a="well", ab="well", c="well")
+    run.main(["correct"], False, "a")
+    assert calls == ["a", "ab"] and capsys.readouterr().out.startswith("1..2\n")
 
 
 def test_when_the_time_is_over_the_rest_waits_for_the_next_run(run, capsys, monkeypatch):
     calls = parts_of(run, a="well", b="well")
     monkeypatch.setattr(run.host, "BEGUN", run.host.BEGUN - run.host.LIMIT_S)
-    assert run.main("correct", False) == 0
+    assert run.main(["correct"], False) == 0
     assert capsys.readouterr().out.count("# SKIP no time is left: run again") == 2 and not calls
 
 
@@ -80,11 +122,11 @@ def test_a_part_that_needs_longer_than_is_left_waits_for_the_next_run(run, capsy
     calls = parts_of(run, a="well", b="well")
     run.host.needs(100, run.PARTS["correct"][0][1])
     monkeypatch.setattr(run.host, "left", lambda: 60)
-    assert run.main("correct", False) == 0
+    assert run.main(["correct"], False) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[1].endswith("a # SKIP no time is left: run again") and calls == ["b"]
     monkeypatch.setattr(run.host, "left", lambda: 100)
-    assert run.main("correct", False) == 0 and calls == ["b", "a"]
+    assert run.main(["correct"], False) == 0 and calls == ["b", "a"]
 
 
 def test_a_wrong_word_gets_the_help():
@@ -94,7 +136,7 @@ def test_a_wrong_word_gets_the_help():
 
 def test_a_part_that_breaks_fails_alone_and_says_where(run, capsys):
     parts_of(run, a=KeyError("loss"), b="well")
-    assert run.main("correct", False) == 1
+    assert run.main(["correct"], False) == 1
     out = capsys.readouterr().out
     assert "not ok 1 - a\n# the part broke\n# Traceback" in out and "KeyError: 'loss'" in out and "ok 2 - b: well" in out
     assert "KeyError: 'loss'" in (run.host.REPORTS / "correct.md").read_text()
@@ -102,7 +144,7 @@ def test_a_part_that_breaks_fails_alone_and_says_where(run, capsys):
 
 def test_what_a_part_says_in_more_lines_stands_below_the_table(run, capsys):
     parts_of(run, a="0.9 of the floor\n| product | ms |\n|---|---|\n| up | 1 |", b="well")
-    assert run.main("correct", False) == 0
+    assert run.main(["correct"], False) == 0
     assert "ok 1 - a: 0.9 of the floor\nok 2" in capsys.readouterr().out
     report = (run.host.REPORTS / "correct.md").read_text()
     assert "| 0.9 of the floor |\n| b | ok |" in report
@@ -116,34 +158,69 @@ def test_a_run_that_was_killed_goes_on_where_it_was(run):
     a, b, c = run.PARTS["correct"]
     run.PARTS["correct"] = [a, ("b", killed), c]
     with pytest.raises(SystemExit):
-        run.main("correct", False)
+        run.main(["correct"], False)
     assert "| a | ok |" in (run.host.REPORTS / "correct.md").read_text()
     run.PARTS["correct"] = [a, b, c]
-    assert run.main("correct", False) == 0 and calls == ["a", "b", "c"]
+    assert run.main(["correct"], False) == 0 and calls == ["a", "b", "c"]
 
 
 def test_a_damaged_record_begins_anew(run):
     calls = parts_of(run, a="well")
-    run.host.WORK.mkdir()
-    (run.host.WORK / "correct.json").write_text('{"commit": "abc", "par')
-    assert run.main("correct", False) == 0 and calls == ["a"]
+    run.host.REPORTS.mkdir()
+    (run.host.REPORTS / "correct.json").write_text('{"a": {"commit": "abc", "res')
+    assert run.main(["correct"], False) == 0 and calls == ["a"]
 
 
 def test_a_late_program_ends_with_all_that_it_has_started(run, tmp_path):
     os.mkfifo(tmp_path / "held")
     held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(run.host.Failed, match="not done after 1 s"):
-        run.host.execute(["sh", "-c", f"sleep 1000 > {tmp_path}/held & wait"], timeout=1)
+    with pytest.raises(run.host.Failed, match=r"not done after \d+ s\nabout to wait"):
+        run.host.run(["sh", "-c", f"echo about to wait >&2; sleep 1000 > {tmp_path}/held & wait"], timeout=1)
     poll = select.poll()
     poll.register(held, 0)
     assert poll.poll(10_000) == [(held, select.POLLHUP)]  # nobody has the other end any more
     os.close(held)
 
 
-def archive_of(run, commit, program):
+def test_a_failed_programs_first_and_last_words_are_told_and_most_of_the_rest_is_kept(run, monkeypatch):
+    monkeypatch.setattr(run.host, "EXCERPT", 10)
+    with pytest.raises(run.host.Failed) as x:
+        run.host.run(["sh", "-c", "echo the cause; seq 100 199; echo the end >&2; exit 3"], NCCL_ALGO="Ring", SEED="1")
+    assert str(x.value) == "SEED=1 sh -c echo the cause; seq 100 199; echo the end >&2; exit 3: exit 3\nthe end\nthe cause\n\n[...]\n97\n198\n199"
+    kept = (run.host.REPORTS / "failures.txt").read_text()
+    assert "the end" in kept and "the cause" in kept and "\n150\n" in kept
+
+
+def test_a_program_that_fails_keeps_no_other_from_its_turn(run):
+    with pytest.raises(run.host.Failed, match="(?s)exit 1.*exit 2"):
+        run.host.run_each([["sh", "-c", "exit 1"], ["sh", "-c", "exit 2"]])
+    assert run.host.run_each([["echo", "a"], ["echo", "b"]]) == ["a\n", "b\n"]
+
+
+def test_what_the_device_refused_is_done_again_under_memcheck(run, tmp_path, monkeypatch):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho Invalid write in $6 $8\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(run.host, "sanitizer", lambda: str(tool))
+    with pytest.raises(run.host.Failed, match="under memcheck:\nInvalid write in -c"):
+        run.host.run(["sh", "-c", "echo an illegal memory access >&2; exit 1"])
+    with pytest.raises(run.host.Failed) as x:
+        run.host.run(["sh", "-c", "echo two numbers differ >&2; exit 1"])
+    assert "memcheck" not in str(x.value)
+
+
+def test_a_library_can_be_hidden_from_our_programs(run, monkeypatch):
+    monkeypatch.setattr(run.host, "library_folders", lambda ours: ["/a/nvidia/cudnn/lib", "/a/nvidia/nccl/lib"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    out = run.host.run(["sh", "-c", "echo $LD_LIBRARY_PATH"], without="cudnn")
+    assert out == "/a/nvidia/nccl/lib:/mine\n"
+
+
+def archive_of(run, commit, program, sources="here"):
     folder = run.host.WORK / "new"
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     (folder / "commit").write_text(commit)
+    (folder / "sources.json").write_text('{"source.c": "%s"}' % hashlib.sha256(sources.encode()).hexdigest())
     (folder / "bin/trainyard-train").write_text(program)
     with tarfile.open(run.host.ARCHIVE, "w:xz") as archive:
         archive.add(folder, arcname=".")
@@ -153,7 +230,8 @@ def archive_of(run, commit, program):
 def packed(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run.host, "PACK", tmp_path / "work/pack")
     monkeypatch.setattr(run.host, "ARCHIVE", tmp_path / "work/pack.tar.xz")
-    monkeypatch.setattr(run.host, "checkout", lambda: "abc")
+    monkeypatch.setattr(run.host, "ROOT", tmp_path)
+    (tmp_path / "source.c").write_text("here")
     run.host.build.cache_clear(), run.host.commit.cache_clear()
     yield run
     run.host.build.cache_clear(), run.host.commit.cache_clear()
@@ -167,16 +245,21 @@ def test_a_newer_pack_takes_the_place_of_an_older_one(packed):
     assert packed.host.commit() == "abc"
 
 
-def test_a_pack_of_another_commit_is_refused(packed):
-    archive_of(packed, "def", "old")
-    with pytest.raises(packed.host.Failed, match="is of def, this checkout abc"):
+def test_a_pack_of_other_sources_is_refused(packed):
+    archive_of(packed, "def", "old", sources="there")
+    with pytest.raises(packed.host.Failed, match="is of def, with another source.c than is here"):
         packed.host.build()
 
 
-def test_a_pack_without_a_checkout_tells_its_own_commit(packed, monkeypatch):
+def test_a_pack_tells_its_commit(packed):
     archive_of(packed, "def", "old")
-    monkeypatch.setattr(packed.host, "checkout", lambda: "")
     assert packed.host.build() == packed.host.PACK and packed.host.commit() == "def"
+
+
+def test_the_sources_are_what_git_has_but_reports_and_pages(run):
+    names = run.host.sources()
+    assert names["tests/gpu/run"] == run.host.digest_of(PATH)
+    assert not [name for name in names if name.endswith(".md") or name.startswith("bench/gpu/")]
 
 
 def test_a_host_without_git_has_no_checkout(run, monkeypatch):
@@ -190,7 +273,7 @@ def test_a_dry_run_says_so_and_keeps_away_from_the_reports(run, monkeypatch, cap
     assert done.stdout == f"{run.host.ROOT}/build/gpu-dry/reports cpu\n"
     monkeypatch.setattr(run.host, "DRY", True)
     parts_of(run, a="1000 TFLOP/s")
-    run.main("correct", False)
+    run.main(["correct"], False)
     assert "ok 1 - a: dry run: 1000 TFLOP/s" in capsys.readouterr().out
     assert (run.host.REPORTS / "correct.md").read_text().startswith(
         "# DRY RUN of tests/gpu/run correct\n\nDRY RUN on a CPU: no figure here is a GPU's")
@@ -207,7 +290,7 @@ def test_a_program_without_a_device_is_a_skip_in_a_dry_run_alone(run, monkeypatc
 def test_a_figure_that_misses_its_goal_is_no_success_and_is_not_measured_again(run, capsys):
     calls = parts_of(run, a=run.host.Missed("0.9 times PyTorch: fast 0.90 is below 1.15\n| table |"), b="well")
     for _ in range(2):
-        assert run.main("correct", False) == 1
+        assert run.main(["correct"], False) == 1
         assert "not ok 1 - a: 0.9 times PyTorch: fast 0.90 is below 1.15\nok 2" in capsys.readouterr().out
     assert calls == ["a", "b"]
     report = (run.host.REPORTS / "correct.md").read_text()
@@ -229,7 +312,7 @@ def speed_of(run, monkeypatch, fast, reproducible, peer):
 def test_a_step_is_told_beside_pytorchs(run, monkeypatch):
     part = speed_of(run, monkeypatch, [0.1, 0.1], [0.11], lambda name: steps_of(0.12))
     first, *table = part().splitlines()
-    assert first == "1.20 times PyTorch fast, 1.09 reproducible, which costs 10.0%"
+    assert first == "1.20 times PyTorch fast, 1.09 reproducible, which costs 10.0%; 1.00 of its memory"
     assert "| fast | 90.0 | 100.0 | 655,360 | 27.0 | 28.0 | 1.20 | 1.20 |" in table
     assert "| PyTorch | 108.0 | 120.0 | 546,133 | 27.0 | 28.0 |  |  |" in table
     assert "fast, before and after PyTorch: medians of 100.0 and 100.0 ms" in table
@@ -245,6 +328,11 @@ def test_a_step_that_is_too_slow_and_one_without_a_peer_miss(run, monkeypatch):
     part = speed_of(run, monkeypatch, [0.1, 0.1], [0.13], lambda name: steps_of(0.114))
     with pytest.raises(run.host.Missed, match="fast 1.14 is below 1.15, reproducible 0.88 is below 1"):
         part()
+
+    def smaller(name):
+        return {**steps_of(0.12), "driver": 27 * 2**30}
+    with pytest.raises(run.host.Missed, match="1.04 of its memory: 1.04 of its memory is above 1"):
+        speed_of(run, monkeypatch, [0.1, 0.1], [0.11], smaller)()
 
     def absent(name):
         raise run.host.Skip("no PyTorch")
