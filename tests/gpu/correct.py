@@ -14,7 +14,6 @@ NCCL = {  # ranks on one GPU: each is a host of its own, and all talk over the l
 }
 REPEATS = 3 if host.DRY else 100
 SEEDS_S = 60  # that further shapes are drawn for
-CASES_S = 150  # that one program may take with one seed: seconds, but where cuDNN compiles
 ROUND_S = 180  # that one seed of all programs may take
 MODELS_S = 200  # that the recorded models may take: cuDNN looks for an engine for each convolution of four
 RANKS_S = 90
@@ -44,10 +43,8 @@ def program(name):
 
 
 def cases(seed):
-    """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs.
-    Products come last: cuDNN compiles each shape of attention."""
-    names = sorted(host.CASES, key=lambda name: name == "gpu_products")
-    host.run_each([[program(name)] for name in names], CASES_S, SEED=str(seed))
+    """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs."""
+    host.run_each([(seconds, [program(name)]) for name, seconds in host.CASES.items()], SEED=str(seed))
 
 
 def kernels():
@@ -56,7 +53,7 @@ def kernels():
 
 
 def own_kernels():
-    host.run([program("gpu_products")], CASES_S, without="cudnn", SEED="1")
+    host.run([program("gpu_products")], host.CASES["gpu_products"], without="cudnn", SEED="1")
     return "attention and convolutions, seed 1"
 
 
@@ -96,7 +93,7 @@ def steps_under(prefix):
 
 def recorded_steps():
     """What PyTorch came to is in the repository (tests/engine/record_*.py): the programs ask the device for the same."""
-    out = "\n".join(host.run_each([[program(name)] for name in host.MODELS], MODELS_S, TRAINYARD_TEST_DEVICE=host.DEVICE,
+    out = "\n".join(host.run_each([(MODELS_S, [program(name)]) for name in host.MODELS], TRAINYARD_TEST_DEVICE=host.DEVICE,
                                   TRAINYARD_SOURCE=str(host.ROOT), REPEATS=str(REPEATS), CMOCKA_MESSAGE_OUTPUT="TAP"))
     said = re.findall(r"^ok \d+ - (\w+)$", out, re.MULTILINE)
     agree = sum("agree" in name for name in said)

@@ -28,7 +28,7 @@ LIMIT_S = float(os.environ.get("TRAINYARD_GPU_SECONDS", 480))
 EXCERPT, KEPT = 1500, 200_000  # characters of what a failed program said, from each end: in the report, and in failures.txt
 LOOK_S = 60  # that a second look at a failed program may take
 NO_DEVICE = 77  # the exit of a program that finds none
-CASES = ["gpu_elements", "gpu_rows", "gpu_images", "gpu_products", "gpu_workspace"]
+CASES = {"gpu_elements": 60, "gpu_rows": 60, "gpu_images": 60, "gpu_workspace": 150, "gpu_products": 150}  # s: cuDNN compiles
 MODELS = ["test_gpt_pytorch", "test_models_pytorch"]
 PROGRAMS = ["bin/trainyard-train", *(f"tests/{name}" for name in ["gpu_ranks", "gpu_layouts", "gpu_speed", *CASES, *MODELS])]
 PLUGIN = "lib/libtrainyard_cuda.so"
@@ -41,6 +41,10 @@ class Skip(Exception):
 
 class Failed(Exception):
     """Tried again by the next run."""
+
+
+class Late(Failed):
+    """A program did not end in its time."""
 
 
 class Cut(Exception):
@@ -168,7 +172,8 @@ def run(command, timeout=120, **more):
     how = f"not done after {time.monotonic() - begun:.0f} s" if status is None else f"exit {status}"
     what = f"{' '.join(map(str, [*given, *command]))}: {how}"
     keep(what, out, errors)
-    raise Failed(f"{what}\n{ends(errors, EXCERPT)}\n{ends(out, EXCERPT)}\n{looked_into(command, env, out + errors)}".strip())
+    kind = Late if status is None else Failed
+    raise kind(f"{what}\n{ends(errors, EXCERPT)}\n{ends(out, EXCERPT)}\n{looked_into(command, env, out + errors)}".strip())
 
 
 def looked_into(command, env, said):
@@ -182,14 +187,17 @@ def looked_into(command, env, said):
     return f"under memcheck:\n{ends(out + errors, EXCERPT)}"
 
 
-def run_each(commands, timeout=120, **more):
-    """The output of each. One that fails keeps none of the others from its turn."""
+def run_each(commands, **more):
+    """The output of each (seconds that it may take, command). One that fails keeps none of the others from its turn, but where it
+    hangs: they might, too."""
     said, failed = [], []
-    for command in commands:
+    for timeout, command in commands:
         try:
             said.append(run(command, timeout, **more))
         except Failed as x:
             failed.append(str(x))
+            if isinstance(x, Late):
+                break
     if failed:
         raise Failed("\n\n".join(failed))
     return said

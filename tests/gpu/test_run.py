@@ -193,8 +193,11 @@ def test_a_failed_programs_first_and_last_words_are_told_and_most_of_the_rest_is
 
 def test_a_program_that_fails_keeps_no_other_from_its_turn(run):
     with pytest.raises(run.host.Failed, match="(?s)exit 1.*exit 2"):
-        run.host.run_each([["sh", "-c", "exit 1"], ["sh", "-c", "exit 2"]])
-    assert run.host.run_each([["echo", "a"], ["echo", "b"]]) == ["a\n", "b\n"]
+        run.host.run_each([(9, ["sh", "-c", "exit 1"]), (9, ["sh", "-c", "exit 2"])])
+    assert run.host.run_each([(9, ["echo", "a"]), (9, ["echo", "b"])]) == ["a\n", "b\n"]
+    with pytest.raises(run.host.Failed) as x:
+        run.host.run_each([(1, ["sleep", "1000"]), (9, ["sh", "-c", "exit 2"])])
+    assert "not done" in str(x.value) and "exit 2" not in str(x.value)
 
 
 def test_what_the_device_refused_is_done_again_under_memcheck(run, tmp_path, monkeypatch):

@@ -146,7 +146,34 @@ static double number_at(const struct pair *p, const struct twin *t, int s, int64
     return x;
 }
 
+/* Which numbers of an array are not as they should be. */
+struct wrong {
+    int64_t n, first, worst;
+    double by; /* the worst is off; infinite: it is no number */
+};
+
+static void wrong_add(struct wrong *w, int64_t i, double got, double want) {
+    const double by = isnan(got) ? (double)INFINITY : fabs(got - want);
+    if (w->n == 0)
+        w->first = w->worst = i;
+    if (by > w->by) {
+        w->worst = i;
+        w->by = by;
+    }
+    w->n++;
+}
+
+static void wrong_tell(const struct pair *p, const char *what, const struct twin *t, const struct wrong *w) {
+    if (w->n > 0)
+        fail_msg("%s, round %d: %lld of %s[%lld] are wrong: [%lld] is %.9g, not %.9g; the worst, [%lld], is %.9g, not "
+                 "%.9g",
+                 precision_name(p->precision), p->round, (long long)w->n, what, (long long)t->n, (long long)w->first,
+                 number_at(p, t, ONE, w->first), number_at(p, t, CPU, w->first), (long long)w->worst,
+                 number_at(p, t, ONE, w->worst), number_at(p, t, CPU, w->worst));
+}
+
 void pair_close(struct pair *p, const char *what, const struct twin *t, double factor) {
+    struct wrong wrong = { 0 };
     double largest = 0;
     for (int64_t i = 0; i < t->n; i++)
         largest = fmax(largest, fabs(number_at(p, t, CPU, i)));
@@ -154,18 +181,19 @@ void pair_close(struct pair *p, const char *what, const struct twin *t, double f
         const double want = number_at(p, t, CPU, i), got = number_at(p, t, ONE, i);
         /* Numbers that are small beside the others may have lost more of their digits. */
         if (!(fabs(got - want) <= factor * step_of(p, t) * (fabs(want) + 0.05 * largest + 1e-30)))
-            fail_msg("%s, %s[%lld of %lld] is %.9g, not %.9g", precision_name(p->precision), what, (long long)i,
-                     (long long)t->n, got, want);
+            wrong_add(&wrong, i, got, want);
     }
+    wrong_tell(p, what, t, &wrong);
 }
 
 void pair_same(struct pair *p, const char *what, const struct twin *t) {
+    struct wrong wrong = { 0 };
     for (int64_t i = 0; i < t->n; i++) {
         const size_t at = (size_t)i * t->each;
         if (memcmp((char *)t->at[CPU] + at, (char *)t->at[ONE] + at, t->each) != 0)
-            fail_msg("%s, %s[%lld of %lld] differs: %.9g, not %.9g", precision_name(p->precision), what, (long long)i,
-                     (long long)t->n, number_at(p, t, ONE, i), number_at(p, t, CPU, i));
+            wrong_add(&wrong, i, number_at(p, t, ONE, i), number_at(p, t, CPU, i));
     }
+    wrong_tell(p, what, t, &wrong);
 }
 
 /* Ends a case: nothing was written beside an array, and the grid and the order of threads show in no bit. */
@@ -180,9 +208,13 @@ static void check_all(struct pair *p) {
                 fail_msg("%s, side %d: array %d of the case was written past its ends", precision_name(p->precision), s,
                          i);
         }
-        if (memcmp(t->at[ONE], t->at[MANY], bytes_of(t)) != 0)
-            fail_msg("%s: array %d of the case depends on the grid or on the order of threads",
-                     precision_name(p->precision), i);
+        for (int64_t j = 0; j < t->n; j++)
+            if (memcmp((char *)t->at[ONE] + (size_t)j * t->each, (char *)t->at[MANY] + (size_t)j * t->each, t->each) !=
+                0)
+                fail_msg("%s, round %d: array %d of the case depends on the grid or on the order of threads: [%lld of "
+                         "%lld] is %.9g and %.9g",
+                         precision_name(p->precision), p->round, i, (long long)j, (long long)t->n,
+                         number_at(p, t, ONE, j), number_at(p, t, MANY, j));
     }
 }
 
