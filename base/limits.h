@@ -24,6 +24,9 @@
 #define LIMIT_PAGE_SIZE   1000
 #define DEFAULT_PAGE_SIZE 100
 
+/* The least compute capability that jobs on NVIDIA's GPUs need, 10 * major + minor: the first with products of bf16. */
+#define LIMIT_CUDA_CAPABILITY_LEAST 80
+
 /* Liveness: an agent sends every 2 s and is lost after 10 s; a rank that makes no progress for 30 s hangs. */
 #define HEARTBEAT_INTERVAL_MS 2000
 #define LEASE_TTL_MS          10000

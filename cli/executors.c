@@ -25,7 +25,7 @@ static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
     table_cell(t, "%d/%d", x->slots_used, x->slots);
     table_cell(t, "%s", x->version);
     table_cell(t, "%s ago", heard);
-    table_cell(t, "%s", *devices ? devices : x->reason);
+    table_cell(t, "%s%s%s", devices, *devices && *x->reason ? "; " : "", x->reason);
 }
 
 static status_t show(const struct cli *c, const Trainyard__V1__ListExecutorsResponse *all, struct err *e) {

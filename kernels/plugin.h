@@ -19,6 +19,9 @@ struct kernels_plugin {
     struct kernels *(*close)(struct kernels *k);
     void (*numerics_id)(const struct kernels *k, char *buf, size_t n);
     const struct kernels_trace *trace;
+    /* What open would meet, as far as it can be known without a device. FAILED_PRECONDITION: what every job needs is
+     * missing. ret_without: what jobs would do without, each with its consequence, "" when all is there. */
+    MUST_CHECK status_t (*check)(char *ret_without, size_t n, struct err *e);
 };
 
 /* CUDA's. FAILED_PRECONDITION, and a sentence that names the library, when it is missing, cannot be loaded or is of

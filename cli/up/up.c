@@ -124,6 +124,10 @@ static status_t add_executor(struct service *s, int number, int64_t slots, struc
     child_argument(c, "%s/executors/%d", s->dir.path, number);
     child_argument(c, "--slots");
     child_argument(c, "%lld", (long long)slots);
+    if (s->args->executors > 1) {
+        child_argument(c, "--gpu-part");
+        child_argument(c, "%d/%lld", number, (long long)s->args->executors);
+    }
     return ST_OK;
 }
 
@@ -295,8 +299,8 @@ static status_t run_up(struct cli *c, const void *args_, char *const words[], st
 
 static const struct option_row up_options[] = {
     { "dir", 'd', "DIR", "where everything is kept", OPTION_TEXT, offsetof(struct up_args, dir), ".trainyard" },
-    { "executors", 0, "N", "hosts to play, each an agent of its own; 0 = hosts attach from elsewhere", OPTION_INT,
-      offsetof(struct up_args, executors), "1" },
+    { "executors", 0, "N", "hosts to play, each with a part of the cores and GPUs; 0 = they attach from elsewhere",
+      OPTION_INT, offsetof(struct up_args, executors), "1" },
     { "slots", 0, "N", "ranks an executor runs at once; default: cores / executors", OPTION_INT,
       offsetof(struct up_args, slots), NULL },
     { "listen", 0, "ADDR", "also serve on host:port (loopback); else only on a unix socket", OPTION_TEXT,

@@ -27,6 +27,7 @@ struct agent_options {
     const char *address; /* where other hosts reach this host's ranks */
     const char *worker;  /* the program's path */
     const char *nvml;    /* the library's name */
+    struct nvml_part gpu_part;
     const char
         *library_path; /* where workers on GPUs look for libraries first, DIR[:DIR]...; NULL: where the loader does */
     const char *const *data_roots;

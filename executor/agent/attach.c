@@ -176,6 +176,7 @@ static void hello_fill(const struct agent *agent, Trainyard__V1__AgentHello *hel
     hello->address = (char *)(uintptr_t)agent->options->address;
     hello->slots = inv->slots;
     hello->device_reason = (char *)(uintptr_t)inv->device_reason;
+    hello->devices_lone = inv->devices_lone;
     hello->highest_epoch = directory_epoch(agent->directory);
     hello->n_data_roots = agent->options->n_data_roots;
     hello->data_roots = (char **)(uintptr_t)agent->options->data_roots;

@@ -117,7 +117,7 @@ static void rank_verdict(const struct rank *r, struct verdict *ret) {
     const struct verdict_facts facts = { .how = &r->how,
                                          .word = r->word,
                                          .killed_because = child_killed_because(r->child),
-                                         .device = r->device,
+                                         .device = devices_index(agent->devices, r->device),
                                          .device_lost = r->device == DEVICE_NONE
                                                             ? NULL
                                                             : devices_reason(agent->devices, r->device),

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "executor/agent/attach.h"
 #include "executor/agent/attempts.h"
+#include "executor/agent/claim.h"
 #include "executor/agent/monitor.h"
 #include "executor/agent/quarantine.h"
 
@@ -27,6 +28,7 @@ static const struct {
 
 struct device {
     bool taken;
+    int claim;                 /* -1: none */
     char reason[REASON_BYTES]; /* "" = healthy */
     int64_t look;              /* the monitor's that is awaited; 0: none */
     int64_t step;              /* the last one that has a row */
@@ -46,6 +48,10 @@ struct devices {
 };
 
 const char *devices_uuid(const struct devices *d, int device) { return d->agent->inventory.devices[device].uuid; }
+
+int devices_index(const struct devices *d, int device) {
+    return device == DEVICE_NONE ? DEVICE_NONE : d->agent->inventory.devices[device].index;
+}
 
 const char *devices_reason(const struct devices *d, int device) {
     return *d->items[device].reason ? d->items[device].reason : NULL;
@@ -100,8 +106,8 @@ static void tell_changed(struct devices *d) {
 static void quarantine(struct devices *d, int device) {
     struct device *x = &d->items[device];
     struct err why;
-    log_event(LOG_ERROR, "device_quarantined", "device", LOG_INT(device), "uuid", LOG_STR(devices_uuid(d, device)),
-              "reason", LOG_STR(x->reason), NULL);
+    log_event(LOG_ERROR, "device_quarantined", "device", LOG_INT(devices_index(d, device)), "uuid",
+              LOG_STR(devices_uuid(d, device)), "reason", LOG_STR(x->reason), NULL);
     message_update(d, device);
     if (quarantine_add(directory_path(d->agent->directory), devices_uuid(d, device), x->reason, &why) != ST_OK)
         log_event(LOG_ERROR, "quarantine_not_kept", "message", LOG_STR(why.msg), NULL); /* it ends with this program */
@@ -201,13 +207,27 @@ void devices_look(struct devices *d, int device) { d->items[device].look = monit
 
 /* ---- open and close ---- */
 
+/* Also of an ill one, so that no other executor offers it. */
+static status_t device_claim(struct devices *d, int device, struct err *e) {
+    struct device *x = &d->items[device];
+    struct err why = { "" };
+    if (!*devices_uuid(d, device))
+        return ST_OK;
+    const status_t st = claim_take(devices_uuid(d, device), &x->claim, &why);
+    if (st == ST_ALREADY_EXISTS && !*x->reason)
+        snprintf(x->reason, REASON_BYTES, "%.*s", REASON_BYTES - 1, why.msg);
+    return st == ST_OK || st == ST_ALREADY_EXISTS ? ST_OK : err_set(e, st, "%s", why.msg);
+}
+
 /* Why a device gets no rank, from the start on. */
 static status_t reasons_find(struct devices *d, struct err *e) {
     struct bytes text;
     status_t st = quarantine_read(directory_path(d->agent->directory), &text, e);
-    for (int i = 0; i < d->n && st == ST_OK; i++)
+    for (int i = 0; i < d->n && st == ST_OK; i++) {
         if (!quarantine_find(&text, devices_uuid(d, i), d->items[i].reason, REASON_BYTES))
             snprintf(d->items[i].reason, REASON_BYTES, "%s", d->agent->inventory.devices[i].reason);
+        st = device_claim(d, i, e);
+    }
     bytes_done(&text);
     return st;
 }
@@ -236,6 +256,8 @@ status_t devices_open(struct agent *agent, struct devices **ret, struct err *e) 
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for this host's devices");
     d->agent = agent;
     d->n = agent->inventory.n_devices;
+    for (int i = 0; i < d->n; i++)
+        d->items[i].claim = -1;
     TRY(reasons_find(d, e));
     for (int i = 0; i < d->n; i++)
         message_fill(d, i);
@@ -249,6 +271,8 @@ struct devices *devices_close(struct devices *d) {
     if (!d)
         return NULL;
     d->monitor = monitor_close(d->monitor);
+    for (int i = 0; i < d->n; i++)
+        closep(&d->items[i].claim);
     free(d);
     return NULL;
 }

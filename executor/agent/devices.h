@@ -6,8 +6,9 @@
  * Each second's samples are averaged over a step of the rank that has the device, and go into its spool as metrics of
  * that rank. A device with an uncorrected memory error since the driver was loaded, with an Xid that is not a program's
  * own fault, or one that the driver has lost, is quarantined: its rank is ended with that reason, the controller is
- * told, and DIR/quarantine keeps it (quarantine.h). One that the driver does not describe is shown with that reason and
- * gets no rank either, until an agent's next start finds it described.
+ * told, and DIR/quarantine keeps it (quarantine.h). One that the driver does not describe, that is too old, or that
+ * another executor of this host has (claim.h), is shown with that reason and gets no rank either, until an agent's next
+ * start finds it otherwise.
  *
  * A device's number is its place in the inventory, of this start only; what outlives the start goes by its UUID. */
 #ifndef EXECUTOR_AGENT_DEVICES_H
@@ -31,6 +32,8 @@ MUST_CHECK status_t devices_take(struct devices *d, int *ret_device, struct err 
 void devices_release(struct devices *d, int device);
 
 const char *devices_uuid(const struct devices *d, int device);
+/* In the driver's list, as people know it; DEVICE_NONE of that. */
+int devices_index(const struct devices *d, int device);
 /* Why it is quarantined; NULL when it is not. */
 const char *devices_reason(const struct devices *d, int device);
 

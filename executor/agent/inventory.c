@@ -8,7 +8,7 @@
 static void device_describe(struct inventory_device *d, const struct nvml *n, int index, int count) {
     struct nvml_facts facts;
     nvml_facts(n, index, &facts);
-    d->index = index;
+    d->index = facts.index;
     d->memory_bytes = facts.memory_bytes;
     snprintf(d->model, sizeof d->model, "%s", *facts.model ? facts.model : "unknown");
     snprintf(d->uuid, sizeof d->uuid, "%s", facts.uuid);
@@ -18,7 +18,8 @@ static void device_describe(struct inventory_device *d, const struct nvml *n, in
         nvml_link(n, index, to, d->links[to]);
 }
 
-void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml **ret_nvml) {
+void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml_part part,
+                    struct nvml **ret_nvml) {
     struct err why;
     memset(ret, 0, sizeof *ret);
     *ret_nvml = NULL;
@@ -28,7 +29,7 @@ void inventory_take(struct inventory *ret, int slots, const char *library, struc
     ret->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     ret->slots = slots > 0 ? slots : ret->cores;
     ret->threads_per_rank = ret->cores / ret->slots > 0 ? ret->cores / ret->slots : 1;
-    if (nvml_open(library, ret_nvml, &why) != ST_OK) {
+    if (nvml_open(library, part, ret_nvml, &why) != ST_OK) {
         snprintf(ret->device_reason, sizeof ret->device_reason, "%s", why.msg);
         return;
     }

@@ -3,13 +3,14 @@
 #ifndef EXECUTOR_AGENT_INVENTORY_H
 #define EXECUTOR_AGENT_INVENTORY_H
 
+#include "executor/agent/libraries.h"
 #include "executor/agent/nvml.h"
 
 enum { INVENTORY_DEVICES_MOST = NVML_DEVICES_MOST };
 
-/* In NVML's order, the whole list: one that cannot be used takes its place, with the reason. */
+/* In NVML's order, the whole part: one that cannot be used takes its place, with the reason. */
 struct inventory_device {
-    int index;                /* in this opening of NVML */
+    int index;                /* in the driver's list, at this start */
     char model[96], uuid[96]; /* uuid: what names it, here and everywhere */
     char pci_bus_id[32];
     char reason[96]; /* why it can get no rank, as nvml_facts has it; "" = it can */
@@ -24,11 +25,14 @@ struct inventory {
     int threads_per_rank; /* cores / slots, at least 1 */
     int n_devices;
     struct inventory_device devices[INVENTORY_DEVICES_MOST];
-    char device_reason[480]; /* why there are no devices; "" when there are some */
+    char device_reason
+        [LIBRARIES_SENTENCE_BYTES]; /* why there are no devices, or what jobs on them must do without; "" */
+    bool devices_lone;              /* ranks on them cannot talk: only jobs of one rank run there */
 };
 
-/* slots 0: one for each core. library: NVML's name, "libnvidia-ml.so.1" but in tests. *ret_nvml is the caller's, open
- * as the devices were found in it; NULL when there are none. */
-void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml **ret_nvml);
+/* slots 0: one for each core. library: NVML's name, "libnvidia-ml.so.1" but in tests. part: of its devices. *ret_nvml
+ * is the caller's, open as the devices were found in it; NULL when there are none. */
+void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml_part part,
+                    struct nvml **ret_nvml);
 
 #endif

@@ -32,13 +32,13 @@ static bool listen_to(const struct spawned *s, char *ret, size_t size) {
     return true;
 }
 
-status_t libraries_check(const char *worker, const char *library_path, struct err *e) {
+status_t libraries_check(const char *worker, const char *library_path, struct libraries *ret, struct err *e) {
     const char *argv[] = { worker, "--check-cuda", NULL };
     const struct spawn_options options = {
         .program = worker, .argv = argv, .threads = 1, .device = "", .library_path = library_path
     };
     struct spawned s;
-    char said[400] = "";
+    char said[LIBRARIES_SENTENCE_BYTES] = "";
     int how = 0;
     TRY(spawn_worker(&options, &s, e));
     const bool ended = listen_to(&s, said, sizeof said);
@@ -47,7 +47,11 @@ status_t libraries_check(const char *worker, const char *library_path, struct er
     while (waitpid(s.pid, &how, 0) < 0 && errno == EINTR)
         ;
     spawned_close(&s);
-    return ended && WIFEXITED(how) && WEXITSTATUS(how) == LIBRARIES_EXIT_MISSING && *said
-               ? err_set(e, ST_FAILED_PRECONDITION, "%s", said)
-               : ST_OK;
+    const int status = ended && WIFEXITED(how) && *said ? WEXITSTATUS(how) : -1;
+    if (status == LIBRARIES_EXIT_MISSING)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s", said);
+    *ret = (struct libraries){ .lone = status == LIBRARIES_EXIT_LONE };
+    if (status == 0 || ret->lone)
+        memcpy(ret->without, said, sizeof said);
+    return ST_OK;
 }

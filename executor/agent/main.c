@@ -39,6 +39,8 @@ static const char usage[] =
     "  --slots N             ranks at a time on CPUs (default: one for each core); each GPU of the host takes one "
     "more,\n"
     "                        of jobs that ask for it\n"
+    "  --gpu-part K/N        only the K-th of N equal parts of the host's GPUs (default: all that no other executor "
+    "has)\n"
     "  --address HOST        where other hosts reach this host's ranks (default: 127.0.0.1)\n"
     "  --data-root DIR       data may be read below DIR; repeat for more (default: whatever this user may read)\n"
     "  --spool-mib N         most MiB of records kept while the controller is away (default: 1024)\n"
@@ -80,6 +82,7 @@ enum {
     OPT_CONTROLLER = 256,
     OPT_DIRECTORY,
     OPT_SLOTS,
+    OPT_GPU_PART,
     OPT_ADDRESS,
     OPT_DATA_ROOT,
     OPT_SPOOL,
@@ -99,6 +102,7 @@ static const struct option long_options[] = {
     { "controller", required_argument, NULL, OPT_CONTROLLER },
     { "directory", required_argument, NULL, OPT_DIRECTORY },
     { "slots", required_argument, NULL, OPT_SLOTS },
+    { "gpu-part", required_argument, NULL, OPT_GPU_PART },
     { "address", required_argument, NULL, OPT_ADDRESS },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "spool-mib", required_argument, NULL, OPT_SPOOL },
@@ -123,6 +127,20 @@ static status_t choice_parse(const char *name, int value, int *ret, struct err *
     return ST_OK;
 }
 
+static status_t part_parse(const char *text, struct nvml_part *ret, struct err *e) {
+    char number[8];
+    const size_t n = strcspn(text, "/");
+    long k = 0, of = 0;
+    struct err why;
+    snprintf(number, sizeof number, "%.*s", n < sizeof number ? (int)n : (int)sizeof number - 1, text);
+    if (text[n] != '/' || number_parse("", text + n + 1, 1, NVML_DEVICES_MOST, &of, &why) != ST_OK ||
+        number_parse("", number, 1, of, &k, &why) != ST_OK)
+        return err_set(e, ST_INVALID_ARGUMENT, "--gpu-part: '%s' is not K/N, with K from 1 to N and N at most %d", text,
+                       NVML_DEVICES_MOST);
+    *ret = (struct nvml_part){ (int)k, (int)of };
+    return ST_OK;
+}
+
 static status_t option_take(struct options *o, int which, struct err *e) {
     long number = 0;
     int choice = 0;
@@ -139,6 +157,7 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("slots", optarg, 1, LIMIT_WORLD_SIZE, &number, e));
         o->agent.slots = (int)number;
         break;
+    case OPT_GPU_PART: return part_parse(optarg, &o->agent.gpu_part, e);
     case OPT_SPOOL:
         TRY(number_parse("spool-mib", optarg, 1, 1 << 20, &number, e));
         o->agent.spool_bytes = (int64_t)number << 20;
@@ -298,9 +317,15 @@ static status_t parent_watch(long parent, struct err *e) {
 /* GPUs that workers cannot use are not offered: why stands where else the driver's absence does. */
 static void libraries_need(struct agent *agent) {
     struct inventory *inv = &agent->inventory;
+    struct libraries found;
     struct err why;
-    if (inv->n_devices == 0 || libraries_check(agent->options->worker, agent->options->library_path, &why) == ST_OK)
+    if (inv->n_devices == 0)
         return;
+    if (libraries_check(agent->options->worker, agent->options->library_path, &found, &why) == ST_OK) {
+        inv->devices_lone = found.lone;
+        snprintf(inv->device_reason, sizeof inv->device_reason, "%s", found.without);
+        return;
+    }
     snprintf(inv->device_reason, sizeof inv->device_reason, "%d GPU%s, which workers cannot use: %.400s",
              inv->n_devices, inv->n_devices == 1 ? "" : "s", why.msg);
     inv->n_devices = 0;
@@ -311,7 +336,7 @@ static status_t agent_open(struct program *p, const struct options *o, const sig
     struct agent *agent = &p->agent;
     agent->options = &o->agent;
     agent->attached = ready_print;
-    inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml, &agent->nvml);
+    inventory_take(&agent->inventory, o->agent.slots, o->agent.nvml, o->agent.gpu_part, &agent->nvml);
     libraries_need(agent);
     TRY(directory_open(o->agent.directory, &agent->directory, e));
     TRY(reactor_open(&agent->loop, e));

@@ -1,5 +1,7 @@
 #include "executor/agent/nvml.h"
 
+#include "base/limits.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,6 +48,7 @@ enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10, GPU_IS_LOST = 15 };
     F(nvmlDeviceGetMemoryInfo, (void *, struct memory *))
 #define OPTIONAL(F)                                                                                                    \
     F(nvmlDeviceGetPciInfo_v3, (void *, struct pci *))                                                                 \
+    F(nvmlDeviceGetCudaComputeCapability, (void *, int *, int *))                                                      \
     F(nvmlDeviceGetUtilizationRates, (void *, struct utilization *))                                                   \
     F(nvmlDeviceGetPowerUsage, (void *, unsigned *))                                                                   \
     F(nvmlDeviceGetTemperature, (void *, int, unsigned *))                                                             \
@@ -64,7 +67,7 @@ enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10, GPU_IS_LOST = 15 };
 struct nvml {
     void *library;
     bool started;
-    int count;
+    int first, count;                 /* of the driver's list */
     void *devices[NVML_DEVICES_MOST]; /* NULL: the driver does not open it, */
     int refused[NVML_DEVICES_MOST];   /* with this code */
     void *events;                     /* NULL: the driver tells none */
@@ -111,7 +114,24 @@ static void events_open(struct nvml *n) {
             (void)n->nvmlDeviceRegisterEvents(n->devices[i], EVENT_XID, n->events); /* one that has none tells none */
 }
 
-status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
+static status_t part_take(struct nvml *n, int listed, struct nvml_part part, struct err *e) {
+    const int parts = part.of ? part.of : 1, number = part.of ? part.number : 1;
+    n->first = (listed * (number - 1) + parts - 1) / parts;
+    const int end = (listed * number + parts - 1) / parts;
+    if (end == n->first)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "this host's %d GPU%s go%s to other executors: this one has part %d of %d", listed,
+                       listed == 1 ? "" : "s", listed == 1 ? "es" : "", number, parts);
+    for (; n->first + n->count < end && n->count < NVML_DEVICES_MOST; n->count++) {
+        void **device = &n->devices[n->count];
+        n->refused[n->count] = n->nvmlDeviceGetHandleByIndex_v2((unsigned)(n->first + n->count), device);
+        if (n->refused[n->count] != 0)
+            *device = NULL;
+    }
+    return ST_OK;
+}
+
+status_t nvml_open(const char *library, struct nvml_part part, struct nvml **ret, struct err *e) {
     CLEANUP(nvml_closep) struct nvml *n = calloc(1, sizeof *n);
     unsigned count = 0;
     int rc;
@@ -128,11 +148,7 @@ status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
         return err_set(e, ST_FAILED_PRECONDITION, "NVML cannot count the GPUs (code %d)", rc);
     if (count == 0)
         return err_set(e, ST_FAILED_PRECONDITION, "the NVIDIA driver sees no GPU");
-    for (; n->count < (int)count && n->count < NVML_DEVICES_MOST; n->count++) {
-        n->refused[n->count] = n->nvmlDeviceGetHandleByIndex_v2((unsigned)n->count, &n->devices[n->count]);
-        if (n->refused[n->count] != 0)
-            n->devices[n->count] = NULL;
-    }
+    TRY(part_take(n, (int)count, part, e));
     events_open(n);
     *ret = take_ptr(&n);
     return ST_OK;
@@ -140,12 +156,22 @@ status_t nvml_open(const char *library, struct nvml **ret, struct err *e) {
 
 int nvml_count(const struct nvml *n) { return n->count; }
 
+/* One that does not tell its capability is left to its first job. */
+static void age_judge(const struct nvml *n, void *device, struct nvml_facts *ret) {
+    int major = 0, minor = 0;
+    if (!n->nvmlDeviceGetCudaComputeCapability || n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor) != 0 ||
+        10 * major + minor >= LIMIT_CUDA_CAPABILITY_LEAST)
+        return;
+    snprintf(ret->reason, sizeof ret->reason, "too old: compute capability %d.%d, and jobs need %d.%d", major, minor,
+             LIMIT_CUDA_CAPABILITY_LEAST / 10, LIMIT_CUDA_CAPABILITY_LEAST % 10);
+}
+
 void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
     void *d = n->devices[device];
     struct memory memory = { 0 };
     struct pci pci = { .id = "" };
     int rc;
-    *ret = (struct nvml_facts){ .uuid = "" };
+    *ret = (struct nvml_facts){ .index = n->first + device };
     if (!d) {
         snprintf(ret->reason, sizeof ret->reason, "the driver does not open it (NVML code %d)", n->refused[device]);
         return;
@@ -162,6 +188,8 @@ void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
         rc = n->nvmlDeviceGetMemoryInfo(d, &memory);
     if (rc != 0)
         snprintf(ret->reason, sizeof ret->reason, "the driver does not describe it (NVML code %d)", rc);
+    else if (!*ret->reason)
+        age_judge(n, d, ret);
     ret->model[sizeof ret->model - 1] = ret->uuid[sizeof ret->uuid - 1] = '\0';
     ret->memory_bytes = (int64_t)memory.total;
 }

@@ -1,7 +1,7 @@
 /* NVIDIA's management library, loaded at run time with prototypes of our own, so that this program is built and runs
  * where there is none.
  *
- *     TRY(nvml_open("libnvidia-ml.so.1", &nvml, e));     // FAILED_PRECONDITION: one sentence why there are no GPUs
+ *     TRY(nvml_open("libnvidia-ml.so.1", part, &nvml, e)); // FAILED_PRECONDITION: one sentence why there are no GPUs
  *     for (int i = 0; i < nvml_count(nvml); i++)
  *         nvml_facts(nvml, i, &facts);
  *
@@ -22,15 +22,22 @@ enum { NVML_DEVICES_MOST = 64, NVML_LINK_BYTES = 16 };
 
 struct nvml;
 
-MUST_CHECK status_t nvml_open(const char *library, struct nvml **ret, struct err *e);
+/* Of the GPUs that the driver lists, the number-th of so many parts, as equal as can be, the first ones not smaller
+ * than the others; all of them where `of` is 0. */
+struct nvml_part {
+    int number, of; /* 1 .. of */
+};
+
+MUST_CHECK status_t nvml_open(const char *library, struct nvml_part part, struct nvml **ret, struct err *e);
 struct nvml *nvml_close(struct nvml *n);
 CLEANUP_DEFINE(struct nvml *, nvml_close)
 
 int nvml_count(const struct nvml *n); /* 1 .. NVML_DEVICES_MOST */
 
-/* What the driver does not tell is "" or 0. A device without model, memory or UUID cannot be used: reason is why, in
- * part of a sentence ("the driver does not describe it (NVML code 999)"), else "". */
+/* What the driver does not tell is "" or 0. A device without model, memory or UUID cannot be used, nor one that is too
+ * old: reason is why, in part of a sentence ("the driver does not describe it (NVML code 999)"), else "". */
 struct nvml_facts {
+    int index; /* among all that the driver lists */
     char model[96], uuid[96], pci_bus_id[32], reason[96];
     int64_t memory_bytes;
 };

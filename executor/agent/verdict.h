@@ -9,9 +9,9 @@ struct verdict_facts {
     const struct reaped *how;
     const Trainyard__V1__WorkerEnd *word; /* its last one; NULL without. It counts unless a signal ended the worker */
     const char *killed_because;           /* as reap_sentence */
-    int device;
-    const char *device_lost; /* why `device`, its own, is quarantined; NULL: it is not */
-    bool leaving;            /* the agent stops its workers */
+    int device;                           /* devices_index */
+    const char *device_lost;              /* why `device`, its own, is quarantined; NULL: it is not */
+    bool leaving;                         /* the agent stops its workers */
 };
 
 enum { VERDICT_SENTENCE_BYTES = 240 };

@@ -1,6 +1,7 @@
 /* trainyard-worker: one rank, started by trainyard-executor. */
 #include "api/codec/frame.h"
 #include "base/limits.h"
+#include "executor/engine/collective/collective.h"
 #include "executor/worker/control.h"
 #include "executor/worker/emit.h"
 #include "executor/worker/exit_code.h"
@@ -24,6 +25,8 @@ enum {
     FLUSH_MS = 3600 * 1000,
     FLUSH_TERMINATED_MS = 500,
     EXIT_CUDA_MISSING = 3,
+    EXIT_CUDA_LONE = 4,
+    WITHOUT_BYTES = 512,
 };
 
 static const char usage[] =
@@ -32,7 +35,8 @@ static const char usage[] =
     "\n"
     "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
     "to train without a service see trainyard-train.\n"
-    "--check-cuda says which library for GPUs is missing, with exit status 3, or nothing.\n"
+    "--check-cuda says in one sentence what is missing for jobs on GPUs: exit status 3 when none can run, 4 when\n"
+    "only those of one rank can, 0 when all can, perhaps more slowly. It says nothing when nothing is missing.\n"
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 
@@ -102,10 +106,20 @@ static status_t first_command(struct frame_reader *reader, Trainyard__V1__Worker
 static int check_cuda(void) {
     const struct kernels_plugin *plugin = NULL;
     struct err why;
-    if (kernels_plugin_cuda(&plugin, &why) == ST_OK)
-        return 0;
-    puts(why.msg);
-    return EXIT_CUDA_MISSING;
+    char without[WITHOUT_BYTES];
+    status_t st = kernels_plugin_cuda(&plugin, &why);
+    if (st == ST_OK)
+        st = plugin->check(without, sizeof without, &why);
+    if (st != ST_OK) {
+        puts(why.msg);
+        return EXIT_CUDA_MISSING;
+    }
+    const bool lone = collective_device_check(&why) != ST_OK;
+    if (lone)
+        printf("no jobs of several ranks: %s%s", why.msg, *without ? "; " : "");
+    if (lone || *without)
+        puts(without);
+    return lone ? EXIT_CUDA_LONE : 0;
 }
 
 int main(int argc, char **argv) {

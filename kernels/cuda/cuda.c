@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda.h"
 
+#include "base/limits.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/peak.h"
@@ -10,9 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The first with bf16 products; older ones are refused. */
-enum { CAPABILITY_LEAST = 80 };
 
 static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     int count = 0;
@@ -30,9 +28,9 @@ static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     snprintf(c->name, sizeof c->name, "%.63s", p.name);
     if (cudaDeviceGetAttribute(&c->clock_khz, cudaDevAttrClockRate, ordinal) != cudaSuccess)
         c->clock_khz = 0;
-    if (c->capability < CAPABILITY_LEAST)
+    if (c->capability < LIMIT_CUDA_CAPABILITY_LEAST)
         return err_set(e, ST_FAILED_PRECONDITION, "%s has compute capability %d.%d, but training needs %d.%d", c->name,
-                       p.major, p.minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
+                       p.major, p.minor, LIMIT_CUDA_CAPABILITY_LEAST / 10, LIMIT_CUDA_CAPABILITY_LEAST % 10);
     return cuda_status(cudaSetDevice(ordinal), "choosing the device", e);
 }
 
@@ -130,6 +128,37 @@ struct kernels *cuda_close(struct kernels *k) {
     return NULL;
 }
 
+/* 0 without a driver. One of a major version runs what any release of that was built with. */
+static status_t driver_check(struct err *e) {
+    int version = 0;
+    TRY(cuda_status(cudaDriverGetVersion(&version), "asking for the driver's version", e));
+    if (version == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "the driver has no libcuda.so.1 here");
+    if (version / 1000 < CUDART_VERSION / 1000)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the driver is too old: it runs CUDA %d.%d, and this build is of %d.%d", version / 1000,
+                       version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return ST_OK;
+}
+
+static void without(char *ret, size_t n, const char *consequence, const struct err *why) {
+    const size_t used = strlen(ret);
+    snprintf(ret + used, n - used, "%s%s: %s", used ? "; " : "", consequence, why->msg);
+}
+
+status_t cuda_check(char *ret_without, size_t n, struct err *e) {
+    struct err why;
+    if (cuda_products_version() == 0)
+        return err_set(e, ST_FAILED_PRECONDITION, "this build's CUDA kernels were made without cuBLASLt");
+    TRY(driver_check(e));
+    *ret_without = '\0';
+    if (cudnn_check(&why) != ST_OK)
+        without(ret_without, n, "slower attention and convolutions", &why);
+    if (cuda_trace_check(&why) != ST_OK)
+        without(ret_without, n, "no names of kernels in profiles", &why);
+    return ST_OK;
+}
+
 void cuda_numerics_id(const struct kernels *k, char *buf, size_t n) {
     static const char *const PRECISION[] = { "fp32", "bf16", "fp16" };
     const struct cuda *c = cuda_of(k);
@@ -147,4 +176,5 @@ const struct kernels_plugin kernels_plugin = {
     .close = cuda_close,
     .numerics_id = cuda_numerics_id,
     .trace = &cuda_trace,
+    .check = cuda_check,
 };

@@ -52,11 +52,13 @@ struct cuda {
 
 static inline const struct cuda *cuda_of(const struct kernels *k) { return (const struct cuda *)k; }
 
-extern const struct kernels_trace cuda_trace; /* trace.c; kernels/trace.h */
+extern const struct kernels_trace cuda_trace;        /* trace.c; kernels/trace.h */
+MUST_CHECK status_t cuda_trace_check(struct err *e); /* whether its open would find CUPTI */
 
 MUST_CHECK status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e);
 struct kernels *cuda_close(struct kernels *k);
 void cuda_numerics_id(const struct kernels *k, char *buf, size_t n);
+MUST_CHECK status_t cuda_check(char *ret_without, size_t n, struct err *e);
 
 /* cudaError_t as ours: OK, RESOURCE_EXHAUSTED for memory, else INTERNAL; "<what>: <CUDA's text>". Clears an error that
  * is not sticky. */

@@ -14,7 +14,7 @@ static status_t load(struct cudnn *c, struct err *e) {
     /* NODELETE: its kernels are registered with the driver, and its parts, opened by itself, stay. */
     c->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!c->library)
-        return err_set(e, ST_FAILED_PRECONDITION, "cuDNN is not to be had: %s", dlerror());
+        return err_set(e, ST_FAILED_PRECONDITION, "cuDNN cannot be loaded: %s", dlerror());
 #define LOAD(f)                                                                                                        \
     *(void **)&c->f = dlsym(c->library, #f);                                                                           \
     if (!c->f)                                                                                                         \
@@ -22,6 +22,11 @@ static status_t load(struct cudnn *c, struct err *e) {
     CUDNN_FUNCTIONS(LOAD)
 #undef LOAD
     return ST_OK;
+}
+
+status_t cudnn_check(struct err *e) {
+    CLEANUP(cudnn_closep) struct cudnn *c = calloc(1, sizeof *c);
+    return c ? load(c, e) : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for cuDNN's plans");
 }
 
 status_t cudnn_open(void *stream, struct cudnn **ret, struct err *e) {

@@ -15,6 +15,8 @@ struct cudnn;
 /* stream: a cudaStream_t. FAILED_PRECONDITION where the library is missing, too old, or was not there when this program
  * was built; INTERNAL where it refuses the device. */
 MUST_CHECK status_t cudnn_open(void *stream, struct cudnn **ret, struct err *e);
+/* Whether cudnn_open would find the library. FAILED_PRECONDITION as there. */
+MUST_CHECK status_t cudnn_check(struct err *e);
 /* Without a device: plans are looked for on the device that `properties` tells of, in the JSON of
  * CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, and cannot run. For tests. */
 MUST_CHECK status_t cudnn_open_deviceless(const char *properties, struct cudnn **ret, struct err *e);

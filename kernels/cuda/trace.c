@@ -234,6 +234,14 @@ static status_t trace_open(int64_t room, struct trace **ret, struct err *e) {
     return st;
 }
 
+status_t cuda_trace_check(struct err *e) {
+    const struct cupti *c = NULL;
+    pthread_mutex_lock(&receiver.lock);
+    status_t st = cupti_load(&c, e);
+    pthread_mutex_unlock(&receiver.lock);
+    return st;
+}
+
 static status_t trace_begin(struct trace *t, struct err *e) {
     for (int i = 0; i < N_KINDS; i++) {
         const status_t st = cupti_status(t->cupti, t->cupti->cuptiActivityEnable(KINDS[i]), "beginning to trace", e);

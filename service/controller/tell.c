@@ -166,6 +166,7 @@ static void tell_hello(struct controller *c, const char *executor, const Trainya
         ev.attach.slots[SCHED_SLOT_CPU] = h->slots;
         ev.attach.slots[SCHED_SLOT_CUDA] = cuda_devices(h->devices, h->n_devices, false);
         ev.attach.quarantined = cuda_devices(h->devices, h->n_devices, true);
+        ev.attach.lone = h->devices_lone;
         ev.attach.parts = parts;
         ev.attach.parts_n = (int)n;
         act_on(c, &ev);

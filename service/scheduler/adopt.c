@@ -113,6 +113,7 @@ void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t 
     for (int k = 0; k < SCHED_SLOT_KINDS; k++)
         ex->slots[k] = ev->attach.slots[k];
     ex->quarantined = ev->attach.quarantined;
+    ex->lone = ev->attach.lone;
     s->dirty = true;
 
     for (struct job *job = s->active, *next; job; job = next) {

@@ -23,12 +23,21 @@ static size_t place_of(const struct scheduler *s, const struct job *job) {
     return low;
 }
 
+/* What of it a job may have. */
+static struct room room_for(struct room all, const struct job *job) {
+    if (job->world_size > 1) {
+        all.free -= all.lone_free;
+        all.slots -= all.lone_slots;
+    }
+    return all;
+}
+
 /* Whether placing again could start the new one: a long queue is not walked for each job that joins its end. */
 static bool may_start(const struct scheduler *s, const struct job *job, size_t at) {
     const struct job *blocker = s->blocker[job->slot];
     if (at == 0)
         return true;
-    return !(blocker && before(blocker, job)) && job->world_size <= s->room[job->slot].slots;
+    return !(blocker && before(blocker, job)) && job->world_size <= room_for(s->room[job->slot], job).slots;
 }
 
 void queue_insert(struct scheduler *s, struct job *job) {
@@ -60,6 +69,10 @@ void queue_remove(struct scheduler *s, struct job *job) {
 /* An executor takes new ranks when it is attached and nothing of an old attempt may still run there. */
 static bool takes_work(const struct executor *ex) { return ex->attached && !ex->lost && ex->held_n == 0; }
 
+static bool takes_no_gangs(const struct executor *ex, enum sched_slot slot) {
+    return slot == SCHED_SLOT_CUDA && ex->lone;
+}
+
 static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
     struct room room = { 0 };
     for (int i = 0; i < s->all_n; i++) {
@@ -68,8 +81,10 @@ static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
             continue;
         room.slots += ex->slots[slot];
         room.quarantined += slot == SCHED_SLOT_CUDA ? ex->quarantined : 0;
-        if (takes_work(ex) && ex->slots[slot] > ex->used[slot])
-            room.free += ex->slots[slot] - ex->used[slot];
+        const int unused = ex->slots[slot] - ex->used[slot], free_slots = takes_work(ex) && unused > 0 ? unused : 0;
+        room.free += free_slots;
+        room.lone_slots += takes_no_gangs(ex, slot) ? ex->slots[slot] : 0;
+        room.lone_free += takes_no_gangs(ex, slot) ? free_slots : 0;
     }
     return room;
 }
@@ -105,7 +120,8 @@ static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, stru
     for (int i = 0; i < s->all_n; i++) {
         const struct executor *ex = s->all[i];
         int free_slots = ex->slots[job->slot] - ex->used[job->slot];
-        if (takes_work(ex) && free_slots > 0)
+        const bool suits = job->world_size == 1 || !takes_no_gangs(ex, job->slot);
+        if (takes_work(ex) && suits && free_slots > 0)
             hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
     }
     bool fits = placement_choose(hosts, n, job->world_size, chosen);
@@ -121,16 +137,20 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
         return;
     job->told_waiting = true;
     struct sched_action *a = action_add(out, ACT_WAITING, job);
-    const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu";
-    char apart[48] = "";
+    const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
+    const int lone = job->world_size > 1 ? room.lone_slots : 0;
+    char ill[40] = "", apart[96];
     if (room.quarantined)
-        snprintf(apart, sizeof apart, "; %d more %s quarantined", room.quarantined,
-                 room.quarantined == 1 ? "is" : "are");
+        snprintf(ill, sizeof ill, "; %d more %s quarantined", room.quarantined, room.quarantined == 1 ? "is" : "are");
+    snprintf(apart, sizeof apart, "%s", ill);
+    if (lone)
+        snprintf(apart, sizeof apart, "%s; %d more take%s jobs of one rank only", ill, lone, lone == 1 ? "s" : "");
     if (job->world_size > room.slots)
-        action_text(a, "needs %d %s slots, more than the %d of all attached executors%s", job->world_size, slot,
-                    room.slots, apart);
+        action_text(a, "needs %d %s slot%s, more than the %d of all attached executors%s", job->world_size, slot,
+                    plural, room.slots, apart);
     else
-        action_text(a, "needs %d %s slots, %d of %d are free%s", job->world_size, slot, room.free, room.slots, apart);
+        action_text(a, "needs %d %s slot%s, %d of %d are free%s", job->world_size, slot, plural, room.free, room.slots,
+                    apart);
 }
 
 void queue_tell_again(struct scheduler *s) {
@@ -167,20 +187,20 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out)
     size_t kept = 0, i = 0;
     for (; i < s->queue_n; i++) {
         struct job *job = s->queue[i];
-        struct room *room = &s->room[job->slot];
+        const struct room room = room_for(s->room[job->slot], job);
         if (s->blocker[SCHED_SLOT_CPU] && s->blocker[SCHED_SLOT_CUDA])
             break;
         bool open = !s->blocker[job->slot];
-        if (open && room->free >= job->world_size && try_start(s, job, now_ms, out)) {
+        if (open && room.free >= job->world_size && try_start(s, job, now_ms, out)) {
             job->in_queue = false;
-            room->free -= job->world_size;
+            s->room[job->slot] = room_of(s, job->slot);
             continue;
         }
         if (kept == 0) { /* the others wait behind it: one event each would be a flood */
             settle_restart(s, job, out);
-            tell_waiting(job, *room, out);
+            tell_waiting(job, room, out);
         }
-        if (open && (room->free == 0 || job->world_size <= room->slots))
+        if (open && (s->room[job->slot].free == 0 || job->world_size <= room.slots))
             s->blocker[job->slot] = job;
         s->queue[kept++] = job;
     }

@@ -103,6 +103,7 @@ struct sched_event {
         int64_t incarnation;
         int slots[SCHED_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
         int quarantined;             /* devices that do not */
+        bool lone;                   /* ranks on its devices cannot talk: they take jobs of one rank only */
         int parts_n;
         const struct sched_part_report *parts;
     } attach;

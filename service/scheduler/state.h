@@ -12,6 +12,7 @@ struct executor {
     int64_t lease_until_ms;
     int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
     int quarantined; /* CUDA devices that are no slots */
+    bool lone;       /* CUDA ranks there cannot talk: no gangs */
     int parts;       /* of live attempts that name it: a lost executor is forgotten at 0 */
     struct held {
         int64_t job;
@@ -64,8 +65,9 @@ struct job {
 };
 
 struct room {
-    int free, slots; /* of the executors that take work; of all that are attached */
-    int quarantined; /* devices of those that are no slots */
+    int free, slots;           /* of the executors that take work; of all that are attached */
+    int lone_free, lone_slots; /* of these, on hosts that take no gangs */
+    int quarantined;           /* devices of those that are no slots */
 };
 
 struct scheduler {

@@ -3,11 +3,13 @@ stand-ins. Devices are shown, each rank has one of its own, samples arrive, and 
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
 import pytest
 
+import yard as yard_module
 from yard import BIN, Service, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent / "devices"
@@ -29,7 +31,11 @@ class Host:
         self.script = folder / f"{name}.script"
         self.script.write_text("")
         self.directory = folder / name
-        self.name, self.service, self.driver, self.options, self.process = name, service, driver, options, None
+        self.name = f"{name}-{os.getpid()}"  # a GPU is offered once on a machine: other tests run beside these
+        self.service, self.driver, self.options, self.process = service, driver, options, None
+
+    def gpu(self, number):
+        return f"GPU-{self.name}-{number}"
 
     def start(self):
         environment = dict(self.service.environment(), FAKE_NVML=str(self.script), FAKE_NVML_HOST=self.name)
@@ -83,8 +89,9 @@ def until_attempt(watch, number):
 
 def test_a_host_shows_its_gpus_and_how_they_are_joined(yard, driver):
     service, host = yard
-    row = host("a", driver).row()
-    assert [d["uuid"] for d in row["devices"]] == ["GPU-a-0", "GPU-a-1"]
+    h = host("a", driver)
+    row = h.row()
+    assert [d["uuid"] for d in row["devices"]] == [h.gpu(0), h.gpu(1)]
     assert [d["links"] for d in row["devices"]] == [["X", "NV4"], ["NV4", "X"]]
     assert {d["state"] for d in row["devices"]} == {"HEALTHY"}
     assert row["devices"][1]["pci_bus_id"] == "00000000:19:00.0"
@@ -114,11 +121,77 @@ def test_only_workers_on_gpus_get_the_library_path(yard, driver, tiny):
 
 def test_gpus_whose_libraries_a_worker_misses_are_not_offered_and_the_sentence_names_one(yard, driver, tmp_path):
     service, host = yard
-    (tmp_path / "missing").write_text("libcublasLt.so.13")
+    (tmp_path / "says").write_text("3 there is no libcublasLt.so.13")
     row = host("m", driver, options=["--library-path", str(tmp_path)]).row()
     assert not row.get("devices")
     assert row["reason"] == "2 GPUs, which workers cannot use: there is no libcublasLt.so.13"
     assert row["reason"] in service.cli("executors").stdout
+
+
+def test_what_jobs_on_gpus_do_without_stands_beside_them(yard, driver, tmp_path):
+    service, host = yard
+    (tmp_path / "says").write_text("0 slower attention and convolutions: cuDNN cannot be loaded")
+    row = host("n", driver, options=["--library-path", str(tmp_path)]).row()
+    assert [d["state"] for d in row["devices"]] == ["HEALTHY", "HEALTHY"]
+    assert row["reason"] == "slower attention and convolutions: cuDNN cannot be loaded"
+    assert f"cuda 1 NVIDIA H200; {row['reason']}\n" in service.cli("executors").stdout
+
+
+def test_a_gang_goes_where_its_ranks_can_talk(yard, driver, tiny, tmp_path):
+    service, host = yard
+    (tmp_path / "says").write_text("4 no jobs of several ranks: NCCL cannot be loaded")
+    lone = host("o", driver, options=["--library-path", str(tmp_path)])
+    assert "no jobs of several ranks: NCCL cannot be loaded" in service.cli("executors").stdout
+    gang, single = service.submit(cuda(tiny, data=2)), service.submit(cuda(tiny))
+    why = "needs 2 cuda slots, more than the 0 of all attached executors; 2 more take jobs of one rank only"
+    wait_until(lambda: service.json("get", gang).get("reason") == why, 20, "why the gang waits")
+    with service.watch(single) as watch:
+        watch.until_step(3)
+    other = host("p", driver)
+    with service.watch(gang) as watch:
+        watch.until_step(3)
+    where = [{p["executor"] for p in service.json("get", job)["attempts"][-1]["placements"]} for job in (gang, single)]
+    assert where == [{f"executors/{other.id}"}, {f"executors/{lone.id}"}]
+    service.cli("cancel", gang)
+    service.cli("cancel", single)
+
+
+def test_a_gpu_is_offered_by_one_executor_at_a_time_however_that_ended(yard, driver, tmp_path):
+    service, host = yard
+    first = host("q", driver)
+    second = Host(service, "q", driver, tmp_path, ())
+    second.directory = tmp_path / "q2"
+    try:
+        second.start()
+        assert {(d["state"], d["reason"]) for d in second.row()["devices"]} == {
+            ("QUARANTINED", "another executor of this host has it")}
+        assert {d["state"] for d in first.row()["devices"]} == {"HEALTHY"}
+        first.process.kill()
+        first.process.wait()
+        second.stop()
+        second.start()
+        wait_until(lambda: {d["state"] for d in second.row()["devices"]} == {"HEALTHY"}, 20, "the second's turn")
+    finally:
+        second.stop()
+
+
+def test_executors_of_one_up_share_the_gpus(tmp_path, driver, monkeypatch):
+    for program in ("trainyard", "trainyard-controller", "trainyard-executor"):
+        shutil.copy(BIN / program, tmp_path)
+    shutil.copy(HERE / "worker.py", tmp_path / "trainyard-worker")
+    monkeypatch.setattr(yard_module, "BIN", tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("FAKE_NVML_HOST", f"r-{os.getpid()}")
+    service = Service(tmp_path / "yard", executors=2)
+    service.directory.mkdir()
+    service.start()
+    try:
+        devices = [d for x in service.json("executors")["executors"] for d in x.get("devices", [])]
+        assert sorted((d.get("index", 0), d["uuid"], d["state"]) for d in devices) == [
+            (n, f"GPU-r-{os.getpid()}-{n}", "HEALTHY") for n in (0, 1)]
+        assert [len(x["devices"]) for x in service.json("executors")["executors"]] == [1, 1]
+    finally:
+        service.stop()
 
 
 def test_a_worker_away_from_its_plugin_names_it(tmp_path):
@@ -128,6 +201,40 @@ def test_a_worker_away_from_its_plugin_names_it(tmp_path):
     done = subprocess.run([worker, "--check-cuda"], capture_output=True, text=True)
     assert done.returncode == 3 and done.stdout.count("\n") == 1
     assert done.stdout.startswith("device 'cuda' needs a library that cannot be loaded: libtrainyard_cuda.so: ")
+
+
+def check_cuda(folder, driver_version=None, hollow=()):
+    """What the real worker says with its real plugin, where a driver has this version, and these libraries are empty."""
+    if not (BIN.parent / "lib" / "libtrainyard_cuda.so").exists():
+        pytest.skip("this build has no CUDA plugin")
+    make = ["cc", "-shared", "-fPIC", "-o"]
+    if driver_version:
+        source = HERE.parents[1] / "kernels" / "cuda" / "libcuda.c"
+        subprocess.run([*make, folder / "libcuda.so.1", f"-DDRIVER_VERSION={driver_version}", source], check=True)
+    for library in hollow:
+        subprocess.run([*make, folder / library, "-xc", "/dev/null"], check=True)
+    done = subprocess.run([BIN / "trainyard-worker", "--check-cuda"], capture_output=True, text=True,
+                          env=dict(os.environ, LD_LIBRARY_PATH=str(folder), CUDA_VISIBLE_DEVICES=""))
+    assert done.stderr == "" and done.stdout.count("\n") <= 1
+    return done.returncode, done.stdout.strip()
+
+
+def test_a_worker_says_that_no_job_can_run_without_a_driver_for_its_cuda(tmp_path):
+    status, said = check_cuda(tmp_path, 12040)
+    assert (status, said.split(", and this build")[0]) == (3, "the driver is too old: it runs CUDA 12.4")
+    (tmp_path / "libcuda.so.1").write_text("no library, nor is any behind it looked at")
+    assert check_cuda(tmp_path) == (3, "the driver has no libcuda.so.1 here")
+
+
+def test_a_worker_says_what_jobs_do_without_and_what_follows(tmp_path):
+    status, said = check_cuda(tmp_path, 13000, ["libcudnn.so.9", "libcupti.so.13"])
+    slower, unnamed = said.split("; ")[-2:]
+    assert slower.startswith("slower attention and convolutions: "), said
+    assert unnamed.startswith("no names of kernels in profiles: "), said
+    assert status == (4 if said.startswith("no jobs of several ranks: ") else 0)  # a build may have no NCCL
+    status, lone = check_cuda(tmp_path, 13000, ["libnccl.so.2"])
+    assert status == 4 and lone.startswith("no jobs of several ranks: "), lone
+    assert lone.endswith(f"; {slower}; {unnamed}")
 
 
 def test_a_library_path_that_is_no_list_of_absolute_paths_is_refused(tmp_path):
@@ -140,13 +247,13 @@ def test_a_library_path_that_is_no_list_of_absolute_paths_is_refused(tmp_path):
 
 def test_each_rank_sees_its_own_device_and_its_samples_are_metrics_of_it(yard, driver, tiny):
     service, host = yard
-    host("c", driver)
+    h = host("c", driver)
     job = service.submit(cuda(tiny, data=2))
     with service.watch(job) as watch:
         watch.until_step(3)
     seen = wait_until(lambda: [line for line in service.cli("logs", job).stdout.splitlines() if "sees GPU-" in line]
                       if service.cli("logs", job).stdout.count("sees GPU-") == 2 else None, 20, "both ranks' lines")
-    assert sorted(line.rsplit(" ", 1)[1] for line in seen) == ["GPU-c-0", "GPU-c-1"]
+    assert sorted(line.rsplit(" ", 1)[1] for line in seen) == [h.gpu(0), h.gpu(1)]
 
     def points():
         series = service.json("metrics", job, "device_utilization").get("series", [])
@@ -169,8 +276,8 @@ def test_an_ill_device_is_quarantined_and_its_job_goes_elsewhere_or_waits_and_sa
         first.script.write_text("uncorrected 0 2\n")
         until_attempt(watch, 2)
     states = {d["uuid"]: (d["state"], d.get("reason", "")) for d in first.row()["devices"]}
-    assert states == {"GPU-d-0": ("QUARANTINED", "2 uncorrected memory errors since its driver was loaded"),
-                      "GPU-d-1": ("HEALTHY", "")}
+    assert states == {first.gpu(0): ("QUARANTINED", "2 uncorrected memory errors since its driver was loaded"),
+                      first.gpu(1): ("HEALTHY", "")}
     assert "(quarantined: 2 uncorrected memory errors since its driver was loaded)" in service.cli("executors").stdout
     now = service.json("get", job)
     assert int(now.get("restarts", 0)) == 0
@@ -179,7 +286,7 @@ def test_an_ill_device_is_quarantined_and_its_job_goes_elsewhere_or_waits_and_sa
     with service.watch(job) as watch:
         watch.until_event("waiting", 30)
     said = service.json("get", job)["reason"]
-    assert said == "needs 1 cuda slots, more than the 0 of all attached executors; 2 more are quarantined", said
+    assert said == "needs 1 cuda slot, more than the 0 of all attached executors; 2 more are quarantined", said
     second = host("e", driver)
     with service.watch(job) as watch:
         until_attempt(watch, 3)
@@ -210,14 +317,14 @@ def test_a_quarantine_outlives_the_absence_of_its_gpu(yard, driver):
     h.stop()
     h.script.write_text("gone 0 0\n")
     h.start()
-    wait_until(lambda: [(d["uuid"], d["state"]) for d in h.row()["devices"]] == [("GPU-h-1", "HEALTHY")], 20,
+    wait_until(lambda: [(d["uuid"], d["state"]) for d in h.row()["devices"]] == [(h.gpu(1), "HEALTHY")], 20,
                "a host without the first")
     h.script.write_text("gone 0 0\nuncorrected 1 1\n")
     wait_until(lambda: h.row()["devices"][0]["state"] == "QUARANTINED", 20, "the second quarantine")
     h.stop()
     h.script.write_text("")
     h.start()
-    both = {"GPU-h-0": "Xid 79", "GPU-h-1": "1 uncorrected memory error since its driver was loaded"}
+    both = {h.gpu(0): "Xid 79", h.gpu(1): "1 uncorrected memory error since its driver was loaded"}
     wait_until(lambda: {d["uuid"]: d.get("reason") for d in h.row()["devices"]} == both, 20, "both quarantines")
 
 
@@ -225,14 +332,14 @@ def test_a_gpu_that_the_driver_does_not_describe_is_shown_with_the_reason_and_ge
     service, host = yard
     h = host("i", driver, "undescribed 0 999\n")
     assert [(d["uuid"], d["state"], d.get("reason", "")) for d in h.row()["devices"]] == [
-        ("GPU-i-0", "QUARANTINED", "the driver does not describe it (NVML code 999)"), ("GPU-i-1", "HEALTHY", "")]
+        (h.gpu(0), "QUARANTINED", "the driver does not describe it (NVML code 999)"), (h.gpu(1), "HEALTHY", "")]
     wide, narrow = service.submit(cuda(tiny, data=2)), service.submit(cuda(tiny))
     why = "needs 2 cuda slots, more than the 1 of all attached executors; 1 more is quarantined"
     wait_until(lambda: service.json("get", wide).get("reason") == why, 20, "why the wide job waits")
     service.cli("cancel", wide)
     with service.watch(narrow) as watch:
         watch.until_step(3)
-    wait_until(lambda: "sees GPU-i-1" in service.cli("logs", narrow).stdout, 20, "which device the rank sees")
+    wait_until(lambda: f"sees {h.gpu(1)}" in service.cli("logs", narrow).stdout, 20, "which device the rank sees")
     service.cli("cancel", narrow)
 
 

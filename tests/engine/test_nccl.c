@@ -107,7 +107,7 @@ static void a_library_that_is_missing_or_too_old_is_one_sentence(void **state) {
     opening_says("/nowhere", said, sizeof said);
     if (strcmp(said, "OK\n") == 0) /* this system's own */
         skip();
-    assert_string_equal(said, "FAILED_PRECONDITION: ranks on CUDA talk by NCCL, which cannot be loaded: libnccl.so.2: "
+    assert_string_equal(said, "FAILED_PRECONDITION: NCCL cannot be loaded, by which ranks on CUDA talk: libnccl.so.2: "
                               "cannot open shared object file: No such file or directory\n");
 }
 

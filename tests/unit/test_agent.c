@@ -503,13 +503,13 @@ static void no_gpu_is_a_sentence_and_cores_are_shared_out(void **state) {
     (void)state;
     struct inventory inv;
     struct nvml *nvml;
-    inventory_take(&inv, 1, "libno-such-thing.so.1", &nvml);
+    inventory_take(&inv, 1, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.n_devices, 0);
     assert_non_null(strstr(inv.device_reason, "no NVIDIA driver: libno-such-thing.so.1"));
     assert_int_equal(inv.threads_per_rank, inv.cores);
-    inventory_take(&inv, 2 * inv.cores, "libno-such-thing.so.1", &nvml);
+    inventory_take(&inv, 2 * inv.cores, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.threads_per_rank, 1);
-    inventory_take(&inv, 0, "libc.so.6", &nvml);
+    inventory_take(&inv, 0, "libc.so.6", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.slots, inv.cores);
     assert_string_equal(inv.device_reason, "libc.so.6 lacks a function that is needed");
     assert_null(nvml);

@@ -1,6 +1,7 @@
 /* The agent's GPUs with a stand-in for the driver: what is found and why something is not offered, what is remembered
  * of ill ones, how a rank's end is judged, and a thread that the driver holds. */
 #include "base/file.h"
+#include "executor/agent/claim.h"
 #include "executor/agent/inventory.h"
 #include "executor/agent/monitor.h"
 #include "executor/agent/quarantine.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -33,12 +35,14 @@ static int empty_script(void **state) {
 
 /* ---- what is found ---- */
 
-static void take(struct inventory *ret) {
+static void take_part(struct inventory *ret, struct nvml_part part) {
     struct nvml *nvml;
-    inventory_take(ret, 1, NVML_STAND_IN, &nvml);
-    assert_non_null(nvml);
+    inventory_take(ret, 1, NVML_STAND_IN, part, &nvml);
+    assert_int_equal(nvml == NULL, ret->n_devices == 0);
     nvml_close(nvml);
 }
+
+static void take(struct inventory *ret) { take_part(ret, (struct nvml_part){ 0 }); }
 
 static void a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_reason(void **state) {
     (void)state;
@@ -68,6 +72,50 @@ static void a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_
     take(&inv);
     assert_int_equal(inv.n_devices, 1);
     assert_string_equal(inv.devices[0].uuid, "GPU-host-1");
+}
+
+static void a_device_that_is_too_old_says_so(void **state) {
+    (void)state;
+    struct inventory inv;
+    say("old 0 75\nold 1 80\n");
+    take(&inv);
+    assert_string_equal(inv.devices[0].reason, "too old: compute capability 7.5, and jobs need 8.0");
+    assert_string_equal(inv.devices[1].reason, "");
+}
+
+static void parts_have_each_device_once_by_its_number_on_the_host(void **state) {
+    (void)state;
+    struct inventory inv;
+    for (int k = 1; k <= 2; k++) {
+        take_part(&inv, (struct nvml_part){ k, 2 });
+        assert_int_equal(inv.n_devices, 1);
+        assert_int_equal(inv.devices[0].index, k - 1);
+        assert_string_equal(inv.devices[0].uuid, k == 1 ? "GPU-host-0" : "GPU-host-1");
+    }
+    take_part(&inv, (struct nvml_part){ 2, 3 });
+    assert_string_equal(inv.devices[0].uuid, "GPU-host-1");
+    take_part(&inv, (struct nvml_part){ 3, 3 });
+    assert_int_equal(inv.n_devices, 0);
+    assert_string_equal(inv.device_reason, "this host's 2 GPUs go to other executors: this one has part 3 of 3");
+    say("gone 1 0\n");
+    take_part(&inv, (struct nvml_part){ 1, 2 });
+    assert_string_equal(inv.devices[0].uuid, "GPU-host-0");
+    take_part(&inv, (struct nvml_part){ 2, 2 });
+    assert_string_equal(inv.device_reason, "this host's 1 GPU goes to other executors: this one has part 2 of 2");
+}
+
+static void a_device_is_claimed_once_until_its_claim_is_closed(void **state) {
+    (void)state;
+    int first = -1, again = -1, other = -1;
+    struct err e;
+    assert_int_equal(claim_take(folder, &first, &e), ST_OK);
+    assert_int_equal(claim_take(folder, &again, &e), ST_ALREADY_EXISTS);
+    assert_string_equal(e.msg, "another executor of this host has it");
+    assert_int_equal(claim_take(folder + 1, &other, &e), ST_OK);
+    close(first);
+    assert_int_equal(claim_take(folder, &again, &e), ST_OK);
+    close(again);
+    close(other);
 }
 
 /* ---- what is remembered ---- */
@@ -182,7 +230,7 @@ static void watch_open(struct watch *w) {
     struct err e;
     *w = (struct watch){ .n = 0 };
     assert_int_equal(reactor_open(&w->loop, &e), ST_OK);
-    assert_int_equal(nvml_open(NVML_STAND_IN, &nvml, &e), ST_OK);
+    assert_int_equal(nvml_open(NVML_STAND_IN, (struct nvml_part){ 0 }, &nvml, &e), ST_OK);
     assert_int_equal(monitor_open(w->loop, nvml, on_reading, w, &w->monitor, &e), ST_OK);
 }
 
@@ -284,6 +332,9 @@ static int close_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_reason),
+        TEST(a_device_that_is_too_old_says_so),
+        TEST(parts_have_each_device_once_by_its_number_on_the_host),
+        TEST(a_device_is_claimed_once_until_its_claim_is_closed),
         TEST(a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out),
         TEST(a_quarantine_that_cannot_be_read_is_no_empty_one),
         TEST(a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end),

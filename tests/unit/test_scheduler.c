@@ -153,13 +153,44 @@ static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
 }
 
+static void attach_lone(struct bench *b, const char *id, int slots, bool lone) {
+    tell(b, (struct sched_event){
+                .kind = EV_EXECUTOR_ATTACHED,
+                .executor = id,
+                .attach = { .incarnation = 1, .slots = { slots, [SCHED_SLOT_CUDA] = slots }, .lone = lone } });
+}
+
+static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody_up(void **state) {
+    struct bench *b = *state;
+    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CUDA };
+    attach_lone(b, "a", 2, true);
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+    assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cuda slots, more than the 0 of all attached executors; 2 "
+                                                    "more take jobs of one rank only");
+    row = (struct sched_job_row){ .job = 2, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
+    row = (struct sched_job_row){ .job = 3, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CPU };
+    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 3); /* on CPUs they talk otherwise */
+
+    attach_lone(b, "b", 1, false);
+    assert_null(find(b, ACT_ATTEMPT_CREATE)); /* not one rank here and one there */
+    attach_lone(b, "c", 1, false);
+    const struct sched_action *created = find(b, ACT_ATTEMPT_CREATE);
+    assert_int_equal(created->job, 1);
+    for (int r = 0; r < 2; r++)
+        assert_string_not_equal(created->placement[r], "a");
+}
+
 static void an_older_starts_word_of_its_devices_comes_too_late(void **state) {
     struct bench *b = *state;
     struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
     attach(b, "a", 2, 8, NULL);
     gpus_of(b, "a", 1, 1, 0);
     tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
-    assert_string_equal(find(b, ACT_WAITING)->text, "needs 1 cuda slots, more than the 0 of all attached executors");
+    assert_string_equal(find(b, ACT_WAITING)->text, "needs 1 cuda slot, more than the 0 of all attached executors");
     gpus_of(b, "a", 2, 1, 0);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
 }
@@ -182,7 +213,7 @@ static void a_rank_that_lost_its_device_waits_for_another_and_says_so(void **sta
     const struct sched_action *waiting = find(b, ACT_WAITING);
     assert_true(waiting > find(b, ACT_JOB_STATE));
     assert_string_equal(waiting->text,
-                        "needs 1 cuda slots, more than the 0 of all attached executors; 1 more is quarantined");
+                        "needs 1 cuda slot, more than the 0 of all attached executors; 1 more is quarantined");
 }
 
 static void higher_priority_goes_first_and_equals_in_order_of_submission(void **state) {
@@ -445,6 +476,7 @@ int main(void) {
         cmocka_unit_test(the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling),
         cmocka_unit_test(a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones),
         ON_BENCH(a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told),
+        ON_BENCH(a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody_up),
         ON_BENCH(an_older_starts_word_of_its_devices_comes_too_late),
         ON_BENCH(a_rank_that_lost_its_device_waits_for_another_and_says_so),
         ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),

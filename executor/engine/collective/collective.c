@@ -96,14 +96,26 @@ status_t collective_attach_plugin(struct collective *c, const struct collective_
     return ST_OK;
 }
 
+static status_t plugin_find(const struct collective_plugin **ret, struct err *e) {
+    TRY(kernels_plugin_cuda_symbol(COLLECTIVE_PLUGIN_NAME, (const void **)ret, e));
+    return (*ret)->abi == COLLECTIVE_PLUGIN_ABI
+               ? ST_OK
+               : err_set(e, ST_FAILED_PRECONDITION,
+                         "the CUDA plugin's collective is of another build than this program");
+}
+
 status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e) {
     const struct collective_plugin *plugin = NULL;
     if (c->world_size == 1)
         return ST_OK;
-    TRY(kernels_plugin_cuda_symbol(COLLECTIVE_PLUGIN_NAME, (const void **)&plugin, e));
-    if (plugin->abi != COLLECTIVE_PLUGIN_ABI)
-        return err_set(e, ST_FAILED_PRECONDITION, "the CUDA plugin's collective is of another build than this program");
+    TRY(plugin_find(&plugin, e));
     return collective_attach_plugin(c, plugin, device, e);
+}
+
+status_t collective_device_check(struct err *e) {
+    const struct collective_plugin *plugin = NULL;
+    TRY(plugin_find(&plugin, e));
+    return plugin->check(e);
 }
 
 /* An abort that has begun ends first; one from now on is the host's alone, which ends the waits of this closing too. */

@@ -100,6 +100,9 @@ struct collective_device {
 /* Returns when all that DATA will use is connected, within timeout_ms. Calls on the device's channels may come from any
  * thread. */
 MUST_CHECK status_t collective_attach(struct collective *c, const struct collective_device *device, struct err *e);
+/* Whether this host has what collective_attach needs, without a device: FAILED_PRECONDITION and a sentence that names
+ * NCCL. */
+MUST_CHECK status_t collective_device_check(struct err *e);
 /* Before `kernels` is closed; collective_close does it too. c NULL is fine. */
 void collective_detach(struct collective *c);
 

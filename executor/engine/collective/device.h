@@ -23,6 +23,7 @@ struct collective_plugin {
     uint32_t abi;
     MUST_CHECK status_t (*open)(const struct device_gang *gang, const struct collective_device *device,
                                 struct transport **ret, struct err *e);
+    MUST_CHECK status_t (*check)(struct err *e); /* collective_device_check */
 };
 
 #endif

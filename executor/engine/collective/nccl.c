@@ -606,5 +606,12 @@ static status_t transport_open_nccl(const struct device_gang *gang, const struct
     return ST_OK;
 }
 
+static status_t library_check(struct err *e) {
+    const struct nccl_library *nccl;
+    return nccl_library_open(&nccl, e);
+}
+
 __attribute__((visibility("default"))) extern const struct collective_plugin collective_plugin;
-const struct collective_plugin collective_plugin = { .abi = COLLECTIVE_PLUGIN_ABI, .open = transport_open_nccl };
+const struct collective_plugin collective_plugin = { .abi = COLLECTIVE_PLUGIN_ABI,
+                                                     .open = transport_open_nccl,
+                                                     .check = library_check };

@@ -21,7 +21,7 @@ static status_t function_find(void *handle, const char *name, void **ret, struct
 static status_t load(struct nccl_library *nccl, struct err *e) {
     void *handle = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
-        return err_set(e, ST_FAILED_PRECONDITION, "ranks on CUDA talk by NCCL, which cannot be loaded: %s", dlerror());
+        return err_set(e, ST_FAILED_PRECONDITION, "NCCL cannot be loaded, by which ranks on CUDA talk: %s", dlerror());
 #define NCCL_FIND(f) TRY(function_find(handle, #f, (void **)&nccl->f, e));
     NCCL_FUNCTIONS(NCCL_FIND)
 #undef NCCL_FIND

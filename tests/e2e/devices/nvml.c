@@ -5,6 +5,7 @@
  *     gone DEVICE 0                  is not listed: those after it have a lower index
  *     unopened DEVICE CODE           its handle is refused
  *     undescribed DEVICE CODE        its name is refused
+ *     old DEVICE CAPABILITY          75: of compute capability 7.5, not 9.0
  *     lost DEVICE 0                  its memory is refused as of a GPU that is lost
  *     grave DEVICE PID               Xid 79, told once, when there is no such process any more
  *
@@ -142,6 +143,13 @@ int nvmlDeviceGetName(void *device, char *name, unsigned n) {
     if (refused >= 0)
         return (int)refused;
     snprintf(name, n, "NVIDIA H200");
+    return SUCCESS;
+}
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor);
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
+    const long long told = told_of("old", index_of(device)), capability = told < 0 ? 90 : told;
+    *major = (int)(capability / 10);
+    *minor = (int)(capability % 10);
     return SUCCESS;
 }
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned n);

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Stands for trainyard-worker on a host with GPUs: joins, says which device it sees, and reports a step every 50 ms.
-Asked for libraries, it misses the one that a file named 'missing' of its library path names."""
+Asked for libraries, it says what a file named 'says' of its library path has, and ends with the status named there."""
 import os
 import struct
 import sys
@@ -27,9 +27,10 @@ def put(record):
 
 if sys.argv[1:] == ["--check-cuda"]:
     for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
-        if os.path.exists(folder + "/missing"):
-            print("there is no", open(folder + "/missing").read())
-            sys.exit(3)
+        if os.path.exists(folder + "/says"):
+            status, sentence = open(folder + "/says").read().split(" ", 1)
+            print(sentence)
+            sys.exit(int(status))
     sys.exit(0)
 print("searches", os.environ.get("LD_LIBRARY_PATH", "nothing"), flush=True)
 print("sees", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)

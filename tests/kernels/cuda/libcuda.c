@@ -4,6 +4,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef DRIVER_VERSION
+#define DRIVER_VERSION 13000
+#endif
+
 static char nowhere;
 
 #define HANDLE(name)                                                                                                   \
@@ -38,7 +42,7 @@ NUMBER(cuCtxGetDevice, 0)
 NUMBER(cuDeviceGet, 0)
 NUMBER(cuDeviceGetAttribute, 0)
 NUMBER(cuDeviceGetCount, 1)
-NUMBER(cuDriverGetVersion, 13000)
+NUMBER(cuDriverGetVersion, DRIVER_VERSION)
 NUMBER(cuFuncGetAttribute, 0)
 NUMBER(cuKernelGetAttribute, 0)
 NUMBER(cuOccupancyMaxActiveBlocksPerMultiprocessor, 1)
@@ -71,7 +75,7 @@ int cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t flag
 int cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t flags, int *found) {
     (void)version, (void)flags;
     void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    *ret = self ? dlsym(self, name) : NULL;
+    *ret = self ? dlsym(self, strcmp(name, "cuGetProcAddress") == 0 ? "cuGetProcAddress_v2" : name) : NULL;
     if (found)
         *found = *ret ? 0 : 1;
     return *ret ? 0 : 500; /* CUDA_ERROR_NOT_FOUND */
