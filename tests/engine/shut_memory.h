@@ -27,6 +27,7 @@ enum shut_memory_capture {
     SHUT_MEMORY_HAS_NO_CLOCK, /* fail whoever records a timer */
     SHUT_MEMORY_HAS_NO_TRACE, /* refuse a trace */
     SHUT_MEMORY_TRACES_ONCE,  /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
+    SHUT_MEMORY_NAMES_MANY,   /* each call is one of many kernels in turn, whatever it is */
     SHUT_MEMORY_HAS_NO_PEAK,  /* do not know what the device could do */
 };
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */

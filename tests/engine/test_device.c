@@ -311,6 +311,40 @@ static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(voi
     trainee_free(t);
 }
 
+/* The last row has the rest: shares are of all. */
+static void of_many_kernels_fifty_are_told_and_how_many_more_there_are(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_many();
+    static char folder[300];
+    char path[400];
+    struct bytes text;
+    t->config.device = SHUT_MEMORY_DEVICE;
+    snprintf(folder, sizeof folder, "%s.many", t->text);
+    t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
+    shut_memory_reset(SHUT_MEMORY_NAMES_MANY);
+    run(t, "device");
+    snprintf(path, sizeof path, "%s/rank-0.txt", folder);
+    bytes_init(&text, 1 << 20);
+    assert_int_equal(file_read(path, &text, NULL), ST_OK);
+    const char *line = strstr(text.data, "kernel: operation\n");
+    double share, ms, all = 0;
+    int runs, told = 0, more = 0;
+    char word[8];
+    for (; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (sscanf(line, " %lf%% %lf %d %7s", &share, &ms, &runs, word) == 4) {
+            all += share;
+            if (strcmp(word, "more") == 0)
+                more = runs;
+            else
+                told++;
+        }
+    assert_int_equal(told, 50);
+    assert_true(more > 0);
+    assert_true(fabs(all - 100) < 0.005 * (told + 1));
+    bytes_done(&text);
+    trainee_free(t);
+}
+
 static void without_a_trace_a_profile_has_no_kernels_and_says_why(void **state) {
     (void)state;
     static const struct {
@@ -485,6 +519,7 @@ int main(void) {
         cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
         cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),
         cmocka_unit_test(a_profiled_step_waits_once_and_each_instruction_has_its_own_time),
+        cmocka_unit_test(of_many_kernels_fifty_are_told_and_how_many_more_there_are),
         cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_says_why),
         cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
         cmocka_unit_test(calls_are_named_after_their_step_and_op_and_a_launch_after_its_step),

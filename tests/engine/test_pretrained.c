@@ -303,6 +303,32 @@ static void an_exported_checkpoint_imports_to_the_same_logits(void **state) {
     }
 }
 
+/* transformers 4 reads the second, its successors the first. */
+static void scaled_positions_are_exported_in_both_forms_and_others_in_none(void **state) {
+    (void)state;
+    for (int i = 1; i < N_MODELS; i++) {
+        const struct llama_rope_scaling *s = &MODELS[i].llama.rope_scaling;
+        char name[32], file[500];
+        snprintf(name, sizeof name, "scaled-%d", i);
+        snprintf(file, sizeof file, "%s/config.json", exported(&MODELS[i], name, false).s);
+        CLEANUP(json_decrefp) json_t *config = json_load_file(file, 0, NULL);
+        const json_t *forms[] = { json_object_get(config, "rope_parameters"), json_object_get(config, "rope_scaling") };
+        const char *type = json_string_value(json_object_get(forms[0], "rope_type"));
+        assert_non_null(type);
+        assert_true(json_number_value(json_object_get(forms[0], "rope_theta")) == MODELS[i].llama.rope_theta);
+        assert_string_equal(type, s->factor != 0 ? "llama3" : "default");
+        assert_int_equal(forms[1] != NULL, s->factor != 0);
+        for (int k = 0; k < 2 && s->factor != 0; k++) {
+            assert_string_equal(json_string_value(json_object_get(forms[k], "rope_type")), "llama3");
+            assert_true(json_number_value(json_object_get(forms[k], "factor")) == s->factor);
+            assert_true(json_number_value(json_object_get(forms[k], "low_freq_factor")) == s->low_freq_factor);
+            assert_true(json_number_value(json_object_get(forms[k], "high_freq_factor")) == s->high_freq_factor);
+            assert_int_equal(json_integer_value(json_object_get(forms[k], "original_max_position_embeddings")),
+                             s->original_max_position_embeddings);
+        }
+    }
+}
+
 static void averaged_weights_are_exported_where_there_are_any(void **state) {
     (void)state;
     const struct path folder = exported(&MODELS[0], "averaged", true);
@@ -557,6 +583,7 @@ int main(void) {
         cmocka_unit_test(what_a_folder_says_of_its_model_is_what_it_is),
         cmocka_unit_test(the_older_form_of_scaled_positions_says_the_same),
         cmocka_unit_test(an_exported_checkpoint_imports_to_the_same_logits),
+        cmocka_unit_test(scaled_positions_are_exported_in_both_forms_and_others_in_none),
         cmocka_unit_test(averaged_weights_are_exported_where_there_are_any),
         cmocka_unit_test(what_is_exported_opens_in_transformers_with_the_same_logits),
         cmocka_unit_test(a_model_that_this_build_does_not_compute_is_refused_by_its_field),
