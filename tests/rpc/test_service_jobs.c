@@ -1,9 +1,6 @@
 /* JobService and DispatchService as clients and agents meet them. */
 #include "tests/rpc/service_yard.h"
 
-#include "base/clock.h"
-#include "service/store/leader.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -107,18 +104,7 @@ static void *retry_one(void *ctx) {
     return NULL;
 }
 
-/* Of what waits for the loop nothing is told but its number: looked at until it is so, or for YARD_PATIENCE_MS. */
-static void await_events_waiting(struct service_yard *y, int n) {
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
-    struct controller_stats stats = { 0 };
-    while (stats.events_waiting < n && clock_mono_ms() < deadline) {
-        usleep(2000);
-        controller_stats(y->controller, &stats);
-    }
-    assert_true(stats.events_waiting >= n);
-}
-
-/* Both have read the row FAILED before the first of them moves it. */
+/* The second comes while the loop is held up by the first one's move of the row. */
 static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void **state) {
     struct service_yard *y = *state;
     yard_submit(y, 1, 0);
@@ -128,16 +114,16 @@ static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void *
     struct pg_open *open = pg_begin(y->conninfo, "SELECT 1 FROM job FOR UPDATE");
     struct retry retries[2] = { { .y = y }, { .y = y } };
     pthread_t threads[2];
-    assert_int_equal(pthread_create(&threads[0], NULL, retry_one, &retries[0]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, retry_one, &retries[i]), 0);
     pg_await_blocked(y->pg, y->conninfo, 1);
-    assert_int_equal(pthread_create(&threads[1], NULL, retry_one, &retries[1]), 0);
-    await_events_waiting(y, 1);
     pg_commit(open);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    assert_int_equal(retries[0].status, ST_OK);
-    assert_int_equal(retries[1].status, ST_FAILED_PRECONDITION);
-    assert_string_equal(retries[1].reason, "JOB_NOT_FAILED");
+    const struct retry *second = &retries[retries[0].status == ST_OK];
+    assert_int_equal(retries[second == retries].status, ST_OK);
+    assert_int_equal(second->status, ST_FAILED_PRECONDITION);
+    assert_string_equal(second->reason, "JOB_NOT_FAILED");
     yard_await_state(y, 1, STATE(QUEUED));
 }
 
@@ -467,24 +453,26 @@ static void of_an_older_starts_devices_nothing_is_logged(void **state) {
     agent_free(a);
 }
 
-/* The lock is taken in the moment in which its connection is lost, before the controller has looked. */
+/* A session that waits for the leader's lock, and has it in the moment in which the leader's is lost. */
+static void *lock_next(void *conninfo) {
+    return pg_begin(conninfo, "SELECT pg_advisory_lock((classid::bigint << 32) | objid::bigint) FROM pg_locks "
+                              "WHERE locktype = 'advisory' AND granted");
+}
+
 static void a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads(void **state) {
     struct service_yard *y = *state;
-    struct store *other;
-    struct store_leader *leader = NULL;
+    struct pg_open *leader = NULL;
+    pthread_t next;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
-    OK(store_open(&(struct store_options){ .conninfo = y->conninfo }, &other, &e));
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
-    while (!leader && clock_mono_ms() < deadline) {
-        pg_run(y->conninfo, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-        OK(store_leader_try(other, "another", &leader, &e));
-    }
-    assert_non_null(leader);
+    assert_int_equal(pthread_create(&next, NULL, lock_next, y->conninfo), 0);
+    pg_await_blocked(y->pg, y->conninfo, 1);
+    pg_run(y->conninfo, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
+    pthread_join(next, (void **)&leader);
+    pg_run(y->conninfo, "UPDATE leader SET epoch = epoch + 1, holder = 'another', elected_at = now()");
     assert_string_equal(agent_await_closed(a), "UNAVAILABLE: this controller no longer leads");
     assert_true(controller_deposed(y->controller));
-    store_leader_close(leader);
-    store_close(other);
+    pg_commit(leader); /* and lets the lock go */
     agent_free(a);
 }
 
