@@ -17,6 +17,7 @@ struct shared {
     bool help;
 };
 
+/* Of a local command the last alone. */
 static const struct option_row shared_options[] = {
     { "output", 'o', "FORMAT", "table, json, yaml or name", OPTION_TEXT, offsetof(struct shared, output), "table" },
     { "controller", 0, "ADDR", "unix:/path or host:port of the controller", OPTION_TEXT,
@@ -24,6 +25,8 @@ static const struct option_row shared_options[] = {
     { "help", 'h', NULL, "this page", OPTION_FLAG, offsetof(struct shared, help), NULL },
     { 0 },
 };
+
+static const struct option_row *shared_of(const struct command *cmd) { return shared_options + (cmd->local ? 2 : 0); }
 
 static status_t set_int(const struct option_row *o, const char *text, int64_t *at, struct err *e) {
     char *end;
@@ -138,9 +141,9 @@ static status_t parse_output(const char *text, enum output_format *ret, struct e
 status_t arguments_parse(const struct command *cmd, int argc, char **argv, struct cli *c, void *args,
                          char *const **ret_words, int *ret_help, struct err *e) {
     struct getopt_tables t = { .n = 0, .letters = ":" };
-    struct shared shared = { 0 };
+    struct shared shared = { .output = "table" };
     TRY(add_rows(&t, cmd->options, args, e));
-    TRY(add_rows(&t, shared_options, &shared, e));
+    TRY(add_rows(&t, shared_of(cmd), &shared, e));
     TRY(parse_options(cmd, &t, argc, argv, e));
     *ret_help = shared.help;
     if (shared.help)
@@ -174,7 +177,7 @@ void help_print(const struct command *cmd) {
         printf("\n%s\n", cmd->details);
     printf("\nOptions\n");
     print_rows(cmd->options);
-    print_rows(shared_options);
+    print_rows(shared_of(cmd));
     printf("\nExample\n");
     for (const char *line = cmd->example; *line;) {
         size_t n = strcspn(line, "\n");

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,6 +70,7 @@ struct command {
     const struct option_row *options;
     size_t args_bytes; /* of the argument struct; at least 1 */
     int least, most;   /* positional arguments */
+    bool local;        /* asks no controller and prints no message: it has none of the shared options but --help */
     /* args: the struct, filled. words: the positional arguments, closed by NULL. */
     status_t (*run)(struct cli *c, const void *args, char *const words[], struct err *e);
 };

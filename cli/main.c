@@ -90,7 +90,8 @@ static int run_command(const struct command *cmd, int argc, char **argv) {
 
 static int help_command(const char *name) {
     const struct command *cmd = name ? command_find(name) : NULL;
-    if (name && !cmd) {
+    const bool none = !name || strcmp(name, "help") == 0 || strcmp(name, "version") == 0; /* they have no page */
+    if (!cmd && !none) {
         fprintf(stderr, "trainyard: there is no command '%s'; see 'trainyard help'\n", name);
         return EXIT_USAGE;
     }

@@ -131,7 +131,7 @@ static const struct option_row metrics_options[] = {
 
 const struct command command_metrics = {
     .name = "metrics",
-    .arguments = "JOB [NAME]... [--plot] [--since STEP]",
+    .arguments = "JOB [NAME]... [--plot] [--since STEP] [--rank R] [--points N]",
     .summary = "Shows a job's metrics: the last value, the least and the most, or the curve.",
     .details = "NAME is loss, validation_loss, learning_rate, grad_norm, tokens_per_second, step_seconds, ...; without "
                "one, all.",

@@ -323,6 +323,7 @@ const struct command command_up = {
     .example = "trainyard up\ntrainyard up --dir /srv/yard --executors 2 --slots 4 --detach",
     .options = up_options,
     .args_bytes = sizeof(struct up_args),
+    .local = true,
     .run = run_up,
 };
 
@@ -377,5 +378,6 @@ const struct command command_down = {
     .example = "trainyard down",
     .options = down_options,
     .args_bytes = sizeof(struct down_args),
+    .local = true,
     .run = run_down,
 };

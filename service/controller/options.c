@@ -8,7 +8,7 @@
 const char *options_help(void) {
     return "trainyard-controller: stores jobs in PostgreSQL, places them on executors, and answers clients\n"
            "\n"
-           "  trainyard-controller --database CONNINFO --listen ADDR... --checkpoints DIR [flags]\n"
+           "  trainyard-controller --database CONNINFO --listen ADDR... --checkpoints DIR [option]...\n"
            "  trainyard-controller migrate --database CONNINFO [--to VERSION]\n"
            "\n"
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"

@@ -73,3 +73,11 @@ def test_an_unreachable_controller_is_told_with_its_address(shared_service, tmp_
 def test_wrong_usage_exits_2(shared_service):
     for arguments in (["nonsense"], ["get"], ["submit"], ["metrics", "1", "--since", "x"]):
         shared_service.cli(*arguments, status=2)
+
+
+def test_help_has_a_page_for_all_that_it_lists(shared_service):
+    listed = shared_service.cli("help").stdout.split("Commands\n")[1].split("\n\n")[0].splitlines()
+    assert len(listed) > 15
+    for name in (line.split()[0] for line in listed):
+        assert shared_service.cli("help", name).stdout.startswith("trainyard "), name
+    assert "there is no command 'train'" in shared_service.cli("help", "train", status=2).stderr

@@ -112,6 +112,25 @@ static void wrong_usage_is_told_in_one_sentence(void **state) {
     }
 }
 
+static void a_local_command_has_no_option_that_it_would_not_heed(void **state) {
+    (void)state;
+    struct command local = example;
+    local.local = true;
+    for (int i = 0; i < 2; i++) {
+        struct cli c = { 0 };
+        struct example_args args = { 0 };
+        struct err e = { "" };
+        char *const *words = NULL;
+        int help = 0;
+        char *argv[] = { "example", "a", i ? "-o" : "--controller", "json", NULL };
+        char want[80];
+        snprintf(want, sizeof want, "example has no option %s; see 'trainyard help example'", argv[2]);
+        assert_int_equal(arguments_parse(&local, 4, argv, &c, &args, &words, &help, &e), ST_INVALID_ARGUMENT);
+        assert_string_equal(e.msg, want);
+        assert_int_equal(arguments_parse(&local, 2, argv, &c, &args, &words, &help, &e), ST_OK);
+    }
+}
+
 static void help_needs_no_arguments(void **state) {
     (void)state;
     struct cli c = { 0 };
@@ -239,6 +258,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_may_stand_anywhere_and_have_defaults),
         cmocka_unit_test(wrong_usage_is_told_in_one_sentence),
+        cmocka_unit_test(a_local_command_has_no_option_that_it_would_not_heed),
         cmocka_unit_test(help_needs_no_arguments),
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
         cmocka_unit_test(a_falling_line_runs_from_corner_to_corner),
