@@ -619,6 +619,42 @@ static void a_pipeline_is_refused_where_its_streams_would_share_a_queue(void **s
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
+/* Rank 1 has given up, and both know. */
+static int call_on(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    enum { CALLED = 6 };
+    const struct collective_group world = collective_world(c);
+    const int64_t cut[] = { 0, 10, 20 };
+    const char *const says = rank == 1 ? "rank 1 gave up: enough" : "rank 1 went away: rank 1 gave up: enough";
+    struct err e = { "" }, told[CALLED];
+    float *there = NULL;
+    int recv, marked, ticket;
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
+    DEVICE_MUST(k->memory_new(k, 80, (void **)&there, &e) == ST_OK && k->fill(k, there, 0, 20, &e) == ST_OK);
+    DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &recv, &e) == ST_OK);
+    DEVICE_MUST(collective_mark(c, &marked, &e) == ST_OK);
+    pthread_barrier_wait(&g->met);
+    if (rank == 1)
+        collective_abort(c, "enough");
+    DEVICE_MUST(collective_confirm(c, &e) != ST_OK);
+    const status_t called[CALLED] = {
+        collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &told[0]),
+        collective_all_gather_pieces(c, COLLECTIVE_DATA, &world, there, 4, cut, &told[1]),
+        collective_post_send(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &ticket, &told[2]),
+        collective_mark(c, &ticket, &told[3]),
+        collective_finish(c, COLLECTIVE_DATA, marked, &told[4]),
+        collective_finish(c, COLLECTIVE_FORWARD, recv, &told[5]),
+    };
+    for (int i = 0; i < CALLED; i++)
+        DEVICE_MUST(called[i] == (rank == 1 ? ST_CANCELLED : ST_UNAVAILABLE) && strcmp(told[i].msg, says) == 0);
+    k->memory_free(k, there);
+    return 0;
+}
+
+static void a_failure_is_repeated_by_every_later_call(void **state) {
+    (void)state;
+    assert_all_well(2, (struct task){ .body = call_on });
+}
+
 static int post_to_a_stranger(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     char byte = 0;
@@ -666,6 +702,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_gives_up_ends_the_calls_of_all_others),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
         cmocka_unit_test(a_pipeline_is_refused_where_its_streams_would_share_a_queue),
+        cmocka_unit_test(a_failure_is_repeated_by_every_later_call),
         cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),
     };
     device_clocks_take();
