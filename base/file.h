@@ -1,5 +1,5 @@
 /* Whole files: read with a ceiling, written so that a crash leaves the old content or the new, never a mixture.
- * All descriptors are close-on-exec. No function follows a NULL path. */
+ * All descriptors are close-on-exec. Paths must not be NULL. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 

@@ -283,8 +283,8 @@ struct kernels {
 
     /* --- what a profile asks for ----------------------------------------------------------------------------------*/
     /* The same place, with a clock: the device notes its own when it comes to the newest timer_record. timer_between:
-     * nanoseconds from there to there; both places were come to. "cuda": cudaEventElapsedTime, half a microsecond
-     * exact; "cpu": clock_mono_ns as the call was made. */
+     * nanoseconds between two timers; the device must have reached both. "cuda": cudaEventElapsedTime, half a
+     * microsecond exact; "cpu": clock_mono_ns as the call was made. */
     MUST_CHECK status_t (*timer_new)(const struct kernels *k, void **ret, struct err *e);
     void (*timer_free)(const struct kernels *k, void *timer); /* NULL is fine */
     MUST_CHECK status_t (*timer_record)(const struct kernels *k, void *timer, struct err *e);

@@ -17,10 +17,10 @@ struct rank {
     ProtobufCBinaryData address;
     Trainyard__V1__RankJoined *joined;
     Trainyard__V1__WorkerEnd *word; /* its last one */
-    Trainyard__V1__RankEnd *end;    /* once it is dead, and its device has been looked at */
-    struct reaped how;              /* once it is dead, */
-    int64_t ended_us;               /* when that was seen; 0 before; */
-    bool left;                      /* and whether the agent was leaving then */
+    Trainyard__V1__RankEnd *end;    /* NULL until it is dead and its device has been looked at */
+    struct reaped how;              /* how it died; zeros while ended_us is 0 */
+    int64_t ended_us;               /* when its death was seen; 0 before */
+    bool left;                      /* the agent was leaving when its death was seen */
     bool drained;                   /* its last records are in the spool */
     struct reactor_timer look;      /* armed: its device is being looked at */
     int64_t progress, moved_ms, seen_ms;

@@ -21,9 +21,9 @@
  *
  * With a device attached (collective_deferred) calls on its channels only queue work, which comes after all that its
  * kernels have been given so far. What the kernels are given next comes after it where collective_finish says so, of a
- * transfer's ticket or of a mark's. Failures are found by threads that watch what is queued. They end it undone:
- * whoever has waited for the device has waited for nothing until collective_confirm says that it was something. Calls
- * return them when what had been queued has run off.
+ * transfer's ticket or of a mark's. Failures are found by threads that watch what is queued. They abort what is
+ * queued. Aborted work looks finished, so a result counts only once collective_confirm has returned OK. Calls return
+ * the failure when what had been queued has run off.
  *
  * Memory: buffers are borrowed during the call, or until what is queued is done. Staging for reductions is allocated by
  * open (COLLECTIVE_STAGING_BYTES a channel), not by the calls. */

@@ -4,11 +4,10 @@
  * that the kernels wait for none of it but where `finish` says so, on the device. The host waits for NCCL to hand its
  * kernels over, which it does on a thread of its own, and for other ranks while connecting alone.
  *
- * No deadlock comes of it that a host which waited in the same places would not have: the edges on the device are the
- * same. On a line calls end in their order; a call begins after what the kernels had been given when it was made, and
- * what they are given after `finish` begins when it has ended. The order of the calls is the plan's, of which
- * plan_verify has proved that it comes to an end on all ranks together; that hosts are ahead of it adds no edge. A
- * receive that spins keeps what is on its own line waiting, and kernels behind its WAIT, and nothing else.
+ * Queueing ahead adds no deadlock: the device waits exactly where a blocking host would have, and plan_verify has
+ * proved that this order ends on all ranks together. On a line calls end in their order; a call begins after what the
+ * kernels had been given when it was made, and what they are given after `finish` begins when it has ended. A receive
+ * that spins keeps what is on its own line waiting, and kernels behind its WAIT, and nothing else.
  *
  * Communicators do not block, so that every wait ends, and what is queued is watched (nccl_watch.c). No NCCL call runs
  * beside an abort: each is made with the lock held, but when nobody else can abort: while opening and closing.

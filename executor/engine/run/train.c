@@ -381,7 +381,7 @@ static status_t take_snapshot(struct engine *engine, int64_t *ret_stall_ns, stru
     return ST_OK;
 }
 
-/* The host has to do with the state after this step: none begins before it has ended. */
+/* The host reads the state after this step (checkpoint, evaluation, profile), so no later step may begin first. */
 static bool is_boundary(const struct engine *engine, int64_t step) {
     const int64_t every = engine->config.checkpoint.every;
     return (every > 0 && step % every == 0) || evaluates_after(engine, step) || inspects_after(engine, step) ||
