@@ -1,6 +1,5 @@
 #include "executor/agent/link.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,8 @@ struct link {
     pthread_mutex_t lock;  /* guards call */
     struct rpc_call *call; /* NULL once it is done: a channel cannot be closed while a reference is held */
     struct link_owner owner;
-    bool closed; /* the loop's thread */
+    bool closed;        /* the loop's thread */
+    struct err give_up; /* the call's events: why the link itself has cancelled the call, or "" */
 };
 
 struct event {
@@ -72,12 +72,23 @@ static void event_run(void *ctx, void *payload) {
     event_free(ev);
 }
 
+/* The next stream says again what is lost here. */
+static void give_up(struct rpc_call *call, struct event *ev, const char *why) {
+    struct link *l = rpc_user(call);
+    snprintf(l->give_up.msg, sizeof l->give_up.msg, "%s", why);
+    if (ev)
+        event_free(ev);
+    rpc_cancel(call);
+}
+
 static void event_post(struct rpc_call *call, struct event *ev) {
     struct link *l = ev->link = rpc_user(call);
     struct reactor_post post = { .fn = event_run, .drop = event_drop, .ctx = l, .payload = ev };
-    status_t st = reactor_post(l->loop, &post, NULL);
-    assert(st == ST_OK); /* a link has at most two messages, one writable and one done under way */
-    (void)st;
+    struct err why;
+    if (ev->kind == EVENT_DONE)
+        reactor_post_reserved(l->loop, &post);
+    else if (reactor_post(l->loop, &post, &why) != ST_OK)
+        give_up(call, ev, why.msg);
 }
 
 static void on_message(struct rpc_call *call, const ProtobufCMessage *message) {
@@ -91,18 +102,16 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *message) {
         ev->message = protobuf_c_message_unpack(message->descriptor, NULL, n, packed);
     }
     free(packed);
-    if (ev && ev->message) {
+    if (ev && ev->message)
         event_post(call, ev);
-        return;
-    }
-    free(ev);
-    rpc_cancel(call); /* no memory: the next stream says it again */
+    else
+        give_up(call, ev, "no memory for a message of the stream");
 }
 
 static void on_writable(struct rpc_call *call) {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev) {
-        rpc_cancel(call);
+        give_up(call, NULL, "no memory for an event of the stream");
         return;
     }
     ev->kind = EVENT_WRITABLE;
@@ -114,9 +123,10 @@ static void on_done(struct rpc_call *call, status_t status, const char *why) {
     if (!ev)
         abort(); /* half a KiB was refused, and without it the stream would seem to live for ever */
     ev->kind = EVENT_DONE;
-    ev->status = status;
-    snprintf(ev->why, sizeof ev->why, "%s", why ? why : "");
     struct link *l = rpc_user(call);
+    bool gave_up = l->give_up.msg[0];
+    ev->status = gave_up ? ST_RESOURCE_EXHAUSTED : status;
+    snprintf(ev->why, sizeof ev->why, "%s", gave_up ? l->give_up.msg : why ? why : "");
     pthread_mutex_lock(&l->lock);
     l->call = rpc_unref(l->call);
     pthread_mutex_unlock(&l->lock);
@@ -130,13 +140,19 @@ status_t link_open(struct reactor *loop, struct rpc_channel *channel, const Prot
     struct link *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a stream");
+    status_t st = reactor_reserve(loop, e); /* for `done` */
+    if (st != ST_OK) {
+        free(l);
+        return st;
+    }
     l->loop = loop;
     l->owner = *owner;
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_lock(&l->lock); /* `done` may come before rpc_start returns, and waits here then */
-    status_t st = rpc_start(channel, service, method, RPC_BIDI, &events, l, first, 0, &l->call, e);
+    st = rpc_start(channel, service, method, RPC_BIDI, &events, l, first, 0, &l->call, e);
     pthread_mutex_unlock(&l->lock);
     if (st != ST_OK) {
+        reactor_unreserve(loop);
         link_free(l);
         return st;
     }

@@ -1,5 +1,6 @@
 /* A bidirectional stream whose events arrive on the agent's loop, one message at a time: the next is read only when the
- * handler of the last one has returned, so that the loop holds the controller back and not the other way round. */
+ * handler of the last one has returned, so that the loop holds the controller back and not the other way round. A loop
+ * with no room for an event ends the link, with RESOURCE_EXHAUSTED; the end itself always gets through. */
 #ifndef EXECUTOR_AGENT_LINK_H
 #define EXECUTOR_AGENT_LINK_H
 

@@ -8,7 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Control messages come one by one and reports are acknowledged a batch at a time: hundreds at the very most. */
+/* Control messages come one by one, reports are acknowledged a batch at a time, and each GPU is read once a second:
+ * some minutes of a loop that is stuck. */
 enum { POSTS_MOST = 4096 };
 
 struct reactor {
@@ -17,7 +18,7 @@ struct reactor {
     struct reactor_timer *timers;
     pthread_mutex_t lock; /* guards the ring of posts */
     struct reactor_post posts[POSTS_MOST];
-    size_t head, count;
+    size_t head, count, reserved; /* count + reserved <= POSTS_MOST */
 };
 
 status_t reactor_open(struct reactor **ret, struct err *e) {
@@ -92,17 +93,33 @@ void reactor_timer_set(struct reactor *l, struct reactor_timer *t, int64_t ms) {
     *at = t;
 }
 
-status_t reactor_post(struct reactor *l, const struct reactor_post *post, struct err *e) {
+status_t reactor_reserve(struct reactor *l, struct err *e) {
     pthread_mutex_lock(&l->lock);
-    bool full = l->count == POSTS_MOST;
-    if (!full)
-        l->posts[(l->head + l->count++) % POSTS_MOST] = *post;
+    bool full = l->count + l->reserved == POSTS_MOST;
+    l->reserved += !full;
     pthread_mutex_unlock(&l->lock);
-    if (full)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the agent's loop has %d messages waiting", POSTS_MOST);
+    return full ? err_set(e, ST_RESOURCE_EXHAUSTED, "the agent's loop has %d messages waiting", POSTS_MOST) : ST_OK;
+}
+
+void reactor_unreserve(struct reactor *l) {
+    pthread_mutex_lock(&l->lock);
+    l->reserved--;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void reactor_post_reserved(struct reactor *l, const struct reactor_post *post) {
+    pthread_mutex_lock(&l->lock);
+    l->reserved--;
+    l->posts[(l->head + l->count++) % POSTS_MOST] = *post;
+    pthread_mutex_unlock(&l->lock);
     uint64_t one = 1;
     ssize_t wrote = write(l->wake, &one, sizeof one); /* EAGAIN: it is awake already */
     (void)wrote;
+}
+
+status_t reactor_post(struct reactor *l, const struct reactor_post *post, struct err *e) {
+    TRY(reactor_reserve(l, e));
+    reactor_post_reserved(l, post);
     return ST_OK;
 }
 

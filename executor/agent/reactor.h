@@ -5,9 +5,9 @@
  *     TRY(reactor_watch_add(loop, &w, EPOLLIN, e));
  *     struct reactor_timer t = { .fire = on_tick, .ctx = self };
  *     reactor_timer_set(loop, &t, 2000);
- *     reactor_run(loop);                             // until reactor_quit
+ *     reactor_run(loop, e);                          // until reactor_quit
  *
- * Watches and timers are the caller's memory; a handler may remove or free any of them, also its own. Only reactor_post
+ * Watches and timers are the caller's memory; a handler may remove or free any of them, also its own. Only what posts
  * may be called from another thread. */
 #ifndef EXECUTOR_AGENT_REACTOR_H
 #define EXECUTOR_AGENT_REACTOR_H
@@ -60,6 +60,11 @@ struct reactor_post {
     void *ctx, *payload;
 };
 MUST_CHECK status_t reactor_post(struct reactor *l, const struct reactor_post *post, struct err *e);
+/* Keeps one of those places for a post that must not be lost, until reactor_post_reserved uses it, which cannot fail,
+ * or reactor_unreserve gives it back. Any thread. RESOURCE_EXHAUSTED when no place is free. */
+MUST_CHECK status_t reactor_reserve(struct reactor *l, struct err *e);
+void reactor_post_reserved(struct reactor *l, const struct reactor_post *post);
+void reactor_unreserve(struct reactor *l);
 
 MUST_CHECK status_t reactor_run(struct reactor *l, struct err *e);
 void reactor_quit(struct reactor *l); /* reactor_run returns after the present handler */
