@@ -25,8 +25,8 @@ struct barrier {
     unsigned arrived, generation;
 };
 
-/* Where a stack goes on. It is entered by its context; from then on one jumps, since swapcontext asks the kernel for the
- * signals' mask each time, which takes longer than most threads' work. ASan does not know jumps between stacks. */
+/* Where a stack goes on. It is entered by its context; from then on one jumps, since swapcontext asks the kernel for
+ * the signals' mask each time, which takes longer than most threads' work. ASan does not know jumps between stacks. */
 struct context {
     ucontext_t entry;
     jmp_buf jump;
