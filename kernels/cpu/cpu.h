@@ -22,7 +22,7 @@ struct cpu {
     struct products *products;
     struct convolutions *convolutions;
     struct rope_table *rope;
-    /* n numbers of the table's precision from and to fp32: what products.c converts tiles with. */
+    /* n numbers of the table's precision from and to fp32: what product.c converts tiles with. */
     void (*widen_row)(float *to, const element_t *from, int64_t n);
     void (*convert_row)(element_t *to, const float *from, int64_t n);
 };

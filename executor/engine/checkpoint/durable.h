@@ -1,6 +1,7 @@
 /* A file that is there whole or not at all: written under "NAME.tmp", hashed on the way, fsynced, renamed to NAME, and
- * its folder fsynced. After any failure, and after durable_close without commit, NAME.tmp is gone and NAME is as it
- * was. For checkpoint/ and pretrained/. */
+ * its folder fsynced. After durable_close without a commit that succeeded NAME.tmp is gone and NAME is as it was; or
+ * NAME is gone too, where only the folder's fsync failed: nobody knows whether it would survive a crash. For
+ * checkpoint/ and pretrained/. */
 #ifndef EXECUTOR_ENGINE_CHECKPOINT_DURABLE_H
 #define EXECUTOR_ENGINE_CHECKPOINT_DURABLE_H
 

@@ -58,7 +58,7 @@ struct checkpoint_writer_config {
     const char *spec_json;      /* the resolved spec, a JSON object */
     const char *layout_json;    /* how the job was laid out, a JSON object, e.g. {"data":2} */
     const char *tokenizer_json; /* tokenizer_to_json, or "{}" */
-    const char *data_sha256;    /* corpus_sha256, or "" */
+    const char *data_sha256;    /* source_info's, or "" */
     const char *numerics_id;
     checkpoint_exchange_fn *exchange; /* may be NULL when world_size is 1 */
     void *exchange_ctx;

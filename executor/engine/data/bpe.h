@@ -1,10 +1,13 @@
 /* Byte-pair encoding: a word of bytes to tokens, by merging neighbours in the order in which the merges were learned
  * (Sennrich et al. 2016; over bytes: Radford et al. 2019).
  *
- *     struct bpe *b = bpe_new();
- *     bpe_token(b, 0, "a", 1), bpe_token(b, 1, "b", 1), bpe_token(b, 2, "ab", 2)       numbers and their bytes
- *     bpe_merge(b, "a", 1, "b", 1)                                                     in the order of their ranks
- *     n = bpe_encode(b, scratch, "abba", 4, tokens)                                    2 1 0
+ *     TRY(bpe_new(&b, e));
+ *     TRY(bpe_token(b, 0, "a", 1, true, e));                                // numbers and their bytes
+ *     TRY(bpe_token(b, 1, "b", 1, true, e));
+ *     TRY(bpe_token(b, 2, "ab", 2, true, e));
+ *     TRY(bpe_merge(b, "a", 1, "b", 1, e));                                 // in the order of their ranks
+ *     TRY(bpe_scratch_new(false, &scratch, e));
+ *     TRY(bpe_encode(b, scratch, false, "abba", 4, tokens, &n, e));         // 2 1 0
  *
  * Of all neighbours that have a merge the one of the lowest rank is merged first, the leftmost of equals; a heap keeps
  * them, so that a word of n bytes takes n log n steps however long it is.

@@ -62,7 +62,7 @@ struct data_images {
     struct data_augmentation augment;
 };
 
-/* A file of images and one of labels (idx.h). */
+/* A file of images and one of labels (idx.c). */
 struct data_idx {
     const char *train_images, *train_labels;
     const char *validation_images, *validation_labels; /* NULL or "" = no validation */

@@ -1,5 +1,5 @@
 /* Op kinds: everything that the compiler knows about an operation, in one const struct. Adding an operation is one file
- * with one such struct (ops_*.c) and one extern line here; nothing else switches over kinds.
+ * with one such struct (op_*.c) and one extern line here; nothing else switches over kinds.
  *
  * The functions get a call with every pointer resolved into the arena; they forward to one or two kernels. `forward`
  * may be run again by a recompute and must not update state. `backward_weight` is for matrix products (a schedule may

@@ -148,8 +148,8 @@ enum instruction_kind {
     INSTRUCTION_RECV,            /* `what` from peer */
     INSTRUCTION_REDUCE,          /* data: bucket `entry` of `buffer` over GROUP_DATA; begin, end: the bucket's */
     INSTRUCTION_GATHER,          /* data: parameters of bucket `entry` from their parts, over GROUP_DATA */
-    INSTRUCTION_EXCHANGE,        /* data: the ranks' step records (losses, flags), all-gathered over GROUP_WORLD */
-    INSTRUCTION_EXCHANGE_NORMS,  /* data: the array of chunk sums, added over `group` */
+    INSTRUCTION_EXCHANGE,        /* data: the ranks' step records (losses, flags), united by OR over GROUP_WORLD */
+    INSTRUCTION_EXCHANGE_NORMS,  /* data: the array of chunk sums, united by OR over `group` */
     INSTRUCTION_KINDS,
 };
 

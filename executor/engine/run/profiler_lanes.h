@@ -1,4 +1,5 @@
-/* What a profiler holds: for profiler.c, which notes it, and profiler_write.c, which tells it. */
+/* What a profiler holds: for profiler.c, which notes it, and profiler_write.c, _table.c and _trace.c,
+ * which tell it. */
 #ifndef EXECUTOR_ENGINE_RUN_PROFILER_LANES_H
 #define EXECUTOR_ENGINE_RUN_PROFILER_LANES_H
 

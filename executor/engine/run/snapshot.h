@@ -1,6 +1,6 @@
 /* The training state as checkpoint tensors: copied out at a step boundary for the writer, and read back in.
  *
- * Which tensors there are: tensors.h. This rank's share (checkpoint_cut) is copied to host memory that snapshot_open
+ * Which tensors there are: tensors.h. This rank's share (state_pieces) is copied to host memory that snapshot_open
  * allocates; the step goes on while the writer's thread writes it. */
 #ifndef EXECUTOR_ENGINE_RUN_SNAPSHOT_H
 #define EXECUTOR_ENGINE_RUN_SNAPSHOT_H
