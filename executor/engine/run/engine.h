@@ -1,5 +1,5 @@
-/* One rank's training, from a resolved configuration to its last step. This is the whole surface that a program needs:
- * fill a configuration, open, run, close.
+/* One rank's training, from a resolved configuration to its last step. This is all that a program needs to train: fill
+ * a configuration, open, run, close.
  *
  *     struct engine_config config = { .model = { .family = MODEL_GPT, .gpt = { .layers = 4, ... } }, ... };
  *     TRY(engine_open(&config, collective, &hooks, &engine, e));     // plans, allocates, loads: the rank has joined
