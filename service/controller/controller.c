@@ -208,7 +208,7 @@ status_t controller_agent_said(struct controller *c, const char *executor, int64
     if (!packed)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
     trainyard__v1__agent_message__pack(m, packed);
-    struct inbox_item item = { .kind = INBOX_AGENT, .incarnation = incarnation };
+    struct inbox_item item = { .kind = INBOX_AGENT, .incarnation = incarnation, .message_bytes = n };
     item.message = trainyard__v1__agent_message__unpack(NULL, n, packed);
     free(packed);
     if (!item.message)

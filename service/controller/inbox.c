@@ -72,7 +72,8 @@ struct inbox {
     pthread_cond_t arrived;
     struct inbox_item *first, **last;
     int n;
-    bool hurry; /* someone must look before the next tick */
+    size_t bytes; /* of messages */
+    bool hurry;   /* someone must look before the next tick */
     bool stirred;
 };
 
@@ -118,16 +119,18 @@ status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, 
     *copy = *item;
     copy->next = NULL;
     pthread_mutex_lock(&in->lock);
-    if (in->n >= INBOX_MOST && !force) {
+    if (!force && (in->n >= INBOX_MOST || in->bytes + item->message_bytes > INBOX_BYTES)) {
+        int n = in->n;
         pthread_mutex_unlock(&in->lock);
         free(copy);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the controller is behind by %d events", INBOX_MOST);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the controller is behind by %d events", n);
     }
     bool wake = !item->unhurried && !in->hurry;
     in->hurry = in->hurry || wake;
     *in->last = copy;
     in->last = &copy->next;
     in->n++;
+    in->bytes += item->message_bytes;
     pthread_mutex_unlock(&in->lock);
     if (wake)
         pthread_cond_signal(&in->arrived);
@@ -147,6 +150,7 @@ struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
         if (!in->first)
             in->last = &in->first;
         in->n--;
+        in->bytes -= item->message_bytes;
     }
     in->hurry = in->first != NULL; /* whoever looks takes the unhurried ones along */
     pthread_mutex_unlock(&in->lock);

@@ -13,8 +13,10 @@
 
 /* A client's id, with the kind of the question and the job before it. */
 #define ASK_REQUEST_BYTES 192
-/* Some seconds of the fastest senders; each item is at most a control message. */
+/* Some seconds of the fastest senders. */
 #define INBOX_MOST 65536
+/* Of messages that wait, counted as their packed bytes. They gather while the database is away. */
+#define INBOX_BYTES (64 << 20)
 
 /* A question to the loop, and its answer. Shared by the asker, who may give up, and the loop. */
 struct ask;
@@ -40,6 +42,7 @@ struct inbox_item {
     char executor[SCHED_EXECUTOR_ID_BYTES];
     int64_t incarnation;                  /* of the executor's start that says it */
     Trainyard__V1__AgentMessage *message; /* owned */
+    size_t message_bytes;                 /* packed */
     struct sched_job_row row;
     struct ask *ask; /* owned: one reference */
     int64_t job, sequence, step;
@@ -54,8 +57,8 @@ struct inbox *inbox_new(void);
 struct inbox *inbox_free(struct inbox *in);
 CLEANUP_DEFINE(struct inbox *, inbox_free)
 
-/* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when it is full. `force` ignores the
- * bound, for what is told once and is itself bounded by live ranks. */
+/* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when INBOX_MOST items or INBOX_BYTES of
+ * messages would be exceeded. `force` ignores the bounds, for what is told once and is itself bounded by live ranks. */
 MUST_CHECK status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e);
 /* Waits for a hurried item until the deadline or inbox_stir, and returns the oldest of any kind; NULL when there is
  * none. The caller frees it. */

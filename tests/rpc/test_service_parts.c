@@ -1,6 +1,7 @@
-/* The service's small parts, each alone: names, pages, addresses, links, waking, samples. */
+/* The service's small parts, each alone: names, pages, addresses, links, waking, samples, the inbox. */
 #include "base/limits.h"
 #include "service/controller/dispatch.h"
+#include "service/controller/inbox.h"
 #include "service/controller/progress.h"
 #include "service/controller/rendezvous.h"
 #include "service/controller/sample.h"
@@ -282,6 +283,25 @@ static void samples_are_bounded_and_stopped_when_nobody_listens(void **state) {
     dispatch_free(d);
 }
 
+/* ---- the loop's inbox ---- */
+
+static void a_full_inbox_refuses_by_bytes_until_one_is_taken(void **state) {
+    (void)state;
+    struct inbox *in = inbox_new();
+    struct inbox_item large = { .kind = INBOX_AGENT, .message_bytes = INBOX_BYTES / 4 };
+    struct inbox_item small = { .kind = INBOX_AGENT, .message_bytes = 1 };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(inbox_put(in, &large, false, NULL), ST_OK);
+    struct err e;
+    assert_int_equal(inbox_put(in, &small, false, &e), ST_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.msg, "the controller is behind by 4 events");
+    inbox_item_free(inbox_take(in, 0));
+    assert_int_equal(inbox_put(in, &small, false, NULL), ST_OK);
+    assert_int_equal(inbox_put(in, &large, false, NULL), ST_RESOURCE_EXHAUSTED);
+    assert_int_equal(inbox_put(in, &large, true, NULL), ST_OK);
+    inbox_free(in);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_read_whole_or_refused),
@@ -293,6 +313,7 @@ int main(void) {
         cmocka_unit_test(progress_follows_the_newest_attempt),
         cmocka_unit_test(a_sample_is_heard_from_its_own_executor_until_it_ends),
         cmocka_unit_test(samples_are_bounded_and_stopped_when_nobody_listens),
+        cmocka_unit_test(a_full_inbox_refuses_by_bytes_until_one_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
