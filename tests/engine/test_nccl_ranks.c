@@ -159,6 +159,13 @@ static void *gather_from_elsewhere(void *arg) {
     return collective_all_gather_pieces(a->c, COLLECTIVE_DATA, &world, a->there, 4, cut, &e) == ST_OK ? a : NULL;
 }
 
+static void *mark_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    struct err e = { "" };
+    int ticket;
+    return collective_mark(a->c, &ticket, &e) == ST_OK ? a : NULL;
+}
+
 static int join_ring_of_two(struct collective *c, int rank) {
     struct err e = { "" };
     const struct collective_link links[] = { { COLLECTIVE_FORWARD, 1 - rank, true },
@@ -169,7 +176,7 @@ static int join_ring_of_two(struct collective *c, int rank) {
 
 static int call_from_many_threads(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     void *(*const calls[])(void *) = { post_from_elsewhere, finish_from_elsewhere, sum_from_elsewhere,
-                                       gather_from_elsewhere };
+                                       gather_from_elsewhere, mark_from_elsewhere };
     struct caller a = { .g = g, .rank = rank, .c = c };
     struct err e = { "" };
     DEVICE_MUST(join_ring_of_two(c, rank) == 0);
@@ -317,9 +324,9 @@ static int compute_long(struct gang *g, int rank, struct collective *c, const st
     DEVICE_MUST(collective_post_recv(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &recv, &e) == ST_OK);
     device_queue(cuda_of(k)->stream, device_gate_pass, &gates[0]);
     DEVICE_MUST(collective_post_send(c, COLLECTIVE_FORWARD, 1 - rank, there + 40, 40, &send, &e) == ST_OK);
+    DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, recv, &e) == ST_OK);
     DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, (float *)(void *)(there + 80), cut, &e) == ST_OK);
     DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, send, &e) == ST_OK);
-    DEVICE_MUST(collective_finish(c, COLLECTIVE_FORWARD, recv, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
     pthread_barrier_wait(&g->met);
     if (rank == 0) {
