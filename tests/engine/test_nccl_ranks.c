@@ -166,6 +166,12 @@ static void *mark_from_elsewhere(void *arg) {
     return collective_mark(a->c, &ticket, &e) == ST_OK ? a : NULL;
 }
 
+static void *detach_from_elsewhere(void *arg) {
+    struct caller *a = arg;
+    collective_detach(a->c);
+    return a;
+}
+
 static int join_ring_of_two(struct collective *c, int rank) {
     struct err e = { "" };
     const struct collective_link links[] = { { COLLECTIVE_FORWARD, 1 - rank, true },
@@ -175,8 +181,8 @@ static int join_ring_of_two(struct collective *c, int rank) {
 }
 
 static int call_from_many_threads(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
-    void *(*const calls[])(void *) = { post_from_elsewhere, finish_from_elsewhere, sum_from_elsewhere,
-                                       gather_from_elsewhere, mark_from_elsewhere };
+    void *(*const calls[])(void *) = { post_from_elsewhere,   finish_from_elsewhere, sum_from_elsewhere,
+                                       gather_from_elsewhere, mark_from_elsewhere,   detach_from_elsewhere };
     struct caller a = { .g = g, .rank = rank, .c = c };
     struct err e = { "" };
     DEVICE_MUST(join_ring_of_two(c, rank) == 0);
@@ -189,7 +195,6 @@ static int call_from_many_threads(struct gang *g, int rank, struct collective *c
         pthread_join(thread, &well);
         DEVICE_MUST(well);
     }
-    DEVICE_MUST(device_follow(c, &e) == ST_OK);
     k->memory_free(k, a.there);
     return 0;
 }
@@ -626,6 +631,45 @@ static void a_pipeline_is_refused_where_its_streams_would_share_a_queue(void **s
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
+/* Rank 1 meets the others, and then dies, or does nothing more: nothing is watched yet. */
+static int attach_alone(struct gang *g, int rank, struct collective *c) {
+    const bool *dies = g->arg;
+    struct err e = { "" };
+    struct bytes all[2];
+    if (rank == 0) {
+        struct cuda *cuda = device_new();
+        const struct collective_device device = { .kernels = &cuda->table, .data = 2 };
+        gang_note(g, rank, collective_attach_plugin(c, &collective_plugin, &device, &e), &e);
+        gang_reach(g, rank, INT64_MAX);
+        device_free(cuda);
+        return 0;
+    }
+    for (int r = 0; r < 2; r++)
+        bytes_init(&all[r], 4096);
+    DEVICE_MUST(collective_exchange(c, COLLECTIVE_CONTROL, "", 0, all, &e) == ST_OK);
+    for (int r = 0; r < 2; r++)
+        bytes_done(&all[r]);
+    if (*dies)
+        c->host->ops->abort(c->host, "killed");
+    while (!gang_until_most(g, 0, INT64_MAX, &(struct timespec){ .tv_nsec = 50000000 }))
+        device_clocks_forward(*dies ? 0 : PATIENCE_MS, 0);
+    return 0;
+}
+
+static void who_connects_learns_of_a_death_and_waits_for_nobody_for_ever(void **state) {
+    (void)state;
+    for (int dies = 0; dies < 2; dies++) {
+        bool arg = dies;
+        struct gang *g = gang_start_threads(2, PATIENCE_MS, attach_alone, &arg);
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(gang_await(g, r), 0);
+        assert_int_equal(g->status[0], dies ? ST_UNAVAILABLE : ST_DEADLINE_EXCEEDED);
+        assert_string_equal(g->error[0].msg, dies ? "rank 1 went away: rank 1 gave up: killed"
+                                                  : "the other ranks did nothing for 30000 ms");
+        gang_free(g);
+    }
+}
+
 /* Rank 1 has given up, and both know. */
 static int call_on(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { CALLED = 6 };
@@ -710,6 +754,7 @@ int main(void) {
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
         cmocka_unit_test(a_pipeline_is_refused_where_its_streams_would_share_a_queue),
         cmocka_unit_test(a_failure_is_repeated_by_every_later_call),
+        cmocka_unit_test(who_connects_learns_of_a_death_and_waits_for_nobody_for_ever),
         cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),
     };
     device_clocks_take();

@@ -144,7 +144,6 @@ static status_t nccl_swap(struct transport *transport, enum collective_channel c
     struct err why = { "" };
     (void)channel; /* one device channel has swaps: COLLECTIVE_DATA */
     nccl_device_use(t);
-    TRY(nccl_check(transport, e));
     return nccl_or_fail(t, swap_segments(t, w, &why), &why, e);
 }
 
@@ -189,8 +188,7 @@ static status_t nccl_whole(struct transport *transport, enum transport_whole wha
     struct nccl_transport *t = self(transport);
     struct err why = { "" };
     nccl_device_use(t);
-    TRY(nccl_check(transport, e));
-    return cut[t->data] == 0 ? ST_OK : nccl_or_fail(t, whole(t, what, x, element, cut, &why), &why, e);
+    return nccl_or_fail(t, whole(t, what, x, element, cut, &why), &why, e);
 }
 
 static bool nccl_does(const struct transport *transport, enum transport_whole what, const struct collective_group *g) {
