@@ -7,6 +7,13 @@ set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Where there is a ccache, what one branch has compiled another does not compile again.
+find_program(CCACHE ccache)
+foreach(language C CXX CUDA)
+  if(CCACHE AND NOT CMAKE_${language}_COMPILER_LAUNCHER)
+    set(CMAKE_${language}_COMPILER_LAUNCHER ${CCACHE})
+  endif()
+endforeach()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 # Asserts stay in every build: they are for our own bugs, and cost nothing beside a step. TY_FAST: for the loops that a
 # step is made of, in a debug build, too. Sanitizers find at -O1 what they find at -O3, where gcc takes ten times as long

@@ -18,6 +18,11 @@ struct shape {
     bool plain_too; /* small enough for the plain path */
 };
 
+/* With a sanitizer the largest are left out, and only widths that nothing divides are looked at in 16 bits. */
+static bool is_too_slow(const struct shape *s, enum kernels_precision p) {
+    return SANITIZED && (!s->plain_too || (p != KERNELS_FP32 && s->width % 8 == 0));
+}
+
 static const struct shape SHAPES[] = {
     { 2, 64, 128, 4, 2, 65, true },      /* nanoGPT 4 x 128 */
     { 12, 256, 384, 6, 6, 65, false },   /* 6 x 384 */
@@ -205,7 +210,8 @@ static void every_op_has_the_same_bits_for_1_2_and_4_threads(void **state) {
     for (int isa = 0; isa < isa_count(); isa++)
         for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++)
             for (size_t i = 0; i < SHAPES_COUNT; i++) {
-                if (!SHAPES[i].plain_too && (isa_at(isa) == KERNELS_ISA_PLAIN || p != KERNELS_FP32 || SANITIZED))
+                if (is_too_slow(&SHAPES[i], p) ||
+                    (!SHAPES[i].plain_too && (isa_at(isa) == KERNELS_ISA_PLAIN || p != KERNELS_FP32)))
                     continue;
                 struct results one = run(isa_at(isa), p, p, 1, &SHAPES[i]);
                 for (int threads = p == KERNELS_FP32 ? 2 : 4; threads <= 4; threads *= 2) {
@@ -232,7 +238,7 @@ static void the_vector_paths_agree_with_the_plain_one(void **state) {
     (void)state;
     for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++)
         for (size_t i = 0; i < SHAPES_COUNT; i++) {
-            if (!SHAPES[i].plain_too)
+            if (!SHAPES[i].plain_too || is_too_slow(&SHAPES[i], p))
                 continue;
             struct results plain = run(KERNELS_ISA_PLAIN, p, p, 2, &SHAPES[i]);
             for (int isa = 1; isa < isa_count(); isa++) {
@@ -251,7 +257,7 @@ static void every_precision_agrees_with_fp32_on_its_own_numbers(void **state) {
     (void)state;
     for (int p = KERNELS_BF16; p <= KERNELS_FP16; p++)
         for (size_t i = 0; i < SHAPES_COUNT; i++) {
-            if (!SHAPES[i].plain_too)
+            if (!SHAPES[i].plain_too || is_too_slow(&SHAPES[i], p))
                 continue;
             for (int isa = 0; isa < isa_count(); isa++) {
                 struct results wide = run(isa_at(isa), KERNELS_FP32, p, 2, &SHAPES[i]);
