@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 uint32_t utf8_next(const char *s, size_t n, size_t *ret_len) {
     static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
     uint8_t first = (uint8_t)s[0];
@@ -26,6 +28,19 @@ bool utf8_valid(const char *s, size_t n) {
             return false;
     }
     return true;
+}
+
+void utf8_printable(const char *s, size_t n, const char *keep, char *ret) {
+    for (size_t len; n; s += len, ret += len, n -= len) {
+        uint32_t code = utf8_next(s, n, &len);
+        bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        bool shown = len && (!control || (code && code < 0x80 && strchr(keep, (int)code)));
+        len = len ? len : 1;
+        if (shown)
+            memmove(ret, s, len);
+        else
+            memset(ret, '?', len);
+    }
 }
 
 size_t utf8_open(const char *s, size_t n) {

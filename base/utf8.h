@@ -11,6 +11,10 @@ uint32_t utf8_next(const char *s, size_t n, size_t *ret_len);
 
 bool utf8_valid(const char *s, size_t n);
 
+/* Writes the n bytes of s so that they cannot steer a terminal: '?' for each byte of what is not UTF-8 and of control
+ * characters (C0, DEL and C1), but those in `keep`. ret gets n bytes and may be s. */
+void utf8_printable(const char *s, size_t n, const char *keep, char *ret);
+
 /* How many bytes at the end of s begin a sequence that goes on behind it: 0 to 3. For reading in pieces. */
 size_t utf8_open(const char *s, size_t n);
 

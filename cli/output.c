@@ -3,6 +3,7 @@
 #include "api/codec/text.h"
 #include "api/codec/timestamp.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -108,6 +109,10 @@ const char *output_enum(const ProtobufCEnumDescriptor *desc, int value) {
 }
 
 void output_text(FILE *f, const char *s) {
-    for (; *s; s++)
-        fputc(((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f ? '?' : *s, f);
+    char piece[1024];
+    for (size_t left = strlen(s), n; left; s += n, left -= n) {
+        n = left <= sizeof piece ? left : sizeof piece - utf8_open(s, sizeof piece);
+        utf8_printable(s, n, "\n\t", piece);
+        fwrite(piece, 1, n, f);
+    }
 }

@@ -32,7 +32,7 @@ const char *output_id(const char *name);
 /* An enum's name: "RUNNING"; its number for one that this version does not know. Static or thread-local storage. */
 const char *output_enum(const ProtobufCEnumDescriptor *desc, int value);
 
-/* Writes a peer's text, control characters but newline and tab as '?'. */
+/* Writes a peer's text; what is not UTF-8, and control characters but newline and tab, as '?'. */
 void output_text(FILE *f, const char *s);
 
 #endif

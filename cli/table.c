@@ -16,19 +16,6 @@ void table_done(struct table *t) {
     *t = (struct table){ 0 };
 }
 
-static void make_printable(char *s) {
-    size_t n = strlen(s);
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t code = utf8_next(s + i, n - i, &len);
-        bool bad = len == 0 || code < 0x20 || code == 0x7f;
-        len = len ? len : 1;
-        if (bad)
-            s[i] = '?';
-        else if (code >= 0x80 && code < 0xa0) /* controls too: two bytes */
-            s[i] = s[i + 1] = '?';
-    }
-}
-
 void table_cell(struct table *t, const char *fmt, ...) {
     char *text = NULL;
     va_list args;
@@ -41,7 +28,7 @@ void table_cell(struct table *t, const char *fmt, ...) {
             free(text);
         return;
     }
-    make_printable(text);
+    utf8_printable(text, strlen(text), "", text);
     t->cells = grown;
     t->cells[t->n++] = text;
 }

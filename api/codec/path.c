@@ -1,5 +1,6 @@
 #include "api/codec/message.h"
 #include "api/codec/parse.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,8 +18,8 @@ size_t path_push(struct field_path *p, const char *name, size_t n) {
         return mark;
     if (p->len)
         p->text[p->len++] = '.';
-    for (size_t i = 0; i < keep; i++)
-        p->text[p->len++] = (unsigned char)name[i] < 0x20 || name[i] == 0x7f ? '?' : name[i];
+    utf8_printable(name, keep, "", p->text + p->len);
+    p->len += keep;
     p->text[p->len] = '\0';
     return mark;
 }

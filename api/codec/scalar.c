@@ -20,8 +20,8 @@ void scalar_quote(const char *text, size_t n, char ret[64]) {
         keep--; /* never half a character */
     size_t used = 0;
     ret[used++] = '\'';
-    for (size_t i = 0; i < keep; i++)
-        ret[used++] = (uint8_t)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    utf8_printable(text, keep, "", ret + used);
+    used += keep;
     snprintf(ret + used, 64 - used, "%s'", keep < n ? "..." : "");
 }
 

@@ -12,19 +12,6 @@
 
 enum { NAME_CHARS = 63 };
 
-/* Sentences repeat what a peer sent: control characters and what is not UTF-8 become '?', also where a cut made it so.
- */
-static void make_printable(char *line) {
-    size_t n = strlen(line);
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t code = utf8_next(line + i, n - i, &len);
-        if (len == 0 || code < 0x20 || code == 0x7f) {
-            line[i] = '?';
-            len = 1;
-        }
-    }
-}
-
 void problem_add(struct spec_problems *p, const char *fmt, ...) {
     if (!p->lines)
         p->lines = calloc(SPEC_PROBLEMS, sizeof *p->lines);
@@ -34,7 +21,8 @@ void problem_add(struct spec_problems *p, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(p->lines[p->n], SPEC_PROBLEM_BYTES, fmt, args);
     va_end(args);
-    make_printable(p->lines[p->n++]);
+    char *line = p->lines[p->n++];
+    utf8_printable(line, strlen(line), "", line); /* it repeats what a peer sent, and may be cut inside a character */
 }
 
 void spec_problems_done(struct spec_problems *p) {

@@ -1,6 +1,7 @@
 #include "executor/agent/lines.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -12,43 +13,6 @@ void lines_init(struct lines *l, void (*line)(void *ctx, const char *text), void
     l->dropped = 0;
     l->line = line;
     l->ctx = ctx;
-}
-
-/* The length of the UTF-8 character at s, 0 when it is none (RFC 3629: no surrogates, no overlong forms). */
-static size_t utf8_length(const unsigned char *s, size_t n) {
-    static const struct {
-        unsigned char low, high, second_low, second_high;
-        size_t length;
-    } forms[] = {
-        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
-        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
-        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
-    };
-    if (s[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (s[0] < forms[i].low || s[0] > forms[i].high || n < forms[i].length)
-            continue;
-        if (s[1] < forms[i].second_low || s[1] > forms[i].second_high)
-            return 0;
-        for (size_t k = 2; k < forms[i].length; k++)
-            if (s[k] < 0x80 || s[k] > 0xbf)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
-
-void lines_clean(char *text, size_t n) {
-    unsigned char *s = (unsigned char *)text;
-    for (size_t i = 0; i < n;) {
-        size_t length = utf8_length(s + i, n - i);
-        if (length == 0 || (length == 1 && (s[i] < 0x20 || s[i] == 0x7f) && s[i] != '\t')) {
-            s[i] = '?';
-            length = 1;
-        }
-        i += length;
-    }
 }
 
 static bool admitted(struct lines *l) {
@@ -74,7 +38,7 @@ static void line_out(struct lines *l) {
     if (l->n == 0)
         return;
     if (admitted(l)) {
-        lines_clean(l->text, l->n);
+        utf8_printable(l->text, l->n, "\t", l->text);
         l->text[l->n] = '\0';
         l->line(l->ctx, l->text);
     } else {

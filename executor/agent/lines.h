@@ -29,7 +29,4 @@ void lines_init(struct lines *l, void (*line)(void *ctx, const char *text), void
 void lines_feed(struct lines *l, const char *data, size_t n);
 void lines_end(struct lines *l); /* the last line, which lacks its newline */
 
-/* Makes text printable UTF-8 in place, as above. */
-void lines_clean(char *text, size_t n);
-
 #endif

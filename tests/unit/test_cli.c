@@ -163,6 +163,27 @@ static void columns_are_as_wide_as_their_widest_cell(void **state) {
     table_done(&t);
 }
 
+static void a_peers_text_cannot_steer_a_terminal(void **state) {
+    (void)state;
+    char *written = NULL;
+    size_t n;
+    FILE *f = open_memstream(&written, &n);
+    output_text(f, "one\n\ttwo \x1b[2J \xc2\x9b"
+                   "31m \x9b \xff \xc3\xa9\r");
+    fclose(f);
+    assert_string_equal(written, "one\n\ttwo ?[2J ??31m ? ? \xc3\xa9?");
+    free(written);
+
+    char text[4002] = "x"; /* no character is cut where the pieces are */
+    for (size_t i = 1; i + 2 < sizeof text; i += 2)
+        memcpy(text + i, "\xc3\xa9", 3);
+    f = open_memstream(&written, &n);
+    output_text(f, text);
+    fclose(f);
+    assert_string_equal(written, text);
+    free(written);
+}
+
 static char *plot(const int64_t *x, const double *y, size_t n, int columns, int rows) {
     struct bytes text;
     struct plot p = { .title = "title", .x = x, .y = y, .n = n, .columns = columns, .rows = rows };
@@ -261,6 +282,7 @@ int main(void) {
         cmocka_unit_test(a_local_command_has_no_option_that_it_would_not_heed),
         cmocka_unit_test(help_needs_no_arguments),
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
+        cmocka_unit_test(a_peers_text_cannot_steer_a_terminal),
         cmocka_unit_test(a_falling_line_runs_from_corner_to_corner),
         cmocka_unit_test(a_curve_keeps_every_dot_inside_its_field),
         cmocka_unit_test(nothing_to_draw_is_said),
