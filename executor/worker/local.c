@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "executor/worker/commands.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +15,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { TIMEOUT_MS = 60000, CODE_NO_COLLECTIVE = 90 };
+enum { TIMEOUT_MS = 60000 };
 
 struct child {
     pid_t pid;
@@ -64,7 +65,7 @@ static int run_rank(int rank, int ranks, int fd, local_body *body, void *ctx) {
     status_t st = ranks == 1 ? collective_open_alone(&collective, &e) : collective_open_gloo(&config, &collective, &e);
     if (st != ST_OK) {
         fprintf(stderr, "trainyard-train: rank %d: %s\n", rank, e.msg);
-        return CODE_NO_COLLECTIVE;
+        return EXIT_FAILED;
     }
     return body(ctx, rank, collective);
 }

@@ -1,6 +1,7 @@
 """trainyard-train, without a service: what its steps look like to a program."""
 
 import json
+import resource
 import subprocess
 
 from yard import BIN
@@ -30,3 +31,15 @@ def test_auto_that_fails_by_its_checkpoint_is_no_wrong_spec(tiny, tmp_path):
     assert code(spec) == 2, "auto needs memory_bytes"
     spec["resources"] = {"memory_bytes": 1 << 30}
     assert code(spec, "--resume", tmp_path / "gone") == 1
+
+
+def test_ranks_that_cannot_meet_have_failed_and_no_status_of_their_own(tiny):
+    spec = tiny(steps=2, data=2)
+    for files in range(5, 16):  # enough to fork, and too few for a rank's sockets
+        done = subprocess.run([BIN / "trainyard-train", "-", "--threads", "1"], input=json.dumps(spec), text=True,
+                              capture_output=True, timeout=60,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+        if "connect rank" in done.stderr:
+            assert done.returncode == 1, done.stderr
+            return
+    raise AssertionError(done.stderr)
