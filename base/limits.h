@@ -27,10 +27,12 @@
 /* The least compute capability that jobs on NVIDIA's GPUs need, 10 * major + minor: the first with products of bf16. */
 #define LIMIT_CUDA_CAPABILITY_LEAST 80
 
-/* Liveness: an agent sends every 2 s and is lost after 10 s; a rank that makes no progress for 30 s hangs. */
+/* Liveness: an agent sends every 2 s and is lost after 10 s. A rank that gives no sign of life for 30 s hangs; one that
+ * lives and makes no progress is judged 2 s later, since it may only wait for a silent one. */
 #define HEARTBEAT_INTERVAL_MS 2000
 #define LEASE_TTL_MS          10000
 #define HANG_TIMEOUT_MS       30000
+#define HANG_WAITING_MS       2000
 /* Redial: gRPC's own backoff grows to 120 s, longer than a lease. */
 #define REDIAL_FIRST_MS    100
 #define REDIAL_MOST_MS     2000

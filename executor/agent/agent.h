@@ -34,7 +34,7 @@ struct agent_options {
     size_t n_data_roots;
     int slots;
     int64_t spool_bytes;
-    int hang_ms; /* a rank without progress for so long is killed; HANG_TIMEOUT_MS but in tests */
+    int hang_ms; /* a rank without a sign of life for so long is killed, one without progress HANG_WAITING_MS later */
 };
 
 struct agent {

@@ -15,12 +15,11 @@
 #include <string.h>
 
 enum {
-    LADDER_MS = 2000,     /* from TERM to KILL: a worker in a checkpoint's write gets out of it */
-    STRANGER_MS = 10000,  /* a killed process of an earlier agent is gone by then, or its host is ill */
-    CHECK_MS = 1000,      /* how often progress is looked at */
-    HANG_FIRST_MS = 2000, /* a silent rank is judged this much before those that wait for it */
-    CHECK_LATE_MS = 500,  /* this process itself was stopped: nobody else may be blamed for the time */
-    LOOK_MOST_MS = 900,   /* a death is told within a second, whatever the driver does */
+    LADDER_MS = 2000,    /* from TERM to KILL: a worker in a checkpoint's write gets out of it */
+    STRANGER_MS = 10000, /* a killed process of an earlier agent is gone by then, or its host is ill */
+    CHECK_MS = 1000,     /* how often progress is looked at */
+    CHECK_LATE_MS = 500, /* this process itself was stopped: nobody else may be blamed for the time */
+    LOOK_MOST_MS = 900,  /* a death is told within a second, whatever the driver does */
 };
 
 static struct attempt *attempt_find(const struct attempts *a, int64_t job, int32_t attempt) {
@@ -257,18 +256,18 @@ static void rank_spooled(void *ctx, bool urgent) {
 /* ---- hangs ---- */
 
 static void rank_check(struct rank *r, int64_t now) {
-    int hang_ms = r->attempt->owner->agent->options->hang_ms;
-    char why[96];
+    int silent_ms = r->attempt->owner->agent->options->hang_ms, still_ms = silent_ms + HANG_WAITING_MS;
+    char why[120];
     if (child_waiting(r->child)) {
         rank_moved(r);
         return;
     }
-    if (now - r->seen_ms >= hang_ms)
-        snprintf(why, sizeof why, "gave no sign of life for %d s and was killed", hang_ms / 1000);
-    else if (now - r->moved_ms >= hang_ms + HANG_FIRST_MS)
+    if (now - r->seen_ms >= silent_ms)
+        snprintf(why, sizeof why, "gave no sign of life for %d s and was killed", silent_ms / 1000);
+    else if (now - r->moved_ms >= still_ms)
         snprintf(why, sizeof why,
                  "made no progress for %d s and was killed; --hang-timeout of its executor allows more",
-                 hang_ms / 1000);
+                 still_ms / 1000);
     else
         return;
     child_end(r->child, 0, 0, why);

@@ -1,8 +1,8 @@
 /* The attempts whose ranks run on this host, or have ended here and wait for the controller's acknowledgement.
  *
  *   start         spawn each rank -> record pids in the directory -> send each its spec
- *   running       address, joined, alive of each rank are passed on; a rank without progress for HANG_TIMEOUT_MS is
- *                 killed
+ *   running       address, joined, alive of each rank are passed on; a rank without a sign of life for hang_ms is
+ *                 killed, and one without progress for HANG_WAITING_MS more
  *   a rank dies   its last records are taken; unless it had finished, the attempt's other local ranks get TERM and, two
  *                 seconds later, KILL; RankEnded goes out at once, of a failed rank on CUDA once its device was looked
  *                 at (within a second): the device's own death may be told after the worker's

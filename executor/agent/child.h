@@ -49,7 +49,7 @@ void child_discard(struct child *c);                                     /* as r
 /* Queues a command; written as the worker reads. RESOURCE_EXHAUSTED when 8 MiB wait: it has not read for long. */
 MUST_CHECK status_t child_send(struct child *c, const Trainyard__V1__WorkerCommand *command, struct err *e);
 
-/* TERM after term_ms, KILL after kill_ms (0: now). why completes "rank 1: ...", e.g. "made no progress for 30 s and was
+/* TERM after term_ms, KILL after kill_ms (0: now). why completes "rank 1: ...", e.g. "made no progress for 32 s and was
  * killed"; NULL when an end by signal then needs no explanation but itself. A later call may only hasten the end; the
  * first `why` stays. */
 void child_end(struct child *c, int term_ms, int kill_ms, const char *why);

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <trainyard/descriptors.h>
 #include <trainyard/v1/dispatch.pb-c.h>
@@ -515,6 +516,25 @@ static void a_stopped_worker_is_a_hang_and_is_killed(void **state) {
     assert_in_range(clock_mono_ms() - begun, 900, PATIENCE_MS);
 }
 
+static void a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later(void **state) {
+    (void)state;
+    executor_start("2");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, 100000000);
+    pid_t pid = AWAIT(RANK_STARTED)->rank_started->pid;
+    AWAIT(RANK_READY);
+    assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0); /* the thread that computes, and no other */
+    int status;
+    assert_int_equal(waitpid(pid, &status, __WALL), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(waitpid(pid, &status, __WALL), pid); /* a tracer hears of the death before the parent does */
+    assert_true(WIFSIGNALED(status));
+    const Trainyard__V1__RankEnd *end = AWAIT(RANK_ENDED)->rank_ended->end;
+    assert_string_equal(end->message,
+                        "made no progress for 4 s and was killed; --hang-timeout of its executor allows more");
+}
+
 static void a_stop_is_heard_and_one_for_an_unknown_attempt_is_answered(void **state) {
     (void)state;
     executor_start("30");
@@ -666,6 +686,7 @@ int main(void) {
         CLAIM(a_command_of_a_lower_epoch_is_refused),
         CLAIM(a_fenced_attempt_loses_its_workers_and_its_records),
         CLAIM(a_stopped_worker_is_a_hang_and_is_killed),
+        CLAIM(a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later),
         CLAIM(a_full_spool_makes_training_wait_and_is_no_hang),
         CLAIM(an_executor_that_stood_still_blames_no_worker),
         CLAIM(fencing_frees_a_full_spool),
