@@ -207,10 +207,13 @@ static void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, con
 static void rank_moved(struct rank *r) { r->moved_ms = r->seen_ms = clock_mono_ms(); }
 
 static void rank_address(struct rank *r, const ProtobufCBinaryData *address) {
-    uint8_t *copy = malloc(address->len + 1);
-    if (!copy || address->len > LIMIT_RENDEZVOUS_BYTES) {
-        free(copy);
+    if (address->len > LIMIT_RENDEZVOUS_BYTES) {
         child_end(r->child, 0, 0, "offered an address that is too long and was killed");
+        return;
+    }
+    uint8_t *copy = malloc(address->len + 1);
+    if (!copy) {
+        child_end(r->child, 0, 0, "was killed: its executor has no memory for its address");
         return;
     }
     if (address->len)

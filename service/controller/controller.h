@@ -41,7 +41,7 @@ CLEANUP_DEFINE(struct controller *, controller_close)
 /* ST_OK while this controller leads; UNAVAILABLE with the reason otherwise. Each handler that needs the leader asks
  * first. *ret_epoch goes into every mutation of the store. */
 MUST_CHECK status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e);
-/* Blocks until it leads, or the deadline; for the start of the program. */
+/* Blocks until it leads, or the deadline. For tests: the program has to hear signals meanwhile. */
 MUST_CHECK status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e);
 /* Leadership was lost to another controller: the program should end and be started again. */
 bool controller_deposed(struct controller *c);

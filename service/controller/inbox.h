@@ -58,8 +58,8 @@ struct inbox *inbox_free(struct inbox *in);
 CLEANUP_DEFINE(struct inbox *, inbox_free)
 
 /* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when there would be more than
- * INBOX_MOST items or INBOX_BYTES of messages. `force` ignores both, for what is told once and is itself bounded by live
- * ranks. */
+ * INBOX_MOST items or INBOX_BYTES of messages. `force` ignores both, for what is told once and is itself bounded by
+ * live ranks. */
 MUST_CHECK status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e);
 /* Waits for a hurried item until the deadline or inbox_stir, and returns the oldest of any kind; NULL when there is
  * none. The caller frees it. */

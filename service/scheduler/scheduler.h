@@ -175,7 +175,7 @@ void scheduler_step(struct scheduler *s, const struct sched_event *event, int64_
  * for its hosts that follow in the same list are the caller's to drop. */
 void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
 
-/* What the status page shows. */
+/* What /metrics shows. */
 struct sched_counts {
     int jobs, queued, executors, attached;
     int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
@@ -185,7 +185,7 @@ struct sched_counts scheduler_counts(const struct scheduler *s);
 /* The priority of the job that waits for slots of this kind and may not be overtaken; INT_MIN when there is none. */
 int scheduler_waiting_priority(const struct scheduler *s, enum sched_slot kind);
 
-/* Walks for tests and pages: the state of every live job; the load of every executor. */
+/* Walks for tests: the state of every live job; the load of every executor. */
 struct sched_job_view {
     int64_t job;
     enum job_state state;
