@@ -103,11 +103,25 @@ static void a_record_builds_the_same_configuration_again(void **state) {
     assert_int_equal(model_from_json("", &back, &e), ST_DATA_LOSS);
 }
 
+static void a_layout_without_a_model_that_can_be_read_says_what_is_wrong_with_it(void **state) {
+    (void)state;
+    struct model_config model;
+    struct err e = { "" };
+    assert_int_equal(
+        model_from_layout("{\"model\":{\"mlp\":{\"hidden\":[5],\"classes\":3,\"dropout\":0.0}}}", &model, &e), ST_OK);
+    assert_int_equal(model.mlp.classes, 3);
+    assert_int_equal(model_from_layout("{\"data\":2}", &model, &e), ST_DATA_LOSS);
+    assert_string_equal(e.msg, "the checkpoint's manifest does not describe its model: it has none");
+    assert_int_equal(model_from_layout("{\"model\":{\"gpt\":{}}}", &model, &e), ST_DATA_LOSS);
+    assert_non_null(strstr(e.msg, "not one that this build can read"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_comes_from_the_data_or_is_a_default),
         cmocka_unit_test(what_cannot_be_is_refused_by_its_field),
         cmocka_unit_test(a_record_builds_the_same_configuration_again),
+        cmocka_unit_test(a_layout_without_a_model_that_can_be_read_says_what_is_wrong_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

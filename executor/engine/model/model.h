@@ -64,6 +64,8 @@ MUST_CHECK status_t model_build(const struct model_config *config, const struct 
  * its model can be built again. Free the text with free(). DATA_LOSS for a text that is no such record. */
 char *model_to_json(const struct model_config *config);
 MUST_CHECK status_t model_from_json(const char *text, struct model_config *ret, struct err *e);
+/* The same out of the layout in a checkpoint's manifest, whose "model" it is. */
+MUST_CHECK status_t model_from_layout(const char *layout_json, struct model_config *ret, struct err *e);
 
 /* May a model begin with the weights of another? All but dropout must be equal. INVALID_ARGUMENT names the first field
  * that is not, and both values. */

@@ -132,12 +132,23 @@ static bool read_family(const json_t *model, struct model_config *ret) {
     return true;
 }
 
+static const char UNREADABLE[] = "the record of the model is not one that this build can read";
+
 status_t model_from_json(const char *text, struct model_config *ret, struct err *e) {
     json_t *model = json_loads(text, 0, NULL);
     *ret = (struct model_config){ 0 };
     bool good = read_family(model, ret);
     json_decref(model);
-    return good ? ST_OK : err_set(e, ST_DATA_LOSS, "the record of the model is not one that this build can read");
+    return good ? ST_OK : err_set(e, ST_DATA_LOSS, "%s", UNREADABLE);
+}
+
+status_t model_from_layout(const char *layout_json, struct model_config *ret, struct err *e) {
+    json_t *layout = json_loads(layout_json, 0, NULL);
+    const json_t *model = json_object_get(layout, "model");
+    *ret = (struct model_config){ 0 };
+    const char *why = !model ? "it has none" : !read_family(model, ret) ? UNREADABLE : NULL;
+    json_decref(layout);
+    return why ? err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not describe its model: %s", why) : ST_OK;
 }
 
 static char *field_text(const struct field *f, const struct model_config *config) {

@@ -7,7 +7,6 @@
 #include "executor/engine/checkpoint/safetensors.h"
 #include "executor/engine/data/tokenizer.h"
 #include "executor/engine/pretrained/config_json.h"
-#include "executor/engine/pretrained/record.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -100,7 +99,7 @@ static status_t write_tokenizer(const struct exported *x, struct err *e) {
 static status_t write_all(struct exported *x, struct err *e) {
     struct model_config model;
     struct bytes config;
-    TRY(record_model(checkpoint_reader_info(x->reader)->layout_json, &model, e));
+    TRY(model_from_layout(checkpoint_reader_info(x->reader)->layout_json, &model, e));
     bytes_init(&config, CONFIG_BYTES);
     status_t st = config_json_write(&model, &config, e);
     if (st == ST_OK)

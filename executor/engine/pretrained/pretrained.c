@@ -4,7 +4,6 @@
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/pretrained/config_json.h"
 #include "executor/engine/pretrained/folder.h"
-#include "executor/engine/pretrained/record.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -52,7 +51,7 @@ static bool has(const struct pretrained *p, const char *file) {
 static status_t open_checkpoint(struct pretrained *p, struct err *e) {
     const struct checkpoint_reader_options options = { .progress = p->options.progress, .ctx = p->options.ctx };
     TRY(checkpoint_reader_open(p->directory, &options, &p->reader, e));
-    return record_model(checkpoint_reader_info(p->reader)->layout_json, &p->model, e);
+    return model_from_layout(checkpoint_reader_info(p->reader)->layout_json, &p->model, e);
 }
 
 static status_t open_folder(struct pretrained *p, struct err *e) {

@@ -7,7 +7,6 @@
 #include "executor/engine/plan/verify.h"
 #include "executor/engine/run/engine.h"
 #include "executor/engine/run/execute.h"
-#include "executor/engine/run/snapshot.h"
 #include "executor/engine/run/weights.h"
 #include "kernels/philox.h"
 
@@ -54,7 +53,7 @@ static void sampler_done(struct sampler *s) {
 }
 
 static status_t read_model(struct sampler *s, struct err *e) {
-    TRY(snapshot_model(checkpoint_reader_info(s->reader)->layout_json, &s->model, e));
+    TRY(model_from_layout(checkpoint_reader_info(s->reader)->layout_json, &s->model, e));
     s->context = model_context(&s->model);
     s->vocabulary = model_vocabulary(&s->model);
     return s->context > 0 ? ST_OK

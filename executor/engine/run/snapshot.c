@@ -230,20 +230,7 @@ void snapshot_committed(struct snapshot *s, int64_t step) { free_slot(s, step); 
 
 bool snapshot_take_failure(struct snapshot *s) { return atomic_exchange(&s->failed, false); }
 
-int64_t snapshot_bytes(const struct snapshot *s) { return (int64_t)s->bytes; }
-
 /* --- back in ---*/
-
-status_t snapshot_model(const char *layout_json, struct model_config *ret, struct err *e) {
-    json_t *root = json_loads(layout_json, 0, NULL);
-    char *model = json_dumps(json_object_get(root, "model"), JSON_COMPACT);
-    struct err why = { "it has none" };
-    status_t st = model ? model_from_json(model, ret, &why) : ST_DATA_LOSS;
-    free(model);
-    json_decref(root);
-    return st == ST_OK ? ST_OK
-                       : err_set(e, ST_DATA_LOSS, "the checkpoint's manifest does not describe its model: %s", why.msg);
-}
 
 static status_t check_tensor(const struct checkpoint_reader *reader, const struct checkpoint_tensor *want,
                              struct err *e) {
@@ -261,7 +248,7 @@ static status_t check_tensor(const struct checkpoint_reader *reader, const struc
 /* Tensors and shapes do not tell how a width is cut into heads, nor that the checkpoint has layers more. */
 static status_t check_model(const struct engine *engine, const struct checkpoint_info *info, struct err *e) {
     struct model_config theirs;
-    TRY(snapshot_model(info->layout_json, &theirs, e));
+    TRY(model_from_layout(info->layout_json, &theirs, e));
     return model_takes(&engine->config.model, &theirs, e);
 }
 

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 struct engine;
-struct model_config; /* executor/engine/model/model.h */
 struct snapshot;
 
 /* NULL checkpoint.directory: *ret = NULL. */
@@ -31,7 +30,6 @@ MUST_CHECK status_t snapshot_wait(struct snapshot *s, struct err *e);
 void snapshot_committed(struct snapshot *s, int64_t step);
 /* Once after a checkpoint that this rank could not write: to be told to the others, who wait for its commit. */
 bool snapshot_take_failure(struct snapshot *s);
-int64_t snapshot_bytes(const struct snapshot *s);
 
 /* What the kernels of the ranks that wrote config.checkpoint.resume_directory had chosen, for kernels_config.record;
  * see checkpoint_records. DATA_LOSS as below. */
@@ -42,8 +40,5 @@ MUST_CHECK status_t snapshot_record(const struct engine *engine, char **ret, str
  * `strict`. States of another kind of optimizer are left out: this one's start from zero, told by a notice
  * "optimizer_started". An average that the checkpoint has none of starts from its weights: "average_started". */
 MUST_CHECK status_t snapshot_restore(struct engine *engine, struct err *e);
-
-/* The model of a checkpoint, from its manifest's layout. DATA_LOSS. */
-MUST_CHECK status_t snapshot_model(const char *layout_json, struct model_config *ret, struct err *e);
 
 #endif
