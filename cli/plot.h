@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLOT_MOST_COLUMNS = 400, PLOT_MOST_ROWS = 100 };
+enum { PLOT_MOST_COLUMNS = 400 };
 
 struct plot {
     const char *title;

@@ -20,8 +20,6 @@ void timestamp_of_us(int64_t us, Google__Protobuf__Timestamp *ret) {
     ret->nanos = (int32_t)rest * 1000;
 }
 
-int64_t timestamp_to_us(const Google__Protobuf__Timestamp *t) { return t->seconds * 1000000 + t->nanos / 1000; }
-
 status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAMP_TEXT], struct err *e) {
     if (t->seconds < YEAR_1_S || t->seconds > YEAR_9999_END_S || t->nanos < 0 || t->nanos > 999999999)
         return err_set(e, ST_INVALID_ARGUMENT, "a timestamp of %lld s and %d ns is outside the years 1 to 9999",

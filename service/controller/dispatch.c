@@ -142,13 +142,6 @@ void dispatch_set_epoch(struct dispatch *d, int64_t epoch) {
     pthread_mutex_unlock(&d->lock);
 }
 
-int64_t dispatch_epoch(struct dispatch *d) {
-    pthread_mutex_lock(&d->lock);
-    int64_t epoch = d->epoch;
-    pthread_mutex_unlock(&d->lock);
-    return epoch;
-}
-
 void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why) {
     pthread_mutex_lock(&d->lock);
     struct known *en = find(d, executor);

@@ -40,7 +40,6 @@ void dispatch_hear(struct dispatch *d, uint64_t ticket);
 /* False when the executor is not attached or its link did not take the message. The epoch is filled in here. */
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
 void dispatch_set_epoch(struct dispatch *d, int64_t epoch);
-int64_t dispatch_epoch(struct dispatch *d);
 
 /* Closes the executor's link, if it has one: its lease is over, and it must attach anew. */
 void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why);

@@ -3,11 +3,9 @@
 #include "service/controller/controller.h"
 #include "service/controller/options.h"
 #include "service/controller/planner.h"
+#include "service/http/http.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
-#ifdef TRAINYARD_HTTP
-#include "service/http/http.h"
-#endif
 
 #include <trainyard/descriptors.h>
 
@@ -100,21 +98,17 @@ static int serve(const struct options *o) {
     char address[RPC_ADDRESS_BYTES];
     if (start_server(o, c, &server, address, &e) != ST_OK)
         return complain("", &e);
-#ifdef TRAINYARD_HTTP
     struct http *http = NULL;
     if (o->http && http_open(o->http, c, &http, &e) != ST_OK) {
         rpc_server_close(server);
         return complain("", &e);
     }
-#endif
     int rc = stand_watch(c, server, address, &signals);
     planner_stop(controller_planner(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);
     rpc_server_close(server);
-#ifdef TRAINYARD_HTTP
     http_close(http);
-#endif
     return rc;
 }
 

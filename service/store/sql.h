@@ -53,7 +53,6 @@ void sql_add_int4_array_null(struct sql_args *a);
 /* Arrays, in a buffer of the caller's. */
 #define SQL_ARRAY_HEAD_BYTES 20
 size_t sql_array_bytes_8(size_t n); /* of n 8-byte elements */
-size_t sql_array_bytes_4(size_t n);
 void sql_add_double_array(struct sql_args *a, char *buffer, const double *values, size_t n);
 void sql_add_int8_array(struct sql_args *a, char *buffer, const int64_t *values, size_t n);
 void sql_add_int4_array(struct sql_args *a, char *buffer, const int32_t *values, size_t n);

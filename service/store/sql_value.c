@@ -125,7 +125,6 @@ static char *put_head(char *at, Oid element, size_t n) {
 }
 
 size_t sql_array_bytes_8(size_t n) { return SQL_ARRAY_HEAD_BYTES + n * 12; }
-size_t sql_array_bytes_4(size_t n) { return SQL_ARRAY_HEAD_BYTES + n * 8; }
 
 void sql_add_double_array(struct sql_args *a, char *buffer, const double *values, size_t n) {
     char *at = put_head(buffer, OID_FLOAT8, n);

@@ -32,7 +32,8 @@ static inline struct graph *plans_graph(struct gpt_shape shape, int micro_batch)
 
 /* Every rank's plan of a layout whose rank is not read. Takes the graph. */
 static inline struct plans plans_build(struct graph *graph, struct plan_layout layout) {
-    struct plans p = { .graph = graph, .n = plan_world_size(&layout) };
+    const int data = layout.data ? layout.data : 1, stages = layout.stages ? layout.stages : 1;
+    struct plans p = { .graph = graph, .n = data * stages };
     struct err e = { "" };
     assert_true(p.n <= PLANS_MOST);
     for (layout.rank = 0; layout.rank < p.n; layout.rank++)

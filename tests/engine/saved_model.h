@@ -16,6 +16,7 @@ extern const char *const RECORDS[RANKS_MOST]; /* what its ranks' kernels chose *
 
 /* How the tensors are cut: the pieces of a rank (PIECES_MOST); returns how many. */
 typedef int cut_fn(int rank, int world_size, struct checkpoint_piece *pieces);
+/* The chunks in the order of MODEL, an equal share to each rank. */
 int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces);
 extern cut_fn *cut; /* how save cuts; evenly unless a test says otherwise */
 

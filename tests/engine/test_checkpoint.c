@@ -22,29 +22,6 @@
 
 #include <cmocka.h>
 
-static void every_element_belongs_to_one_rank_and_the_shares_are_even(void **state) {
-    (void)state;
-    for (int world_size = 1; world_size <= 16; world_size++) {
-        int64_t next[TENSORS] = { 0 }, least = INT64_MAX, most = 0;
-        for (int rank = 0; rank < world_size; rank++) {
-            struct checkpoint_piece pieces[TENSORS];
-            int n = checkpoint_cut(MODEL, TENSORS, rank, world_size, pieces);
-            int64_t chunks = 0;
-            for (int i = 0; i < n; i++) {
-                assert_int_equal(pieces[i].first, next[pieces[i].tensor]);
-                assert_int_equal(pieces[i].first % CHECKPOINT_CHUNK_ELEMENTS, 0);
-                next[pieces[i].tensor] += pieces[i].count;
-                chunks += (pieces[i].count + CHECKPOINT_CHUNK_ELEMENTS - 1) / CHECKPOINT_CHUNK_ELEMENTS;
-            }
-            least = chunks < least ? chunks : least;
-            most = chunks > most ? chunks : most;
-        }
-        for (int t = 0; t < TENSORS; t++)
-            assert_int_equal(next[t], checkpoint_tensor_elements(&MODEL[t]));
-        assert_true(most - least <= 1);
-    }
-}
-
 static void any_number_of_ranks_writes_the_same_model(void **state) {
     (void)state;
     char weights[SHA256_HEX] = "";
@@ -135,7 +112,7 @@ static status_t digests_by(int64_t batch, const struct checkpoint_piece *pieces,
 static void digests_do_not_depend_on_the_batches_that_they_are_exchanged_in(void **state) {
     (void)state;
     struct checkpoint_piece pieces[TENSORS + 1];
-    const int n = checkpoint_cut(MODEL, TENSORS, 0, 1, pieces);
+    const int n = cut_evenly(0, 1, pieces);
     digest_t all[TENSORS], some[TENSORS];
     char weights[SHA256_HEX], other[SHA256_HEX];
     struct err e = { "" };
@@ -150,7 +127,7 @@ static void digests_do_not_depend_on_the_batches_that_they_are_exchanged_in(void
 static void a_chunk_that_nobody_or_somebody_twice_writes_is_refused_in_every_batch(void **state) {
     (void)state;
     struct checkpoint_piece pieces[TENSORS + 1];
-    const int n = checkpoint_cut(MODEL, TENSORS, 0, 1, pieces);
+    const int n = cut_evenly(0, 1, pieces);
     digest_t digests[TENSORS];
     char weights[SHA256_HEX];
     for (int64_t batch = 7; batch < 1000; batch += 200) {
@@ -411,7 +388,6 @@ static void a_header_that_breaks_a_rule_of_the_format_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_element_belongs_to_one_rank_and_the_shares_are_even),
         cmocka_unit_test(any_number_of_ranks_writes_the_same_model),
         cmocka_unit_test(what_the_writer_was_told_comes_back),
         cmocka_unit_test(a_manifest_from_before_skipped_steps_were_told_counts_those_that_were_no_updates),

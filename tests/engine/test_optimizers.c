@@ -359,8 +359,6 @@ static void states_are_as_large_as_the_header_says(void **state) {
     assert_int_equal(states(&optimizer_adamw, &statistic), 0);
     assert_int_equal(optimizer_state_shape(&optimizer_adafactor, conv, 1).n, 1);
     assert_int_equal(optimizer_state_shape(&optimizer_muon, embedding, 1).dim[1], 12);
-    assert_ptr_equal(optimizer_find("muon"), &optimizer_muon);
-    assert_null(optimizer_find("adam"));
 }
 
 static void an_impossible_setting_is_refused_by_its_field(void **state) {

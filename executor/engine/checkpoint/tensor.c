@@ -1,7 +1,5 @@
 #include "executor/engine/checkpoint/tensor.h"
 
-#include "executor/engine/checkpoint/digest.h"
-
 #include <string.h>
 
 /* Element counts stay far from overflow wherever they are multiplied by four. */
@@ -39,27 +37,4 @@ status_t checkpoint_tensor_check(const struct checkpoint_tensor *t, struct err *
             return err_set(e, ST_INVALID_ARGUMENT, "the tensor %s has a shape with %lld in it", t->name,
                            (long long)t->shape[i]);
     return ST_OK;
-}
-
-int checkpoint_cut(const struct checkpoint_tensor *tensors, int n, int rank, int world_size,
-                   struct checkpoint_piece *pieces) {
-    int64_t all = 0;
-    for (int i = 0; i < n; i++)
-        all += digest_chunks(checkpoint_tensor_elements(&tensors[i]));
-    /* This rank's share of the chunks, numbered through all tensors. */
-    int64_t first = all * rank / world_size, end = all * (rank + 1) / world_size;
-    int count = 0;
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t elements = checkpoint_tensor_elements(&tensors[i]), chunks = digest_chunks(elements);
-        int64_t from = first > at ? first - at : 0, to = end - at < chunks ? end - at : chunks;
-        at += chunks;
-        if (from >= to)
-            continue;
-        int64_t from_element = from * CHECKPOINT_CHUNK_ELEMENTS, to_element = to * CHECKPOINT_CHUNK_ELEMENTS;
-        if (to_element > elements)
-            to_element = elements;
-        pieces[count++] = (struct checkpoint_piece){ i, from_element, to_element - from_element };
-    }
-    return count;
 }

@@ -51,10 +51,4 @@ struct checkpoint_piece {
     int64_t first, count;
 };
 
-/* The pieces that `rank` of `world_size` writes when every rank holds every tensor (data parallel): the tensors' chunks
- * in the order given, dealt out so that each rank writes an equal share to within one chunk. Every element belongs to
- * exactly one rank. At most one piece a tensor and rank; pieces (n) has room for all. Returns how many were set. */
-int checkpoint_cut(const struct checkpoint_tensor *tensors, int n, int rank, int world_size,
-                   struct checkpoint_piece *pieces);
-
 #endif

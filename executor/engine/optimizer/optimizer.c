@@ -1,16 +1,6 @@
 #include "executor/engine/optimizer/optimizer.h"
 
 #include <assert.h>
-#include <string.h>
-
-const struct optimizer_kind *optimizer_find(const char *name) {
-    static const struct optimizer_kind *const kinds[] = { &optimizer_sgd, &optimizer_adamw, &optimizer_lion,
-                                                          &optimizer_adafactor, &optimizer_muon };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kinds[i]->name, name))
-            return kinds[i];
-    return NULL;
-}
 
 status_t optimizer_check(const struct optimizer_config *o, struct err *e) {
     if (!(o->kind->rate(o) >= 0))

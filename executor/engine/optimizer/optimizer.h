@@ -115,9 +115,6 @@ struct optimizer_kind {
 
 extern const struct optimizer_kind optimizer_sgd, optimizer_adamw, optimizer_lion, optimizer_adafactor, optimizer_muon;
 
-/* By the spec's word; NULL: there is none of that name. */
-const struct optimizer_kind *optimizer_find(const char *name);
-
 /* INVALID_ARGUMENT names the field, as "train.optimizer.adamw.beta1: ...". */
 MUST_CHECK status_t optimizer_check(const struct optimizer_config *o, struct err *e);
 

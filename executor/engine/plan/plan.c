@@ -214,7 +214,6 @@ struct plan *plan_free(struct plan *p) {
 
 /* --- who does what ---*/
 
-int plan_world_size(const struct plan_layout *l) { return (l->data ? l->data : 1) * (l->stages ? l->stages : 1); }
 int plan_stage(const struct plan_layout *l) { return l->rank / l->data; }
 int plan_data_rank(const struct plan_layout *l) { return l->rank % l->data; }
 int plan_own_micro_batches(const struct plan_layout *l) { return l->micro_batches / l->data; }

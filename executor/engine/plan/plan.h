@@ -274,7 +274,6 @@ MUST_CHECK status_t plan_print(const struct plan *plan, bool whole, struct bytes
 
 /* --- who does what --- */
 
-int plan_world_size(const struct plan_layout *layout);
 /* Stage and data rank of a rank. */
 int plan_stage(const struct plan_layout *layout);
 int plan_data_rank(const struct plan_layout *layout);

@@ -80,7 +80,7 @@ struct engine_train {
     struct {
         double z_score; /* a step whose gradient norm lies further above the mean than this many deviations is skipped;
                            0 = none */
-        int window;     /* steps that mean and deviation are over, 2 .. ENGINE_SPIKE_WINDOW */
+        int window;     /* steps that mean and deviation are over, at least 2 */
     } skip_spikes;
     struct {
         int64_t every; /* steps; 0 = only after the last step */
@@ -88,7 +88,6 @@ struct engine_train {
     } eval;
     const char *init_from; /* weights alone: a checkpoint's step folder, or a folder as Hugging Face has them; NULL */
 };
-enum { ENGINE_SPIKE_WINDOW = 1024 };
 
 enum engine_pipeline {
     ENGINE_PIPELINE_1F1B,

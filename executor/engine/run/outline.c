@@ -96,8 +96,6 @@ struct outline *outline_close(struct outline *o) {
     return NULL;
 }
 
-const struct model_data *outline_data(const struct outline *o) { return &o->data; }
-
 size_t outline_workspace(const struct kernels *k, const struct graph *g, const struct optimizer_kind *optimizer) {
     size_t most = 0;
     for (int i = 0; i < g->n_ops; i++) {

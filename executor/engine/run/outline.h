@@ -35,8 +35,6 @@ CLEANUP_DEFINE(struct outline *, outline_close)
 MUST_CHECK status_t outline_kernels(const struct engine_config *config, const char *record, struct kernels **ret,
                                     struct err *e);
 
-const struct model_data *outline_data(const struct outline *o);
-
 /* Graph of this micro-batch, and the most workspace that an op's kernel or a parameter's step asks for. ctx is the
  * outline: this is choose_request.build. */
 MUST_CHECK status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e);

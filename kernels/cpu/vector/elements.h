@@ -8,7 +8,6 @@
 
 static inline vf ve_load(const element *p) { return vf_load(p); }
 static inline vf ve_load_first(const element *p, int64_t lanes) { return vf_load_first(p, lanes); }
-static inline void ve_store(element *p, vf a) { vf_store(p, a); }
 static inline void ve_store_first(element *p, vf a, int64_t lanes) { vf_store_first(p, a, lanes); }
 /* Stores, and gives what a load would find. */
 static inline vf ve_store_back(element *p, vf a, int64_t lanes) {
@@ -97,7 +96,6 @@ static inline void vh_store_first(element *p, vh a, int64_t lanes) {
 
 static inline vf ve_load(const element *p) { return vh_widen(vh_load(p)); }
 static inline vf ve_load_first(const element *p, int64_t lanes) { return vh_widen(vh_load_first(p, lanes)); }
-static inline void ve_store(element *p, vf a) { vh_store(p, vh_round(a)); }
 static inline void ve_store_first(element *p, vf a, int64_t lanes) { vh_store_first(p, vh_round(a), lanes); }
 static inline vf ve_store_back(element *p, vf a, int64_t lanes) {
     const vh h = vh_round(a);
