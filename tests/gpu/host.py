@@ -281,7 +281,7 @@ def make():
 def text():
     """Tinyshakespeare: what TRAINYARD_TEXT names, or what the pack has of it."""
     named = os.environ.get("TRAINYARD_TEXT")
-    path = pathlib.Path(named) if named else PACK / "text"
+    path = pathlib.Path(named) if named else (unpack() or PACK) / "text"
     if not path.exists():
         raise Skip("TRAINYARD_TEXT names no tinyshakespeare.txt (1.1 MB of text, not part of this project), and no pack has it")
     return path.resolve()

@@ -259,6 +259,14 @@ def test_a_pack_tells_its_commit(packed):
     assert packed.host.build() == packed.host.PACK and packed.host.commit() == "def"
 
 
+def test_the_packs_text_is_there_before_anything_else_of_it_is_asked_for(packed, monkeypatch):
+    monkeypatch.delenv("TRAINYARD_TEXT", raising=False)
+    (packed.host.WORK / "new").mkdir(parents=True)
+    (packed.host.WORK / "new/text").write_text("First Citizen:")
+    archive_of(packed, "abc", "program")
+    assert packed.host.text().read_text() == "First Citizen:"
+
+
 def test_the_sources_are_what_git_has_but_reports_and_pages(run):
     names = run.host.sources()
     assert names["tests/gpu/run"] == run.host.digest_of(PATH)
