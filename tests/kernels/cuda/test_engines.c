@@ -67,7 +67,7 @@ static void convolution(struct cudnn *c, const char *device, const char *preset,
                      (long long)d->kernel, (long long)d->kernel, (long long)d->in, (long long)d->out, pass, e.msg);
 }
 
-static void test_cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models(void **state) {
+static void cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         struct cudnn *c = open_or_skip(&devices[i]);
@@ -90,7 +90,7 @@ static void test_cudnn_has_an_engine_within_the_room_for_every_shape_of_known_mo
 
 /* Sides of scores that are no whole tiles, few positions, query heads that share keys: where a bound is easily missed.
  */
-static void test_engines_for_odd_shapes_fit_too(void **state) {
+static void engines_for_odd_shapes_fit_too(void **state) {
     static const struct attention_dims odd[] = {
         { .batch = 2, .time = 1, .heads = 2, .kv_heads = 2, .head = 8, .causal = true },
         { .batch = 3, .time = 37, .heads = 2, .kv_heads = 1, .head = 8, .causal = true },
@@ -109,7 +109,7 @@ static void test_engines_for_odd_shapes_fit_too(void **state) {
 }
 
 /* What the table must fall back from: the answer is UNIMPLEMENTED, and stays it. */
-static void test_a_shape_without_engine_is_told(void **state) {
+static void a_shape_without_engine_is_told(void **state) {
     (void)state;
     struct cudnn *c = open_or_skip(&devices[0]);
     const struct attention_cudnn wide = { .dims = { .batch = 2, .time = 64, .heads = 2, .kv_heads = 2, .head = 192 },
@@ -124,9 +124,9 @@ static void test_a_shape_without_engine_is_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models),
-        cmocka_unit_test(test_engines_for_odd_shapes_fit_too),
-        cmocka_unit_test(test_a_shape_without_engine_is_told),
+        cmocka_unit_test(cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models),
+        cmocka_unit_test(engines_for_odd_shapes_fit_too),
+        cmocka_unit_test(a_shape_without_engine_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

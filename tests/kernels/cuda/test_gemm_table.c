@@ -23,7 +23,7 @@ static struct gemm_table table(void) {
     return t;
 }
 
-static void test_a_table_comes_back_from_its_text(void **state) {
+static void a_table_comes_back_from_its_text(void **state) {
     (void)state;
     struct gemm_table t = table(), back = { 0 };
     char *text = NULL;
@@ -42,7 +42,7 @@ static void test_a_table_comes_back_from_its_text(void **state) {
     gemm_table_done(&back);
 }
 
-static void test_another_product_is_not_found(void **state) {
+static void another_product_is_not_found(void **state) {
     (void)state;
     struct gemm_table t = table();
     struct gemm_product p = t.choices[0].product;
@@ -58,7 +58,7 @@ static void test_another_product_is_not_found(void **state) {
 #define DIGIT     "0123456789abcdef"
 #define ALGORITHM DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT
 
-static void test_text_that_is_no_table_is_refused_with_its_line(void **state) {
+static void text_that_is_no_table_is_refused_with_its_line(void **state) {
     (void)state;
     static const struct bad {
         const char *text, *line;
@@ -112,7 +112,7 @@ test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_fi
     gemm_table_done(&t);
 }
 
-static void test_a_bad_table_behind_a_good_one_is_refused(void **state) {
+static void a_bad_table_behind_a_good_one_is_refused(void **state) {
     (void)state;
     static const char *const all[] = {
         ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" ON("a device") "bf16 1 2 3\n",
@@ -127,7 +127,7 @@ static void test_a_bad_table_behind_a_good_one_is_refused(void **state) {
     }
 }
 
-static void test_a_table_has_a_most(void **state) {
+static void a_table_has_a_most(void **state) {
     (void)state;
     struct gemm_table t = { .device = "a device" };
     struct err full = { { 0 } };
@@ -142,13 +142,13 @@ static void test_a_table_has_a_most(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_table_comes_back_from_its_text),
-        cmocka_unit_test(test_another_product_is_not_found),
-        cmocka_unit_test(test_text_that_is_no_table_is_refused_with_its_line),
+        cmocka_unit_test(a_table_comes_back_from_its_text),
+        cmocka_unit_test(another_product_is_not_found),
+        cmocka_unit_test(text_that_is_no_table_is_refused_with_its_line),
         cmocka_unit_test(
             test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_first_choice_counts),
-        cmocka_unit_test(test_a_bad_table_behind_a_good_one_is_refused),
-        cmocka_unit_test(test_a_table_has_a_most),
+        cmocka_unit_test(a_bad_table_behind_a_good_one_is_refused),
+        cmocka_unit_test(a_table_has_a_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void by_rows(const struct gemm_product *p, float *c, const float *a, cons
         }
 }
 
-static void test_a_product_by_columns_is_ours(void **state) {
+static void a_product_by_columns_is_ours(void **state) {
     (void)state;
     enum { M = 5, N = 7, K = 3, ROOM = 200 };
     float *a = tensor_random(ROOM, 1, 1), *b = tensor_random(ROOM, 2, 1), *bias = tensor_random(N, 3, 1);
@@ -151,7 +151,7 @@ static void all_products(const struct kernels *k, const struct linear_dims *d) {
     }
 }
 
-static void test_every_product_of_known_models_can_be_described(void **state) {
+static void every_product_of_known_models_can_be_described(void **state) {
     (void)state;
     described = 0;
     for (int p = 0; p < preset_count(); p++) {
@@ -170,8 +170,8 @@ static void test_every_product_of_known_models_can_be_described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_product_by_columns_is_ours),
-        cmocka_unit_test(test_every_product_of_known_models_can_be_described),
+        cmocka_unit_test(a_product_by_columns_is_ours),
+        cmocka_unit_test(every_product_of_known_models_can_be_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void linear_case(struct pair *p) {
                                         pair_workspace(p, s, k->linear_backward_weight_workspace(k, &d)), e));
     pair_close(p, "dw", dw, 8);
 }
-CASE(test_linear_layers, linear_case)
+CASE(linear_layers_are_the_cpus_in_every_precision, linear_case)
 
 /* --- attention ---*/
 
@@ -99,7 +99,7 @@ static void attention_case(struct pair *p) {
                                      pair_workspace(p, s, k->attention_workspace(k, &d)), e)));
     pair_close(p, "dqkv", dqkv, 16);
 }
-CASE(test_attention, attention_case)
+CASE(attention_is_the_cpus_in_every_precision, attention_case)
 
 /* --- convolution ---*/
 
@@ -130,13 +130,13 @@ static void convolution_case(struct pair *p) {
                                              pair_workspace(p, s, k->convolution_workspace(k, &d)), e));
     pair_close(p, "dw", dw, 8);
 }
-CASE(test_convolutions, convolution_case)
+CASE(convolutions_are_the_cpus_in_every_precision, convolution_case)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_layers),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(linear_layers_are_the_cpus_in_every_precision),
+        cmocka_unit_test(attention_is_the_cpus_in_every_precision),
+        cmocka_unit_test(convolutions_are_the_cpus_in_every_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,11 +66,11 @@ static void image_case(struct pair *p) {
     ASSERT_SAME(p, k->fourier_workspace(k, &f));
 }
 
-CASE(test_linear_layers_norms_and_embeddings, linear_case)
-CASE(test_attention, attention_case)
-CASE(test_images, image_case)
+CASE(linear_layers_norms_and_embeddings_ask_for_what_was_described, linear_case)
+CASE(attention_asks_for_what_was_described, attention_case)
+CASE(convolutions_batch_norm_and_fourier_steps_ask_for_what_was_described, image_case)
 
-static void test_the_cpu_is_not_described(void **state) {
+static void the_cpu_is_not_described(void **state) {
     (void)state;
     assert_null(kernels_described(&(struct kernels_config){ .device = "cpu", .threads = 1 }));
     assert_null(
@@ -79,10 +79,10 @@ static void test_the_cpu_is_not_described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_layers_norms_and_embeddings),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_images),
-        cmocka_unit_test(test_the_cpu_is_not_described),
+        cmocka_unit_test(linear_layers_norms_and_embeddings_ask_for_what_was_described),
+        cmocka_unit_test(attention_asks_for_what_was_described),
+        cmocka_unit_test(convolutions_batch_norm_and_fourier_steps_ask_for_what_was_described),
+        cmocka_unit_test(the_cpu_is_not_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
