@@ -99,13 +99,37 @@ static void assert_well(const struct trainee *t, const char *name) {
             fail_msg("%s, rank %d: %s", name, r, t->results[r].message);
 }
 
-static void train_alike(bool lazy) {
-    struct trainee *t = trainee_of(STEPS);
+static int waits[GANG_RANKS][TRAINEE_STEPS]; /* of a rank until a step's end */
+
+/* As if each step had been short, on however busy a machine. */
+static void note_waits(struct trainee_child *c, int64_t step) {
+    waits[c->rank][step] = device_waits();
+    if (step > 0) /* before, no engine is there */
+        c->engine->execution.step_ns = 1;
+}
+
+/* The first two steps begin before anybody knows how long one takes: there the host keeps to the device's pace. */
+static void assert_few_waits(const struct trainee *t) {
+    enum { KNOWN = 2 };
+    for (int r = 0; r < t->ranks; r++) {
+        assert_true(waits[r][1] - waits[r][0] > 2 * KNOWN);
+        for (int step = KNOWN; step < t->config.train.steps; step++)
+            assert_int_equal(waits[r][step] - waits[r][step - 1], 1);
+    }
+}
+
+/* The last step is evaluated; where the device is late, steps before it are too. */
+static void train_alike(bool late) {
+    enum { MANY = 6 };
+    struct trainee *t = trainee_of(MANY);
+    if (!late)
+        t->config.train.eval.every = 0;
     run(t, "alone", &ALONE);
     assert_well(t, "alone");
     const struct trainee_result want = t->results[0];
     t->config.device = DEVICE;
-    device_lazy(lazy);
+    t->ended = note_waits;
+    device_lazy(late);
     for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i += SANITIZED ? 3 : 1) {
         char name[32];
         snprintf(name, sizeof name, "layout-%zu", i);
@@ -117,13 +141,15 @@ static void train_alike(bool lazy) {
             memcmp(got->grad_norm, want.grad_norm, sizeof want.grad_norm) != 0 ||
             got->validation_loss != want.validation_loss)
             fail_msg("%s: weights %.12s, not %.12s; loss %.17g, not %.17g", name, got->weights_sha256,
-                     want.weights_sha256, got->loss[STEPS], want.loss[STEPS]);
+                     want.weights_sha256, got->loss[MANY], want.loss[MANY]);
+        if (!late)
+            assert_few_waits(t);
     }
     device_lazy(false);
     trainee_free(t);
 }
 
-static void every_layout_has_the_bits_of_one_rank_on_the_host(void **state) {
+static void every_layout_has_the_bits_of_one_rank_and_its_host_waits_once_a_step(void **state) {
     (void)state;
     train_alike(false);
 }
@@ -134,35 +160,6 @@ static void and_where_the_device_runs_as_late_as_it_may(void **state) {
 }
 
 /* --- the host ---*/
-
-static int waits[GANG_RANKS][TRAINEE_STEPS]; /* of a rank until a step's end */
-
-/* As if each step had been short, on however busy a machine. */
-static void note_waits(struct trainee_child *c, int64_t step) {
-    waits[c->rank][step] = device_waits();
-    if (step > 0) /* before, no engine is there */
-        c->engine->execution.step_ns = 1;
-}
-
-/* The first two steps begin before anybody knows how long one takes: there the host keeps to the device's pace. */
-static void the_host_waits_once_a_step_and_not_inside(void **state) {
-    (void)state;
-    enum { MANY = 6, KNOWN = 2 };
-    struct trainee *t = trainee_of(MANY);
-    t->config.train.eval.every = 0;
-    t->config.device = DEVICE;
-    t->ended = note_waits;
-    for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i++) {
-        run(t, "waits", &LAYOUTS[i]);
-        assert_well(t, "waits");
-        for (int r = 0; r < t->ranks; r++) {
-            assert_true(waits[r][1] - waits[r][0] > 2 * KNOWN);
-            for (int step = KNOWN; step < MANY; step++)
-                assert_int_equal(waits[r][step] - waits[r][step - 1], 1);
-        }
-    }
-    trainee_free(t);
-}
 
 /* Of a rank: how often progress was told until a step's end, and of how many instructions and places a step is. */
 static int heard[GANG_RANKS][TRAINEE_STEPS], instructions[GANG_RANKS], places[GANG_RANKS];
@@ -372,9 +369,8 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout_has_the_bits_of_one_rank_on_the_host),
+        cmocka_unit_test(every_layout_has_the_bits_of_one_rank_and_its_host_waits_once_a_step),
         cmocka_unit_test(and_where_the_device_runs_as_late_as_it_may),
-        cmocka_unit_test(the_host_waits_once_a_step_and_not_inside),
         cmocka_unit_test(of_a_long_step_progress_is_told_as_the_device_makes_it),
         cmocka_unit_test(how_long_kernels_waited_is_told_of_each_step),
         cmocka_unit_test(a_profile_of_ranks_is_written_and_changes_no_bit),

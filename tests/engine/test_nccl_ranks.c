@@ -448,28 +448,33 @@ static void a_death_is_known_where_the_device_answers_nothing(void **state) {
 
 static int break_nccl(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
+    const struct task *task = g->arg;
+    DEVICE_MUST(join_ring_of_two(c, rank) == 0);
     if (rank == 0)
         return await_rank_1(g, rank, c, k);
     gang_until(g, 0, 1);
-    device_fail_everywhere("ncclCommGetAsyncError");
+    device_fail_everywhere(task->failing);
     gang_note(g, rank, collective_confirm(c, &e), &e);
     return 0;
 }
 
-static void who_waits_for_the_device_alone_learns_of_nccls_failure(void **state) {
+static void who_waits_for_the_device_alone_learns_of_the_failure_of_any_communicator(void **state) {
     (void)state;
-    struct task task = { .body = break_nccl };
-    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(gang_await(g, r), 0);
-    device_fail_everywhere(NULL);
-    int first = 0; /* of both, or the one that the other learned it from */
-    for (int r = 0; r < 2; r++) {
-        first += g->status[r] == ST_INTERNAL && strstr(g->error[r].msg, "NCCL failed");
-        assert_true(g->status[r] == ST_INTERNAL || g->status[r] == ST_UNAVAILABLE);
+    const char *const names[] = { "world", "data", "pipeline" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct task task = { .body = break_nccl, .failing = names[i] };
+        struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(gang_await(g, r), 0);
+        device_fail_everywhere(NULL);
+        int first = 0; /* of both, or the one that the other learned it from */
+        for (int r = 0; r < 2; r++) {
+            first += g->status[r] == ST_INTERNAL && strstr(g->error[r].msg, "NCCL failed");
+            assert_true(g->status[r] == ST_INTERNAL || g->status[r] == ST_UNAVAILABLE);
+        }
+        assert_true(first > 0);
+        gang_free(g);
     }
-    assert_true(first > 0);
-    gang_free(g);
 }
 
 /* Calls that others may wait behind are not waited for: two sums, one after the other, behind one long kernel. */
@@ -746,7 +751,7 @@ int main(void) {
         cmocka_unit_test(a_call_behind_another_is_late_only_from_then_on),
         cmocka_unit_test(who_waits_for_the_device_alone_learns_of_a_death),
         cmocka_unit_test(a_death_is_known_where_the_device_answers_nothing),
-        cmocka_unit_test(who_waits_for_the_device_alone_learns_of_nccls_failure),
+        cmocka_unit_test(who_waits_for_the_device_alone_learns_of_the_failure_of_any_communicator),
         cmocka_unit_test(nothing_is_confirmed_that_one_rank_has_not_come_through),
         cmocka_unit_test(who_failed_is_told_also_when_nccl_knows_first),
         cmocka_unit_test(a_call_of_nccl_that_fails_ends_all_ranks),

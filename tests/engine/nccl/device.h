@@ -44,9 +44,9 @@ struct device;
 struct device *device_mine(void);
 void device_settle(struct device *d);
 
-/* From now on this thread's calls of NCCL by that name fail, or all threads', and the communicator's state is that
- * failure; NULL: none. "event_wait": the waits of its table. How many have failed so, on all threads; and: returns when
- * so many have. */
+/* From now on this thread's calls of NCCL by that name, or on communicators of that name, fail, or all threads', and a
+ * communicator's state is that failure; NULL: none. "event_wait": the waits of its table. How many have failed so, on
+ * all threads; and: returns when so many have. */
 void device_fail(const char *call);
 void device_fail_everywhere(const char *call);
 int device_failed(void);

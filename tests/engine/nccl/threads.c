@@ -57,7 +57,9 @@ struct ncclComm {
     struct group *pending; /* of LAUNCHING */
     ncclComm_t *split_to;  /* of SPLITTING */
     int split_color, split_key;
+    const char *split_name;
     struct device *device; /* its thread's */
+    const char *name;
     struct ncclComm *next; /* all there ever were: what is under way may still look at one */
 };
 
@@ -243,6 +245,7 @@ static bool split(struct ncclComm *comm) {
     w->size = w->joined; /* all have joined by now */
     *comm->split_to = comm_new(w, comm->split_key);
     (*comm->split_to)->device = comm->device;
+    (*comm->split_to)->name = comm->split_name;
     return true;
 }
 
@@ -277,7 +280,7 @@ static void must(bool as_it_should_be, const char *what) {
 static ncclResult_t enter(struct ncclComm *comm, const char *call) {
     pthread_mutex_lock(&lock);
     must(!comm->gone, "a call on a communicator that is no more");
-    if (device_fault(call))
+    if (device_fault(call) || device_fault(comm->name))
         comm->failure = ncclInternalError;
     return comm->failure != ncclSuccess ? comm->failure : comm->doing != READY ? ncclInvalidArgument : ncclSuccess;
 }
@@ -329,6 +332,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     w->joined++;
     *comm = comm_new(w, rank);
     (*comm)->device = device_mine();
+    (*comm)->name = config->commName;
     begin(*comm, JOINING);
     return leave(ncclInProgress);
 }
@@ -342,6 +346,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *ret,
     comm->split_to = ret;
     comm->split_color = color;
     comm->split_key = key;
+    comm->split_name = config->commName;
     comm->world->split++;
     world_find(comm->world->key, color)->joined++;
     begin(comm, SPLITTING);
