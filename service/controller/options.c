@@ -33,45 +33,45 @@ const char *options_help(void) {
            "      --checkpoints /srv/trainyard/checkpoints\n";
 }
 
-enum flag {
-    FLAG_DATABASE = 256,
-    FLAG_LISTEN,
-    FLAG_CHECKPOINTS,
-    FLAG_DATA_ROOT,
-    FLAG_HTTP,
-    FLAG_CERT,
-    FLAG_KEY,
-    FLAG_CA,
-    FLAG_FORMAT,
-    FLAG_LEVEL,
-    FLAG_TO,
-    FLAG_HELP,
-    FLAG_VERSION
+enum {
+    OPT_DATABASE = 256,
+    OPT_LISTEN,
+    OPT_CHECKPOINTS,
+    OPT_DATA_ROOT,
+    OPT_HTTP,
+    OPT_CERT,
+    OPT_KEY,
+    OPT_CA,
+    OPT_FORMAT,
+    OPT_LEVEL,
+    OPT_TO,
+    OPT_HELP,
+    OPT_VERSION
 };
 
-static const struct option flags[] = {
-    { "database", required_argument, NULL, FLAG_DATABASE },
-    { "listen", required_argument, NULL, FLAG_LISTEN },
-    { "checkpoints", required_argument, NULL, FLAG_CHECKPOINTS },
-    { "data-root", required_argument, NULL, FLAG_DATA_ROOT },
-    { "http", required_argument, NULL, FLAG_HTTP },
-    { "tls-cert", required_argument, NULL, FLAG_CERT },
-    { "tls-key", required_argument, NULL, FLAG_KEY },
-    { "tls-ca", required_argument, NULL, FLAG_CA },
-    { "log-format", required_argument, NULL, FLAG_FORMAT },
-    { "log-level", required_argument, NULL, FLAG_LEVEL },
-    { "to", required_argument, NULL, FLAG_TO },
-    { "help", no_argument, NULL, FLAG_HELP },
-    { "version", no_argument, NULL, FLAG_VERSION },
+static const struct option OPTIONS[] = {
+    { "database", required_argument, NULL, OPT_DATABASE },
+    { "listen", required_argument, NULL, OPT_LISTEN },
+    { "checkpoints", required_argument, NULL, OPT_CHECKPOINTS },
+    { "data-root", required_argument, NULL, OPT_DATA_ROOT },
+    { "http", required_argument, NULL, OPT_HTTP },
+    { "tls-cert", required_argument, NULL, OPT_CERT },
+    { "tls-key", required_argument, NULL, OPT_KEY },
+    { "tls-ca", required_argument, NULL, OPT_CA },
+    { "log-format", required_argument, NULL, OPT_FORMAT },
+    { "log-level", required_argument, NULL, OPT_LEVEL },
+    { "to", required_argument, NULL, OPT_TO },
+    { "help", no_argument, NULL, OPT_HELP },
+    { "version", no_argument, NULL, OPT_VERSION },
     { NULL, 0, NULL, 0 },
 };
 
-static status_t take_log(struct options *o, int flag, const char *value, struct err *e) {
-    int parsed = flag == FLAG_FORMAT ? log_format_parse(value) : log_level_parse(value);
+static status_t take_log(struct options *o, int which, const char *value, struct err *e) {
+    int parsed = which == OPT_FORMAT ? log_format_parse(value) : log_level_parse(value);
     if (parsed < 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "--log-%s: '%s' is unknown", flag == FLAG_FORMAT ? "format" : "level",
+        return err_set(e, ST_INVALID_ARGUMENT, "--log-%s: '%s' is unknown", which == OPT_FORMAT ? "format" : "level",
                        value);
-    if (flag == FLAG_FORMAT)
+    if (which == OPT_FORMAT)
         o->log_format = (enum log_format)parsed;
     else
         o->log_level = (enum log_level)parsed;
@@ -88,30 +88,30 @@ static status_t take_version(struct options *o, const char *value, struct err *e
     return ST_OK;
 }
 
-static status_t take(struct options *o, int flag, const char *value, struct err *e) {
-    switch (flag) {
-    case FLAG_DATABASE: o->database = value; return ST_OK;
-    case FLAG_CHECKPOINTS: o->checkpoints = value; return ST_OK;
-    case FLAG_HTTP: o->http = value; return ST_OK;
-    case FLAG_CERT: o->tls.cert = value; return ST_OK;
-    case FLAG_KEY: o->tls.key = value; return ST_OK;
-    case FLAG_CA: o->tls.ca = value; return ST_OK;
-    case FLAG_FORMAT:
-    case FLAG_LEVEL: return take_log(o, flag, value, e);
-    case FLAG_TO: return take_version(o, value, e);
-    case FLAG_HELP: o->what = OPTIONS_HELP; return ST_OK;
-    case FLAG_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
-    case FLAG_DATA_ROOT:
+static status_t take(struct options *o, int which, const char *value, struct err *e) {
+    switch (which) {
+    case OPT_DATABASE: o->database = value; return ST_OK;
+    case OPT_CHECKPOINTS: o->checkpoints = value; return ST_OK;
+    case OPT_HTTP: o->http = value; return ST_OK;
+    case OPT_CERT: o->tls.cert = value; return ST_OK;
+    case OPT_KEY: o->tls.key = value; return ST_OK;
+    case OPT_CA: o->tls.ca = value; return ST_OK;
+    case OPT_FORMAT:
+    case OPT_LEVEL: return take_log(o, which, value, e);
+    case OPT_TO: return take_version(o, value, e);
+    case OPT_HELP: o->what = OPTIONS_HELP; return ST_OK;
+    case OPT_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
+    case OPT_DATA_ROOT:
         if (o->data_roots_n == OPTIONS_ROOTS_MOST)
             return err_set(e, ST_INVALID_ARGUMENT, "--data-root: more than %d folders", OPTIONS_ROOTS_MOST);
         o->data_roots[o->data_roots_n++] = value;
         return ST_OK;
-    case FLAG_LISTEN:
+    case OPT_LISTEN:
         if (o->listen_n == OPTIONS_LISTEN_MOST)
             return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_LISTEN_MOST);
         o->listen[o->listen_n++] = value;
         return ST_OK;
-    default: return err_set(e, ST_INVALID_ARGUMENT, "unknown flag or missing value; see --help");
+    default: return ST_OK;
     }
 }
 
@@ -134,9 +134,14 @@ static status_t check(const struct options *o, struct err *e) {
 status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
     struct options o = { .what = OPTIONS_SERVE, .to = -1, .log_level = LOG_INFO };
     opterr = 0;
-    int flag;
-    while ((flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
-        TRY(take(&o, flag, optarg, e));
+    int which;
+    while ((which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1) {
+        if (which == ':')
+            return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see --help", argv[optind - 1]);
+        if (which == '?')
+            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no option; see --help", argv[optind - 1]);
+        TRY(take(&o, which, optarg, e));
+    }
     if (optind < argc && o.what == OPTIONS_SERVE) {
         if (strcmp(argv[optind], "migrate") != 0)
             return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no command; see --help", argv[optind]);

@@ -26,7 +26,7 @@ struct options {
     int to; /* migrate: schema version; -1 = the newest */
 };
 
-/* Strings point into argv. INVALID_ARGUMENT names the flag. */
+/* Strings point into argv. INVALID_ARGUMENT names the option. */
 MUST_CHECK status_t options_parse(int argc, char **argv, struct options *ret, struct err *e);
 const char *options_help(void);
 
