@@ -317,6 +317,8 @@ static void a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free(voi
     submit(b, 1, 0, 2, 9);
     submit(b, 2, 0, 2, 9);
     scheduler_refused(b->s, 1, 2); /* not its attempt */
+    scheduler_refused(b->s, 2, 1); /* it waits */
+    scheduler_refused(b->s, 3, 1); /* there is no such job */
     assert_int_equal(scheduler_counts(b->s).jobs, 2);
     scheduler_refused(b->s, 1, 1);
     assert_int_equal(scheduler_counts(b->s).jobs, 1);
