@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /* What it says until it has ended, its first line; false when that takes too long. */
-static bool listen_to(const struct spawned *s, char *ret, size_t size) {
-    const int64_t until = deadline_in(LIBRARIES_MOST_MS);
+static bool listen_to(const struct spawned *s, int most_ms, char *ret, size_t size) {
+    const int64_t until = deadline_in(most_ms);
     struct pollfd fds[] = { { .fd = s->out, .events = POLLIN }, { .fd = s->pidfd, .events = POLLIN } };
     size_t n = 0;
     while (!(fds[1].revents & POLLIN)) {
@@ -32,7 +32,8 @@ static bool listen_to(const struct spawned *s, char *ret, size_t size) {
     return true;
 }
 
-status_t libraries_check(const char *worker, const char *library_path, struct libraries *ret, struct err *e) {
+status_t libraries_check(const char *worker, const char *library_path, int most_ms, struct libraries *ret,
+                         struct err *e) {
     const char *argv[] = { worker, "--check-cuda", NULL };
     const struct spawn_options options = {
         .program = worker, .argv = argv, .threads = 1, .device = "", .library_path = library_path
@@ -41,7 +42,7 @@ status_t libraries_check(const char *worker, const char *library_path, struct li
     char said[LIBRARIES_SENTENCE_BYTES] = "";
     int how = 0;
     TRY(spawn_worker(&options, &s, e));
-    const bool ended = listen_to(&s, said, sizeof said);
+    const bool ended = listen_to(&s, most_ms, said, sizeof said);
     if (!ended)
         kill(-s.pid, SIGKILL);
     while (waitpid(s.pid, &how, 0) < 0 && errno == EINTR)

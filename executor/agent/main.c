@@ -102,7 +102,8 @@ static void libraries_need(struct agent *agent) {
     struct err why;
     if (inv->n_devices == 0)
         return;
-    if (libraries_check(agent->options->worker, agent->options->library_path, &found, &why) == ST_OK) {
+    if (libraries_check(agent->options->worker, agent->options->library_path, LIBRARIES_MOST_MS, &found, &why) ==
+        ST_OK) {
         inv->devices_lone = found.lone;
         snprintf(inv->device_reason, sizeof inv->device_reason, "%s", found.without);
         return;

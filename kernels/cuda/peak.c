@@ -9,17 +9,16 @@
  * multiprocessors, the data sheets of HGX B200 and B300 without sparsity. */
 static const struct rate {
     int capability;
-    double fp32, tensor;
-    bool halved; /* on a GeForce, where tensor cores add in fp32: the same whitepapers */
+    double fp32, tensor; /* tensor: on a GeForce half of it, where they add in fp32: the same whitepapers */
 } RATES[] = {
-    { 80, 128, 2048, false },  { 86, 256, 1024, true },   { 89, 256, 1024, true },  { 90, 256, 4096, false },
-    { 100, 256, 8192, false }, { 103, 256, 8192, false }, { 120, 256, 1024, true },
+    { 80, 128, 2048 },  { 86, 256, 1024 },  { 89, 256, 1024 },  { 90, 256, 4096 },
+    { 100, 256, 8192 }, { 103, 256, 8192 }, { 120, 256, 1024 },
 };
 
 double cuda_peak_flops(const struct cuda_peak *p, enum kernels_precision precision) {
     for (size_t i = 0; i < sizeof RATES / sizeof *RATES; i++) {
         const struct rate *r = &RATES[i];
-        const double tensor = r->halved && strstr(p->name, "GeForce") ? r->tensor / 2 : r->tensor;
+        const double tensor = strstr(p->name, "GeForce") ? r->tensor / 2 : r->tensor;
         if (r->capability == p->capability)
             return p->processors * p->clock_hz * (precision == KERNELS_FP32 ? r->fp32 : tensor);
     }

@@ -37,8 +37,8 @@ class Host:
     def gpu(self, number):
         return f"GPU-{self.name}-{number}"
 
-    def start(self):
-        environment = dict(self.service.environment(), FAKE_NVML=str(self.script), FAKE_NVML_HOST=self.name)
+    def start(self, **more):
+        environment = dict(self.service.environment(), FAKE_NVML=str(self.script), FAKE_NVML_HOST=self.name, **more)
         if self.driver:
             environment["LD_LIBRARY_PATH"] = str(self.driver)
         self.process = subprocess.Popen(
@@ -117,6 +117,17 @@ def test_only_workers_on_gpus_get_the_library_path(yard, driver, tiny):
     for accelerator, path in [("cuda", "/opt/a/lib:/opt/b/lib"), ("cpu", "nothing")]:
         job = service.submit({**cuda(tiny), "resources": {"accelerator": accelerator}})
         assert wait_until(lambda: lines_of(service, job, "searches"), 20, "the rank's line") == [path]
+
+
+def test_the_library_path_may_come_from_the_environment_where_an_empty_one_is_none(yard, driver, tiny):
+    service, host = yard
+    h = host("s", driver)
+    for given, path in [("/opt/c/lib", "/opt/c/lib"), ("", "nothing")]:
+        h.stop()
+        h.start(TRAINYARD_LIBRARY_PATH=given)
+        job = service.submit(cuda(tiny))
+        assert wait_until(lambda: lines_of(service, job, "searches"), 20, "the rank's line") == [path]
+        service.cli("cancel", job)
 
 
 def test_gpus_whose_libraries_a_worker_misses_are_not_offered_and_the_sentence_names_one(yard, driver, tmp_path):
@@ -240,7 +251,7 @@ def test_a_worker_says_what_jobs_do_without_and_what_follows(tmp_path):
 def test_a_library_path_that_is_no_list_of_absolute_paths_is_refused(tmp_path):
     for path in ("lib", "/a:lib", "/a:", ":/a", "/a::/b"):
         done = subprocess.run([BIN / "trainyard-executor", "--controller", "unix:/none", "--directory", tmp_path / "x",
-                               "--library-path", path], capture_output=True, text=True)
+                               "--library-path", path], capture_output=True, text=True, timeout=20)
         assert done.returncode == 2
         assert f"'{path}' is no list of absolute paths" in done.stderr
 

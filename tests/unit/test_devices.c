@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "executor/agent/claim.h"
 #include "executor/agent/inventory.h"
+#include "executor/agent/libraries.h"
 #include "executor/agent/monitor.h"
 #include "executor/agent/quarantine.h"
 #include "executor/agent/verdict.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -116,6 +118,55 @@ static void a_device_is_claimed_once_until_its_claim_is_closed(void **state) {
     assert_int_equal(claim_take(folder, &again, &e), ST_OK);
     close(again);
     close(other);
+}
+
+/* A worker that is this script. */
+static status_t ask(const char *script_text, int most_ms, struct libraries *ret, struct err *e) {
+    char worker[80], text[300];
+    const int n = snprintf(text, sizeof text, "#!/bin/sh\n%s\n", script_text);
+    struct err why;
+    snprintf(worker, sizeof worker, "%s/worker", folder);
+    assert_int_equal(file_write_atomic(worker, text, (size_t)n, 0755, &why), ST_OK);
+    return libraries_check(worker, NULL, most_ms, ret, e);
+}
+
+static void a_workers_word_on_its_libraries_counts_by_the_status_that_it_ends_with(void **state) {
+    (void)state;
+    static const struct {
+        const char *worker;
+        bool lone;
+        const char *without;
+    } table[] = {
+        { "exit 0", false, "" },
+        { "echo slower; exit 0", false, "slower" },
+        { "echo alone; echo else; exit 4", true, "alone" },
+        { "exit 3", false, "" },                   /* of what is missing it says nothing */
+        { "echo who knows; exit 1", false, "" },   /* another failure, */
+        { "echo killed; kill -9 $$", false, "" },  /* as this one */
+        { "exec >&-; sleep 0; exit 4", false, "" } /* its end is waited for, not that of its words */
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct libraries found = { .lone = !table[i].lone };
+        struct err e = { "" };
+        assert_int_equal(ask(table[i].worker, LIBRARIES_MOST_MS, &found, &e), ST_OK);
+        assert_int_equal(found.lone, table[i].lone);
+        assert_string_equal(found.without, table[i].without);
+    }
+    struct libraries found;
+    struct err e = { "" };
+    assert_int_equal(ask("echo no libcublasLt; echo else; exit 3", LIBRARIES_MOST_MS, &found, &e),
+                     ST_FAILED_PRECONDITION);
+    assert_string_equal(e.msg, "no libcublasLt");
+}
+
+static void a_worker_that_does_not_end_is_ended_and_taken_for_one_that_finds_all(void **state) {
+    (void)state;
+    struct libraries found = { .lone = true };
+    struct err e = { "" };
+    assert_int_equal(ask("echo no libcublasLt; sleep 600; exit 3", 50, &found, &e), ST_OK);
+    assert_false(found.lone);
+    assert_string_equal(found.without, "");
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
 /* ---- what is remembered ---- */
@@ -335,6 +386,8 @@ int main(void) {
         TEST(a_device_that_is_too_old_says_so),
         TEST(parts_have_each_device_once_by_its_number_on_the_host),
         TEST(a_device_is_claimed_once_until_its_claim_is_closed),
+        TEST(a_workers_word_on_its_libraries_counts_by_the_status_that_it_ends_with),
+        TEST(a_worker_that_does_not_end_is_ended_and_taken_for_one_that_finds_all),
         TEST(a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out),
         TEST(a_quarantine_that_cannot_be_read_is_no_empty_one),
         TEST(a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end),
