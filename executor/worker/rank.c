@@ -308,8 +308,8 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC };
     char host[64] = "";
     gethostname(host, sizeof host - 1);
-    emitter_say(emitter, "rank %d of %d, job %lld, attempt %d, on %s with %d threads", start->rank, start->world_size,
-                (long long)start->job, start->attempt, host, start->threads);
+    emitter_say(emitter, "rank %d of %d, job %lld, attempt %d, on %s with %d thread%s", start->rank, start->world_size,
+                (long long)start->job, start->attempt, host, start->threads, start->threads == 1 ? "" : "s");
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     if (!start->spec)
         status_ignore(err_set(&ret->why, ST_INVALID_ARGUMENT, "the start command has no spec"));

@@ -20,7 +20,7 @@ static const struct option OPTIONS[] = {
 };
 
 static bool write_piece(void *ctx, const char *piece) {
-    (void)ctx;
+    *(bool *)ctx = true;
     return fputs(piece, stdout) >= 0 && fflush(stdout) == 0;
 }
 
@@ -38,8 +38,9 @@ static bool take_option(struct engine_sample_request *r, int code) {
 }
 
 int sample_command(int argc, char **argv) {
+    bool begun = false;
     struct engine_sample_request request = {
-        .prompt = "", .tokens = 200, .temperature = 0.8, .seed = 1, .write = write_piece
+        .prompt = "", .tokens = 200, .temperature = 0.8, .seed = 1, .write = write_piece, .ctx = &begun
     };
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;)
         if (!take_option(&request, code))
@@ -53,7 +54,8 @@ int sample_command(int argc, char **argv) {
         request.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     struct err e;
     status_t st = engine_sample(&request, &e);
-    putchar('\n');
+    if (begun)
+        putchar('\n');
     if (st == ST_OK)
         return EXIT_DONE;
     fprintf(stderr, "trainyard-train: %s\n", e.msg);

@@ -21,6 +21,11 @@ def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):
     assert steps[-1]["skipped_steps"] == sum(step["grad_norm"] is None for step in steps)
 
 
+def test_a_sample_of_a_checkpoint_that_is_not_there_is_one_sentence_and_no_text(tmp_path):
+    done = subprocess.run([BIN / "trainyard-train", "sample", tmp_path / "step-1"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
 def test_auto_that_fails_by_its_checkpoint_is_no_wrong_spec(tiny, tmp_path):
     def code(spec, *arguments):
         return subprocess.run([BIN / "trainyard-train", "-", *arguments], input=json.dumps(spec), text=True,
