@@ -653,6 +653,43 @@ static void a_retry_waits_for_retention_and_is_refused_what_that_has_taken(void 
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job WHERE state = 10"), 1);
 }
 
+struct starting {
+    struct fixture *f;
+    int64_t job;
+    struct store_attempt_start start;
+};
+
+static void *start_one(void *ctx) {
+    struct starting *s = ctx;
+    s->start = start_of(s->f, s->job, 1);
+    return NULL;
+}
+
+/* The parent's own loading has found it, and not yet committed, when the fork's turn comes. */
+static void an_attempt_waits_for_who_finds_its_origin_corrupt_and_does_not_start(void **state) {
+    struct fixture *f = *state;
+    int64_t parent = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, parent, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    bool existed;
+    struct starting late = { .f = f, .job = job_from(f, parent, at.id, false, "fork", &existed) };
+    char corrupt[200];
+    snprintf(corrupt, sizeof corrupt,
+             "SELECT 1 FROM job WHERE id = %lld FOR NO KEY UPDATE; UPDATE checkpoint SET state = 3, reason = 'bits'",
+             (long long)parent);
+    struct pg_open *open = pg_begin(f->conninfo, corrupt);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, start_one, &late), 0);
+    pg_await_blocked(f->pg, f->conninfo, 1);
+    pg_commit(open);
+    pthread_join(thread, NULL);
+    assert_non_null(strstr(late.start.refused, "is corrupt"));
+    assert_int_equal(late.start.from_checkpoint, 0);
+}
+
 static void weights_of_another_job_are_named_to_every_attempt_without_a_step(void **state) {
     struct fixture *f = *state;
     int64_t parent = fixture_running(f, 1);
@@ -734,6 +771,7 @@ int main(void) {
         TEST(a_retry_of_a_job_that_is_not_failed_is_refused_for_that),
         TEST(a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone),
         TEST(a_retry_waits_for_retention_and_is_refused_what_that_has_taken),
+        TEST(an_attempt_waits_for_who_finds_its_origin_corrupt_and_does_not_start),
         TEST(weights_of_another_job_are_named_to_every_attempt_without_a_step),
         TEST(what_auto_became_is_set_once_in_the_stored_spec_and_by_rank_0_alone),
         TEST(records_are_stored_once_and_gaps_are_refused),
