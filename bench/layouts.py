@@ -1,5 +1,5 @@
 """Claim: the bits of a job do not depend on its layout. tests/engine/test_layouts in full: every single axis and a covering
-array of pairs, 20 steps each, every layout also going on from what another has saved. LAYOUTS_SEED repeats a drawing; names
+array of pairs, 20 steps each, every layout also going on from what another has saved. TRAINYARD_SEED repeats a drawing; names
 on the command line (gpt, llama, mlp, resnet, vit, unrolled) choose families."""
 
 import os
@@ -24,7 +24,7 @@ for name in names:
     layouts = re.search(r"# (\d+) layouts of (\d+) single axes and (\d+) pairs", done.stdout)
     if done.returncode or not layouts:
         sys.exit(f"{name}:\n{done.stdout}{done.stderr}")
-    seeds.append(re.search(r"LAYOUTS_SEED=(\d+)", done.stdout)[1])
+    seeds.append(re.search(r"TRAINYARD_SEED=(\d+)", done.stdout)[1])
     rows.append({"claim": name.replace("_", " "), "layouts": int(layouts[1]), "runs": 2 * int(layouts[1]) + 1,
                  "seconds": time.monotonic() - begun})
 report("layouts", rows, ["Each run: 20 steps, loss and norm compared to the bit at every step, SHA-256 of the weights at every "

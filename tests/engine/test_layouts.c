@@ -3,7 +3,7 @@
  *
  * Axes: data 1, 2, 4; ZeRO 0 to 3; pipeline 1, 2, 4 with each schedule; recompute; threads. Single axes in full; pairs
  * of values by a covering array drawn from a printed seed, of which each run does a few: LAYOUTS=full does all of it,
- * over 20 steps, and LAYOUTS_SEED repeats one. A build with a sanitizer does half as many, all drawn. */
+ * over 20 steps, and TRAINYARD_SEED repeats one. A build with a sanitizer does half as many, all drawn. */
 #include "tests/engine/trainee.h"
 #include "tests/sanitized.h"
 
@@ -38,7 +38,7 @@ static bool is_full(void) {
 }
 
 static uint32_t seed_of_run(void) {
-    const char *given = getenv("LAYOUTS_SEED");
+    const char *given = getenv("TRAINYARD_SEED");
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return given ? (uint32_t)strtoul(given, NULL, 0) : (uint32_t)now.tv_nsec;
@@ -285,7 +285,7 @@ static void same_bits(void (*model)(struct trainee *t), enum engine_reduce reduc
                       int few) {
     uint32_t seed = seed_of_run(), state = seed ? seed : 1;
     struct layouts singles = { .n = 0 }, pairs = { .n = 0 }, chosen = { .n = 0 };
-    printf("# LAYOUTS_SEED=%u\n", seed);
+    printf("# TRAINYARD_SEED=%u\n", seed);
     add_single_axes(&singles);
     add_pairs(&pairs, &state);
     if (SANITIZED && !is_full())

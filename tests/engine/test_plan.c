@@ -137,9 +137,9 @@ static bool random_plans(struct plans *p, struct graph *graph, struct plan_layou
 
 static void random_layouts_are_accepted_and_their_data_ranks_are_translations(void **state) {
     (void)state;
-    const char *given = getenv("TRAINYARD_TEST_SEED");
+    const char *given = getenv("TRAINYARD_SEED");
     unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-    print_message("seed %u (TRAINYARD_TEST_SEED)\n", seed);
+    print_message("TRAINYARD_SEED=%u\n", seed);
     for (int i = 0; i < 300; i++) {
         struct plan_layout l = random_layout(&seed);
         char name[200];

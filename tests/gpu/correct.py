@@ -46,7 +46,7 @@ def program(name):
 
 def cases(seed):
     """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs."""
-    host.run_each([(seconds, [program(name)]) for name, seconds in host.CASES.items()], SEED=str(seed))
+    host.run_each([(seconds, [program(name)]) for name, seconds in host.CASES.items()], TRAINYARD_SEED=str(seed))
 
 
 def kernels():
@@ -55,7 +55,7 @@ def kernels():
 
 
 def own_kernels():
-    host.run([program("gpu_products")], host.CASES["gpu_products"], without="cudnn", SEED="1")
+    host.run([program("gpu_products")], host.CASES["gpu_products"], without="cudnn", TRAINYARD_SEED="1")
     return "attention and convolutions, seed 1"
 
 
@@ -79,7 +79,7 @@ def sanitizer(tool, work):
 
 def case_under(name):
     def work(prefix):
-        host.run([*prefix, program(name)], SANITIZER_S, without="cudnn", SEED="1")
+        host.run([*prefix, program(name)], SANITIZER_S, without="cudnn", TRAINYARD_SEED="1")
         return "seed 1"
     return work
 

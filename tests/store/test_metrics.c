@@ -73,7 +73,7 @@ static void downsampling_agrees_with_a_naive_computation(void **state) {
     struct fixture *f = *state;
     const char *given = getenv("TRAINYARD_SEED");
     unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
-    print_message("# seed %u\n", seed);
+    print_message("# TRAINYARD_SEED=%u\n", seed);
     srand(seed);
     for (int round = 0; round < 12; round++) {
         int64_t job = fixture_running(f, 1);

@@ -225,7 +225,7 @@ static void random_replay_stores_every_point_once(void **state) {
     struct fixture *f = *state;
     const char *given = getenv("TRAINYARD_SEED");
     unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
-    print_message("# seed %u\n", seed);
+    print_message("# TRAINYARD_SEED=%u\n", seed);
     srand(seed);
     int64_t job = fixture_running(f, REPLAY_RANKS);
     static struct replay p;

@@ -1,6 +1,6 @@
 /* The scheduler against a random world: agents that crash, vanish and come back, streams that break, a controller that
  * starts again from its rows, users that cancel and retry. After every step the rules of scheduler.h must hold, and
- * once the faults stop every job must end. A failure prints its seed: SEED=n replays it. */
+ * once the faults stop every job must end. A failure prints its seed: TRAINYARD_SEED=n replays it. */
 #include "service/scheduler/scheduler.h"
 
 #include <setjmp.h>
@@ -70,7 +70,7 @@ static bool chance(struct world *w, int one_in) { return below(w, one_in) == 0; 
 #define REQUIRE(w, cond, ...)                                                                                          \
     do {                                                                                                               \
         if (!(cond)) {                                                                                                 \
-            print_error("seed %llu at %lld ms: ", (unsigned long long)(w)->seed, (long long)(w)->now);                 \
+            print_error("TRAINYARD_SEED=%llu at %lld ms: ", (unsigned long long)(w)->seed, (long long)(w)->now);       \
             print_error(__VA_ARGS__);                                                                                  \
             fail();                                                                                                    \
         }                                                                                                              \
@@ -508,15 +508,15 @@ static void run_world(uint64_t seed) {
         one_step(w, false);
     REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
     REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
-    print_message("seed %llu: %d jobs, %d succeeded, %d failed, %d cancelled\n", (unsigned long long)seed, w->jobs_n,
-                  w->succeeded, w->failed, w->cancelled);
+    print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled\n", (unsigned long long)seed,
+                  w->jobs_n, w->succeeded, w->failed, w->cancelled);
     scheduler_free(w->scheduler);
     free(w);
 }
 
 static void random_histories_keep_every_rule_and_every_job_ends(void **state) {
     (void)state;
-    const char *seed = getenv("SEED");
+    const char *seed = getenv("TRAINYARD_SEED");
     if (seed) {
         run_world(strtoull(seed, NULL, 10));
         return;

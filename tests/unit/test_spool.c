@@ -335,8 +335,9 @@ static struct said kill_one(const struct place *p, unsigned *seed) {
 
 static void kill_9_at_any_moment_loses_and_doubles_nothing(void **state) {
     (void)state;
-    unsigned seed = getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : (unsigned)clock_mono_ns();
-    print_message("SEED=%u\n", seed);
+    const char *given = getenv("TRAINYARD_SEED");
+    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)clock_mono_ns();
+    print_message("TRAINYARD_SEED=%u\n", seed);
     struct place p;
     place_open(&p);
     for (int round = 0; round < 100; round++) {

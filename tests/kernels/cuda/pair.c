@@ -242,9 +242,9 @@ static void run_precision(void (*body)(struct pair *p), enum kernels_precision p
 }
 
 void pair_run(void (*body)(struct pair *p)) {
-    const char *given = getenv("SEED");
+    const char *given = getenv("TRAINYARD_SEED");
     const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("# SEED=%llu\n", (unsigned long long)seed);
+    print_message("# TRAINYARD_SEED=%llu\n", (unsigned long long)seed);
     for (int precision = KERNELS_FP32; precision <= KERNELS_FP16; precision++)
         run_precision(body, (enum kernels_precision)precision, seed << 20);
 }

@@ -11,7 +11,7 @@
  * Side CPU is the reference; ONE and MANY are CUDA's on the shim, with grids for a device of one multiprocessor and of
  * many, and with different orders of threads and blocks: their bits must be equal in every array when the case ends.
  * Arrays begin anywhere that their numbers' alignment allows; bytes before and after them are watched; rooms for
- * outputs are full of NaNs. Shapes come from a seed that is printed: SEED repeats a run. */
+ * outputs are full of NaNs. Shapes come from a seed that is printed: TRAINYARD_SEED repeats a run. */
 #ifndef TESTS_KERNELS_CUDA_PAIR_H
 #define TESTS_KERNELS_CUDA_PAIR_H
 
