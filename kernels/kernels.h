@@ -397,6 +397,7 @@ struct kernels {
     MUST_CHECK status_t (*convolution_backward_input)(const struct kernels *k, element_t *dx, const element_t *dy,
                                                       const element_t *w, const struct convolution_dims *d,
                                                       bool accumulate, void *workspace, struct err *e);
+    /* A library may round what is added to dw to elements. */
     MUST_CHECK status_t (*convolution_backward_weight)(const struct kernels *k, float *dw, const element_t *x,
                                                        const element_t *dy, const struct convolution_dims *d,
                                                        bool accumulate, void *workspace, struct err *e);

@@ -55,7 +55,7 @@ static status_t pack(const struct kernels *k, const struct room *r, const elemen
 /* What fails is told by the first call that computes. */
 size_t cuda_convolution_prepare(const struct kernels *k, const struct convolution_dims *d) {
     bool found;
-    for (int pass = CONVOLUTION_FORWARD; !cuda_convolution_is_product(d) && pass <= CONVOLUTION_BACKWARD_INPUT; pass++)
+    for (int pass = CONVOLUTION_FORWARD; !cuda_convolution_is_product(d) && pass < CONVOLUTION_PASSES; pass++)
         status_ignore(cudnn_does(k, (enum convolution_pass)pass, d, NULL, NULL, NULL, &found, NULL));
     return cuda_convolution_workspace(k, d);
 }
@@ -127,8 +127,15 @@ status_t cuda_convolution_backward_weight(const struct kernels *k, float *dw, co
                                           struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
     const struct room r = room_of(d, workspace, 0);
+    bool cudnn;
     if (cuda_convolution_is_product(d))
         return cuda_linear_backward_weight(k, dw, x, dy, &whole, accumulate, NULL, e);
+    TRY(cudnn_does(k, CONVOLUTION_BACKWARD_WEIGHT, d, x, dy, workspace, &cudnn, e));
+    if (cudnn) {
+        TRY(convolution_cudnn_run(cuda_of(k)->cudnn, CONVOLUTION_BACKWARD_WEIGHT, k->precision, d, (void *)x, r.weights,
+                                  (void *)dy, r.rest, e));
+        return columns_weight(k, dw, r.weights, d, accumulate, e);
+    }
     for (int64_t first = 0; first < d->batch; first += columns_samples(d)) {
         const struct convolution_dims part = part_of(d, first);
         const struct linear_dims l = product_of(d, part.batch);
@@ -136,5 +143,5 @@ status_t cuda_convolution_backward_weight(const struct kernels *k, float *dw, co
         TRY(cuda_linear_backward_weight(k, r.weights, r.columns, from_sample(k, dy, first * columns_pixels(d) * d->out),
                                         &l, first > 0, NULL, e));
     }
-    return columns_weight(k, dw, r.weights, d, accumulate, e);
+    return columns_weight(k->fp32, dw, r.weights, d, accumulate, e);
 }

@@ -75,13 +75,14 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
+template <class E>
 __global__ void __launch_bounds__(THREADS, 1)
-    columns_weight_kernel(float *dw, const float *packed, struct windows w, int64_t n, bool accumulate) {
+    columns_weight_kernel(float *dw, const E *packed, struct windows w, int64_t n, bool accumulate) {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     const int area = w.kernel * w.kernel;
     for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < n; at += step) {
         const int64_t filter = at / area, out = filter / w.in;
-        const float x = packed[(out * area + at % area) * w.in + filter % w.in];
+        const float x = float_of(packed[(out * area + at % area) * w.in + filter % w.in]);
         dw[at] = accumulate ? dw[at] + x : x;
     }
 }
@@ -107,9 +108,12 @@ status_t columns_back(const struct kernels *k, element_t *dx, const float *colum
     });
 }
 
-status_t columns_weight(const struct kernels *k, float *dw, const float *packed, const struct convolution_dims *d,
+status_t columns_weight(const struct kernels *k, float *dw, const element_t *packed, const struct convolution_dims *d,
                         bool accumulate, struct err *e) {
     const int64_t n = d->out * d->in * d->kernel * d->kernel;
-    return launch(k, e, columns_weight_kernel, cuda_grid(k, n, THREADS), THREADS, dw, packed, windows_of(d), n,
-                  accumulate);
+    return by_precision(k, [&](auto zero) {
+        typedef decltype(zero) E;
+        return launch(k, e, columns_weight_kernel<E>, cuda_grid(k, n, THREADS), THREADS, dw, (const E *)packed,
+                      windows_of(d), n, accumulate);
+    });
 }

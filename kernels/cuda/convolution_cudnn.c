@@ -13,6 +13,17 @@ static cudnn_descriptor image(struct cudnn_graph *g, int64_t id, cudnnDataType_t
     return cudnn_tensor(g, id, type, dim, stride);
 }
 
+static const struct pass {
+    enum cudnn_pass pass;
+    cudnnBackendDescriptorType_t operation;
+} passes[CONVOLUTION_PASSES] = {
+    [CONVOLUTION_FORWARD] = { CUDNN_CONVOLUTION_FORWARD, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR },
+    [CONVOLUTION_BACKWARD_INPUT] = { CUDNN_CONVOLUTION_BACKWARD_INPUT,
+                                     CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR },
+    [CONVOLUTION_BACKWARD_WEIGHT] = { CUDNN_CONVOLUTION_BACKWARD_WEIGHT,
+                                      CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR },
+};
+
 static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e) {
     const struct convolution_dims d = { .batch = key->dims[0],
                                         .height = key->dims[1],
@@ -22,29 +33,28 @@ static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn
                                         .kernel = key->dims[5],
                                         .stride = key->dims[6],
                                         .padding = key->dims[7] };
-    const bool forward = key->pass == CUDNN_CONVOLUTION_FORWARD;
+    const struct pass *p = passes;
+    while (p->pass != key->pass)
+        p++;
     const struct cudnn_choice choice = { .deterministic = true,
-                                         .workspace_most = forward
-                                                               ? cuda_convolution_forward_engine_bytes(&d)
-                                                               : cuda_convolution_dx_engine_bytes(&d, key->precision) };
+                                         .workspace_most = p->pass == CUDNN_CONVOLUTION_BACKWARD_INPUT
+                                                               ? cuda_convolution_dx_engine_bytes(&d, key->precision)
+                                                               : cuda_convolution_engine_bytes(&d) };
     const cudnnDataType_t type = cudnn_type(key->precision);
     struct cudnn_graph g = cudnn_graph_begin(c);
     cudnn_convolution(
-        &g,
-        forward ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
-                : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-        &d, image(&g, X, type, d.batch, d.in, d.height, d.width), image(&g, W, type, d.out, d.in, d.kernel, d.kernel),
+        &g, p->operation, &d, image(&g, X, type, d.batch, d.in, d.height, d.width),
+        image(&g, W, type, d.out, d.in, d.kernel, d.kernel),
         image(&g, Y, type, d.batch, d.out, convolution_side(&d, d.height), convolution_side(&d, d.width)));
     return cudnn_graph_plan(&g, &choice, ret, e);
 }
 
 static status_t plan_of(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
                         const struct convolution_dims *d, const struct cudnn_plan **ret, struct err *e) {
-    const struct cudnn_key key = {
-        .pass = pass == CONVOLUTION_FORWARD ? CUDNN_CONVOLUTION_FORWARD : CUDNN_CONVOLUTION_BACKWARD_INPUT,
-        .precision = precision,
-        .dims = { d->batch, d->height, d->width, d->in, d->out, d->kernel, d->stride, d->padding }
-    };
+    const struct cudnn_key key = { .pass = passes[pass].pass,
+                                   .precision = precision,
+                                   .dims = { d->batch, d->height, d->width, d->in, d->out, d->kernel, d->stride,
+                                             d->padding } };
     return cudnn_plan_find(c, &key, build, ret, e);
 }
 
@@ -55,11 +65,11 @@ status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass, enu
 }
 
 status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
-                               const struct convolution_dims *d, void *x, const void *w, void *y, void *workspace,
+                               const struct convolution_dims *d, void *x, void *w, void *y, void *workspace,
                                struct err *e) {
     const struct cudnn_plan *plan;
     const int64_t ids[] = { X, W, Y };
-    void *const pointers[] = { x, (void *)w, y };
+    void *const pointers[] = { x, w, y };
     TRY(plan_of(c, pass, precision, d, &plan, e));
     return cudnn_plan_run(c, plan, 3, ids, pointers, workspace, e);
 }

@@ -47,7 +47,7 @@ void cudnn_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnData
 void cudnn_index(struct cudnn_graph *g, int64_t axis, cudnn_descriptor x, cudnn_descriptor y);
 void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t by, cudnn_descriptor x, cudnn_descriptor y);
 void cudnn_reshape(struct cudnn_graph *g, cudnn_descriptor x, cudnn_descriptor y);
-/* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_{FORWARD,BACKWARD_DATA}_DESCRIPTOR. */
+/* kind: CUDNN_BACKEND_OPERATION_CONVOLUTION_{FORWARD,BACKWARD_DATA,BACKWARD_FILTER}_DESCRIPTOR. */
 void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind, const struct convolution_dims *d,
                        cudnn_descriptor x, cudnn_descriptor w, cudnn_descriptor y);
 
@@ -76,6 +76,7 @@ enum cudnn_pass {
     CUDNN_ATTENTION_BACKWARD_FAST,
     CUDNN_CONVOLUTION_FORWARD,
     CUDNN_CONVOLUTION_BACKWARD_INPUT,
+    CUDNN_CONVOLUTION_BACKWARD_WEIGHT,
 };
 struct cudnn_key {
     enum cudnn_pass pass;

@@ -123,19 +123,19 @@ size_t cuda_convolution_dx_bytes(const struct convolution_dims *d, enum kernels_
     return aligned(d->batch * d->height * d->width * d->in, element_bytes(precision));
 }
 
-size_t cuda_convolution_forward_engine_bytes(const struct convolution_dims *d) {
+size_t cuda_convolution_engine_bytes(const struct convolution_dims *d) {
     return aligned(columns_samples(d) * column_numbers(d), sizeof(float));
 }
 
 size_t cuda_convolution_dx_engine_bytes(const struct convolution_dims *d, enum kernels_precision precision) {
-    const size_t columns = cuda_convolution_forward_engine_bytes(d), dx = cuda_convolution_dx_bytes(d, precision);
+    const size_t columns = cuda_convolution_engine_bytes(d), dx = cuda_convolution_dx_bytes(d, precision);
     return columns > dx + dx_engine_least ? columns - dx : dx_engine_least;
 }
 
 size_t cuda_convolution_workspace(const struct kernels *k, const struct convolution_dims *d) {
     if (cuda_convolution_is_product(d))
         return 0;
-    const size_t columns = cuda_convolution_forward_engine_bytes(d),
+    const size_t columns = cuda_convolution_engine_bytes(d),
                  dx = k->precision == KERNELS_FP32 ? 0
                                                    : cuda_convolution_dx_bytes(d, k->precision) +
                                                          cuda_convolution_dx_engine_bytes(d, k->precision);

@@ -32,7 +32,7 @@ size_t cuda_attention_sums_bytes(const struct attention_dims *d, bool fast);
 enum { CUDA_ATTENTION_FORWARD_ENGINE_BYTES = 4096 };
 size_t cuda_attention_engine_bytes(const struct attention_dims *d, enum kernels_precision precision, bool fast);
 
-/* --- the parts of a convolution's: packed weights, or their gradient in fp32; then columns, or what cuDNN adds to dx
+/* --- the parts of a convolution's: packed weights, or their gradient; then columns, or what cuDNN adds to dx
  * and what its engine asks for. A convolution that is a product has none ---*/
 /* Pixels are rows of a product as they stand. */
 bool cuda_convolution_is_product(const struct convolution_dims *d);
@@ -41,8 +41,8 @@ int64_t columns_pixels(const struct convolution_dims *d);  /* of y */
 int64_t columns_samples(const struct convolution_dims *d); /* samples that are columns at a time */
 size_t cuda_convolution_weights_bytes(const struct convolution_dims *d);
 size_t cuda_convolution_dx_bytes(const struct convolution_dims *d, enum kernels_precision precision);
-/* The most that an engine may ask for going forward, and for dx. */
-size_t cuda_convolution_forward_engine_bytes(const struct convolution_dims *d);
+/* The most that an engine may ask for: going forward and for dw, and for dx. */
+size_t cuda_convolution_engine_bytes(const struct convolution_dims *d);
 size_t cuda_convolution_dx_engine_bytes(const struct convolution_dims *d, enum kernels_precision precision);
 
 /* What kernels_described tells of: NULL for a precision that there is none of. */

@@ -130,8 +130,8 @@ void *pair_workspace(struct pair *p, int s, size_t bytes) {
 
 /* --- comparisons ---------------------------------------------------------------------------------------------------*/
 /* The step of numbers near 1, and what a sum of some thousand floats may lose. */
+static const double STEP[] = { [KERNELS_FP32] = 2e-6, [KERNELS_BF16] = 0x1p-7, [KERNELS_FP16] = 0x1p-10 };
 static double step_of(const struct pair *p, const struct twin *t) {
-    static const double STEP[] = { [KERNELS_FP32] = 2e-6, [KERNELS_BF16] = 0x1p-7, [KERNELS_FP16] = 0x1p-10 };
     return t->each == sizeof(double) ? 1e-12 : t->elements ? STEP[p->precision] : 2e-6;
 }
 
@@ -172,7 +172,7 @@ static void wrong_tell(const struct pair *p, const char *what, const struct twin
                  number_at(p, t, ONE, w->worst), number_at(p, t, CPU, w->worst));
 }
 
-void pair_close(struct pair *p, const char *what, const struct twin *t, double factor) {
+static void close_to(struct pair *p, const char *what, const struct twin *t, double most) {
     struct wrong wrong = { 0 };
     double largest = 0;
     for (int64_t i = 0; i < t->n; i++)
@@ -180,10 +180,18 @@ void pair_close(struct pair *p, const char *what, const struct twin *t, double f
     for (int64_t i = 0; i < t->n; i++) {
         const double want = number_at(p, t, CPU, i), got = number_at(p, t, ONE, i);
         /* Numbers that are small beside the others may have lost more of their digits. */
-        if (!(fabs(got - want) <= factor * step_of(p, t) * (fabs(want) + 0.05 * largest + 1e-30)))
+        if (!(fabs(got - want) <= most * (fabs(want) + 0.05 * largest + 1e-30)))
             wrong_add(&wrong, i, got, want);
     }
     wrong_tell(p, what, t, &wrong);
+}
+
+void pair_close(struct pair *p, const char *what, const struct twin *t, double factor) {
+    close_to(p, what, t, factor * step_of(p, t));
+}
+
+void pair_close_elements(struct pair *p, const char *what, const struct twin *t, double factor) {
+    close_to(p, what, t, factor * STEP[p->precision]);
 }
 
 void pair_same(struct pair *p, const char *what, const struct twin *t) {

@@ -79,6 +79,8 @@ void *pair_workspace(struct pair *p, int s, size_t bytes);
 /* CUDA's numbers are the CPU's, to `factor` steps of the precision of numbers of the size of the array's (elements), or
  * `factor` times what fp32 sums may lose (floats). */
 void pair_close(struct pair *p, const char *what, const struct twin *t, double factor);
+/* The same of floats that were elements once: a library's results, widened. */
+void pair_close_elements(struct pair *p, const char *what, const struct twin *t, double factor);
 /* Bit by bit. */
 void pair_same(struct pair *p, const char *what, const struct twin *t);
 

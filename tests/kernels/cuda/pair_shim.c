@@ -33,7 +33,8 @@ void pair_tables_open(struct pair *p) {
         t->cuda[s] = (struct cuda){ .table = { .device = "cuda", .threads = 1, .precision = p->precision },
                                     .faults = t->faults,
                                     .staging = t->staging,
-                                    .processors = PROCESSORS[s] };
+                                    .processors = PROCESSORS[s],
+                                    .cudnn = (struct cudnn *)t };
         cuda_table(&t->cuda[s].table);
         cuda_library_table(&t->cuda[s].table);
         t->fp32[s] = t->cuda[s];

@@ -21,6 +21,7 @@
 /* --- in the place of the own kernels and of the runtime ---*/
 
 static int by_units, by_warps, by_columns;
+static enum kernels_precision unpacked; /* of the last packed gradient of weights */
 
 status_t attention_mma_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
@@ -58,9 +59,10 @@ status_t columns_back(const struct kernels *k, element_t *dx, const float *colum
     by_columns++;
     return ST_OK;
 }
-status_t columns_weight(const struct kernels *k, float *dw, const float *packed, const struct convolution_dims *d,
+status_t columns_weight(const struct kernels *k, float *dw, const element_t *packed, const struct convolution_dims *d,
                         bool accumulate, struct err *e) {
-    (void)k, (void)dw, (void)packed, (void)d, (void)accumulate, (void)e;
+    (void)dw, (void)packed, (void)d, (void)accumulate, (void)e;
+    unpacked = k->precision;
     return ST_OK;
 }
 status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
@@ -109,6 +111,7 @@ static const struct convolution_dims convolution = {
 static const struct dropout no_dropout = { .probability = 0 };
 
 static struct cuda table;
+static struct kernels fp32;
 static char *workspace; /* full of ones */
 static size_t workspace_bytes;
 alignas(16) static char tensor[1 << 10];
@@ -117,9 +120,11 @@ static void *const on_boundary = tensor, *const off_boundary = tensor + 4;
 static void begin(bool fast) {
     cudnn_script = (struct cudnn_script){ .version = 91900, .engines = 1 };
     by_units = by_warps = by_columns = 0;
-    table = (struct cuda){
-        .table = { .device = "cuda", .precision = KERNELS_BF16, .fast = fast, .channels_last = no_packing }
-    };
+    table = (struct cuda){ .table = { .device = "cuda",
+                                      .precision = KERNELS_BF16,
+                                      .fast = fast,
+                                      .channels_last = no_packing,
+                                      .fp32 = &fp32 } };
     OK(cudnn_open(NULL, &table.cudnn, e));
     workspace_bytes = cuda_attention_workspace(&table.table, &attention);
     const size_t other = cuda_convolution_workspace(&table.table, &convolution);
@@ -149,6 +154,11 @@ static status_t convolve_back(element_t *dx, struct err *e) {
                                            e);
 }
 
+static status_t convolve_weight(const element_t *x, struct err *e) {
+    return cuda_convolution_backward_weight(&table.table, on_boundary, x, on_boundary, &convolution, true, workspace,
+                                            e);
+}
+
 /* --- tests ---*/
 
 static void what_cudnn_does_not_support_is_left_to_the_own_kernels(void **state) {
@@ -165,7 +175,8 @@ static void what_cudnn_does_not_support_is_left_to_the_own_kernels(void **state)
             assert_int_equal(by_units, 2);
             OK(convolve(on_boundary, e));
             OK(convolve_back(on_boundary, e));
-            assert_int_equal(by_columns, 2);
+            OK(convolve_weight(on_boundary, e));
+            assert_int_equal(by_columns, 3);
             assert_int_equal(cudnn_script.runs, 0);
             end();
         }
@@ -197,6 +208,7 @@ static void every_other_failure_of_cudnn_is_told(void **state) {
             assert_int_equal(backward(on_boundary, &e), failures[i].told);
             assert_int_equal(convolve(on_boundary, &e), failures[i].told);
             assert_int_equal(convolve_back(on_boundary, &e), failures[i].told);
+            assert_int_equal(convolve_weight(on_boundary, &e), failures[i].told);
             assert_int_equal(by_units + by_warps + by_columns, 0);
             end();
         }
@@ -218,7 +230,9 @@ static void the_first_engine_that_will_do_is_taken(void **state) {
         assert_int_equal(cudnn_script.ran, 2);
         OK(convolve_back(on_boundary, e));
         assert_int_equal(cudnn_script.ran, 2);
-        assert_int_equal(cudnn_script.runs, 4);
+        OK(convolve_weight(on_boundary, e));
+        assert_int_equal(cudnn_script.ran, 2);
+        assert_int_equal(cudnn_script.runs, 5);
         end();
     }
 }
@@ -245,10 +259,10 @@ static void an_engine_that_wants_more_than_the_room_is_not_taken(void **state) {
         assert_int_equal(cudnn_script.runs, more ? 0 : 1);
         end();
         begin(false);
-        cudnn_script.engine[0].workspace = (int64_t)cuda_convolution_forward_engine_bytes(&convolution) - alignment +
-                                           more;
+        cudnn_script.engine[0].workspace = (int64_t)cuda_convolution_engine_bytes(&convolution) - alignment + more;
         OK(convolve(on_boundary, e));
-        assert_int_equal(cudnn_script.runs, more ? 0 : 1);
+        OK(convolve_weight(on_boundary, e));
+        assert_int_equal(cudnn_script.runs, more ? 0 : 2);
         end();
         begin(false);
         cudnn_script.engine[0].workspace = (int64_t)cuda_convolution_dx_engine_bytes(&convolution, KERNELS_BF16) -
@@ -269,10 +283,23 @@ static void only_what_is_on_boundaries_is_cudnns(void **state) {
     assert_int_equal(cudnn_script.runs, 1);
     assert_int_equal(by_units, 2); /* the matrix units' kernels read lse number by number */
     OK(convolve(off_boundary, e));
+    OK(convolve_weight(off_boundary, e));
     assert_int_equal(cudnn_script.runs, 1);
-    assert_int_equal(by_columns, 1);
+    assert_int_equal(by_columns, 2);
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.runs, 2);
+    end();
+}
+
+static void gradients_of_weights_are_elements_by_cudnn_and_fp32_by_columns(void **state) {
+    (void)state;
+    begin(false);
+    OK(convolve_weight(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(unpacked, KERNELS_BF16);
+    OK(convolve_weight(off_boundary, e));
+    assert_int_equal(by_columns, 1);
+    assert_int_equal(unpacked, KERNELS_FP32);
     end();
 }
 
@@ -284,13 +311,14 @@ static void plans_are_made_when_their_room_is_asked_for(void **state) {
                      cuda_attention_workspace(&table.table, &attention));
     assert_int_equal(cuda_convolution_prepare(&table.table, &convolution),
                      cuda_convolution_workspace(&table.table, &convolution));
-    assert_int_equal(cudnn_script.plans, 4);
+    assert_int_equal(cudnn_script.plans, 5);
     OK(forward(on_boundary, e));
     OK(backward(on_boundary, e));
     OK(convolve(on_boundary, e));
     OK(convolve_back(on_boundary, e));
-    assert_int_equal(cudnn_script.runs, 4);
-    assert_int_equal(cudnn_script.plans, 4);
+    OK(convolve_weight(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 5);
+    assert_int_equal(cudnn_script.plans, 5);
     end();
 }
 
@@ -372,6 +400,7 @@ int main(void) {
         cmocka_unit_test(no_more_engines_are_tried_than_were_asked_for),
         cmocka_unit_test(an_engine_that_wants_more_than_the_room_is_not_taken),
         cmocka_unit_test(only_what_is_on_boundaries_is_cudnns),
+        cmocka_unit_test(gradients_of_weights_are_elements_by_cudnn_and_fp32_by_columns),
         cmocka_unit_test(plans_are_made_when_their_room_is_asked_for),
         cmocka_unit_test(a_failure_to_make_them_is_told_by_the_first_call),
         cmocka_unit_test(what_may_be_masked_is_not_cudnns),

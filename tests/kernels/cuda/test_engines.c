@@ -34,6 +34,8 @@ static const struct described {
 
 #define COMPILER "libnvrtc.so.13"
 
+enum { LARGE_BATCH = 256, COLOURS = 3 };
+
 static struct cudnn *open_or_skip(const struct described *d) {
     struct cudnn *c = NULL;
     struct err e = { { 0 } };
@@ -59,12 +61,27 @@ static void attention(struct cudnn *c, const char *device, const char *preset, c
     }
 }
 
-static void convolution(struct cudnn *c, const char *device, const char *preset, const struct convolution_dims *d) {
+static void convolution(struct cudnn *c, const char *device, const char *preset, const struct convolution_dims *d,
+                        enum kernels_precision precision) {
     struct err e = { { 0 } };
-    for (int pass = CONVOLUTION_FORWARD; pass <= CONVOLUTION_BACKWARD_INPUT; pass++)
-        if (convolution_cudnn_find(c, (enum convolution_pass)pass, KERNELS_BF16, d, &e) != ST_OK)
-            fail_msg("%s, %s: convolution %lld x %lld of %lld to %lld channels, pass %d: %s", device, preset,
-                     (long long)d->kernel, (long long)d->kernel, (long long)d->in, (long long)d->out, pass, e.msg);
+    for (int pass = CONVOLUTION_FORWARD; pass < CONVOLUTION_PASSES; pass++) {
+        if (pass == CONVOLUTION_BACKWARD_INPUT && d->in == COLOURS)
+            continue; /* nobody wants a gradient of images */
+        if (convolution_cudnn_find(c, (enum convolution_pass)pass, precision, d, &e) != ST_OK)
+            fail_msg("%s, %s, %s: convolution %lld x %lld of %lld x %lld to %lld channels, pass %d: %s", device, preset,
+                     precision_name(precision), (long long)d->kernel, (long long)d->kernel, (long long)d->batch,
+                     (long long)d->in, (long long)d->out, pass, e.msg);
+    }
+}
+
+/* Also as many images at a time as fill a large device: what an engine asks for mostly grows with them. */
+static void convolution_at_sizes(struct cudnn *c, const char *device, const char *preset, const struct convolution_dims *d) {
+    struct convolution_dims large = *d;
+    large.batch = LARGE_BATCH;
+    for (int precision = KERNELS_BF16; precision <= KERNELS_FP16; precision++) {
+        convolution(c, device, preset, d, (enum kernels_precision)precision);
+        convolution(c, device, preset, &large, (enum kernels_precision)precision);
+    }
 }
 
 static void cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models(void **state) {
@@ -78,7 +95,7 @@ static void cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models(
             for (int j = 0; j < s.n_attention; j++)
                 attention(c, devices[i].name, preset_name(p), &s.attention[j]);
             for (int j = 0; j < s.n_convolution; j++)
-                convolution(c, devices[i].name, preset_name(p), &s.convolution[j]);
+                convolution_at_sizes(c, devices[i].name, preset_name(p), &s.convolution[j]);
             attentions += s.n_attention;
             convolutions += s.n_convolution;
         }
