@@ -88,17 +88,17 @@ static __global__ void __launch_bounds__(WARP *DEEP)
     column_squares(const float *g, struct matrix m, struct step_settings o) {
     if (!o.seen.begin())
         return;
-    struct walk<float> w(m.rows);
+    struct walk<float> w(m.rows, (int)m.columns);
     float sum[PACK<float>] = {};
-    for (int64_t row = w.row; row < w.end && w.column < m.columns; row += DEEP) {
+    for (int64_t row = w.row; row < w.end && w.column < m.columns; row += w.step) {
         float x[PACK<float>];
         read(x, g + row * m.columns + w.column, m.columns - w.column);
 #pragma unroll
         for (int j = 0; j < PACK<float>; j++)
             sum[j] += o.seen.of(x[j]) * o.seen.of(x[j]) + o.epsilon1;
     }
-    walk_sum(sum);
-    if (threadIdx.y == 0 && w.column < m.columns)
+    walk_sum(sum, w.lanes);
+    if (w.first() && w.column < m.columns)
         write(m.column_sums + (int64_t)blockIdx.y * m.columns + w.column, sum, m.columns - w.column);
 }
 

@@ -1,11 +1,13 @@
-/* Over the rows, column by column: blocks go over pieces of the rows (walk in reduce.cuh), a thread for each column
- * adds the pieces up, then blocks go over the rows once more. */
+/* Over the rows, column by column: blocks go over pieces of the rows (walk in reduce.cuh), DEEP threads for each column
+ * add the pieces up, then blocks go over the rows once more. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
 #include <math.h>
 
 enum { THREADS = 256 };
+/* Of a multiprocessor at a time, so that enough is being read. */
+enum { BLOCKS_LEAST = 4 };
 
 /* The workspace: partial sums (pieces, 2, width), in double going forward, then three floats a column. */
 struct room {
@@ -30,27 +32,44 @@ static __device__ __forceinline__ float rstd_of(float variance, float epsilon) {
     return 1.0f / sqrtf(variance + epsilon);
 }
 
-static unsigned column_blocks(const struct batchnorm_dims *d) { return (unsigned)((d->width + THREADS - 1) / THREADS); }
+static dim3 column_blocks(const struct batchnorm_dims *d) { return dim3((unsigned)((d->width + WARP - 1) / WARP)); }
+
+/* Two sums of each piece, added over the pieces: for each column in the first of its DEEP threads. */
+template <class T>
+static __device__ __forceinline__ void add_pairs(T (&sum)[2], const T *pairs, int64_t pieces, int64_t column,
+                                                 int64_t width) {
+    if (column < width) {
+#pragma unroll 4
+        for (int64_t i = threadIdx.y; i < pieces; i += DEEP) {
+            sum[0] += pairs[2 * i * width + column];
+            sum[1] += pairs[(2 * i + 1) * width + column];
+        }
+    }
+    walk_sum(sum);
+}
 
 /* --- forward -------------------------------------------------------------------------------------------------------*/
 /* Sums and sums of squares in double, so that one pass is enough. */
 template <class E>
-static __global__ void __launch_bounds__(WARP *DEEP) add_moments(double *moments, const E *x, int64_t rows, int width) {
-    struct walk<E> w(rows);
+static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
+    add_moments(double *moments, const E *x, int64_t rows, int width) {
+    struct walk<E> w(rows, width);
     double sum[PACK<E>] = {}, squares[PACK<E>] = {};
-    for (int64_t row = w.row; row < w.end && w.column < width; row += DEEP) {
+    const int room = width - w.column, step = w.step * width;
+    x += w.row * width + w.column;
+    for (int left = room > 0 ? (int)(w.end - w.row) : 0; left > 0; left -= w.step, x += step) {
         float a[PACK<E>];
-        read(a, x + row * width + w.column, width - w.column);
+        read(a, x, room);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
             sum[j] += (double)a[j];
             squares[j] += (double)a[j] * a[j];
         }
     }
-    walk_sum(sum);
+    walk_sum(sum, w.lanes);
     __syncthreads();
-    walk_sum(squares);
-    if (threadIdx.y > 0)
+    walk_sum(squares, w.lanes);
+    if (!w.first())
         return;
     for (int j = 0; j < PACK<E> && w.column + j < width; j++) {
         moments[(int64_t)blockIdx.y * 2 * width + w.column + j] = sum[j];
@@ -68,17 +87,14 @@ static __device__ __forceinline__ void put_line(const struct room &r, int64_t c,
 }
 
 template <class E>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(WARP *DEEP)
     find_moments(float *mean, float *variance, struct room r, const E *gamma, const E *beta, struct batchnorm_dims d) {
-    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c >= d.width)
+    const int64_t c = (int64_t)blockIdx.x * WARP + threadIdx.x;
+    double sum[2] = {};
+    add_pairs(sum, r.moments, r.pieces, c, d.width);
+    if (threadIdx.y > 0 || c >= d.width)
         return;
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < r.pieces; i++) {
-        sum += r.moments[i * 2 * d.width + c];
-        squares += r.moments[(i * 2 + 1) * d.width + c];
-    }
-    const double m = sum / (double)d.rows, v = squares / (double)d.rows - m * m;
+    const double m = sum[0] / (double)d.rows, v = sum[1] / (double)d.rows - m * m;
     mean[c] = (float)m;
     variance[c] = v > 0 ? (float)v : 0;
     put_line(r, c, mean[c], variance[c], gamma, beta, d.epsilon);
@@ -87,13 +103,13 @@ static __global__ void __launch_bounds__(THREADS)
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
     apply_line(E *y, const E *x, const E *residual, struct room r, int64_t rows, int width, bool relu) {
-    struct walk<E> w(rows);
+    struct walk<E> w(rows, width);
     if (w.column >= width)
         return;
     float scale[PACK<E>], shift[PACK<E>];
     read(scale, r.factor[0] + w.column, width - w.column);
     read(shift, r.factor[1] + w.column, width - w.column);
-    for (int64_t row = w.row; row < w.end; row += DEEP) {
+    for (int64_t row = w.row; row < w.end; row += w.step) {
         const int64_t at = row * width + w.column;
         float a[PACK<E>], more[PACK<E>] = {};
         read(a, x + at, width - w.column);
@@ -116,8 +132,8 @@ status_t cuda_batchnorm_forward(const struct kernels *k, element_t *y, float *me
         const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
         const struct room r = room_of(workspace, grid.y, d);
         TRY(launch(k, e, add_moments<E>, grid, block, r.moments, (const E *)x, d->rows, (int)d->width));
-        TRY(launch(k, e, find_moments<E>, dim3(column_blocks(d)), dim3(THREADS), mean, variance, r, (const E *)gamma,
-                   (const E *)beta, *d));
+        TRY(launch(k, e, find_moments<E>, column_blocks(d), block, mean, variance, r, (const E *)gamma, (const E *)beta,
+                   *d));
         return launch(k, e, apply_line<E>, grid, block, (E *)y, (const E *)x, (const E *)residual, r, d->rows,
                       (int)d->width, d->relu);
     });
@@ -162,34 +178,33 @@ static __device__ __forceinline__ void load_gradient(float (&g)[PACK<E>], const 
         g[j] = a[j] > 0 ? g[j] : 0.0f;
 }
 
-/* Each column's sums of g and g n, n = (x - mean) rstd, over the pieces. */
+/* Each column's sums of g and g (x - mean), over the pieces. Where the residual wants g, it is kept there:
+ * what is read next instead of dy and y. */
 template <class E>
-static __global__ void __launch_bounds__(WARP *DEEP)
-    add_gradients(float *sums, const E *dy, const E *x, const E *y, const float *mean, const float *variance,
+static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
+    add_gradients(float *sums, E *d_residual, const E *dy, const E *x, const E *y, const float *mean,
                   struct batchnorm_dims d) {
-    struct walk<E> w(d.rows);
-    const int width = (int)d.width, room = width - w.column;
-    float sum[2 * PACK<E>] = {}, center[PACK<E>] = {}, rstd[PACK<E>] = {};
-    if (room > 0) {
+    const int width = (int)d.width;
+    struct walk<E> w(d.rows, width);
+    const int room = width - w.column;
+    float sum[2 * PACK<E>] = {}, center[PACK<E>] = {};
+    if (room > 0)
         read(center, mean + w.column, room);
-        read(rstd, variance + w.column, room);
-    }
-#pragma unroll
-    for (int j = 0; j < PACK<E>; j++)
-        rstd[j] = rstd_of(rstd[j], d.epsilon);
-    for (int64_t row = w.row; row < w.end && room > 0; row += DEEP) {
+    for (int64_t row = w.row; row < w.end && room > 0; row += w.step) {
         const int64_t at = row * width + w.column;
         float g[PACK<E>], a[PACK<E>];
         load_gradient(g, dy + at, y + at, d.relu, room);
         read(a, x + at, room);
+        if (d_residual)
+            write(d_residual + at, g, room);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
             sum[j] += g[j];
-            sum[PACK<E> + j] += g[j] * (a[j] - center[j]) * rstd[j];
+            sum[PACK<E> + j] += g[j] * (a[j] - center[j]);
         }
     }
-    walk_sum(sum);
-    if (threadIdx.y > 0)
+    walk_sum(sum, w.lanes);
+    if (!w.first())
         return;
     for (int j = 0; j < PACK<E> && j < room; j++) {
         sums[(int64_t)blockIdx.y * 2 * width + w.column + j] = sum[j];
@@ -208,18 +223,16 @@ struct parameter_gradients {
 
 /* dx = gamma rstd (g - avg(g) - n avg(g n)), as the three factors of a line in g and x. */
 template <class E>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(WARP *DEEP)
     find_gradients(struct parameter_gradients to, struct room r, const float *mean, const float *variance,
                    const E *gamma, struct batchnorm_dims d) {
-    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c >= d.width)
+    const int64_t c = (int64_t)blockIdx.x * WARP + threadIdx.x;
+    float sum[2] = {};
+    add_pairs(sum, r.sums, r.pieces, c, d.width);
+    if (threadIdx.y > 0 || c >= d.width)
         return;
-    float sum_g = 0, sum_gn = 0;
-    for (int64_t i = 0; i < r.pieces; i++) {
-        sum_g += r.sums[i * 2 * d.width + c];
-        sum_gn += r.sums[(i * 2 + 1) * d.width + c];
-    }
-    const float rows = (float)d.rows, rstd = rstd_of(variance[c], d.epsilon), scale = float_of(gamma[c]) * rstd;
+    const float rows = (float)d.rows, rstd = rstd_of(variance[c], d.epsilon), sum_g = sum[0], sum_gn = sum[1] * rstd,
+                scale = float_of(gamma[c]) * rstd;
     const float unbiased = d.rows > 1 ? (float)((double)d.rows / (double)(d.rows - 1)) : 1;
     r.factor[0][c] = scale;
     r.factor[1][c] = -scale * rstd * (sum_gn / rows);
@@ -232,9 +245,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
-    apply_gradients(E *dx, E *d_residual, const E *dy, const E *x, const E *y, struct room r, int64_t rows, int width,
-                    bool relu) {
-    struct walk<E> w(rows);
+    apply_gradients(E *dx, const E *dy, const E *x, const E *y, struct room r, int64_t rows, int width, bool relu) {
+    struct walk<E> w(rows, width);
     const int room = width - w.column;
     if (room <= 0)
         return;
@@ -242,13 +254,11 @@ static __global__ void __launch_bounds__(WARP *DEEP)
     read(of_g, r.factor[0] + w.column, room);
     read(of_x, r.factor[1] + w.column, room);
     read(one, r.factor[2] + w.column, room);
-    for (int64_t row = w.row; row < w.end; row += DEEP) {
+    for (int64_t row = w.row; row < w.end; row += w.step) {
         const int64_t at = row * width + w.column;
         float g[PACK<E>], a[PACK<E>];
         load_gradient(g, dy + at, y + at, relu, room);
         read(a, x + at, room);
-        if (d_residual)
-            write(d_residual + at, g, room);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
             a[j] = g[j] * of_g[j] + a[j] * of_x[j] + one[j];
@@ -266,11 +276,10 @@ status_t cuda_batchnorm_backward(const struct kernels *k, element_t *dx, element
         typedef decltype(zero) E;
         const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
         const struct room r = room_of(workspace, grid.y, d);
-        TRY(launch(k, e, add_gradients<E>, grid, block, r.sums, (const E *)dy, (const E *)x, (const E *)y, mean,
-                   variance, *d));
-        TRY(launch(k, e, find_gradients<E>, dim3(column_blocks(d)), dim3(THREADS), to, r, mean, variance,
-                   (const E *)gamma, *d));
-        return launch(k, e, apply_gradients<E>, grid, block, (E *)dx, (E *)d_residual, (const E *)dy, (const E *)x,
-                      (const E *)y, r, d->rows, (int)d->width, d->relu);
+        TRY(launch(k, e, add_gradients<E>, grid, block, r.sums, (E *)d_residual, (const E *)dy, (const E *)x,
+                   (const E *)y, mean, *d));
+        TRY(launch(k, e, find_gradients<E>, column_blocks(d), block, to, r, mean, variance, (const E *)gamma, *d));
+        return launch(k, e, apply_gradients<E>, grid, block, (E *)dx, (const E *)(d_residual ? d_residual : dy),
+                      (const E *)x, (const E *)y, r, d->rows, (int)d->width, d->relu && !d_residual);
     });
 }

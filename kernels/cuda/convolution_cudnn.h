@@ -17,7 +17,7 @@ MUST_CHECK status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pas
                                            struct err *e);
 /* FORWARD: y of x and w; BACKWARD_INPUT: x of y and w; BACKWARD_WEIGHT: w of x and y. */
 MUST_CHECK status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
-                                          const struct convolution_dims *d, void *x, void *w, void *y,
-                                          void *workspace, struct err *e);
+                                          const struct convolution_dims *d, void *x, void *w, void *y, void *workspace,
+                                          struct err *e);
 
 #endif

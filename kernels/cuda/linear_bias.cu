@@ -8,9 +8,9 @@
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
     backward_bias(float *partial, E *dy, const E *pre, int64_t rows, int width, int64_t stride) {
-    struct walk<E> w(rows);
+    struct walk<E> w(rows, width);
     float sum[PACK<E>] = {};
-    for (int64_t row = w.row; row < w.end && w.column < width; row += DEEP) {
+    for (int64_t row = w.row; row < w.end && w.column < width; row += w.step) {
         const int64_t at = row * stride + w.column;
         float d[PACK<E>], x[PACK<E>];
         read(d, dy + at, width - w.column);
@@ -27,8 +27,8 @@ static __global__ void __launch_bounds__(WARP *DEEP)
     }
     if (!partial)
         return;
-    walk_sum(sum);
-    if (threadIdx.y == 0 && w.column < width)
+    walk_sum(sum, w.lanes);
+    if (w.first() && w.column < width)
         write(partial + (int64_t)blockIdx.y * width + w.column, sum, width - w.column);
 }
 

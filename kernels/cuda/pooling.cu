@@ -1,6 +1,8 @@
 /* Channels are last: neighbouring threads have neighbouring channels of one pixel. */
-#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/ops.h"
+
+#include <math.h>
 
 enum { THREADS = 256 };
 
@@ -19,42 +21,55 @@ static struct pool pool_of(const struct convolution_dims *d) {
              (int)convolution_side(d, d->width) };
 }
 
-/* The input pixel (row * width + column) that is the first largest of the window at (row, column) of a sample's x. */
-template <class E>
-static __device__ __forceinline__ int largest(const struct pool &p, const E *x, int row, int column, int c) {
-    int best = -1;
-    float most = 0;
-    for (int i = 0; i < p.kernel; i++)
-        for (int j = 0; j < p.kernel; j++) {
-            const int r = row * p.stride + i - p.padding, q = column * p.stride + j - p.padding;
-            if (r < 0 || r >= p.height || q < 0 || q >= p.width)
-                continue;
-            const float a = float_of(x[(int64_t)(r * p.width + q) * p.channels + c]);
-            if (best < 0 || a > most || a != a) {
-                best = r * p.width + q;
-                most = a;
-            }
-        }
-    return best;
-}
+/* A pack of channels of one window: the largest of each, and the input pixel (row * width + column) that is the first
+ * to have it. */
+template <class E> struct largest {
+    float most[PACK<E>];
+    int pixel[PACK<E>];
 
+    /* Of the window at (row, column) of y; x: the sample's, from the pack's first channel on. */
+    __device__ __forceinline__ largest(const struct pool &p, const E *x, int row, int column, int64_t room) {
+        const int top = row * p.stride - p.padding, left = column * p.stride - p.padding;
+        const int r_begin = top > 0 ? top : 0, q_begin = left > 0 ? left : 0;
+        const int r_end = top + p.kernel < p.height ? top + p.kernel : p.height;
+        const int q_end = left + p.kernel < p.width ? left + p.kernel : p.width;
+#pragma unroll
+        for (int c = 0; c < PACK<E>; c++) {
+            most[c] = -INFINITY;
+            pixel[c] = r_begin * p.width + q_begin;
+        }
+        for (int r = r_begin; r < r_end; r++)
+            for (int q = q_begin; q < q_end; q++) {
+                float a[PACK<E>];
+                read(a, x + (int64_t)(r * p.width + q) * p.channels, room);
+#pragma unroll
+                for (int c = 0; c < PACK<E>; c++)
+                    if (a[c] > most[c] || a[c] != a[c]) {
+                        most[c] = a[c];
+                        pixel[c] = r * p.width + q;
+                    }
+            }
+    }
+};
+
+/* A thread has a pack of channels of a pixel of y. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS) max_forward(E *y, const E *x, struct pool p, int64_t n) {
-    for (int64_t to = first_pack<1>(); to < n; to += pack_stride<1>()) {
-        const int c = (int)(to % p.channels);
-        const int64_t at = to / p.channels, sample = at / (p.out_height * p.out_width);
-        const E *from = x + sample * p.height * p.width * p.channels;
-        const int best = largest(p, from, (int)(at / p.out_width % p.out_height), (int)(at % p.out_width), c);
-        y[to] = from[(int64_t)best * p.channels + c];
+    for (int64_t pack = first_pack<1>(); pack < n; pack += pack_stride<1>()) {
+        const struct row_pack<E> at(pack, p.channels);
+        const int64_t line = at.row / p.out_width, sample = line / p.out_height;
+        const E *from = x + sample * p.height * p.width * p.channels + at.column;
+        const struct largest<E> of(p, from, (int)(line % p.out_height), (int)(at.row % p.out_width), at.room);
+        write(y + at.row * p.channels + at.column, of.most, at.room);
     }
 }
 
 status_t cuda_max_pool_forward(const struct kernels *k, element_t *y, const element_t *x,
                                const struct convolution_dims *d, struct err *e) {
     const struct pool p = pool_of(d);
-    const int64_t n = d->batch * p.out_height * p.out_width * d->in;
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
+        const int64_t n = row_packs<E>(d->batch * p.out_height * p.out_width, d->in);
         return launch(k, e, max_forward<E>, cuda_grid(k, n, THREADS), dim3(THREADS), (E *)y, (const E *)x, p, n);
     });
 }
@@ -65,30 +80,36 @@ static __device__ __forceinline__ int first_window(int at, const struct pool &p)
     return past < 0 ? 0 : past / p.stride + 1;
 }
 
-/* A thread has an input: it asks each window that it is in whether it is the largest there. */
+/* A thread has a pack of channels of an input: it asks each window that it is in whether it is the largest there. */
 template <class E>
-static __global__ void __launch_bounds__(THREADS, 4)
+static __global__ void __launch_bounds__(THREADS)
     max_backward(E *dx, const E *dy, const E *x, struct pool p, int64_t n) {
-    for (int64_t to = first_pack<1>(); to < n; to += pack_stride<1>()) {
-        const int c = (int)(to % p.channels), pixel = (int)(to / p.channels % (p.height * p.width));
-        const int64_t sample = to / p.channels / (p.height * p.width);
-        const E *from = x + sample * p.height * p.width * p.channels;
-        const E *dy_of = dy + sample * p.out_height * p.out_width * p.channels;
-        const int r = pixel / p.width, q = pixel % p.width;
-        float sum = 0;
+    for (int64_t pack = first_pack<1>(); pack < n; pack += pack_stride<1>()) {
+        const struct row_pack<E> at(pack, p.channels);
+        const int64_t sample = at.row / (p.height * p.width);
+        const int pixel = (int)(at.row % (p.height * p.width)), r = pixel / p.width, q = pixel % p.width;
+        const E *x_of = x + sample * p.height * p.width * p.channels + at.column;
+        const E *dy_of = dy + sample * p.out_height * p.out_width * p.channels + at.column;
+        float sum[PACK<E>] = {};
         for (int row = first_window(r, p); row < p.out_height && row * p.stride <= r + p.padding; row++)
-            for (int column = first_window(q, p); column < p.out_width && column * p.stride <= q + p.padding; column++)
-                if (largest(p, from, row, column, c) == pixel)
-                    sum += float_of(dy_of[(int64_t)(row * p.out_width + column) * p.channels + c]);
-        dx[to] = element_of<E>(sum);
+            for (int column = first_window(q, p); column < p.out_width && column * p.stride <= q + p.padding;
+                 column++) {
+                const struct largest<E> of(p, x_of, row, column, at.room);
+                float d[PACK<E>];
+                read(d, dy_of + (int64_t)(row * p.out_width + column) * p.channels, at.room);
+#pragma unroll
+                for (int c = 0; c < PACK<E>; c++)
+                    sum[c] += of.pixel[c] == pixel ? d[c] : 0.0f;
+            }
+        write(dx + at.row * p.channels + at.column, sum, at.room);
     }
 }
 
 status_t cuda_max_pool_backward(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
                                 const struct convolution_dims *d, struct err *e) {
-    const int64_t n = d->batch * d->height * d->width * d->in;
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
+        const int64_t n = row_packs<E>(d->batch * d->height * d->width, d->in);
         return launch(k, e, max_backward<E>, cuda_grid(k, n, THREADS), dim3(THREADS), (E *)dx, (const E *)dy,
                       (const E *)x, pool_of(d), n);
     });

@@ -64,17 +64,27 @@ template <class T> __device__ __forceinline__ T block_max(T x, int turn) {
 
 /* --- sums over rows, cut in pieces (piece.h) -----------------------------------------------------------------------*/
 /* A block (32, DEEP) that goes over the columns that blockIdx.x stands for, and the rows of piece blockIdx.y: a thread
- * has one pack of columns and every DEEP-th row. */
+ * has one pack of columns and every `step`-th row. Where a row has fewer packs than a warp has lanes, the others take
+ * the rows that follow, so that a warp reads as much of narrow rows at a time as of wide ones. */
 enum { DEEP = 8 };
 
 template <class E> struct walk {
     int64_t row, end; /* this thread's first row, and where its piece ends */
     int column;       /* of its pack; width or more: no part in it */
+    int lanes, step;  /* lanes that a row takes, a power of two; rows that the block takes at a time */
 
-    __device__ __forceinline__ walk(int64_t rows)
-        : row(piece_begin(rows, blockIdx.y, gridDim.y) + threadIdx.y),
-          end(piece_begin(rows, (int64_t)blockIdx.y + 1, gridDim.y)),
-          column((int)(blockIdx.x * WARP + threadIdx.x) * PACK<E>) {}
+    __device__ __forceinline__ walk(int64_t rows, int width) : lanes(1) {
+        while (lanes < WARP && lanes * PACK<E> < width)
+            lanes *= 2;
+        const int rows_each = WARP / lanes, lane = (int)threadIdx.x;
+        step = DEEP * rows_each;
+        row = piece_begin(rows, blockIdx.y, gridDim.y) + (int)threadIdx.y * rows_each + lane / lanes;
+        end = piece_begin(rows, (int64_t)blockIdx.y + 1, gridDim.y);
+        column = ((int)blockIdx.x * WARP + lane % lanes) * PACK<E>;
+    }
+
+    /* Whether the thread has the first row of its columns: it is the one that gets walk_sum's sums. */
+    __device__ __forceinline__ bool first() const { return threadIdx.y == 0 && (int)threadIdx.x < lanes; }
 };
 
 template <class E> static inline int64_t walk_across(int64_t width) {
@@ -90,18 +100,19 @@ template <class E> static inline dim3 walk_grid(int64_t rows, int64_t width) {
 
 template <class T, int N> struct walk_room { T at[DEEP][N][WARP]; };
 
-/* The sum of x over the DEEP threads of each column, in order, in those of threadIdx.y 0. */
-template <class T, int N> __device__ __forceinline__ void walk_sum(T (&x)[N]) {
+/* The sum of x over the threads of each column, `lanes` apart, in the order of their first rows; in the first of
+ * them. */
+template <class T, int N> __device__ __forceinline__ void walk_sum(T (&x)[N], int lanes = WARP) {
     auto &room = shared<walk_room<T, N>>().at;
 #pragma unroll
     for (int i = 0; i < N; i++)
         room[threadIdx.y][i][threadIdx.x] = x[i];
     __syncthreads();
-    if (threadIdx.y == 0)
-        for (int y = 1; y < DEEP; y++)
+    if (threadIdx.y == 0 && (int)threadIdx.x < lanes)
+        for (int at = (int)threadIdx.x + lanes; at < DEEP * WARP; at += lanes)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                x[i] += room[y][i][threadIdx.x];
+                x[i] += room[at / WARP][i][at % WARP];
 }
 
 #endif

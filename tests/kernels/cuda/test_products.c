@@ -1,5 +1,6 @@
 /* Linear layers, attention and convolutions on CUDA, against the plain ones: on the shim what is ours of them, with
- * products in place of cuBLASLt and convolutions in place of cuDNN. The shim's matrix units are mma.cuh's of tests/kernels/cuda/shim. */
+ * products in place of cuBLASLt and convolutions in place of cuDNN. The shim's matrix units are mma.cuh's of
+ * tests/kernels/cuda/shim. */
 #include "tests/kernels/cuda/pair.h"
 
 #include <setjmp.h>
