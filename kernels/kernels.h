@@ -280,6 +280,15 @@ struct kernels {
     void (*event_free)(const struct kernels *k, void *event); /* NULL is fine */
     MUST_CHECK status_t (*event_record)(const struct kernels *k, void *event, struct err *e);
     MUST_CHECK status_t (*event_wait)(const struct kernels *k, void *event, struct err *e);
+    /* What is uploaded ahead goes to the device beside the calls: it waits for those that were made before the newest
+     * ahead_release, and only what is called after an ahead_await waits for it. So one room is filled while calls run
+     * that do not read it:
+     *     upload_ahead, ahead_await, the calls that read the room, ahead_release, and again
+     * `finish` waits for both. All three NULL where the table is not deferred. */
+    MUST_CHECK status_t (*upload_ahead)(const struct kernels *k, void *to, const void *from_host, size_t bytes,
+                                        struct err *e);
+    MUST_CHECK status_t (*ahead_await)(const struct kernels *k, struct err *e);
+    MUST_CHECK status_t (*ahead_release)(const struct kernels *k, struct err *e);
 
     /* --- what a profile asks for ----------------------------------------------------------------------------------*/
     /* The same place, with a clock: the device notes its own when it comes to the newest timer_record. timer_between:
@@ -298,8 +307,8 @@ struct kernels {
     /* --- capture --------------------------------------------------------------------------------------------------*/
     /* NULL where the table is not deferred. Between begin and end the calls of the table and its fp32 are noted and do
      * not run; `launch` runs them all, each time anew, on what their pointers point at then. Each must have been called
-     * with its shape before, outside. Not to be captured: memory_*, host_memory_*, event_*, timer_*, finish, launch. A
-     * failure of a call in between is told by capture_end, too. */
+     * with its shape before, outside. Not to be captured: memory_*, host_memory_*, event_*, timer_*, upload_ahead,
+     * ahead_*, finish, launch. A failure of a call in between is told by capture_end, too. */
     MUST_CHECK status_t (*capture_begin)(const struct kernels *k, struct err *e);
     MUST_CHECK status_t (*capture_end)(const struct kernels *k, void **ret, struct err *e);
     MUST_CHECK status_t (*launch)(const struct kernels *k, void *capture, struct err *e);

@@ -34,11 +34,28 @@ static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     return cuda_status(cudaSetDevice(ordinal), "choosing the device", e);
 }
 
+static status_t streams_new(struct cuda *c, struct err *e) {
+    TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "making a stream", e));
+    TRY(cuda_status(cudaStreamCreateWithFlags(&c->ahead, cudaStreamNonBlocking), "making a stream", e));
+    TRY(cuda_status(cudaEventCreateWithFlags(&c->arrived, cudaEventDisableTiming), "making an event", e));
+    TRY(cuda_status(cudaEventCreateWithFlags(&c->released, cudaEventDisableTiming), "making an event", e));
+    return cuda_status(cudaEventCreateWithFlags(&c->finished, cudaEventDisableTiming | cudaEventBlockingSync),
+                       "making an event", e);
+}
+
+static void streams_free(struct cuda *c) {
+    const cudaEvent_t events[] = { c->arrived, c->released, c->finished };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (events[i])
+            (void)cudaEventDestroy(events[i]);
+    if (c->ahead)
+        (void)cudaStreamDestroy(c->ahead);
+    (void)cudaStreamDestroy(c->stream);
+}
+
 static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
     TRY(device_choose(c, ordinal, e));
-    TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "making a stream", e));
-    TRY(cuda_status(cudaEventCreateWithFlags(&c->finished, cudaEventDisableTiming | cudaEventBlockingSync),
-                    "making an event", e));
+    TRY(streams_new(c, e));
     void *faults = NULL;
     TRY(cuda_status(cudaHostAlloc(&faults, CUDA_FAULTS * sizeof *c->faults, cudaHostAllocMapped),
                     "reserving memory that host and device share", e));
@@ -81,13 +98,12 @@ static struct cuda *cuda_free(struct cuda *c) {
     if (!c)
         return NULL;
     if (c->stream) {
+        (void)cudaStreamSynchronize(c->ahead);
         (void)cudaStreamSynchronize(c->stream);
         cudnn_close(c->cudnn);
         cuda_products_free(c->products);
-        (void)cudaStreamDestroy(c->stream);
+        streams_free(c);
     }
-    if (c->finished)
-        (void)cudaEventDestroy(c->finished);
     (void)cudaFree(c->staging);
     (void)cudaFreeHost(c->faults);
     free(c->fp32);

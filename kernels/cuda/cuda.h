@@ -5,8 +5,9 @@
  *   launch.h          how a .cu file starts a kernel; element.cuh, reduce.cuh: what kernels are written with
  *   <op>.cu           kernels, all three precisions in one file, under the names that the CPU's files have
  *
- * Work goes to one stream, and a table of a narrow precision shares it with its fp32. Kernels report what only they can
- * find, such as a token outside its vocabulary, in `faults`: memory of the host that the device writes, read by finish.
+ * Work goes to one stream, and a table of a narrow precision shares it with its fp32; what is uploaded ahead goes to
+ * another. Kernels report what only they can find, such as a token outside its vocabulary, in `faults`: memory of the
+ * host that the device writes, read by finish.
  *
  * The device is that of the thread that opens the table; another thread that takes the table over calls cudaSetDevice
  * with its ordinal first.
@@ -38,9 +39,11 @@ struct cuda {
     struct kernels table; /* first: the functions of the table cast back */
     struct cuda *fp32;    /* owned; NULL where the precision is fp32. It borrows all below */
     cudaStream_t stream;
-    cudaEvent_t finished; /* blocks who waits for it */
-    uint64_t *faults;     /* (CUDA_FAULTS), as both the host and the device see it */
-    float *staging;       /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
+    cudaStream_t ahead;            /* of upload_ahead */
+    cudaEvent_t arrived, released; /* the newest ahead_await's place in it, and ahead_release's in the other */
+    cudaEvent_t finished;          /* blocks who waits for it */
+    uint64_t *faults;              /* (CUDA_FAULTS), as both the host and the device see it */
+    float *staging;                /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
     int ordinal;
     int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
     int capability; /* 80, 90, ... */

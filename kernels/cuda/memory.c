@@ -42,6 +42,28 @@ status_t cuda_upload_elements(const struct kernels *k, element_t *to, const floa
     return ST_OK;
 }
 
+/* The device copies while its processors compute: from memory that host_memory_new gave. */
+status_t cuda_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e) {
+    return cuda_status(cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, cuda_of(k)->ahead),
+                       "copying to the device", e);
+}
+
+/* A wait is for the newest record when it is queued: later ones change nothing of it. */
+static status_t order(cudaStream_t first, cudaEvent_t event, cudaStream_t then, struct err *e) {
+    TRY(cuda_status(cudaEventRecord(event, first), "marking a place in the queue", e));
+    return cuda_status(cudaStreamWaitEvent(then, event, 0), "ordering two streams", e);
+}
+
+status_t cuda_ahead_await(const struct kernels *k, struct err *e) {
+    const struct cuda *c = cuda_of(k);
+    return order(c->ahead, c->arrived, c->stream, e);
+}
+
+status_t cuda_ahead_release(const struct kernels *k, struct err *e) {
+    const struct cuda *c = cuda_of(k);
+    return order(c->stream, c->released, c->ahead, e);
+}
+
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
     (void)cudaSetDevice(cuda_of(k)->ordinal); /* it is the calling thread's choice */
     return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
@@ -68,6 +90,7 @@ status_t cuda_faults_take(const struct cuda *c, struct err *e) {
 /* By an event that blocks: who waits for a stream spins, on a processor that a loader may want. */
 status_t cuda_finish(const struct kernels *k, struct err *e) {
     const struct cuda *c = cuda_of(k);
+    TRY(cuda_ahead_await(k, e));
     TRY(cuda_status(cudaEventRecord(c->finished, c->stream), "marking a place in the queue", e));
     TRY(cuda_status(cudaEventSynchronize(c->finished), "running the queued kernels", e));
     return cuda_faults_take(c, e);

@@ -22,6 +22,9 @@ void cuda_memory_free(const struct kernels *k, void *p);
 status_t cuda_upload(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e);
 status_t cuda_download(const struct kernels *k, void *to_host, const void *from, size_t bytes, struct err *e);
 status_t cuda_upload_elements(const struct kernels *k, element_t *to, const float *from_host, int64_t n, struct err *e);
+status_t cuda_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e);
+status_t cuda_ahead_await(const struct kernels *k, struct err *e);
+status_t cuda_ahead_release(const struct kernels *k, struct err *e);
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
 status_t cuda_finish(const struct kernels *k, struct err *e);
 /* What kernels have found, told once. */

@@ -28,6 +28,9 @@ void cuda_table(struct kernels *t) {
     t->download = cuda_download;
     t->move = cuda_move;
     t->upload_elements = cuda_upload_elements;
+    t->upload_ahead = cuda_upload_ahead;
+    t->ahead_await = cuda_ahead_await;
+    t->ahead_release = cuda_ahead_release;
     t->finish = cuda_finish;
     t->copy = cuda_copy;
     t->linear_backward_bias = cuda_linear_backward_bias;

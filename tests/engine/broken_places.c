@@ -94,6 +94,41 @@ static bool chunk_sums_in_one_place(struct gang *g) {
     return true;
 }
 
+/* A batch input with room to arrive in, on the first rank; -1: none. */
+static int arriving(const struct plan *p) {
+    for (int b = 0; b < p->graph->n_batch; b++)
+        if (plan_arrival_place(p, p->graph->batch[b]).offset != SIZE_MAX)
+            return p->graph->batch[b];
+    return -1;
+}
+
+static bool arrival_without_a_place(struct gang *g) {
+    struct plan *p = g->plans[0];
+    const int t = arriving(p);
+    if (t >= 0)
+        p->arrival_offset[t] = SIZE_MAX;
+    return t >= 0;
+}
+
+static bool arrival_outside(struct gang *g) {
+    struct plan *p = g->plans[0];
+    const int t = arriving(p);
+    if (t >= 0)
+        p->arrival_offset[t] = p->family_bytes[FAMILY_BATCH] - 1;
+    return t >= 0;
+}
+
+/* Where some micro-batch's copy of the input stands. */
+static bool arrival_on_a_tensor(struct gang *g) {
+    struct plan *p = g->plans[0];
+    const int t = arriving(p);
+    if (t < 0)
+        return false;
+    const struct tensor_place *place = &p->tensors[LIFE_FORWARD][t];
+    p->arrival_offset[t] = place->offset + (size_t)(place->copies - 1) * place->stride;
+    return true;
+}
+
 static bool slot_misplaced(struct gang *g) {
     struct plan *p = g->plans[0];
     p->slot_begin[p->slot_order[1]] += PLAN_CHUNK;
@@ -410,6 +445,9 @@ const struct plan_break BREAKS_OF_PLACES[] = {
     BREAK(small_workspace, "workspace is smaller"),
     BREAK(communication_outside, "has no place|have no place"),
     BREAK(chunk_sums_in_one_place, "chunk sums of"),
+    BREAK(arrival_without_a_place, "has no place"),
+    BREAK(arrival_outside, "ends outside its family"),
+    BREAK(arrival_on_a_tensor, "overlaps another one"),
     BREAK(slot_misplaced, "is misplaced"),
     BREAK(bucket_misplaced, "is misplaced|tile it"),
     BREAK(ranks_that_disagree, "do not plan the same step"),

@@ -34,15 +34,28 @@ struct call {
     struct shut_traced traced;
 };
 
+/* An upload ahead: it waits for the first `after` releases, and the await of this number for it. */
+struct ahead {
+    struct ahead *next;
+    void *to;
+    const void *from;
+    size_t bytes;
+    int64_t after, number;
+    bool early; /* it does not leave it to that await */
+};
+
 /* What has been called and has not run, or, between capture_begin and capture_end, is not to run yet. A table and its
  * fp32 share one. */
 struct line {
     struct call *first, **last;
     struct call *captured, **captured_last;
     bool captures;
-    int64_t clock_ns; /* each call takes SHUT_MEMORY_CALL_NS */
-    int algorithm;    /* of products; NOT_YET */
-    status_t status;  /* the first failure, until it is told */
+    struct ahead *ahead, **ahead_last;
+    int64_t uploads, releases, awaits; /* that have been called */
+    int64_t released;                  /* that have run */
+    int64_t clock_ns;                  /* each call takes SHUT_MEMORY_CALL_NS */
+    int algorithm;                     /* of products; NOT_YET */
+    status_t status;                   /* the first failure, until it is told */
     struct err error;
 };
 
@@ -114,12 +127,26 @@ static void call_run(struct line *l, struct call *c) {
     }
 }
 
+/* Runs what has been uploaded ahead for the first `needed` awaits; and what is early behind it. */
+static void ahead_run(struct line *l, int64_t needed) {
+    struct ahead *a = l->ahead;
+    for (; a && a->after <= l->released && (a->number <= needed || a->early); a = l->ahead) {
+        memcpy(a->to, a->from, a->bytes);
+        l->ahead = a->next;
+        free(a);
+    }
+    if (!l->ahead)
+        l->ahead_last = &l->ahead;
+    else if (l->ahead->number <= needed)
+        abort(); /* it waits for a call that waits for it */
+}
+
 /* Runs what has been called, up to this one; NULL: all. */
 static status_t line_run(struct line *l, const struct call *until, struct err *e) {
     bool there = false;
     if (l->captures)
         abort(); /* nothing waits inside a capture */
-    if (l->first)
+    if (l->first || l->ahead)
         protect_all(PROT_READ | PROT_WRITE);
     while (l->first && !there) {
         struct call *c = l->first;
@@ -131,6 +158,8 @@ static status_t line_run(struct line *l, const struct call *until, struct err *e
     }
     if (!l->first)
         l->last = &l->first;
+    if (!until)
+        ahead_run(l, INT64_MAX);
     protect_all(PROT_NONE);
     const status_t st = l->status;
     l->status = ST_OK;
@@ -241,6 +270,68 @@ static status_t shut_event_record(const struct kernels *k, void *event, struct e
 static status_t shut_event_wait(const struct kernels *k, void *event, struct err *e) {
     const struct call *until = *(const struct call **)event;
     return until ? line_run(line_of(k), until, e) : ST_OK;
+}
+
+/* --- uploads ahead -------------------------------------------------------------------------------------------------*/
+static status_t shut_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes,
+                                  struct err *e) {
+    struct line *l = line_of(k);
+    struct ahead *a = malloc(sizeof *a);
+    (void)e;
+    if (!a || l->captures)
+        abort();
+    *a = (struct ahead){ .to = to,
+                         .from = from_host,
+                         .bytes = bytes,
+                         .after = shared->capture == SHUT_MEMORY_RELEASES_AT_ONCE ? 0 : l->releases,
+                         .number = l->awaits + 1,
+                         .early = ++l->uploads % 3 == 0 };
+    *l->ahead_last = a;
+    l->ahead_last = &a->next;
+    protect_all(PROT_READ | PROT_WRITE);
+    ahead_run(l, 0);
+    protect_all(PROT_NONE);
+    return ST_OK;
+}
+
+struct order {
+    struct call call;
+    int64_t number;
+};
+
+/* To wait takes no time. */
+static status_t await_run(struct call *c, struct err *e) {
+    (void)e;
+    c->line->clock_ns -= SHUT_MEMORY_CALL_NS;
+    if (shared->capture != SHUT_MEMORY_AWAITS_NOTHING)
+        ahead_run(c->line, ((const struct order *)c)->number);
+    return ST_OK;
+}
+
+static status_t release_run(struct call *c, struct err *e) {
+    (void)e;
+    c->line->clock_ns -= SHUT_MEMORY_CALL_NS;
+    c->line->released = ((const struct order *)c)->number;
+    ahead_run(c->line, 0);
+    return ST_OK;
+}
+
+static status_t order_new(const struct kernels *k, status_t (*run)(struct call *, struct err *), int64_t number) {
+    if (line_of(k)->captures)
+        abort();
+    struct order *o = call_new(k, sizeof *o, run);
+    o->number = number;
+    return ST_OK;
+}
+
+static status_t shut_ahead_await(const struct kernels *k, struct err *e) {
+    (void)e;
+    return order_new(k, await_run, ++line_of(k)->awaits);
+}
+
+static status_t shut_ahead_release(const struct kernels *k, struct err *e) {
+    (void)e;
+    return order_new(k, release_run, ++line_of(k)->releases);
 }
 
 /* --- clock and names -----------------------------------------------------------------------------------------------*/
@@ -613,19 +704,6 @@ EACH_FUNCTION(FUNCTION)
 EACH_LIST(LIST)
 EACH_WORKSPACE(WORKSPACE)
 
-/* What an upload that is captured reads is read at each launch; or, to show that it matters, once and for all. */
-static status_t shut_upload_of_now(const struct kernels *k, void *to, const void *from_host, size_t bytes,
-                                   struct err *e) {
-    TRY(shut_upload(k, to, from_host, bytes, e));
-    struct line *l = line_of(k);
-    struct upload_call *c = (struct upload_call *)l->captured;
-    while (c && c->call.next)
-        c = (struct upload_call *)c->call.next;
-    if (l->captures && shared->capture == SHUT_MEMORY_FREEZES)
-        call_hold(&c->call, &c->a2, bytes);
-    return ST_OK;
-}
-
 /* --- products by a chosen algorithm --------------------------------------------------------------------------------*/
 static status_t shut_linear_forward_chosen(const struct kernels *k, out_t y, out_t pre, in_t x, in_t w, in_t bias,
                                            linear_t d, struct err *e) {
@@ -678,6 +756,9 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .event_free = shut_event_free,
                                  .event_record = shut_event_record,
                                  .event_wait = shut_event_wait,
+                                 .upload_ahead = shut_upload_ahead,
+                                 .ahead_await = shut_ahead_await,
+                                 .ahead_release = shut_ahead_release,
                                  .timer_new = shut_timer_new,
                                  .timer_free = shut_timer_free,
                                  .timer_record = shut_timer_record,
@@ -689,7 +770,6 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .launch = shut_launch,
                                  .capture_free = shut_capture_free,
                                  EACH_FUNCTION(ENTER) EACH_LIST(ENTER) EACH_WORKSPACE(ENTER) };
-    s->table.upload = shut_upload_of_now;
     s->table.linear_forward = shut_linear_forward_chosen;
     s->open = (struct kernels *)open;
     s->line = line;
@@ -706,6 +786,7 @@ static struct line *line_new(void) {
     if (!l)
         abort();
     l->last = &l->first;
+    l->ahead_last = &l->ahead;
     l->algorithm = NOT_YET;
     return l;
 }

@@ -1,9 +1,10 @@
 /* A stand-in for a device whose memory the host cannot touch, and whose calls run later than they are made:
  * kernels_open of "cuda:N" gives, in programs that link shut_memory.c with --wrap for kernels_trace and the three
  * functions of its end, the CPU's table over memory that is mapped without any rights but while its functions run; and
- * they run only when somebody waits for them. What is captured runs at each launch with the arguments that it was
- * called with. Whoever touches the memory, changes what an upload has yet to read, or waits inside a capture, dies or
- * computes something else.
+ * they run only when somebody waits for them. Of what is uploaded ahead each third upload runs as soon as what it waits
+ * for has run, the others when a call that waits for them is about to. What is captured runs at each launch with the
+ * arguments that it was called with. Whoever touches the memory, changes what an upload has yet to read, or waits
+ * inside a capture, dies or computes something else.
  *
  * Its products are computed by one of several algorithms, whose bits differ: the table chooses one for its first
  * product, tells it in its record, and takes that of the first line of a record that it is opened with. */
@@ -18,17 +19,18 @@ enum { SHUT_MEMORY_CALL_NS = 1000000 };
 /* FLOP/s that it says it could do. */
 #define SHUT_MEMORY_PEAK 1e12
 
-/* What it does with a capture: what a device does; nothing; or the same but that uploads have what they had then. */
+/* What it does with a capture: what a device does; or nothing. */
 enum shut_memory_capture {
     SHUT_MEMORY_CAPTURES,
     SHUT_MEMORY_REFUSES,
-    SHUT_MEMORY_FREEZES,
     /* These capture, but: */
-    SHUT_MEMORY_HAS_NO_CLOCK, /* fail whoever records a timer */
-    SHUT_MEMORY_HAS_NO_TRACE, /* refuse a trace */
-    SHUT_MEMORY_TRACES_ONCE,  /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
-    SHUT_MEMORY_NAMES_MANY,   /* each call is one of many kernels in turn, whatever it is */
-    SHUT_MEMORY_HAS_NO_PEAK,  /* do not know what the device could do */
+    SHUT_MEMORY_AWAITS_NOTHING,   /* have no call wait for what was uploaded ahead */
+    SHUT_MEMORY_RELEASES_AT_ONCE, /* nor that for calls */
+    SHUT_MEMORY_HAS_NO_CLOCK,     /* fail whoever records a timer */
+    SHUT_MEMORY_HAS_NO_TRACE,     /* refuse a trace */
+    SHUT_MEMORY_TRACES_ONCE, /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
+    SHUT_MEMORY_NAMES_MANY,  /* each call is one of many kernels in turn, whatever it is */
+    SHUT_MEMORY_HAS_NO_PEAK, /* do not know what the device could do */
 };
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */
 /* Of theirs, since then: */

@@ -65,8 +65,9 @@ static void a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_t
     trains_alike(t);
 }
 
-/* The first ends when the second has begun: how long a step takes is known from the third on. */
-enum { MANY = 20, WALKED = 2 };
+/* The first ends when the second has begun: how long a step takes is known from the third on. What follows each LOAD is
+ * launched by itself. */
+enum { MANY = 20, WALKED = 2, LOADS = 8 };
 
 /* Twenty steps with nothing between them, so that each begins before the one before is known: new batches, masks of
  * dropout, rates and gradients each. */
@@ -100,23 +101,42 @@ static void a_step_that_is_launched_again_has_the_bits_of_one_that_is_called(voi
     (void)state;
     struct trainee *t = trainee_of_many();
     shut_memory_reset(SHUT_MEMORY_CAPTURES);
-    runs_alike(t, MANY - WALKED);
+    runs_alike(t, (MANY - WALKED) * LOADS);
     assert_int_equal(t->results[0].notices, 0);
     trainee_free(t);
 }
 
-/* The proof that the one before can fail. */
-static void a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits(void **state) {
-    (void)state;
+/* Then what is uploaded ahead goes beside all of the step before. */
+static struct trainee *trainee_of_one_load(void) {
     struct trainee *t = trainee_of_many();
-    run(t, "host");
-    const struct trainee_result host = t->results[0];
-    shut_memory_reset(SHUT_MEMORY_FREEZES);
-    t->config.device = SHUT_MEMORY_DEVICE;
-    assert_string_not_equal(run(t, "device"), host.weights_sha256);
-    assert_true(t->results[0].loss[4] == host.loss[4]); /* the first launches are of their own step */
-    assert_true(t->results[0].loss[5] != host.loss[5]);
+    t->config.train.micro_batch = t->config.train.global_batch;
+    t->config.train.lanes = 1;
+    return t;
+}
+
+static void a_step_of_one_micro_batch_has_the_same_bits_too(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_one_load();
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    runs_alike(t, MANY - WALKED);
     trainee_free(t);
+}
+
+/* The proof that those before can fail: a device on which either wait is missing computes something else. */
+static void calls_and_what_is_uploaded_ahead_wait_for_each_other(void **state) {
+    (void)state;
+    static const enum shut_memory_capture WITHOUT[] = { SHUT_MEMORY_AWAITS_NOTHING, SHUT_MEMORY_RELEASES_AT_ONCE };
+    for (int one = 0; one < 2; one++) {
+        struct trainee *t = one ? trainee_of_one_load() : trainee_of_many();
+        run(t, "host");
+        const struct trainee_result host = t->results[0];
+        t->config.device = SHUT_MEMORY_DEVICE;
+        for (int i = 0; i < 2; i++) {
+            shut_memory_reset(WITHOUT[i]);
+            assert_string_not_equal(run(t, "device"), host.weights_sha256);
+        }
+        trainee_free(t);
+    }
 }
 
 static void a_device_that_captures_nothing_runs_the_calls_and_says_so_once(void **state) {
@@ -149,7 +169,7 @@ static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void
     t->config.train.precision = ENGINE_FP16;
     t->config.train.loss_scale.initial = 0x1p24;
     t->config.train.loss_scale.growth_interval = 4;
-    runs_alike(t, MANY - WALKED);
+    runs_alike(t, (MANY - WALKED) * LOADS);
     assert_true(t->results[0].skipped[MANY] >= 1 && t->results[0].skipped[MANY] < MANY / 2);
     trainee_free(t);
 }
@@ -162,7 +182,7 @@ static void spikes_are_told_from_the_window_on_the_device_alone(void **state) {
     t->config.train.skip_spikes.z_score = 1;
     t->config.train.skip_spikes.window = 10;
     t->config.train.optimizer.adamw.lr = 3e-2;
-    runs_alike(t, 30 - WALKED);
+    runs_alike(t, (30 - WALKED) * LOADS);
     assert_true(t->results[0].skipped[30] >= 1);
     trainee_free(t);
 }
@@ -395,7 +415,7 @@ static void a_device_whose_clock_fails_costs_the_profile_and_no_step(void **stat
     trainee_free(t);
 }
 
-static void calls_are_named_after_their_step_and_op_and_a_launch_after_its_step(void **state) {
+static void calls_are_named_after_their_step_and_op_and_launches_after_their_step(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
     t->config.device = SHUT_MEMORY_DEVICE;
@@ -405,7 +425,7 @@ static void calls_are_named_after_their_step_and_op_and_a_launch_after_its_step(
     assert_int_equal(strncmp(ranges, "step 1{LOAD{}FORWARD ", 21), 0);
     assert_non_null(strstr(ranges, "}FORWARD h.1.mlp.c_fc{}"));
     assert_non_null(strstr(ranges, "}STEP{}}step 2{LOAD{}"));
-    assert_non_null(strstr(ranges, "}step 10{}step 11{}"));
+    assert_non_null(strstr(ranges, "}step 10{LOAD{}LOAD{}"));
     assert_non_null(strstr(ranges, "}evaluation{LOAD{}"));
     int depth = 0;
     for (const char *c = ranges; *c; c++) {
@@ -512,7 +532,8 @@ int main(void) {
         cmocka_unit_test(a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_step_that_is_launched_again_has_the_bits_of_one_that_is_called),
-        cmocka_unit_test(a_step_whose_words_were_frozen_when_it_was_captured_has_other_bits),
+        cmocka_unit_test(a_step_of_one_micro_batch_has_the_same_bits_too),
+        cmocka_unit_test(calls_and_what_is_uploaded_ahead_wait_for_each_other),
         cmocka_unit_test(a_device_that_captures_nothing_runs_the_calls_and_says_so_once),
         cmocka_unit_test(only_a_step_that_is_known_to_be_short_is_launched),
         cmocka_unit_test(overflows_are_skipped_and_the_scale_follows_on_the_device_alone),
@@ -522,7 +543,7 @@ int main(void) {
         cmocka_unit_test(of_many_kernels_fifty_are_told_and_how_many_more_there_are),
         cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_says_why),
         cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
-        cmocka_unit_test(calls_are_named_after_their_step_and_op_and_a_launch_after_its_step),
+        cmocka_unit_test(calls_are_named_after_their_step_and_op_and_launches_after_their_step),
         cmocka_unit_test(mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_where_they_do_not),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
     };

@@ -1,5 +1,6 @@
 /* What a plan for CUDA says about bytes, against theory, on a host that need not have any of it: GPT-2's 124M
- * parameters in bf16, and what its attention by cuDNN takes. */
+ * parameters in bf16, and what its attention by cuDNN takes; and the images of ResNet-50. */
+#include "executor/engine/model/model.h"
 #include "executor/engine/run/outline.h"
 #include "tests/engine/plans.h"
 
@@ -183,6 +184,45 @@ static void under_block_recompute_a_layer_costs_its_boundary_alone(void **state)
                   12 * (double)out_and_lse, 2);
 }
 
+static struct plans resnet(int images, bool uploads_ahead) {
+    struct model_config config = { .family = MODEL_RESNET, .resnet = { .layers = 50 } };
+    const struct model_data data = { .classes = 1000, .channels = 3, .height = 224, .width = 224 };
+    struct plan_layout layout = layout_of(1, 1, 0, RECOMPUTE_NONE);
+    struct graph *g = NULL;
+    struct err e = { "" };
+    layout.uploads_ahead = uploads_ahead;
+    if (model_resolve(&config, &data, &e) != ST_OK || model_build(&config, &data, images, DTYPE_BF16, &g, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    struct plans p = plans_build(g, layout);
+    assert_accepted(&p);
+    return p;
+}
+
+/* Images in bf16, 2 bytes a number, and labels; ahead of them the next ones, in 4 as the host has them. */
+static void a_batch_that_is_uploaded_ahead_has_room_to_arrive_as_the_host_has_it(void **state) {
+    (void)state;
+    enum { IMAGES = 256 };
+    const size_t numbers = (size_t)IMAGES * 3 * 224 * 224, labels = (size_t)IMAGES * 4;
+    struct plans now = resnet(IMAGES, false), ahead = resnet(IMAGES, true);
+    assert_int_equal(now.of[0]->family_bytes[FAMILY_BATCH], 2 * numbers + labels);
+    assert_int_equal(ahead.of[0]->family_bytes[FAMILY_BATCH], (2 + 4) * numbers + 2 * labels);
+    assert_int_equal(plan_bytes(ahead.of[0]) - plan_bytes(now.of[0]), 4 * numbers + labels);
+    plans_free(&now);
+    plans_free(&ahead);
+}
+
+static bool goes_ahead(const char *device) {
+    const struct engine_config config = { .device = device, .train = { .global_batch = 1, .micro_batch = 1 } };
+    return outline_layout(&config, 0).uploads_ahead;
+}
+
+static void only_a_device_beside_the_host_is_uploaded_to_ahead(void **state) {
+    (void)state;
+    assert_true(goes_ahead("cuda"));
+    assert_true(goes_ahead("cuda:1"));
+    assert_false(goes_ahead("cpu"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_by_cudnn_decides_the_workspace),
@@ -190,6 +230,8 @@ int main(void) {
         cmocka_unit_test(zero_divides_state_then_gradients_then_weights),
         cmocka_unit_test(a_pipeline_divides_all_three_by_its_stages),
         cmocka_unit_test(a_layer_keeps_what_its_gradients_read),
+        cmocka_unit_test(a_batch_that_is_uploaded_ahead_has_room_to_arrive_as_the_host_has_it),
+        cmocka_unit_test(only_a_device_beside_the_host_is_uploaded_to_ahead),
         cmocka_unit_test(under_block_recompute_a_layer_costs_its_boundary_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

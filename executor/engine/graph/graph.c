@@ -157,6 +157,11 @@ size_t graph_tensor_bytes(const struct graph *g, int t) {
     return (size_t)shape_elements(&g->tensors[t].shape) * dtype_bytes(g->tensors[t].dtype);
 }
 
+size_t graph_batch_bytes(const struct graph *g, int t) {
+    const bool narrow = g->tensors[t].dtype == DTYPE_BF16 || g->tensors[t].dtype == DTYPE_F16;
+    return narrow ? (size_t)shape_elements(&g->tensors[t].shape) * sizeof(float) : graph_tensor_bytes(g, t);
+}
+
 int64_t graph_parameter_elements(const struct graph *g) {
     int64_t n = 0;
     for (int i = 0; i < g->n_parameters; i++)

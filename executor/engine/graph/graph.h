@@ -205,5 +205,7 @@ double graph_flops(const struct graph *g);
 /* The tensor whose bytes t uses: itself, or the end of its alias chain. */
 int graph_storage(const struct graph *g, int t);
 size_t graph_tensor_bytes(const struct graph *g, int t);
+/* Of a batch input as the host has it: narrow elements come as floats (batch.h). */
+size_t graph_batch_bytes(const struct graph *g, int t);
 
 #endif

@@ -247,6 +247,16 @@ static size_t *family_of(struct plan *p, int storage) {
     return &p->family_bytes[batch ? FAMILY_BATCH : FAMILY_ACTIVATIONS];
 }
 
+static void place_arrivals(struct plan *p) {
+    const struct graph *g = p->graph;
+    p->arrival_offset = plan_array(g->n_tensors, sizeof *p->arrival_offset);
+    for (int t = 0; t < g->n_tensors; t++) {
+        const bool arrives = p->layout.uploads_ahead && plan_loads(p, t);
+        p->arrival_offset[t] = arrives ? p->family_bytes[FAMILY_BATCH] : SIZE_MAX;
+        p->family_bytes[FAMILY_BATCH] += arrives ? plan_aligned(graph_batch_bytes(g, t)) : 0;
+    }
+}
+
 /* What lasts comes first, one behind the other; what each phase needs for itself shares the bytes behind it. */
 static void place_all(struct tenants *t) {
     struct plan *p = t->p;
@@ -293,6 +303,7 @@ void plan_place_tensors(struct building *b) {
     index_phases(&t);
     find_two_lives(&t);
     find_lifetimes(&t);
+    place_arrivals(p);
     place_all(&t);
     for (int life = 0; life < LIVES; life++)
         for (int x = 0; x < p->n_tensors; x++)

@@ -184,27 +184,17 @@ struct plan *plan_free(struct plan *p) {
         free(p->buckets[b].cut);
     for (int life = 0; life < LIVES; life++)
         free(p->tensors[life]);
-    void *const arrays[] = { p->chunks,
-                             p->block_stage,
-                             p->block_chunk,
-                             p->slot_begin,
-                             p->slot_end,
-                             p->slot_order,
-                             p->slot_writers,
-                             p->slot_stage,
-                             p->parameter_begin,
-                             p->parameter_stage,
-                             p->parameter_norm,
-                             p->buckets,
-                             p->pieces,
-                             p->loaded,
-                             p->storage,
-                             p->kept,
-                             p->kept_of,
-                             p->unit_offset,
-                             p->staging_offset,
-                             p->landing_offset,
-                             p->accumulator_offset,
+    void *const arrays[] = { p->chunks,          p->block_stage,
+                             p->block_chunk,     p->slot_begin,
+                             p->slot_end,        p->slot_order,
+                             p->slot_writers,    p->slot_stage,
+                             p->parameter_begin, p->parameter_stage,
+                             p->parameter_norm,  p->buckets,
+                             p->pieces,          p->loaded,
+                             p->storage,         p->kept,
+                             p->kept_of,         p->arrival_offset,
+                             p->unit_offset,     p->staging_offset,
+                             p->landing_offset,  p->accumulator_offset,
                              p->slot_first };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
@@ -250,6 +240,10 @@ struct plan_place plan_tensor_place(const struct plan *p, int t, int flight, enu
     if (at->offset != SIZE_MAX && flight > 0)
         place.offset += (size_t)(flight % at->copies) * at->stride;
     return place;
+}
+
+struct plan_place plan_arrival_place(const struct plan *p, int t) {
+    return (struct plan_place){ FAMILY_BATCH, p->arrival_offset[t] };
 }
 
 size_t plan_tensor_bytes(const struct plan *p, int t) {

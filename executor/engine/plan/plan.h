@@ -66,6 +66,11 @@
  * recomputed lives twice: LIFE_FORWARD in the forward pass, LIFE_BACKWARD from its RECOMPUTE on, at other bytes;
  * instruction_life tells which an instruction means. A kept tensor has one place for both.
  *
+ * ARRIVALS. With uploads_ahead a batch input has room in FAMILY_BATCH beside its copies, where the host's upload of a
+ * micro-batch arrives while the one before is computed; LOAD waits for it and makes the tensor from it. LOAD alone
+ * reads it, and from its end until the next LOAD it is the upload's: so one is enough, in whatever order micro-batches
+ * go.
+ *
  * NORMS. Sums of squares over chunks stand in one array of norm_chunks doubles for the whole model, in the order of the
  * whole model's gradient space whatever the layout (statistics have none). It is zero when a step starts, NORM fills in
  * this rank's chunks, EXCHANGE_NORMS adds the group's arrays element by element, where all terms but one are zero,
@@ -93,7 +98,7 @@ enum plan_family {
     FAMILY_GRADIENTS,     /* lane buffers, accumulator */
     FAMILY_OPTIMIZER,     /* masters, states, EMA */
     FAMILY_ACTIVATIONS,   /* activations, their gradients, boundary tensors on their way */
-    FAMILY_BATCH,         /* batch inputs */
+    FAMILY_BATCH,         /* batch inputs, and where they arrive */
     FAMILY_COMMUNICATION, /* gathered units, gradient staging, siblings' gradients on their way */
     FAMILY_WORKSPACE,     /* chunk sums, then kernels' workspace */
     FAMILIES,
@@ -123,6 +128,7 @@ struct plan_layout {
     bool fast;              /* sums in whatever order costs least (FAST): plan_build changes lanes and reduce */
     int64_t bucket_bytes;   /* of fp32 gradients */
     size_t workspace_bytes; /* the most that any op's kernel or the optimizer asks for */
+    bool uploads_ahead;     /* ARRIVALS: where the device copies beside what it computes */
     const struct optimizer_kind *optimizer; /* NULL: nothing is stepped (evaluation, sampling), no state */
     bool ema;
 };
@@ -255,6 +261,7 @@ struct plan {
     int n_tensors; /* graph's and kept ones: kept tensor t is like the d_out[0] of reverse op kept_of[t - graph's] */
     int *kept_of;
     struct tensor_place *tensors[LIVES]; /* [n_tensors] FAMILY_BATCH for batch inputs, else FAMILY_ACTIVATIONS */
+    size_t *arrival_offset;              /* [n_tensors] FAMILY_BATCH: a batch input's arrival; SIZE_MAX = none */
     size_t *unit_offset;                 /* [n_buckets] ZeRO-3: FAMILY_COMMUNICATION, gathered; SIZE_MAX = no unit */
     size_t *staging_offset;              /* [n_buckets] staged: FAMILY_COMMUNICATION */
     size_t *landing_offset;              /* [n_slots] siblings from other stages: FAMILY_COMMUNICATION; SIZE_MAX */
@@ -291,6 +298,8 @@ struct plan_place {
 };
 struct plan_place plan_tensor_place(const struct plan *plan, int tensor, int flight, enum plan_life life);
 size_t plan_tensor_bytes(const struct plan *plan, int tensor); /* kept tensors too */
+/* Where a batch input arrives, graph_batch_bytes of it; nowhere without uploads_ahead. */
+struct plan_place plan_arrival_place(const struct plan *plan, int tensor);
 enum plan_life instruction_life(const struct plan *plan, const struct instruction *i);
 /* Element `at` of gradient space in a buffer; what follows it up to its bucket's end (staging, accumulator: up to the
  * part's end) lies behind it. In lane buffers that are not staging, the whole space is contiguous. An `at` behind

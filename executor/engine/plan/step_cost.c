@@ -28,7 +28,8 @@ struct op_cost step_cost_work(const struct plan *p, const struct instruction *i)
     case INSTRUCTION_LOAD:
         for (int b = 0; b < p->graph->n_batch; b++)
             if (plan_loads(p, p->graph->batch[b]))
-                bytes += (double)plan_tensor_bytes(p, p->graph->batch[b]);
+                bytes += (double)plan_tensor_bytes(p, p->graph->batch[b]) +
+                         (p->layout.uploads_ahead ? (double)graph_batch_bytes(p->graph, p->graph->batch[b]) : 0);
         break;
     case INSTRUCTION_KEEP: bytes = 2 * (double)plan_tensor_bytes(p, p->kept[i->op]); break;
     case INSTRUCTION_ADD: bytes = (i->first ? 8.0 : 12.0) * (double)(i->end - i->begin); break;

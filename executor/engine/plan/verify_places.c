@@ -272,6 +272,22 @@ static status_t take_gradients(struct lasting *l, struct err *e) {
     return ST_OK;
 }
 
+/* An upload may write where it arrives whatever is computed: no tensor of any micro-batch has these bytes. */
+static status_t take_arrivals(struct lasting *l, struct err *e) {
+    const struct plan *p = l->plan;
+    const struct graph *g = p->graph;
+    for (int t = 0; t < g->n_tensors && p->layout.uploads_ahead; t++) {
+        const struct tensor_place *place = &p->tensors[LIFE_FORWARD][t];
+        if (!plan_loads(p, t))
+            continue;
+        TRY(take(l, FAMILY_BATCH, plan_arrival_place(p, t).offset, graph_batch_bytes(g, t), "arrival",
+                 g->tensors[t].name, e));
+        TRY(take(l, FAMILY_BATCH, place->offset, (size_t)(place->copies - 1) * place->stride + graph_tensor_bytes(g, t),
+                 "place", g->tensors[t].name, e));
+    }
+    return ST_OK;
+}
+
 static status_t check_lasting(const struct plan *p, struct err *e) {
     struct lasting l = { .plan = p };
     status_t st = take_weights(&l, e);
@@ -279,6 +295,8 @@ static status_t check_lasting(const struct plan *p, struct err *e) {
         st = take_states(&l, e);
     if (st == ST_OK && p->layout.kind == PLAN_TRAIN)
         st = take_gradients(&l, e);
+    if (st == ST_OK)
+        st = take_arrivals(&l, e);
     for (int f = 0; f < FAMILIES; f++)
         live_set_done(&l.families[f]);
     return st;

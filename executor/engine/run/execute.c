@@ -1,6 +1,7 @@
 #include "executor/engine/run/execute.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 void *execution_at(const struct execution *x, struct plan_place place) {
     return place.offset == SIZE_MAX ? NULL : x->arena->family[place.family] + place.offset;
@@ -31,11 +32,19 @@ status_t execution_open(struct execution *x, const struct kernels *kernels, cons
     TRY(kernels->memory_new(kernels, sizeof *x->answer, &answer, e));
     x->answer = answer;
     TRY(execute_pace_open(x, e));
-    return step_control_open(&x->control, kernels, plans, n, e);
+    TRY(step_control_open(&x->control, kernels, plans, n, e));
+    x->n_captures = x->control.batches_most + 1; /* what there may be before the first LOAD */
+    x->captures = calloc((size_t)x->n_captures, sizeof *x->captures);
+    return x->captures ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d captures", x->n_captures);
 }
 
 void execution_close(struct execution *x) {
     step_control_close(&x->control); /* which waits for the device */
+    for (int i = 0; x->captures && i < x->n_captures; i++)
+        if (x->captures[i])
+            x->kernels->capture_free(x->kernels, x->captures[i]);
+    free(x->captures);
+    x->captures = NULL;
     x->wait_clock = wait_clock_close(x->wait_clock);
     if (!x->kernels)
         return;
@@ -93,14 +102,12 @@ static status_t begin(struct execution *x, const struct plan *plan, struct err *
         channel_begin(x->channel, plan, x);
     if (x->transfers)
         transfers_begin(x->transfers, plan, x);
-    return ST_OK;
+    return reached(x, 0, e);
 }
 
-status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e) {
+status_t execute_calls(struct execution *x, const struct plan *plan, int from, int to, struct err *e) {
     const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
-    TRY(begin(x, plan, e));
-    TRY(reached(x, 0, e));
-    for (int n = 0; n < compute->n; n++) {
+    for (int n = from; n < to; n++) {
         execute_watch_instruction(x, plan, n);
         const status_t st = run_instruction(x, plan, &compute->items[n], e);
         execute_watched_instruction(x, plan, n);
@@ -110,6 +117,13 @@ status_t execute_calls(struct execution *x, const struct plan *plan, struct err 
         if (x->progress)
             x->progress(x->progress_ctx);
     }
+    return ST_OK;
+}
+
+static status_t walk(struct execution *x, const struct plan *plan, struct err *e) {
+    TRY(begin(x, plan, e));
+    TRY(execute_can_launch(x, plan) ? execute_launch(x, plan, e)
+                                    : execute_calls(x, plan, 0, plan->queue[QUEUE_COMPUTE].n, e));
     return step_control_download(&x->control, plan, e);
 }
 
@@ -120,7 +134,7 @@ status_t execute(struct execution *x, const struct plan *plan, struct err *e) {
     if (x->optimizer)
         optimizer_rates(x->optimizer, x->learning_rate, host->learning_rate);
     execute_watch_step(x, plan);
-    const status_t st = execute_can_launch(x, plan) ? execute_launch(x, plan, e) : execute_calls(x, plan, e);
+    const status_t st = walk(x, plan, e);
     execute_watched(x);
     TRY(st);
     TRY(execute_pace_out(x, e));

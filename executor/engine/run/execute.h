@@ -3,7 +3,7 @@
  * host: what changes from step to step and what a step came to is the device's (step_control.h).
  *
  *     execute.c             the walk, what the ranks have told each other
- *     execute_launch.c      a step's calls captured once and launched again, where the device can
+ *     execute_launch.c      what follows a LOAD captured once and launched again, where the device can
  *     execute_pace.c        how far it is ahead of the device
  *     execute_ops.c         LOAD, FORWARD, RECOMPUTE, BACKWARD_*, KEEP
  *     execute_gradients.c   ADD, ADD_SLOT, NORM, DECIDE
@@ -72,7 +72,8 @@ struct execution {
     } places;
 
     /* Private: execute_launch.c. */
-    bool staged;     /* the step's batches were staged before its walk */
+    void **captures; /* [n_captures] of the training plan's parts, one behind each LOAD; NULL: not captured yet */
+    int n_captures;
     bool walked;     /* a training step was: the kernels know all shapes */
     int64_t step_ns; /* that the last step took which has ended; 0: none has */
     bool refused;    /* a step could not be captured; why: */
@@ -113,7 +114,7 @@ double execution_loss_sum(const struct step_control *c, const struct plan *plan,
 double execution_report_sum(const struct step_control *c, const struct plan *plan, int report);
 
 /* The parts, one a file. */
-MUST_CHECK status_t execute_calls(struct execution *x, const struct plan *plan, struct err *e);
+MUST_CHECK status_t execute_calls(struct execution *x, const struct plan *plan, int from, int to, struct err *e);
 MUST_CHECK status_t execute_launch(struct execution *x, const struct plan *plan, struct err *e);
 bool execute_can_launch(const struct execution *x, const struct plan *plan);
 /* Whether the host may leave all of it to the device, and hear of it when it is done. */
@@ -125,8 +126,6 @@ MUST_CHECK status_t execute_pace(struct execution *x, const struct plan *plan, c
                                  struct err *e);
 /* At the end of a walk: the device has come to its last place. */
 MUST_CHECK status_t execute_pace_out(struct execution *x, struct err *e);
-/* The host's half of a LOAD. */
-MUST_CHECK status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e);
 MUST_CHECK status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i,
                                struct err *e);
 MUST_CHECK status_t execute_gradient(struct execution *x, const struct plan *plan, const struct instruction *i,

@@ -9,22 +9,14 @@ bool execute_can_launch(const struct execution *x, const struct plan *plan) {
            !x->culprit && execute_is_short(x, plan);
 }
 
-static status_t stage_all(struct execution *x, const struct plan *plan, struct err *e) {
-    const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
-    for (int i = 0; i < compute->n; i++)
-        if (compute->items[i].kind == INSTRUCTION_LOAD)
-            TRY(execute_stage(x, &compute->items[i], e));
-    return ST_OK;
-}
-
-/* The calls of a step, once for each slot: their addresses are the slot's. */
-static status_t capture(struct execution *x, const struct plan *plan, void **ret, struct err *e) {
+/* A part's calls know no address of the host's, nor any of the step: all steps launch the same. */
+static status_t capture(struct execution *x, const struct plan *plan, int from, int to, void **ret, struct err *e) {
     const struct kernels *k = x->kernels;
     void (*progress)(void *) = x->progress;
     struct err ignored;
     TRY(k->capture_begin(k, e));
     x->progress = NULL;
-    status_t st = execute_calls(x, plan, e);
+    status_t st = execute_calls(x, plan, from, to, e);
     x->progress = progress;
     if (st == ST_OK)
         return k->capture_end(k, ret, e);
@@ -34,25 +26,29 @@ static status_t capture(struct execution *x, const struct plan *plan, void **ret
     return st;
 }
 
-/* What cannot be captured has not run: it is walked, as all steps after it. */
-static status_t walk_instead(struct execution *x, const struct plan *plan, struct err *e) {
-    x->refused = true;
-    step_control_slot(&x->control)->unstaged = 0;
-    return execute_calls(x, plan, e);
+/* What cannot be captured has not run: it is walked, as all that comes after it. */
+static status_t launch(struct execution *x, const struct plan *plan, int from, int to, void **captured, struct err *e) {
+    const struct kernels *k = x->kernels;
+    if (!*captured && !x->refused)
+        x->refused = capture(x, plan, from, to, captured, &x->refusal) != ST_OK;
+    return x->refused ? execute_calls(x, plan, from, to, e) : k->launch(k, *captured, e);
 }
 
+static int next_load(const struct instruction_list *compute, int from) {
+    while (from < compute->n && compute->items[from].kind != INSTRUCTION_LOAD)
+        from++;
+    return from;
+}
+
+/* LOADs are walked: what a batch's upload waits for are places between launches, which no capture has within. */
 status_t execute_launch(struct execution *x, const struct plan *plan, struct err *e) {
-    const struct kernels *k = x->kernels;
-    struct step_control_slot *slot = step_control_slot(&x->control);
-    TRY(stage_all(x, plan, e));
-    if (x->progress)
-        x->progress(x->progress_ctx);
-    x->staged = true;
-    status_t st = ST_OK;
-    if (!slot->capture && capture(x, plan, &slot->capture, &x->refusal) != ST_OK)
-        st = walk_instead(x, plan, e);
-    else
-        st = k->launch(k, slot->capture, e);
-    x->staged = false;
-    return st;
+    const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
+    for (int at = 0, part = 0; at < compute->n; part++) {
+        const int load = next_load(compute, at);
+        if (load > at)
+            TRY(launch(x, plan, at, load, &x->captures[part], e));
+        at = load < compute->n ? load + 1 : load;
+        TRY(execute_calls(x, plan, load, at, e));
+    }
+    return ST_OK;
 }

@@ -30,32 +30,50 @@ static void fill_call(const struct execution *x, const struct plan *plan, const 
 
 /* --- LOAD ---*/
 
-static status_t load_tensor(const struct execution *x, const struct plan *plan, void *to, const void *from, int t,
-                            struct err *e) {
+static bool is_narrow(const struct tensor *t) { return t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16; }
+
+static status_t load_now(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
+                         const void *from, struct err *e) {
     const struct tensor *tensor = &plan->graph->tensors[t];
-    if (tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
-        return x->kernels->upload_elements(x->kernels, to, from, shape_elements(&tensor->shape), e);
-    return x->kernels->upload(x->kernels, to, from, graph_tensor_bytes(plan->graph, t), e);
+    void *to = tensor_of(x, plan, i, t);
+    return is_narrow(tensor) ? x->kernels->upload_elements(x->kernels, to, from, shape_elements(&tensor->shape), e)
+                             : x->kernels->upload(x->kernels, to, from, graph_tensor_bytes(plan->graph, t), e);
 }
 
-status_t execute_stage(struct execution *x, const struct instruction *i, struct err *e) {
-    struct batch batch = { { NULL } };
-    TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
-    return step_control_stage(&x->control, &batch, e);
+/* A tensor from where its upload arrived. */
+static status_t take_arrival(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
+                             struct err *e) {
+    const struct tensor *tensor = &plan->graph->tensors[t];
+    const void *from = execution_at(x, plan_arrival_place(plan, t));
+    void *to = tensor_of(x, plan, i, t);
+    return is_narrow(tensor) ? x->kernels->convert(x->kernels, to, from, shape_elements(&tensor->shape), e)
+                             : x->kernels->move(x->kernels, to, from, graph_tensor_bytes(plan->graph, t), e);
 }
 
+/* The upload goes beside the calls made since the LOAD before: the host is that far ahead. */
 static status_t run_load(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const struct kernels *k = x->kernels;
     const struct graph *g = plan->graph;
-    struct batch batch;
-    if (!x->staged)
-        TRY(execute_stage(x, i, e));
-    step_control_unstage(&x->control, &batch);
-    for (int b = 0; b < g->n_batch; b++) {
-        int t = g->batch[b];
-        if (plan_loads(plan, t) && batch.of[g->tensors[t].input])
-            TRY(load_tensor(x, plan, tensor_of(x, plan, i, t), batch.of[g->tensors[t].input], t, e));
+    struct batch batch = { { NULL } };
+    int tensors[GRAPH_BATCH], n = 0;
+    TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
+    TRY(step_control_stage(&x->control, &batch, e));
+    for (int b = 0; b < g->n_batch; b++)
+        if (plan_loads(plan, g->batch[b]) && batch.of[g->tensors[g->batch[b]].input])
+            tensors[n++] = g->batch[b];
+    for (int b = 0; b < n; b++) {
+        const int t = tensors[b];
+        const void *from = batch.of[g->tensors[t].input];
+        TRY(plan->layout.uploads_ahead
+                ? k->upload_ahead(k, execution_at(x, plan_arrival_place(plan, t)), from, graph_batch_bytes(g, t), e)
+                : load_now(x, plan, i, t, from, e));
     }
-    return ST_OK;
+    if (!plan->layout.uploads_ahead)
+        return ST_OK;
+    TRY(k->ahead_await(k, e));
+    for (int b = 0; b < n; b++)
+        TRY(take_arrival(x, plan, i, tensors[b], e));
+    return k->ahead_release(k, e);
 }
 
 /* --- forward ---*/

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Small enough that the first bucket leaves early, large enough that a message's fixed cost is lost in it. Chosen, not
  * measured against other sizes. */
@@ -134,6 +135,7 @@ static struct plan_layout base_layout(const struct engine_config *c) {
                                                                                  : PLAN_REDUCE_MICRO_BATCH,
                                  .fast = c->train.numerics == ENGINE_NUMERICS_FAST,
                                  .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
+                                 .uploads_ahead = strcmp(c->device, "cpu") != 0,
                                  .optimizer = c->train.optimizer.kind,
                                  .ema = c->train.ema_decay > 0 };
 }

@@ -24,20 +24,13 @@ static int loads_of(const struct plan *plan) {
     return n;
 }
 
-/* Elements come as floats. */
-static size_t host_bytes(const struct graph *g, int tensor) {
-    const struct tensor *t = &g->tensors[tensor];
-    return t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16 ? (size_t)shape_elements(&t->shape) * sizeof(float)
-                                                           : graph_tensor_bytes(g, tensor);
-}
-
 static void measure(struct step_controls *c, const struct plan *const *plans, int n) {
     for (int p = 0; p < n; p++) {
         const struct graph *g = plans[p]->graph;
         c->bytes = step_control_bytes(plans[p]) > c->bytes ? step_control_bytes(plans[p]) : c->bytes;
         for (int b = 0; b < g->n_batch; b++)
             if (plan_loads(plans[p], g->batch[b]))
-                c->input_bytes[g->tensors[g->batch[b]].input] = host_bytes(g, g->batch[b]);
+                c->input_bytes[g->tensors[g->batch[b]].input] = graph_batch_bytes(g, g->batch[b]);
     }
     c->batches_most = loads_of(plans[0]) > 1 ? loads_of(plans[0]) : 1;
 }
@@ -49,9 +42,6 @@ static status_t open_slot(struct step_controls *c, struct step_control_slot *s, 
     s->host = p;
     memset(s->host, 0, c->bytes);
     TRY(k->event_new(k, &s->event, e));
-    s->batches = calloc((size_t)c->batches_most, sizeof *s->batches);
-    if (!s->batches)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d micro-batches", c->batches_most);
     for (int i = 0; k->deferred && i < BATCH_INPUTS; i++)
         if (c->input_bytes[i] > 0) {
             TRY(k->host_memory_new(k, (size_t)c->batches_most * c->input_bytes[i], &p, e));
@@ -79,13 +69,10 @@ void step_control_close(struct step_controls *c) {
     status_ignore(k->finish(k, NULL));
     for (int i = 0; i < CONTROL_STEPS; i++) {
         struct step_control_slot *s = &c->slots[i];
-        if (s->capture)
-            k->capture_free(k, s->capture);
         k->event_free(k, s->event);
         for (int b = 0; b < BATCH_INPUTS; b++)
             k->host_memory_free(k, s->room[b]);
         k->host_memory_free(k, s->host);
-        free(s->batches);
     }
     k->memory_free(k, c->device);
     c->kernels = NULL;
@@ -110,32 +97,23 @@ struct step_control *step_control_begin(struct step_controls *c) {
     assert(c->begun - c->taken < CONTROL_STEPS);
     c->begun++;
     struct step_control_slot *s = step_control_slot(c);
-    s->staged = s->unstaged = 0;
+    s->staged = 0;
     return s->host;
 }
 
-status_t step_control_stage(struct step_controls *c, const struct batch *batch, struct err *e) {
+status_t step_control_stage(struct step_controls *c, struct batch *batch, struct err *e) {
     struct step_control_slot *s = step_control_slot(c);
     if (s->staged == c->batches_most) {
-        assert(s->unstaged == s->staged);
         TRY(c->kernels->finish(c->kernels, e));
-        s->staged = s->unstaged = 0;
+        s->staged = 0;
     }
-    struct batch *to = &s->batches[s->staged];
-    *to = *batch;
     for (int i = 0; i < BATCH_INPUTS; i++)
         if (batch->of[i] && s->room[i]) {
-            to->of[i] = s->room[i] + (size_t)s->staged * c->input_bytes[i];
-            memcpy(to->of[i], batch->of[i], c->input_bytes[i]);
+            char *to = s->room[i] + (size_t)s->staged * c->input_bytes[i];
+            batch->of[i] = memcpy(to, batch->of[i], c->input_bytes[i]);
         }
     s->staged++;
     return ST_OK;
-}
-
-void step_control_unstage(struct step_controls *c, struct batch *ret) {
-    struct step_control_slot *s = step_control_slot(c);
-    assert(s->unstaged < s->staged);
-    *ret = s->batches[s->unstaged++];
 }
 
 status_t step_control_upload(struct step_controls *c, struct err *e) {

@@ -5,16 +5,13 @@
  *     TRY(step_control_open(&c, kernels, plans, n, e));
  *     TRY(step_control_set(&c, &decision, e));              // what the first step begins with; waits
  *     step_control_begin(&c)->step = ...;                   // a step: the host's words
- *     TRY(step_control_stage(&c, &batch, e));               // a micro-batch, in the order of the LOADs
  *     TRY(step_control_upload(&c, e));                      // the first of the step's calls
- *     step_control_unstage(&c, &staged);                    // of a LOAD: where the batch stands until the step ends
+ *     TRY(step_control_stage(&c, &batch, e));               // of a LOAD: the batch stands there until the step ends
  *     TRY(step_control_download(&c, plan, e));              // the last of its calls
  *     TRY(step_control_end(&c, e));
  *     TRY(step_control_take(&c, &result, e));               // of the oldest step not taken: waits for it
  *
- * A step's calls between step_control_begin and step_control_end know no address but those of its slot: they can be
- * captured with it. Where calls have run when they return a batch is not copied, and stays where its loader has it. One
- * thread. */
+ * Where calls have run when they return a batch is not copied, and stays where its loader has it. One thread. */
 #ifndef EXECUTOR_ENGINE_RUN_STEP_CONTROL_H
 #define EXECUTOR_ENGINE_RUN_STEP_CONTROL_H
 
@@ -42,10 +39,8 @@ struct step_control {
 struct step_control_slot {
     struct step_control *host;
     char *room[BATCH_INPUTS]; /* (batches_most, input_bytes); NULL where calls have run when they return */
-    struct batch *batches;    /* [batches_most] of the step */
-    int staged, unstaged;
+    int staged;               /* micro-batches of the step */
     void *event;
-    void *capture; /* of the training step's calls; NULL: not captured yet */
 };
 
 struct step_controls {
@@ -72,9 +67,9 @@ struct step_control_slot *step_control_slot(struct step_controls *c);
 
 /* Fewer than CONTROL_STEPS are under way. */
 struct step_control *step_control_begin(struct step_controls *c);
-/* More micro-batches than a training step has are staged in turns, each of which is waited for: an evaluation's. */
-MUST_CHECK status_t step_control_stage(struct step_controls *c, const struct batch *batch, struct err *e);
-void step_control_unstage(struct step_controls *c, struct batch *ret);
+/* Points the batch at the step's own copy of it. More micro-batches than a training step has are staged in turns, each
+ * of which is waited for: an evaluation's. */
+MUST_CHECK status_t step_control_stage(struct step_controls *c, struct batch *batch, struct err *e);
 MUST_CHECK status_t step_control_upload(struct step_controls *c, struct err *e);
 MUST_CHECK status_t step_control_download(struct step_controls *c, const struct plan *plan, struct err *e);
 MUST_CHECK status_t step_control_end(struct step_controls *c, struct err *e);

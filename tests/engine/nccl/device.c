@@ -515,6 +515,7 @@ static status_t finish(const struct kernels *k, struct err *e) {
     (void)e;
     feed(s);
     host_waits(INT64_MAX);
+    stream_await(cuda_of(k)->ahead);
     stream_await(s);
     return ST_OK;
 }
@@ -566,6 +567,22 @@ static status_t event_wait(const struct kernels *k, void *event, struct err *e) 
     return ST_OK;
 }
 
+static status_t upload_ahead(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
+    return cuda_status(fold_queue(copy_now, to, from, bytes, cuda_of(k)->ahead), "copy", e);
+}
+
+static status_t ahead_await(const struct kernels *k, struct err *e) {
+    const struct cuda *c = cuda_of(k);
+    TRY(cuda_status(cudaEventRecord(c->arrived, c->ahead), "mark a place", e));
+    return cuda_status(cudaStreamWaitEvent(c->stream, c->arrived, 0), "order two streams", e);
+}
+
+static status_t ahead_release(const struct kernels *k, struct err *e) {
+    const struct cuda *c = cuda_of(k);
+    TRY(cuda_status(cudaEventRecord(c->released, c->stream), "mark a place", e));
+    return cuda_status(cudaStreamWaitEvent(c->ahead, c->released, 0), "order two streams", e);
+}
+
 void device_open(struct cuda *c) {
     cudaSetDevice(DEVICE_ORDINAL);
     mine = calloc(1, sizeof *mine);
@@ -581,12 +598,21 @@ void device_open(struct cuda *c) {
     c->table.event_free = event_free;
     c->table.event_record = event_record;
     c->table.event_wait = event_wait;
+    c->table.upload_ahead = upload_ahead;
+    c->table.ahead_await = ahead_await;
+    c->table.ahead_release = ahead_release;
     cudaStreamCreateWithFlags(&c->stream, 0);
+    cudaStreamCreateWithFlags(&c->ahead, 0);
+    cudaEventCreateWithFlags(&c->arrived, 0);
+    cudaEventCreateWithFlags(&c->released, 0);
 }
 
 void device_close(struct cuda *c) {
     struct device *d = c->stream->device;
+    cudaStreamDestroy(c->ahead);
     cudaStreamDestroy(c->stream);
+    cudaEventDestroy(c->arrived);
+    cudaEventDestroy(c->released);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
     free(d);

@@ -57,8 +57,8 @@ bool device_fault(const char *call); /* for NCCL's stand-in: does this one? */
 int device_connected(void);
 void device_connects(void);
 
-/* A table whose memory functions and fill queue to a stream of its own; device_open makes the stream, and the functions
- * for memory and events alone. By the rank's thread. */
+/* A table whose memory functions and fill queue to a stream of its own; device_open makes the stream, another for what
+ * is uploaded ahead, and the functions for memory, events and such uploads alone. By the rank's thread. */
 struct cuda *device_new(void);
 void device_free(struct cuda *c);
 void device_open(struct cuda *c);

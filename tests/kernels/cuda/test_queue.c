@@ -24,6 +24,16 @@ static cudaError_t ask(const char *what) {
 #define GRAPH  ((cudaGraph_t)(uintptr_t)2)
 #define EXEC   ((cudaGraphExec_t)(uintptr_t)3)
 #define EVENT  ((cudaEvent_t)(uintptr_t)4)
+/* Of uploads ahead. */
+#define AHEAD    ((cudaStream_t)(uintptr_t)5)
+#define ARRIVED  ((cudaEvent_t)(uintptr_t)6)
+#define RELEASED ((cudaEvent_t)(uintptr_t)7)
+
+/* What was asked of a stream. */
+static cudaError_t ask_of(cudaStream_t stream, const char *what, const char *of_ahead) {
+    assert_true(stream == STREAM || stream == AHEAD);
+    return ask(stream == STREAM ? what : of_ahead);
+}
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     assert_true(stream == STREAM && mode == cudaStreamCaptureModeThreadLocal);
@@ -57,8 +67,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     return ask("event");
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    assert_true(event == EVENT && stream == STREAM);
-    return ask("record");
+    assert_true(event == (stream == AHEAD ? ARRIVED : EVENT) || event == RELEASED);
+    return ask_of(stream, "record", "record-ahead");
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    assert_true(flags == 0 && event == (stream == AHEAD ? RELEASED : ARRIVED));
+    return ask_of(stream, "await", "await-ahead");
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     assert_true(event == EVENT);
@@ -92,11 +106,13 @@ cudaError_t cudaFree(void *p) {
     return ask("free");
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
-    return ask("copy");
+    (void)to, (void)from, (void)bytes, (void)kind;
+    return ask_of(stream, "copy", "copy-ahead");
 }
 static struct cuda opened(void) {
-    struct cuda c = { .stream = STREAM, .finished = EVENT, .faults = faults };
+    struct cuda c = {
+        .stream = STREAM, .ahead = AHEAD, .arrived = ARRIVED, .released = RELEASED, .finished = EVENT, .faults = faults
+    };
     cuda_queue_table(&c.table);
     *asked = 0;
     failing = "";
@@ -163,12 +179,28 @@ static void who_waits_for_all_that_was_queued_leaves_the_processor(void **state)
     const struct cuda c = opened();
     struct err why = { "" };
     OK(cuda_finish(&c.table, e));
-    assert_string_equal(asked, "record wait");
+    assert_string_equal(asked, "record-ahead await record wait");
     faults[CUDA_FAULT_TARGET] = (uint64_t)(2 + 1) << 32 | 9;
     assert_int_equal(cuda_finish(&c.table, &why), ST_INVALID_ARGUMENT);
     OK(cuda_finish(&c.table, e));
     failing = "record";
     assert_int_equal(cuda_finish(&c.table, &why), ST_INTERNAL);
+}
+
+static void what_is_uploaded_ahead_and_the_calls_wait_for_each_other_by_events(void **state) {
+    (void)state;
+    const struct cuda c = opened();
+    const struct kernels *k = &c.table;
+    struct err why = { "" };
+    char room[8];
+    OK(cuda_upload_ahead(k, room, "1234567", sizeof room, e));
+    OK(cuda_ahead_await(k, e));
+    OK(cuda_ahead_release(k, e));
+    assert_string_equal(asked, "copy-ahead record-ahead await record await-ahead");
+    failing = "record-ahead";
+    assert_int_equal(cuda_ahead_await(k, &why), ST_INTERNAL);
+    failing = "await-ahead";
+    assert_int_equal(cuda_ahead_release(k, &why), ST_INTERNAL);
 }
 
 static void memory_that_the_device_reads_is_the_runtimes(void **state) {
@@ -188,6 +220,7 @@ int main(void) {
         cmocka_unit_test(a_step_that_cannot_be_captured_leaves_no_graph),
         cmocka_unit_test(who_waits_for_an_event_is_told_what_a_kernel_found_once),
         cmocka_unit_test(who_waits_for_all_that_was_queued_leaves_the_processor),
+        cmocka_unit_test(what_is_uploaded_ahead_and_the_calls_wait_for_each_other_by_events),
         cmocka_unit_test(memory_that_the_device_reads_is_the_runtimes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
