@@ -356,7 +356,6 @@ static status_t watch_turn(struct nccl_transport *t, struct err *e) {
 static void *watch_main(void *arg) {
     struct nccl_transport *t = arg;
     struct err told;
-    nccl_device_use(t); /* for the aborts */
     pthread_mutex_lock(&t->lock);
     while (!t->closing && t->status == ST_OK) {
         pthread_mutex_unlock(&t->lock);
