@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "executor/engine/checkpoint/safetensors.h"
+#include "kernels/cpu/element.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,23 +234,6 @@ int64_t folder_tensor_elements(const struct folder_tensor *t) {
     return n;
 }
 
-static float of_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static float of_bf16(uint16_t x) { return of_bits((uint32_t)x << 16); }
-
-/* In fp32's place the exponent is 112 too small, a subnormal's too: a product of powers of two is exact. */
-static float of_fp16(uint16_t x) {
-    const uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = x & 0x7fff;
-    if (rest >= 0x7c00)
-        return of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    const float positive = of_bits(rest << 13) * 0x1p112f;
-    return sign ? -positive : positive;
-}
-
 static status_t read_halves(const struct folder *f, const struct folder_tensor *t, int64_t first, int64_t count,
                             float (*widen)(uint16_t), float *data, struct err *e) {
     for (int64_t at = 0, n; at < count; at += n) {
@@ -266,9 +250,9 @@ status_t folder_read(const struct folder *f, const struct folder_tensor *t, int6
     if (strcmp(t->dtype, "F32") == 0)
         return read_at(f, t->file, t->offset + first * 4, data, (size_t)count * 4, e);
     if (strcmp(t->dtype, "BF16") == 0)
-        return read_halves(f, t, first, count, of_bf16, data, e);
+        return read_halves(f, t, first, count, float_of_bf16, data, e);
     if (strcmp(t->dtype, "F16") == 0)
-        return read_halves(f, t, first, count, of_fp16, data, e);
+        return read_halves(f, t, first, count, float_of_fp16, data, e);
     return in_file(
         f, f->names[t->file],
         err_set(e, ST_INVALID_ARGUMENT, "the tensor %.200s is of %s (F32, BF16 and F16 are read)", t->name, t->dtype),
