@@ -6,7 +6,7 @@ git grep -nwE 'TODO|FIXME|XXX|HACK' -- '*.c' '*.h' '*.cc' '*.cu' '*.sql' '*.prot
 git ls-files | grep -E '(^|/)(util|utils|common|misc|helper|helpers)(\.|/)' && bad=1
 for dir in $(git ls-files '*.c' '*.cc' '*.cu' '*.sql' '*.proto' | xargs -n1 dirname | sort -u); do
   case $dir in
-    tests/*|bench/*|api/trainyard/*|api/grpc/*|api/google/*|kernels/cpu|kernels/cuda) ;; # their parents' READMEs speak for them
+    tests/unit|tests/store|tests/rpc|tests/fuzz|tests/*/*|bench/*|api/trainyard/*|api/grpc/*|api/google/*|kernels/cpu|kernels/cuda) ;; # their parents' READMEs speak for them
     *) [ -f "$dir/README.md" ] || { echo "$dir has no README.md"; bad=1; } ;;
   esac
 done
