@@ -1,5 +1,6 @@
 /* trainyard up and down: the whole service on one machine. */
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/up/directory.h"
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -132,8 +132,7 @@ static status_t add_executor(struct service *s, int number, int64_t slots, struc
 }
 
 static int64_t default_slots(int64_t executors) {
-    cpu_set_t cpus;
-    int64_t cores = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    int64_t cores = cores_allowed();
     return cores / executors > 0 ? cores / executors : 1;
 }
 

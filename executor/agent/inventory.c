@@ -1,6 +1,7 @@
 #include "executor/agent/inventory.h"
 
-#include <sched.h>
+#include "base/cores.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,8 +26,7 @@ void inventory_take(struct inventory *ret, int slots, const char *library, struc
     *ret_nvml = NULL;
     if (gethostname(ret->hostname, sizeof ret->hostname - 1) < 0)
         snprintf(ret->hostname, sizeof ret->hostname, "localhost");
-    cpu_set_t set;
-    ret->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    ret->cores = cores_allowed();
     ret->slots = slots > 0 ? slots : ret->cores;
     ret->threads_per_rank = ret->cores / ret->slots > 0 ? ret->cores / ret->slots : 1;
     if (nvml_open(library, part, ret_nvml, &why) != ST_OK) {

@@ -1,6 +1,7 @@
 /* trainyard-train plan SPEC: what a job would take, without training it. */
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
+#include "base/cores.h"
 #include "base/file.h"
 #include "executor/engine/model/model.h"
 #include "executor/engine/plan/picture.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Where a spec for GPUs is planned and nobody says which. */
 static const char CUDA_ASSUMED[] = "h200";
@@ -202,7 +202,7 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     struct engine_config *c = config_engine(config);
     if (a->ranks)
         TRY(set_ranks(c, a->ranks, note, sizeof note, e));
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = cores_allowed();
     c->threads = a->threads ? a->threads : at_least_one(cores / engine_ranks(&c->layout));
     TRY(find_profile(a, c, &profile, e));
     note_assumption(a, &profile, note, sizeof note);

@@ -1,4 +1,5 @@
 /* trainyard-train sample CHECKPOINT: text from a step folder. */
+#include "base/cores.h"
 #include "executor/engine/run/engine.h"
 #include "executor/worker/commands.h"
 
@@ -6,7 +7,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum option_code { OPTION_THREADS = 1, OPTION_PROMPT, OPTION_TOKENS, OPTION_TEMPERATURE, OPTION_SEED };
 
@@ -51,7 +51,7 @@ int sample_command(int argc, char **argv) {
     }
     request.directory = argv[optind];
     if (request.threads < 1)
-        request.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+        request.threads = cores_allowed();
     struct err e;
     status_t st = engine_sample(&request, &e);
     if (begun)

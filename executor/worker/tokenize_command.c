@@ -1,4 +1,5 @@
 /* trainyard-train tokenize: text files to one token file. */
+#include "base/cores.h"
 #include "executor/engine/data/shards_write.h"
 #include "executor/worker/commands.h"
 
@@ -6,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum option_code { OPTION_TOKENIZER = 1, OPTION_OUT, OPTION_THREADS };
 
@@ -32,7 +32,7 @@ static status_t tokenize(const char *tokenizer, struct shards_text *text, const 
 
 int tokenize_command(int argc, char **argv) {
     const char *tokenizer = NULL, *out = NULL;
-    struct shards_text text = { .threads = (int)sysconf(_SC_NPROCESSORS_ONLN) };
+    struct shards_text text = { .threads = cores_allowed() };
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
         long long n = 0;
         if (code == OPTION_TOKENIZER)

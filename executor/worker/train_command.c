@@ -2,6 +2,7 @@
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "executor/engine/run/engine.h"
 #include "executor/worker/commands.h"
 #include "executor/worker/config.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LINE_EVERY_MS = 1000 };
 
@@ -211,7 +211,7 @@ static int train(const char *file, struct arguments *args) {
     }
     int ranks = spec_world_size(spec);
     if (args->threads < 1)
-        args->threads = (int)sysconf(_SC_NPROCESSORS_ONLN) / ranks;
+        args->threads = cores_allowed() / ranks;
     if (args->threads < 1)
         args->threads = 1;
     struct job job = { .args = args, .spec = spec };

@@ -1,5 +1,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -7,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -168,6 +170,21 @@ static void a_log_line_too_long_drops_whole_fields_and_says_so(void **state) {
     assert_non_null(strstr(text, "\"job\":7,\"cut\":true}\n"));
 }
 
+static void only_the_cores_that_a_process_may_use_are_counted(void **state) {
+    (void)state;
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(cores_allowed(), CPU_COUNT(&before));
+    int core = 0;
+    while (!CPU_ISSET(core, &before))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(cores_allowed(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_error_sentence_is_kept_and_prefixed),
@@ -179,6 +196,7 @@ int main(void) {
         cmocka_unit_test(a_test_clock_replaces_all_three_clocks),
         cmocka_unit_test(a_log_line_cannot_be_forged_by_its_values),
         cmocka_unit_test(a_log_line_too_long_drops_whole_fields_and_says_so),
+        cmocka_unit_test(only_the_cores_that_a_process_may_use_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
