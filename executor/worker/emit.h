@@ -1,7 +1,7 @@
 /* Records on their way to the agent: a bounded queue that one thread writes out, so that an agent that stands still
  * costs no step until the queue is full.
  *
- *     emitter_open(RECORDS_FD, &em, e);
+ *     emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &em, e);
  *     emitter_put(em, &record);            // any thread; blocks while the queue is full, which the agent is told of
  *     emitter_progress(em);                // the compute thread got on
  *     emitter_close(em, 10000);            // everything is in the pipe, or ten seconds are over

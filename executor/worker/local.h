@@ -3,7 +3,8 @@
  *     TRY(local_run(ranks, body, ctx, &status, e));      // body runs once a rank, with its collective
  *
  * One rank runs in the calling process. Several are forked (so the caller has no threads yet), meet over Gloo on
- * loopback with the parent as their rendezvous, and die with it. SIGINT and SIGTERM of the parent are passed on. */
+ * loopback with the parent as their rendezvous, and die with it. The parent passes SIGTERM on; SIGINT it ignores: the
+ * terminal sends it to the ranks as well. */
 #ifndef EXECUTOR_WORKER_LOCAL_H
 #define EXECUTOR_WORKER_LOCAL_H
 

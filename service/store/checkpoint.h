@@ -46,7 +46,8 @@ MUST_CHECK status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t
 
 /* Marks DELETING what the job's keep_last and keep_best do not keep, and returns all that are DELETING, those of an
  * earlier call included. Kept always: the newest COMMITTED one, pinned ones, the one that the current attempt started
- * from, and the final one. WRITING ones of attempts that are over count as not kept. */
+ * from, the final one, and those that another job begins with, until it has one of its own or has ended. WRITING ones
+ * of attempts that are over count as not kept. */
 MUST_CHECK status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
                                             struct store_checkpoint **ret, size_t *ret_n, struct err *e);
 /* The files are gone. */
