@@ -2,7 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/trace.h"
-#include "tests/engine/shut_trace.h"
+#include "tests/engine/shut_line.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROOMS = 32, HELD = 2, NOT_YET = -2 };
+enum { ROOMS = 32 };
 
 static const char RECORD[] = "products by algorithm %d\n";
 
@@ -22,42 +22,6 @@ static struct room {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct shut_memory_device *device; /* NULL: this one */
-
-/* A call that is to run: its arguments stand behind it, and what is the host's among them is held. */
-struct call {
-    status_t (*run)(struct call *c, struct err *e);
-    const struct kernels *open; /* the CPU's table */
-    struct line *line;
-    void *held[HELD];
-    struct call *next;
-    const char *called; /* a function of the table; NULL: nothing runs */
-    struct shut_traced traced;
-};
-
-/* An upload ahead: it waits for the first `after` releases, and the await of this number for it. */
-struct ahead {
-    struct ahead *next;
-    void *to;
-    const void *from;
-    size_t bytes;
-    int64_t after, number;
-    bool early; /* it does not leave it to that await */
-};
-
-/* What has been called and has not run, or, between capture_begin and capture_end, is not to run yet. A table and its
- * fp32 share one. */
-struct line {
-    struct call *first, **last;
-    struct call *captured, **captured_last;
-    bool captures;
-    struct ahead *ahead, **ahead_last;
-    int64_t uploads, releases, awaits; /* that have been called */
-    int64_t released;                  /* that have run */
-    int64_t clock_ns;                  /* each call takes SHUT_MEMORY_CALL_NS */
-    int algorithm;                     /* of products; NOT_YET */
-    status_t status;                   /* the first failure, until it is told */
-    struct err error;
-};
 
 struct shut {
     union {
@@ -72,98 +36,17 @@ struct shut {
 static const struct kernels *open_of(const struct kernels *k) { return ((const struct shut *)k)->open; }
 static struct line *line_of(const struct kernels *k) { return ((const struct shut *)k)->line; }
 
-static void protect_all(int rights) {
+static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(struct call *, struct err *)) {
+    return line_call(line_of(k), open_of(k), bytes, run);
+}
+
+static void touch(bool may) {
+    const int rights = may ? PROT_READ | PROT_WRITE : PROT_NONE;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < ROOMS; i++)
         if (rooms[i].at && mprotect(rooms[i].at, rooms[i].bytes, rights) != 0)
             abort();
     pthread_mutex_unlock(&lock);
-}
-
-/* --- calls that run later ------------------------------------------------------------------------------------------*/
-static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(struct call *, struct err *)) {
-    struct line *l = line_of(k);
-    struct call *c = calloc(1, bytes);
-    if (!c)
-        abort();
-    *c = (struct call){ .run = run, .open = open_of(k), .line = l, .traced = shut_trace_now() };
-    struct call ***last = l->captures ? &l->captured_last : &l->last;
-    **last = c;
-    *last = &c->next;
-    return c;
-}
-
-static void calls_free(struct call *c) {
-    while (c) {
-        struct call *next = c->next;
-        for (int i = 0; i < HELD; i++)
-            free(c->held[i]);
-        free(c);
-        c = next;
-    }
-}
-
-/* A struct of the host's is read before a call returns: the call gets a copy of its own. */
-static void call_hold(struct call *c, void *argument, size_t bytes) {
-    void *copy = malloc(bytes), **held = c->held;
-    while (held < c->held + HELD && *held)
-        held++;
-    if (!copy || held == c->held + HELD)
-        abort();
-    memcpy(copy, *(void **)argument, bytes);
-    memcpy(argument, &copy, sizeof copy);
-    *held = copy;
-}
-
-static void call_run(struct line *l, struct call *c) {
-    struct err e = { "" };
-    l->clock_ns += SHUT_MEMORY_CALL_NS;
-    if (c->called)
-        shut_trace_note(c->traced, c->called, l->clock_ns);
-    const status_t st = c->run(c, &e);
-    if (st != ST_OK && l->status == ST_OK) {
-        l->status = st;
-        l->error = e;
-    }
-}
-
-/* Runs what has been uploaded ahead for the first `needed` awaits; and what is early behind it. */
-static void ahead_run(struct line *l, int64_t needed) {
-    struct ahead *a = l->ahead;
-    for (; a && a->after <= l->released && (a->number <= needed || a->early); a = l->ahead) {
-        memcpy(a->to, a->from, a->bytes);
-        l->ahead = a->next;
-        free(a);
-    }
-    if (!l->ahead)
-        l->ahead_last = &l->ahead;
-    else if (l->ahead->number <= needed)
-        abort(); /* it waits for a call that waits for it */
-}
-
-/* Runs what has been called, up to this one; NULL: all. */
-static status_t line_run(struct line *l, const struct call *until, struct err *e) {
-    bool there = false;
-    if (l->captures)
-        abort(); /* nothing waits inside a capture */
-    if (l->first || l->ahead)
-        protect_all(PROT_READ | PROT_WRITE);
-    while (l->first && !there) {
-        struct call *c = l->first;
-        there = c == until;
-        call_run(l, c);
-        l->first = c->next;
-        c->next = NULL;
-        calls_free(c);
-    }
-    if (!l->first)
-        l->last = &l->first;
-    if (!until)
-        ahead_run(l, INT64_MAX);
-    protect_all(PROT_NONE);
-    const status_t st = l->status;
-    l->status = ST_OK;
-    return st == ST_OK ? ST_OK : err_set(e, st, "%s", l->error.msg);
 }
 
 static status_t shut_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
@@ -276,21 +159,8 @@ static status_t shut_event_wait(const struct kernels *k, void *event, struct err
 static status_t shut_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes,
                                   struct err *e) {
     struct line *l = line_of(k);
-    struct ahead *a = malloc(sizeof *a);
     (void)e;
-    if (!a || l->captures)
-        abort();
-    *a = (struct ahead){ .to = to,
-                         .from = from_host,
-                         .bytes = bytes,
-                         .after = shared->capture == SHUT_MEMORY_RELEASES_AT_ONCE ? 0 : l->releases,
-                         .number = l->awaits + 1,
-                         .early = ++l->uploads % 3 == 0 };
-    *l->ahead_last = a;
-    l->ahead_last = &a->next;
-    protect_all(PROT_READ | PROT_WRITE);
-    ahead_run(l, 0);
-    protect_all(PROT_NONE);
+    line_upload(l, to, from_host, bytes, shared->capture == SHUT_MEMORY_RELEASES_AT_ONCE ? 0 : l->n_releases);
     return ST_OK;
 }
 
@@ -304,7 +174,7 @@ static status_t await_run(struct call *c, struct err *e) {
     (void)e;
     c->line->clock_ns -= SHUT_MEMORY_CALL_NS;
     if (shared->capture != SHUT_MEMORY_AWAITS_NOTHING)
-        ahead_run(c->line, ((const struct order *)c)->number);
+        line_uploads_run(c->line, ((const struct order *)c)->number);
     return ST_OK;
 }
 
@@ -312,7 +182,7 @@ static status_t release_run(struct call *c, struct err *e) {
     (void)e;
     c->line->clock_ns -= SHUT_MEMORY_CALL_NS;
     c->line->released = ((const struct order *)c)->number;
-    ahead_run(c->line, 0);
+    line_uploads_run(c->line, 0);
     return ST_OK;
 }
 
@@ -326,12 +196,12 @@ static status_t order_new(const struct kernels *k, status_t (*run)(struct call *
 
 static status_t shut_ahead_await(const struct kernels *k, struct err *e) {
     (void)e;
-    return order_new(k, await_run, ++line_of(k)->awaits);
+    return order_new(k, await_run, ++line_of(k)->n_awaits);
 }
 
 static status_t shut_ahead_release(const struct kernels *k, struct err *e) {
     (void)e;
-    return order_new(k, release_run, ++line_of(k)->releases);
+    return order_new(k, release_run, ++line_of(k)->n_releases);
 }
 
 /* --- clock and names -----------------------------------------------------------------------------------------------*/
@@ -708,7 +578,7 @@ EACH_WORKSPACE(WORKSPACE)
 static status_t shut_linear_forward_chosen(const struct kernels *k, out_t y, out_t pre, in_t x, in_t w, in_t bias,
                                            linear_t d, struct err *e) {
     struct line *l = line_of(k);
-    if (l->algorithm == NOT_YET)
+    if (l->algorithm == ALGORITHM_NOT_YET)
         l->algorithm = shared->algorithm;
     TRY(shut_linear_forward(k, y, pre, x, w, bias, d, e));
     return l->algorithm > 0 && k->precision == KERNELS_FP32 && linear_stride(d) == d->out
@@ -722,7 +592,7 @@ static status_t shut_record(const struct kernels *k, char **ret, struct err *e) 
     (void)e;
     if (asprintf(ret,
                  algorithm == SHUT_MEMORY_NONSENSE ? "nonsense\n"
-                 : algorithm == NOT_YET            ? ""
+                 : algorithm == ALGORITHM_NOT_YET  ? ""
                                                    : RECORD,
                  algorithm) < 0)
         abort();
@@ -781,16 +651,6 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
     return s;
 }
 
-static struct line *line_new(void) {
-    struct line *l = calloc(1, sizeof *l);
-    if (!l)
-        abort();
-    l->last = &l->first;
-    l->ahead_last = &l->ahead;
-    l->algorithm = NOT_YET;
-    return l;
-}
-
 /* --- on somebody else's device -------------------------------------------------------------------------------------*/
 void shut_memory_runs_on(const struct shut_memory_device *of) { device = of; }
 
@@ -833,7 +693,7 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     c.device = "cpu";
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
-    struct shut *s = shut_new(open, line_new());
+    struct shut *s = shut_new(open, line_new(touch));
     *ret = &s->table;
     if (device) {
         device->open(*ret);

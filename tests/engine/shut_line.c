@@ -1,0 +1,123 @@
+#include "tests/engine/shut_line.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct upload {
+    struct upload *next;
+    void *to;
+    const void *from;
+    size_t bytes;
+    int64_t after, number; /* releases that it waits for; the await that waits for it */
+    bool early;
+};
+
+struct line *line_new(void (*touch)(bool may)) {
+    struct line *l = calloc(1, sizeof *l);
+    if (!l)
+        abort();
+    l->touch = touch;
+    l->last = &l->first;
+    l->uploads_last = &l->uploads;
+    l->algorithm = ALGORITHM_NOT_YET;
+    return l;
+}
+
+void *line_call(struct line *l, const struct kernels *open, size_t bytes,
+                status_t (*run)(struct call *, struct err *)) {
+    struct call *c = calloc(1, bytes);
+    if (!c)
+        abort();
+    *c = (struct call){ .run = run, .open = open, .line = l, .traced = shut_trace_now() };
+    struct call ***last = l->captures ? &l->captured_last : &l->last;
+    **last = c;
+    *last = &c->next;
+    return c;
+}
+
+void calls_free(struct call *c) {
+    while (c) {
+        struct call *next = c->next;
+        for (int i = 0; i < CALL_HELD; i++)
+            free(c->held[i]);
+        free(c);
+        c = next;
+    }
+}
+
+void call_hold(struct call *c, void *argument, size_t bytes) {
+    void *copy = malloc(bytes), **held = c->held;
+    while (held < c->held + CALL_HELD && *held)
+        held++;
+    if (!copy || held == c->held + CALL_HELD)
+        abort();
+    memcpy(copy, *(void **)argument, bytes);
+    memcpy(argument, &copy, sizeof copy);
+    *held = copy;
+}
+
+void call_run(struct line *l, struct call *c) {
+    struct err e = { "" };
+    l->clock_ns += SHUT_MEMORY_CALL_NS;
+    if (c->called)
+        shut_trace_note(c->traced, c->called, l->clock_ns);
+    const status_t st = c->run(c, &e);
+    if (st != ST_OK && l->status == ST_OK) {
+        l->status = st;
+        l->error = e;
+    }
+}
+
+void line_upload(struct line *l, void *to, const void *from, size_t bytes, int64_t after) {
+    struct upload *u = malloc(sizeof *u);
+    if (!u || l->captures)
+        abort();
+    *u = (struct upload){ .to = to,
+                          .from = from,
+                          .bytes = bytes,
+                          .after = after,
+                          .number = l->n_awaits + 1,
+                          .early = ++l->n_uploads % 3 == 0 };
+    *l->uploads_last = u;
+    l->uploads_last = &u->next;
+    l->touch(true);
+    line_uploads_run(l, 0);
+    l->touch(false);
+}
+
+void line_uploads_run(struct line *l, int64_t needed) {
+    struct upload *u = l->uploads;
+    for (; u && u->after <= l->released && (u->number <= needed || u->early); u = l->uploads) {
+        memcpy(u->to, u->from, u->bytes);
+        l->uploads = u->next;
+        free(u);
+    }
+    if (!l->uploads)
+        l->uploads_last = &l->uploads;
+    else if (l->uploads->number <= needed)
+        abort(); /* it waits for a call that waits for it */
+}
+
+status_t line_run(struct line *l, const struct call *until, struct err *e) {
+    bool there = false;
+    if (l->captures)
+        abort(); /* nothing waits inside a capture */
+    if (l->first || l->uploads)
+        l->touch(true);
+    while (l->first && !there) {
+        struct call *c = l->first;
+        there = c == until;
+        call_run(l, c);
+        l->first = c->next;
+        c->next = NULL;
+        calls_free(c);
+    }
+    if (!l->first)
+        l->last = &l->first;
+    if (!until)
+        line_uploads_run(l, INT64_MAX);
+    l->touch(false);
+    const status_t st = l->status;
+    l->status = ST_OK;
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s", l->error.msg);
+}
