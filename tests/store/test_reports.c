@@ -570,15 +570,22 @@ static struct store_attempt_start start_of(struct fixture *f, int64_t job, int n
     return start;
 }
 
+/* A running job whose checkpoint of step 10 another may begin with. */
+static struct store_checkpoint parent_with_checkpoint(struct fixture *f, int64_t *ret) {
+    *ret = fixture_running(f, 1);
+    CLEANUP(store_report_closep) struct store_report *r = NULL;
+    OK(store_report_open(f->store, f->epoch, &r, &e));
+    commit(f, r, *ret, 10, 1, 1);
+    struct store_checkpoint at;
+    OK(store_checkpoint_newest(f->store, f->m, *ret, &at, &e));
+    return at;
+}
+
 /* Not from the start, which would be another training; nor, of a fork, from files that are not whole. */
 static void a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone(void **state) {
     struct fixture *f = *state;
-    int64_t parent = fixture_running(f, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
-    commit(f, r, parent, 10, 1, 1);
-    struct store_checkpoint at;
-    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    int64_t parent;
+    struct store_checkpoint at = parent_with_checkpoint(f, &parent);
     static const struct {
         const char *how, *says;
     } gone[] = { { "state = 3, reason = 'bits'", "is corrupt" },
@@ -614,6 +621,19 @@ static void a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone(v
     assert_int_equal(start.from_checkpoint, at.id);
 }
 
+/* Has one who comes to the parent's checkpoints wait for a transaction that has changed them, and then commits. */
+static void run_behind(struct fixture *f, int64_t parent, const char *change, void *(*late)(void *), void *ctx) {
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %lld FOR NO KEY UPDATE; UPDATE checkpoint SET %s",
+             (long long)parent, change);
+    struct pg_open *open = pg_begin(f->conninfo, sql);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, late, ctx), 0);
+    pg_await_blocked(f->pg, f->conninfo, 1);
+    pg_commit(open);
+    pthread_join(thread, NULL);
+}
+
 struct retrying {
     struct fixture *f;
     int64_t job;
@@ -630,25 +650,11 @@ static void *retry_one(void *ctx) {
 /* Retention has decided, and not yet committed, when the retry comes. */
 static void a_retry_waits_for_retention_and_is_refused_what_that_has_taken(void **state) {
     struct fixture *f = *state;
-    int64_t parent = fixture_running(f, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
-    commit(f, r, parent, 10, 1, 1);
-    struct store_checkpoint at;
-    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    int64_t parent;
+    struct store_checkpoint at = parent_with_checkpoint(f, &parent);
     bool existed;
     struct retrying late = { .f = f, .job = job_from(f, parent, at.id, false, "fork", &existed) };
-    char retention[200];
-    snprintf(
-        retention, sizeof retention,
-        "SELECT 1 FROM job WHERE id = %lld FOR NO KEY UPDATE; UPDATE checkpoint SET state = 4, delete_time = now()",
-        (long long)parent);
-    struct pg_open *open = pg_begin(f->conninfo, retention);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, retry_one, &late), 0);
-    pg_await_blocked(f->pg, f->conninfo, 1);
-    pg_commit(open);
-    pthread_join(thread, NULL);
+    run_behind(f, parent, "state = 4, delete_time = now()", retry_one, &late);
     FAILS(err_set(&e, late.status, "%s", late.err.msg), ST_FAILED_PRECONDITION, "has been deleted");
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job WHERE state = 10"), 1);
 }
@@ -668,36 +674,19 @@ static void *start_one(void *ctx) {
 /* The parent's own loading has found it, and not yet committed, when the fork's turn comes. */
 static void an_attempt_waits_for_who_finds_its_origin_corrupt_and_does_not_start(void **state) {
     struct fixture *f = *state;
-    int64_t parent = fixture_running(f, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
-    commit(f, r, parent, 10, 1, 1);
-    struct store_checkpoint at;
-    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    int64_t parent;
+    struct store_checkpoint at = parent_with_checkpoint(f, &parent);
     bool existed;
     struct starting late = { .f = f, .job = job_from(f, parent, at.id, false, "fork", &existed) };
-    char corrupt[200];
-    snprintf(corrupt, sizeof corrupt,
-             "SELECT 1 FROM job WHERE id = %lld FOR NO KEY UPDATE; UPDATE checkpoint SET state = 3, reason = 'bits'",
-             (long long)parent);
-    struct pg_open *open = pg_begin(f->conninfo, corrupt);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, start_one, &late), 0);
-    pg_await_blocked(f->pg, f->conninfo, 1);
-    pg_commit(open);
-    pthread_join(thread, NULL);
+    run_behind(f, parent, "state = 3, reason = 'bits'", start_one, &late);
     assert_non_null(strstr(late.start.refused, "is corrupt"));
     assert_int_equal(late.start.from_checkpoint, 0);
 }
 
 static void weights_of_another_job_are_named_to_every_attempt_without_a_step(void **state) {
     struct fixture *f = *state;
-    int64_t parent = fixture_running(f, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
-    commit(f, r, parent, 10, 1, 1);
-    struct store_checkpoint at;
-    OK(store_checkpoint_newest(f->store, f->m, parent, &at, &e));
+    int64_t parent;
+    struct store_checkpoint at = parent_with_checkpoint(f, &parent);
     bool existed;
     int64_t child = job_from(f, parent, at.id, true, "weights-1", &existed);
     const char *executors[] = { "host" };
