@@ -1,47 +1,29 @@
+/* libcrypto's older functions for SHA-256: they work in the caller's memory, where its newer ones allocate, and may
+ * fail, for each digest. Both compute by the same code. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/sha256.h"
 
-#include <openssl/evp.h>
-#include <stdlib.h>
+#include <openssl/sha.h>
 
-struct sha256 {
-    EVP_MD_CTX *md;
-};
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(struct sha256), "a digest at work fits its struct");
 
-static void start(struct sha256 *s) {
-    if (EVP_DigestInit_ex(s->md, EVP_sha256(), NULL) != 1)
-        abort();
-}
+/* They return 1, whatever they are given. */
+static SHA256_CTX *of(struct sha256 *s) { return (SHA256_CTX *)(void *)s; }
 
-struct sha256 *sha256_new(void) {
-    struct sha256 *s = malloc(sizeof *s);
-    if (!s || !(s->md = EVP_MD_CTX_new()))
-        abort();
-    start(s);
-    return s;
-}
+void sha256_begin(struct sha256 *s) { (void)SHA256_Init(of(s)); }
 
-struct sha256 *sha256_free(struct sha256 *s) {
-    if (s) {
-        EVP_MD_CTX_free(s->md);
-        free(s);
-    }
-    return NULL;
-}
-
-void sha256_update(struct sha256 *s, const void *data, size_t n) {
-    if (EVP_DigestUpdate(s->md, data, n) != 1)
-        abort();
-}
+void sha256_update(struct sha256 *s, const void *data, size_t n) { (void)SHA256_Update(of(s), data, n); }
 
 void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES]) {
-    if (EVP_DigestFinal_ex(s->md, ret, NULL) != 1)
-        abort();
-    start(s);
+    (void)SHA256_Final(ret, of(s));
+    sha256_begin(s);
 }
 
 void sha256_of(const void *data, size_t n, uint8_t ret[SHA256_BYTES]) {
-    if (EVP_Digest(data, n, ret, NULL, EVP_sha256(), NULL) != 1)
-        abort();
+    struct sha256 s;
+    sha256_begin(&s);
+    sha256_update(&s, data, n);
+    sha256_final(&s, ret);
 }
 
 void sha256_hex(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX]) {

@@ -1,5 +1,12 @@
-/* SHA-256 (FIPS 180-4) by libcrypto, as the project uses it: digests of files, tensors and weights.
- * A context belongs to one thread at a time. Allocation failure inside libcrypto aborts the process: 200 bytes. */
+/* SHA-256 (FIPS 180-4) by libcrypto, as the project uses it: digests of files, tensors and weights. Nothing is
+ * allocated, nothing can fail, nothing is to be released.
+ *
+ *     struct sha256 s;
+ *     sha256_begin(&s);
+ *     sha256_update(&s, data, n);
+ *     sha256_final(&s, digest);       // and s starts afresh
+ *
+ * A digest at work belongs to one thread at a time. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
@@ -8,11 +15,12 @@
 
 enum { SHA256_BYTES = 32, SHA256_HEX = 65 }; /* SHA256_HEX counts the NUL */
 
-struct sha256;
-struct sha256 *sha256_new(void);
-struct sha256 *sha256_free(struct sha256 *s); /* NULL is fine; returns NULL */
+struct sha256 {
+    uint64_t at_work[14];
+};
+void sha256_begin(struct sha256 *s);
 void sha256_update(struct sha256 *s, const void *data, size_t n);
-void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES]); /* s starts afresh after it */
+void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES]);
 
 void sha256_of(const void *data, size_t n, uint8_t ret[SHA256_BYTES]);
 void sha256_hex(const uint8_t digest[SHA256_BYTES], char ret[SHA256_HEX]); /* lower case */

@@ -1,4 +1,4 @@
-/* trainyard checkpoints, sample. */
+/* trainyard checkpoints, checkpoint, sample. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -8,9 +8,6 @@
 #include <string.h>
 #include <trainyard/v1/checkpoint.pb-c.h>
 #include <unistd.h>
-
-/* Far more than retention keeps. */
-enum { MOST_CHECKPOINTS = 100000 };
 
 static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
 
@@ -57,7 +54,7 @@ static status_t run_checkpoints(struct cli *c, const void *args, char *const wor
     TRY(client_job_name(words[0], name, e));
     request.parent = name;
     ProtobufCMessage *all = NULL;
-    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, MOST_CHECKPOINTS, &all, e));
+    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, CLIENT_ALL, &all, e));
     status_t st = show(c, (Trainyard__V1__ListCheckpointsResponse *)all, e);
     protobuf_c_message_free_unpacked(all, NULL);
     return st;
@@ -72,6 +69,50 @@ const struct command command_checkpoints = {
     .least = 1,
     .most = 1,
     .run = run_checkpoints,
+};
+
+/* ---- pin, unpin, delete ---- */
+
+static status_t change(struct cli *c, const char *verb, const char *name, ProtobufCMessage **ret, struct err *e) {
+    Trainyard__V1__PinCheckpointRequest pin = TRAINYARD__V1__PIN_CHECKPOINT_REQUEST__INIT;
+    Trainyard__V1__DeleteCheckpointRequest delete = TRAINYARD__V1__DELETE_CHECKPOINT_REQUEST__INIT;
+    pin.name = delete.name = (char *)name;
+    pin.pinned = strcmp(verb, "pin") == 0;
+    if (strcmp(verb, "delete") == 0)
+        return client_call_again(c, checkpoints, "DeleteCheckpoint", &delete.base, ret, e);
+    if (!pin.pinned && strcmp(verb, "unpin") != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is none of pin, unpin and delete", verb);
+    return client_call_again(c, checkpoints, "PinCheckpoint", &pin.base, ret, e);
+}
+
+static status_t run_checkpoint(struct cli *c, const void *args, char *const words[], struct err *e) {
+    (void)args;
+    ProtobufCMessage *reply = NULL;
+    TRY(change(c, words[0], words[1], &reply, e));
+    const Trainyard__V1__Checkpoint *row = (Trainyard__V1__Checkpoint *)reply;
+    bool done = false;
+    status_t st = output_message(c, reply, &done, e);
+    if (st == ST_OK && c->output == OUTPUT_NAME)
+        printf("%s\n", row->name);
+    else if (st == ST_OK && !done)
+        printf("%s %s%s\n", row->name, output_enum(&trainyard__v1__checkpoint__state__descriptor, (int)row->state),
+               row->pinned ? ", pinned" : "");
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+const struct command command_checkpoint = {
+    .name = "checkpoint",
+    .arguments = "pin|unpin|delete CHECKPOINT",
+    .summary = "Keeps a checkpoint from retention, or no longer, or deletes it.",
+    .details =
+        "CHECKPOINT is a name as 'trainyard checkpoints JOB -o name' prints it. One that a job which has not ended\n"
+        "needs is not deleted, nor a pinned one.",
+    .example = "trainyard checkpoint pin jobs/42/checkpoints/7\ntrainyard checkpoint delete jobs/42/checkpoints/7",
+    .args_bytes = 1,
+    .least = 2,
+    .most = 2,
+    .run = run_checkpoint,
 };
 
 /* ---- sample ---- */

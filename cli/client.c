@@ -115,12 +115,12 @@ status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, struct err *
     const ProtobufCFieldDescriptor *f = repeated_field(page);
     size_t n, size = field_element_bytes(f);
     char *elements = field_elements(page, f, &n);
-    for (size_t i = 0; i < n; i++) {
-        void *at = NULL;
-        TRY(field_append(all, f, &at, e));
-        memcpy(at, elements + i * size, size);
-        memset(elements + i * size, 0, size); /* moved: freeing the page passes over it */
-    }
+    if (n == 0)
+        return ST_OK;
+    void *at = NULL;
+    TRY(field_append(all, f, n, &at, e));
+    memcpy(at, elements, n * size);
+    memset(elements, 0, n * size); /* moved: freeing the page passes over them */
     return ST_OK;
 }
 

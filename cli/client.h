@@ -21,8 +21,10 @@ MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor 
 MUST_CHECK status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                       const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
-/* A List call to its last page, or to `limit` elements: the pages joined into one reply. The request has page_size and
- * page_token, which are set here; the reply has one repeated field and next_page_token. */
+/* A List call to its last page, or to `limit` elements (CLIENT_ALL: all): the pages joined into one reply. The request
+ * has page_size and page_token, which are set here; the reply has one repeated field and next_page_token, which is not
+ * empty where the limit has left elements out. */
+#define CLIENT_ALL INT64_MAX
 MUST_CHECK status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e);
 /* Moves the elements of page's repeated field behind those of `all`, a message of the same type. */

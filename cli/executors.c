@@ -6,8 +6,6 @@
 #include <string.h>
 #include <trainyard/v1/executor.pb-c.h>
 
-enum { MOST_EXECUTORS = 100000 };
-
 static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
     char heard[24], devices[1024] = "";
     size_t used = 0;
@@ -50,8 +48,8 @@ static status_t run_executors(struct cli *c, const void *args, char *const words
     (void)words;
     Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
     ProtobufCMessage *all = NULL;
-    TRY(client_list(c, &trainyard__v1__executor_service__descriptor, "ListExecutors", &request.base, MOST_EXECUTORS,
-                    &all, e));
+    TRY(client_list(c, &trainyard__v1__executor_service__descriptor, "ListExecutors", &request.base, CLIENT_ALL, &all,
+                    e));
     status_t st = show(c, (Trainyard__V1__ListExecutorsResponse *)all, e);
     protobuf_c_message_free_unpacked(all, NULL);
     return st;

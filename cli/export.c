@@ -31,7 +31,7 @@ static status_t find_checkpoint(struct cli *c, const char *name, Trainyard__V1__
     Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     request.parent = (char *)name;
-    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, 1000, &reply, e));
+    TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, CLIENT_ALL, &reply, e));
     Trainyard__V1__ListCheckpointsResponse *all = (Trainyard__V1__ListCheckpointsResponse *)reply;
     for (size_t i = 0; i < all->n_checkpoints && !*ret; i++)
         if (all->checkpoints[i]->state == TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED) {

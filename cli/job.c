@@ -144,8 +144,6 @@ const struct command command_submit = {
 
 /* ---- list ---- */
 
-enum { MOST_JOBS = 100000 };
-
 struct list_args {
     const char *state, *queue;
     int64_t limit;
@@ -198,14 +196,18 @@ static status_t run_list(struct cli *c, const void *args_, char *const words[], 
     const struct list_args *args = args_;
     (void)words;
     Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
-    if (args->limit < 1 || args->limit > MOST_JOBS)
-        return err_set(e, ST_INVALID_ARGUMENT, "--limit: %" PRId64 " is not from 1 to %d", args->limit, MOST_JOBS);
+    if (args->limit < 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "--limit: %" PRId64 " is not at least 1", args->limit);
     TRY(parse_state(args->state, &request.state, e));
     if (args->queue)
         request.queue = (char *)args->queue;
     ProtobufCMessage *all = NULL;
     TRY(client_list(c, jobs, "ListJobs", &request.base, args->limit, &all, e));
-    status_t st = show_jobs(c, (Trainyard__V1__ListJobsResponse *)all, e);
+    const Trainyard__V1__ListJobsResponse *found = (Trainyard__V1__ListJobsResponse *)all;
+    status_t st = show_jobs(c, found, e);
+    if (st == ST_OK && *found->next_page_token)
+        fprintf(stderr, "these are the newest %zu; there may be more: --limit %zu\n", found->n_jobs,
+                10 * found->n_jobs);
     protobuf_c_message_free_unpacked(all, NULL);
     return st;
 }
@@ -214,7 +216,8 @@ static const struct option_row list_options[] = {
     { "state", 's', "STATE", "only these: QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED, ...", OPTION_TEXT,
       offsetof(struct list_args, state), NULL },
     { "queue", 'q', "QUEUE", "only these", OPTION_TEXT, offsetof(struct list_args, queue), NULL },
-    { "limit", 'n', "N", "at most so many, newest first", OPTION_INT, offsetof(struct list_args, limit), "100" },
+    { "limit", 'n', "N", "at most so many, newest first; stderr says when there may be more", OPTION_INT,
+      offsetof(struct list_args, limit), "100" },
     { 0 },
 };
 
@@ -344,7 +347,7 @@ const struct command command_get = {
     .run = run_get,
 };
 
-/* ---- cancel, retry ---- */
+/* ---- cancel, retry, delete ---- */
 
 static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, struct err *e) {
     const Trainyard__V1__Job *job = (const Trainyard__V1__Job *)reply;
@@ -407,4 +410,34 @@ const struct command command_retry = {
     .least = 1,
     .most = 1,
     .run = run_retry,
+};
+
+static status_t run_delete(struct cli *c, const void *args, char *const words[], struct err *e) {
+    char name[80];
+    (void)args;
+    Trainyard__V1__DeleteJobRequest request = TRAINYARD__V1__DELETE_JOB_REQUEST__INIT;
+    TRY(client_job_name(words[0], name, e));
+    request.name = name;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call_again(c, jobs, "DeleteJob", &request.base, &reply, e));
+    bool done = false;
+    status_t st = output_message(c, reply, &done, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    if (st == ST_OK && !done)
+        printf("%s%s\n", c->output == OUTPUT_NAME ? name : output_id(name), c->output == OUTPUT_NAME ? "" : " deleted");
+    return st;
+}
+
+const struct command command_delete = {
+    .name = "delete",
+    .arguments = "JOB",
+    .summary = "Deletes a job that has ended, with its metrics, logs, events and checkpoints.",
+    .details =
+        "Refused while the job has not ended (cancel it first), while a job that began with one of its checkpoints\n"
+        "is there (delete that one first), and while one of them is pinned. There is no way back.",
+    .example = "trainyard delete 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_delete,
 };

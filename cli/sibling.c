@@ -1,5 +1,7 @@
 #include "cli/sibling.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,13 +16,8 @@ void sibling_add(struct sibling *s, const char *word) {
 
 status_t sibling_become(const struct sibling *s, const char *program, struct err *e) {
     char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n < 0)
-        return err_errno(e, "finding this program's path");
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    size_t room = sizeof path - (size_t)(slash + 1 - path);
-    if (s->n > SIBLING_WORDS || (size_t)snprintf(slash + 1, room, "%s", program) >= room)
+    TRY(process_beside(program, path, sizeof path, e));
+    if (s->n > SIBLING_WORDS)
         return err_set(e, ST_INVALID_ARGUMENT, "too many arguments for %s", program);
     const char *argv[SIBLING_WORDS + 2] = { program };
     memcpy(argv + 1, s->words, s->n * sizeof *s->words);

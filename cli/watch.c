@@ -21,8 +21,6 @@ enum {
     FIRST_PATIENCE_MS = 5000,
     /* Between lines of progress where nothing can be redrawn. */
     PLAIN_PROGRESS_MS = 5000,
-    EVENTS_PAGE = 1000,
-    MOST_EVENTS = 100000,
 };
 
 struct watch {
@@ -209,7 +207,7 @@ const struct command command_watch = {
 static status_t list_events(struct cli *c, const char *name, Trainyard__V1__ListEventsResponse *all, struct err *e) {
     Trainyard__V1__ListEventsRequest request = TRAINYARD__V1__LIST_EVENTS_REQUEST__INIT;
     request.name = (char *)name;
-    request.page_size = EVENTS_PAGE;
+    request.page_size = LIMIT_PAGE_SIZE;
     for (;;) {
         ProtobufCMessage *page = NULL;
         TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ListEvents", &request.base, &page, e));
@@ -217,7 +215,7 @@ static status_t list_events(struct cli *c, const char *name, Trainyard__V1__List
         status_t st = client_join(&all->base, page, e);
         protobuf_c_message_free_unpacked(page, NULL);
         TRY(st);
-        if (all->n_events - before < EVENTS_PAGE || all->n_events >= MOST_EVENTS)
+        if (all->n_events - before < LIMIT_PAGE_SIZE)
             return ST_OK;
         request.after_event = all->events[all->n_events - 1]->number;
     }

@@ -17,7 +17,7 @@
  *   - nothing is allocated after the first call with a shape (the first linear_* of a shape builds a oneDNN primitive;
  *     at most KERNELS_PRODUCTS_MOST are kept, the least recently used goes). What a call needs beyond its arguments is
  *     its `workspace`; the function of the same name + _workspace tells how many bytes. On "cuda" it also has libraries
- *     make ready for the shape: asked before the first step, so that none loads code in its midst
+ *     make ready for the shape: asked before the first step, so that none compiles in its midst
  *   - errors: INVALID_ARGUMENT for a token or target outside its vocabulary, INTERNAL or RESOURCE_EXHAUSTED when the
  *     library or the device fails. After an error the outputs are undefined. A wrong dimension is an assert
  *
@@ -61,7 +61,9 @@ struct kernels_config {
     int threads;          /* cpu: 1 .. 1024; cuda: unused */
     enum kernels_isa isa; /* BEST: the highest that the processor has; another one: that, or FAILED_PRECONDITION */
     enum kernels_precision precision;
-    bool fast; /* cuda: products may be chosen by timing them, so that two runs may differ in bits; cpu: unused */
+    /* cuda: how products and convolutions are computed may be chosen by timing, so that two runs may differ in bits;
+     * cpu: unused */
+    bool fast;
     /* Of an earlier part of the run, whose choices are taken again; of several ranks', one behind another, the first
      * that chose counts. Of another device, library or `fast` nothing is taken. NULL: none. */
     const char *record;

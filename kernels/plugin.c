@@ -1,24 +1,22 @@
 #include "kernels/plugin.h"
 
+#include "base/process.h"
 #include "kernels/sources.h" /* generated: KERNELS_SOURCES */
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char CUDA[] = "libtrainyard_cuda.so";
 
 /* ../lib beside the program, where both the build and the installation have it; else its name alone. */
 static void library_path(char *path, size_t bytes, const char *library) {
-    const ssize_t n = readlink("/proc/self/exe", path, bytes);
-    if (n > 0 && (size_t)n < bytes) {
-        path[n] = 0;
-        char *name = strrchr(path, '/') + 1;
-        const size_t room = bytes - (size_t)(name - path);
-        if (snprintf(name, room, "../lib/%s", library) < (int)room && access(path, F_OK) == 0)
-            return;
-    }
+    char name[64];
+    snprintf(name, sizeof name, "../lib/%s", library);
+    if (process_beside(name, path, bytes, NULL) == ST_OK && access(path, F_OK) == 0)
+        return;
     snprintf(path, bytes, "%s", library);
 }
 

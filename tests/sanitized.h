@@ -9,5 +9,10 @@ enum { SANITIZED = 1 };
 #else
 enum { SANITIZED = 0 };
 #endif
+#ifdef __SANITIZE_THREAD__
+enum { SANITIZED_THREADS = 1 };
+#else
+enum { SANITIZED_THREADS = 0 };
+#endif
 
 #endif

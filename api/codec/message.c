@@ -79,19 +79,19 @@ bool field_is_set(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f
     return *(ProtobufCMessage **)field_value(msg, f) != NULL;
 }
 
-/* One element more at a time: an array from protobuf-c's decoder has no spare room to rely on. */
-status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, void **ret, struct err *e) {
+/* No spare room is kept: an array from protobuf-c's decoder has none to rely on. */
+status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, size_t more, void **ret,
+                      struct err *e) {
     size_t size = field_element_bytes(f);
     size_t *n = quantifier(msg, f);
     void **elements = field_value(msg, f);
-    void *grown = realloc(*elements, (*n + 1) * size);
+    void *grown = reallocarray(*elements, *n + more, size);
     if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu elements of %s", *n + 1, f->name);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu elements of %s", *n + more, f->name);
     *elements = grown;
-    void *at = (char *)grown + *n * size;
-    memset(at, 0, size);
-    ++*n;
-    *ret = at;
+    *ret = (char *)grown + *n * size;
+    memset(*ret, 0, more * size);
+    *n += more;
     return ST_OK;
 }
 

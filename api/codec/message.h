@@ -33,8 +33,9 @@ uint32_t oneof_case(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor 
 /* Says that this member is the one that is set. */
 void oneof_set_case(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f);
 
-/* Room for one more element of a repeated field, zeroed; the count is already raised. */
-MUST_CHECK status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, void **ret, struct err *e);
+/* Room for `more` elements (at least 1) behind those of a repeated field, zeroed; the count is already raised. */
+MUST_CHECK status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, size_t more, void **ret,
+                                 struct err *e);
 
 /* Frees what the field holds and unsets it; for a oneof, whichever member is set. */
 void field_clear(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f);

@@ -79,7 +79,7 @@ static status_t parse_list(struct yaml_reader *r, ProtobufCMessage *msg, const P
         _Static_assert(sizeof value >= sizeof(ProtobufCBinaryData), "a value fits");
         TRY(parse_value(r, f, value, p, e));
         void *at = NULL;
-        TRY(field_append(msg, f, &at, e));
+        TRY(field_append(msg, f, 1, &at, e));
         memcpy(at, value, field_element_bytes(f));
         path_pop(p, mark);
     }
@@ -133,7 +133,7 @@ static status_t parse_map(struct yaml_reader *r, ProtobufCMessage *msg, const Pr
         TRY(message_new(f->descriptor, &entry, e));
         status_t st = parse_map_entry(r, msg, f, entry, p, e);
         if (st == ST_OK)
-            st = field_append(msg, f, &at, e);
+            st = field_append(msg, f, 1, &at, e);
         if (st != ST_OK) {
             protobuf_c_message_free_unpacked(entry, NULL);
             return st;

@@ -88,7 +88,7 @@ static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescrip
     if (st == ST_OK)
         st = set_text(entry, &desc->fields[1], value, p, e);
     if (st == ST_OK)
-        st = field_append(msg, f, &at, e);
+        st = field_append(msg, f, 1, &at, e);
     if (st != ST_OK) {
         protobuf_c_message_free_unpacked(entry, NULL);
         return st;

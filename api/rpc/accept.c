@@ -55,8 +55,7 @@ static void dispatch(struct rpc_call *c, const struct rpc_method *method) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static status_t admit(struct rpc_server *s, struct rpc_call *c, const struct route *route, const char *path,
-                      struct err *e) {
+static status_t admit(struct rpc_server *s, const struct route *route, const char *path, struct err *e) {
     if (!route)
         return err_set(e, ST_UNIMPLEMENTED, "the method %s does not exist", path);
     pthread_mutex_lock(&s->owner.lock);
@@ -64,7 +63,7 @@ static status_t admit(struct rpc_server *s, struct rpc_call *c, const struct rou
     pthread_mutex_unlock(&s->owner.lock);
     if (alive > (size_t)s->config.calls)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "the server is busy: %d calls are open already", s->config.calls);
-    return s->config.admit ? s->config.admit(s->config.admit_ctx, c, route->path, e) : ST_OK;
+    return ST_OK;
 }
 
 static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path) {
@@ -82,7 +81,7 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
     bool watched = call_start(c, &op, 1, &c->ended);
     pthread_mutex_unlock(&c->lock);
     struct err e = { "" };
-    status_t st = watched ? admit(s, c, route, path, &e) : ST_INTERNAL;
+    status_t st = watched ? admit(s, route, path, &e) : ST_INTERNAL;
     if (st == ST_OK)
         dispatch(c, route->method);
     else

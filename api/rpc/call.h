@@ -1,4 +1,4 @@
-/* One remote call, as either side sees it: sending, reading, deadlines, cancellation and the peer's identity.
+/* One remote call, as either side sees it: sending, reading, deadlines and cancellation.
  *
  * A call is unary (one request, one reply), a server stream, a client stream or bidirectional. server.h says how a
  * service is offered and client.h how one is called; what both share stands here. Messages are protobuf-c's.
@@ -6,7 +6,7 @@
  * Events of a stream arrive on the completion-queue thread, in order and one at a time for each call, and must not
  * block: PostgreSQL, files and locks that are held long belong into `work`, which runs on the server's worker threads.
  *
- *   open         server: the call was admitted.  client: the server's headers are here, it is talking to us
+ *   open         server: the call was taken.     client: the server's headers are here, it is talking to us
  *   message      one message; it lives until the callback returns, copy what is kept
  *   half_closed  server: the peer has sent its last message
  *   writable     after rpc_send said RPC_FULL: less than half of the bytes are still queued
@@ -103,16 +103,5 @@ void *rpc_service(const struct rpc_call *);
 int64_t rpc_time_left_ms(const struct rpc_call *);
 /* The peer went away, the deadline is over, or the call was cancelled: a long handler looks and gives up. */
 bool rpc_cancelled(const struct rpc_call *);
-
-/* Server: a value of the request's metadata by its lower-case key (NUL-terminated copy, cut to n - 1 bytes); false when
- * there is none. */
-bool rpc_metadata(const struct rpc_call *, const char *key, char *ret, size_t n);
-
-/* Server: who calls. The address as gRPC writes it ("ipv4:127.0.0.1:50312", "unix:"). */
-void rpc_peer_address(const struct rpc_call *, char *ret, size_t n);
-/* The verified client certificate's common name; false without mutual TLS. */
-bool rpc_peer_common_name(const struct rpc_call *, char *ret, size_t n);
-/* Its subject alternative names, i = 0, 1, ...; false when there is no such. */
-bool rpc_peer_alternative_name(const struct rpc_call *, size_t i, char *ret, size_t n);
 
 #endif

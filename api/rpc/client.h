@@ -13,7 +13,7 @@
  * the library. While the server cannot be reached calls fail at once with UNAVAILABLE and a sentence that says who and
  * why: "the controller at 127.0.0.1:7700 cannot be reached: Connection refused".
  *
- * Channels and calls may be used from any thread; a stream belongs to one thread, but for rpc_stream_cancel. */
+ * Channels and calls may be used from any thread; a stream belongs to one thread. */
 #ifndef API_RPC_CLIENT_H
 #define API_RPC_CLIENT_H
 
@@ -59,7 +59,6 @@ MUST_CHECK status_t rpc_stream_open(struct rpc_channel *, const ProtobufCService
 /* Blocks for the next message, which lives until the next call on this stream; NULL and ST_OK at the stream's good end.
  * After a failure or the end it says the same again. */
 MUST_CHECK status_t rpc_stream_next(struct rpc_stream *, const ProtobufCMessage **ret_message, struct err *e);
-void rpc_stream_cancel(struct rpc_stream *);              /* any thread: a blocked rpc_stream_next returns CANCELLED */
 struct rpc_stream *rpc_stream_close(struct rpc_stream *); /* cancels what still runs; NULL is fine; returns NULL */
 CLEANUP_DEFINE(struct rpc_stream *, rpc_stream_close)
 

@@ -52,10 +52,6 @@ struct rpc_server_config {
     int streams; /* calls alive at once on one connection; 0 is 256. More wait in the client */
     const void *descriptors;
     size_t descriptors_len;
-    /* Called on the completion-queue thread before anything else of a call, health and reflection included; not OK
-     * refuses it. Must not block. May be NULL. `method` is "/trainyard.v1.JobService/GetJob". */
-    status_t (*admit)(void *ctx, struct rpc_call *, const char *method, struct err *e);
-    void *admit_ctx;
 };
 
 MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
@@ -88,9 +84,5 @@ void rpc_server_stop(struct rpc_server *, int grace_ms);
 /* Stops with no grace unless stopped, and frees. NULL is fine; returns NULL. */
 struct rpc_server *rpc_server_close(struct rpc_server *);
 CLEANUP_DEFINE(struct rpc_server *, rpc_server_close)
-
-/* gRPC's own log lines go to `sink`, from any thread, and nowhere else; NULL, as at the start of the process, drops
- * them. severity: 0 debug, 1 info, 2 error. Process-wide. */
-void rpc_log_to(void (*sink)(int severity, const char *line));
 
 #endif

@@ -70,8 +70,6 @@ status_t rpc_stream_next(struct rpc_stream *s, const ProtobufCMessage **ret, str
     return say_end(s, ret, e);
 }
 
-void rpc_stream_cancel(struct rpc_stream *s) { grpc_call_cancel(s->b.owned.call, NULL); }
-
 struct rpc_stream *rpc_stream_close(struct rpc_stream *s) {
     if (!s)
         return NULL;

@@ -2,21 +2,19 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "cli/up/exec_child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 status_t child_init(struct child *c, const char *name, const char *log_path, struct err *e) {
     *c = (struct child){ .uid = (uid_t)-1,
@@ -79,21 +77,6 @@ static void prefix_arguments(const struct child *c, const char *self, struct pre
     p->argv[n] = NULL;
 }
 
-static void spawn_setup(const struct child *c, int out, posix_spawn_file_actions_t *actions, posix_spawnattr_t *attr) {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(actions, out, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(actions, out, STDERR_FILENO);
-    if (c->directory_fd >= 0)
-        posix_spawn_file_actions_adddup2(actions, c->directory_fd, CHILD_DIRECTORY_FD);
-    posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setpgroup(attr, 0);
-    posix_spawnattr_setsigmask(attr, &none);
-    posix_spawnattr_setsigdefault(attr, &all);
-}
-
 status_t child_start(struct child *c, const char *self, struct err *e) {
     if (c->argc > CHILD_ARGUMENTS)
         return err_set(e, ST_INVALID_ARGUMENT, "the arguments of %s are too long", c->name);
@@ -103,19 +86,22 @@ status_t child_start(struct child *c, const char *self, struct err *e) {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     struct prefixed p;
     prefix_arguments(c, self, &p);
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    spawn_setup(c, ends[1], &actions, &attr);
-    errno = posix_spawn(&c->pid, self, &actions, &attr, (char *const *)p.argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attr);
+    const struct process child = {
+        .program = self,
+        .argv = p.argv,
+        .fds = { { PROCESS_NULL, STDIN_FILENO },
+                 { ends[1], STDOUT_FILENO },
+                 { ends[1], STDERR_FILENO },
+                 { c->directory_fd, CHILD_DIRECTORY_FD } },
+        .n_fds = c->directory_fd >= 0 ? 4 : 3,
+        .group = PROCESS_OWN_GROUP,
+    };
+    status_t st = process_start(&child, &c->pid, e);
     close(ends[1]);
-    if (errno) {
+    if (st != ST_OK) {
         c->pid = 0;
         close(ends[0]);
-        return err_errno(e, "starting %s", c->name);
+        return err_prefix(e, st, "%s: ", c->name);
     }
     if (c->out >= 0)
         close(c->out);

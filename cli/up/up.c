@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "cli/command.h"
 #include "cli/up/directory.h"
 #include "cli/up/postgres.h"
@@ -12,15 +13,12 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { MOST_EXECUTORS = 64, DOWN_TIMEOUT_MS = 120000 };
 
@@ -38,7 +36,6 @@ struct service {
     struct supervise supervise;
     struct child *children; /* SUPERVISE_CHILDREN of them */
     struct log_file log;
-    char self[PATH_MAX];
     char address[128];
 };
 
@@ -68,10 +65,11 @@ static status_t add_child(struct service *s, const char *name, int tier, struct 
     return ST_OK;
 }
 
-/* A program that stands beside this one. */
-static void sibling_argument(const struct service *s, struct child *c, const char *program) {
-    const char *slash = strrchr(s->self, '/');
-    child_argument(c, "%.*s%s", (int)(slash - s->self + 1), s->self, program);
+static status_t sibling_argument(struct child *c, const char *program, struct err *e) {
+    char path[PATH_MAX];
+    TRY(process_beside(program, path, sizeof path, e));
+    child_argument(c, "%s", path);
+    return ST_OK;
 }
 
 static status_t add_initdb(struct service *s, struct err *e) {
@@ -89,13 +87,13 @@ static status_t add_controller(struct service *s, struct err *e) {
     char conninfo[RUNTIME_PATH_BYTES + 64];
     postgres_conninfo(&s->dir, conninfo, sizeof conninfo);
     TRY(add_child(s, "migrate", 1, &c, e));
-    sibling_argument(s, c, "trainyard-controller");
+    TRY(sibling_argument(c, "trainyard-controller", e));
     child_argument(c, "migrate");
     child_argument(c, "--database");
     child_argument(c, "%s", conninfo);
     TRY(add_child(s, "controller", 1, &c, e));
     c->ready_text = "ready ";
-    sibling_argument(s, c, "trainyard-controller");
+    TRY(sibling_argument(c, "trainyard-controller", e));
     child_argument(c, "--database");
     child_argument(c, "%s", conninfo);
     child_argument(c, "--checkpoints");
@@ -117,7 +115,7 @@ static status_t add_executor(struct service *s, int number, int64_t slots, struc
     snprintf(name, sizeof name, "executor-%d", number);
     TRY(add_child(s, name, 2, &c, e));
     c->ready_text = "ready ";
-    sibling_argument(s, c, "trainyard-executor");
+    TRY(sibling_argument(c, "trainyard-executor", e));
     child_argument(c, "--controller");
     child_argument(c, "%s", s->address);
     child_argument(c, "--directory");
@@ -179,10 +177,6 @@ static status_t on_all_ready(void *ctx, struct err *e) {
 
 static status_t service_open(struct service *s, struct err *e) {
     char path[DIRECTORY_PATH_BYTES + 64];
-    ssize_t n = readlink("/proc/self/exe", s->self, sizeof s->self - 1);
-    if (n < 0)
-        return err_errno(e, "finding this program's path");
-    s->self[n] = '\0';
     TRY(postgres_find(&s->pg, e));
     TRY(directory_find(s->args->dir, true, &s->dir, e));
     TRY(directory_lock(&s->dir, e));
@@ -207,7 +201,7 @@ static void service_close(struct service *s) {
 
 static status_t serve(const struct up_args *args, struct err *e) {
     struct service s = { .args = args, .log = { .fd = -1 }, .dir = { .lock_fd = -1 } };
-    s.supervise = (struct supervise){ .self = s.self,
+    s.supervise = (struct supervise){ .self = "/proc/self/exe",
                                       .all_ready = on_all_ready,
                                       .task_done = on_task_done,
                                       .say = service_say,
@@ -254,17 +248,14 @@ static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, 
         argv[n++] = "--listen";
         argv[n++] = args->listen;
     }
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID);
-    errno = posix_spawn(ret, "/proc/self/exe", &actions, &attr, (char *const *)argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attr);
-    return errno ? err_errno(e, "starting the service in the background") : ST_OK;
+    const struct process service = {
+        .program = "/proc/self/exe",
+        .argv = argv,
+        .fds = { { PROCESS_NULL, STDIN_FILENO }, { out, STDOUT_FILENO } },
+        .n_fds = 2,
+        .group = PROCESS_OWN_SESSION,
+    };
+    return process_start(&service, ret, e);
 }
 
 /* The child says on stderr what went wrong; its exit status becomes ours. If we are killed, it sees our end of the pipe

@@ -1,5 +1,5 @@
-/* An attempt and its ranks as the files about them share them (attempts.c, attempt_tell.c), and what is said of them.
- * Private to them. */
+/* An attempt and its ranks as the files about them share them (attempts.c, attempt_*.c), and what they do for each
+ * other. Private to them. */
 #ifndef EXECUTOR_AGENT_ATTEMPT_H
 #define EXECUTOR_AGENT_ATTEMPT_H
 
@@ -43,12 +43,43 @@ struct attempts {
     int64_t checked_ms;
 };
 
+/* From TERM to KILL: a worker in a checkpoint's write gets out of it. */
+enum { LADDER_MS = 2000 };
+
+/* attempts.c: the list. An attempt that is removed is freed, with its record in the directory. */
+struct attempt *attempt_find(const struct attempts *a, int64_t job, int32_t attempt);
+struct attempt *attempt_new(struct attempts *a, int64_t job, int32_t number, int32_t world_size, size_t n);
+void attempt_remove(struct attempt *at);
+
+/* attempt_recover.c: an attempt of an earlier agent, as its directory has it; it has ended then. */
+MUST_CHECK status_t attempt_recover(struct attempts *a, const Trainyard__V1__AttemptStatus *status, struct err *e);
+
+/* attempt_hear.c: a child's owner's calls; ctx is its rank. rank_moved: a sign of progress. */
+void rank_record(void *ctx, const Trainyard__V1__WorkerRecord *record);
+void rank_spooled(void *ctx, bool urgent);
+void rank_moved(struct rank *r);
+
+/* attempt_hang.c: from now on, until a->check is cancelled. */
+void attempts_watch(struct attempts *a);
+
+/* attempt_end.c */
+void rank_ended(void *ctx, const struct reaped *how, bool drained); /* a child's owner's call; ctx is its rank */
+/* The rank's device has been looked at, or that takes too long (ctx: the rank, whose timer it is). */
+void rank_looked(struct rank *r);
+void rank_look_over(void *ctx);
+/* r->end, from how the process ended (NULL: it never started) and its last word. */
+MUST_CHECK status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
+                                  const char *sentence);
+void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, const char *sentence); /* could not be started */
+/* When all ranks are gone: tells it, and forgets the attempt when the controller has done so already. */
+void attempt_check_ended(struct attempt *at);
+
 /* A deep copy, for message_free; NULL without memory. */
 void *message_copy(const ProtobufCMessage *m);
 void message_free(void *m); /* NULL is fine */
 
-/* To the agent's directory, for its next start. Best effort but at the start: a record that cannot be written now is
- * written at the attempt's next change. */
+/* attempt_tell.c: to the agent's directory, for its next start. Best effort but at the start: a record that cannot be
+ * written now is written at the attempt's next change. */
 MUST_CHECK status_t attempt_record(const struct attempt *at, struct err *e);
 
 /* To the controller, when it is attached. */

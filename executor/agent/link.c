@@ -4,16 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Freed when the call's `done` has come through the loop, however early the owner lost interest. */
-struct link {
-    struct reactor *loop;
-    pthread_mutex_t lock;  /* guards call */
-    struct rpc_call *call; /* NULL once it is done: a channel cannot be closed while a reference is held */
-    struct link_owner owner;
-    bool closed;        /* the loop's thread */
-    struct err give_up; /* the call's events: why the link itself has cancelled the call, or "" */
-};
-
 struct event {
     struct link *link;
     enum { EVENT_MESSAGE, EVENT_WRITABLE, EVENT_DONE } kind;
@@ -22,15 +12,30 @@ struct event {
     char why[480];
 };
 
-static void event_free(struct event *ev) {
-    if (ev->message)
-        protobuf_c_message_free_unpacked(ev->message, NULL);
-    free(ev);
-}
+/* Freed when the call's `done` has come through the loop, however early the owner lost interest. */
+struct link {
+    struct reactor *loop;
+    pthread_mutex_t lock;  /* guards call */
+    struct rpc_call *call; /* NULL once it is done: a channel cannot be closed while a reference is held */
+    struct link_owner owner;
+    bool closed;        /* the loop's thread */
+    struct err give_up; /* the call's events: why the link itself has cancelled the call, or "" */
+    struct event done;  /* there from the start: without it the stream would seem to live for ever */
+};
 
 static void link_free(struct link *l) {
     pthread_mutex_destroy(&l->lock);
     free(l);
+}
+
+/* `done` goes with its link. */
+static void event_free(struct event *ev) {
+    if (ev->message)
+        protobuf_c_message_free_unpacked(ev->message, NULL);
+    if (ev->kind == EVENT_DONE)
+        link_free(ev->link);
+    else
+        free(ev);
 }
 
 static void call_cancel(struct link *l) {
@@ -48,12 +53,7 @@ static void call_resume(struct link *l) {
 }
 
 /* The loop is closing: nobody is called any more. */
-static void event_drop(void *payload) {
-    struct event *ev = payload;
-    if (ev->kind == EVENT_DONE)
-        link_free(ev->link);
-    event_free(ev);
-}
+static void event_drop(void *payload) { event_free(payload); }
 
 static void event_run(void *ctx, void *payload) {
     struct event *ev = payload;
@@ -67,8 +67,6 @@ static void event_run(void *ctx, void *payload) {
         l->owner.ended(l->owner.ctx, ev->status, ev->why);
     if (ev->kind == EVENT_MESSAGE)
         call_resume(l);
-    if (ev->kind == EVENT_DONE)
-        link_free(l);
     event_free(ev);
 }
 
@@ -119,11 +117,9 @@ static void on_writable(struct rpc_call *call) {
 }
 
 static void on_done(struct rpc_call *call, status_t status, const char *why) {
-    struct event *ev = calloc(1, sizeof *ev);
-    if (!ev)
-        abort(); /* half a KiB was refused, and without it the stream would seem to live for ever */
-    ev->kind = EVENT_DONE;
     struct link *l = rpc_user(call);
+    struct event *ev = &l->done;
+    ev->kind = EVENT_DONE;
     bool gave_up = l->give_up.msg[0];
     ev->status = gave_up ? ST_RESOURCE_EXHAUSTED : status;
     snprintf(ev->why, sizeof ev->why, "%s", gave_up ? l->give_up.msg : why ? why : "");

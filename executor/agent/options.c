@@ -1,6 +1,7 @@
 #include "executor/agent/options.h"
 
 #include "base/limits.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -172,11 +173,7 @@ static status_t library_path_check(const char *path, struct err *e) {
 }
 
 static status_t worker_default(struct options *o, struct err *e) {
-    ssize_t n = readlink("/proc/self/exe", o->worker, sizeof o->worker - 32);
-    if (n < 0)
-        return err_errno(e, "find this program's folder");
-    o->worker[n] = '\0';
-    strcpy(strrchr(o->worker, '/') + 1, "trainyard-worker");
+    TRY(process_beside("trainyard-worker", o->worker, sizeof o->worker, e));
     o->agent.worker = o->worker;
     return ST_OK;
 }

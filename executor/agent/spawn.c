@@ -3,11 +3,11 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,58 +93,20 @@ static void child_ends_close(struct child_ends *c) {
     closep(&c->err);
 }
 
-static status_t actions_fill(posix_spawn_file_actions_t *actions, const struct child_ends *c, struct err *e) {
-    const int pairs[][2] = { { c->out, 1 }, { c->err, 2 }, { c->commands, 3 }, { c->records, 4 } };
-    int rc = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    for (size_t i = 0; rc == 0 && i < sizeof pairs / sizeof *pairs; i++)
-        rc = posix_spawn_file_actions_adddup2(actions, pairs[i][0], pairs[i][1]);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_addclosefrom_np(actions, 5); /* libraries' descriptors, close-on-exec or not */
-    if (rc == 0)
-        return ST_OK;
-    errno = rc;
-    return err_errno(e, "prepare a worker's descriptors");
-}
-
-static status_t attributes_fill(posix_spawnattr_t *attr, struct err *e) {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int rc = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    if (rc == 0)
-        rc = posix_spawnattr_setpgroup(attr, 0);
-    if (rc == 0)
-        rc = posix_spawnattr_setsigmask(attr, &none);
-    if (rc == 0)
-        rc = posix_spawnattr_setsigdefault(attr, &all);
-    if (rc == 0)
-        return ST_OK;
-    errno = rc;
-    return err_errno(e, "prepare a worker's process group");
-}
-
-/* posix_spawn of glibc waits for the exec in a shared address space, so that its errno arrives here: no errno pipe. */
-static status_t process_start(const struct spawn_options *o, const struct child_ends *c, pid_t *ret, struct err *e) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
+static status_t process_run(const struct spawn_options *o, const struct child_ends *c, pid_t *ret, struct err *e) {
     struct env env = { .n = 0 };
+    const struct process p = {
+        .program = o->program,
+        .argv = o->argv,
+        .environ = (const char *const *)env.list,
+        .fds = { { PROCESS_NULL, 0 }, { c->out, 1 }, { c->err, 2 }, { c->commands, 3 }, { c->records, 4 } },
+        .n_fds = 5,
+        .group = PROCESS_OWN_GROUP,
+    };
     status_t st = env_make(&env, o, e);
     if (st == ST_OK)
-        st = actions_fill(&actions, c, e);
-    if (st == ST_OK)
-        st = attributes_fill(&attr, e);
-    if (st == ST_OK) {
-        int rc = posix_spawn(ret, o->program, &actions, &attr, (char *const *)(uintptr_t)o->argv, env.list);
-        if (rc != 0) {
-            errno = rc;
-            st = err_errno(e, "start '%s'", o->program);
-        }
-    }
+        st = process_start(&p, ret, e);
     env_done(&env);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
     return st;
 }
 
@@ -168,7 +130,7 @@ status_t spawn_worker(const struct spawn_options *options, struct spawned *ret, 
         st = pipe_open(false, &c.err, &s.err, e);
     if (st == ST_OK) {
         fcntl(s.records, F_SETPIPE_SZ, RECORD_PIPE_BYTES); /* refused beyond a user's quota: the default does too */
-        st = process_start(options, &c, &s.pid, e);
+        st = process_run(options, &c, &s.pid, e);
     }
     child_ends_close(&c);
     if (st != ST_OK) {

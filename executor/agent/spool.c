@@ -131,11 +131,10 @@ static status_t segments_list(struct spool_log *log, struct err *e) {
     status_t st = ST_OK;
     for (struct dirent *entry; st == ST_OK && (entry = readdir(dir));) {
         char canonical[32], *end;
-        errno = 0;
         long long first = strtoll(entry->d_name, &end, 10);
         snprintf(canonical, sizeof canonical, "%020lld", first);
         struct stat info;
-        if (errno || first < 1 || strcmp(canonical, entry->d_name) != 0 || fstatat(fd, entry->d_name, &info, 0) < 0)
+        if (first < 1 || strcmp(canonical, entry->d_name) != 0 || fstatat(fd, entry->d_name, &info, 0) < 0)
             continue;
         st = segments_push(log, first, info.st_size, e);
         log->spool->bytes += info.st_size;

@@ -75,9 +75,6 @@ status_t config_open(const Trainyard__V1__JobSpec *spec, const struct data_roots
 
 static status_t choose(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
                        struct err *e) {
-    static const char *const recomputes[] = {
-        [ENGINE_RECOMPUTE_NONE] = "none", [ENGINE_RECOMPUTE_SELECTIVE] = "selective", [ENGINE_RECOMPUTE_BLOCK] = "block"
-    };
     Trainyard__V1__TrainSpec *t = c->spec->train;
     TRY(engine_resolve(&c->engine, collective, hooks, e));
     const struct engine_train *chosen = &c->engine.train;
@@ -85,7 +82,7 @@ static status_t choose(struct config *c, struct collective *collective, const st
     t->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH_MICRO_BATCH;
     t->lanes = chosen->lanes;
     t->_lanes_case = TRAINYARD__V1__TRAIN_SPEC___LANES_LANES;
-    char *recompute = strdup(recomputes[chosen->recompute]);
+    char *recompute = strdup(PLAN_RECOMPUTE_WORDS[chosen->recompute]);
     if (!recompute)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a word of the spec");
     free(t->recompute);

@@ -104,30 +104,15 @@ static status_t fill_optimizer(struct engine_train *t, const Trainyard__V1__Opti
 /* ---- how a step is computed ---- */
 
 static status_t fill_words(struct engine_train *t, const Trainyard__V1__TrainSpec *spec, struct err *e) {
-    static const char *const reduces[] = {
-        [ENGINE_REDUCE_STEP] = "step", [ENGINE_REDUCE_MICRO_BATCH] = "micro_batch", NULL
-    };
-    static const char *const numerics[] = { [ENGINE_NUMERICS_REPRODUCIBLE] = "reproducible",
-                                            [ENGINE_NUMERICS_STRICT] = "strict",
-                                            [ENGINE_NUMERICS_FAST] = "fast",
-                                            NULL };
-    static const char *const precisions[] = {
-        [ENGINE_FP32] = "fp32", [ENGINE_BF16] = "bf16", [ENGINE_FP16] = "fp16", NULL
-    };
-    static const char *const recomputes[] = { [ENGINE_RECOMPUTE_NONE] = "none",
-                                              [ENGINE_RECOMPUTE_SELECTIVE] = "selective",
-                                              [ENGINE_RECOMPUTE_BLOCK] = "block",
-                                              [ENGINE_RECOMPUTE_AUTO] = "auto",
-                                              NULL };
     int choice = 0;
-    TRY(config_choice("train.reduce", spec->reduce, reduces, &choice, e));
-    t->reduce = (enum engine_reduce)choice;
-    TRY(config_choice("train.numerics", spec->numerics, numerics, &choice, e));
+    TRY(config_choice("train.reduce", spec->reduce, PLAN_REDUCE_WORDS, &choice, e));
+    t->reduce = (enum plan_reduce)choice;
+    TRY(config_choice("train.numerics", spec->numerics, ENGINE_NUMERICS_WORDS, &choice, e));
     t->numerics = (enum engine_numerics)choice;
-    TRY(config_choice("train.precision", spec->precision, precisions, &choice, e));
+    TRY(config_choice("train.precision", spec->precision, ENGINE_PRECISION_WORDS, &choice, e));
     t->precision = (enum engine_precision)choice;
-    TRY(config_choice("train.recompute", spec->recompute, recomputes, &choice, e));
-    t->recompute = (enum engine_recompute)choice;
+    TRY(config_choice("train.recompute", spec->recompute, PLAN_RECOMPUTE_WORDS, &choice, e));
+    t->recompute = (enum plan_recompute)choice;
     return ST_OK;
 }
 
@@ -163,18 +148,13 @@ status_t config_train(struct engine_config *c, const Trainyard__V1__TrainSpec *t
 }
 
 status_t config_layout(struct engine_config *c, const Trainyard__V1__ParallelSpec *parallel, struct err *e) {
-    static const char *const schedules[] = { [ENGINE_PIPELINE_GPIPE] = "gpipe",
-                                             [ENGINE_PIPELINE_1F1B] = "1f1b",
-                                             [ENGINE_PIPELINE_INTERLEAVED] = "interleaved",
-                                             [ENGINE_PIPELINE_ZERO_BUBBLE] = "zero_bubble",
-                                             NULL };
-    int choice = ENGINE_PIPELINE_1F1B;
+    int choice = SCHEDULE_1F1B;
     if (parallel)
-        TRY(config_choice("parallel.pipeline_schedule", parallel->pipeline_schedule, schedules, &choice, e));
+        TRY(config_choice("parallel.pipeline_schedule", parallel->pipeline_schedule, PLAN_SCHEDULE_WORDS, &choice, e));
     c->layout.data = parallel ? parallel->data : 1;
     c->layout.pipeline = parallel ? parallel->pipeline : 1;
     c->layout.zero = parallel ? parallel->zero : 0;
-    c->layout.schedule = (enum engine_pipeline)choice;
+    c->layout.schedule = (enum plan_schedule_kind)choice;
     c->layout.virtual_stages = parallel ? parallel->virtual_stages : 1;
     if (parallel && parallel->nccl)
         c->tuning = (struct collective_tuning){ .buffer_bytes = parallel->nccl->buffer_bytes,

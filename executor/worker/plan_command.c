@@ -145,9 +145,9 @@ static status_t draw(const struct arguments *a, const struct plan_report *r, str
 }
 
 static status_t tell(const struct arguments *a, const struct plan_facts *facts, struct bytes *text, struct err *e) {
-    Trainyard__V1__Plan *message = plan_message_make(facts);
+    CLEANUP(plan_message_freep) Trainyard__V1__Plan *message = NULL;
+    TRY(plan_message_make(facts, &message, e));
     status_t st = a->json ? codec_print_json(&message->base, 2, text, e) : plan_message_table(message, text, e);
-    protobuf_c_message_free_unpacked(&message->base, NULL);
     if (st == ST_OK && a->json)
         st = bytes_append(text, "\n", 1, e);
     int stages = facts->report->n_stages;

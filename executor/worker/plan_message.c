@@ -1,53 +1,45 @@
 #include "executor/worker/plan_message.h"
 
+#include "base/array.h"
 #include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void *array(size_t n, size_t size) {
-    void *p = calloc(n ? n : 1, size);
-    if (!p)
-        abort();
-    return p;
-}
-
-static char *copy(const char *text) {
-    char *s = strdup(text);
-    if (!s)
-        abort();
-    return s;
+static status_t copy(char **ret, const char *text, struct err *e) {
+    const size_t n = strlen(text) + 1;
+    char *s = NULL;
+    TRY(array_new(&s, (int)n, e));
+    *ret = memcpy(s, text, n);
+    return ST_OK;
 }
 
 /* --- the message ---*/
 
-static const char *const RECOMPUTE[RECOMPUTES] = {
-    [RECOMPUTE_NONE] = "none", [RECOMPUTE_BLOCK] = "block", [RECOMPUTE_SELECTIVE] = "selective"
-};
+/* Each adds what it makes before it fills it in, so that whatever fails the message owns all there is. */
 
-static const char *const NUMERICS[] = { [ENGINE_NUMERICS_REPRODUCIBLE] = "reproducible",
-                                        [ENGINE_NUMERICS_STRICT] = "strict",
-                                        [ENGINE_NUMERICS_FAST] = "fast" };
-
-static Trainyard__V1__PlannedRank *rank_of(const struct stage_report *s, int stage) {
-    Trainyard__V1__PlannedRank *m = array(1, sizeof *m);
+static status_t add_rank(Trainyard__V1__Plan *plan, const struct stage_report *s, int stage, struct err *e) {
+    TRY(array_new(&plan->memory[plan->n_memory], 1, e));
+    Trainyard__V1__PlannedRank *m = plan->memory[plan->n_memory++];
     trainyard__v1__planned_rank__init(m);
     m->rank = s->rank;
     m->stage = stage;
     m->bytes = (int64_t)s->bytes;
-    m->families = array(FAMILIES, sizeof(void *));
+    TRY(array_new(&m->families, FAMILIES, e));
     for (enum plan_family f = 0; f < FAMILIES; f++) {
-        Trainyard__V1__PlannedFamily *family = m->families[m->n_families++] = array(1, sizeof *family);
+        TRY(array_new(&m->families[f], 1, e));
+        Trainyard__V1__PlannedFamily *family = m->families[m->n_families++];
         trainyard__v1__planned_family__init(family);
-        family->name = copy(plan_family_name(f));
+        TRY(copy(&family->name, plan_family_name(f), e));
         family->bytes = (int64_t)s->family_bytes[f];
     }
-    return m;
+    return ST_OK;
 }
 
-static Trainyard__V1__PlannedStage *stage_of(const struct stage_report *s, const struct timeline_rank *time) {
-    Trainyard__V1__PlannedStage *m = array(1, sizeof *m);
+static status_t add_stage(Trainyard__V1__Plan *plan, const struct stage_report *s, const struct timeline_rank *time,
+                          struct err *e) {
+    TRY(array_new(&plan->stages[plan->n_stages], 1, e));
+    Trainyard__V1__PlannedStage *m = plan->stages[plan->n_stages++];
     trainyard__v1__planned_stage__init(m);
     m->stage = time->stage;
     m->first_block = s->first_block;
@@ -57,61 +49,64 @@ static Trainyard__V1__PlannedStage *stage_of(const struct stage_report *s, const
     m->bubble = time->bubble;
     m->data_wait_seconds = time->data_wait;
     m->pipeline_wait_seconds = time->stage_wait;
-    return m;
+    return ST_OK;
 }
 
-static void add_wire(Trainyard__V1__Plan *m, const struct stage_report *s, int rank) {
+static status_t add_wire(Trainyard__V1__Plan *m, const struct stage_report *s, int rank, struct err *e) {
     for (enum wire_kind k = 0; k < WIRE_KINDS; k++) {
         if (s->wire.near[k] + s->wire.far[k] == 0)
             continue;
-        Trainyard__V1__PlannedLink *link = m->wire[m->n_wire++] = array(1, sizeof *link);
+        TRY(array_new(&m->wire[m->n_wire], 1, e));
+        Trainyard__V1__PlannedLink *link = m->wire[m->n_wire++];
         trainyard__v1__planned_link__init(link);
-        link->name = copy(wire_kind_name(k));
+        TRY(copy(&link->name, wire_kind_name(k), e));
         link->rank = rank;
         link->bytes = (int64_t)(s->wire.near[k] + s->wire.far[k]);
         link->far_bytes = (int64_t)s->wire.far[k];
     }
+    return ST_OK;
 }
 
-static void add_stages(Trainyard__V1__Plan *m, const struct plan_report *r) {
-    size_t n = (size_t)r->n_stages;
-    m->memory = array(n, sizeof(void *));
-    m->stages = array(n, sizeof(void *));
-    m->wire = array(n * WIRE_KINDS, sizeof(void *));
+static status_t add_stages(Trainyard__V1__Plan *m, const struct plan_report *r, struct err *e) {
+    TRY(array_new(&m->memory, r->n_stages, e));
+    TRY(array_new(&m->stages, r->n_stages, e));
+    TRY(array_new(&m->wire, r->n_stages * WIRE_KINDS, e));
     for (int s = 0; s < r->n_stages; s++) {
-        m->memory[m->n_memory++] = rank_of(&r->stages[s], s);
-        m->stages[m->n_stages++] = stage_of(&r->stages[s], &r->timeline.ranks[s]);
-        add_wire(m, &r->stages[s], r->timeline.ranks[s].rank);
+        TRY(add_rank(m, &r->stages[s], s, e));
+        TRY(add_stage(m, &r->stages[s], &r->timeline.ranks[s], e));
+        TRY(add_wire(m, &r->stages[s], r->timeline.ranks[s].rank, e));
         m->optimizer_balance = r->stages[s].balance > m->optimizer_balance ? r->stages[s].balance
                                                                            : m->optimizer_balance;
     }
+    return ST_OK;
 }
 
-static void add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, const struct engine_config *c) {
+static status_t add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, const struct engine_config *c,
+                           struct err *e) {
     const struct plan_layout *l = &r->layout;
     m->ranks = l->world_size;
     m->data = l->data;
     m->pipeline = l->stages;
     m->virtual_stages = l->virtual_stages;
     m->zero = c->layout.zero;
-    m->pipeline_schedule = copy(schedule_of(l->schedule)->name);
     m->micro_batch = c->train.micro_batch;
     m->global_batch = c->train.global_batch;
     m->lanes = l->lanes;
     m->micro_batches = l->micro_batches;
-    m->recompute = copy(RECOMPUTE[l->recompute]);
-    m->reduce = copy(l->reduce == PLAN_REDUCE_STEP ? "step" : "micro_batch");
-    m->numerics = copy(NUMERICS[c->train.numerics]);
-    m->optimizer = copy(c->train.optimizer.kind->name);
+    TRY(copy(&m->pipeline_schedule, PLAN_SCHEDULE_WORDS[l->schedule], e));
+    TRY(copy(&m->recompute, PLAN_RECOMPUTE_WORDS[l->recompute], e));
+    TRY(copy(&m->reduce, PLAN_REDUCE_WORDS[l->reduce], e));
+    TRY(copy(&m->numerics, ENGINE_NUMERICS_WORDS[c->train.numerics], e));
+    return copy(&m->optimizer, c->train.optimizer.kind->name, e);
 }
 
-Trainyard__V1__Plan *plan_message_make(const struct plan_facts *facts) {
+static status_t fill(Trainyard__V1__Plan *m, const struct plan_facts *facts, struct err *e) {
     const struct plan_report *r = facts->report;
-    Trainyard__V1__Plan *m = array(1, sizeof *m);
-    trainyard__v1__plan__init(m);
-    add_layout(m, r, facts->config);
-    add_stages(m, r);
-    m->note = copy(facts->note);
+    TRY(add_layout(m, r, facts->config, e));
+    TRY(add_stages(m, r, e));
+    TRY(copy(&m->note, facts->note, e));
+    TRY(copy(&m->device, facts->profile->name, e));
+    TRY(copy(&m->device_source, facts->profile->measured ? "measured here" : facts->profile->device, e));
     m->parameters = r->parameters;
     m->weight_bytes_per_parameter = r->weight_bytes;
     m->gradient_bytes_per_parameter = r->gradient_bytes;
@@ -119,8 +114,6 @@ Trainyard__V1__Plan *plan_message_make(const struct plan_facts *facts) {
     m->most_bytes = (int64_t)r->most_bytes;
     m->memory_bytes = (int64_t)facts->memory_bytes;
     m->largest_micro_batch = facts->largest_micro_batch;
-    m->device = copy(facts->profile->name);
-    m->device_source = copy(facts->profile->measured ? "measured here" : facts->profile->device);
     m->step_seconds = r->timeline.seconds;
     m->bubble = r->bubble;
     m->bubble_formula = r->bubble_formula;
@@ -128,7 +121,22 @@ Trainyard__V1__Plan *plan_message_make(const struct plan_facts *facts) {
     m->model_flops = r->model_flops;
     m->samples_per_second = facts->config->train.global_batch / r->timeline.seconds;
     m->tokens_per_second = m->samples_per_second * facts->tokens_per_sample;
-    return m;
+    return ST_OK;
+}
+
+Trainyard__V1__Plan *plan_message_free(Trainyard__V1__Plan *m) {
+    if (m)
+        protobuf_c_message_free_unpacked(&m->base, NULL);
+    return NULL;
+}
+
+status_t plan_message_make(const struct plan_facts *facts, Trainyard__V1__Plan **ret, struct err *e) {
+    CLEANUP(plan_message_freep) Trainyard__V1__Plan *m = NULL;
+    TRY(array_new(&m, 1, e));
+    trainyard__v1__plan__init(m);
+    TRY(fill(m, facts, e));
+    *ret = take_ptr(&m);
+    return ST_OK;
 }
 
 /* --- the table ---*/

@@ -18,8 +18,10 @@ struct plan_facts {
     int tokens_per_sample; /* 0: the model reads none */
 };
 
-/* Free with protobuf_c_message_free_unpacked(&msg->base, NULL). */
-Trainyard__V1__Plan *plan_message_make(const struct plan_facts *facts);
+/* RESOURCE_EXHAUSTED. */
+MUST_CHECK status_t plan_message_make(const struct plan_facts *facts, Trainyard__V1__Plan **ret, struct err *e);
+Trainyard__V1__Plan *plan_message_free(Trainyard__V1__Plan *plan);
+CLEANUP_DEFINE(Trainyard__V1__Plan *, plan_message_free)
 MUST_CHECK status_t plan_message_table(const Trainyard__V1__Plan *plan, struct bytes *ret, struct err *e);
 
 #endif

@@ -44,14 +44,23 @@ static void on_signal(int number) {
 
 /* --- what the engine tells ---*/
 
-static void print_json(int64_t step, const struct engine_metric *m, int n) {
-    printf("{\"step\":%lld", (long long)step);
+/* JSON has no infinity: the norm of a step that overflowed. */
+static void print_members(const struct engine_metric *m, int n) {
     for (int i = 0; i < n; i++)
         if (isfinite(m[i].value))
             printf(",\"%s\":%.17g", m[i].name, m[i].value);
         else
-            printf(",\"%s\":null", m[i].name); /* JSON has no infinity: the norm of a step that overflowed */
-    printf("}\n");
+            printf(",\"%s\":null", m[i].name);
+}
+
+/* Rank 0's: its own values follow the gang's, and end the object. */
+static void print_json(int64_t step, bool per_rank, const struct engine_metric *m, int n) {
+    if (!per_rank)
+        printf("{\"step\":%lld", (long long)step);
+    print_members(m, n);
+    if (!per_rank)
+        return;
+    printf(",\"arena_bytes\":%zu}\n", engine_arena_bytes(running));
     fflush(stdout);
 }
 
@@ -65,13 +74,11 @@ static void print_line(int64_t step, const struct engine_metric *m, int n) {
 
 static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *m, int n) {
     struct job *job = ctx;
-    if (per_rank)
-        return;
-    if (job->args->json) {
-        print_json(step, m, n);
-        return;
-    }
     bool evaluated = false;
+    if (job->rank == 0 && job->args->json)
+        print_json(step, per_rank, m, n);
+    if (per_rank || job->args->json)
+        return;
     for (int i = 0; i < n; i++)
         evaluated |= strncmp(m[i].name, "validation_", 11) == 0;
     if (!evaluated && clock_mono_ms() < job->line_due_ms)

@@ -114,11 +114,11 @@ static void step_vector(float *p, float *v, const float *g, int64_t n, double pa
         p[i] = keep * p[i] - step * seen(g[i], s) / sqrtf(v[i]);
 }
 
-status_t adafactor_step(const struct kernels *k, const struct adafactor_rows *by, float *p, element_t *weight,
-                        float *row, float *column, const float *g, int64_t rows, int64_t columns,
-                        const struct adafactor *o, void *workspace, struct err *e) {
+status_t adafactor_step(const struct kernels *k, float *p, element_t *weight, float *row, float *column, const float *g,
+                        int64_t rows, int64_t columns, const struct adafactor *o, void *workspace, struct err *e) {
     if (o->update->skip != STEP_APPLIED)
         return ST_OK;
+    const struct adafactor_rows *by = cpu_of(k)->adafactor_rows;
     const struct seen s = seen_of(o->update, o->clip_value);
     double rms = 0;
     TRY(root_mean_square(k, &rms, p, rows * columns, workspace, e));

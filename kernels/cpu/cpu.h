@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 
+struct adafactor_rows; /* optimizer.h */
 struct products;
 struct convolutions;
 struct rope_table;
@@ -25,6 +26,10 @@ struct cpu {
     /* n numbers of the table's precision from and to fp32: what product.c converts tiles with. */
     void (*widen_row)(float *to, const element_t *from, int64_t n);
     void (*convert_row)(element_t *to, const float *from, int64_t n);
+    /* p = keep p + by x, and the weight is rounded; the rows of Adafactor: what optimizers do by instruction set. */
+    void (*step_along)(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, float keep,
+                       float by);
+    const struct adafactor_rows *adafactor_rows;
 };
 
 static inline const struct cpu *cpu_of(const struct kernels *k) { return (const struct cpu *)k; }

@@ -46,14 +46,18 @@ struct adafactor_rows {
     void (*apply)(float *p, const float *g, const float *column, float factor, float keep, int64_t n, struct seen s);
 };
 
-/* k->adafactor over these; adafactor.c. */
-status_t adafactor_step(const struct kernels *k, const struct adafactor_rows *by, float *p, element_t *weight,
-                        float *row, float *column, const float *g, int64_t rows, int64_t columns,
-                        const struct adafactor *o, void *workspace, struct err *e);
+/* Entries of the table over what an instruction set does of its own, cpu.step_along and cpu.adafactor_rows:
+ * optimizer.c, adafactor.c. */
+status_t optimizer_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                           const struct descent *o, struct err *e);
+status_t optimizer_scale_add(const struct kernels *k, const struct span *spans, int n_spans, double keep, double by,
+                             const struct update *update, struct err *e);
+status_t adafactor_step(const struct kernels *k, float *p, element_t *weight, float *row, float *column, const float *g,
+                        int64_t rows, int64_t columns, const struct adafactor *o, void *workspace, struct err *e);
 size_t adafactor_workspace(const struct kernels *k, int64_t rows, int64_t columns);
 
-void plain_optimizer_table(struct kernels *t);
-void avx2_optimizer_table(struct kernels *t);
-void avx512_optimizer_table(struct kernels *t);
+void plain_optimizer_table(struct cpu *c);
+void avx2_optimizer_table(struct cpu *c);
+void avx512_optimizer_table(struct cpu *c);
 
 #endif

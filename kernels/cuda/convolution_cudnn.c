@@ -4,6 +4,9 @@
 #include "kernels/cuda/workspace.h"
 
 enum id { X = 1, W, Y };
+/* How many of cuDNN's engines are measured where speed goes first. The first few are mostly one engine with other
+ * knobs; a plan takes less than a millisecond, and ResNet-50 has 32 keys. */
+enum { CANDIDATES = 12 };
 
 /* Channels last, in cuDNN's order of dimensions: sample, channel, row, column. */
 static cudnn_descriptor image(struct cudnn_graph *g, int64_t id, cudnnDataType_t type, int64_t n, int64_t channels,
@@ -36,10 +39,10 @@ static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn
     const struct pass *p = passes;
     while (p->pass != key->pass)
         p++;
-    const struct cudnn_choice choice = { .deterministic = true,
-                                         .workspace_most = p->pass == CUDNN_CONVOLUTION_BACKWARD_INPUT
-                                                               ? cuda_convolution_dx_engine_bytes(&d, key->precision)
-                                                               : cuda_convolution_engine_bytes(&d) };
+    const struct cudnn_choice choice = { .deterministic = !cudnn_is_timed(c),
+                                         .candidates = cudnn_is_timed(c) ? CANDIDATES : 1,
+                                         .engine = cudnn_chosen(c, key),
+                                         .workspace_most = (size_t)key->room };
     const cudnnDataType_t type = cudnn_type(key->precision);
     struct cudnn_graph g = cudnn_graph_begin(c);
     cudnn_convolution(
@@ -49,27 +52,32 @@ static status_t build(struct cudnn *c, const struct cudnn_key *key, struct cudnn
     return cudnn_graph_plan(&g, &choice, ret, e);
 }
 
-static status_t plan_of(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
-                        const struct convolution_dims *d, const struct cudnn_plan **ret, struct err *e) {
-    const struct cudnn_key key = { .pass = passes[pass].pass,
-                                   .precision = precision,
-                                   .dims = { d->batch, d->height, d->width, d->in, d->out, d->kernel, d->stride,
-                                             d->padding } };
-    return cudnn_plan_find(c, &key, build, ret, e);
+static struct cudnn_key key_of(enum convolution_pass pass, enum kernels_precision precision,
+                               const struct convolution_dims *d) {
+    const size_t room = pass == CONVOLUTION_BACKWARD_INPUT ? cuda_convolution_dx_engine_bytes(d, precision)
+                                                           : cuda_convolution_engine_bytes(d);
+    return (
+        struct cudnn_key){ .pass = passes[pass].pass,
+                           .precision = precision,
+                           .dims = { d->batch, d->height, d->width, d->in, d->out, d->kernel, d->stride, d->padding },
+                           .room = (int64_t)room };
 }
 
 status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
                                 const struct convolution_dims *d, struct err *e) {
+    const struct cudnn_key key = key_of(pass, precision, d);
     const struct cudnn_plan *plan;
-    return plan_of(c, pass, precision, d, &plan, e);
+    return cudnn_plan_find(c, &key, build, &plan, e);
 }
 
 status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum kernels_precision precision,
                                const struct convolution_dims *d, void *x, void *w, void *y, void *workspace,
                                struct err *e) {
+    const struct cudnn_key key = key_of(pass, precision, d);
     const struct cudnn_plan *plan;
     const int64_t ids[] = { X, W, Y };
     void *const pointers[] = { x, w, y };
-    TRY(plan_of(c, pass, precision, d, &plan, e));
+    TRY(cudnn_plan_find(c, &key, build, &plan, e));
+    TRY(cudnn_plan_decide(c, &key, 3, ids, pointers, workspace, &plan, e));
     return cudnn_plan_run(c, plan, 3, ids, pointers, workspace, e);
 }

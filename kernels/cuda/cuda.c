@@ -72,12 +72,14 @@ static status_t staging_new(struct cuda *c, struct err *e) {
     return ST_OK;
 }
 
-/* cuBLASLt, which replays what the run has chosen before; and cuDNN, where the host has one: then it must start. */
+/* cuBLASLt, whose table has what the run has chosen before; and cuDNN, where the host has one: then it must start. */
 static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
     TRY(cuda_products_new(c, &c->products, e));
     if (record && *record)
         TRY(cuda_products_replay(c->products, record, strlen(record), e));
     const status_t st = cudnn_open(c->stream, &c->cudnn, e);
+    if (st == ST_OK && c->table.fast)
+        cudnn_choose_by_time(c->cudnn, cuda_products_table(c->products));
     return st == ST_FAILED_PRECONDITION ? ST_OK : st;
 }
 

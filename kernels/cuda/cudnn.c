@@ -1,5 +1,7 @@
 #include "kernels/cuda/cudnn_library.h"
+#include "kernels/cuda/fastest.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -76,11 +78,17 @@ struct cudnn *cudnn_close(struct cudnn *c) {
     return NULL;
 }
 
+void cudnn_choose_by_time(struct cudnn *c, struct gemm_table *table) {
+    assert(c->clock == 0);
+    c->choices = table;
+}
+
 size_t cudnn_version(const struct cudnn *c) { return c->cudnnGetVersion(); }
 void *cudnn_stream(const struct cudnn *c) { return c->stream; }
 
 static bool key_equal(const struct cudnn_key *a, const struct cudnn_key *b) {
-    return a->pass == b->pass && a->precision == b->precision && memcmp(a->dims, b->dims, sizeof a->dims) == 0;
+    return a->pass == b->pass && a->precision == b->precision && a->room == b->room &&
+           memcmp(a->dims, b->dims, sizeof a->dims) == 0;
 }
 
 static struct cudnn_entry *entry_of(struct cudnn *c, const struct cudnn_key *key) {
@@ -109,4 +117,73 @@ status_t cudnn_plan_find(struct cudnn *c, const struct cudnn_key *key, cudnn_bui
         return err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
     *ret = t->plan;
     return ST_OK;
+}
+
+/* --- the fastest engine ---*/
+
+bool cudnn_is_timed(const struct cudnn *c) { return c->choices != NULL; }
+
+/* All but the engine. */
+static struct engine_choice choice_of(const struct cudnn *c, const struct cudnn_key *key) {
+    struct engine_choice choice = { .pass = (enum engine_pass)(key->pass - CUDNN_CONVOLUTION_FORWARD),
+                                    .precision = key->precision,
+                                    .version = (int64_t)cudnn_version(c),
+                                    .room = key->room };
+    _Static_assert(sizeof choice.dims == sizeof key->dims, "a key's numbers are a choice's");
+    assert(choice.pass < ENGINE_PASSES);
+    memcpy(choice.dims, key->dims, sizeof choice.dims);
+    return choice;
+}
+
+const char *cudnn_chosen(const struct cudnn *c, const struct cudnn_key *key) {
+    const struct engine_choice like = choice_of(c, key),
+                               *found = c->choices ? gemm_table_engine(c->choices, &like) : NULL;
+    return found ? found->name : NULL;
+}
+
+struct trial {
+    struct cudnn *library;
+    const struct cudnn_plan *plans;
+    int n;
+    const int64_t *ids;
+    void *const *pointers;
+    void *workspace;
+};
+
+static bool try_one(void *ctx, int way) {
+    const struct trial *t = ctx;
+    const struct cudnn_plan *p = t->plans;
+    while (way-- > 0)
+        p = p->next;
+    return cudnn_plan_run(t->library, p, t->n, t->ids, t->pointers, t->workspace, NULL) == ST_OK;
+}
+
+/* The others are freed. */
+static void keep(struct cudnn *c, struct cudnn_plan **plans, int which) {
+    struct cudnn_plan **link = plans;
+    while (which-- > 0)
+        link = &(*link)->next;
+    struct cudnn_plan *const kept = *link;
+    *link = kept->next;
+    kept->next = NULL;
+    cudnn_plan_free(c, *plans);
+    *plans = kept;
+}
+
+status_t cudnn_plan_decide(struct cudnn *c, const struct cudnn_key *key, int n, const int64_t *ids,
+                           void *const *pointers, void *workspace, const struct cudnn_plan **plan, struct err *e) {
+    struct cudnn_entry *t = entry_of(c, key);
+    int ways = 0, best = 0;
+    if (!c->choices || cudnn_chosen(c, key))
+        return ST_OK;
+    for (const struct cudnn_plan *p = t->plan; p; p = p->next)
+        ways++;
+    struct trial trial = { c, t->plan, n, ids, pointers, workspace };
+    struct engine_choice choice = choice_of(c, key);
+    if (ways > 1)
+        TRY(fastest(c->stream, ways, try_one, &trial, &best, e));
+    keep(c, &t->plan, best);
+    *plan = t->plan;
+    memcpy(choice.name, t->plan->engine, sizeof choice.name);
+    return gemm_table_add_engine(c->choices, &choice, e);
 }

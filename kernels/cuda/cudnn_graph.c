@@ -221,13 +221,14 @@ void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind,
 /* --- plans ---*/
 
 struct cudnn_plan *cudnn_plan_free(struct cudnn *c, struct cudnn_plan *p) {
-    if (!p)
-        return NULL;
-    if (p->plan)
-        c->cudnnBackendDestroyDescriptor(p->plan);
-    if (p->engine_config)
-        c->cudnnBackendDestroyDescriptor(p->engine_config);
-    free(p);
+    for (struct cudnn_plan *next; p; p = next) {
+        next = p->next;
+        if (p->plan)
+            c->cudnnBackendDestroyDescriptor(p->plan);
+        if (p->engine_config)
+            c->cudnnBackendDestroyDescriptor(p->engine_config);
+        free(p);
+    }
     return NULL;
 }
 
@@ -283,6 +284,10 @@ static cudnnStatus_t compile(struct cudnn *c, struct cudnn_plan *p) {
 /* NOT_SUPPORTED where the choice does not allow the engine, or the plan wants too much. */
 static cudnnStatus_t finalise(struct cudnn *c, struct cudnn_plan *p, const struct cudnn_choice *choice) {
     cudnnStatus_t st = allow(c, p->engine_config, choice);
+    if (st == CUDNN_STATUS_SUCCESS && (choice->candidates > 1 || choice->engine))
+        st = cudnn_engine_name(c, p->engine_config, p->engine);
+    if (st == CUDNN_STATUS_SUCCESS && choice->engine && strcmp(p->engine, choice->engine) != 0)
+        st = CUDNN_STATUS_NOT_SUPPORTED;
     if (st == CUDNN_STATUS_SUCCESS)
         st = compile(c, p);
     if (st == CUDNN_STATUS_SUCCESS && cudnn_plan_workspace(p) > choice->workspace_most)
@@ -328,41 +333,62 @@ static cudnn_descriptor take(struct cudnn_graph *g, cudnn_descriptor d) {
     return d;
 }
 
-static status_t plan_of(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan *p, struct err *e) {
+/* UNIMPLEMENTED: the engine will not do. */
+static status_t plan_of(struct cudnn_graph *g, const struct cudnn_choice *choice, cudnn_descriptor config,
+                        struct cudnn_plan **ret, struct err *e) {
+    struct cudnn_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a plan of cuDNN's");
+    p->engine_config = config;
+    const cudnnStatus_t st = finalise(g->library, p, choice);
+    if (st == CUDNN_STATUS_SUCCESS) {
+        take(g, config);
+        *ret = p;
+        return ST_OK;
+    }
+    p->engine_config = NULL;
+    cudnn_plan_free(g->library, p);
+    return refusal(g->library, st, "an engine", e);
+}
+
+/* Before there is one, a failure is not the next one's turn: another host would take this one, and other bits would
+ * come of it. */
+static status_t plans_of(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
+                         struct err *e) {
     cudnn_descriptor config[ENGINES_MOST];
-    const int64_t n = engines(g, config);
+    struct cudnn_plan **end = ret;
+    const int64_t n = engines(g, config), most = choice->candidates > 1 ? choice->candidates : 1;
+    struct err why;
     if (g->status != ST_OK)
         return err_set(e, g->status, "%s", g->err.msg);
-    for (int64_t i = 0; i < n; i++) {
-        p->engine_config = config[i];
-        const cudnnStatus_t st = finalise(g->library, p, choice);
-        if (st == CUDNN_STATUS_SUCCESS) {
-            take(g, config[i]);
-            return ST_OK;
-        }
-        p->engine_config = NULL;
-        /* Not the next one's turn: another host would take this one, and other bits would come of it. */
-        if (status_of(st) != ST_UNIMPLEMENTED)
-            return refusal(g->library, st, "an engine", e);
+    for (int64_t i = 0, made = 0; i < n && made < most; i++) {
+        const status_t st = plan_of(g, choice, config[i], end, &why);
+        if (st != ST_OK && st != ST_UNIMPLEMENTED && made == 0)
+            return err_set(e, st, "%s", why.msg);
+        if (st != ST_OK)
+            continue;
+        end = &(*end)->next;
+        made++;
     }
-    return err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
+    if (*ret)
+        return ST_OK;
+    return choice->engine
+               ? err_set(e, ST_FAILED_PRECONDITION, "the run's record chose an engine of cuDNN's that is not here")
+               : err_set(e, ST_UNIMPLEMENTED, "cuDNN has no engine for this shape");
 }
 
 status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
                           struct err *e) {
     struct cudnn *c = g->library;
-    struct cudnn_plan *p = calloc(1, sizeof *p);
-    status_t st = p ? plan_of(g, choice, p, e) : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a plan of cuDNN's");
+    struct cudnn_plan *plans = NULL;
+    const status_t st = plans_of(g, choice, &plans, e);
     for (int i = g->n_made - 1; i >= 0; i--)
         if (g->made[i])
             c->cudnnBackendDestroyDescriptor(g->made[i]);
     g->n_made = 0;
-    if (st != ST_OK) {
-        cudnn_plan_free(c, p);
-        return st;
-    }
-    *ret = p;
-    return ST_OK;
+    if (st == ST_OK)
+        *ret = plans;
+    return st;
 }
 
 /* Room to begin on a boundary of WORKSPACE_ALIGNMENT. */

@@ -55,13 +55,16 @@ void cudnn_convolution(struct cudnn_graph *g, cudnnBackendDescriptorType_t kind,
 struct cudnn_choice {
     bool deterministic;    /* none that calls itself nondeterministic */
     size_t workspace_most; /* bytes, those of its alignment included */
+    int candidates;        /* so many of the first that will do are kept for cudnn_plan_decide; up to 1: the first */
+    const char *engine;    /* only the one of this name; NULL: any */
 };
 
 struct cudnn_plan; /* owned by the library's cache */
 
 /* Ends the graph. The first engine in the order of cuDNN's heuristics that `choice` allows; UNIMPLEMENTED where there
- * is none for the graph's shapes. FAILED_PRECONDITION where an engine before it lacks a part of cuDNN on this host,
- * INTERNAL where it fails otherwise: the same libraries take the same engine on every host, or say why not. */
+ * is none for the graph's shapes. FAILED_PRECONDITION where an engine before it lacks a part of cuDNN on this host, or
+ * there is none of the name that was asked for, INTERNAL where it fails otherwise: the same libraries take the same
+ * engine on every host, or say why not. */
 MUST_CHECK status_t cudnn_graph_plan(struct cudnn_graph *g, const struct cudnn_choice *choice, struct cudnn_plan **ret,
                                      struct err *e);
 size_t cudnn_plan_workspace(const struct cudnn_plan *p);
@@ -82,11 +85,23 @@ struct cudnn_key {
     enum cudnn_pass pass;
     enum kernels_precision precision;
     int64_t dims[8];
+    int64_t room; /* bytes that a plan of a convolution may take */
 };
 typedef status_t cudnn_build_fn(struct cudnn *c, const struct cudnn_key *key, struct cudnn_plan **ret, struct err *e);
 /* The key's plan, built on its first use. That there is none (UNIMPLEMENTED) is remembered too. */
 MUST_CHECK status_t cudnn_plan_find(struct cudnn *c, const struct cudnn_key *key, cudnn_build_fn *build,
                                     const struct cudnn_plan **ret, struct err *e);
+
+/* Of a plan of several candidates the fastest with these pointers, to which each of them writes; it is the key's from
+ * then on, and *plan. It is entered in the table of choices (cudnn_choose_by_time), where that has none for the key:
+ * also a candidate that was the only one, since a resumed run may find others. */
+MUST_CHECK status_t cudnn_plan_decide(struct cudnn *c, const struct cudnn_key *key, int n, const int64_t *ids,
+                                      void *const *pointers, void *workspace, const struct cudnn_plan **plan,
+                                      struct err *e);
+/* Whether plans are timed; and the name of the engine that was chosen for the key before, NULL: none. Keys of
+ * convolutions alone. */
+bool cudnn_is_timed(const struct cudnn *c);
+const char *cudnn_chosen(const struct cudnn *c, const struct cudnn_key *key);
 
 static inline cudnnDataType_t cudnn_type(enum kernels_precision p) {
     return p == KERNELS_FP32 ? CUDNN_DATA_FLOAT : p == KERNELS_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;

@@ -1,4 +1,5 @@
 /* What is asked of all gradients and parameters. */
+#include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/spans.cuh"
@@ -62,7 +63,7 @@ template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool
             all = all && x[j] - x[j] == 0;
     }
     if (!all)
-        *ret = false;
+        tell(ret, false);
 }
 
 template <class E>

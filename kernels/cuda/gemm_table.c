@@ -5,15 +5,19 @@
 
 static const char heading[] = "trainyard products 1", device_before[] = "on ";
 
-enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6, LINE_BYTES = 400 };
-_Static_assert((GEMM_CHOICES_MOST + 2) * LINE_BYTES < KERNELS_RECORD_BYTES, "the text fits");
+enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6, LINE_BYTES = 408 };
+_Static_assert((GEMM_CHOICES_MOST + ENGINE_CHOICES_MOST + 2) * LINE_BYTES < KERNELS_RECORD_BYTES, "the text fits");
 static const char *const flag_name[FLAGS] = { "a_transposed", "b_transposed", "accumulate", "c_fp32", "bias", "gelu" };
 static const char *const precision_name[] = {
     [KERNELS_FP32] = "fp32", [KERNELS_BF16] = "bf16", [KERNELS_FP16] = "fp16"
 };
+static const char *const pass_name[] = {
+    [ENGINE_FORWARD] = "convolution", [ENGINE_INPUT] = "convolution-input", [ENGINE_WEIGHT] = "convolution-weight"
+};
 
 void gemm_table_done(struct gemm_table *t) {
     free(t->choices);
+    free(t->engines);
     *t = (struct gemm_table){ 0 };
 }
 
@@ -29,18 +33,46 @@ const struct gemm_choice *gemm_table_find(const struct gemm_table *t, const stru
     return NULL;
 }
 
+const struct engine_choice *gemm_table_engine(const struct gemm_table *t, const struct engine_choice *like) {
+    for (size_t i = 0; i < t->n_engines; i++) {
+        const struct engine_choice *c = &t->engines[i];
+        if (c->pass == like->pass && c->precision == like->precision && c->version == like->version &&
+            c->room == like->room && memcmp(c->dims, like->dims, sizeof c->dims) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+/* The array with room for one more than n; NULL: no memory, and it is as it was. */
+static void *grown(void *array, size_t n, size_t *room, size_t each, struct err *e) {
+    const size_t more = *room ? 2 * *room : 16;
+    void *const larger = n < *room ? array : realloc(array, more * each);
+    if (!larger)
+        status_ignore(err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products"));
+    else if (n == *room)
+        *room = more;
+    return larger;
+}
+
 status_t gemm_table_add(struct gemm_table *t, const struct gemm_choice *choice, struct err *e) {
     if (t->n == GEMM_CHOICES_MOST)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different matrix products", GEMM_CHOICES_MOST);
-    if (t->n == t->room) {
-        const size_t room = t->room ? 2 * t->room : 16;
-        struct gemm_choice *more = realloc(t->choices, room * sizeof *more);
-        if (!more)
-            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products");
-        t->choices = more;
-        t->room = room;
-    }
+    void *const more = grown(t->choices, t->n, &t->room, sizeof *choice, e);
+    if (!more)
+        return ST_RESOURCE_EXHAUSTED;
+    t->choices = more;
     t->choices[t->n++] = *choice;
+    return ST_OK;
+}
+
+status_t gemm_table_add_engine(struct gemm_table *t, const struct engine_choice *choice, struct err *e) {
+    if (t->n_engines == ENGINE_CHOICES_MOST)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different convolutions", ENGINE_CHOICES_MOST);
+    void *const more = grown(t->engines, t->n_engines, &t->engines_room, sizeof *choice, e);
+    if (!more)
+        return ST_RESOURCE_EXHAUSTED;
+    t->engines = more;
+    t->engines[t->n_engines++] = *choice;
     return ST_OK;
 }
 
@@ -68,6 +100,13 @@ static void write_choice(FILE *f, const struct gemm_choice *c) {
     fprintf(f, " %" PRIu64 "\n", c->workspace);
 }
 
+static void write_engine(FILE *f, const struct engine_choice *c) {
+    fprintf(f, "%s %s", pass_name[c->pass], precision_name[c->precision]);
+    for (int i = 0; i < ENGINE_DIMS; i++)
+        fprintf(f, " %" PRId64, c->dims[i]);
+    fprintf(f, " %" PRId64 " %" PRId64 " %s\n", c->version, c->room, c->name);
+}
+
 status_t gemm_table_write(const struct gemm_table *t, char **ret, struct err *e) {
     CLEANUP(freep) char *text = NULL;
     size_t n = 0;
@@ -77,6 +116,8 @@ status_t gemm_table_write(const struct gemm_table *t, char **ret, struct err *e)
     fprintf(f, "%s\n%s%s\n", heading, device_before, t->device);
     for (size_t i = 0; i < t->n; i++)
         write_choice(f, &t->choices[i]);
+    for (size_t i = 0; i < t->n_engines; i++)
+        write_engine(f, &t->engines[i]);
     const bool bad = ferror(f) != 0;
     if (fclose(f) != 0 || bad)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products");
@@ -175,6 +216,37 @@ static bool choice(struct rest line, struct gemm_choice *c) {
     return line.at == line.end;
 }
 
+static bool engine_pass(struct rest w, enum engine_pass *ret) {
+    for (int i = 0; i < ENGINE_PASSES; i++)
+        if (is(w, pass_name[i])) {
+            *ret = (enum engine_pass)i;
+            return true;
+        }
+    return false;
+}
+
+static bool engine_name(struct rest w, char ret[ENGINE_NAME_BYTES]) {
+    const size_t n = (size_t)(w.end - w.at);
+    if (n == 0 || n >= ENGINE_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!memchr("0123456789:=,-", w.at[i], 14))
+            return false;
+    memcpy(ret, w.at, n);
+    ret[n] = '\0';
+    return true;
+}
+
+static bool engine(struct rest line, struct engine_choice *c) {
+    if (!engine_pass(word(&line), &c->pass) || !precision(word(&line), &c->precision))
+        return false;
+    for (int i = 0; i < ENGINE_DIMS; i++)
+        if (!number(word(&line), &c->dims[i]))
+            return false;
+    return number(word(&line), &c->version) && number(word(&line), &c->room) && engine_name(word(&line), c->name) &&
+           line.at == line.end;
+}
+
 /* Line 2. Kept as it is: it is compared, and never more than printed. */
 static bool device(struct rest line, struct gemm_table *t) {
     const size_t before = sizeof device_before - 1, n = (size_t)(line.end - line.at);
@@ -185,6 +257,19 @@ static bool device(struct rest line, struct gemm_table *t) {
     return true;
 }
 
+/* A line that chooses. */
+static status_t take_line(struct rest line, int line_number, struct gemm_table *t, struct err *e) {
+    struct gemm_choice c = { 0 };
+    struct engine_choice of_engine = { 0 };
+    const bool product = choice(line, &c);
+    if (!product && !engine(line, &of_engine))
+        return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products is not one", line_number);
+    if (product ? gemm_table_find(t, &c.product) != NULL : gemm_table_engine(t, &of_engine) != NULL)
+        return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products names a product again",
+                       line_number);
+    return product ? gemm_table_add(t, &c, e) : gemm_table_add_engine(t, &of_engine, e);
+}
+
 status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, struct err *e) {
     CLEANUP(gemm_table_donep) struct gemm_table t = { 0 };
     const char *end = text + n;
@@ -192,17 +277,11 @@ status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, st
     for (const char *at = text; at < end;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const struct rest line = { at, newline ? newline : end };
-        struct gemm_choice c = { 0 };
         line_number++;
-        if (!newline || !(line_number == 1   ? is(line, heading)
-                          : line_number == 2 ? device(line, &t)
-                                             : choice(line, &c)))
+        if (!newline || (line_number == 1 && !is(line, heading)) || (line_number == 2 && !device(line, &t)))
             return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products is not one", line_number);
-        if (line_number > 2 && gemm_table_find(&t, &c.product))
-            return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products names a product again",
-                           line_number);
         if (line_number > 2)
-            TRY(gemm_table_add(&t, &c, e));
+            TRY(take_line(line, line_number, &t, e));
         at = newline + 1;
     }
     if (line_number < 2)
@@ -224,14 +303,23 @@ static size_t table_bytes(const char *text, size_t n) {
     return n;
 }
 
+static status_t take_choices(struct gemm_table *t, const struct gemm_table *from, struct err *e) {
+    for (size_t i = 0; i < from->n; i++)
+        if (!gemm_table_find(t, &from->choices[i].product))
+            TRY(gemm_table_add(t, &from->choices[i], e));
+    for (size_t i = 0; i < from->n_engines; i++)
+        if (!gemm_table_engine(t, &from->engines[i]))
+            TRY(gemm_table_add_engine(t, &from->engines[i], e));
+    return ST_OK;
+}
+
 status_t gemm_table_take(struct gemm_table *t, const char *text, size_t n, struct err *e) {
     while (n > 0) {
         CLEANUP(gemm_table_donep) struct gemm_table one = { 0 };
         const size_t bytes = table_bytes(text, n);
         TRY(gemm_table_parse(text, bytes, &one, e));
-        for (size_t i = 0; i < one.n && strcmp(one.device, t->device) == 0; i++)
-            if (!gemm_table_find(t, &one.choices[i].product))
-                TRY(gemm_table_add(t, &one.choices[i], e));
+        if (strcmp(one.device, t->device) == 0)
+            TRY(take_choices(t, &one, e));
         text += bytes;
         n -= bytes;
     }

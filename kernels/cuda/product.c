@@ -1,15 +1,15 @@
 #include "kernels/cuda/product.h"
 
+#include "kernels/cuda/fastest.h"
 #include "kernels/cuda/product_layout.h"
 
 #include <assert.h>
-#include <float.h>
 #include <string.h>
 
 /* What NVIDIA recommends for Hopper. */
 enum { WORKSPACE_BYTES = 32 << 20 };
-/* How many of cuBLASLt's choices are measured where speed goes first, and how often each runs. */
-enum { CANDIDATES = 16, REPEATS = 5 };
+/* How many of cuBLASLt's choices are measured where speed goes first, or looked through where its first is none. */
+enum { CANDIDATES = 16 };
 /* Vectors of 16 bytes are the widest that a kernel loads. */
 enum { ALIGNMENT_MOST = 16 };
 /* cuBLASLt is asked for algorithms by the alignment of matrices, and takes a bias to be on 16 bytes whatever they are
@@ -74,6 +74,10 @@ status_t cuda_products_record(const struct products *s, char **ret, struct err *
     return gemm_table_write(&s->table, ret, e);
 }
 
+struct gemm_table *cuda_products_table(struct products *s) {
+    return &s->table;
+}
+
 status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
     assert(s->clock == 0);
     const status_t st = gemm_table_take(&s->table, text, n, e);
@@ -136,6 +140,15 @@ static status_t preference_new(const struct products *s, const struct gemm_produ
     return product_status(st, "saying which algorithms will do", e);
 }
 
+/* The library marks those of its results that are none. */
+static int valid(cublasLtMatmulHeuristicResult_t *all, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (all[i].state == CUBLAS_STATUS_SUCCESS)
+            all[kept++] = all[i];
+    return kept;
+}
+
 static status_t candidates(const struct products *s, const struct entry *t, int most,
                            cublasLtMatmulHeuristicResult_t *ret, int *ret_n, struct err *e) {
     const struct product_layout *l = &t->layout;
@@ -148,54 +161,37 @@ static status_t candidates(const struct products *s, const struct entry *t, int 
                             "choosing an algorithm", e);
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
+    *ret_n = st == ST_OK ? valid(ret, *ret_n) : 0;
     return st == ST_UNIMPLEMENTED ? ST_OK : st;
 }
 
-/* Milliseconds of one run, after one that is not counted; FLT_MAX where it does not run. */
-static float measured(struct products *s, const struct entry *t, const cublasLtMatmulAlgo_t *algorithm,
-                      const struct operands *o, void *c, const cudaEvent_t event[2]) {
-    float ms = 0;
-    for (int i = 0; i <= REPEATS; i++) {
-        if (i == 1 && cudaEventRecord(event[0], s->stream) != cudaSuccess)
-            return FLT_MAX;
-        if (multiply(s, t, algorithm, o, c) != CUBLAS_STATUS_SUCCESS)
-            return FLT_MAX;
-    }
-    if (cudaEventRecord(event[1], s->stream) != cudaSuccess || cudaEventSynchronize(event[1]) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, event[0], event[1]) != cudaSuccess)
-        return FLT_MAX;
-    return ms / REPEATS;
+/* What is timed. */
+struct trial {
+    struct products *products;
+    const struct entry *entry;
+    const cublasLtMatmulHeuristicResult_t *all;
+    const struct operands *operands;
+    void *c;
+};
+
+static bool try_one(void *ctx, int way) {
+    const struct trial *t = ctx;
+    return multiply(t->products, t->entry, &t->all[way].algo, t->operands, t->c) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The fastest of n. What they compute goes to c again and again, which does no harm unless it is added to: then the
- * measurement has a matrix of its own, of the stream: cudaFree would wait for all work on the device, and that may be a
- * receive whose sender waits for this rank. */
-static status_t fastest(struct products *s, const struct entry *t, const cublasLtMatmulHeuristicResult_t *all, int n,
-                        const struct operands *o, int *ret, struct err *e) {
+/* The fastest of n. A product that is added to what is there has a matrix of its own for it, of the stream: cudaFree
+ * would wait for all work on the device, and that may be a receive whose sender waits for this rank. */
+static status_t fastest_of(struct products *s, const struct entry *t, const cublasLtMatmulHeuristicResult_t *all, int n,
+                           const struct operands *o, int *ret, struct err *e) {
     const struct gemm_product *p = &t->product;
     const size_t bytes = p->flags & GEMM_C_FP32 || p->precision == KERNELS_FP32 ? 4 : 2;
-    float least = FLT_MAX;
-    cudaEvent_t event[2] = { NULL, NULL };
-    void *own = NULL;
-    status_t st = ST_OK;
-    if (p->flags & GEMM_ACCUMULATE)
-        st = cuda_status(cudaMallocAsync(&own, (size_t)(p->m * p->ldc) * bytes, s->stream),
-                         "reserving memory to measure a product", e);
-    for (int i = 0; st == ST_OK && i < 2; i++)
-        st = cuda_status(cudaEventCreate(&event[i]), "making an event", e);
-    *ret = 0;
-    for (int i = 0; st == ST_OK && i < n; i++) {
-        const float ms = measured(s, t, &all[i].algo, o, own ? own : o->c, event);
-        if (ms < least) {
-            least = ms;
-            *ret = i;
-        }
-    }
-    for (int i = 0; i < 2; i++)
-        if (event[i])
-            (void)cudaEventDestroy(event[i]);
-    if (own)
-        (void)cudaFreeAsync(own, s->stream);
+    struct trial trial = { s, t, all, o, o->c };
+    if (!(p->flags & GEMM_ACCUMULATE))
+        return fastest(s->stream, n, try_one, &trial, ret, e);
+    TRY(cuda_status(cudaMallocAsync(&trial.c, (size_t)(p->m * p->ldc) * bytes, s->stream),
+                    "reserving memory to measure a product", e));
+    const status_t st = fastest(s->stream, n, try_one, &trial, ret, e);
+    (void)cudaFreeAsync(trial.c, s->stream);
     return st;
 }
 
@@ -218,11 +214,13 @@ static status_t choose(struct products *s, struct entry *t, const struct operand
     cublasLtMatmulHeuristicResult_t all[CANDIDATES];
     int n, best = 0;
     TRY(candidates(s, t, s->fast ? CANDIDATES : 1, all, &n, e));
+    if (n == 0 && !s->fast)
+        TRY(candidates(s, t, CANDIDATES, all, &n, e));
     t->none = n == 0;
     if (n == 0)
         return ST_OK;
     if (s->fast)
-        TRY(fastest(s, t, all, n, o, &best, e));
+        TRY(fastest_of(s, t, all, n, o, &best, e));
     struct gemm_choice choice = { .product = t->product, .workspace = all[best].workspaceSize };
     t->algorithm = all[best].algo;
     memcpy(choice.algorithm, &all[best].algo, sizeof choice.algorithm);

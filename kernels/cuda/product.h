@@ -23,6 +23,10 @@ size_t cuda_products_version(void);
 MUST_CHECK status_t cuda_products_record(const struct products *s, char **ret, struct err *e);
 MUST_CHECK status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e);
 
+/* Where the choices stand: others of the same run are entered and looked for there, too. Borrowed until
+ * cuda_products_free. */
+struct gemm_table *cuda_products_table(struct products *s);
+
 /* c = a b, as flags of p say; p's precision and alignment are found here. bias and pre where the flags ask for them:
  * pre (m, ldc) gets what goes into gelu. UNIMPLEMENTED where cuBLASLt has no algorithm: only of products with gelu. */
 MUST_CHECK status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre,

@@ -97,6 +97,10 @@ size_t cuda_attention_workspace(const struct kernels *k, const struct attention_
 static const size_t columns_most = (size_t)256 << 20;
 /* What an engine for dx may ask for where dx itself leaves it nothing of the columns' room. */
 static const size_t dx_engine_least = (size_t)16 << 20;
+/* Few channels, images', are copied by cuDNN's engines for their dw with their number filled up to this; so much more
+ * is for the parts of the sum (at most 7 MB for 64 windows of 7 x 7). */
+enum { CHANNELS_FILLED = 8 };
+static const size_t filled_more = (size_t)16 << 20;
 
 bool cuda_convolution_is_product(const struct convolution_dims *d) {
     return d->kernel == 1 && d->stride == 1 && d->padding == 0;
@@ -123,23 +127,30 @@ size_t cuda_convolution_dx_bytes(const struct convolution_dims *d, enum kernels_
     return aligned(d->batch * d->height * d->width * d->in, element_bytes(precision));
 }
 
-size_t cuda_convolution_engine_bytes(const struct convolution_dims *d) {
+static size_t columns_bytes(const struct convolution_dims *d) {
     return aligned(columns_samples(d) * column_numbers(d), sizeof(float));
 }
 
+size_t cuda_convolution_engine_bytes(const struct convolution_dims *d) {
+    const int64_t pixels = d->batch * d->height * d->width;
+    return d->in < CHANNELS_FILLED
+               ? larger(columns_bytes(d), aligned(pixels * CHANNELS_FILLED, BF16_BYTES) + filled_more)
+               : columns_bytes(d);
+}
+
 size_t cuda_convolution_dx_engine_bytes(const struct convolution_dims *d, enum kernels_precision precision) {
-    const size_t columns = cuda_convolution_engine_bytes(d), dx = cuda_convolution_dx_bytes(d, precision);
+    const size_t columns = columns_bytes(d), dx = cuda_convolution_dx_bytes(d, precision);
     return columns > dx + dx_engine_least ? columns - dx : dx_engine_least;
 }
 
 size_t cuda_convolution_workspace(const struct kernels *k, const struct convolution_dims *d) {
     if (cuda_convolution_is_product(d))
         return 0;
-    const size_t columns = cuda_convolution_engine_bytes(d),
-                 dx = k->precision == KERNELS_FP32 ? 0
-                                                   : cuda_convolution_dx_bytes(d, k->precision) +
-                                                         cuda_convolution_dx_engine_bytes(d, k->precision);
-    return cuda_convolution_weights_bytes(d) + larger(columns, dx);
+    if (k->precision == KERNELS_FP32)
+        return cuda_convolution_weights_bytes(d) + columns_bytes(d);
+    return cuda_convolution_weights_bytes(d) +
+           larger(cuda_convolution_engine_bytes(d),
+                  cuda_convolution_dx_bytes(d, k->precision) + cuda_convolution_dx_engine_bytes(d, k->precision));
 }
 
 /* --- described ---*/

@@ -1,4 +1,5 @@
 #include "base/log.h"
+#include "service/controller/row_state.h"
 #include "service/controller/state.h"
 #include "service/store/attempt.h"
 #include "service/store/checkpoint.h"
@@ -18,7 +19,7 @@ struct request_id act_request(struct controller *c, const struct ask *ask) {
 }
 
 /* A refused change of a job's state means that memory and rows differ: only a new start can tell which is right. */
-static void check_move(struct controller *c, enum write_after after, const struct sched_action *a,
+static void check_move(struct controller *c, enum write_after after, const struct scheduler_action *a,
                        const struct err *e) {
     if (after != WRITE_REFUSED || lead_over(c))
         return;
@@ -36,7 +37,7 @@ static void job_forget(struct controller *c, int64_t job) {
 }
 
 /* The store has made the job FAILED: no order of this attempt goes out, since no launch is there for it. */
-static void attempt_refused(struct controller *c, const struct sched_action *a, const char *why) {
+static void attempt_refused(struct controller *c, const struct scheduler_action *a, const char *why) {
     log_event(LOG_INFO, "job_state", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "from",
               LOG_STR(job_state_name(a->from)), "to", LOG_STR(job_state_name(JOB_STATE_FAILED)), "reason", LOG_STR(why),
               NULL);
@@ -44,8 +45,9 @@ static void attempt_refused(struct controller *c, const struct sched_action *a, 
     job_forget(c, a->job);
 }
 
-static void attempt_launch(struct controller *c, const struct sched_action *a, const struct store_attempt_start *start,
-                           const struct store_job *job, const char *const *executors) {
+static void attempt_launch(struct controller *c, const struct scheduler_action *a,
+                           const struct store_attempt_start *start, const struct store_job *job,
+                           const char *const *executors) {
     struct launch_order order = { .job = a->job,
                                   .attempt = a->attempt,
                                   .world_size = a->world_size,
@@ -68,7 +70,7 @@ static void attempt_launch(struct controller *c, const struct sched_action *a, c
     wake_now(c->wakes, a->job);
 }
 
-static void attempt_create(struct controller *c, const struct sched_action *a) {
+static void attempt_create(struct controller *c, const struct scheduler_action *a) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct request_id id = act_request(c, NULL);
     const char **executors = calloc((size_t)a->world_size, sizeof *executors);
@@ -77,7 +79,7 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
     struct store_attempt_new row = { .request_id = id.text,
                                      .job = a->job,
                                      .attempt = a->attempt,
-                                     .from = (enum store_job_state)a->from,
+                                     .from = row_state_write(a->from),
                                      .world_size = a->world_size,
                                      .executors = executors,
                                      .reason = "" };
@@ -100,13 +102,13 @@ static void attempt_create(struct controller *c, const struct sched_action *a) {
     free(executors);
 }
 
-static void job_move(struct controller *c, const struct sched_action *a, const struct ask *ask) {
+static void job_move(struct controller *c, const struct scheduler_action *a, const struct ask *ask) {
     struct request_id id = act_request(c, a->cause == JOB_CAUSE_CANCEL_ASKED ? ask : NULL);
     struct store_job_move move = { .request_id = id.text,
                                    .job = a->job,
                                    .attempt = a->attempt,
-                                   .from = (enum store_job_state)a->from,
-                                   .to = (enum store_job_state)a->to,
+                                   .from = row_state_write(a->from),
+                                   .to = row_state_write(a->to),
                                    .restarts = a->restarts,
                                    .reason = a->text };
     enum write_after after;
@@ -118,7 +120,7 @@ static void job_move(struct controller *c, const struct sched_action *a, const s
     check_move(c, after, a, &e);
 }
 
-static void job_state(struct controller *c, const struct sched_action *a, const struct ask *ask) {
+static void job_state(struct controller *c, const struct scheduler_action *a, const struct ask *ask) {
     tell_starts(c);                        /* whoever sees the job RUNNING sees its processes */
     if (a->cause != JOB_CAUSE_RETRY_ASKED) /* a retry's row has moved before the scheduler was told: loop.c */
         job_move(c, a, ask);
@@ -128,7 +130,7 @@ static void job_state(struct controller *c, const struct sched_action *a, const 
 }
 
 /* Writes whose refusal changes nothing: an end that is told already, a checkpoint that is gone. */
-static status_t record(struct controller *c, const struct sched_action *a, const char *request, struct err *e) {
+static status_t record(struct controller *c, const struct scheduler_action *a, const char *request, struct err *e) {
     switch (a->kind) {
     case ACT_ATTEMPT_END: return store_attempt_end(c->store, c->own_epoch, a->job, a->attempt, a->restarts, a->text, e);
     case ACT_CHECKPOINT_CORRUPT:
@@ -141,7 +143,7 @@ static status_t record(struct controller *c, const struct sched_action *a, const
     }
 }
 
-static void record_all(struct controller *c, const struct sched_action *a) {
+static void record_all(struct controller *c, const struct scheduler_action *a) {
     struct request_id id = act_request(c, NULL);
     struct err e = { "" };
     int tries = 0;
@@ -161,7 +163,7 @@ static void record_all(struct controller *c, const struct sched_action *a) {
         wake_now(c->wakes, a->job);
 }
 
-static void send_start(struct controller *c, const struct sched_action *a, Trainyard__V1__ControllerMessage *m) {
+static void send_start(struct controller *c, const struct scheduler_action *a, Trainyard__V1__ControllerMessage *m) {
     const struct launch *launch = launch_find(&c->launches, a->job, a->attempt);
     int32_t *ranks = launch ? calloc((size_t)launch->world_size, sizeof *ranks) : NULL;
     if (!ranks)
@@ -184,7 +186,8 @@ static void send_start(struct controller *c, const struct sched_action *a, Train
     free(ranks);
 }
 
-static void send_rendezvous(struct controller *c, const struct sched_action *a, Trainyard__V1__ControllerMessage *m) {
+static void send_rendezvous(struct controller *c, const struct scheduler_action *a,
+                            Trainyard__V1__ControllerMessage *m) {
     Trainyard__V1__Rendezvous addresses = TRAINYARD__V1__RENDEZVOUS__INIT;
     addresses.addresses = rendezvous_addresses(c->rendezvous, a->job, a->attempt, &addresses.n_addresses);
     if (!addresses.addresses)
@@ -199,7 +202,7 @@ static void send_rendezvous(struct controller *c, const struct sched_action *a, 
 }
 
 /* The short orders. One that is not attached loses them: its next attach reconciles. */
-static void send_order(struct controller *c, const struct sched_action *a, Trainyard__V1__ControllerMessage *m) {
+static void send_order(struct controller *c, const struct scheduler_action *a, Trainyard__V1__ControllerMessage *m) {
     Trainyard__V1__StopAttempt stop = TRAINYARD__V1__STOP_ATTEMPT__INIT;
     Trainyard__V1__AttemptAcknowledged acknowledged = TRAINYARD__V1__ATTEMPT_ACKNOWLEDGED__INIT;
     Trainyard__V1__CheckpointCommitted checkpoint = TRAINYARD__V1__CHECKPOINT_COMMITTED__INIT;
@@ -207,7 +210,7 @@ static void send_order(struct controller *c, const struct sched_action *a, Train
     if (a->kind == ACT_SEND_STOP) {
         stop.job = a->job;
         stop.attempt = a->attempt;
-        stop.grace_ms = SCHED_STOP_GRACE_MS;
+        stop.grace_ms = SCHEDULER_STOP_GRACE_MS;
         stop.reason = (char *)a->text;
         m->message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP;
         m->stop = &stop;
@@ -227,7 +230,7 @@ static void send_order(struct controller *c, const struct sched_action *a, Train
     dispatch_send(c->dispatch, a->executor, m);
 }
 
-static void act(struct controller *c, const struct sched_action *a, struct ask *ask) {
+static void act(struct controller *c, const struct scheduler_action *a, struct ask *ask) {
     Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
     switch (a->kind) {
     case ACT_ATTEMPT_CREATE: attempt_create(c, a); break;
@@ -254,14 +257,14 @@ static void act(struct controller *c, const struct sched_action *a, struct ask *
     }
 }
 
-void act_ask(struct controller *c, const struct sched_event *ev, struct ask *ask) {
+void act_ask(struct controller *c, const struct scheduler_event *ev, struct ask *ask) {
     scheduler_step(c->scheduler, ev, clock_mono_ms(), &c->actions);
     for (size_t i = 0; i < c->actions.n && !lead_over(c); i++) {
         act(c, &c->actions.items[i], ask);
         atomic_fetch_add(&c->actions_done, 1);
     }
-    sched_actions_clear(&c->actions);
+    scheduler_actions_clear(&c->actions);
     atomic_fetch_add(&c->events, 1);
 }
 
-void act_on(struct controller *c, const struct sched_event *ev) { act_ask(c, ev, NULL); }
+void act_on(struct controller *c, const struct scheduler_event *ev) { act_ask(c, ev, NULL); }

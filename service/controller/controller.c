@@ -1,6 +1,10 @@
 #include "service/controller/controller.h"
 
+#include "base/log.h"
 #include "service/controller/state.h"
+#include "service/store/checkpoint.h"
+#include "service/store/job_delete.h"
+#include "service/store/leader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +41,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     c->dispatch = dispatch_new();
     c->samples = samples_new(c->dispatch);
     c->progress = progress_new();
-    c->planner = planner_new(NULL, o->data_roots, o->data_roots_n);
+    c->planner = planner_new(NULL, o->data_roots, o->n_data_roots);
     c->inbox = inbox_new();
     c->rendezvous = rendezvous_new();
     if (!c->database || !c->checkpoints || !c->wakes || !c->dispatch || !c->samples || !c->progress || !c->planner ||
@@ -50,6 +54,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
     TRY(retire_open(c->store, c->checkpoints, &c->retire, e));
+    TRY(prune_open(c->store, c->checkpoints, o->keep_ended_days, &c->prune, e));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -85,6 +90,7 @@ struct controller *controller_close(struct controller *c) {
     }
     c->ingest = ingest_close(c->ingest);
     c->retire = retire_close(c->retire);
+    c->prune = prune_close(c->prune);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
     c->dispatch = dispatch_free(c->dispatch);
@@ -94,7 +100,7 @@ struct controller *controller_close(struct controller *c) {
     c->scheduler = scheduler_free(c->scheduler);
     c->rendezvous = rendezvous_free(c->rendezvous);
     launches_done(&c->launches);
-    sched_actions_done(&c->actions);
+    scheduler_actions_done(&c->actions);
     free(c->starts.items);
     c->store = store_close(c->store);
     free(c->database);
@@ -115,6 +121,13 @@ status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *
                        epoch ? "the controller waits for its database" : "this controller does not lead yet");
     *ret_epoch = epoch;
     return ST_OK;
+}
+
+status_t controller_judge(struct controller *c, int64_t epoch, status_t st, struct err *e) {
+    int64_t current;
+    if (st != ST_FAILED_PRECONDITION || (store_leader_current(c->store, &current, NULL) == ST_OK && current == epoch))
+        return st;
+    return err_set(e, ST_UNAVAILABLE, "the controller has lost its lead meanwhile: ask again");
 }
 
 status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e) {
@@ -159,7 +172,7 @@ struct progress *controller_progress(struct controller *c) {
 }
 const char *controller_checkpoints(struct controller *c) { return c->checkpoints; }
 
-void controller_submitted(struct controller *c, const struct sched_job_row *row) {
+void controller_submitted(struct controller *c, const struct scheduler_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };
     item.unhurried = row->priority <= atomic_load(&c->waiting[row->slot]);
     /* The row is stored: this must not be lost. Submitters wait for the database, which bounds them. */
@@ -199,6 +212,35 @@ status_t controller_retry(struct controller *c, int64_t job, const char *request
                           const char **ret_reason, struct err *e) {
     return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = job }, "retry", request_id, deadline,
                     ret_reason, e);
+}
+
+status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_judge(c, epoch, store_checkpoint_pin(c->store, epoch, job, id, pinned, e), e));
+    log_event(LOG_INFO, pinned ? "checkpoint_pinned" : "checkpoint_unpinned", "job", LOG_INT(job), "checkpoint",
+              LOG_INT(id), NULL);
+    if (!pinned)
+        retire_soon(c->retire, job);
+    return ST_OK;
+}
+
+status_t controller_checkpoint_delete(struct controller *c, int64_t job, int64_t id, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_judge(c, epoch, store_checkpoint_delete(c->store, epoch, job, id, e), e));
+    log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(job), "checkpoint", LOG_INT(id), NULL);
+    retire_soon(c->retire, job);
+    return ST_OK;
+}
+
+status_t controller_delete(struct controller *c, int64_t job, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_judge(c, epoch, store_job_delete(c->store, epoch, job, e), e));
+    log_event(LOG_INFO, "job_deleted", "job", LOG_INT(job), NULL);
+    prune_soon(c->prune);
+    return ST_OK;
 }
 
 status_t controller_agent_said(struct controller *c, const char *executor, int64_t incarnation,

@@ -27,8 +27,9 @@ struct controller_options {
     const char *database;          /* libpq's conninfo */
     const char *checkpoints;       /* the directory of jobs that name none; an absolute path */
     int connections;               /* to PostgreSQL; 0 = 16 */
-    const char *const *data_roots; /* [data_roots_n] folders whose data a plan may look at */
-    size_t data_roots_n;
+    const char *const *data_roots; /* [n_data_roots] folders whose data a plan may look at */
+    size_t n_data_roots;
+    int keep_ended_days; /* jobs that ended longer ago are deleted; 0 = they are kept */
 };
 
 /* Opens the database and starts as a standby; leading begins when the lock is free. FAILED_PRECONDITION for a schema
@@ -41,6 +42,10 @@ CLEANUP_DEFINE(struct controller *, controller_close)
 /* ST_OK while this controller leads; UNAVAILABLE with the reason otherwise. Each handler that needs the leader asks
  * first. *ret_epoch goes into every mutation of the store. */
 MUST_CHECK status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e);
+/* What a handler answers to a mutation that ended with st: UNAVAILABLE where it was refused because its epoch is over,
+ * since the database restarted or another controller took the lead. That is no judgement of what was asked for: asked
+ * again, it may succeed. */
+MUST_CHECK status_t controller_judge(struct controller *c, int64_t epoch, status_t st, struct err *e);
 /* Blocks until it leads, or the deadline. For tests: the program has to hear signals meanwhile. */
 MUST_CHECK status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e);
 /* Leadership was lost to another controller: the program should end and be started again. */
@@ -56,21 +61,30 @@ struct planner *controller_planner(struct controller *c);
 const char *controller_checkpoints(struct controller *c);
 
 /* What the scheduler needs of a job's row. */
-struct sched_job_row sched_row_of(const struct store_job *job);
+struct scheduler_job_row scheduler_row_of(const struct store_job *job);
 /* A job's row was stored QUEUED. */
-void controller_submitted(struct controller *c, const struct sched_job_row *row);
+void controller_submitted(struct controller *c, const struct scheduler_job_row *row);
 /* Whether a job's row was stored is not known (the answer of PostgreSQL was lost), or it was stored before by a handler
  * that may not have known it: the loop looks for QUEUED rows that it was not told of, within seconds. */
 void controller_submitted_perhaps(struct controller *c);
-/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, with *ret_reason for programs
- * (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_FAILED, JOB_ORIGIN_GONE; else NULL); DEADLINE_EXCEEDED when the
- * database was away for so long (the move may still happen). Asking again with the same request_id, of at most
- * CONTROLLER_REQUEST_BYTES ("" = none), is ST_OK and moves nothing. */
+/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, NOT_FOUND for a job that was deleted
+ * meanwhile, with *ret_reason for programs (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_FAILED, JOB_ORIGIN_GONE,
+ * JOB_NOT_FOUND; else NULL); DEADLINE_EXCEEDED when the database was away for so long (the move may still happen).
+ * Asking again with the same request_id, of at most CONTROLLER_REQUEST_BYTES ("" = none), is ST_OK and moves
+ * nothing. */
 #define CONTROLLER_REQUEST_BYTES 128
 MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                       const char **ret_reason, struct err *e);
 MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                      const char **ret_reason, struct err *e);
+
+/* Pins a checkpoint, or takes the pin away; deletes one, as store_checkpoint_delete says, and its files soon after. */
+MUST_CHECK status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned,
+                                              struct err *e);
+MUST_CHECK status_t controller_checkpoint_delete(struct controller *c, int64_t job, int64_t id, struct err *e);
+/* Deletes a job that has ended: no question finds it any more, and what it has is removed soon. FAILED_PRECONDITION as
+ * store_job_delete says. */
+MUST_CHECK status_t controller_delete(struct controller *c, int64_t job, struct err *e);
 
 /* From the control stream of this start of an agent, but for heartbeats (dispatch_hear). The message is copied.
  * RESOURCE_EXHAUSTED: the loop is behind; close the stream, the agent tells everything again at its next attach. */
@@ -79,7 +93,7 @@ MUST_CHECK status_t controller_agent_said(struct controller *c, const char *exec
 
 /* For /metrics; the scheduler's counts are those of the last tick. */
 struct controller_stats {
-    struct sched_counts scheduler;
+    struct scheduler_counts scheduler;
     bool leads;
     int64_t epoch;
     int attached, events_waiting;

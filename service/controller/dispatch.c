@@ -10,11 +10,12 @@
 #include <string.h>
 
 struct known {
-    char executor[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
     int64_t incarnation, heard_ms;
     uint64_t ticket;
     int picked;
     bool news;
+    bool welcomed; /* the link */
     struct dispatch_link link;
     struct known *next;
 };
@@ -89,6 +90,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
             d->attached++;
         en->incarnation = incarnation;
         en->link = *link;
+        en->welcomed = false;
         en->heard_ms = clock_mono_ms();
         en->news = true;
         ticket = en->ticket = d->next_ticket++;
@@ -122,16 +124,26 @@ void dispatch_hear(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_unlock(&d->lock);
 }
 
-bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
+static bool send_on(const struct dispatch *d, const struct known *en, Trainyard__V1__ControllerMessage *m) {
+    m->epoch = d->epoch;
+    if (en->link.send(en->link.ctx, m))
+        return true;
+    en->link.close(en->link.ctx, ST_RESOURCE_EXHAUSTED, "the executor does not read its orders");
+    return false;
+}
+
+void dispatch_welcome(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
     pthread_mutex_lock(&d->lock);
     struct known *en = find(d, executor);
-    bool sent = false;
-    if (en && en->ticket) {
-        m->epoch = d->epoch;
-        sent = en->link.send(en->link.ctx, m);
-        if (!sent)
-            en->link.close(en->link.ctx, ST_RESOURCE_EXHAUSTED, "the executor does not read its orders");
-    }
+    if (en && en->ticket && !en->welcomed)
+        en->welcomed = send_on(d, en, m);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find(d, executor);
+    bool sent = en && en->ticket && en->welcomed && send_on(d, en, m);
     pthread_mutex_unlock(&d->lock);
     return sent;
 }
@@ -146,6 +158,14 @@ void dispatch_close(struct dispatch *d, const char *executor, status_t st, const
     pthread_mutex_lock(&d->lock);
     struct known *en = find(d, executor);
     if (en && en->ticket)
+        en->link.close(en->link.ctx, st, why);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void dispatch_refuse(struct dispatch *d, const char *executor, int64_t incarnation, status_t st, const char *why) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find(d, executor);
+    if (en && en->ticket && en->incarnation == incarnation)
         en->link.close(en->link.ctx, st, why);
     pthread_mutex_unlock(&d->lock);
 }
@@ -198,7 +218,7 @@ bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {
     pthread_mutex_lock(&d->lock);
     struct known *best = NULL;
     for (struct known *en = d->all; en; en = en->next)
-        if (en->ticket && (!best || en->picked < best->picked))
+        if (en->ticket && en->welcomed && (!best || en->picked < best->picked))
             best = en;
     if (best) {
         best->picked++;

@@ -28,8 +28,8 @@ struct dispatch_link {
     void *ctx;
 };
 
-/* The executor's link from now on. Returns a ticket, never 0, that names this link in the calls below; 0 when a newer
- * start of the executor is attached already. */
+/* The executor's link from now on; nothing goes down it before its welcome. Returns a ticket, never 0, that names this
+ * link in the calls below; 0 when a newer start of the executor is attached already. */
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
                          const struct dispatch_link *link);
 /* The stream has ended. After it the link is not called any more. */
@@ -37,12 +37,18 @@ void dispatch_detach(struct dispatch *d, uint64_t ticket);
 /* Something arrived from it: extends the lease from this moment on the monotonic clock. */
 void dispatch_hear(struct dispatch *d, uint64_t ticket);
 
-/* False when the executor is not attached or its link did not take the message. The epoch is filled in here. */
+/* Sends the link its first message, once: what is known of the executor is stored by then. */
+void dispatch_welcome(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
+
+/* False when the executor is not attached, or has no welcome yet, or its link did not take the message. The epoch is
+ * filled in here. */
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
 void dispatch_set_epoch(struct dispatch *d, int64_t epoch);
 
 /* Closes the executor's link, if it has one: its lease is over, and it must attach anew. */
 void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why);
+/* The same for one of its starts: of another one it says nothing. */
+void dispatch_refuse(struct dispatch *d, const char *executor, int64_t incarnation, status_t st, const char *why);
 /* Closes every link: the controller no longer leads, or stops. */
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why);
 
@@ -52,7 +58,7 @@ int dispatch_count(struct dispatch *d);
 void dispatch_take_heard(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t heard_ms), void *ctx);
 /* Every attached executor, and when it was last heard; at most cap. Returns how many. */
 struct dispatch_heard {
-    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t heard_ms;
 };
 size_t dispatch_list(struct dispatch *d, struct dispatch_heard *ret, size_t cap);

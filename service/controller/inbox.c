@@ -1,8 +1,10 @@
 #include "service/controller/inbox.h"
 
 #include <pthread.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct ask {
     pthread_mutex_t lock;
@@ -71,6 +73,7 @@ struct inbox {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct inbox_item *first, **last;
+    void *hellos; /* tsearch(3) tree of the items that are one, by executor */
     int n;
     size_t bytes; /* of messages */
     bool hurry;   /* someone must look before the next tick */
@@ -97,6 +100,53 @@ struct inbox_item *inbox_item_free(struct inbox_item *item) {
     return NULL;
 }
 
+static int by_executor(const void *a, const void *b) {
+    return strcmp(((const struct inbox_item *)a)->executor, ((const struct inbox_item *)b)->executor);
+}
+
+bool inbox_item_is_hello(const struct inbox_item *item) {
+    return item->kind == INBOX_AGENT && item->message &&
+           item->message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
+}
+
+/* The hello that waits for this one's executor, and is not of a newer start. */
+static struct inbox_item *superseded(const struct inbox *in, const struct inbox_item *item) {
+    void *const *node = inbox_item_is_hello(item) ? tfind(item, &in->hellos, by_executor) : NULL;
+    struct inbox_item *old = node ? *node : NULL;
+    return old && old->incarnation <= item->incarnation ? old : NULL;
+}
+
+static bool room(const struct inbox *in, const struct inbox_item *old, const struct inbox_item *item) {
+    return in->n - (old ? 1 : 0) < INBOX_MOST &&
+           in->bytes - (old ? old->message_bytes : 0) + item->message_bytes <= INBOX_BYTES;
+}
+
+static void append(struct inbox *in, struct inbox_item *item) {
+    item->next = NULL;
+    item->at = in->last;
+    *in->last = item;
+    in->last = &item->next;
+    in->n++;
+    in->bytes += item->message_bytes;
+    if (inbox_item_is_hello(item))
+        tsearch(item, &in->hellos, by_executor); /* without memory it is not found, and another one waits beside it */
+}
+
+static void unlink_item(struct inbox *in, struct inbox_item *item) {
+    *item->at = item->next;
+    if (item->next)
+        item->next->at = item->at;
+    else
+        in->last = item->at;
+    in->n--;
+    in->bytes -= item->message_bytes;
+    void *const *node = inbox_item_is_hello(item) ? tfind(item, &in->hellos, by_executor) : NULL;
+    if (node && *node == item)
+        tdelete(item, &in->hellos, by_executor);
+}
+
+static void keep(void *item) { (void)item; }
+
 struct inbox *inbox_free(struct inbox *in) {
     if (!in)
         return NULL;
@@ -106,6 +156,7 @@ struct inbox *inbox_free(struct inbox *in) {
             ask_answer(item->ask, ST_UNAVAILABLE, NULL, "the controller is stopping");
         inbox_item_free(item);
     }
+    tdestroy(in->hellos, keep); /* its items have gone with the list */
     pthread_cond_destroy(&in->arrived);
     pthread_mutex_destroy(&in->lock);
     free(in);
@@ -117,9 +168,9 @@ status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, 
     if (!copy)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an event");
     *copy = *item;
-    copy->next = NULL;
     pthread_mutex_lock(&in->lock);
-    if (!force && (in->n >= INBOX_MOST || in->bytes + item->message_bytes > INBOX_BYTES)) {
+    struct inbox_item *old = superseded(in, item);
+    if (!force && !room(in, old, item)) {
         int n = in->n;
         pthread_mutex_unlock(&in->lock);
         free(copy);
@@ -127,13 +178,13 @@ status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, 
     }
     bool wake = !item->unhurried && !in->hurry;
     in->hurry = in->hurry || wake;
-    *in->last = copy;
-    in->last = &copy->next;
-    in->n++;
-    in->bytes += item->message_bytes;
+    if (old)
+        unlink_item(in, old);
+    append(in, copy);
     pthread_mutex_unlock(&in->lock);
     if (wake)
         pthread_cond_signal(&in->arrived);
+    inbox_item_free(old);
     return ST_OK;
 }
 
@@ -145,13 +196,8 @@ struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
         rc = pthread_cond_clockwait(&in->arrived, &in->lock, CLOCK_MONOTONIC, &until);
     in->stirred = false;
     struct inbox_item *item = in->first;
-    if (item) {
-        in->first = item->next;
-        if (!in->first)
-            in->last = &in->first;
-        in->n--;
-        in->bytes -= item->message_bytes;
-    }
+    if (item)
+        unlink_item(in, item);
     in->hurry = in->first != NULL; /* whoever looks takes the unhurried ones along */
     pthread_mutex_unlock(&in->lock);
     return item;

@@ -39,17 +39,18 @@ struct inbox_item {
         INBOX_STORED,    /* job, attempt, rank, sequence */
         INBOX_COMMITTED, /* job, attempt, step, final */
     } kind;
-    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;                  /* of the executor's start that says it */
     Trainyard__V1__AgentMessage *message; /* owned */
     size_t message_bytes;                 /* packed */
-    struct sched_job_row row;
+    bool stored;                          /* the loop's: the row of a hello is */
+    struct scheduler_job_row row;
     struct ask *ask; /* owned: one reference */
     int64_t job, sequence, step;
     int attempt, rank;
     bool final;
-    bool unhurried; /* may wait for the next tick: nothing could be done about it now */
-    struct inbox_item *next;
+    bool unhurried;                /* may wait for the next tick: nothing could be done about it now */
+    struct inbox_item *next, **at; /* the inbox's */
 };
 
 struct inbox;
@@ -57,9 +58,13 @@ struct inbox *inbox_new(void);
 struct inbox *inbox_free(struct inbox *in);
 CLEANUP_DEFINE(struct inbox *, inbox_free)
 
-/* Copies the item; what it owns changes owner on success only. RESOURCE_EXHAUSTED when there would be more than
- * INBOX_MOST items or INBOX_BYTES of messages. `force` ignores both, for what is told once and is itself bounded by
- * live ranks. */
+/* What an executor says first on a stream. */
+bool inbox_item_is_hello(const struct inbox_item *item);
+
+/* Copies the item. A hello drops the one of its executor that waits, whose stream has ended (while the database is
+ * away, an executor dials again and again), and comes last: what that stream still said is older. What the item owns
+ * changes owner on success only. RESOURCE_EXHAUSTED when there would be more than INBOX_MOST items or INBOX_BYTES of
+ * messages. `force` ignores both, for what is told once and is itself bounded by live ranks. */
 MUST_CHECK status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e);
 /* Waits for a hurried item until the deadline or inbox_stir, and returns the oldest of any kind; NULL when there is
  * none. The caller frees it. */

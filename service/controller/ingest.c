@@ -175,7 +175,7 @@ static void tell_result(struct lane *lane, struct ingest_source *source, const s
     say_ack(source, b, result->sequence, result->fenced);
     if (result->fenced)
         return;
-    for (int i = 0; i < result->committed_n; i++)
+    for (int i = 0; i < result->n_committed; i++)
         l->checkpoint(l->ctx, b->job, b->attempt, result->committed[i].step, result->committed[i].final);
     if (!result->gap)
         tell_metrics(lane->in, b);

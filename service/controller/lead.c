@@ -52,6 +52,7 @@ static void lead_under(struct controller *c, int64_t epoch) {
     dispatch_set_epoch(c->dispatch, epoch);
     ingest_lead(c->ingest, epoch);
     retire_lead(c->retire, epoch);
+    prune_lead(c->prune, epoch);
     pthread_mutex_lock(&c->lock);
     c->epoch = epoch;
     c->leads = true;

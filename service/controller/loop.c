@@ -17,7 +17,7 @@
 
 static void note_heard(void *ctx, const char *executor, int64_t heard_ms) {
     struct controller *c = ctx;
-    struct sched_event ev = { .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms };
+    struct scheduler_event ev = { .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms };
     scheduler_step(c->scheduler, &ev, clock_mono_ms(), &c->actions);
 }
 
@@ -57,9 +57,9 @@ static void find_submitted(struct controller *c) {
             return;
         }
         for (size_t i = 0; i < n; i++) {
-            struct sched_job_row row = sched_row_of(&rows[i]);
+            struct scheduler_job_row row = scheduler_row_of(&rows[i]);
             filter.before = row.job;
-            act_on(c, &(struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+            act_on(c, &(struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
         }
     } while (n == LIMIT_PAGE_SIZE && !lead_over(c));
 }
@@ -67,7 +67,7 @@ static void find_submitted(struct controller *c) {
 /* Everything that arrived has been told before: leases may be judged. */
 static void tick(struct controller *c) {
     dispatch_take_heard(c->dispatch, note_heard, c);
-    act_on(c, &(struct sched_event){ .kind = EV_TICK });
+    act_on(c, &(struct scheduler_event){ .kind = EV_TICK });
     find_submitted(c);
     write_heard(c);
     tell_starts(c);
@@ -103,7 +103,11 @@ static void answer_refused(struct controller *c, struct ask *ask, status_t st, c
     if (lead_over(c))
         ask_answer(ask, ST_UNAVAILABLE, NULL, "this controller leads no more");
     else
-        ask_answer(ask, st, st == ST_FAILED_PRECONDITION ? reason : NULL, e->msg);
+        ask_answer(ask, st,
+                   st == ST_NOT_FOUND             ? "JOB_NOT_FOUND"
+                   : st == ST_FAILED_PRECONDITION ? reason
+                                                  : NULL,
+                   e->msg);
 }
 
 /* A retry's row moves before the scheduler is told. Only the store can judge, under its locks, whether what the job
@@ -133,7 +137,7 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
         while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
     }
     if (st == ST_OK)
-        item->row = sched_row_of(&job);
+        item->row = scheduler_row_of(&job);
     else
         answer_refused(c, item->ask, st, origin_gone ? "JOB_ORIGIN_GONE" : "JOB_NOT_FAILED", &e);
     return st == ST_OK;
@@ -142,15 +146,15 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
 static void handle(struct controller *c, struct inbox_item *item) {
     if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !retry_row(c, item)))
         return;
-    struct sched_event ev = { .job = item->job,
-                              .attempt = item->attempt,
-                              .rank = item->rank,
-                              .sequence = item->sequence,
-                              .step = item->step,
-                              .final = item->final,
-                              .row = &item->row };
+    struct scheduler_event ev = { .job = item->job,
+                                  .attempt = item->attempt,
+                                  .rank = item->rank,
+                                  .sequence = item->sequence,
+                                  .step = item->step,
+                                  .final = item->final,
+                                  .row = &item->row };
     switch (item->kind) {
-    case INBOX_AGENT: tell_agent(c, item->executor, item->incarnation, item->message); return;
+    case INBOX_AGENT: tell_agent(c, item); return;
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
     case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
@@ -160,26 +164,34 @@ static void handle(struct controller *c, struct inbox_item *item) {
     act_ask(c, &ev, item->ask);
 }
 
+/* What a deposed controller has taken is dropped; whoever asked is told. */
+static void take_turn(struct controller *c, struct inbox_item **items, size_t n) {
+    hello_store(c, items, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!lead_over(c))
+            handle(c, items[i]);
+        else if (items[i]->ask)
+            ask_answer(items[i]->ask, ST_UNAVAILABLE, NULL, "this controller leads no more");
+        inbox_item_free(items[i]);
+    }
+}
+
 static void lead(struct controller *c) {
     int64_t next_tick = clock_mono_ms();
     while (!lead_over(c)) {
+        struct inbox_item *items[EVENTS_PER_TURN];
+        size_t n = 0;
         struct inbox_item *item = inbox_take(c->inbox, next_tick);
         int64_t begun = clock_mono_ns();
-        for (int i = 0; item && i < EVENTS_PER_TURN; i++) {
-            handle(c, item);
-            inbox_item_free(item);
-            item = lead_over(c) ? NULL : inbox_take(c->inbox, 0);
-        }
-        if (item) { /* taken, and the turn is over */
-            handle(c, item);
-            inbox_item_free(item);
-        }
+        for (; item; item = n < EVENTS_PER_TURN ? inbox_take(c->inbox, 0) : NULL)
+            items[n++] = item;
+        take_turn(c, items, n);
         if (!lead_over(c) && clock_mono_ms() >= next_tick) {
             tick(c);
-            next_tick = clock_mono_ms() + SCHED_TICK_MS;
+            next_tick = clock_mono_ms() + SCHEDULER_TICK_MS;
         }
-        for (int k = 0; k < SCHED_SLOT_KINDS; k++)
-            atomic_store(&c->waiting[k], scheduler_waiting_priority(c->scheduler, (enum sched_slot)k));
+        for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
+            atomic_store(&c->waiting[k], scheduler_waiting_priority(c->scheduler, (enum scheduler_slot)k));
         atomic_fetch_add(&c->busy_ns, clock_mono_ns() - begun);
     }
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { ROOTS_MOST = 16, ANSWER_MOST = 4 << 20, SENTENCES_MOST = 64 << 10, EXIT_BAD_SPEC = 2 };
 
@@ -75,35 +73,20 @@ static status_t find_program(const struct planner *p, char path[PATH_MAX], struc
         snprintf(path, PATH_MAX, "%s", p->program);
         return ST_OK;
     }
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 32);
-    if (n < 0)
-        return err_errno(e, "finding this program's path");
-    path[n] = '\0';
-    strcpy(strrchr(path, '/') + 1, "trainyard-train");
+    TRY(process_beside("trainyard-train", path, PATH_MAX, e));
     return access(path, X_OK) == 0 ? ST_OK : err_set(e, ST_UNAVAILABLE, "%s, which plans, is not there", path);
 }
 
-/* The three pipes: its ends become 0, 1 and 2. */
-static int spawn_program(const char *path, char *const argv[], int pipes[3][2], pid_t *ret) {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none, pipe_signal;
-    sigemptyset(&none);
-    sigemptyset(&pipe_signal);
-    sigaddset(&pipe_signal, SIGPIPE);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    posix_spawn_file_actions_adddup2(&actions, pipes[0][0], 0);
-    posix_spawn_file_actions_adddup2(&actions, pipes[1][1], 1);
-    posix_spawn_file_actions_adddup2(&actions, pipes[2][1], 2);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &pipe_signal);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawn(ret, path, &actions, &attr, argv, environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
-    return error;
+/* The pipes' ends become its 0, 1 and 2. */
+static status_t spawn_program(const char *path, char *const argv[], int pipes[3][2], pid_t *ret, struct err *e) {
+    for (int i = 0; i < 3; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) < 0)
+            return err_errno(e, "open a pipe to '%s'", path);
+    const struct process p = { .program = path,
+                               .argv = (const char *const *)argv,
+                               .fds = { { pipes[0][0], 0 }, { pipes[1][1], 1 }, { pipes[2][1], 2 } },
+                               .n_fds = 3 };
+    return process_start(&p, ret, e);
 }
 
 /* It waits for the spec before it does anything, so these come in time. */
@@ -124,21 +107,15 @@ static status_t start(const struct planner *p, struct run *r, struct err *e) {
         argv[argc++] = (char *)"--data-root";
         argv[argc++] = p->n_roots ? p->roots[i] : (char *)nothing[0];
     }
-    int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, error = 0;
-    for (int i = 0; i < 3 && !error; i++)
-        error = pipe2(pipes[i], O_CLOEXEC) < 0 ? errno : 0;
-    if (!error)
-        error = spawn_program(path, argv, pipes, &r->pid);
+    int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+    status_t st = spawn_program(path, argv, pipes, &r->pid, e);
     closep(&pipes[0][0]);
     closep(&pipes[1][1]);
     closep(&pipes[2][1]);
     r->in = pipes[0][1];
     r->out = pipes[1][0];
     r->error = pipes[2][0];
-    if (error) {
-        errno = error;
-        return err_errno(e, "start '%s'", path);
-    }
+    TRY(st);
     fcntl(r->in, F_SETFL, O_NONBLOCK);
     limit_program(r->pid);
     return ST_OK;

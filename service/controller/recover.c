@@ -1,5 +1,6 @@
 #include "base/limits.h"
 #include "base/log.h"
+#include "service/controller/row_state.h"
 #include "service/controller/state.h"
 #include "service/store/checkpoint.h"
 #include "service/store/executor.h"
@@ -20,7 +21,7 @@ static status_t committed_step(struct controller *c, struct store_memory *m, con
 }
 
 static status_t load_attempt(struct controller *c, struct store_memory *m, const struct store_live_job *live,
-                             struct sched_job_row *row, struct err *e) {
+                             struct scheduler_job_row *row, struct err *e) {
     TRY(committed_step(c, m, live, &row->committed_step, e));
     struct launch_order order = { .job = live->job.id,
                                   .attempt = live->job.attempt,
@@ -42,7 +43,7 @@ static status_t load_job(struct controller *c, struct store_memory *m, const str
     bool *started = calloc((size_t)live->job.world_size + 1, sizeof *started);
     if (!started)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)live->job.id);
-    struct sched_job_row row = sched_row_of(&live->job);
+    struct scheduler_job_row row = scheduler_row_of(&live->job);
     status_t st = ST_OK;
     row.final_committed = live->final_committed;
     if (live->attempt_open) {
@@ -58,16 +59,17 @@ static status_t load_job(struct controller *c, struct store_memory *m, const str
     return st;
 }
 
-struct sched_job_row sched_row_of(const struct store_job *job) {
-    return (struct sched_job_row){ .job = job->id,
-                                   .state = (enum job_state)job->state,
-                                   .priority = job->priority,
-                                   .world_size = job->world_size,
-                                   .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHED_SLOT_CUDA : SCHED_SLOT_CPU,
-                                   .max_restarts = job->max_restarts,
-                                   .restarts = job->restarts,
-                                   .attempt = job->attempt,
-                                   .committed_step = -1 };
+struct scheduler_job_row scheduler_row_of(const struct store_job *job) {
+    return (struct scheduler_job_row){ .job = job->id,
+                                       .state = row_state_read(job->state),
+                                       .priority = job->priority,
+                                       .world_size = job->world_size,
+                                       .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHEDULER_SLOT_CUDA
+                                                                                     : SCHEDULER_SLOT_CPU,
+                                       .max_restarts = job->max_restarts,
+                                       .restarts = job->restarts,
+                                       .attempt = job->attempt,
+                                       .committed_step = -1 };
 }
 
 static status_t load_executors(struct controller *c, struct store_memory *m, struct err *e) {

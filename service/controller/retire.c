@@ -1,150 +1,142 @@
 #include "service/controller/retire.h"
 
-#include "base/file.h"
 #include "base/log.h"
-#include "service/controller/launch.h"
+#include "service/controller/checkpoint_files.h"
+#include "service/controller/chore.h"
 #include "service/store/checkpoint.h"
 #include "service/store/job.h"
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct retire {
     struct store *store;
     char *checkpoints;
-    pthread_mutex_t lock;
-    pthread_cond_t work;
-    pthread_t thread;
-    bool runs, closing;
-    int64_t epoch, waiting[RETIRE_WAITING];
-    int waiting_n;
+    struct chore *chore;
+    pthread_mutex_t lock; /* guards what follows */
+    int64_t waiting[RETIRE_WAITING];
+    int n_waiting;
 };
 
-/* True when the row's folder is the one that the controller gave to this attempt, and it is in reach. */
-static bool is_ours(const struct retire *r, const Trainyard__V1__JobSpec *spec, const struct store_checkpoint *row) {
-    char *attempt = NULL;
-    struct err e;
-    if (launch_directory(spec, r->checkpoints, row->job, row->attempt, &attempt, &e) != ST_OK)
-        return false;
-    char wanted[4352];
-    snprintf(wanted, sizeof wanted, "%s/step-%lld", attempt, (long long)row->step);
-    bool ours = strcmp(wanted, row->directory) == 0;
-    bool reachable = access(attempt, W_OK) == 0;
-    if (!ours)
-        log_event(LOG_WARN, "checkpoint_kept", "checkpoint", LOG_INT(row->id), "directory", LOG_STR(row->directory),
-                  "reason", LOG_STR("the folder is not the one that its attempt was given"), NULL);
-    free(attempt);
-    return ours && reachable;
-}
+/* ---- a job ---- */
 
-static status_t remove_one(const struct retire *r, int64_t epoch, const struct store_checkpoint *row, struct err *e) {
-    TRY(dir_remove(row->directory, e));
-    log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
-              LOG_INT(row->step), NULL);
-    return store_checkpoint_deleted(r->store, epoch, row->id, e);
-}
-
-static status_t retire_own(const struct retire *r, int64_t epoch, int64_t job, struct err *e) {
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct store_job row;
-    struct store_checkpoint *old;
-    size_t n;
-    TRY(store_job_get(r->store, m, job, &row, e));
-    TRY(store_checkpoint_retire(r->store, m, epoch, job, &old, &n, e));
-    if (n == 0)
-        return ST_OK;
-    Trainyard__V1__JobSpec *spec = trainyard__v1__job_spec__unpack(NULL, row.spec_bytes, row.spec);
+static status_t remove_all(struct retire *r, int64_t epoch, const struct store_job *job,
+                           const struct store_checkpoint *old, size_t n, struct err *e) {
+    Trainyard__V1__JobSpec *spec = trainyard__v1__job_spec__unpack(NULL, job->spec_bytes, job->spec);
     if (!spec)
-        return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)job);
+        return err_set(e, ST_DATA_LOSS, "its stored spec cannot be read");
     status_t st = ST_OK;
-    for (size_t i = 0; i < n && st == ST_OK; i++)
-        if (is_ours(r, spec, &old[i]))
-            st = remove_one(r, epoch, &old[i], e);
+    for (size_t i = 0; i < n && st == ST_OK && chore_goes_on(r->chore, epoch); i++) {
+        st = checkpoint_files_remove(r->checkpoints, spec, &old[i], e);
+        if (st == ST_OK)
+            st = store_checkpoint_deleted(r->store, epoch, old[i].id, e);
+    }
     trainyard__v1__job_spec__free_unpacked(spec, NULL);
     return st;
 }
 
-/* A job's first checkpoint, and its end, also free the checkpoint that it began with, whose job may have ended long
- * before. */
-static status_t retire_job(const struct retire *r, int64_t epoch, int64_t job, struct err *e) {
-    struct store_origin origin;
-    int64_t step;
-    TRY(retire_own(r, epoch, job, e));
-    TRY(store_job_origin(r->store, job, &origin, &step, e));
-    return origin.checkpoint ? retire_own(r, epoch, origin.job, e) : ST_OK;
+/* begun: only what is DELETING already. A job that was deleted meanwhile is no error: its checkpoints go with it. */
+static status_t retire_own(struct retire *r, int64_t epoch, int64_t job, bool begun, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_job row;
+    struct store_checkpoint *old;
+    size_t n;
+    status_t st = store_job_get(r->store, m, job, &row, e);
+    if (st == ST_OK)
+        st = begun ? store_checkpoint_deleting(r->store, m, job, &old, &n, e)
+                   : store_checkpoint_retire(r->store, m, epoch, job, &old, &n, e);
+    if (st == ST_OK && n > 0)
+        st = remove_all(r, epoch, &row, old, n, e);
+    return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-static void *run(void *arg) {
-    struct retire *r = arg;
+/* A job's first checkpoint, and its end, also free the checkpoint that it began with, whose job may have ended long
+ * before. The job itself may have been deleted since. */
+static status_t retire_job(struct retire *r, int64_t epoch, int64_t job, struct err *e) {
+    struct store_origin origin;
+    int64_t step;
+    TRY(store_job_origin(r->store, job, &origin, &step, e));
+    TRY(retire_own(r, epoch, job, false, e));
+    return origin.checkpoint ? retire_own(r, epoch, origin.job, false, e) : ST_OK;
+}
+
+/* ---- a look ---- */
+
+static int64_t take(struct retire *r) {
     pthread_mutex_lock(&r->lock);
-    for (;;) {
-        while (!r->closing && (r->waiting_n == 0 || r->epoch == 0))
-            pthread_cond_wait(&r->work, &r->lock);
-        if (r->closing)
-            break;
-        int64_t job = r->waiting[--r->waiting_n], epoch = r->epoch;
-        pthread_mutex_unlock(&r->lock);
-        struct err e;
-        /* What fails now is done with the job's next checkpoint, or its end. */
+    int64_t job = r->n_waiting > 0 ? r->waiting[--r->n_waiting] : 0;
+    pthread_mutex_unlock(&r->lock);
+    return job;
+}
+
+static void retire_asked(struct retire *r, int64_t epoch) {
+    struct err e;
+    for (int64_t job; chore_goes_on(r->chore, epoch) && (job = take(r)) != 0;)
         if (retire_job(r, epoch, job, &e) != ST_OK)
             log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(job), "reason", LOG_STR(e.msg), NULL);
-        pthread_mutex_lock(&r->lock);
+}
+
+/* Jobs whose removals have begun, by whomever. Many may fail alike, again and again: one line tells of the first. */
+static status_t go_on_with_all(struct retire *r, int64_t epoch, struct err *e) {
+    int64_t job = 0, first = 0, failed = 0;
+    struct err why, first_why;
+    for (;;) {
+        TRY(store_checkpoint_deleting_next(r->store, job, &job, e));
+        if (!job || !chore_goes_on(r->chore, epoch))
+            break;
+        if (retire_own(r, epoch, job, true, &why) == ST_OK || failed++ > 0)
+            continue;
+        first = job;
+        first_why = why;
     }
-    pthread_mutex_unlock(&r->lock);
-    return NULL;
+    if (failed)
+        log_event(LOG_WARN, "checkpoints_not_retired", "jobs", LOG_INT(failed), "job", LOG_INT(first), "reason",
+                  LOG_STR(first_why.msg), NULL);
+    return ST_OK;
+}
+
+static void on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
+    (void)chore;
+    struct err e;
+    retire_asked(ctx, epoch);
+    if (all && go_on_with_all(ctx, epoch, &e) != ST_OK)
+        log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e.msg), NULL);
 }
 
 status_t retire_open(struct store *store, const char *checkpoints, struct retire **ret, struct err *e) {
-    struct retire *r = calloc(1, sizeof *r);
+    CLEANUP(retire_closep) struct retire *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for retention");
-    r->store = store;
     pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->work, NULL);
+    r->store = store;
     r->checkpoints = strdup(checkpoints);
-    r->runs = r->checkpoints && pthread_create(&r->thread, NULL, run, r) == 0;
-    if (!r->runs) {
-        retire_close(r);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for retention");
-    }
-    *ret = r;
+    if (!r->checkpoints)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for retention");
+    TRY(chore_open("retention", RETIRE_LOOK_MS, on_look, r, &r->chore, e));
+    *ret = take_ptr(&r);
     return ST_OK;
 }
 
 struct retire *retire_close(struct retire *r) {
     if (!r)
         return NULL;
-    pthread_mutex_lock(&r->lock);
-    r->closing = true;
-    pthread_cond_signal(&r->work);
-    pthread_mutex_unlock(&r->lock);
-    if (r->runs)
-        pthread_join(r->thread, NULL);
-    pthread_cond_destroy(&r->work);
+    chore_close(r->chore);
     pthread_mutex_destroy(&r->lock);
     free(r->checkpoints);
     free(r);
     return NULL;
 }
 
-void retire_lead(struct retire *r, int64_t epoch) {
-    pthread_mutex_lock(&r->lock);
-    r->epoch = epoch;
-    pthread_cond_signal(&r->work);
-    pthread_mutex_unlock(&r->lock);
-}
+void retire_lead(struct retire *r, int64_t epoch) { chore_lead(r->chore, epoch); }
 
 void retire_soon(struct retire *r, int64_t job) {
     pthread_mutex_lock(&r->lock);
     bool known = false;
-    for (int i = 0; i < r->waiting_n; i++)
+    for (int i = 0; i < r->n_waiting; i++)
         known |= r->waiting[i] == job;
-    if (!known && r->waiting_n < RETIRE_WAITING)
-        r->waiting[r->waiting_n++] = job;
-    pthread_cond_signal(&r->work);
+    if (!known && r->n_waiting < RETIRE_WAITING)
+        r->waiting[r->n_waiting++] = job;
     pthread_mutex_unlock(&r->lock);
+    chore_ask(r->chore);
 }

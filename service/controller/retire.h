@@ -1,11 +1,7 @@
 /* Retention: old checkpoints go when newer ones are committed. Two phases: the rows become DELETING, their folders are
- * removed, the rows become DELETED; what fails or dies between is done again with the job's next checkpoint or its end.
- * After its end only a job that began with one of its checkpoints asks again, when that has its own or has ended; else
- * such rows stay DELETING. A thread of its own, since removing gigabytes takes its time.
- *
- * Only folders that this controller itself named (<checkpoints>/<job>/attempt-<n>/step-<s>) are removed: a path comes
- * from a worker's report, and is compared first. Where the checkpoint directory is not in reach nothing is removed; the
- * rows stay DELETING. Thread-safe. */
+ * removed (checkpoint_files.h), the rows become DELETED. What fails or dies between is gone on with once a minute, and
+ * by the next leader; what was only asked for, and is not DELETING yet when the controller dies, comes with the job's
+ * next checkpoint, or goes with the job. Rows whose folders are not in reach stay DELETING. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_RETIRE_H
 #define SERVICE_CONTROLLER_RETIRE_H
 
@@ -15,6 +11,8 @@
 
 #include <stdint.h>
 
+/* How often it looks for what is DELETING without being told. */
+#define RETIRE_LOOK_MS 60000
 /* Jobs that wait to be looked at; past it one is left out until its next checkpoint. */
 #define RETIRE_WAITING 4096
 
@@ -24,7 +22,7 @@ struct retire *retire_close(struct retire *r);
 CLEANUP_DEFINE(struct retire *, retire_close)
 
 void retire_lead(struct retire *r, int64_t epoch);
-/* A checkpoint of the job was committed, or the job has ended. */
+/* A checkpoint of the job was committed, unpinned or deleted, or the job has ended. */
 void retire_soon(struct retire *r, int64_t job);
 
 #endif

@@ -9,7 +9,7 @@
 
 struct known {
     int64_t id; /* 0: free */
-    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     struct sample_sink sink;
 };
 

@@ -6,8 +6,10 @@
 #include "service/controller/inbox.h"
 #include "service/controller/launch.h"
 #include "service/controller/planner.h"
+#include "service/controller/prune.h"
 #include "service/controller/rendezvous.h"
 #include "service/controller/retire.h"
+#include "service/store/executor.h"
 #include "service/store/leader.h"
 
 #include <pthread.h>
@@ -33,15 +35,16 @@ struct controller {
     struct planner *planner;
     struct inbox *inbox;
     struct retire *retire;
+    struct prune *prune;
 
     pthread_mutex_t lock; /* guards what stands up to the empty line */
     pthread_cond_t changed;
     bool leads, deposed, stopping;
     int64_t epoch;
-    struct sched_counts counts;
+    struct scheduler_counts counts;
     /* The priority of the job behind which nothing of the kind starts, INT_MIN without one: a flood of submits behind
      * it need not wake the loop one by one. */
-    atomic_int waiting[SCHED_SLOT_KINDS];
+    atomic_int waiting[SCHEDULER_SLOT_KINDS];
     /* A job may be stored of which the loop was not told: its rows are looked through at a tick. */
     atomic_bool rows_unsure;
 
@@ -50,7 +53,7 @@ struct controller {
     bool thread_runs;
     struct store_leader *leader;
     struct scheduler *scheduler;
-    struct sched_actions actions;
+    struct scheduler_actions actions;
     struct rendezvous *rendezvous;
     struct launches launches;
     struct starts starts;
@@ -87,12 +90,30 @@ struct request_id {
 struct request_id act_request(struct controller *c, const struct ask *ask);
 
 /* act.c: one event for the scheduler, and what follows from it, in order. Stops early when leading is over. */
-void act_on(struct controller *c, const struct sched_event *ev);
+void act_on(struct controller *c, const struct scheduler_event *ev);
 /* The same for a question: its reply goes to ask. */
-void act_ask(struct controller *c, const struct sched_event *ev, struct ask *ask);
+void act_ask(struct controller *c, const struct scheduler_event *ev, struct ask *ask);
 
 /* tell.c: an agent's message becomes the scheduler's event. */
-void tell_agent(struct controller *c, const char *executor, int64_t incarnation, const Trainyard__V1__AgentMessage *m);
+void tell_agent(struct controller *c, const struct inbox_item *item);
+
+/* hello.c: writes the rows of all hellos among the items, at once, so that a storm of them costs few transactions. */
+void hello_store(struct controller *c, struct inbox_item *const *items, size_t n);
+/* An executor attaches: its row, unless hello_store has written it; then its welcome; then what the scheduler says. */
+void hello_tell(struct controller *c, const struct inbox_item *item);
+
+/* hello.c: devices of a message as rows, which borrow from it. */
+struct device_rows {
+    struct store_device *items;
+    size_t n;
+};
+struct device_rows device_rows_of(Trainyard__V1__Device *const *devices, size_t n);
+void device_rows_done(struct device_rows *rows);
+bool device_quarantined(const Trainyard__V1__Device *d);
+/* Those on CUDA that are quarantined, or are not. */
+int devices_cuda(Trainyard__V1__Device *const *devices, size_t n, bool quarantined);
+/* tell.c: the scheduler's form of an end. */
+struct rank_end rank_end_of(const Trainyard__V1__RankEnd *m);
 
 /* tell.c: writes the rows of started processes. */
 void tell_starts(struct controller *c);

@@ -1,5 +1,3 @@
-#include "base/bytes.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "service/controller/state.h"
 #include "service/store/attempt.h"
@@ -9,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct rank_end end_of(const Trainyard__V1__RankEnd *m) {
+struct rank_end rank_end_of(const Trainyard__V1__RankEnd *m) {
     struct rank_end end = {
         .rank = m->rank, .cause = (enum rank_end_cause)m->cause, .last_sequence = m->last_sequence, .step = m->step
     };
@@ -27,74 +25,6 @@ static struct rank_end end_of(const Trainyard__V1__RankEnd *m) {
             ;                                                                                                          \
     } while (0)
 
-static bool is_quarantined(const Trainyard__V1__Device *d) {
-    return d->state == TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
-}
-
-/* `LINKS` of the row: words between spaces. */
-static char *links_of(const Trainyard__V1__Device *d) {
-    struct bytes text;
-    bytes_init(&text, LIMIT_RPC_MESSAGE_BYTES);
-    status_ignore(bytes_append(&text, "", 1, NULL));
-    text.len = 0;
-    for (size_t i = 0; i < d->n_links; i++)
-        status_ignore(bytes_printf(&text, NULL, "%s%s", i ? " " : "", d->links[i]));
-    return bytes_take(&text);
-}
-
-struct device_rows {
-    struct store_device *items;
-    size_t n;
-};
-
-static void device_rows_done(struct device_rows *rows) {
-    for (size_t i = 0; i < rows->n; i++)
-        free((char *)rows->items[i].links);
-    free(rows->items);
-}
-
-/* What a message borrows, but for the links. */
-static struct device_rows device_rows_of(Trainyard__V1__Device *const *devices, size_t n) {
-    struct device_rows rows = { .items = calloc(n + 1, sizeof *rows.items) };
-    rows.n = rows.items ? n : 0;
-    for (size_t i = 0; i < rows.n; i++) {
-        const Trainyard__V1__Device *d = devices[i];
-        rows.items[i] = (struct store_device){ .kind = d->kind,
-                                               .index = d->index,
-                                               .model = d->model,
-                                               .memory_bytes = d->memory_bytes,
-                                               .uuid = d->uuid,
-                                               .pci_bus_id = d->pci_bus_id,
-                                               .quarantined = is_quarantined(d),
-                                               .reason = is_quarantined(d) ? d->reason : "",
-                                               .links = links_of(d) };
-    }
-    return rows;
-}
-
-static void tell_hello_row(struct controller *c, const Trainyard__V1__AgentHello *h) {
-    struct device_rows devices = device_rows_of(h->devices, h->n_devices);
-    struct store_executor row = { .id = h->executor,
-                                  .incarnation = h->incarnation,
-                                  .state = STORE_EXECUTOR_ATTACHED,
-                                  .hostname = h->hostname,
-                                  .address = h->address,
-                                  .version = h->version,
-                                  .slots = h->slots,
-                                  .reason = h->device_reason,
-                                  .devices = devices.items,
-                                  .devices_n = devices.n };
-    RECORD(c, store_executor_attach(c->store, c->own_epoch, &row, e));
-    device_rows_done(&devices);
-}
-
-static int cuda_devices(Trainyard__V1__Device *const *devices, size_t n, bool quarantined) {
-    int found = 0;
-    for (size_t i = 0; i < n; i++)
-        found += strcmp(devices[i]->kind, "cuda") == 0 && is_quarantined(devices[i]) == quarantined;
-    return found;
-}
-
 static void tell_devices(struct controller *c, const char *executor, int64_t incarnation,
                          const Trainyard__V1__DevicesChanged *m) {
     struct device_rows devices = device_rows_of(m->devices, m->n_devices);
@@ -107,82 +37,20 @@ static void tell_devices(struct controller *c, const char *executor, int64_t inc
             &tries);
     while (after == WRITE_AGAIN);
     for (size_t i = 0; after == WRITE_DONE && i < m->n_devices; i++) /* not of an older start: nothing of it is so */
-        if (is_quarantined(m->devices[i]))
+        if (device_quarantined(m->devices[i]))
             log_event(LOG_WARN, "device_quarantined", "executor", LOG_STR(executor), "device",
                       LOG_INT(m->devices[i]->index), "reason", LOG_STR(m->devices[i]->reason), NULL);
     device_rows_done(&devices);
-    act_on(c, &(struct sched_event){
+    act_on(c, &(struct scheduler_event){
                   .kind = EV_EXECUTOR_DEVICES,
                   .executor = executor,
                   .attach = { .incarnation = incarnation,
-                              .slots = { [SCHED_SLOT_CUDA] = cuda_devices(m->devices, m->n_devices, false) },
-                              .quarantined = cuda_devices(m->devices, m->n_devices, true) } });
+                              .slots = { [SCHEDULER_SLOT_CUDA] = devices_cuda(m->devices, m->n_devices, false) },
+                              .quarantined = devices_cuda(m->devices, m->n_devices, true) } });
 }
 
-/* The blobs of what runs there, for a gang whose addresses are still to be sent. */
-static void offer_again(struct controller *c, const Trainyard__V1__AttemptStatus *a) {
-    for (size_t r = 0; r < a->n_ranks; r++)
-        if (a->ranks[r]->address.len > 0)
-            rendezvous_offer(c->rendezvous, a->job, a->attempt, a->ranks[r]->rank, a->ranks[r]->address.data,
-                             a->ranks[r]->address.len);
-}
-
-struct attach_room { /* for one attempt of a hello */
-    struct sched_rank_report *ranks;
-    struct rank_end *ends;
-};
-
-static void fill_part(const Trainyard__V1__AttemptStatus *a, struct attach_room *room, struct sched_part_report *ret) {
-    size_t ends_n = a->end ? a->end->n_ranks : 0;
-    room->ranks = calloc(a->n_ranks + 1, sizeof *room->ranks);
-    room->ends = calloc(ends_n + 1, sizeof *room->ends);
-    *ret = (struct sched_part_report){ .job = a->job, .attempt = a->attempt, .ended = a->ended };
-    if (!room->ranks || !room->ends)
-        return;
-    for (size_t r = 0; r < a->n_ranks; r++)
-        room->ranks[r] = (struct sched_rank_report){ .rank = a->ranks[r]->rank,
-                                                     .offered = a->ranks[r]->address.len > 0,
-                                                     .joined = a->ranks[r]->joined };
-    for (size_t r = 0; r < ends_n; r++)
-        room->ends[r] = end_of(a->end->ranks[r]);
-    ret->ranks = room->ranks;
-    ret->ranks_n = (int)a->n_ranks;
-    ret->ends = room->ends;
-    ret->ends_n = (int)ends_n;
-}
-
-static void tell_hello(struct controller *c, const char *executor, const Trainyard__V1__AgentHello *h) {
-    tell_hello_row(c, h);
-    size_t n = h->n_attempts;
-    struct sched_part_report *parts = calloc(n + 1, sizeof *parts);
-    struct attach_room *rooms = calloc(n + 1, sizeof *rooms);
-    if (parts && rooms) {
-        for (size_t i = 0; i < n; i++) {
-            fill_part(h->attempts[i], &rooms[i], &parts[i]);
-            offer_again(c, h->attempts[i]);
-        }
-        struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = executor };
-        ev.attach.incarnation = h->incarnation;
-        ev.attach.slots[SCHED_SLOT_CPU] = h->slots;
-        ev.attach.slots[SCHED_SLOT_CUDA] = cuda_devices(h->devices, h->n_devices, false);
-        ev.attach.quarantined = cuda_devices(h->devices, h->n_devices, true);
-        ev.attach.lone = h->devices_lone;
-        ev.attach.parts = parts;
-        ev.attach.parts_n = (int)n;
-        act_on(c, &ev);
-    }
-    for (size_t i = 0; rooms && i < n; i++) {
-        free(rooms[i].ranks);
-        free(rooms[i].ends);
-    }
-    free(rooms);
-    free(parts);
-    log_event(LOG_INFO, "executor_attached", "executor", LOG_STR(executor), "incarnation", LOG_INT(h->incarnation),
-              "slots", LOG_INT(h->slots), "attempts", LOG_INT((int64_t)n), NULL);
-}
-
-static void tell_ends(struct controller *c, const char *executor, enum sched_event_kind kind, int64_t job, int attempt,
-                      Trainyard__V1__RankEnd *const *ranks, size_t n) {
+static void tell_ends(struct controller *c, const char *executor, enum scheduler_event_kind kind, int64_t job,
+                      int attempt, Trainyard__V1__RankEnd *const *ranks, size_t n) {
     struct rank_end *ends = calloc(n + 1, sizeof *ends);
     struct store_rank_end *rows = calloc(n + 1, sizeof *rows);
     if (!ends || !rows) {
@@ -192,7 +60,7 @@ static void tell_ends(struct controller *c, const char *executor, enum sched_eve
     }
     for (size_t i = 0; i < n; i++) {
         const Trainyard__V1__RankEnd *r = ranks[i];
-        ends[i] = end_of(r);
+        ends[i] = rank_end_of(r);
         rows[i] = (struct store_rank_end){ .rank = r->rank,
                                            .exit_code = r->exit_code,
                                            .signal = r->signal,
@@ -206,14 +74,14 @@ static void tell_ends(struct controller *c, const char *executor, enum sched_eve
     if (n > 0)
         RECORD(c, store_rank_ended(c->store, c->own_epoch, job, attempt, rows, n, e));
     wake_now(c->wakes, job);
-    act_on(c, &(struct sched_event){
-                  .kind = kind, .executor = executor, .job = job, .attempt = attempt, .ends = ends, .ends_n = (int)n });
+    act_on(c, &(struct scheduler_event){
+                  .kind = kind, .executor = executor, .job = job, .attempt = attempt, .ends = ends, .n_ends = (int)n });
     free(ends);
     free(rows);
 }
 
-static void tell_rank(struct controller *c, enum sched_event_kind kind, int64_t job, int attempt, int rank) {
-    act_on(c, &(struct sched_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
+static void tell_rank(struct controller *c, enum scheduler_event_kind kind, int64_t job, int attempt, int rank) {
+    act_on(c, &(struct scheduler_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
 }
 
 static void keep_start(struct controller *c, const Trainyard__V1__RankStarted *r) {
@@ -240,9 +108,11 @@ void tell_starts(struct controller *c) {
     c->starts.n = 0;
 }
 
-void tell_agent(struct controller *c, const char *executor, int64_t incarnation, const Trainyard__V1__AgentMessage *m) {
+void tell_agent(struct controller *c, const struct inbox_item *item) {
+    const char *executor = item->executor;
+    const Trainyard__V1__AgentMessage *m = item->message;
     switch (m->message_case) {
-    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: tell_hello(c, executor, m->hello); break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: hello_tell(c, item); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {
         const Trainyard__V1__RankStarted *r = m->rank_started;
         keep_start(c, r);
@@ -267,7 +137,7 @@ void tell_agent(struct controller *c, const char *executor, int64_t incarnation,
                   m->attempt_ended->n_ranks);
         break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED:
-        tell_devices(c, executor, incarnation, m->devices_changed);
+        tell_devices(c, executor, item->incarnation, m->devices_changed);
         break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED:
         log_event(LOG_WARN, "order_refused", "executor", LOG_STR(executor), "job", LOG_INT(m->refused->job), "reason",

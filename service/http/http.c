@@ -60,11 +60,11 @@ static enum MHD_Result metrics(struct http *h, struct MHD_Connection *connection
 }
 
 static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
-                             const char *version, const char *body, size_t *body_n, void **request) {
+                             const char *version, const char *body, size_t *n_body, void **request) {
     (void)version, (void)body, (void)request;
     struct http *h = ctx;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-        *body_n = 0;
+        *n_body = 0;
         return answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
     }
     if (strcmp(url, "/healthz") == 0)
@@ -104,8 +104,8 @@ static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struc
         return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not a numeric host and port: %s", address,
                        gai_strerror(failed));
     struct sockaddr_storage at = { 0 };
-    socklen_t at_n = found->ai_addrlen;
-    memcpy(&at, found->ai_addr, at_n);
+    socklen_t n_at = found->ai_addrlen;
+    memcpy(&at, found->ai_addr, n_at);
     freeaddrinfo(found);
     if (!loopback((struct sockaddr *)&at))
         return err_set(
@@ -116,12 +116,12 @@ static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struc
     if (fd < 0)
         return err_errno(e, "socket for '%s'", address);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
-    if (bind(fd, (struct sockaddr *)&at, at_n) != 0 || listen(fd, HTTP_CONNECTIONS) != 0) {
+    if (bind(fd, (struct sockaddr *)&at, n_at) != 0 || listen(fd, HTTP_CONNECTIONS) != 0) {
         if (errno == EADDRINUSE)
             return err_set(e, ST_ALREADY_EXISTS, "'%.80s' is in use by another program", address);
         return err_errno(e, "listen on '%s'", address);
     }
-    getsockname(fd, (struct sockaddr *)&at, &at_n);
+    getsockname(fd, (struct sockaddr *)&at, &n_at);
     *ret_port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
                                               : ((struct sockaddr_in6 *)&at)->sin6_port);
     *ret_fd = take_fd(&fd);

@@ -34,13 +34,13 @@ static status_t put_executors(struct bytes *b, const int64_t counts[3], struct e
                         (long long)counts[STORE_EXECUTOR_ATTACHED], (long long)counts[STORE_EXECUTOR_LOST]);
 }
 
-static status_t put_slots(struct bytes *b, const struct sched_counts *n, struct err *e) {
-    static const char *const kinds[SCHED_SLOT_KINDS] = { "cpu", "cuda" };
+static status_t put_slots(struct bytes *b, const struct scheduler_counts *n, struct err *e) {
+    static const char *const kinds[SCHEDULER_SLOT_KINDS] = { "cpu", "cuda" };
     TRY(put_head(b, "trainyard_slots", "gauge", "Slots of attached executors.", e));
-    for (int kind = 0; kind < SCHED_SLOT_KINDS; kind++)
+    for (int kind = 0; kind < SCHEDULER_SLOT_KINDS; kind++)
         TRY(bytes_printf(b, e, "trainyard_slots{kind=\"%s\"} %d\n", kinds[kind], n->slots[kind]));
     TRY(put_head(b, "trainyard_slots_used", "gauge", "Slots with a rank.", e));
-    for (int kind = 0; kind < SCHED_SLOT_KINDS; kind++)
+    for (int kind = 0; kind < SCHEDULER_SLOT_KINDS; kind++)
         TRY(bytes_printf(b, e, "trainyard_slots_used{kind=\"%s\"} %d\n", kinds[kind], n->used[kind]));
     return ST_OK;
 }

@@ -38,10 +38,7 @@ static status_t list_checkpoints(void *service, struct rpc_call *call, const Pro
     return ST_OK;
 }
 
-static status_t get_checkpoint(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    const Trainyard__V1__GetCheckpointRequest *in = (const void *)request;
-    int64_t job, id;
-    TRY(name_checkpoint(in->name, &job, &id, e));
+static status_t reply_checkpoint(void *service, struct rpc_call *call, int64_t job, int64_t id, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_checkpoint row;
@@ -53,9 +50,39 @@ static status_t get_checkpoint(void *service, struct rpc_call *call, const Proto
     return ST_OK;
 }
 
+static status_t get_checkpoint(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    int64_t job, id;
+    TRY(name_checkpoint(((const Trainyard__V1__GetCheckpointRequest *)request)->name, &job, &id, e));
+    return reply_checkpoint(service, call, job, id, e);
+}
+
+/* Then the row as it is now; NOT_FOUND of either call is that of the checkpoint. */
+static status_t changed(void *service, struct rpc_call *call, int64_t job, int64_t id, status_t st, struct err *e) {
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "CHECKPOINT_NOT_FOUND");
+    TRY(st);
+    return reply_checkpoint(service, call, job, id, e);
+}
+
+static status_t pin_checkpoint(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__PinCheckpointRequest *in = (const void *)request;
+    int64_t job, id;
+    TRY(name_checkpoint(in->name, &job, &id, e));
+    return changed(service, call, job, id, controller_checkpoint_pin(service, job, id, in->pinned, e), e);
+}
+
+static status_t delete_checkpoint(void *service, struct rpc_call *call, const ProtobufCMessage *request,
+                                  struct err *e) {
+    int64_t job, id;
+    TRY(name_checkpoint(((const Trainyard__V1__DeleteCheckpointRequest *)request)->name, &job, &id, e));
+    return changed(service, call, job, id, controller_checkpoint_delete(service, job, id, e), e);
+}
+
 static const struct rpc_method methods[] = {
     { .name = "ListCheckpoints", .kind = RPC_UNARY, .unary = list_checkpoints },
     { .name = "GetCheckpoint", .kind = RPC_UNARY, .unary = get_checkpoint },
+    { .name = "PinCheckpoint", .kind = RPC_UNARY, .unary = pin_checkpoint },
+    { .name = "DeleteCheckpoint", .kind = RPC_UNARY, .unary = delete_checkpoint },
     { .name = "Sample",
       .kind = RPC_SERVER_STREAM,
       .events = { .open = rpc_sample_open, .work = rpc_sample_work, .done = rpc_sample_done } },

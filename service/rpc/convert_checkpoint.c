@@ -1,6 +1,7 @@
 #include "service/rpc/convert_checkpoint.h"
 
 #include "service/rpc/convert_job.h"
+#include "service/rpc/convert_state.h"
 
 Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct store_checkpoint *row) {
     Trainyard__V1__Checkpoint *k = arena_alloc(a, 1, sizeof *k);
@@ -8,7 +9,7 @@ Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct stor
     k->name = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)row->job, (long long)row->id);
     k->attempt = row->attempt;
     k->step = row->step;
-    k->state = (Trainyard__V1__Checkpoint__State)row->state;
+    k->state = convert_checkpoint_state(row->state);
     k->bytes = row->bytes;
     k->shards = row->shards;
     k->directory = (char *)row->directory;

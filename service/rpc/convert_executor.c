@@ -1,6 +1,7 @@
 #include "service/rpc/convert_executor.h"
 
 #include "service/rpc/convert_job.h"
+#include "service/rpc/convert_state.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_ex
     Trainyard__V1__Executor *x = arena_alloc(a, 1, sizeof *x);
     trainyard__v1__executor__init(x);
     x->name = arena_printf(a, "executors/%s", row->id);
-    x->state = (Trainyard__V1__Executor__State)row->state;
+    x->state = convert_executor_state(row->state);
     x->hostname = (char *)row->hostname;
     x->address = (char *)row->address;
     x->slots = row->slots;
@@ -28,9 +29,9 @@ Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_ex
     x->attach_time = convert_timestamp(a, row->attach_time_us);
     x->heartbeat_time = convert_timestamp(a, row->heartbeat_time_us);
     x->reason = (char *)row->reason;
-    x->n_devices = row->devices_n;
-    x->devices = arena_alloc(a, row->devices_n, sizeof *x->devices);
-    for (size_t i = 0; i < row->devices_n; i++) {
+    x->n_devices = row->n_devices;
+    x->devices = arena_alloc(a, row->n_devices, sizeof *x->devices);
+    for (size_t i = 0; i < row->n_devices; i++) {
         Trainyard__V1__Device *d = x->devices[i] = arena_alloc(a, 1, sizeof *d);
         trainyard__v1__device__init(d);
         d->kind = (char *)row->devices[i].kind;

@@ -1,6 +1,7 @@
 #include "service/rpc/convert_job.h"
 
 #include "api/codec/timestamp.h"
+#include "service/rpc/convert_state.h"
 
 Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us) {
     if (time_us == 0)
@@ -16,7 +17,7 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     trainyard__v1__job__init(job);
     job->name = arena_printf(a, "jobs/%lld", (long long)row->id);
     job->display_name = (char *)row->name;
-    job->state = (Trainyard__V1__Job__State)row->state;
+    job->state = convert_job_state(row->state);
     job->reason = (char *)row->reason;
     if (row->state == STORE_JOB_QUEUED && !*row->reason) /* only the first one of a queue is told what it lacks */
         job->reason = arena_printf(a, "waits for its turn in queue %s", row->queue);
@@ -38,7 +39,7 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
     Trainyard__V1__Attempt *attempt = arena_alloc(a, 1, sizeof *attempt);
     trainyard__v1__attempt__init(attempt);
     attempt->number = row->number;
-    attempt->state = (Trainyard__V1__Attempt__State)row->state;
+    attempt->state = convert_attempt_state(row->state);
     attempt->from_step = row->from_step;
     if (row->from_checkpoint)
         attempt->from_checkpoint = arena_printf(a, "jobs/%lld/checkpoints/%lld",
@@ -48,9 +49,9 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
     attempt->create_time = convert_timestamp(a, row->create_time_us);
     attempt->start_time = convert_timestamp(a, row->start_time_us);
     attempt->end_time = convert_timestamp(a, row->end_time_us);
-    attempt->n_placements = row->placements_n;
-    attempt->placements = arena_alloc(a, row->placements_n, sizeof *attempt->placements);
-    for (size_t i = 0; i < row->placements_n; i++) {
+    attempt->n_placements = row->n_placements;
+    attempt->placements = arena_alloc(a, row->n_placements, sizeof *attempt->placements);
+    for (size_t i = 0; i < row->n_placements; i++) {
         Trainyard__V1__Placement *p = attempt->placements[i] = arena_alloc(a, 1, sizeof *p);
         trainyard__v1__placement__init(p);
         p->rank = row->placements[i].rank;
@@ -88,7 +89,7 @@ Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *r
     event->time = convert_timestamp(a, row->time_us);
     event->attempt = row->attempt;
     event->kind = (char *)row->kind;
-    event->state = (Trainyard__V1__Job__State)row->state;
+    event->state = convert_job_state(row->state);
     event->message = (char *)row->message;
     return event;
 }

@@ -12,7 +12,7 @@ struct agent {
     struct controller *controller;
     struct rpc_call *call;
     uint64_t ticket; /* 0 before its hello */
-    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;
 };
 
@@ -36,7 +36,7 @@ static void attach_open(struct rpc_call *call) {
 /* An id names files and rows: letters, digits, '-', '_' and '.'. */
 static bool id_is_good(const char *id) {
     size_t n = strlen(id);
-    if (n == 0 || n >= SCHED_EXECUTOR_ID_BYTES)
+    if (n == 0 || n >= SCHEDULER_EXECUTOR_ID_BYTES)
         return false;
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)id[i]) && !strchr("-_.", id[i]))
@@ -57,16 +57,6 @@ static status_t check_hello(struct agent *agent, const Trainyard__V1__AgentHello
     return ST_OK;
 }
 
-static void welcome(struct agent *agent) {
-    Trainyard__V1__Welcome w = TRAINYARD__V1__WELCOME__INIT;
-    w.lease_ttl_ms = LEASE_TTL_MS;
-    w.heartbeat_ms = HEARTBEAT_INTERVAL_MS;
-    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
-    m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME;
-    m.welcome = &w;
-    dispatch_send(controller_dispatch(agent->controller), agent->executor, &m);
-}
-
 static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m, struct err *e) {
     const Trainyard__V1__AgentHello *h = m->hello;
     if (agent->ticket)
@@ -78,7 +68,6 @@ static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m,
     agent->ticket = dispatch_attach(controller_dispatch(agent->controller), agent->executor, h->incarnation, &link);
     if (!agent->ticket)
         return err_set(e, ST_ABORTED, "a newer start of executor %s has attached", agent->executor);
-    welcome(agent);
     return controller_agent_said(agent->controller, agent->executor, agent->incarnation, m, e);
 }
 

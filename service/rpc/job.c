@@ -3,7 +3,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/controller/planner.h"
+#include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
+#include "service/rpc/convert_state.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/profile.h"
@@ -172,19 +174,20 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
     TRY(origin_of(c, fork, spec, &row.origin, e));
     bool existed;
     status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
+    st = controller_judge(c, epoch, st, e);
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* a COMMIT whose answer is lost now, the same */
         controller_submitted_perhaps(c);
     TRY(st);
     if (existed)
         return reply_again(c, call, job, e);
-    struct sched_job_row sched = { .job = job,
-                                   .state = JOB_STATE_QUEUED,
-                                   .priority = row.priority,
-                                   .world_size = row.world_size,
-                                   .slot = strcmp(row.accelerator, "cuda") == 0 ? SCHED_SLOT_CUDA : SCHED_SLOT_CPU,
-                                   .max_restarts = row.max_restarts,
-                                   .committed_step = -1 };
-    controller_submitted(c, &sched);
+    const struct store_job stored = { .id = job,
+                                      .state = STORE_JOB_QUEUED,
+                                      .priority = row.priority,
+                                      .world_size = row.world_size,
+                                      .accelerator = row.accelerator,
+                                      .max_restarts = row.max_restarts };
+    const struct scheduler_job_row submitted = scheduler_row_of(&stored);
+    controller_submitted(c, &submitted);
     if (row.origin.checkpoint)
         return reply_job(c, call, job, true, e);
     reply_created(call, job, time_us, spec);
@@ -215,7 +218,9 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
     const Trainyard__V1__ListJobsRequest *in = (const void *)request;
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
-    struct store_job_filter filter = { .state = (int)in->state, .queue = in->queue, .with_spec = true };
+    struct store_job_filter filter = { .state = convert_job_state_filter(in->state),
+                                       .queue = in->queue,
+                                       .with_spec = true };
     const char *bound = arena_printf(a, "%d %s", (int)in->state, in->queue);
     TRY(page_size(in->page_size, &filter.limit, e));
     TRY(page_token_read(in->page_token, bound, &filter.before, e));
@@ -262,9 +267,9 @@ static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufC
     status_t st = controller_cancel(service, job, in->request_id, deadline_of(call), &reason, e);
     if (reason)
         rpc_set_reason(call, reason);
-    if (st == ST_FAILED_PRECONDITION && job_state_final((enum job_state)row.state))
+    if (st == ST_FAILED_PRECONDITION && row_state_final(row.state))
         return err_set(e, st, "job %lld is %s: it cannot be cancelled", (long long)job,
-                       job_state_name((enum job_state)row.state));
+                       store_job_state_name(row.state));
     TRY(st);
     return reply_job(service, call, job, false, e);
 }
@@ -284,6 +289,18 @@ static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCM
         rpc_set_reason(call, reason);
     TRY(st);
     return reply_job(service, call, job, false, e);
+}
+
+static status_t delete_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    int64_t job;
+    TRY(name_job(((const Trainyard__V1__DeleteJobRequest *)request)->name, &job, e));
+    status_t st = controller_delete(service, job, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    Trainyard__V1__DeleteJobResponse out = TRAINYARD__V1__DELETE_JOB_RESPONSE__INIT;
+    rpc_reply(call, &out.base);
+    return ST_OK;
 }
 
 static status_t list_events(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -360,6 +377,7 @@ static const struct rpc_method methods[] = {
     { .name = "ListJobs", .kind = RPC_UNARY, .unary = list_jobs },
     { .name = "CancelJob", .kind = RPC_UNARY, .unary = cancel_job },
     { .name = "RetryJob", .kind = RPC_UNARY, .unary = retry_job },
+    { .name = "DeleteJob", .kind = RPC_UNARY, .unary = delete_job },
     { .name = "WatchJob",
       .kind = RPC_SERVER_STREAM,
       .events = { .work = watch_work, .writable = rpc_wake, .done = watch_done } },

@@ -1,6 +1,7 @@
 #include "service/store/log.h"
 
 #include "base/limits.h"
+#include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
 #include "service/rpc/services.h"
@@ -114,7 +115,7 @@ static void log_work(struct rpc_call *call) {
         st = send_stored(call, controller_store(c), t, &sent, &e);
     if (st != ST_OK)
         rpc_finish(call, st, e.msg);
-    else if (sent && (!t->follow || job.state >= STORE_JOB_SUCCEEDED))
+    else if (sent && (!t->follow || row_state_final(job.state)))
         rpc_finish(call, ST_OK, NULL);
 }
 

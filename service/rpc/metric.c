@@ -27,7 +27,7 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
     bool one_rank = in->_rank_case == TRAINYARD__V1__QUERY_METRICS_REQUEST___RANK_RANK;
     struct store_metric_query query = {
         .names = (const char *const *)in->names,
-        .names_n = in->n_names,
+        .n_names = in->n_names,
         .after_step = in->after_step,
         .max_points = in->max_points ? in->max_points : DEFAULT_POINTS,
         .rank = one_rank ? in->rank : -1,

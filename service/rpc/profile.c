@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "service/controller/launch.h"
+#include "service/controller/row_state.h"
 #include "service/rpc/arena.h"
 #include "service/rpc/name.h"
 #include "service/rpc/services.h"
@@ -53,7 +54,7 @@ static status_t find_directory(struct controller *c, const struct store_job *row
         return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld has no profile: its spec asks for none",
                        (long long)row->id);
     const long long to = (long long)spec->train->profile->to;
-    if (row->step > to || job_state_final((enum job_state)row->state))
+    if (row->step > to || row_state_final(row->state))
         return err_set(e, ST_FAILED_PRECONDITION,
                        "jobs/%lld has no profile: no attempt wrote one of steps %lld to %lld", (long long)row->id,
                        (long long)spec->train->profile->from, to);

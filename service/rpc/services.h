@@ -10,7 +10,7 @@
 struct rpc_service {
     const ProtobufCServiceDescriptor *descriptor;
     const struct rpc_method *methods;
-    size_t methods_n;
+    size_t n_methods;
 };
 
 extern const struct rpc_service rpc_job_service;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "service/controller/controller.h"
+#include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
 #include "service/store/metric.h"
@@ -151,7 +152,7 @@ void watch_work(struct rpc_call *call) {
         return;
     }
     w->steps = row.steps;
-    if (job_state_final((enum job_state)row.state))
+    if (row_state_final(row.state))
         send_last(call, c, w, &row);
     else
         (void)send_news(call, c, w); /* what is not sent now comes with the next wake */

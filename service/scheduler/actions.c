@@ -5,25 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sched_actions_clear(struct sched_actions *a) {
+void scheduler_actions_clear(struct scheduler_actions *a) {
     for (size_t i = 0; i < a->n; i++)
         free(a->items[i].placement);
     a->n = 0;
 }
 
-void sched_actions_done(struct sched_actions *a) {
-    sched_actions_clear(a);
+void scheduler_actions_done(struct scheduler_actions *a) {
+    scheduler_actions_clear(a);
     free(a->items);
-    *a = (struct sched_actions){ 0 };
+    *a = (struct scheduler_actions){ 0 };
 }
 
-struct sched_action *action_add(struct sched_actions *out, enum sched_action_kind kind, const struct job *job) {
+struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
+                                    const struct job *job) {
     if (out->n == out->cap) {
         out->cap = out->cap ? 2 * out->cap : 16;
-        out->items = sched_grow(out->items, out->cap, sizeof *out->items);
+        out->items = scheduler_grow(out->items, out->cap, sizeof *out->items);
     }
-    struct sched_action *a = &out->items[out->n++];
-    *a = (struct sched_action){ .kind = kind };
+    struct scheduler_action *a = &out->items[out->n++];
+    *a = (struct scheduler_action){ .kind = kind };
     if (job) {
         a->job = job->id;
         a->attempt = job->number;
@@ -32,27 +33,27 @@ struct sched_action *action_add(struct sched_actions *out, enum sched_action_kin
     return a;
 }
 
-void action_text(struct sched_action *a, const char *fmt, ...) {
+void action_text(struct scheduler_action *a, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     vsnprintf(a->text, sizeof a->text, fmt, args);
     va_end(args);
 }
 
-void action_send(struct sched_actions *out, enum sched_action_kind kind, const struct job *job,
+void action_send(struct scheduler_actions *out, enum scheduler_action_kind kind, const struct job *job,
                  const struct executor *to) {
-    struct sched_action *a = action_add(out, kind, job);
+    struct scheduler_action *a = action_add(out, kind, job);
     memcpy(a->executor, to->id, sizeof a->executor);
 }
 
-void action_reply(struct sched_actions *out, uint64_t token) {
-    struct sched_action *a = action_add(out, ACT_REPLY, NULL);
+void action_reply(struct scheduler_actions *out, uint64_t token) {
+    struct scheduler_action *a = action_add(out, ACT_REPLY, NULL);
     a->token = token;
     a->status = ST_OK;
 }
 
-void action_refuse(struct sched_actions *out, uint64_t token, const char *reason, const char *fmt, ...) {
-    struct sched_action *a = action_add(out, ACT_REPLY, NULL);
+void action_refuse(struct scheduler_actions *out, uint64_t token, const char *reason, const char *fmt, ...) {
+    struct scheduler_action *a = action_add(out, ACT_REPLY, NULL);
     a->token = token;
     a->status = ST_FAILED_PRECONDITION;
     a->reason = reason;

@@ -5,11 +5,11 @@
 #include <stdio.h>
 
 static void hold(struct executor *ex, int64_t job, int attempt) {
-    if (ex->held_n == ex->held_cap) {
+    if (ex->n_held == ex->held_cap) {
         ex->held_cap = ex->held_cap ? 2 * ex->held_cap : 4;
-        ex->held = sched_grow(ex->held, (size_t)ex->held_cap, sizeof *ex->held);
+        ex->held = scheduler_grow(ex->held, (size_t)ex->held_cap, sizeof *ex->held);
     }
-    ex->held[ex->held_n++] = (struct held){ .job = job, .attempt = attempt };
+    ex->held[ex->n_held++] = (struct held){ .job = job, .attempt = attempt };
 }
 
 static struct part *current_part(const struct scheduler *s, const struct executor *ex, int64_t id, int attempt,
@@ -25,7 +25,7 @@ static struct part *current_part(const struct scheduler *s, const struct executo
 }
 
 /* Over for us: it ends there too, and until it has ended the host gets nothing. */
-static void refuse(struct executor *ex, const struct sched_part_report *report, struct sched_actions *out) {
+static void refuse(struct executor *ex, const struct scheduler_part_report *report, struct scheduler_actions *out) {
     struct job named = { .id = report->job, .number = report->attempt };
     if (report->ended) {
         action_send(out, ACT_SEND_ACKNOWLEDGE, &named, ex);
@@ -36,17 +36,17 @@ static void refuse(struct executor *ex, const struct sched_part_report *report, 
     action_text(&out->items[out->n - 1], "attempt %d of job %lld is over", report->attempt, (long long)report->job);
 }
 
-static void adopt(struct scheduler *s, struct job *job, struct part *part, const struct sched_part_report *report,
-                  int64_t now_ms, struct sched_actions *out) {
+static void adopt(struct scheduler *s, struct job *job, struct part *part, const struct scheduler_part_report *report,
+                  int64_t now_ms, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (report->ended) {
-        attempt_part_ended(s, job, part, report->ends, report->ends_n, out);
+        attempt_part_ended(s, job, part, report->ends, report->n_ends, out);
         attempt_try_close(s, job, now_ms, out);
         return;
     }
-    for (int i = 0; i < report->ranks_n; i++) {
-        const struct sched_rank_report *r = &report->ranks[i];
-        if (r->rank < 0 || r->rank >= a->ranks_n || a->ranks[r->rank].executor != part->executor)
+    for (int i = 0; i < report->n_ranks; i++) {
+        const struct scheduler_rank_report *r = &report->ranks[i];
+        if (r->rank < 0 || r->rank >= a->n_ranks || a->ranks[r->rank].executor != part->executor)
             continue;
         a->ranks[r->rank].started = true;
         a->ranks[r->rank].offered |= r->offered;
@@ -71,7 +71,7 @@ static void adopt(struct scheduler *s, struct job *job, struct part *part, const
 }
 
 static bool part_started(const struct attempt *a, const struct executor *ex) {
-    for (int r = 0; r < a->ranks_n; r++)
+    for (int r = 0; r < a->n_ranks; r++)
         if (a->ranks[r].executor == ex && a->ranks[r].started)
             return true;
     return false;
@@ -79,7 +79,7 @@ static bool part_started(const struct attempt *a, const struct executor *ex) {
 
 /* The executor does not know a part that we placed there. */
 static void missing(struct scheduler *s, struct job *job, struct part *part, int64_t now_ms,
-                    struct sched_actions *out) {
+                    struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     bool stopping = a->ending || job->state == JOB_STATE_CANCELLING || job->state == JOB_STATE_RESTARTING;
     if (!stopping && !part_started(a, part->executor)) {
@@ -93,24 +93,25 @@ static void missing(struct scheduler *s, struct job *job, struct part *part, int
     attempt_try_close(s, job, now_ms, out);
 }
 
-static bool reported(const struct sched_event *ev, const struct job *job) {
-    for (int i = 0; i < ev->attach.parts_n; i++)
+static bool reported(const struct scheduler_event *ev, const struct job *job) {
+    for (int i = 0; i < ev->attach.n_parts; i++)
         if (ev->attach.parts[i].job == job->id && ev->attach.parts[i].attempt == job->attempt->number)
             return true;
     return false;
 }
 
-void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                     struct scheduler_actions *out) {
     struct executor *ex = executor_add(s, ev->executor, now_ms);
     if (ev->attach.incarnation < ex->incarnation)
         return; /* a half-open stream of an older start */
     ex->incarnation = ev->attach.incarnation;
     ex->attached = true;
     ex->lost = false;
-    ex->held_n = 0;
+    ex->n_held = 0;
     if (ex->lease_until_ms < now_ms + LEASE_TTL_MS)
         ex->lease_until_ms = now_ms + LEASE_TTL_MS;
-    for (int k = 0; k < SCHED_SLOT_KINDS; k++)
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
         ex->slots[k] = ev->attach.slots[k];
     ex->quarantined = ev->attach.quarantined;
     ex->lone = ev->attach.lone;
@@ -119,11 +120,11 @@ void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t 
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
-        if (part && !part->lost && !reported(ev, job))
+        if (part && !reported(ev, job))
             missing(s, job, part, now_ms, out);
     }
-    for (int i = 0; i < ev->attach.parts_n; i++) {
-        const struct sched_part_report *report = &ev->attach.parts[i];
+    for (int i = 0; i < ev->attach.n_parts; i++) {
+        const struct scheduler_part_report *report = &ev->attach.parts[i];
         struct job *job = NULL;
         struct part *part = current_part(s, ex, report->job, report->attempt, &job);
         if (part)

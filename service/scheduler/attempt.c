@@ -4,18 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct attempt *attempt_new(int number, int ranks_n, struct executor **host, enum sched_slot slot) {
-    struct attempt *a = sched_alloc(1, sizeof *a);
+struct attempt *attempt_new(int number, int n_ranks, struct executor **host, enum scheduler_slot slot) {
+    struct attempt *a = scheduler_alloc(1, sizeof *a);
     a->number = number;
-    a->ranks_n = ranks_n;
+    a->n_ranks = n_ranks;
     a->committed_step = -1;
-    a->ranks = sched_alloc((size_t)ranks_n, sizeof *a->ranks);
-    a->parts = sched_alloc((size_t)ranks_n, sizeof *a->parts);
-    for (int r = 0; r < ranks_n; r++) {
+    a->ranks = scheduler_alloc((size_t)n_ranks, sizeof *a->ranks);
+    a->parts = scheduler_alloc((size_t)n_ranks, sizeof *a->parts);
+    for (int r = 0; r < n_ranks; r++) {
         a->ranks[r].executor = host[r];
         host[r]->used[slot]++;
         if (!attempt_part(a, host[r])) {
-            a->parts[a->parts_n++].executor = host[r];
+            a->parts[a->n_parts++].executor = host[r];
             host[r]->parts++;
         }
     }
@@ -31,18 +31,18 @@ void attempt_free(struct attempt *a) {
 }
 
 struct part *attempt_part(const struct attempt *a, const struct executor *ex) {
-    for (int p = 0; p < a->parts_n; p++)
+    for (int p = 0; p < a->n_parts; p++)
         if (a->parts[p].executor == ex)
             return &a->parts[p];
     return NULL;
 }
 
-void attempt_stop(struct job *job, const char *why, struct sched_actions *out) {
+void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (a->ending)
         return;
     a->ending = true;
-    for (int p = 0; p < a->parts_n; p++) {
+    for (int p = 0; p < a->n_parts; p++) {
         if (a->parts[p].over)
             continue;
         action_send(out, ACT_SEND_STOP, job, a->parts[p].executor);
@@ -50,9 +50,9 @@ void attempt_stop(struct job *job, const char *why, struct sched_actions *out) {
     }
 }
 
-void attempt_started(struct job *job, struct sched_actions *out) {
+void attempt_started(struct job *job, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    for (int r = 0; r < a->ranks_n; r++)
+    for (int r = 0; r < a->n_ranks; r++)
         if (!a->ranks[r].started)
             return;
     if (!a->all_started && !a->ending)
@@ -60,21 +60,21 @@ void attempt_started(struct job *job, struct sched_actions *out) {
     a->all_started = true;
 }
 
-void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out) {
+void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (a->ending)
         return;
     int offered = 0, joined = 0;
-    for (int r = 0; r < a->ranks_n; r++) {
+    for (int r = 0; r < a->n_ranks; r++) {
         offered += a->ranks[r].offered;
         joined += a->ranks[r].joined;
     }
-    if (offered == a->ranks_n && joined < a->ranks_n && !a->rendezvous_sent) {
+    if (offered == a->n_ranks && joined < a->n_ranks && !a->rendezvous_sent) {
         a->rendezvous_sent = true;
-        for (int p = 0; p < a->parts_n; p++)
+        for (int p = 0; p < a->n_parts; p++)
             action_send(out, ACT_SEND_RENDEZVOUS, job, a->parts[p].executor);
     }
-    a->all_joined = joined == a->ranks_n;
+    a->all_joined = joined == a->n_ranks;
     if (a->all_joined && job->state == JOB_STATE_STARTING)
         job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
 }
@@ -87,15 +87,13 @@ static void describe(const struct rank_end *end, char *ret, size_t n) {
         snprintf(ret, n, "rank %d %s", end->rank, rank_end_text(end->cause));
 }
 
-void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out) {
+void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (a->has_cause && !rank_end_prefer(end, &a->cause))
         return;
     a->has_cause = true;
     a->cause = *end;
-    if (job->state == JOB_STATE_CANCELLING)
-        return;
-    char why[sizeof((struct sched_action *)0)->text];
+    char why[sizeof((struct scheduler_action *)0)->text];
     describe(end, why, sizeof why);
     attempt_stop(job, why, out);
     bool may_retry = !rank_end_fatal(end->cause);
@@ -103,10 +101,10 @@ void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *e
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
 }
 
-void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out) {
+void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end,
+                        struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    if (end->rank < 0 || end->rank >= a->ranks_n)
-        return;
+    assert(end->rank >= 0 && end->rank < a->n_ranks);
     struct rank *rank = &a->ranks[end->rank];
     bool known = rank->ended;
     rank->started = true;
@@ -122,7 +120,7 @@ void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_
 void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost) {
     struct attempt *a = job->attempt;
     part->lost |= lost;
-    for (int r = 0; r < a->ranks_n; r++) {
+    for (int r = 0; r < a->n_ranks; r++) {
         struct rank *rank = &a->ranks[r];
         if (rank->executor != part->executor)
             continue;
@@ -136,24 +134,24 @@ void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, 
 }
 
 static bool is_of(const struct attempt *a, const struct part *part, const struct rank_end *end) {
-    return end->rank >= 0 && end->rank < a->ranks_n && a->ranks[end->rank].executor == part->executor;
+    return end->rank >= 0 && end->rank < a->n_ranks && a->ranks[end->rank].executor == part->executor;
 }
 
 void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
-                        int ends_n, struct sched_actions *out) {
+                        int n_ends, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     const struct rank_end *cause = NULL;
     if (part->over)
         return;
-    for (int i = 0; i < ends_n; i++)
+    for (int i = 0; i < n_ends; i++)
         if (is_of(a, part, &ends[i]) && (!cause || rank_end_prefer(&ends[i], cause)))
             cause = &ends[i];
     if (cause) /* what is heard first is told */
         attempt_rank_ended(s, job, cause, out);
-    for (int i = 0; i < ends_n; i++)
+    for (int i = 0; i < n_ends; i++)
         if (&ends[i] != cause && is_of(a, part, &ends[i]))
             attempt_rank_ended(s, job, &ends[i], out);
-    for (int r = 0; r < a->ranks_n; r++) {
+    for (int r = 0; r < a->n_ranks; r++) {
         struct rank *rank = &a->ranks[r];
         if (rank->executor != part->executor)
             continue;
@@ -162,7 +160,7 @@ void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part,
             snprintf(end.message, sizeof end.message, "never started on executor %s", part->executor->id);
             attempt_rank_ended(s, job, &end, out);
         }
-        struct sched_action *await = action_add(out, ACT_AWAIT_STORED, job);
+        struct scheduler_action *await = action_add(out, ACT_AWAIT_STORED, job);
         await->rank = r;
         await->sequence = rank->end.last_sequence;
     }
@@ -170,9 +168,9 @@ void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part,
 }
 
 void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
-                       const char *why, struct sched_actions *out) {
+                       const char *why, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    for (int r = 0; r < a->ranks_n; r++) {
+    for (int r = 0; r < a->n_ranks; r++) {
         struct rank *rank = &a->ranks[r];
         /* A rank that finished, but whose last records are lost, has not done its part. */
         if (rank->executor != part->executor || (rank->ended && rank->stored))

@@ -17,17 +17,17 @@ struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_m
     struct executor *ex = executor_find(s, id);
     if (ex)
         return ex;
-    ex = sched_alloc(1, sizeof *ex);
+    ex = scheduler_alloc(1, sizeof *ex);
     snprintf(ex->id, sizeof ex->id, "%s", id);
     ex->order = s->next_order++;
     ex->lease_until_ms = now_ms + LEASE_TTL_MS;
     if (!tsearch(ex, &s->executors, by_name))
         abort();
-    if (s->all_n == s->all_cap) {
+    if (s->n_all == s->all_cap) {
         s->all_cap = s->all_cap ? 2 * s->all_cap : 16;
-        s->all = sched_grow(s->all, (size_t)s->all_cap, sizeof(struct executor *));
+        s->all = scheduler_grow(s->all, (size_t)s->all_cap, sizeof(struct executor *));
     }
-    s->all[s->all_n++] = ex;
+    s->all[s->n_all++] = ex;
     return ex;
 }
 
@@ -37,28 +37,28 @@ void executor_forget_if_gone(struct scheduler *s, struct executor *ex) {
     int at = 0;
     while (s->all[at] != ex)
         at++;
-    s->all_n--;
-    memmove(s->all + at, s->all + at + 1, (size_t)(s->all_n - at) * sizeof(struct executor *));
+    s->n_all--;
+    memmove(s->all + at, s->all + at + 1, (size_t)(s->n_all - at) * sizeof(struct executor *));
     tdelete(ex, &s->executors, by_name);
     free(ex->held);
     free(ex);
 }
 
 void executor_release(struct executor *ex, int64_t job, int attempt) {
-    for (int i = 0; i < ex->held_n; i++)
+    for (int i = 0; i < ex->n_held; i++)
         if (ex->held[i].job == job && ex->held[i].attempt == attempt) {
-            ex->held[i] = ex->held[--ex->held_n];
+            ex->held[i] = ex->held[--ex->n_held];
             return;
         }
 }
 
-static void lose(struct scheduler *s, struct executor *ex, int64_t now_ms, struct sched_actions *out) {
-    struct sched_action *a = action_add(out, ACT_EXECUTOR_LOST, NULL);
+static void lose(struct scheduler *s, struct executor *ex, int64_t now_ms, struct scheduler_actions *out) {
+    struct scheduler_action *a = action_add(out, ACT_EXECUTOR_LOST, NULL);
     memcpy(a->executor, ex->id, sizeof a->executor);
     action_text(a, "no heartbeat for %d s", LEASE_TTL_MS / 1000);
     ex->attached = false;
     ex->lost = true;
-    ex->held_n = 0; /* it tells them again if it comes back */
+    ex->n_held = 0; /* it tells them again if it comes back */
     s->dirty = true;
     char why[160];
     snprintf(why, sizeof why, "executor %s was lost: no heartbeat for %d s", ex->id, LEASE_TTL_MS / 1000);
@@ -67,7 +67,7 @@ static void lose(struct scheduler *s, struct executor *ex, int64_t now_ms, struc
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
-        if (!part || part->lost)
+        if (!part)
             continue;
         attempt_part_lost(s, job, part, RANK_END_HOST_LOST, why, out);
         attempt_try_close(s, job, now_ms, out);
@@ -76,17 +76,17 @@ static void lose(struct scheduler *s, struct executor *ex, int64_t now_ms, struc
     executor_forget_if_gone(s, ex);
 }
 
-void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     /* A tick that is late heard nothing meanwhile either: that is no executor's fault. */
-    int64_t late = now_ms - s->last_tick_ms - SCHED_TICK_MS;
+    int64_t late = now_ms - s->last_tick_ms - SCHEDULER_TICK_MS;
     s->last_tick_ms = now_ms;
-    for (int i = 0; late > 0 && i < s->all_n; i++)
+    for (int i = 0; late > 0 && i < s->n_all; i++)
         s->all[i]->lease_until_ms += late;
-    for (int i = 0; i < s->all_n;) {
+    for (int i = 0; i < s->n_all;) {
         struct executor *ex = s->all[i];
         if (!ex->lost && now_ms >= ex->lease_until_ms)
             lose(s, ex, now_ms, out);
-        if (i < s->all_n && s->all[i] == ex)
+        if (i < s->n_all && s->all[i] == ex)
             i++;
     }
 }

@@ -15,8 +15,8 @@ struct job *job_find(const struct scheduler *s, int64_t id) {
     return node ? *node : NULL;
 }
 
-struct job *job_add(struct scheduler *s, const struct sched_job_row *row) {
-    struct job *job = sched_alloc(1, sizeof *job);
+struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
+    struct job *job = scheduler_alloc(1, sizeof *job);
     *job = (struct job){ .id = row->job,
                          .state = row->state,
                          .priority = row->priority,
@@ -27,7 +27,7 @@ struct job *job_add(struct scheduler *s, const struct sched_job_row *row) {
                          .number = row->attempt };
     if (!tsearch(job, &s->jobs, by_id))
         abort();
-    s->jobs_n++;
+    s->n_jobs++;
     return job;
 }
 
@@ -57,19 +57,19 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
     job->next = job->prev = NULL;
 }
 
-static void forget(struct scheduler *s, struct job *job, struct sched_actions *out) {
+static void forget(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     action_add(out, ACT_FORGET, job);
     queue_remove(s, job);
     job_activate(s, job, false);
     tdelete(job, &s->jobs, by_id);
-    s->jobs_n--;
+    s->n_jobs--;
     job_free(job);
 }
 
 void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
-              struct sched_actions *out) {
+              struct scheduler_actions *out) {
     assert(job_state_edge(job->state, to, cause));
-    struct sched_action *a = action_add(out, ACT_JOB_STATE, job);
+    struct scheduler_action *a = action_add(out, ACT_JOB_STATE, job);
     a->from = job->state;
     a->to = to;
     a->cause = cause;
@@ -83,13 +83,13 @@ void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_
     job_activate(s, job, to != JOB_STATE_QUEUED);
 }
 
-void job_submit(struct scheduler *s, const struct sched_event *ev) {
+void job_submit(struct scheduler *s, const struct scheduler_event *ev) {
     if (job_find(s, ev->row->job)) /* told twice: by its handler and by a scan of the rows */
         return;
     queue_insert(s, job_add(s, ev->row));
 }
 
-void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out) {
     struct job *job = job_find(s, ev->job);
     if (!job) {
         action_refuse(out, ev->token, "JOB_ENDED", "job %lld has already ended", (long long)ev->job);
@@ -114,7 +114,7 @@ void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_m
     action_reply(out, ev->token);
 }
 
-void job_retry(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out) {
+void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
     if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
         action_refuse(out, ev->token, "JOB_NOT_FAILED", "job %lld is not FAILED: only a failed job is retried",
                       (long long)ev->row->job);

@@ -4,7 +4,7 @@
  *   QUEUED -> STARTING -> RUNNING -> SUCCEEDED | FAILED | CANCELLED, with the detours RESTARTING, PREEMPTING, PAUSING,
  *   PAUSED and CANCELLING. SUCCEEDED and CANCELLED are final for good; FAILED is left by a retry only.
  *
- * The numbers are those of trainyard.v1.Job.State and of the database. */
+ * The numbers are those of trainyard.v1.Job.State and of the database (service/controller/row_state.c). */
 #ifndef SERVICE_SCHEDULER_JOB_STATE_H
 #define SERVICE_SCHEDULER_JOB_STATE_H
 
@@ -32,6 +32,7 @@ enum job_cause {
     JOB_CAUSE_ATTEMPT_FAILED, /* a rank ended, or a host was lost, before all was done */
     JOB_CAUSE_NO_ROOM,        /* the gang must wait for slots again */
     JOB_CAUSE_NO_RETRY,       /* a failure that no retry helps, or no restarts are left */
+    JOB_CAUSE_ORIGIN_GONE,    /* what the job must begin with is no more; the store finds it, in the move itself */
     JOB_CAUSE_DONE,           /* every rank finished and the final checkpoint is committed */
     JOB_CAUSE_CANCEL_ASKED,
     JOB_CAUSE_STOPPED, /* every rank has ended after a cancel, a pause or a preemption */
@@ -39,6 +40,7 @@ enum job_cause {
     JOB_CAUSE_PAUSE_ASKED,
     JOB_CAUSE_RESUME_ASKED,
     JOB_CAUSE_RETRY_ASKED,
+    JOB_CAUSES,
 };
 
 /* True when the table has the edge for this cause. */

@@ -9,5 +9,5 @@ static void *or_abort(void *p) {
     return p;
 }
 
-void *sched_alloc(size_t n, size_t size) { return or_abort(calloc(n ? n : 1, size)); }
-void *sched_grow(void *p, size_t n, size_t size) { return or_abort(reallocarray(p, n, size)); }
+void *scheduler_alloc(size_t n, size_t size) { return or_abort(calloc(n ? n : 1, size)); }
+void *scheduler_grow(void *p, size_t n, size_t size) { return or_abort(reallocarray(p, n, size)); }

@@ -22,21 +22,21 @@ static const struct placement_host *fullest_that_fits(const struct placement_hos
     return best;
 }
 
-bool placement_choose(struct placement_host *hosts, int hosts_n, int world_size, int *ret_host) {
-    const struct placement_host *one = fullest_that_fits(hosts, hosts_n, world_size);
+bool placement_choose(struct placement_host *hosts, int n_hosts, int world_size, int *ret_host) {
+    const struct placement_host *one = fullest_that_fits(hosts, n_hosts, world_size);
     if (one) {
         for (int r = 0; r < world_size; r++)
             ret_host[r] = one->host;
         return true;
     }
     long room = 0;
-    for (int i = 0; i < hosts_n; i++)
+    for (int i = 0; i < n_hosts; i++)
         room += hosts[i].free > 0 ? hosts[i].free : 0;
     if (room < world_size)
         return false;
-    qsort(hosts, (size_t)hosts_n, sizeof *hosts, most_room_first);
+    qsort(hosts, (size_t)n_hosts, sizeof *hosts, most_room_first);
     int rank = 0;
-    for (int i = 0; i < hosts_n && rank < world_size; i++)
+    for (int i = 0; i < n_hosts && rank < world_size; i++)
         for (int s = 0; s < hosts[i].free && rank < world_size; s++)
             ret_host[rank++] = hosts[i].host;
     return true;

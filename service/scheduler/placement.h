@@ -15,6 +15,6 @@ struct placement_host {
  * not suffice. One host that holds the whole gang is best (the fullest such, so that wide gaps stay for wide gangs);
  * else the hosts with most room first, so that few hosts are crossed. Ranks of one host are adjacent, since neighbours
  * exchange first. `hosts` is reordered. */
-bool placement_choose(struct placement_host *hosts, int hosts_n, int world_size, int *ret_host /* [world_size] */);
+bool placement_choose(struct placement_host *hosts, int n_hosts, int world_size, int *ret_host /* [world_size] */);
 
 #endif

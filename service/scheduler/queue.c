@@ -12,7 +12,7 @@ static bool before(const struct job *a, const struct job *b) {
 
 /* The first place that is not before the job: its own, or where it belongs. */
 static size_t place_of(const struct scheduler *s, const struct job *job) {
-    size_t low = 0, high = s->queue_n;
+    size_t low = 0, high = s->n_queue;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (before(s->queue[middle], job))
@@ -42,14 +42,14 @@ static bool may_start(const struct scheduler *s, const struct job *job, size_t a
 
 void queue_insert(struct scheduler *s, struct job *job) {
     assert(!job->in_queue);
-    if (s->queue_n == s->queue_cap) {
+    if (s->n_queue == s->queue_cap) {
         s->queue_cap = s->queue_cap ? 2 * s->queue_cap : 64;
-        s->queue = sched_grow(s->queue, s->queue_cap, sizeof *s->queue);
+        s->queue = scheduler_grow(s->queue, s->queue_cap, sizeof *s->queue);
     }
     size_t at = place_of(s, job);
-    memmove(s->queue + at + 1, s->queue + at, (s->queue_n - at) * sizeof *s->queue);
+    memmove(s->queue + at + 1, s->queue + at, (s->n_queue - at) * sizeof *s->queue);
     s->queue[at] = job;
-    s->queue_n++;
+    s->n_queue++;
     job->in_queue = true;
     job->told_waiting = false;
     s->dirty = s->dirty || may_start(s, job, at);
@@ -59,28 +59,28 @@ void queue_remove(struct scheduler *s, struct job *job) {
     if (!job->in_queue)
         return;
     size_t at = place_of(s, job);
-    assert(at < s->queue_n && s->queue[at] == job);
-    s->queue_n--;
-    memmove(s->queue + at, s->queue + at + 1, (s->queue_n - at) * sizeof *s->queue);
+    assert(at < s->n_queue && s->queue[at] == job);
+    s->n_queue--;
+    memmove(s->queue + at, s->queue + at + 1, (s->n_queue - at) * sizeof *s->queue);
     job->in_queue = false;
     s->dirty = true;
 }
 
 /* An executor takes new ranks when it is attached and nothing of an old attempt may still run there. */
-static bool takes_work(const struct executor *ex) { return ex->attached && !ex->lost && ex->held_n == 0; }
+static bool takes_work(const struct executor *ex) { return ex->attached && ex->n_held == 0; }
 
-static bool takes_no_gangs(const struct executor *ex, enum sched_slot slot) {
-    return slot == SCHED_SLOT_CUDA && ex->lone;
+static bool takes_no_gangs(const struct executor *ex, enum scheduler_slot slot) {
+    return slot == SCHEDULER_SLOT_CUDA && ex->lone;
 }
 
-static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
+static struct room room_of(const struct scheduler *s, enum scheduler_slot slot) {
     struct room room = { 0 };
-    for (int i = 0; i < s->all_n; i++) {
+    for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        if (!ex->attached || ex->lost)
+        if (!ex->attached)
             continue;
         room.slots += ex->slots[slot];
-        room.quarantined += slot == SCHED_SLOT_CUDA ? ex->quarantined : 0;
+        room.quarantined += slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0;
         const int unused = ex->slots[slot] - ex->used[slot], free_slots = takes_work(ex) && unused > 0 ? unused : 0;
         room.free += free_slots;
         room.lone_slots += takes_no_gangs(ex, slot) ? ex->slots[slot] : 0;
@@ -89,35 +89,36 @@ static struct room room_of(const struct scheduler *s, enum sched_slot slot) {
     return room;
 }
 
-static void start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms, struct sched_actions *out) {
-    struct executor **executors = sched_alloc((size_t)job->world_size, sizeof *executors);
+static void start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms,
+                  struct scheduler_actions *out) {
+    struct executor **executors = scheduler_alloc((size_t)job->world_size, sizeof *executors);
     for (int r = 0; r < job->world_size; r++)
         executors[r] = s->all[host[r]];
     job->number++;
     job->attempt = attempt_new(job->number, job->world_size, executors, job->slot);
-    job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
+    job->attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
     free(executors);
 
-    struct sched_action *a = action_add(out, ACT_ATTEMPT_CREATE, job);
+    struct scheduler_action *a = action_add(out, ACT_ATTEMPT_CREATE, job);
     a->from = job->state;
     a->to = JOB_STATE_STARTING;
     a->cause = JOB_CAUSE_PLACED;
     a->world_size = job->world_size;
-    a->placement = sched_alloc((size_t)job->world_size, sizeof *a->placement);
+    a->placement = scheduler_alloc((size_t)job->world_size, sizeof *a->placement);
     for (int r = 0; r < job->world_size; r++)
         memcpy(a->placement[r], job->attempt->ranks[r].executor->id, sizeof *a->placement);
     assert(job_state_edge(job->state, JOB_STATE_STARTING, JOB_CAUSE_PLACED));
     job->state = JOB_STATE_STARTING;
     job_activate(s, job, true);
-    for (int p = 0; p < job->attempt->parts_n; p++)
+    for (int p = 0; p < job->attempt->n_parts; p++)
         action_send(out, ACT_SEND_START, job, job->attempt->parts[p].executor);
 }
 
-static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out) {
-    struct placement_host *hosts = sched_alloc((size_t)s->all_n, sizeof *hosts);
-    int *chosen = sched_alloc((size_t)job->world_size, sizeof *chosen);
+static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
+    struct placement_host *hosts = scheduler_alloc((size_t)s->n_all, sizeof *hosts);
+    int *chosen = scheduler_alloc((size_t)job->world_size, sizeof *chosen);
     int n = 0;
-    for (int i = 0; i < s->all_n; i++) {
+    for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
         int free_slots = ex->slots[job->slot] - ex->used[job->slot];
         const bool suits = job->world_size == 1 || !takes_no_gangs(ex, job->slot);
@@ -132,12 +133,12 @@ static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, stru
     return fits;
 }
 
-static void tell_waiting(struct job *job, struct room room, struct sched_actions *out) {
+static void tell_waiting(struct job *job, struct room room, struct scheduler_actions *out) {
     if (job->told_waiting)
         return;
     job->told_waiting = true;
-    struct sched_action *a = action_add(out, ACT_WAITING, job);
-    const char *slot = job->slot == SCHED_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
+    struct scheduler_action *a = action_add(out, ACT_WAITING, job);
+    const char *slot = job->slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
     const int lone = job->world_size > 1 ? room.lone_slots : 0;
     char ill[40] = "", apart[96];
     if (room.quarantined)
@@ -154,25 +155,25 @@ static void tell_waiting(struct job *job, struct room room, struct sched_actions
 }
 
 void queue_tell_again(struct scheduler *s) {
-    if (s->queue_n > 0)
+    if (s->n_queue > 0)
         s->queue[0]->told_waiting = false;
     s->dirty = true;
 }
 
 static void look_around(struct scheduler *s) {
-    for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
-        s->room[k] = room_of(s, (enum sched_slot)k);
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
+        s->room[k] = room_of(s, (enum scheduler_slot)k);
         s->blocker[k] = NULL;
     }
 }
 
 /* What was to restart and found no room waits like any other job. */
-static void settle_restart(struct scheduler *s, struct job *job, struct sched_actions *out) {
+static void settle_restart(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     if (job->in_queue && job->state == JOB_STATE_RESTARTING)
         job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_NO_ROOM, "waits for free slots", out);
 }
 
-static void settle_restarts(struct scheduler *s, struct sched_actions *out) {
+static void settle_restarts(struct scheduler *s, struct scheduler_actions *out) {
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         settle_restart(s, job, out);
@@ -181,14 +182,14 @@ static void settle_restarts(struct scheduler *s, struct sched_actions *out) {
 
 /* Strict order: behind a job that must wait for slots nothing of the same kind starts, so that a wide gang is not
  * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
-void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     s->dirty = false;
     look_around(s);
     size_t kept = 0, i = 0;
-    for (; i < s->queue_n; i++) {
+    for (; i < s->n_queue; i++) {
         struct job *job = s->queue[i];
         const struct room room = room_for(s->room[job->slot], job);
-        if (s->blocker[SCHED_SLOT_CPU] && s->blocker[SCHED_SLOT_CUDA])
+        if (s->blocker[SCHEDULER_SLOT_CPU] && s->blocker[SCHEDULER_SLOT_CUDA])
             break;
         bool open = !s->blocker[job->slot];
         if (open && room.free >= job->world_size && try_start(s, job, now_ms, out)) {
@@ -205,8 +206,8 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out)
         s->queue[kept++] = job;
     }
     if (i > kept) {
-        memmove(s->queue + kept, s->queue + i, (s->queue_n - i) * sizeof *s->queue);
-        s->queue_n -= i - kept;
+        memmove(s->queue + kept, s->queue + i, (s->n_queue - i) * sizeof *s->queue);
+        s->n_queue -= i - kept;
     }
     settle_restarts(s, out);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct scheduler *scheduler_new(int64_t now_ms) {
-    struct scheduler *s = sched_alloc(1, sizeof *s);
+    struct scheduler *s = scheduler_alloc(1, sizeof *s);
     s->last_tick_ms = now_ms;
     return s;
 }
@@ -17,7 +17,7 @@ struct scheduler *scheduler_free(struct scheduler *s) {
     if (!s)
         return NULL;
     tdestroy(s->jobs, free_job);
-    for (int i = 0; i < s->all_n; i++)
+    for (int i = 0; i < s->n_all; i++)
         free(s->all[i]->held);
     tdestroy(s->executors, free);
     free(s->all);
@@ -26,8 +26,8 @@ struct scheduler *scheduler_free(struct scheduler *s) {
     return NULL;
 }
 
-static void load_attempt(struct scheduler *s, struct job *job, const struct sched_job_row *row, int64_t now_ms) {
-    struct executor **host = sched_alloc((size_t)row->world_size, sizeof *host);
+static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
+    struct executor **host = scheduler_alloc((size_t)row->world_size, sizeof *host);
     for (int r = 0; r < row->world_size; r++)
         host[r] = executor_add(s, row->placement[r], now_ms);
     job->attempt = attempt_new(row->attempt, row->world_size, host, row->slot);
@@ -37,10 +37,10 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
     job->attempt->final_committed = row->final_committed;
     job->attempt->committed_step = row->committed_step;
     job->attempt->all_joined = job->attempt->all_started = row->state == JOB_STATE_RUNNING;
-    job->attempt->start_deadline_ms = now_ms + SCHED_START_TIMEOUT_MS;
+    job->attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
 }
 
-void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_t now_ms) {
+void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms) {
     struct job *job = job_add(s, row);
     if (row->state == JOB_STATE_QUEUED) {
         queue_insert(s, job);
@@ -58,16 +58,17 @@ void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_
 void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms) { executor_add(s, id, now_ms); }
 
 /* The job, when the event is of its current attempt and that may still run. */
-static struct job *current(const struct scheduler *s, const struct sched_event *ev) {
+static struct job *current(const struct scheduler *s, const struct scheduler_event *ev) {
     struct job *job = job_find(s, ev->job);
     return job && job->attempt && job->attempt->number == ev->attempt ? job : NULL;
 }
 
 static struct rank *current_rank(const struct job *job, int rank) {
-    return job && rank >= 0 && rank < job->attempt->ranks_n ? &job->attempt->ranks[rank] : NULL;
+    return job && rank >= 0 && rank < job->attempt->n_ranks ? &job->attempt->ranks[rank] : NULL;
 }
 
-static void on_rank(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+static void on_rank(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *out) {
     struct job *job = current(s, ev);
     struct rank *rank = current_rank(job, ev->rank);
     if (!rank)
@@ -96,15 +97,15 @@ static void on_rank(struct scheduler *s, const struct sched_event *ev, int64_t n
     }
 }
 
-static void on_part_ended(struct scheduler *s, const struct sched_event *ev, int64_t now_ms,
-                          struct sched_actions *out) {
+static void on_part_ended(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                          struct scheduler_actions *out) {
     struct executor *ex = executor_find(s, ev->executor);
     if (!ex)
         return;
     struct job *job = current(s, ev);
     struct part *part = job ? attempt_part(job->attempt, ex) : NULL;
     if (part && !part->lost) {
-        attempt_part_ended(s, job, part, ev->ends, ev->ends_n, out);
+        attempt_part_ended(s, job, part, ev->ends, ev->n_ends, out);
         attempt_try_close(s, job, now_ms, out);
         return;
     }
@@ -113,24 +114,25 @@ static void on_part_ended(struct scheduler *s, const struct sched_event *ev, int
     action_send(out, ACT_SEND_ACKNOWLEDGE, &(struct job){ .id = ev->job, .number = ev->attempt }, ex);
 }
 
-static void on_rank_ended(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out) {
+static void on_rank_ended(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
     struct job *job = current(s, ev);
     struct executor *ex = executor_find(s, ev->executor);
     struct part *part = job && ex ? attempt_part(job->attempt, ex) : NULL;
-    for (int i = 0; part && !part->over && i < ev->ends_n; i++) {
+    for (int i = 0; part && !part->over && i < ev->n_ends; i++) {
         const struct rank *rank = current_rank(job, ev->ends[i].rank);
         if (rank && rank->executor == ex)
             attempt_rank_ended(s, job, &ev->ends[i], out);
     }
 }
 
-static void on_committed(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out) {
+static void on_committed(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                         struct scheduler_actions *out) {
     struct job *job = current(s, ev);
     if (!job)
         return;
     if (ev->step > job->attempt->committed_step)
         job->attempt->committed_step = ev->step;
-    for (int p = 0; p < job->attempt->parts_n; p++) {
+    for (int p = 0; p < job->attempt->n_parts; p++) {
         const struct part *part = &job->attempt->parts[p];
         if (part->over)
             continue;
@@ -144,7 +146,7 @@ static void on_committed(struct scheduler *s, const struct sched_event *ev, int6
 
 /* The last leader died between an attempt's end and the move that follows from it: two transactions. A failure is not
  * counted: which one it was is no longer known, and one that is fatal comes again. */
-static void settle_closed(struct scheduler *s, struct job *job, struct sched_actions *out) {
+static void settle_closed(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     if (job->state == JOB_STATE_RUNNING && job->finished)
         job_move(s, job, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE, "", out);
     else
@@ -152,7 +154,7 @@ static void settle_closed(struct scheduler *s, struct job *job, struct sched_act
                  out);
 }
 
-static void on_tick(struct scheduler *s, int64_t now_ms, struct sched_actions *out) {
+static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     executor_judge_leases(s, now_ms, out);
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
@@ -168,20 +170,21 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct sched_actions *o
             continue;
         }
         struct attempt *a = job->attempt;
-        if (job->state == JOB_STATE_STARTING && !a->ending && now_ms >= a->start_deadline_ms) {
+        if (job->state == JOB_STATE_STARTING && now_ms >= a->start_deadline_ms) {
             struct rank_end end = { .cause = RANK_END_INTERNAL };
-            for (int r = 0; r < a->ranks_n; r++)
+            for (int r = 0; r < a->n_ranks; r++)
                 if (!a->ranks[r].joined) {
                     end.rank = r;
                     break;
                 }
-            snprintf(end.message, sizeof end.message, "did not join within %d s", SCHED_START_TIMEOUT_MS / 1000);
+            snprintf(end.message, sizeof end.message, "did not join within %d s", SCHEDULER_START_TIMEOUT_MS / 1000);
             attempt_fail(s, job, &end, out);
         }
     }
 }
 
-void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *ret) {
+void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *ret) {
     struct executor *ex;
     switch (ev->kind) {
     case EV_TICK: on_tick(s, now_ms, ret); break;
@@ -191,13 +194,13 @@ void scheduler_step(struct scheduler *s, const struct sched_event *ev, int64_t n
     case EV_EXECUTOR_ATTACHED: executor_attach(s, ev, now_ms, ret); break;
     case EV_EXECUTOR_HEARD:
         ex = executor_find(s, ev->executor);
-        if (ex && !ex->lost && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
+        if (ex && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
             ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
         break;
     case EV_EXECUTOR_DEVICES:
         ex = executor_find(s, ev->executor);
         if (ex && ev->attach.incarnation >= ex->incarnation) { /* an older start's word comes too late */
-            ex->slots[SCHED_SLOT_CUDA] = ev->attach.slots[SCHED_SLOT_CUDA];
+            ex->slots[SCHEDULER_SLOT_CUDA] = ev->attach.slots[SCHEDULER_SLOT_CUDA];
             ex->quarantined = ev->attach.quarantined;
             queue_tell_again(s);
         }

@@ -3,7 +3,7 @@
  *
  *     scheduler_step(s, &event, now_ms, &actions);      // state changed in memory
  *     for each of actions: do it, in this order         // store first, then send: the caller's duty
- *     sched_actions_clear(&actions);
+ *     scheduler_actions_clear(&actions);
  *
  * It owns the live jobs, their current attempt and the executors. A job that has ended is forgotten. Executors and jobs
  * are named as the rest of the service names them: an id string, a number.
@@ -27,24 +27,24 @@
 #include <stdint.h>
 
 /* How often EV_TICK should come. Ticks that come later extend every lease by their lateness. */
-#define SCHED_TICK_MS 100
+#define SCHEDULER_TICK_MS 100
 /* A gang that has not joined by then is ended and tried again: a data file or a checkpoint of tens of GB loads within.
  */
-#define SCHED_START_TIMEOUT_MS 600000
+#define SCHEDULER_START_TIMEOUT_MS 600000
 /* From a polite stop to kill. */
-#define SCHED_STOP_GRACE_MS     5000
-#define SCHED_EXECUTOR_ID_BYTES 64
+#define SCHEDULER_STOP_GRACE_MS     5000
+#define SCHEDULER_EXECUTOR_ID_BYTES 64
 
 /* What a slot is. */
-enum sched_slot { SCHED_SLOT_CPU, SCHED_SLOT_CUDA, SCHED_SLOT_KINDS };
+enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
 
 /* A job as its row says. */
-struct sched_job_row {
+struct scheduler_job_row {
     int64_t job;
     enum job_state state;
     int priority; /* higher first */
     int world_size;
-    enum sched_slot slot;
+    enum scheduler_slot slot;
     int max_restarts;
     int restarts; /* those that count, so far */
     int attempt;  /* the current or last one; 0 before the first */
@@ -56,29 +56,29 @@ struct sched_job_row {
 };
 
 /* What an executor says of one attempt when it attaches. */
-struct sched_rank_report {
+struct scheduler_rank_report {
     int rank;
     bool offered; /* an address came with it */
     bool joined;
 };
-struct sched_part_report {
+struct scheduler_part_report {
     int64_t job;
     int attempt;
     bool ended;
-    int ranks_n; /* running */
-    const struct sched_rank_report *ranks;
-    int ends_n; /* with ended */
+    int n_ranks; /* running */
+    const struct scheduler_rank_report *ranks;
+    int n_ends; /* with ended */
     const struct rank_end *ends;
 };
 
-enum sched_event_kind {
+enum scheduler_event_kind {
     EV_TICK,              /* leases and deadlines are judged; everything that arrived must have been given before */
     EV_JOB_SUBMITTED,     /* row: QUEUED */
     EV_JOB_CANCEL,        /* job, token: answered by one ACT_REPLY */
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
     EV_EXECUTOR_HEARD,    /* executor, heard_ms */
-    EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHED_SLOT_CUDA] and attach.quarantined are
+    EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined are
                            * others now
                            */
     EV_RANK_STARTED,      /* job, attempt, rank */
@@ -90,28 +90,28 @@ enum sched_event_kind {
     EV_COMMITTED,   /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
 };
 
-struct sched_event {
-    enum sched_event_kind kind;
+struct scheduler_event {
+    enum scheduler_event_kind kind;
     int64_t job;
     int attempt, rank;
     int64_t sequence, step, heard_ms;
     bool final;
     uint64_t token; /* the caller's, comes back in ACT_REPLY */
     const char *executor;
-    const struct sched_job_row *row;
+    const struct scheduler_job_row *row;
     struct {
         int64_t incarnation;
-        int slots[SCHED_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
-        int quarantined;             /* devices that do not */
-        bool lone;                   /* ranks on its devices cannot talk: they take jobs of one rank only */
-        int parts_n;
-        const struct sched_part_report *parts;
+        int slots[SCHEDULER_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
+        int quarantined;                 /* devices that do not */
+        bool lone;                       /* ranks on its devices cannot talk: they take jobs of one rank only */
+        int n_parts;
+        const struct scheduler_part_report *parts;
     } attach;
-    int ends_n;
+    int n_ends;
     const struct rank_end *ends;
 };
 
-enum sched_action_kind {
+enum scheduler_action_kind {
     /* To the database, each one transaction with its event row. */
     ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement */
     ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
@@ -132,8 +132,8 @@ enum sched_action_kind {
     ACT_FORGET,       /* job: it has ended; nothing more comes for it */
 };
 
-struct sched_action {
-    enum sched_action_kind kind;
+struct scheduler_action {
+    enum scheduler_action_kind kind;
     int64_t job;
     int attempt, rank;
     int64_t sequence, step;
@@ -144,18 +144,18 @@ struct sched_action {
     status_t status;
     const char *note;   /* static */
     const char *reason; /* static; of a refusal, for programs: JOB_NOT_FAILED */
-    char executor[SCHED_EXECUTOR_ID_BYTES];
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     char text[400];
-    int world_size;                             /* with placement */
-    char (*placement)[SCHED_EXECUTOR_ID_BYTES]; /* [world_size], rank order; owned by the list */
+    int world_size;                                 /* with placement */
+    char (*placement)[SCHEDULER_EXECUTOR_ID_BYTES]; /* [world_size], rank order; owned by the list */
 };
 
-struct sched_actions {
-    struct sched_action *items;
+struct scheduler_actions {
+    struct scheduler_action *items;
     size_t n, cap;
 };
-void sched_actions_clear(struct sched_actions *a); /* keeps the room */
-void sched_actions_done(struct sched_actions *a);
+void scheduler_actions_clear(struct scheduler_actions *a); /* keeps the room */
+void scheduler_actions_done(struct scheduler_actions *a);
 
 struct scheduler;
 struct scheduler *scheduler_new(int64_t now_ms);
@@ -164,43 +164,44 @@ CLEANUP_DEFINE(struct scheduler *, scheduler_free)
 
 /* At start, once per job that has not ended. Executors named by a placement get one fresh lease from now: until they
  * have attached, or it is over, nothing is decided about their ranks. */
-void scheduler_load(struct scheduler *s, const struct sched_job_row *row, int64_t now_ms);
+void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms);
 
 /* At start, for an executor that was attached to the last leader: it is lost unless it attaches within a lease. */
 void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms);
 
-void scheduler_step(struct scheduler *s, const struct sched_event *event, int64_t now_ms, struct sched_actions *ret);
+void scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
+                    struct scheduler_actions *ret);
 
 /* An ACT_ATTEMPT_CREATE that the store has refused by making the job FAILED: forgets it, and its slots are free. Orders
  * for its hosts that follow in the same list are the caller's to drop. */
 void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
 
 /* What /metrics shows. */
-struct sched_counts {
+struct scheduler_counts {
     int jobs, queued, executors, attached;
-    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+    int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
 };
-struct sched_counts scheduler_counts(const struct scheduler *s);
+struct scheduler_counts scheduler_counts(const struct scheduler *s);
 
 /* The priority of the job that waits for slots of this kind and may not be overtaken; INT_MIN when there is none. */
-int scheduler_waiting_priority(const struct scheduler *s, enum sched_slot kind);
+int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot kind);
 
 /* Walks for tests: the state of every live job; the load of every executor. */
-struct sched_job_view {
+struct scheduler_job_view {
     int64_t job;
     enum job_state state;
     int attempt, restarts, world_size;
     bool attempt_open; /* ranks of the attempt may be running */
-    enum sched_slot slot;
+    enum scheduler_slot slot;
 };
-struct sched_executor_view {
+struct scheduler_executor_view {
     const char *id;
     bool attached, lost;
-    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+    int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int held; /* old attempts that may still run there */
 };
-void scheduler_each_job(const struct scheduler *s, void (*fn)(void *ctx, const struct sched_job_view *), void *ctx);
-void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *ctx, const struct sched_executor_view *),
+void scheduler_each_job(const struct scheduler *s, void (*fn)(void *ctx, const struct scheduler_job_view *), void *ctx);
+void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *ctx, const struct scheduler_executor_view *),
                              void *ctx);
 
 #endif

@@ -5,12 +5,12 @@
 #include "service/scheduler/scheduler.h"
 
 struct executor {
-    char id[SCHED_EXECUTOR_ID_BYTES]; /* first: the tree's key */
-    int order;                        /* of arrival; breaks ties in placement */
+    char id[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
+    int order;                            /* of arrival; breaks ties in placement */
     int64_t incarnation;
     bool attached, lost;
     int64_t lease_until_ms;
-    int slots[SCHED_SLOT_KINDS], used[SCHED_SLOT_KINDS];
+    int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int quarantined; /* CUDA devices that are no slots */
     bool lone;       /* CUDA ranks there cannot talk: no gangs */
     int parts;       /* of live attempts that name it: a lost executor is forgotten at 0 */
@@ -18,7 +18,7 @@ struct executor {
         int64_t job;
         int attempt;
     } * held; /* old attempts that may still run there */
-    int held_n, held_cap;
+    int n_held, held_cap;
 };
 
 struct rank {
@@ -37,7 +37,7 @@ struct part {
 
 struct attempt {
     int number;
-    int ranks_n, parts_n;
+    int n_ranks, n_parts;
     struct rank *ranks;
     struct part *parts;
     bool all_started, rendezvous_sent, all_joined;
@@ -53,7 +53,7 @@ struct job {
     int64_t id; /* first: the tree's key */
     enum job_state state;
     int priority, world_size, max_restarts, restarts;
-    enum sched_slot slot;
+    enum scheduler_slot slot;
     int number;              /* of the current or last attempt */
     struct attempt *attempt; /* NULL when no process of it can run */
     int failures;            /* attempts in a row without a checkpoint */
@@ -73,42 +73,43 @@ struct room {
 struct scheduler {
     void *jobs, *executors; /* tsearch(3) trees */
     struct executor **all;  /* in order of arrival */
-    int all_n, all_cap, next_order;
+    int n_all, all_cap, next_order;
     struct job **queue; /* sorted: priority down, id up */
-    size_t queue_n, queue_cap;
+    size_t n_queue, queue_cap;
     struct job *active;
-    int jobs_n;
+    int n_jobs;
     bool dirty; /* room or the queue changed: place again */
     /* What the last placing found; good until dirty. */
-    struct room room[SCHED_SLOT_KINDS];
-    const struct job *blocker[SCHED_SLOT_KINDS]; /* behind it nothing starts; NULL = none */
+    struct room room[SCHEDULER_SLOT_KINDS];
+    const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* behind it nothing starts; NULL = none */
     int64_t last_tick_ms;
 };
 
 /* memory.c: allocation that aborts when the machine has no more */
-void *sched_alloc(size_t n, size_t size);
-void *sched_grow(void *p, size_t n, size_t size);
+void *scheduler_alloc(size_t n, size_t size);
+void *scheduler_grow(void *p, size_t n, size_t size);
 
 /* actions.c */
-struct sched_action *action_add(struct sched_actions *out, enum sched_action_kind kind, const struct job *job);
-void action_text(struct sched_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void action_send(struct sched_actions *out, enum sched_action_kind kind, const struct job *job,
+struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
+                                    const struct job *job);
+void action_text(struct scheduler_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void action_send(struct scheduler_actions *out, enum scheduler_action_kind kind, const struct job *job,
                  const struct executor *to);
-void action_reply(struct sched_actions *out, uint64_t token); /* it was done */
-void action_refuse(struct sched_actions *out, uint64_t token, const char *reason, const char *fmt, ...)
+void action_reply(struct scheduler_actions *out, uint64_t token); /* it was done */
+void action_refuse(struct scheduler_actions *out, uint64_t token, const char *reason, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* job.c */
 struct job *job_find(const struct scheduler *s, int64_t id);
-struct job *job_add(struct scheduler *s, const struct sched_job_row *row);
+struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row);
 /* The one door: asserts that the table has the edge, writes the action, keeps the lists, forgets an ended job (the
  * pointer is dead then). */
 void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
-              struct sched_actions *out);
+              struct scheduler_actions *out);
 void job_activate(struct scheduler *s, struct job *job, bool active);
-void job_submit(struct scheduler *s, const struct sched_event *ev);
-void job_cancel(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out);
-void job_retry(struct scheduler *s, const struct sched_event *ev, struct sched_actions *out);
+void job_submit(struct scheduler *s, const struct scheduler_event *ev);
+void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
+void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
 void job_free(struct job *job);
 
 /* queue.c */
@@ -117,41 +118,43 @@ void queue_remove(struct scheduler *s, struct job *job);
 /* Whoever waits at the head is told again why. */
 void queue_tell_again(struct scheduler *s);
 /* Places what fits, in order. */
-void queue_place(struct scheduler *s, int64_t now_ms, struct sched_actions *out);
+void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
 /* attempt.c */
-struct attempt *attempt_new(int number, int ranks_n, struct executor **host /* [ranks_n] */, enum sched_slot slot);
+struct attempt *attempt_new(int number, int n_ranks, struct executor **host /* [n_ranks] */, enum scheduler_slot slot);
 void attempt_free(struct attempt *a);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
-void attempt_stop(struct job *job, const char *why, struct sched_actions *out);
+void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out);
 /* After a rank started: tells when all have. */
-void attempt_started(struct job *job, struct sched_actions *out);
+void attempt_started(struct job *job, struct scheduler_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */
-void attempt_gather(struct scheduler *s, struct job *job, struct sched_actions *out);
+void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out);
 /* The attempt cannot succeed any more, for this reason. */
-void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out);
-void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end, struct sched_actions *out);
+void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct scheduler_actions *out);
+void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end,
+                        struct scheduler_actions *out);
 /* No process is left on the part's host. lost: nor will its records come. */
 void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost);
 /* ends[]: what the agent tells with the end of its part; ranks that it does not name never ran. */
 void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
-                        int ends_n, struct sched_actions *out);
+                        int n_ends, struct scheduler_actions *out);
 /* Everything of the part is gone with its executor, for this reason. */
 void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
-                       const char *why, struct sched_actions *out);
+                       const char *why, struct scheduler_actions *out);
 
 /* verdict.c: closes the attempt when its last sequence has ended, and decides what follows. May forget the job: do not
  * touch it afterwards. */
-void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out);
+void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out);
 
 /* executor.c */
 struct executor *executor_find(const struct scheduler *s, const char *id);
 struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms);
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex);
 void executor_release(struct executor *ex, int64_t job, int attempt); /* a held attempt has ended */
-void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct sched_actions *out);
+void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
 /* adopt.c */
-void executor_attach(struct scheduler *s, const struct sched_event *ev, int64_t now_ms, struct sched_actions *out);
+void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                     struct scheduler_actions *out);
 
 #endif

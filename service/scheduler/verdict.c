@@ -4,17 +4,17 @@
 #include <stdio.h>
 
 static bool sequences_ended(const struct attempt *a) {
-    for (int p = 0; p < a->parts_n; p++)
+    for (int p = 0; p < a->n_parts; p++)
         if (!a->parts[p].over)
             return false;
-    for (int r = 0; r < a->ranks_n; r++)
+    for (int r = 0; r < a->n_ranks; r++)
         if (!a->ranks[r].stored)
             return false;
     return true;
 }
 
 static bool all_finished(const struct attempt *a) {
-    for (int r = 0; r < a->ranks_n; r++)
+    for (int r = 0; r < a->n_ranks; r++)
         if (a->ranks[r].end.cause != RANK_END_FINISHED)
             return false;
     return true;
@@ -32,7 +32,7 @@ static struct rank_end cause_of(const struct attempt *a) {
 /* All its parts are over. */
 static void drop_attempt(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
-    for (int p = 0; p < a->parts_n; p++) {
+    for (int p = 0; p < a->n_parts; p++) {
         a->parts[p].executor->parts--;
         executor_forget_if_gone(s, a->parts[p].executor);
     }
@@ -41,10 +41,10 @@ static void drop_attempt(struct scheduler *s, struct job *job) {
 }
 
 /* Writes the attempt's end, lets the agents forget it, and drops it from memory. */
-static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct sched_actions *out) {
+static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
     const struct attempt *a = job->attempt;
     action_text(action_add(out, ACT_ATTEMPT_END, job), "%s", why);
-    for (int p = 0; p < a->parts_n; p++)
+    for (int p = 0; p < a->n_parts; p++)
         if (!a->parts[p].lost)
             action_send(out, ACT_SEND_ACKNOWLEDGE, job, a->parts[p].executor);
     drop_attempt(s, job);
@@ -54,16 +54,16 @@ void scheduler_refused(struct scheduler *s, int64_t id, int attempt) {
     struct job *job = job_find(s, id);
     if (!job || !job->attempt || job->attempt->number != attempt)
         return;
-    struct sched_actions done = { 0 }; /* by the store */
-    for (int p = 0; p < job->attempt->parts_n; p++)
+    struct scheduler_actions done = { 0 }; /* by the store */
+    for (int p = 0; p < job->attempt->n_parts; p++)
         attempt_part_over(s, job, &job->attempt->parts[p], false);
     drop_attempt(s, job);
-    job_move(s, job, JOB_STATE_FAILED, JOB_CAUSE_NO_RETRY, "", &done);
-    sched_actions_done(&done);
+    job_move(s, job, JOB_STATE_FAILED, JOB_CAUSE_ORIGIN_GONE, "", &done);
+    scheduler_actions_done(&done);
 }
 
 static void close_failed(struct scheduler *s, struct job *job, const struct rank_end *cause, int64_t now_ms,
-                         struct sched_actions *out) {
+                         struct scheduler_actions *out) {
     char why[360];
     snprintf(why, sizeof why, "rank %d%s%s", cause->rank, cause->message[0] ? ": " : " ",
              cause->message[0] ? cause->message : rank_end_text(cause->cause));
@@ -75,7 +75,7 @@ static void close_failed(struct scheduler *s, struct job *job, const struct rank
         action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
     close_attempt(s, job, why, out);
     if (fatal || used_up) {
-        char reason[sizeof((struct sched_action *)0)->text];
+        char reason[sizeof((struct scheduler_action *)0)->text];
         if (used_up)
             snprintf(reason, sizeof reason, "%s (after %d of %d restarts)", why, job->restarts, job->max_restarts);
         else
@@ -89,9 +89,9 @@ static void close_failed(struct scheduler *s, struct job *job, const struct rank
     job->not_before_ms = now_ms + retry_delay_ms(job->failures);
 }
 
-void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct sched_actions *out) {
+void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    if (!a || !sequences_ended(a))
+    if (!sequences_ended(a))
         return;
     if (job->state == JOB_STATE_CANCELLING) {
         close_attempt(s, job, "cancelled", out);

@@ -3,11 +3,11 @@
 #include <limits.h>
 #include <search.h>
 
-struct sched_counts scheduler_counts(const struct scheduler *s) {
-    struct sched_counts c = { .jobs = s->jobs_n, .queued = (int)s->queue_n, .executors = s->all_n };
-    for (int i = 0; i < s->all_n; i++) {
+struct scheduler_counts scheduler_counts(const struct scheduler *s) {
+    struct scheduler_counts c = { .jobs = s->n_jobs, .queued = (int)s->n_queue, .executors = s->n_all };
+    for (int i = 0; i < s->n_all; i++) {
         c.attached += s->all[i]->attached;
-        for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
+        for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
             c.slots[k] += s->all[i]->attached ? s->all[i]->slots[k] : 0;
             c.used[k] += s->all[i]->used[k];
         }
@@ -15,32 +15,32 @@ struct sched_counts scheduler_counts(const struct scheduler *s) {
     return c;
 }
 
-static void view_job(const struct job *job, void (*fn)(void *, const struct sched_job_view *), void *ctx) {
-    fn(ctx, &(struct sched_job_view){ .job = job->id,
-                                      .state = job->state,
-                                      .attempt = job->number,
-                                      .restarts = job->restarts,
-                                      .world_size = job->world_size,
-                                      .attempt_open = job->attempt != NULL,
-                                      .slot = job->slot });
+static void view_job(const struct job *job, void (*fn)(void *, const struct scheduler_job_view *), void *ctx) {
+    fn(ctx, &(struct scheduler_job_view){ .job = job->id,
+                                          .state = job->state,
+                                          .attempt = job->number,
+                                          .restarts = job->restarts,
+                                          .world_size = job->world_size,
+                                          .attempt_open = job->attempt != NULL,
+                                          .slot = job->slot });
 }
 
-void scheduler_each_job(const struct scheduler *s, void (*fn)(void *, const struct sched_job_view *), void *ctx) {
+void scheduler_each_job(const struct scheduler *s, void (*fn)(void *, const struct scheduler_job_view *), void *ctx) {
     for (const struct job *job = s->active; job; job = job->next)
         view_job(job, fn, ctx);
-    for (size_t i = 0; i < s->queue_n; i++)
+    for (size_t i = 0; i < s->n_queue; i++)
         if (!s->queue[i]->active)
             view_job(s->queue[i], fn, ctx);
 }
 
-void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const struct sched_executor_view *),
+void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const struct scheduler_executor_view *),
                              void *ctx) {
-    for (int i = 0; i < s->all_n; i++) {
+    for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        struct sched_executor_view view = {
-            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .held = ex->held_n
+        struct scheduler_executor_view view = {
+            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .held = ex->n_held
         };
-        for (int k = 0; k < SCHED_SLOT_KINDS; k++) {
+        for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
             view.slots[k] = ex->slots[k];
             view.used[k] = ex->used[k];
         }
@@ -48,6 +48,6 @@ void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const
     }
 }
 
-int scheduler_waiting_priority(const struct scheduler *s, enum sched_slot kind) {
+int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot kind) {
     return s->dirty || !s->blocker[kind] ? INT_MIN : s->blocker[kind]->priority;
 }

@@ -1,6 +1,7 @@
 #include "service/store/attempt.h"
 
 #include "service/store/job_lock.h"
+#include "service/store/job_move.h"
 #include "service/store/job_origin.h"
 #include "service/store/pool.h"
 #include "service/store/text.h"
@@ -8,40 +9,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct sql ATTEMPT_OPEN = { "attempt_open", "SELECT number FROM attempt WHERE job = $1 AND state < 4" };
+static const struct sql ATTEMPT_OPEN = { "attempt_open",
+                                         "SELECT number FROM attempt WHERE job = $1 AND state < " SQL_ATTEMPT_ENDED };
 static const struct sql CHECKPOINT_PICK = {
-    "checkpoint_pick", "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
-                       "WHERE job = $1 AND state = 2 ORDER BY step DESC, attempt DESC LIMIT 1) "
-                       "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
-                       "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only AND c.state = 2)) p "
-                       "ORDER BY rank LIMIT 1"
+    "checkpoint_pick",
+    "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
+    "WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
+    "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
+    "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only AND c.state = " SQL_CHECKPOINT_COMMITTED ")) p "
+    "ORDER BY rank LIMIT 1"
 };
 static const struct sql ATTEMPT_INSERT = {
     "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint) "
-                      "SELECT $1, $2, 1, epoch, $3, nullif($4, 0) FROM leader"
+                      "SELECT $1, $2, " SQL_ATTEMPT_STARTING ", epoch, $3, nullif($4, 0) FROM leader"
 };
 static const struct sql PLACEMENT_INSERT = {
     "placement_insert", "INSERT INTO placement (job, attempt, rank, executor) "
                         "SELECT $1, $2, ordinality - 1, executor FROM unnest($3) WITH ORDINALITY AS p(executor)"
 };
-static const struct sql JOB_START = {
-    "job_start",
-    "WITH j AS (UPDATE job SET state = 2, attempt = $2, step = $3, reason = $4, last_event = last_event + 1 "
-    "WHERE id = $1 AND attempt = $2 - 1 AND state = $5 RETURNING id, last_event) "
-    "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-    "SELECT id, last_event, $2, 'state_changed', 2, $4, $6 FROM j RETURNING number"
-};
+static const struct sql JOB_START = { "job_start",
+                                      "WITH j AS (UPDATE job SET state = " SQL_JOB_STARTING
+                                      ", attempt = $2, step = $3, reason = $4, last_event = last_event + 1 "
+                                      "WHERE id = $1 AND attempt = $2 - 1 AND state = $5 RETURNING id, last_event) "
+                                      "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
+                                      "SELECT id, last_event, $2, 'state_changed', " SQL_JOB_STARTING
+                                      ", $4, $6 FROM j RETURNING number" };
 static const struct sql ATTEMPT_START = {
     "attempt_start", "SELECT a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
                      "coalesce(c.job <> a.job, false), " ORIGIN_WEIGHTS_DIRECTORY ", a.reason FROM attempt a "
                      "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2"
-};
-static const struct sql JOB_REFUSE = {
-    "job_refuse",
-    "WITH a AS (UPDATE attempt SET state = 4, end_time = now(), reason = $3 WHERE job = $1 AND number = $2), "
-    "j AS (UPDATE job SET state = 10, end_time = now(), reason = $3, last_event = last_event + 1 WHERE id = $1 "
-    "RETURNING id, last_event) INSERT INTO event (job, number, attempt, kind, state, message) "
-    "SELECT id, last_event, $2, 'state_changed', 10, $3 FROM j"
 };
 static const struct sql RANK_STARTED = {
     "rank_started", "UPDATE placement SET pid = $4, pid_start_time = $5 WHERE job = $1 AND attempt = $2 AND rank = $3 "
@@ -51,10 +47,11 @@ static const struct sql RANK_ENDED = {
     "rank_ended", "UPDATE placement SET end_time = $4, exit_code = $5, signal = $6, cause = $7, message = $8, "
                   "last_sequence = $9, step = $10 WHERE job = $1 AND attempt = $2 AND rank = $3 AND end_time IS NULL"
 };
-static const struct sql ATTEMPT_END = { "attempt_end",
-                                        "WITH a AS (UPDATE attempt SET state = 4, end_time = now(), reason = $3 "
-                                        "WHERE job = $1 AND number = $2 AND state < 4 RETURNING job) "
-                                        "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
+static const struct sql ATTEMPT_END = { "attempt_end", "WITH a AS (UPDATE attempt SET state = " SQL_ATTEMPT_ENDED
+                                                       ", end_time = now(), reason = $3 "
+                                                       "WHERE job = $1 AND number = $2 AND state < " SQL_ATTEMPT_ENDED
+                                                       " RETURNING job) "
+                                                       "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
 static const struct sql ATTEMPT_LIST = {
     "attempt_list", "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "
                     "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time, coalesce(c.job, 0) FROM attempt a "
@@ -135,18 +132,33 @@ static status_t start_job(struct connection *c, const struct store_attempt_new *
     return ST_OK;
 }
 
+static status_t end_attempt(struct connection *c, int64_t job, int attempt, int restarts, const char *why,
+                            struct err *e) {
+    struct sql_args a = { 0 };
+    struct sentence reason;
+    add_key(&a, job, attempt);
+    sql_add_text(&a, sentence_of(why, &reason));
+    sql_add_int4(&a, restarts);
+    return sql_run(c, &ATTEMPT_END, &a, NULL, e);
+}
+
 /* What the job began with is locked. */
-static status_t refuse_without_origin(struct connection *c, const struct store_attempt_new *in, struct err *e) {
+static status_t refuse_without_origin(struct connection *c, const struct job_lock *l,
+                                      const struct store_attempt_new *in, struct err *e) {
     bool gone;
     struct err why;
-    struct sentence reason;
+    int64_t event;
     TRY(origin_gone(c, in->job, &gone, &why, e));
     if (!gone)
         return ST_OK;
-    struct sql_args a = { 0 };
-    add_key(&a, in->job, in->attempt);
-    sql_add_text(&a, sentence_of(why.msg, &reason));
-    return sql_run(c, &JOB_REFUSE, &a, NULL, e);
+    struct store_job_move move = { .job = in->job,
+                                   .attempt = in->attempt,
+                                   .from = STORE_JOB_STARTING,
+                                   .to = STORE_JOB_FAILED,
+                                   .restarts = l->restarts,
+                                   .reason = why.msg };
+    TRY(end_attempt(c, in->job, in->attempt, l->restarts, why.msg, e));
+    return job_move_row(c, &move, &event, e);
 }
 
 /* Reads back what is stored, so that a repeated call returns the same. */
@@ -178,7 +190,7 @@ static status_t create_body(struct connection *c, void *ctx, struct err *e) {
         TRY(pick_checkpoint(c, in->job, &checkpoint, &step, e));
         TRY(insert_attempt(c, in, checkpoint, step, e));
         TRY(start_job(c, in, step, &x->ret->event, e));
-        TRY(refuse_without_origin(c, in, e));
+        TRY(refuse_without_origin(c, &l, in, e));
     }
     return read_start(c, x, e);
 }
@@ -279,12 +291,7 @@ static status_t end_body(struct connection *c, void *ctx, struct err *e) {
     struct job_lock l;
     TRY(job_lock(c, x->job, &l, e));
     TRY(job_lock_fence(&l, x->attempt, e));
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    add_key(&a, x->job, x->attempt);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    sql_add_int4(&a, x->restarts);
-    return sql_run(c, &ATTEMPT_END, &a, NULL, e);
+    return end_attempt(c, x->job, x->attempt, x->restarts, x->reason, e);
 }
 
 status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, int restarts, const char *reason,
@@ -334,7 +341,7 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
         }
         placements[row] = (struct store_placement){ sql_int4(r, row, 8), sql_text(r, row, 9), sql_int4(r, row, 10),
                                                     sql_int8(r, row, 11) };
-        x->attempts[x->n - 1].placements_n++;
+        x->attempts[x->n - 1].n_placements++;
     }
     return store_memory_keep(x->m, &r, e);
 }

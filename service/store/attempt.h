@@ -67,7 +67,7 @@ struct store_attempt {
     const char *reason;
     int64_t create_time_us, start_time_us, end_time_us;
     const struct store_placement *placements; /* by rank */
-    size_t placements_n;
+    size_t n_placements;
 };
 /* Oldest first. */
 MUST_CHECK status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job, struct store_attempt **ret,

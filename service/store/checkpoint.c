@@ -5,58 +5,89 @@
 #include "service/store/text.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define COLUMNS                                                                                                        \
     "id, job, attempt, step, state, bytes, shards, world_size, directory, weights_sha256, reason, create_time, "       \
     "commit_time, validation_loss, pinned, final"
 
-static const struct sql CHECKPOINT_LIST = { "checkpoint_list",
-                                            "SELECT " COLUMNS
-                                            " FROM checkpoint WHERE job = $1 AND id < $2 AND state < 5 "
-                                            "ORDER BY id DESC LIMIT $3" };
+static const struct sql CHECKPOINT_LIST = {
+    "checkpoint_list",
+    "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id < $2 AND state < " SQL_CHECKPOINT_DELETED " "
+    "ORDER BY id DESC LIMIT $3"
+};
 static const struct sql CHECKPOINT_GET = { "checkpoint_get",
-                                           "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id = $2" };
-static const struct sql CHECKPOINT_NEWEST = { "checkpoint_newest",
-                                              "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = 2 "
-                                              "ORDER BY step DESC, attempt DESC LIMIT 1" };
+                                           "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id = $2 "
+                                           "AND EXISTS (SELECT 1 FROM job WHERE id = $1 AND delete_time IS NULL)" };
+static const struct sql CHECKPOINT_NEWEST = {
+    "checkpoint_newest", "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " "
+                         "ORDER BY step DESC, attempt DESC LIMIT 1"
+};
 static const struct sql CHECKPOINT_AT = { "checkpoint_at",
                                           "SELECT " COLUMNS
-                                          " FROM checkpoint WHERE job = $1 AND state = 2 AND step = $2 "
+                                          " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED
+                                          " AND step = $2 "
                                           "ORDER BY attempt DESC LIMIT 1" };
-static const struct sql JOB_EXISTS = { "job_exists", "SELECT 1 FROM job WHERE id = $1" };
+static const struct sql JOB_EXISTS = { "job_exists", "SELECT 1 FROM job WHERE id = $1 AND delete_time IS NULL" };
 static const struct sql CHECKPOINT_CORRUPT = {
-    "checkpoint_corrupt", "UPDATE checkpoint SET state = 3, reason = $3 WHERE state = 2 AND id = "
+    "checkpoint_corrupt", "UPDATE checkpoint SET state = " SQL_CHECKPOINT_CORRUPT
+                          ", reason = $3 WHERE state = " SQL_CHECKPOINT_COMMITTED " AND id = "
                           "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING step"
 };
 static const struct sql ATTEMPT_FROM = {
     "attempt_from", "SELECT 1 FROM attempt WHERE job = $1 AND number = $2 AND from_checkpoint IS NOT NULL"
 };
-static const struct sql CHECKPOINT_PIN = {
-    "checkpoint_pin", "UPDATE checkpoint SET pinned = $3 WHERE job = $1 AND id = $2 AND state = 2"
+static const struct sql CHECKPOINT_PINNED = {
+    "checkpoint_pinned", "SELECT state, pinned, attempt, step FROM checkpoint WHERE job = $1 AND id = $2"
 };
+static const struct sql CHECKPOINT_PIN = { "checkpoint_pin", "UPDATE checkpoint SET pinned = $2 WHERE id = $1" };
 static const struct sql CHECKPOINT_RETIRE = {
     "checkpoint_retire",
     "WITH j AS (SELECT attempt, state, greatest(keep_last, 1) AS keep_last, keep_best FROM job WHERE id = $1), "
     "ranked AS (SELECT id, validation_loss, row_number() OVER (ORDER BY step DESC, attempt DESC) AS newest, "
     "row_number() OVER (ORDER BY validation_loss NULLS LAST, step DESC) AS best "
-    "FROM checkpoint WHERE job = $1 AND state = 2), "
+    "FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED "), "
     "kept AS (SELECT id FROM ranked, j WHERE newest <= keep_last OR (best <= keep_best AND validation_loss IS NOT "
     "NULL) "
     "UNION ALL SELECT a.from_checkpoint FROM attempt a, j WHERE a.job = $1 AND a.number = j.attempt "
     "AND a.from_checkpoint IS NOT NULL "
     /* what another job begins with, until it has its own or has ended */
     "UNION ALL SELECT r.id FROM ranked r JOIN job_origin o ON o.checkpoint = r.id JOIN job f ON f.id = o.job "
-    "WHERE f.state < 9 AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = 2)) "
-    "UPDATE checkpoint k SET state = 4, delete_time = now() FROM j WHERE k.job = $1 AND "
-    "((k.state = 2 AND NOT k.pinned AND NOT k.final AND k.id NOT IN (SELECT id FROM kept)) "
-    "OR (k.state = 1 AND (k.attempt < j.attempt OR j.state >= 9)))"
+    "WHERE f.state < " SQL_JOB_SUCCEEDED " "
+    "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = " SQL_CHECKPOINT_COMMITTED ")) "
+    "UPDATE checkpoint k SET state = " SQL_CHECKPOINT_DELETING ", delete_time = now() FROM j WHERE k.job = $1 AND "
+    "((k.state = " SQL_CHECKPOINT_COMMITTED " AND NOT k.pinned AND NOT k.final "
+    "AND k.id NOT IN (SELECT id FROM kept)) "
+    "OR (k.state = " SQL_CHECKPOINT_WRITING " AND (k.attempt < j.attempt OR j.state >= " SQL_JOB_SUCCEEDED ")))"
 };
-static const struct sql CHECKPOINT_DELETING = { "checkpoint_deleting",
-                                                "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = 4 "
-                                                "ORDER BY id" };
+static const struct sql CHECKPOINT_DELETING = {
+    "checkpoint_deleting", "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_DELETING " "
+                           "ORDER BY id"
+};
+static const struct sql CHECKPOINT_DELETING_NEXT = { "checkpoint_deleting_next",
+                                                     "SELECT job FROM checkpoint WHERE state = " SQL_CHECKPOINT_DELETING
+                                                     " AND job > $1 ORDER BY job LIMIT 1" };
 static const struct sql CHECKPOINT_DELETED = { "checkpoint_deleted",
-                                               "UPDATE checkpoint SET state = 5 WHERE id = $1 AND state = 4" };
+                                               "UPDATE checkpoint SET state = " SQL_CHECKPOINT_DELETED
+                                               " WHERE id = $1 AND state = " SQL_CHECKPOINT_DELETING };
+
+/* Why it may not go; the first that holds. */
+static const struct sql CHECKPOINT_NEEDED = {
+    "checkpoint_needed",
+    "SELECT k.state, CASE WHEN k.pinned THEN 'is pinned: unpin it first' "
+    "WHEN k.state = " SQL_CHECKPOINT_WRITING " THEN 'is not whole yet' "
+    "WHEN j.state < " SQL_JOB_SUCCEEDED " AND k.id = (SELECT id FROM checkpoint WHERE job = $1 "
+    "AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
+    "THEN 'is what its job would go on from' "
+    "WHEN j.state < " SQL_JOB_SUCCEEDED " AND EXISTS (SELECT 1 FROM attempt a WHERE a.job = j.id "
+    "AND a.number = j.attempt AND a.from_checkpoint = k.id) THEN 'is what its job''s attempt started from' "
+    "WHEN EXISTS (SELECT 1 FROM job_origin o JOIN job f ON f.id = o.job WHERE o.checkpoint = k.id "
+    "AND f.state < " SQL_JOB_SUCCEEDED " AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id "
+    "AND own.state = " SQL_CHECKPOINT_COMMITTED ")) THEN 'is what another job began with and still needs' "
+    "ELSE '' END, k.attempt, k.step FROM checkpoint k JOIN job j ON j.id = k.job WHERE k.job = $1 AND k.id = $2"
+};
+static const struct sql CHECKPOINT_DELETE = { "checkpoint_delete",
+                                              "UPDATE checkpoint SET state = " SQL_CHECKPOINT_DELETING
+                                              ", delete_time = now() WHERE id = $1" };
 
 static void read_row(const PGresult *r, int row, struct store_checkpoint *ret) {
     *ret = (struct store_checkpoint){
@@ -228,24 +259,104 @@ struct pin {
     bool pinned;
 };
 
+/* What a user did, as an event of the checkpoint's attempt. */
+static status_t tell_user_did(struct connection *c, const struct pin *x, const char *kind, int attempt, int64_t step,
+                              struct err *e) {
+    char sentence[80];
+    snprintf(sentence, sizeof sentence, "step %lld, by a user", (long long)step);
+    return event_write(c, x->job, attempt, kind, sentence, NULL, NULL, e);
+}
+
+static status_t no_checkpoint(const struct pin *x, struct err *e) {
+    return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)x->job, (long long)x->id);
+}
+
 static status_t pin_body(struct connection *c, void *ctx, struct err *e) {
     const struct pin *x = ctx;
     struct job_lock l;
     TRY(job_lock(c, x->job, &l, e));
-    struct sql_args a = { 0 };
+    struct sql_args a = { 0 }, key = { 0 }, job = { 0 };
     sql_add_int8(&a, x->job);
     sql_add_int8(&a, x->id);
-    sql_add_bool(&a, x->pinned);
+    sql_add_int8(&job, x->job);
     CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_PIN, &a, &r, e));
-    if (atoi(PQcmdTuples(r)) == 0)
+    TRY(sql_run(c, &CHECKPOINT_PINNED, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return no_checkpoint(x, e);
+    if (x->pinned && sql_int2(r, 0, 0) != STORE_CHECKPOINT_COMMITTED)
         return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld is not COMMITTED", (long long)x->job,
                        (long long)x->id);
-    return ST_OK;
+    if (x->pinned == sql_bool(r, 0, 1))
+        return ST_OK;
+    sql_add_int8(&key, x->id);
+    sql_add_bool(&key, x->pinned);
+    TRY(sql_run(c, &CHECKPOINT_PIN, &key, NULL, e));
+    if (!x->pinned)
+        TRY(sql_run(c, &CHECKPOINT_RETIRE, &job, NULL, e));
+    return tell_user_did(c, x, x->pinned ? "checkpoint_pinned" : "checkpoint_unpinned", sql_int4(r, 0, 2),
+                         sql_int8(r, 0, 3), e);
 }
 
 status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t job, int64_t id, bool pinned, struct err *e) {
     return store_transact(s, epoch, pin_body, &(struct pin){ job, id, pinned }, e);
+}
+
+static status_t delete_body(struct connection *c, void *ctx, struct err *e) {
+    const struct pin *x = ctx;
+    struct job_lock l;
+    TRY(job_lock(c, x->job, &l, e));
+    struct sql_args a = { 0 }, key = { 0 };
+    sql_add_int8(&a, x->job);
+    sql_add_int8(&a, x->id);
+    sql_add_int8(&key, x->id);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_NEEDED, &a, &r, e));
+    if (PQntuples(r) == 0)
+        return no_checkpoint(x, e);
+    if (sql_int2(r, 0, 0) >= STORE_CHECKPOINT_DELETING)
+        return ST_OK;
+    if (*sql_text(r, 0, 1))
+        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld %s", (long long)x->job, (long long)x->id,
+                       sql_text(r, 0, 1));
+    TRY(sql_run(c, &CHECKPOINT_DELETE, &key, NULL, e));
+    return tell_user_did(c, x, "checkpoint_deleted", sql_int4(r, 0, 2), sql_int8(r, 0, 3), e);
+}
+
+status_t store_checkpoint_delete(struct store *s, int64_t epoch, int64_t job, int64_t id, struct err *e) {
+    return store_transact(s, epoch, delete_body, &(struct pin){ .job = job, .id = id }, e);
+}
+
+static status_t deleting_body(struct connection *c, void *ctx, struct err *e) {
+    struct rows *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_DELETING, &a, &r, e));
+    return take_rows(x, &r, e);
+}
+
+status_t store_checkpoint_deleting(struct store *s, struct store_memory *m, int64_t job, struct store_checkpoint **ret,
+                                   size_t *ret_n, struct err *e) {
+    struct rows x = { .m = m, .job = job };
+    TRY(store_query(s, deleting_body, &x, e));
+    *ret = x.at;
+    *ret_n = x.n;
+    return ST_OK;
+}
+
+static status_t deleting_next_body(struct connection *c, void *ctx, struct err *e) {
+    int64_t *job = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, *job);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_DELETING_NEXT, &a, &r, e));
+    *job = PQntuples(r) ? sql_int8(r, 0, 0) : 0;
+    return ST_OK;
+}
+
+status_t store_checkpoint_deleting_next(struct store *s, int64_t after, int64_t *ret_job, struct err *e) {
+    *ret_job = after;
+    return store_query(s, deleting_next_body, ret_job, e);
 }
 
 static status_t retire_body(struct connection *c, void *ctx, struct err *e) {
@@ -255,9 +366,7 @@ static status_t retire_body(struct connection *c, void *ctx, struct err *e) {
     struct sql_args a = { 0 };
     sql_add_int8(&a, x->job);
     TRY(sql_run(c, &CHECKPOINT_RETIRE, &a, NULL, e));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_DELETING, &a, &r, e));
-    return take_rows(x, &r, e);
+    return deleting_body(c, x, e);
 }
 
 status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,

@@ -41,6 +41,9 @@ MUST_CHECK status_t store_checkpoint_at(struct store *s, struct store_memory *m,
 MUST_CHECK status_t store_checkpoint_corrupt(struct store *s, int64_t epoch, int64_t job, int attempt,
                                              const char *reason, struct err *e);
 
+/* Only a COMMITTED one is pinned (FAILED_PRECONDITION); any is unpinned, and what the job then no longer keeps
+ * is marked as store_checkpoint_retire does. NOT_FOUND without it. What changes anything is an event
+ * "checkpoint_pinned" or "checkpoint_unpinned". */
 MUST_CHECK status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t job, int64_t id, bool pinned,
                                          struct err *e);
 
@@ -50,6 +53,15 @@ MUST_CHECK status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t
  * of attempts that are over count as not kept. */
 MUST_CHECK status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
                                             struct store_checkpoint **ret, size_t *ret_n, struct err *e);
+/* A COMMITTED or CORRUPT one becomes DELETING, with an event "checkpoint_deleted"; one that is DELETING or DELETED is
+ * ST_OK. FAILED_PRECONDITION for a pinned one, one that is still written, and while it is needed: the newest of a job
+ * that has not ended, the one that its attempt started from, and one that another job began with and still needs. */
+MUST_CHECK status_t store_checkpoint_delete(struct store *s, int64_t epoch, int64_t job, int64_t id, struct err *e);
+/* All that are DELETING. */
+MUST_CHECK status_t store_checkpoint_deleting(struct store *s, struct store_memory *m, int64_t job,
+                                              struct store_checkpoint **ret, size_t *ret_n, struct err *e);
+/* The first job above `after` that has one; 0 for none. */
+MUST_CHECK status_t store_checkpoint_deleting_next(struct store *s, int64_t after, int64_t *ret_job, struct err *e);
 /* The files are gone. */
 MUST_CHECK status_t store_checkpoint_deleted(struct store *s, int64_t epoch, int64_t id, struct err *e);
 

@@ -14,14 +14,14 @@ static const struct sql CHECKPOINT_ADD = {
 };
 static const struct sql SHARD_ADD = {
     "shard_add",
-    "WITH k AS (SELECT id FROM checkpoint WHERE job = $1 AND attempt = $2 AND step = $3 AND state = 1 AND world_size = "
-    "$4), "
+    "WITH k AS (SELECT id FROM checkpoint WHERE job = $1 AND attempt = $2 AND step = $3 "
+    "AND state = " SQL_CHECKPOINT_WRITING " AND world_size = $4), "
     "s AS (INSERT INTO shard (checkpoint, rank, file, bytes, sha256) SELECT id, $5, $6, $7, $8 FROM k "
     "ON CONFLICT DO NOTHING RETURNING checkpoint) "
     "UPDATE checkpoint SET shards = shards + 1, bytes = bytes + $7, "
     "weights_sha256 = CASE WHEN $9 = '' THEN weights_sha256 ELSE $9 END, "
     "validation_loss = coalesce($10, validation_loss), final = final OR $11, "
-    "state = CASE WHEN shards + 1 = world_size THEN 2 ELSE 1 END, "
+    "state = CASE WHEN shards + 1 = world_size THEN " SQL_CHECKPOINT_COMMITTED " ELSE " SQL_CHECKPOINT_WRITING " END, "
     "commit_time = CASE WHEN shards + 1 = world_size THEN now() END FROM s WHERE id = s.checkpoint RETURNING state"
 };
 static const struct sql SHARD_READ = {

@@ -7,7 +7,7 @@
 static const struct sql EVENT_LIST = {
     "event_list", "SELECT e.number, e.time, e.attempt, e.kind, e.state, e.message FROM job j LEFT JOIN LATERAL "
                   "(SELECT * FROM event WHERE job = j.id AND number > $2 ORDER BY number LIMIT $3) e ON true "
-                  "WHERE j.id = $1 ORDER BY e.number"
+                  "WHERE j.id = $1 AND j.delete_time IS NULL ORDER BY e.number"
 };
 
 struct list {

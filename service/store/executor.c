@@ -10,7 +10,8 @@ static const struct sql EXECUTOR_ATTACH = {
     "executor_attach",
     "INSERT INTO executor (id, incarnation, state, hostname, address, version, slots, reason, attach_time, "
     "heartbeat_time) "
-    "VALUES ($1, $2, 1, $3, $4, $5, $6, $7, now(), now()) ON CONFLICT (id) DO UPDATE SET incarnation = $2, state = 1, "
+    "VALUES ($1, $2, " SQL_EXECUTOR_ATTACHED ", $3, $4, $5, $6, $7, now(), now()) "
+    "ON CONFLICT (id) DO UPDATE SET incarnation = $2, state = " SQL_EXECUTOR_ATTACHED ", "
     "hostname = $3, address = $4, version = $5, slots = $6, reason = $7, attach_time = now(), heartbeat_time = now(), "
     "lost_time = NULL WHERE executor.incarnation <= $2 RETURNING 1"
 };
@@ -24,7 +25,8 @@ static const struct sql DEVICE_ADD = {
     "links) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 };
 static const struct sql EXECUTOR_LOST = {
-    "executor_lost", "UPDATE executor SET state = 2, reason = $2, lost_time = now() WHERE id = $1 AND state = 1"
+    "executor_lost", "UPDATE executor SET state = " SQL_EXECUTOR_LOST
+                     ", reason = $2, lost_time = now() WHERE id = $1 AND state = " SQL_EXECUTOR_ATTACHED
 };
 static const struct sql EXECUTOR_HEARD = {
     "executor_heard", "UPDATE executor SET heartbeat_time = h.time FROM unnest($1, $2) AS h(id, time) "
@@ -34,7 +36,8 @@ static const struct sql EXECUTOR_LIST = {
     "executor_list",
     "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "
     "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "
-    "WHERE a.state < 4 AND p.executor = x.id AND p.end_time IS NULL), d.kind, d.index, d.model, d.memory_bytes, "
+    "WHERE a.state < " SQL_ATTEMPT_ENDED " AND p.executor = x.id AND p.end_time IS NULL), "
+    "d.kind, d.index, d.model, d.memory_bytes, "
     "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "
     "FROM (SELECT * FROM executor WHERE id > $1 ORDER BY id LIMIT $2) x LEFT JOIN device d ON d.executor = x.id "
     "ORDER BY x.id, d.position"
@@ -65,7 +68,7 @@ static status_t devices_write(struct connection *c, const struct store_executor 
     struct sql_args id = { 0 };
     sql_add_text(&id, x->id);
     TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
-    for (size_t i = 0; i < x->devices_n; i++)
+    for (size_t i = 0; i < x->n_devices; i++)
         TRY(add_device(c, x->id, i, &x->devices[i], e));
     return ST_OK;
 }
@@ -93,8 +96,7 @@ static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
     return refuse_older(x, e);
 }
 
-static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
-    const struct store_executor *x = ctx;
+static status_t attach_one(struct connection *c, const struct store_executor *x, struct err *e) {
     struct sql_args a = { 0 };
     struct sentence reason;
     sql_add_text(&a, x->id);
@@ -109,13 +111,26 @@ static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
     return PQntuples(r) ? devices_write(c, x, e) : refuse_older(x, e);
 }
 
-status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor, struct err *e) {
-    return store_transact(s, epoch, attach_body, (void *)executor, e);
+struct attaching {
+    const struct store_executor *executors;
+    size_t n;
+};
+
+static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
+    const struct attaching *x = ctx;
+    for (size_t i = 0; i < x->n; i++)
+        TRY(attach_one(c, &x->executors[i], e));
+    return ST_OK;
+}
+
+status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executors, size_t n,
+                               struct err *e) {
+    return store_transact(s, epoch, attach_body, &(struct attaching){ executors, n }, e);
 }
 
 status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,
                                 const struct store_device *devices, size_t n, struct err *e) {
-    struct store_executor x = { .id = id, .incarnation = incarnation, .devices = devices, .devices_n = n };
+    struct store_executor x = { .id = id, .incarnation = incarnation, .devices = devices, .n_devices = n };
     return store_transact(s, epoch, devices_body, &x, e);
 }
 
@@ -214,7 +229,7 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
                                               .quarantined = sql_bool(r, row, 17),
                                               .reason = sql_text(r, row, 18),
                                               .links = sql_text(r, row, 19) };
-        x->executors[x->n - 1].devices_n++;
+        x->executors[x->n - 1].n_devices++;
     }
     return store_memory_keep(x->m, &r, e);
 }

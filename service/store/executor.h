@@ -29,12 +29,13 @@ struct store_executor {
     const char *reason;
     int64_t attach_time_us, heartbeat_time_us; /* read only */
     const struct store_device *devices;
-    size_t devices_n;
+    size_t n_devices;
 };
 
-/* Inserts or replaces the row: ATTACHED, now. FAILED_PRECONDITION when a newer incarnation has attached. */
-MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executor,
-                                          struct err *e);
+/* Inserts or replaces the rows in their order, in one transaction: ATTACHED, now. FAILED_PRECONDITION, and nothing is
+ * written, when a newer incarnation of one has attached. */
+MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executors,
+                                          size_t n, struct err *e);
 /* The devices of this start of it again, when one of them is quarantined or released. FAILED_PRECONDITION when a newer
  * incarnation has attached, NOT_FOUND when none ever has. */
 MUST_CHECK status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,

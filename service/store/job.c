@@ -11,43 +11,31 @@ static const struct sql JOB_CREATE = {
     "job_create",
     "WITH l AS (SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE), "
     "j AS (INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
-    "keep_best) SELECT $2, $3, 1, $4, $5, $6, $7, $8, $9, $10 FROM l RETURNING id, create_time), "
+    "keep_best) SELECT $2, $3, " SQL_JOB_QUEUED ", $4, $5, $6, $7, $8, $9, $10 FROM l RETURNING id, create_time), "
     "s AS (INSERT INTO job_spec (job, body) SELECT id, $11 FROM j), "
     "e AS (INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-    "SELECT id, 1, 0, 'state_changed', 1, '', $12 FROM j) SELECT id, create_time FROM j"
+    "SELECT id, 1, 0, 'state_changed', " SQL_JOB_QUEUED ", '', $12 FROM j) SELECT id, create_time FROM j"
 };
 static const struct sql REQUEST_FIND = { "request_find", "SELECT job, number FROM event WHERE request_id = $1" };
-static const struct sql JOB_GET = { "job_get", "SELECT " JOB_COLUMNS
-                                               " FROM job j JOIN job_spec s ON s.job = j.id WHERE j.id = $1" };
+static const struct sql JOB_GET = { "job_get",
+                                    "SELECT " JOB_COLUMNS " FROM job j JOIN job_spec s ON s.job = j.id WHERE j.id = $1 "
+                                    "AND j.delete_time IS NULL" };
 /* One plan each: a state in the condition is a different index. */
 static const struct sql JOB_LIST = { "job_list",
                                      "SELECT " JOB_COLUMNS " FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
-                                     "WHERE j.id < $1 AND ($2 = '' OR j.queue = $2) "
+                                     "WHERE j.id < $1 AND ($2 = '' OR j.queue = $2) AND j.delete_time IS NULL "
                                      "ORDER BY j.id DESC LIMIT $3" };
 static const struct sql JOB_LIST_STATE = { "job_list_state",
                                            "SELECT " JOB_COLUMNS
                                            " FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
                                            "WHERE j.state = $5 AND j.id < $1 AND ($2 = '' OR j.queue = $2) "
+                                           "AND j.delete_time IS NULL "
                                            "ORDER BY j.id DESC LIMIT $3" };
-static const struct sql JOB_COUNTS = { "job_counts", "SELECT state, count(*) FROM job GROUP BY state" };
-static const struct sql JOB_MOVE = {
-    "job_move", "WITH j AS (UPDATE job SET state = $4, reason = $6, restarts = $5, last_event = last_event + 1, "
-                "start_time = CASE WHEN $4 = 3 THEN coalesce(start_time, now()) ELSE start_time END, "
-                "end_time = CASE WHEN $4 >= 9 THEN now() END "
-                "WHERE id = $1 AND attempt = $2 AND state = $3 RETURNING id, last_event) "
-                "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-                "SELECT id, last_event, $2, 'state_changed', $4, $6, $7 FROM j RETURNING number"
-};
-static const struct sql JOB_WAITING = { "job_waiting",
-                                        "WITH j AS (UPDATE job SET reason = $3, last_event = last_event + 1 "
-                                        "WHERE id = $1 AND attempt = $2 AND state = 1 RETURNING id, last_event) "
-                                        "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-                                        "SELECT id, last_event, $2, 'waiting', 1, $3, $4 FROM j" };
-static const struct sql ATTEMPT_RUNNING = {
-    "attempt_running", "UPDATE attempt SET state = 2, start_time = now() WHERE job = $1 AND number = $2 AND state = 1"
-};
-static const struct sql ATTEMPT_ENDING = {
-    "attempt_ending", "UPDATE attempt SET state = 3 WHERE job = $1 AND number = $2 AND state < 3"
+/* All jobs less the marked ones: each part reads an index alone, a condition on the first would read every row. */
+static const struct sql JOB_COUNTS = {
+    "job_counts",
+    "SELECT state, sum(n)::int8 FROM (SELECT state, count(*) AS n FROM job GROUP BY state "
+    "UNION ALL SELECT state, -count(*) FROM job WHERE delete_time IS NOT NULL GROUP BY state) q GROUP BY state"
 };
 
 void job_row_read(const PGresult *r, int row, struct store_job *ret) {
@@ -243,117 +231,4 @@ static status_t counts_body(struct connection *c, void *ctx, struct err *e) {
 
 status_t store_job_counts(struct store *s, int64_t counts[12], struct err *e) {
     return store_query(s, counts_body, counts, e);
-}
-
-/* ---- move ---- */
-
-struct move {
-    const struct store_job_move *in;
-    int64_t event;
-    bool retry, origin_gone;
-};
-
-static status_t refuse_move(const struct job_lock *l, const struct store_job_move *in, struct err *e) {
-    if (l->attempt != in->attempt)
-        return job_lock_fence(l, in->attempt, e);
-    return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld is %s, not %s", (long long)l->job,
-                   store_job_state_name(l->state), store_job_state_name(in->from));
-}
-
-static status_t move_attempt(struct connection *c, const struct store_job_move *in, struct err *e) {
-    bool ending = in->to == STORE_JOB_RESTARTING || in->to == STORE_JOB_CANCELLING || in->to == STORE_JOB_PREEMPTING ||
-                  in->to == STORE_JOB_PAUSING;
-    if (in->to != STORE_JOB_RUNNING && !ending)
-        return ST_OK;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, in->job);
-    sql_add_int4(&a, in->attempt);
-    return sql_run(c, ending ? &ATTEMPT_ENDING : &ATTEMPT_RUNNING, &a, NULL, e);
-}
-
-/* The row has moved by then, which a refusal takes back. */
-static status_t check_origin(struct connection *c, struct move *x, struct err *e) {
-    struct err why;
-    TRY(origin_gone(c, x->in->job, &x->origin_gone, &why, e));
-    return x->origin_gone ? err_set(e, ST_FAILED_PRECONDITION, "%s", why.msg) : ST_OK;
-}
-
-static status_t move_body(struct connection *c, void *ctx, struct err *e) {
-    struct move *x = ctx;
-    const struct store_job_move *in = x->in;
-    struct job_lock l;
-    x->origin_gone = false;
-    if (x->retry)
-        TRY(origin_lock(c, in->job, e));
-    TRY(job_lock(c, in->job, &l, e));
-    bool seen;
-    TRY(request_seen(c, in->request_id, in->job, &seen, &x->event, e));
-    if (seen)
-        return ST_OK;
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    sql_add_int8(&a, in->job);
-    sql_add_int4(&a, in->attempt);
-    sql_add_int2(&a, in->from);
-    sql_add_int2(&a, in->to);
-    sql_add_int4(&a, in->restarts);
-    sql_add_text(&a, sentence_of(in->reason, &reason));
-    sql_add_text(&a, in->request_id);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &JOB_MOVE, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return refuse_move(&l, in, e);
-    if (x->retry)
-        TRY(check_origin(c, x, e));
-    x->event = sql_int8(r, 0, 0);
-    return move_attempt(c, in, e);
-}
-
-status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_move *move, int64_t *ret_event,
-                        struct err *e) {
-    struct move x = { .in = move };
-    TRY(store_transact(s, epoch, move_body, &x, e));
-    if (ret_event)
-        *ret_event = x.event;
-    return ST_OK;
-}
-
-status_t store_job_retry(struct store *s, int64_t epoch, const struct store_job_move *move, bool *ret_origin_gone,
-                         struct err *e) {
-    struct move x = { .in = move, .retry = true };
-    status_t st = store_transact(s, epoch, move_body, &x, e);
-    *ret_origin_gone = st == ST_FAILED_PRECONDITION && x.origin_gone;
-    return st;
-}
-
-/* ---- wait ---- */
-
-struct wait {
-    const char *request_id, *reason;
-    int64_t job;
-    int attempt;
-};
-
-static status_t waiting_body(struct connection *c, void *ctx, struct err *e) {
-    const struct wait *x = ctx;
-    struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    bool seen;
-    int64_t event;
-    TRY(request_seen(c, x->request_id, x->job, &seen, &event, e));
-    if (seen)
-        return ST_OK;
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    sql_add_int8(&a, x->job);
-    sql_add_int4(&a, x->attempt);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    sql_add_text(&a, x->request_id);
-    return sql_run(c, &JOB_WAITING, &a, NULL, e);
-}
-
-status_t store_job_waiting(struct store *s, int64_t epoch, const char *request_id, int64_t job, int attempt,
-                           const char *reason, struct err *e) {
-    struct wait x = { .request_id = request_id, .reason = reason, .job = job, .attempt = attempt };
-    return store_transact(s, epoch, waiting_body, &x, e);
 }

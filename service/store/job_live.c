@@ -4,14 +4,16 @@
 
 static const struct sql JOB_LIVE = {
     "job_live",
-    "SELECT " JOB_COLUMNS ", a.state < 4, a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
+    "SELECT " JOB_COLUMNS ", a.state < " SQL_ATTEMPT_ENDED
+    ", a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
     "coalesce(c.job <> j.id, false), " ORIGIN_WEIGHTS_DIRECTORY ", "
-    "EXISTS (SELECT 1 FROM checkpoint f WHERE f.job = j.id AND f.attempt = j.attempt AND f.final AND f.state = 2), "
+    "EXISTS (SELECT 1 FROM checkpoint f WHERE f.job = j.id AND f.attempt = j.attempt AND f.final "
+    "AND f.state = " SQL_CHECKPOINT_COMMITTED "), "
     "p.executors, p.pids FROM job j JOIN job_spec s ON s.job = j.id "
     "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
     "LEFT JOIN LATERAL (SELECT array_agg(executor ORDER BY rank) AS executors, "
     "array_agg(coalesce(pid, 0) ORDER BY rank) AS pids FROM placement WHERE job = j.id AND attempt = j.attempt) p "
-    "ON a.state < 4 WHERE j.state < 9 ORDER BY j.id"
+    "ON a.state < " SQL_ATTEMPT_ENDED " WHERE j.state < " SQL_JOB_SUCCEEDED " ORDER BY j.id"
 };
 
 struct live {
@@ -23,9 +25,9 @@ struct live {
 /* The array's texts follow each other with lengths between them: copied, each with its NUL. */
 static status_t read_placement(struct store_memory *m, const PGresult *r, int row, int col, struct store_live_job *ret,
                                struct err *e) {
-    size_t n, pids_n;
-    const char *at = sql_array(r, row, col, &n), *pid_at = sql_array(r, row, col + 1, &pids_n);
-    if (n != (size_t)ret->job.world_size || pids_n != n)
+    size_t n, n_pids;
+    const char *at = sql_array(r, row, col, &n), *pid_at = sql_array(r, row, col + 1, &n_pids);
+    if (n != (size_t)ret->job.world_size || n_pids != n)
         return err_set(e, ST_INTERNAL, "jobs/%lld has %zu placements for %d ranks", (long long)ret->job.id, n,
                        ret->job.world_size);
     const char **executors;

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 
-static const struct sql JOB_LOCK = { "job_lock",
-                                     "SELECT state, attempt, last_event FROM job WHERE id = $1 FOR NO KEY UPDATE" };
+static const struct sql JOB_LOCK = {
+    "job_lock",
+    "SELECT state, attempt, last_event, restarts, delete_time IS NOT NULL FROM job WHERE id = $1 FOR NO KEY UPDATE"
+};
 static const struct sql REQUEST_SEEN = { "request_seen", "SELECT job, number FROM event WHERE request_id = $1" };
 static const struct sql EVENT_WRITE = {
     "event_write", "WITH j AS (UPDATE job SET last_event = last_event + 1 WHERE id = $1 RETURNING last_event, state) "
@@ -12,15 +14,25 @@ static const struct sql EVENT_WRITE = {
                    "SELECT $1, last_event, $2, $3, state, $4, $5 FROM j RETURNING number"
 };
 
-status_t job_lock(struct connection *c, int64_t job, struct job_lock *ret, struct err *e) {
+status_t job_lock_marked(struct connection *c, int64_t job, struct job_lock *ret, struct err *e) {
     struct sql_args a = { 0 };
     sql_add_int8(&a, job);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &JOB_LOCK, &a, &r, e));
     if (PQntuples(r) == 0)
         return err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
-    *ret = (struct job_lock){ job, (enum store_job_state)sql_int2(r, 0, 0), sql_int4(r, 0, 1), sql_int8(r, 0, 2) };
+    *ret = (struct job_lock){ .job = job,
+                              .state = (enum store_job_state)sql_int2(r, 0, 0),
+                              .attempt = sql_int4(r, 0, 1),
+                              .last_event = sql_int8(r, 0, 2),
+                              .restarts = sql_int4(r, 0, 3),
+                              .deleted = sql_bool(r, 0, 4) };
     return ST_OK;
+}
+
+status_t job_lock(struct connection *c, int64_t job, struct job_lock *ret, struct err *e) {
+    TRY(job_lock_marked(c, job, ret, e));
+    return ret->deleted ? err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job) : ST_OK;
 }
 
 status_t job_lock_fence(const struct job_lock *l, int attempt, struct err *e) {

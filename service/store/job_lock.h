@@ -1,4 +1,5 @@
-/* The job's row, locked: taken first by every transaction that writes anything of the job. Internal to the store. */
+/* The job's row, locked: taken first by every transaction that writes anything of the job. Only
+ * store_checkpoint_deleted takes none: it changes one row, which nobody else does. Internal to the store. */
 #ifndef SERVICE_STORE_JOB_LOCK_H
 #define SERVICE_STORE_JOB_LOCK_H
 
@@ -10,11 +11,14 @@
 struct job_lock {
     int64_t job;
     enum store_job_state state;
-    int attempt;
+    int attempt, restarts;
     int64_t last_event;
+    bool deleted; /* marked: gone for every question */
 };
-/* Until the transaction ends. NOT_FOUND without the job. */
+/* Until the transaction ends. NOT_FOUND without the job, or for a deleted one. */
 MUST_CHECK status_t job_lock(struct connection *c, int64_t job, struct job_lock *ret, struct err *e);
+/* The same, of a deleted job too. */
+MUST_CHECK status_t job_lock_marked(struct connection *c, int64_t job, struct job_lock *ret, struct err *e);
 
 /* FAILED_PRECONDITION ("fenced") unless attempt is the job's current one. */
 MUST_CHECK status_t job_lock_fence(const struct job_lock *l, int attempt, struct err *e);

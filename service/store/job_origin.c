@@ -18,8 +18,9 @@ static const struct sql ORIGIN_GET = {
 
 static const struct sql ORIGIN_GONE = {
     "origin_gone", "SELECT c.job, c.id, c.state FROM job_origin o JOIN checkpoint c ON c.id = o.checkpoint "
-                   "WHERE o.job = $1 AND c.state <> 2 "
-                   "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = $1 AND own.state = 2)"
+                   "WHERE o.job = $1 AND c.state <> " SQL_CHECKPOINT_COMMITTED " "
+                   "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = $1 "
+                   "AND own.state = " SQL_CHECKPOINT_COMMITTED ")"
 };
 
 status_t origin_hold(struct connection *c, const struct store_origin *origin, int64_t *ret_step, struct err *e) {
@@ -46,7 +47,7 @@ status_t origin_lock(struct connection *c, int64_t job, struct err *e) {
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &ORIGIN_GET, &a, &r, e));
     struct job_lock l;
-    return PQntuples(r) ? job_lock(c, sql_int8(r, 0, 0), &l, e) : ST_OK;
+    return PQntuples(r) ? job_lock_marked(c, sql_int8(r, 0, 0), &l, e) : ST_OK;
 }
 
 status_t origin_gone(struct connection *c, int64_t job, bool *ret_gone, struct err *ret_why, struct err *e) {

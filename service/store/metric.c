@@ -12,8 +12,8 @@
 #define POINTS_PER_ENTRY STORE_CHUNK_POINTS
 
 static const struct sql STORY = {
-    "story",
-    "SELECT a.number, a.from_step FROM job j LEFT JOIN attempt a ON a.job = j.id WHERE j.id = $1 ORDER BY a.number"
+    "story", "SELECT a.number, a.from_step FROM job j LEFT JOIN attempt a ON a.job = j.id WHERE j.id = $1 "
+             "AND j.delete_time IS NULL ORDER BY a.number"
 };
 static const struct sql CHUNK_HEADERS = {
     "chunk_headers",
@@ -102,8 +102,8 @@ static void take_point(struct sink *k, int64_t step, double value) {
 static void take_chunk(struct sink *k, const PGresult *r, int row) {
     int64_t cutoff = cutoff_of(k->q, sql_int4(r, row, 0)), after = k->q->in->after_step;
     int64_t stride = sql_int4(r, row, 1), first = sql_int8(r, row, 2);
-    size_t n, offsets_n;
-    const char *values = sql_array(r, row, 3, &n), *offsets = sql_array(r, row, 4, &offsets_n);
+    size_t n, n_offsets;
+    const char *values = sql_array(r, row, 3, &n), *offsets = sql_array(r, row, 4, &n_offsets);
     for (size_t i = 0; i < n; i++) {
         int64_t step = first + (offsets ? sql_array_int4(offsets, i) : (int64_t)i * stride);
         if (step > after && step <= cutoff)
@@ -232,7 +232,7 @@ static status_t read_headers(struct connection *c, const struct query *q, PGresu
     CLEANUP(freep) char *names = NULL;
     sql_add_int8(&a, q->in->job);
     sql_add_int8(&a, q->in->after_step);
-    TRY(sql_add_text_array(&a, q->in->names, q->in->names ? q->in->names_n : 0, &names, e));
+    TRY(sql_add_text_array(&a, q->in->names, q->in->names ? q->in->n_names : 0, &names, e));
     sql_add_int4(&a, q->in->rank);
     return sql_run(c, &CHUNK_HEADERS, &a, ret, e);
 }

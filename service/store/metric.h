@@ -17,8 +17,8 @@
 
 struct store_metric_query {
     int64_t job;
-    const char *const *names; /* NULL or names_n = 0: all */
-    size_t names_n;
+    const char *const *names; /* NULL or n_names = 0: all */
+    size_t n_names;
     int64_t after_step;
     int max_points; /* 1..STORE_METRIC_MAX_POINTS */
     int rank;       /* < 0 = all */

@@ -13,7 +13,7 @@ static const struct sql SCHEMA_VERSION = { "schema_version", "SELECT coalesce(ma
 static const struct sql SCHEMA_ADD = { "schema_add", "INSERT INTO schema_migration (version, name) VALUES ($1, $2)" };
 static const struct sql SCHEMA_REMOVE = { "schema_remove", "DELETE FROM schema_migration WHERE version = $1" };
 
-int store_schema_version(void) { return migrations_n; }
+int store_schema_version(void) { return n_migrations; }
 
 status_t schema_version(struct connection *c, int *ret, struct err *e) {
     CLEANUP(sql_clearp) PGresult *exists = NULL;
@@ -56,12 +56,12 @@ status_t store_migrate(const char *conninfo, int to, int *ret_from, struct err *
     TRY(sql_script(c, "SET statement_timeout = 0; SELECT pg_advisory_lock(" MIGRATE_LOCK ")", e));
     int at;
     TRY(schema_version(c, &at, e));
-    if (at > migrations_n)
+    if (at > n_migrations)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "the database has schema %d, newer than this program's %d: use a newer program", at,
-                       migrations_n);
-    if (to < 0 || to > migrations_n)
-        return err_set(e, ST_INVALID_ARGUMENT, "there is no schema %d: this program has 0 to %d", to, migrations_n);
+                       n_migrations);
+    if (to < 0 || to > n_migrations)
+        return err_set(e, ST_INVALID_ARGUMENT, "there is no schema %d: this program has 0 to %d", to, n_migrations);
     TRY(sql_script(c,
                    "CREATE TABLE IF NOT EXISTS schema_migration (version integer PRIMARY KEY, name text NOT NULL, "
                    "time timestamptz NOT NULL DEFAULT now())",

@@ -6,7 +6,7 @@ struct migration {
     int version;
     const char *name, *up, *down;
 };
-extern const struct migration migrations[]; /* [migrations_n], versions 1, 2, ... */
-extern const int migrations_n;
+extern const struct migration migrations[]; /* [n_migrations], versions 1, 2, ... */
+extern const int n_migrations;
 
 #endif

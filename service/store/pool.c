@@ -13,7 +13,7 @@ static const struct sql LEADER_EPOCH = { "leader_epoch", "SELECT 1 FROM leader W
 struct store *store_close(struct store *s) {
     if (!s)
         return NULL;
-    for (int i = 0; i < s->idle_n; i++)
+    for (int i = 0; i < s->n_idle; i++)
         connection_close(s->idle[i]);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->came_free);
@@ -43,17 +43,17 @@ struct store *store_new(const struct store_options *options) {
 /* ---- connections ---- */
 
 /* Called with the lock held: waits for a connection, a place for one, or the end of the backoff. Returns OK with *ret =
- * NULL when the caller may open one; open_n counts it already. */
+ * NULL when the caller may open one; n_open counts it already. */
 static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct connection **ret, struct err *e) {
     for (;;) {
-        if (s->idle_n > 0) {
-            *ret = s->idle[--s->idle_n];
+        if (s->n_idle > 0) {
+            *ret = s->idle[--s->n_idle];
             return ST_OK;
         }
         int64_t now = clock_mono_ms();
-        bool may_open = s->open_n < s->most;
+        bool may_open = s->n_open < s->most;
         if (may_open && now >= s->next_connect_ms) {
-            s->open_n++;
+            s->n_open++;
             *ret = NULL;
             return ST_OK;
         }
@@ -79,7 +79,7 @@ static void note_connect(struct store *s, const struct err *why) {
             s->backoff_ms = POOL_BACKOFF_MOST_MS;
         s->next_connect_ms = clock_mono_ms() + s->backoff_ms;
         s->away = *why;
-        s->open_n--;
+        s->n_open--;
     }
     pthread_cond_broadcast(&s->came_free);
     pthread_mutex_unlock(&s->lock);
@@ -104,9 +104,9 @@ static void release(struct store *s, struct connection *c) {
         connection_close(c);
     pthread_mutex_lock(&s->lock);
     if (broken)
-        s->open_n--;
+        s->n_open--;
     else
-        s->idle[s->idle_n++] = c;
+        s->idle[s->n_idle++] = c;
     pthread_cond_signal(&s->came_free);
     pthread_mutex_unlock(&s->lock);
 }
@@ -114,9 +114,9 @@ static void release(struct store *s, struct connection *c) {
 /* After a restart of PostgreSQL every idle connection is dead: found out all at once, not one failure each. */
 static void drop_idle(struct store *s) {
     pthread_mutex_lock(&s->lock);
-    while (s->idle_n > 0) {
-        connection_close(s->idle[--s->idle_n]);
-        s->open_n--;
+    while (s->n_idle > 0) {
+        connection_close(s->idle[--s->n_idle]);
+        s->n_open--;
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -186,7 +186,7 @@ status_t store_transact(struct store *s, int64_t epoch, store_body body, void *c
 void store_stats(struct store *s, struct store_stats *ret) {
     pthread_mutex_lock(&s->lock);
     *ret = s->stats;
-    ret->connections = s->open_n;
-    ret->busy = s->open_n - s->idle_n;
+    ret->connections = s->n_open;
+    ret->busy = s->n_open - s->n_idle;
     pthread_mutex_unlock(&s->lock);
 }

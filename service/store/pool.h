@@ -17,7 +17,7 @@ struct store {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t came_free;
     struct connection **idle; /* [most] */
-    int idle_n, open_n;
+    int n_idle, n_open;
     int backoff_ms;          /* 0 = the last connect went well */
     int64_t next_connect_ms; /* not before */
     struct err away;         /* why the last connect failed */

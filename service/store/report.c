@@ -19,8 +19,10 @@
 static const struct sql JOBS_LOCK = { "jobs_lock", "SELECT id, last_event FROM job WHERE id = ANY ($1) "
                                                    "ORDER BY id FOR NO KEY UPDATE" };
 /* A statement of its own: its snapshot is taken after the locks. */
-static const struct sql JOBS_OPEN = { "jobs_open", "SELECT job, number FROM attempt WHERE job = ANY ($1) AND state < 4 "
-                                                   "ORDER BY job" };
+static const struct sql JOBS_OPEN = {
+    "jobs_open", "SELECT job, number FROM attempt WHERE job = ANY ($1) AND state < " SQL_ATTEMPT_ENDED " "
+                 "ORDER BY job"
+};
 static const struct sql JOB_EVENT = { "job_event", "SELECT last_event FROM job WHERE id = $1" };
 static const struct sql JOB_STEP = { "job_step", "UPDATE job SET step = $2 WHERE id = $1 AND step < $2" };
 static const struct sql JOB_RESULT = { "job_result", "UPDATE job SET weights_sha256 = $2 WHERE id = $1" };
@@ -184,12 +186,12 @@ static status_t write_chosen(struct connection *c, struct rank_memory *k, const 
 
 /* A checkpoint that is COMMITTED is told for a repeated report too: the answer to the first one may have been lost. */
 static void note_committed(const struct shard_outcome *o, int64_t step, struct store_batch_result *result) {
-    if (!o->committed || result->committed_n == STORE_COMMITTED_PER_BATCH)
+    if (!o->committed || result->n_committed == STORE_COMMITTED_PER_BATCH)
         return;
-    result->committed[result->committed_n].checkpoint = o->checkpoint;
-    result->committed[result->committed_n].step = step;
-    result->committed[result->committed_n].final = o->final;
-    result->committed_n++;
+    result->committed[result->n_committed].checkpoint = o->checkpoint;
+    result->committed[result->n_committed].step = step;
+    result->committed[result->n_committed].final = o->final;
+    result->n_committed++;
 }
 
 static status_t write_shard(struct connection *c, struct rank_memory *k, const struct store_batch *b,
@@ -215,7 +217,7 @@ static status_t name_columns(struct connection *c, struct rank_memory *k, const 
         struct series *s = NULL;
         struct err why;
         status_t st = rank_series_add(k, c, record->metrics.names[i], &s, &why);
-        if (st == ST_INVALID_ARGUMENT || (st == ST_RESOURCE_EXHAUSTED && k->series_n == STORE_SERIES_PER_RANK))
+        if (st == ST_INVALID_ARGUMENT || (st == ST_RESOURCE_EXHAUSTED && k->n_series == STORE_SERIES_PER_RANK))
             TRY(tell_dropped(c, k, why.msg, e));
         else if (st != ST_OK)
             return err_set(e, st, "%s", why.msg);
@@ -334,7 +336,7 @@ static void mark_arguments(struct sql_args *a, const struct rank_memory *k) {
 /* The unfilled chunks of a rank, and its mark. */
 static status_t send_rest(struct pipe *p, const struct write *w, size_t i, struct err *e) {
     struct rank_memory *k = w->ranks[i];
-    for (size_t s = 0; s < k->series_n; s++)
+    for (size_t s = 0; s < k->n_series; s++)
         if (k->series[s]->dirty)
             TRY(send_chunk(p, k, k->series[s], e));
     struct sql_args mark = { 0 };

@@ -106,7 +106,7 @@ struct store_batch_result {
     int64_t sequence;   /* the rank's high-water mark now */
     int64_t last_event; /* the newest event of the job, after this write */
     int64_t step;       /* the highest step of its metric rows; 0 = none */
-    int committed_n;    /* checkpoints of this batch whose last shard was in it */
+    int n_committed;    /* checkpoints of this batch whose last shard was in it */
     struct {
         int64_t checkpoint, step;
         bool final;

@@ -43,8 +43,8 @@ static void add_result(struct store_batch_result *sum, const struct store_batch_
     sum->last_event = one->last_event;
     if (one->step > sum->step)
         sum->step = one->step;
-    for (int i = 0; i < one->committed_n && sum->committed_n < STORE_COMMITTED_PER_BATCH; i++)
-        sum->committed[sum->committed_n++] = one->committed[i];
+    for (int i = 0; i < one->n_committed && sum->n_committed < STORE_COMMITTED_PER_BATCH; i++)
+        sum->committed[sum->n_committed++] = one->committed[i];
 }
 
 static status_t write_records(struct store_report *r, report_write_fn *write, const struct store_batch *b,

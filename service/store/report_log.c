@@ -22,7 +22,7 @@ static const struct sql LOG_FULL = { "log_full",
                                      "UPDATE log_head SET full_told = true WHERE job = $1 AND NOT full_told" };
 
 struct chunk {
-    size_t n, text_n;
+    size_t n, n_text;
     int64_t times[CHUNK_LINES];
     const char *streams[CHUNK_LINES];
     const char *lines[CHUNK_LINES];
@@ -54,7 +54,7 @@ static status_t flush(struct connection *c, const struct store_batch *batch, str
     sql_add_time_array(&a, times, k->times, k->n);
     TRY(sql_add_text_array(&a, k->streams, k->n, &streams, e));
     TRY(sql_add_text_array(&a, k->lines, k->n, &texts, e));
-    sql_add_int8(&a, (int64_t)k->text_n);
+    sql_add_int8(&a, (int64_t)k->n_text);
     sql_add_int8(&a, STORE_LOG_BYTES_PER_JOB);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, &LOG_ADD, &a, &r, e));
@@ -62,7 +62,7 @@ static status_t flush(struct connection *c, const struct store_batch *batch, str
         TRY(tell_full(c, batch, e));
     else
         *lines += (int64_t)k->n;
-    k->n = k->text_n = 0;
+    k->n = k->n_text = 0;
     return ST_OK;
 }
 
@@ -85,10 +85,10 @@ status_t log_write(struct connection *c, const struct store_batch *batch, size_t
             continue;
         if (!k && !(k = calloc(1, sizeof *k)))
             return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for log lines");
-        if (k->n == CHUNK_LINES || k->text_n + LIMIT_LOG_LINE_BYTES + 1 > CHUNK_BYTES)
+        if (k->n == CHUNK_LINES || k->n_text + LIMIT_LOG_LINE_BYTES + 1 > CHUNK_BYTES)
             TRY(flush(c, batch, k, ret_lines, e));
-        char *text = k->text + k->text_n;
-        k->text_n += text_clean(record->log.text, text, LIMIT_LOG_LINE_BYTES + 1) + 1;
+        char *text = k->text + k->n_text;
+        k->n_text += text_clean(record->log.text, text, LIMIT_LOG_LINE_BYTES + 1) + 1;
         k->times[k->n] = record->time_us;
         k->streams[k->n] = stream_of(record->log.stream);
         k->lines[k->n++] = text;

@@ -27,7 +27,7 @@ struct rank_table {
 };
 
 static void rank_free(struct rank_memory *k) {
-    for (size_t i = 0; i < k->series_n; i++)
+    for (size_t i = 0; i < k->n_series; i++)
         free(k->series[i]);
     free(k->series);
     free(k);
@@ -76,7 +76,7 @@ static void make_room(struct rank_table *t, uint64_t now) {
 /* ---- series ---- */
 
 static struct series *series_grow(struct rank_memory *k) {
-    if (k->series_n == k->series_cap) {
+    if (k->n_series == k->series_cap) {
         size_t cap = k->series_cap ? k->series_cap * 2 : 8;
         struct series **grown = realloc(k->series, cap * sizeof *grown);
         if (!grown)
@@ -86,14 +86,14 @@ static struct series *series_grow(struct rank_memory *k) {
     }
     struct series *s = calloc(1, sizeof *s);
     if (s)
-        k->series[k->series_n++] = s;
+        k->series[k->n_series++] = s;
     return s;
 }
 
 struct series *rank_series_find(const struct rank_memory *k, const char *name, size_t hint) {
-    if (hint < k->series_n && strcmp(k->series[hint]->name, name) == 0)
+    if (hint < k->n_series && strcmp(k->series[hint]->name, name) == 0)
         return k->series[hint];
-    for (size_t i = 0; i < k->series_n; i++)
+    for (size_t i = 0; i < k->n_series; i++)
         if (strcmp(k->series[i]->name, name) == 0)
             return k->series[i];
     return NULL;
@@ -114,7 +114,7 @@ status_t rank_series_add(struct rank_memory *k, struct connection *c, const char
     size_t len = strlen(name);
     if (len == 0 || len > LIMIT_METRIC_NAME_BYTES || !utf8_valid(name, len))
         return err_set(e, ST_INVALID_ARGUMENT, "a metric's name has 1 to %d bytes of UTF-8", LIMIT_METRIC_NAME_BYTES);
-    if (k->series_n == STORE_SERIES_PER_RANK)
+    if (k->n_series == STORE_SERIES_PER_RANK)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "rank %d reports more than %d metrics", k->rank,
                        STORE_SERIES_PER_RANK);
     int id;
@@ -134,15 +134,15 @@ static status_t load_tail(struct rank_memory *k, const PGresult *r, int row, str
     struct series *s = series_grow(k);
     if (!s)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a series");
-    size_t values_n, offsets_n;
-    const char *values = sql_array(r, row, 6, &values_n), *offsets = sql_array(r, row, 7, &offsets_n);
+    size_t n_values, n_offsets;
+    const char *values = sql_array(r, row, 6, &n_values), *offsets = sql_array(r, row, 7, &n_offsets);
     s->name_id = sql_int4(r, row, 0);
     memcpy(s->name, sql_text(r, row, 1), (size_t)PQgetlength(r, row, 1) + 1);
     s->number = sql_int4(r, row, 2);
     s->n = sql_int2(r, row, 3);
     s->stored = true;
     int64_t first = sql_int8(r, row, 5), stride = sql_int4(r, row, 4);
-    for (size_t i = 0; i < values_n && i < STORE_CHUNK_POINTS; i++) {
+    for (size_t i = 0; i < n_values && i < STORE_CHUNK_POINTS; i++) {
         s->values[i] = sql_array_double(values, i);
         s->steps[i] = first + (offsets ? sql_array_int4(offsets, i) : (int64_t)i * stride);
     }

@@ -28,8 +28,8 @@ struct rank_memory {
     int64_t sequence;
     uint64_t used; /* the write that used it last */
     bool dropped_told;
-    struct series **series; /* [series_n], in order of first use */
-    size_t series_n, series_cap;
+    struct series **series; /* [n_series], in order of first use */
+    size_t n_series, series_cap;
     struct rank_memory *next; /* in its bucket */
 };
 

@@ -174,13 +174,13 @@ status_t sql_prepare(struct connection *c, const struct sql *q, const struct sql
     const struct sql **slot = prepared_slot(c, q);
     if (*slot)
         return ST_OK;
-    if (c->prepared_n == SQL_PREPARED_MOST - 1)
+    if (c->n_prepared == SQL_PREPARED_MOST - 1)
         return err_set(e, ST_INTERNAL, "more than %d statements on one connection", SQL_PREPARED_MOST - 1);
     if (!PQsendPrepare(c->pg, q->name, q->text, like ? like->n : 0, like ? like->types : NULL))
         return fail_connection(c, q->name, e);
     TRY(take_result(c, q->name, NULL, e));
     *slot = q;
-    c->prepared_n++;
+    c->n_prepared++;
     return ST_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "service/store/state_sql.h"
 
 #include <libpq-fe.h>
 #include <stdbool.h>
@@ -25,7 +26,7 @@ struct sql {
 struct connection {
     PGconn *pg;
     const struct sql *prepared[SQL_PREPARED_MOST]; /* open addressing by address */
-    int prepared_n;
+    int n_prepared;
     bool in_pipeline;
 };
 

@@ -1,40 +1,68 @@
-/* The numbers that stand in state columns. They are those of the messages in trainyard.v1, so that a row converts by a
- * cast; the migrations' CHECKs repeat them. */
+/* The numbers that stand in state columns, each written once: NUMBER_x for the text of statements (state_sql.h) and
+ * STORE_x for C. They are those of trainyard.v1 and of the scheduler's table: service/rpc/convert_state.c and
+ * service/controller/row_state.c fail to compile where they differ. Which change is allowed stands in the database's
+ * table state_edge, which refuses all others; tests/store/test_states.c compares it with the scheduler's. */
 #ifndef SERVICE_STORE_STATE_H
 #define SERVICE_STORE_STATE_H
 
+#define NUMBER_JOB_QUEUED     1
+#define NUMBER_JOB_STARTING   2
+#define NUMBER_JOB_RUNNING    3
+#define NUMBER_JOB_RESTARTING 4
+#define NUMBER_JOB_PREEMPTING 5
+#define NUMBER_JOB_PAUSING    6
+#define NUMBER_JOB_PAUSED     7
+#define NUMBER_JOB_CANCELLING 8
+#define NUMBER_JOB_SUCCEEDED  9 /* this and those below have ended */
+#define NUMBER_JOB_FAILED     10
+#define NUMBER_JOB_CANCELLED  11
+
 enum store_job_state {
-    STORE_JOB_QUEUED = 1,
-    STORE_JOB_STARTING = 2,
-    STORE_JOB_RUNNING = 3,
-    STORE_JOB_RESTARTING = 4,
-    STORE_JOB_PREEMPTING = 5,
-    STORE_JOB_PAUSING = 6,
-    STORE_JOB_PAUSED = 7,
-    STORE_JOB_CANCELLING = 8,
-    STORE_JOB_SUCCEEDED = 9, /* this and those below have ended */
-    STORE_JOB_FAILED = 10,
-    STORE_JOB_CANCELLED = 11,
+    STORE_JOB_QUEUED = NUMBER_JOB_QUEUED,
+    STORE_JOB_STARTING = NUMBER_JOB_STARTING,
+    STORE_JOB_RUNNING = NUMBER_JOB_RUNNING,
+    STORE_JOB_RESTARTING = NUMBER_JOB_RESTARTING,
+    STORE_JOB_PREEMPTING = NUMBER_JOB_PREEMPTING,
+    STORE_JOB_PAUSING = NUMBER_JOB_PAUSING,
+    STORE_JOB_PAUSED = NUMBER_JOB_PAUSED,
+    STORE_JOB_CANCELLING = NUMBER_JOB_CANCELLING,
+    STORE_JOB_SUCCEEDED = NUMBER_JOB_SUCCEEDED,
+    STORE_JOB_FAILED = NUMBER_JOB_FAILED,
+    STORE_JOB_CANCELLED = NUMBER_JOB_CANCELLED,
 };
+
+#define NUMBER_ATTEMPT_STARTING 1
+#define NUMBER_ATTEMPT_RUNNING  2
+#define NUMBER_ATTEMPT_ENDING   3
+#define NUMBER_ATTEMPT_ENDED    4
 
 enum store_attempt_state {
-    STORE_ATTEMPT_STARTING = 1,
-    STORE_ATTEMPT_RUNNING = 2,
-    STORE_ATTEMPT_ENDING = 3,
-    STORE_ATTEMPT_ENDED = 4,
+    STORE_ATTEMPT_STARTING = NUMBER_ATTEMPT_STARTING,
+    STORE_ATTEMPT_RUNNING = NUMBER_ATTEMPT_RUNNING,
+    STORE_ATTEMPT_ENDING = NUMBER_ATTEMPT_ENDING,
+    STORE_ATTEMPT_ENDED = NUMBER_ATTEMPT_ENDED,
 };
+
+#define NUMBER_CHECKPOINT_WRITING   1
+#define NUMBER_CHECKPOINT_COMMITTED 2
+#define NUMBER_CHECKPOINT_CORRUPT   3
+#define NUMBER_CHECKPOINT_DELETING  4
+#define NUMBER_CHECKPOINT_DELETED   5
 
 enum store_checkpoint_state {
-    STORE_CHECKPOINT_WRITING = 1,
-    STORE_CHECKPOINT_COMMITTED = 2,
-    STORE_CHECKPOINT_CORRUPT = 3,
-    STORE_CHECKPOINT_DELETING = 4,
-    STORE_CHECKPOINT_DELETED = 5,
+    STORE_CHECKPOINT_WRITING = NUMBER_CHECKPOINT_WRITING,
+    STORE_CHECKPOINT_COMMITTED = NUMBER_CHECKPOINT_COMMITTED,
+    STORE_CHECKPOINT_CORRUPT = NUMBER_CHECKPOINT_CORRUPT,
+    STORE_CHECKPOINT_DELETING = NUMBER_CHECKPOINT_DELETING,
+    STORE_CHECKPOINT_DELETED = NUMBER_CHECKPOINT_DELETED,
 };
 
+#define NUMBER_EXECUTOR_ATTACHED 1
+#define NUMBER_EXECUTOR_LOST     2
+
 enum store_executor_state {
-    STORE_EXECUTOR_ATTACHED = 1,
-    STORE_EXECUTOR_LOST = 2,
+    STORE_EXECUTOR_ATTACHED = NUMBER_EXECUTOR_ATTACHED,
+    STORE_EXECUTOR_LOST = NUMBER_EXECUTOR_LOST,
 };
 
 /* "QUEUED" etc.; "UNKNOWN" for a number that is none. Static storage. */

@@ -46,15 +46,12 @@ class Host:
              "--slots", "2", "--worker", HERE / "worker.py", *self.options],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.id = self.process.stdout.readline().split()[1]
-        self.row()
+        self.row()  # who is ready is listed
         return self
 
     def row(self):
-        """Its hello is answered before it is written down."""
-        def written():
-            rows = self.service.json("executors").get("executors", [])
-            return next((x for x in rows if x["name"] == f"executors/{self.id}"), None)
-        return wait_until(written, 20, f"the row of executor {self.id}")
+        rows = self.service.json("executors")["executors"]
+        return next(x for x in rows if x["name"] == f"executors/{self.id}")
 
     def stop(self):
         if self.process and self.process.poll() is None:

@@ -21,6 +21,23 @@ def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):
     assert steps[-1]["skipped_steps"] == sum(step["grad_norm"] is None for step in steps)
 
 
+def test_each_step_tells_what_rank_0_has_waited_for_and_the_memory_that_its_plan_takes(tiny):
+    def output(stages, *arguments):
+        spec = tiny(steps=3, parallel__pipeline=stages)
+        done = subprocess.run([BIN / "trainyard-train", *arguments, "--json", "--threads", "1"], input=json.dumps(spec),
+                              text=True, capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    for stages in (1, 2):  # the first one waits for what goes back from the last
+        steps = [json.loads(line) for line in output(stages, "-").splitlines()]
+        [planned, *_] = json.loads(output(stages, "plan", "-", "--device", "cpu"))["memory"]
+        assert [step["step"] for step in steps] == [1, 2, 3]
+        assert {step["arena_bytes"] for step in steps} == {int(planned["bytes"])}
+        assert all(0 <= step["data_wait_seconds"] < step["step_seconds"] for step in steps)
+        assert all((step["communication_wait_seconds"] > 0) == (stages == 2) for step in steps)
+        assert all(step["memory_bytes"] > step["arena_bytes"] and step["checkpoint_stall_seconds"] == 0 for step in steps)
+
+
 def test_a_sample_of_a_checkpoint_that_is_not_there_is_one_sentence_and_no_text(tmp_path):
     done = subprocess.run([BIN / "trainyard-train", "sample", tmp_path / "step-1"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)

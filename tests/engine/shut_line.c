@@ -9,14 +9,15 @@ struct upload {
     const void *from;
     size_t bytes;
     int64_t after, number; /* releases that it waits for; the await that waits for it */
-    bool early;
+    bool early, roomed;
 };
 
-struct line *line_new(void (*touch)(bool may)) {
+struct line *line_new(void (*touch)(bool may), bool (*is_roomed)(const void *host)) {
     struct line *l = calloc(1, sizeof *l);
     if (!l)
         abort();
     l->touch = touch;
+    l->is_roomed = is_roomed;
     l->last = &l->first;
     l->uploads_last = &l->uploads;
     l->algorithm = ALGORITHM_NOT_YET;
@@ -77,7 +78,8 @@ void line_upload(struct line *l, void *to, const void *from, size_t bytes, int64
                           .bytes = bytes,
                           .after = after,
                           .number = l->n_awaits + 1,
-                          .early = ++l->n_uploads % 3 == 0 };
+                          .early = ++l->n_uploads % 3 == 0,
+                          .roomed = l->is_roomed(from) };
     *l->uploads_last = u;
     l->uploads_last = &u->next;
     l->touch(true);
@@ -88,6 +90,8 @@ void line_upload(struct line *l, void *to, const void *from, size_t bytes, int64
 void line_uploads_run(struct line *l, int64_t needed) {
     struct upload *u = l->uploads;
     for (; u && u->after <= l->released && (u->number <= needed || u->early); u = l->uploads) {
+        if (u->roomed && !l->is_roomed(u->from))
+            abort(); /* freed before the device had it */
         memcpy(u->to, u->from, u->bytes);
         l->uploads = u->next;
         free(u);

@@ -26,7 +26,8 @@ struct call {
 
 /* What has been called and has not run, or, between capture_begin and capture_end, is not to run yet. */
 struct line {
-    void (*touch)(bool may); /* what runs may touch the device's memory; nothing else may */
+    void (*touch)(bool may);             /* what runs may touch the device's memory; nothing else may */
+    bool (*is_roomed)(const void *host); /* it lies in memory of host_memory_new that has not been freed */
     struct call *first, **last;
     struct call *captured, **captured_last;
     bool captures;
@@ -39,7 +40,7 @@ struct line {
     struct err error;
 };
 
-struct line *line_new(void (*touch)(bool may));
+struct line *line_new(void (*touch)(bool may), bool (*is_roomed)(const void *host));
 
 /* A call at the line's end, or at the capture's: `bytes` of it, the caller's behind struct call. Ends the process where
  * there is no memory. */
@@ -53,7 +54,7 @@ void calls_free(struct call *c);
 MUST_CHECK status_t line_run(struct line *l, const struct call *until, struct err *e);
 
 /* An upload beside the line: it waits for the first `after` releases, and the next await for it. Each third runs as
- * early as that allows, the others when they are awaited. */
+ * early as that allows, the others when they are awaited. What was in a room of the host's must still be there then. */
 void line_upload(struct line *l, void *to, const void *from, size_t bytes, int64_t after);
 /* Runs what the first `needed` awaits wait for, and what is early behind it. */
 void line_uploads_run(struct line *l, int64_t needed);

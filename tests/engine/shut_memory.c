@@ -11,14 +11,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROOMS = 32 };
+enum { ROOMS = 32, HOST_ROOMS = 256, SOURCES = 256 };
 
 static const char RECORD[] = "products by algorithm %d\n";
 
 static struct room {
     void *at;
     size_t bytes;
-} rooms[ROOMS];
+} rooms[ROOMS], host_rooms[HOST_ROOMS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct shut_memory_device *device; /* NULL: this one */
@@ -32,6 +32,24 @@ struct shut {
     struct shut *fp32;    /* owned; NULL where the precision is fp32 */
     struct line *line;    /* owned by the table that was opened */
 };
+
+/* Of this process and those that it forks. */
+static struct shared {
+    int launches, finishes, n_sources;
+    _Atomic size_t downloaded_elsewhere;
+    const void *source[SOURCES];
+    enum shut_memory_capture capture;
+    int algorithm; /* that would be chosen now */
+    char record[400];
+    size_t n_ranges;
+    char ranges[SHUT_MEMORY_RANGES];
+} * shared;
+
+__attribute__((constructor)) static void shared_new(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+}
 
 static const struct kernels *open_of(const struct kernels *k) { return ((const struct shut *)k)->open; }
 static struct line *line_of(const struct kernels *k) { return ((const struct shut *)k)->line; }
@@ -75,36 +93,73 @@ static void shut_memory_free(const struct kernels *k, void *p) {
     pthread_mutex_unlock(&lock);
 }
 
-static status_t shut_host_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
-    return open_of(k)->host_memory_new(open_of(k), bytes, ret, e);
+/* A thread that captures reserves and frees nothing, of the host's either. */
+static void captures_not(const struct kernels *k) {
+    if (line_of(k)->captures)
+        abort();
 }
 
-static void shut_host_memory_free(const struct kernels *k, void *p) { open_of(k)->host_memory_free(open_of(k), p); }
+/* The first room in which a byte lies; HOST_ROOMS: none. */
+static int host_room_of(const void *p) {
+    int i = 0;
+    while (i < HOST_ROOMS && !((const char *)p >= (char *)host_rooms[i].at &&
+                               (const char *)p < (char *)host_rooms[i].at + host_rooms[i].bytes))
+        i++;
+    return i;
+}
 
-/* Of this process and those that it forks. */
-static struct shared {
-    int launches, finishes;
-    enum shut_memory_capture capture;
-    int algorithm; /* that would be chosen now */
-    char record[400];
-    size_t n_ranges;
-    char ranges[SHUT_MEMORY_RANGES];
-} * shared;
+static bool is_behind_first(const void *p) {
+    pthread_mutex_lock(&lock);
+    const int i = host_room_of(p);
+    const bool behind = i < HOST_ROOMS && p != host_rooms[i].at;
+    pthread_mutex_unlock(&lock);
+    return behind;
+}
 
-__attribute__((constructor)) static void shared_new(void) {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+static bool is_roomed(const void *p) {
+    pthread_mutex_lock(&lock);
+    const bool there = host_room_of(p) < HOST_ROOMS;
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+static status_t shut_host_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
+    int i = 0;
+    captures_not(k);
+    if (shared->capture == SHUT_MEMORY_PINS_LITTLE && bytes > SHUT_MEMORY_PINNED_MOST)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "this system pins no %zu bytes", bytes);
+    TRY(open_of(k)->host_memory_new(open_of(k), bytes, ret, e));
+    pthread_mutex_lock(&lock);
+    while (i < HOST_ROOMS && host_rooms[i].at)
+        i++;
+    if (i == HOST_ROOMS)
         abort();
+    host_rooms[i] = (struct room){ *ret, bytes };
+    pthread_mutex_unlock(&lock);
+    return ST_OK;
+}
+
+static void shut_host_memory_free(const struct kernels *k, void *p) {
+    captures_not(k);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; p && i < HOST_ROOMS; i++)
+        if (host_rooms[i].at == p)
+            host_rooms[i] = (struct room){ NULL, 0 };
+    pthread_mutex_unlock(&lock);
+    open_of(k)->host_memory_free(open_of(k), p);
 }
 
 int shut_memory_launches(void) { return shared->launches; }
 int shut_memory_finishes(void) { return shared->finishes; }
+int shut_memory_sources(void) { return shared->n_sources; }
+size_t shut_memory_downloaded_elsewhere(void) { return shared->downloaded_elsewhere; }
 const char *shut_memory_ranges(void) { return shared->ranges; }
 void shut_memory_choose(int algorithm) { shared->algorithm = algorithm; }
 const char *shut_memory_record(void) { return shared->record; }
 
 void shut_memory_reset(enum shut_memory_capture capture) {
-    shared->launches = shared->finishes = shared->algorithm = 0;
+    shared->launches = shared->finishes = shared->n_sources = shared->algorithm = 0;
+    shared->downloaded_elsewhere = 0;
     shared->n_ranges = 0;
     *shared->ranges = 0;
     shared->capture = capture;
@@ -142,8 +197,7 @@ static void shut_event_free(const struct kernels *k, void *event) {
 
 static status_t shut_event_record(const struct kernels *k, void *event, struct err *e) {
     (void)e;
-    if (line_of(k)->captures)
-        abort();
+    captures_not(k);
     struct place *p = call_new(k, sizeof *p, place_run);
     p->event = event;
     *p->event = &p->call;
@@ -156,10 +210,21 @@ static status_t shut_event_wait(const struct kernels *k, void *event, struct err
 }
 
 /* --- uploads ahead -------------------------------------------------------------------------------------------------*/
+static void note_source(const void *from) {
+    int i = 0;
+    while (i < shared->n_sources && shared->source[i] != from)
+        i++;
+    if (i == SOURCES)
+        abort();
+    shared->source[i] = from;
+    shared->n_sources += i == shared->n_sources;
+}
+
 static status_t shut_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes,
                                   struct err *e) {
     struct line *l = line_of(k);
     (void)e;
+    note_source(from_host);
     line_upload(l, to, from_host, bytes, shared->capture == SHUT_MEMORY_RELEASES_AT_ONCE ? 0 : l->n_releases);
     return ST_OK;
 }
@@ -187,8 +252,7 @@ static status_t release_run(struct call *c, struct err *e) {
 }
 
 static status_t order_new(const struct kernels *k, status_t (*run)(struct call *, struct err *), int64_t number) {
-    if (line_of(k)->captures)
-        abort();
+    captures_not(k);
     struct order *o = call_new(k, sizeof *o, run);
     o->number = number;
     return ST_OK;
@@ -535,6 +599,11 @@ typedef const struct update *update_t; /* the device's */
     F(convolution_workspace, 1, convolution_t)                                                                         \
     F(batchnorm_workspace, 1, batchnorm_t)
 
+/* What is captured would read or write the host's memory again with each launch, whatever that is by then. */
+static bool reads_host(const char *call) {
+    return strcmp(call, "upload") == 0 || strcmp(call, "upload_elements") == 0 || strcmp(call, "download") == 0;
+}
+
 #define CALLED(name, n, ...)                                                                                           \
     struct name##_call {                                                                                               \
         struct call call;                                                                                              \
@@ -545,6 +614,8 @@ typedef const struct update *update_t; /* the device's */
         return c->open->name(c->open VALUES_##n, e);                                                                   \
     }                                                                                                                  \
     static struct name##_call *name##_new(const struct kernels *k) {                                                   \
+        if (reads_host(#name))                                                                                         \
+            captures_not(k);                                                                                           \
         struct name##_call *c = call_new(k, sizeof *c, name##_run);                                                    \
         c->call.called = #name "\"\\\t";                                                                               \
         return c;                                                                                                      \
@@ -573,6 +644,42 @@ typedef const struct update *update_t; /* the device's */
 EACH_FUNCTION(FUNCTION)
 EACH_LIST(LIST)
 EACH_WORKSPACE(WORKSPACE)
+
+struct held {
+    struct call call;
+    const void *host;
+};
+
+static status_t held_run(struct call *c, struct err *e) {
+    (void)e;
+    c->line->clock_ns -= SHUT_MEMORY_CALL_NS; /* to look takes no time */
+    if (!is_roomed(((const struct held *)c)->host))
+        abort(); /* freed before the device was done with it */
+    return ST_OK;
+}
+
+/* Whether it is in a room of the host's, which must still be there when the call runs that follows. */
+static bool hold(const struct kernels *k, const void *host) {
+    if (!is_roomed(host))
+        return false;
+    captures_not(k);
+    struct held *h = call_new(k, sizeof *h, held_run);
+    h->host = host;
+    return true;
+}
+
+static status_t shut_download_noted(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
+    const bool held = hold(k, to);
+    shared->downloaded_elsewhere += held ? 0 : bytes; /* by ranks that are threads, too */
+    if (held && shared->capture == SHUT_MEMORY_LOSES_ONE && is_behind_first(to))
+        return err_set(e, ST_INTERNAL, "this device lost a download");
+    return shut_download(k, to, from, bytes, e);
+}
+
+static status_t shut_upload_noted(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
+    (void)hold(k, from);
+    return shut_upload(k, to, from, bytes, e);
+}
 
 /* --- products by a chosen algorithm --------------------------------------------------------------------------------*/
 static status_t shut_linear_forward_chosen(const struct kernels *k, out_t y, out_t pre, in_t x, in_t w, in_t bias,
@@ -641,6 +748,8 @@ static struct shut *shut_new(const struct kernels *open, struct line *line) {
                                  .capture_free = shut_capture_free,
                                  EACH_FUNCTION(ENTER) EACH_LIST(ENTER) EACH_WORKSPACE(ENTER) };
     s->table.linear_forward = shut_linear_forward_chosen;
+    s->table.download = shut_download_noted;
+    s->table.upload = shut_upload_noted;
     s->open = (struct kernels *)open;
     s->line = line;
     s->table.fp32 = &s->table;
@@ -693,7 +802,7 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     c.device = "cpu";
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
-    struct shut *s = shut_new(open, line_new(touch));
+    struct shut *s = shut_new(open, line_new(touch, is_roomed));
     *ret = &s->table;
     if (device) {
         device->open(*ret);

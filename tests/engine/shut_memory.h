@@ -3,13 +3,16 @@
  * functions of its end, the CPU's table over memory that is mapped without any rights but while its functions run; and
  * they run only when somebody waits for them. Of what is uploaded ahead each third upload runs as soon as what it waits
  * for has run, the others when a call that waits for them is about to. What is captured runs at each launch with the
- * arguments that it was called with. Whoever touches the memory, changes what an upload has yet to read, or waits
- * inside a capture, dies or computes something else.
+ * arguments that it was called with. Whoever touches the memory, changes what an upload has yet to read, frees memory
+ * of the host that a call has yet to read or write, or waits, reserves memory or copies the host's inside a capture,
+ * dies or computes something else.
  *
  * Its products are computed by one of several algorithms, whose bits differ: the table chooses one for its first
  * product, tells it in its record, and takes that of the first line of a record that it is opened with. */
 #ifndef TESTS_ENGINE_SHUT_MEMORY_H
 #define TESTS_ENGINE_SHUT_MEMORY_H
+
+#include <stddef.h>
 
 enum { SHUT_MEMORY_ORDINAL = 1 }; /* the N that it answers to */
 #define SHUT_MEMORY_DEVICE "cuda:1"
@@ -18,6 +21,7 @@ enum { SHUT_MEMORY_ORDINAL = 1 }; /* the N that it answers to */
 enum { SHUT_MEMORY_CALL_NS = 1000000 };
 /* FLOP/s that it says it could do. */
 #define SHUT_MEMORY_PEAK 1e12
+enum { SHUT_MEMORY_PINNED_MOST = 64 << 10 };
 
 /* What it does with a capture: what a device does; or nothing. */
 enum shut_memory_capture {
@@ -31,12 +35,16 @@ enum shut_memory_capture {
     SHUT_MEMORY_TRACES_ONCE, /* or its second beginning; otherwise each call is a kernel of its name, "\t behind it */
     SHUT_MEMORY_NAMES_MANY,  /* each call is one of many kernels in turn, whatever it is */
     SHUT_MEMORY_HAS_NO_PEAK, /* do not know what the device could do */
+    SHUT_MEMORY_PINS_LITTLE, /* refuse more than SHUT_MEMORY_PINNED_MOST bytes of host_memory_new at once */
+    SHUT_MEMORY_LOSES_ONE,   /* refuse downloads into a room of the host's that is behind its first byte */
 };
 void shut_memory_reset(enum shut_memory_capture capture); /* of this process and those that it forks */
 /* Of theirs, since then: */
 int shut_memory_launches(void);
-int shut_memory_finishes(void);       /* calls of finish */
-const char *shut_memory_ranges(void); /* "name{inner{}}" as ranges began and ended, up to so many bytes: */
+int shut_memory_finishes(void);                /* calls of finish */
+int shut_memory_sources(void);                 /* addresses from which uploads ahead were made, each once */
+size_t shut_memory_downloaded_elsewhere(void); /* bytes, to other memory than that of host_memory_new */
+const char *shut_memory_ranges(void);          /* "name{inner{}}" as ranges began and ended, up to so many bytes: */
 enum { SHUT_MEMORY_RANGES = 1 << 20 };
 
 enum { SHUT_MEMORY_NONSENSE = -1 };     /* the CPU's algorithm, and a record that is none */

@@ -329,6 +329,20 @@ static void a_busy_writer_takes_no_second_snapshot(void **state) {
     assert_string_equal(e.msg, "the ranks' pieces of a end at element 2 of 3");
 }
 
+/* `says` NULL: it is taken. */
+static void judge_header(const char *json, int data, const char *says) {
+    size_t n = strlen(json);
+    CLEANUP(freep) unsigned char *file = calloc(1, 8 + n);
+    file[0] = (unsigned char)n;
+    memcpy(file + 8, json, n);
+    struct safetensors *s = NULL;
+    struct err e = { "" };
+    status_t st = safetensors_parse(file, 8 + n, (int64_t)(8 + n) + data, &s, &e);
+    safetensors_free(s);
+    if (st != (says ? ST_DATA_LOSS : ST_OK) || (says && !strstr(e.msg, says)))
+        fail_msg("%s: %s, '%s'", json, status_name(st), e.msg);
+}
+
 static void a_header_that_breaks_a_rule_of_the_format_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -361,29 +375,48 @@ static void a_header_that_breaks_a_rule_of_the_format_is_refused(void **state) {
           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
           8, "no JSON" },
         { "{\"__metadata__\":{\"k\":1}}", 0, "which is no string" },
+        { "{\"__metadata__\":[]}", 0, "__metadata__ is no object" },
+        { "{\"a\":{\"dtype\":1,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "not described" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,4]}}", 4, "not described" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, "not described" },
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        size_t n = strlen(table[i].json);
-        CLEANUP(freep) unsigned char *file = calloc(1, 8 + n);
-        file[0] = (unsigned char)n;
-        memcpy(file + 8, table[i].json, n);
-        struct safetensors *s = NULL;
-        struct err e = { "" };
-        status_t st = safetensors_parse(file, 8 + n, (int64_t)(8 + n) + table[i].data, &s, &e);
-        safetensors_free(s);
-        if (table[i].says) {
-            assert_int_equal(st, ST_DATA_LOSS);
-            if (!strstr(e.msg, table[i].says))
-                fail_msg("%s: '%s'", table[i].json, e.msg);
-        } else if (st != ST_OK) {
-            fail_msg("%s: '%s'", table[i].json, e.msg);
-        }
-    }
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        judge_header(table[i].json, table[i].data, table[i].says);
+}
+
+static void a_header_that_the_file_does_not_hold_is_refused(void **state) {
+    (void)state;
     struct safetensors *s = NULL;
     struct err e;
     static const unsigned char huge[16] = { 0, 0, 0, 2, 0, 0, 0, 0, '{' };
     assert_int_equal(safetensors_parse(huge, sizeof huge, 1 << 30, &s, &e), ST_DATA_LOSS);
     assert_string_equal(e.msg, "the header claims 33554432 bytes (at most 16777216 are allowed)");
+    static const unsigned char two[10] = { 2, 0, 0, 0, 0, 0, 0, 0, '{', '}' };
+    assert_int_equal(safetensors_parse(two, 10, 10, &s, &e), ST_OK);
+    safetensors_free(s);
+    for (size_t n = 7; n < 10; n++)
+        assert_int_equal(safetensors_parse(two, n, 10, &s, &e), ST_DATA_LOSS);
+    assert_string_equal(e.msg, "the header ends after 9 bytes");
+    assert_int_equal(safetensors_parse(two, 10, 9, &s, &e), ST_DATA_LOSS);
+    int64_t end;
+    assert_int_equal(safetensors_header_end(two, 9, &end, &e), ST_DATA_LOSS);
+    assert_string_equal(e.msg, "the header claims 2 bytes of a file of 9");
+}
+
+static void a_header_of_too_many_tensors_is_refused(void **state) {
+    (void)state;
+    enum { MANY = CHECKPOINT_TENSORS + 2 };
+    CLEANUP(freep) char *file = calloc(MANY, 16);
+    size_t n = 8;
+    for (int i = 0; i < MANY; i++)
+        n += (size_t)sprintf(file + n, "%s\"%d\":0", i ? "," : "{", i);
+    n += (size_t)sprintf(file + n, "}");
+    for (int i = 0; i < 8; i++)
+        file[i] = (char)((n - 8) >> 8 * i & 0xff);
+    struct safetensors *s = NULL;
+    struct err e;
+    assert_int_equal(safetensors_parse(file, n, (int64_t)n, &s, &e), ST_DATA_LOSS);
+    assert_string_equal(e.msg, "the header is no object of at most 65536 tensors");
 }
 
 int main(void) {
@@ -400,6 +433,8 @@ int main(void) {
         cmocka_unit_test(a_folder_that_cannot_be_made_is_one_sentence),
         cmocka_unit_test(a_busy_writer_takes_no_second_snapshot),
         cmocka_unit_test(a_header_that_breaks_a_rule_of_the_format_is_refused),
+        cmocka_unit_test(a_header_that_the_file_does_not_hold_is_refused),
+        cmocka_unit_test(a_header_of_too_many_tensors_is_refused),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -1,7 +1,10 @@
 #include "executor/engine/collective/internal.h"
 #include "tests/engine/gang.h"
 #include "tests/engine/ordered_sum.h"
+#include "tests/sanitized.h"
 
+#include <dlfcn.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -64,7 +67,7 @@ static int reduce_over(struct collective *c, int rank, const struct collective_g
 static int sums_equal_the_tree(struct gang *g, int rank, struct collective *c) {
     static const int64_t sizes[] = { 0, 1, 2, 3, 5, 7, 64, 1000, 100003, 700001 };
     uint32_t state = *(const uint32_t *)g->arg;
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes - SANITIZED; s++)
         for (int count = 1; count <= g->world_size; count *= 2) {
             /* Neighbours, as data ranks are, and ranks a stride apart: every rank is in one group of each kind. */
             struct collective_group near = { .first = rank / count * count, .stride = 1, .count = count };
@@ -560,6 +563,45 @@ static void a_rank_that_gives_up_ends_every_call_of_all_others(void **state) {
             }
 }
 
+/* Rank 2 gives up while rank 1 is stopped; rank 0 knows at once, and both wait for rank 1 with what they close. */
+static int outlast_a_stop(struct gang *g, int rank, struct collective *c) {
+    struct err e = { "" };
+    char byte;
+    MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
+    gang_reach(g, rank, 1);
+    if (rank == 2) {
+        gang_until(g, 2, 2);
+        collective_abort(c, "enough");
+    }
+    while (rank == 0 && c->host->ops->check(c->host, &e) == ST_OK)
+        sched_yield();
+    if (rank == 0)
+        gang_reach(g, 0, 2);
+    gang_note(g, rank, collective_recv(c, COLLECTIVE_DATA, (rank + 1) % 3, &byte, 1, &e), &e);
+    gang_reach(g, rank, 3);
+    return 0;
+}
+
+static void no_rank_closes_before_all_that_live_know_whose_end_it_was(void **state) {
+    (void)state;
+    struct gang *g = gang_start(3, PATIENCE_MS, outlast_a_stop, NULL);
+    for (int r = 0; r < 3; r++)
+        gang_until(g, r, 1);
+    kill(g->pids[1], SIGSTOP);
+    assert_int_equal(waitpid(g->pids[1], NULL, WUNTRACED), g->pids[1]);
+    gang_reach(g, 2, 2);
+    gang_until(g, 0, 2);
+    assert_false(gang_until_most(g, 2, 3, &(struct timespec){ .tv_nsec = 300000000 }));
+    assert_int_equal(atomic_load(&g->progress[0]), 2);
+    kill(g->pids[1], SIGCONT);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(gang_await(g, r), 0);
+        assert_string_equal(g->error[r].msg,
+                            r == 2 ? "rank 2 gave up: enough" : "rank 2 went away: rank 2 gave up: enough");
+    }
+    gang_free(g);
+}
+
 /* Rank 1 stops calling, until the others know. */
 static int fall_silent(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
@@ -717,6 +759,35 @@ static void a_pipelines_process_loads_its_kernels_at_the_start_unless_told_other
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "16");
 }
 
+static atomic_int threads_left = INT_MAX; /* until the system refuses one, and each behind it */
+
+/* Also what libstdc++ calls. */
+int pthread_create(pthread_t *ret, const pthread_attr_t *attributes, void *(*body)(void *), void *arg) {
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *found = dlsym(RTLD_NEXT, "pthread_create");
+    memcpy(&real, &found, sizeof real);
+    return atomic_fetch_sub(&threads_left, 1) > 0 ? real(ret, attributes, body, arg) : EAGAIN;
+}
+
+static int has_opened(struct gang *gang, int rank, struct collective *c) {
+    (void)gang, (void)rank, (void)c;
+    return 0;
+}
+
+/* Gloo's loop, the watcher, the deadlines. */
+static void ranks_that_get_no_threads_return_a_status(void **state) {
+    (void)state;
+    enum { THREADS = 3, REFUSED = 90 /* gang_child's */ };
+    for (int n = 0; n <= THREADS; n++) {
+        atomic_store(&threads_left, n);
+        struct gang *g = gang_start(2, PATIENCE_MS, has_opened, NULL);
+        atomic_store(&threads_left, INT_MAX);
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(gang_await(g, r), n < THREADS ? REFUSED : 0);
+        gang_free(g);
+    }
+}
+
 static void what_cannot_be_opened_says_why(void **state) {
     (void)state;
     struct err e;
@@ -758,6 +829,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_closes_in_order_disturbs_nobody),
         cmocka_unit_test(a_rank_that_closed_in_order_is_missed_at_once),
         cmocka_unit_test(a_rank_that_gives_up_ends_every_call_of_all_others),
+        cmocka_unit_test(no_rank_closes_before_all_that_live_know_whose_end_it_was),
         cmocka_unit_test(a_silent_rank_of_a_process_is_known_by_the_deadline),
         cmocka_unit_test(threads_that_disagree_about_a_size_are_told),
         cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_told_not_to),
@@ -767,6 +839,7 @@ int main(void) {
 #endif
         cmocka_unit_test(a_peer_that_offers_another_length_ends_both),
         cmocka_unit_test(a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise),
+        cmocka_unit_test(ranks_that_get_no_threads_return_a_status),
         cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

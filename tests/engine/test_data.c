@@ -177,14 +177,23 @@ static void unusable_data_is_one_sentence_with_the_file(void **state) {
 static void a_vocabulary_from_a_checkpoint_must_fit_the_text(void **state) {
     (void)state;
     struct err e;
-    static const uint32_t points[] = { 'a', 'b' };
+    static const uint32_t points[] = { 'a', 'c', 0x7a0 };
+    static const struct {
+        const char *text, *lacks;
+    } table[] = { { "acb", "U+0062 at byte 2" },
+                  { "ac\xde\xa1", "U+07A1 at byte 2" },
+                  { "\U0010ffff", "U+10FFFF at byte 0" } };
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
-    assert_int_equal(tokenizer_new_char(points, 2, &t, &e), ST_OK);
-    const char *path = file_with("abz", "abz", 3);
-    struct corpus_config config = { .files = &path, .n_files = 1, .kind = TOKENIZER_CHAR, .tokenizer = t };
-    struct corpus *c = NULL;
-    assert_int_equal(corpus_open(&config, &c, &e), ST_INVALID_ARGUMENT);
-    assert_non_null(strstr(e.msg, "has the character U+007A at byte 2, which the vocabulary lacks"));
+    assert_int_equal(tokenizer_new_char(points, 3, &t, &e), ST_OK);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const char *path = file_with("other", table[i].text, strlen(table[i].text));
+        struct corpus_config config = { .files = &path, .n_files = 1, .kind = TOKENIZER_CHAR, .tokenizer = t };
+        struct corpus *c = NULL;
+        char sentence[96];
+        snprintf(sentence, sizeof sentence, "has the character %s, which the vocabulary lacks", table[i].lacks);
+        assert_int_equal(corpus_open(&config, &c, &e), ST_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, sentence));
+    }
 }
 
 static void an_epoch_visits_every_start_once_and_epochs_differ(void **state) {
@@ -322,6 +331,52 @@ static void what_is_not_wanted_is_not_made(void **state) {
     assert_memory_equal(a.of[BATCH_TARGETS], b.of[BATCH_TARGETS], MICRO * T * sizeof(int32_t));
 }
 
+/* Memory that is counted. */
+static status_t counted_make(void *count, size_t bytes, void **ret, struct err *e) {
+    (void)e;
+    ++*(int *)count;
+    *ret = malloc(bytes);
+    return *ret ? ST_OK : ST_RESOURCE_EXHAUSTED;
+}
+static void counted_free(void *count, void *p) {
+    *(int *)count -= p != NULL;
+    free(p);
+}
+
+static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_callers(void **state) {
+    (void)state;
+    enum { KEPT = 6 };
+    struct err e;
+    CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
+    static const int all[] = { 0, 1, 2, 3 };
+    int count = 0;
+    struct loader_config config = { .source = s,
+                                    .seed = 5,
+                                    .threads = LOADER_RING,
+                                    .global_batch = GLOBAL,
+                                    .micro_batch = MICRO,
+                                    .micro_batches = all,
+                                    .n_micro_batches = 4,
+                                    .steps = STEPS,
+                                    .kept = KEPT,
+                                    .memory = { counted_make, counted_free, &count } };
+    struct loader *l = NULL;
+    assert_int_equal(loader_open(&config, &l, &e), ST_OK);
+    assert_int_equal(count, 2 * (LOADER_RING - 1 + KEPT));
+    static int32_t copy[KEPT][MICRO * T];
+    const void *newest[KEPT] = { NULL };
+    for (int i = 0; i < 4 * STEPS; i++) {
+        struct loader_batch b;
+        assert_int_equal(loader_next(l, i / 4, i % 4, &b, &e), ST_OK);
+        newest[i % KEPT] = b.of[BATCH_TOKENS];
+        memcpy(copy[i % KEPT], b.of[BATCH_TOKENS], sizeof copy[0]);
+        for (int j = 0; j < KEPT && j <= i; j++)
+            assert_memory_equal(newest[j], copy[j], sizeof copy[0]);
+    }
+    loader_close(l);
+    assert_int_equal(count, 0);
+}
+
 static status_t read_part(const struct source *s, int64_t first, int B, int32_t *tokens, int32_t *targets,
                           struct err *e) {
     struct batch to = { .of = { [BATCH_TOKENS] = tokens, [BATCH_TARGETS] = targets } };
@@ -392,6 +447,7 @@ int main(void) {
         cmocka_unit_test(samples_are_spread_evenly),
         cmocka_unit_test(a_batch_is_the_same_whoever_makes_it_and_after_a_resume),
         cmocka_unit_test(what_is_not_wanted_is_not_made),
+        cmocka_unit_test(batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_callers),
         cmocka_unit_test(validation_is_the_same_every_time_and_never_from_the_training_part),
         cmocka_unit_test(too_little_data_says_how_much_is_needed),
         cmocka_unit_test(a_large_file_that_shrinks_is_a_sentence_and_no_signal),

@@ -1,7 +1,9 @@
 /* The engine sees its device's memory through the table of kernels alone, and waits for none of its calls but where it
  * says so: it trains to the same bits where any other touch is death and calls run as late as they may, each step of
  * them captured once and launched again. */
+#include "executor/engine/data/loader.h"
 #include "executor/engine/run/execute.h"
+#include "executor/engine/run/host_rooms.h"
 #include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
 
@@ -119,6 +121,117 @@ static void a_step_of_one_micro_batch_has_the_same_bits_too(void **state) {
     struct trainee *t = trainee_of_one_load();
     shut_memory_reset(SHUT_MEMORY_CAPTURES);
     runs_alike(t, MANY - WALKED);
+    trainee_free(t);
+}
+
+/* Tokens and targets of each place in the loader's ring, and no copies of them but of the evaluation's. */
+static void batches_are_uploaded_from_where_the_loader_makes_them(void **state) {
+    (void)state;
+    for (int one = 0; one < 2; one++) {
+        struct trainee *t = one ? trainee_of_one_load() : trainee_of_many();
+        const int ring = LOADER_RING - 1 + CONTROL_STEPS * (one ? 1 : LOADS), copies = one ? 1 : CONTROL_STAGED;
+        t->config.device = SHUT_MEMORY_DEVICE;
+        shut_memory_reset(SHUT_MEMORY_CAPTURES);
+        run(t, "device");
+        assert_int_equal(shut_memory_sources(), 2 * (ring + copies));
+        trainee_free(t);
+    }
+}
+
+/* Nothing of a run goes by way of memory that the driver would have to copy from. */
+static void checkpoints_come_into_memory_that_the_device_writes_by_itself(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_one_load();
+    t->every_other = true;
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    run(t, "device");
+    assert_int_equal(shut_memory_downloaded_elsewhere(), 0);
+    trainee_free(t);
+}
+
+/* Checkpoints of one that pins nothing are the same; it is told once. */
+static void a_system_that_pins_little_has_slow_checkpoints_and_says_so(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->every_other = true;
+    run(t, "host");
+    const struct trainee_result host = t->results[0];
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_PINS_LITTLE);
+    assert_string_equal(run(t, "device"), host.weights_sha256);
+    assert_true(shut_memory_downloaded_elsewhere() > SHUT_MEMORY_PINNED_MOST);
+    assert_int_equal(t->results[0].notices, 1);
+    assert_string_equal(t->results[0].notice[0], "snapshot_slow");
+    trainee_free(t);
+}
+
+/* A snapshot that fails leaves downloads behind, which nobody has waited for. */
+static void a_run_that_ends_in_a_snapshot_keeps_its_memory_until_the_device_has_written_it(void **state) {
+    (void)state;
+    struct trainee *t = trainee_of_one_load();
+    t->every_other = true;
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_LOSES_ONE);
+    trainee_fresh_directory(t, "lost");
+    assert_int_equal(trainee_run(t), 0);
+    assert_int_equal(t->results[0].status, ST_INTERNAL);
+    assert_non_null(strstr(t->results[0].message, "this device lost a download"));
+    trainee_free(t);
+}
+
+static void count(void *ctx) { (*(int *)ctx)++; }
+
+static void many_arrays_of_the_host_are_reserved_room_by_room_with_a_sign_of_life_behind_each(void **state) {
+    (void)state;
+    enum { ROOM = SHUT_MEMORY_PINNED_MOST, N = 6 };
+    static const size_t BYTES[N] = { ROOM / 2, ROOM / 2, 4, 2 * ROOM, 0, ROOM };
+    const struct kernels_config config = { .device = "cuda", .ordinal = SHUT_MEMORY_ORDINAL, .threads = 1 };
+    struct kernels *k = NULL;
+    assert_int_equal(kernels_open(&config, &k, NULL), ST_OK);
+    for (int little = 0; little < 2; little++) {
+        struct host_rooms *rooms = NULL;
+        struct err e;
+        void *data[N];
+        int signs = 0;
+        shut_memory_reset(little ? SHUT_MEMORY_PINS_LITTLE : SHUT_MEMORY_CAPTURES);
+        assert_int_equal(host_rooms_new(k, BYTES, N, ROOM, count, &signs, data, &rooms, &e), ST_OK);
+        assert_int_equal(signs, 4);
+        assert_int_equal(host_rooms_bytes(rooms), 4 * ROOM + 64);
+        assert_int_equal(host_rooms_unpinned(rooms), little ? 3 * ROOM : 0);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal((uintptr_t)data[i] % 64, 0);
+            for (size_t b = 0; b < BYTES[i]; b++)
+                assert_int_equal(((const char *)data[i])[b], 0);
+        }
+        rooms = host_rooms_free(rooms);
+        assert_null(rooms);
+    }
+    kernels_close(k);
+}
+
+/* A step is under way, and its batches are not all uploaded. */
+static void a_run_that_ends_in_its_data_keeps_batches_until_the_device_has_them(void **state) {
+    (void)state;
+    enum { TOKENS = 20000, VOCABULARY = 50, WRONG_EACH = 2000 };
+    struct trainee *t = trainee_of_one_load();
+    static uint16_t tokens[TOKENS];
+    const char *files[] = { t->text };
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = i % WRONG_EACH == WRONG_EACH / 2 ? VOCABULARY : (uint16_t)(i % VOCABULARY);
+    FILE *f = fopen(t->text, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(tokens, sizeof *tokens, TOKENS, f), TOKENS);
+    assert_int_equal(fclose(f), 0);
+    t->config.model.gpt.vocabulary = VOCABULARY;
+    t->config.data = (struct data_config){ .kind = DATA_TOKENS, .tokens = { .train = files, .n_train = 1 } };
+    t->config.device = SHUT_MEMORY_DEVICE;
+    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    trainee_fresh_directory(t, "wrong");
+    assert_int_equal(trainee_run(t), 0);
+    assert_int_equal(t->results[0].status, ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(t->results[0].message, "has the token 50 at byte"));
+    assert_true(t->results[0].step >= WALKED);
     trainee_free(t);
 }
 
@@ -533,6 +646,12 @@ int main(void) {
         cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_step_that_is_launched_again_has_the_bits_of_one_that_is_called),
         cmocka_unit_test(a_step_of_one_micro_batch_has_the_same_bits_too),
+        cmocka_unit_test(batches_are_uploaded_from_where_the_loader_makes_them),
+        cmocka_unit_test(checkpoints_come_into_memory_that_the_device_writes_by_itself),
+        cmocka_unit_test(a_system_that_pins_little_has_slow_checkpoints_and_says_so),
+        cmocka_unit_test(a_run_that_ends_in_a_snapshot_keeps_its_memory_until_the_device_has_written_it),
+        cmocka_unit_test(many_arrays_of_the_host_are_reserved_room_by_room_with_a_sign_of_life_behind_each),
+        cmocka_unit_test(a_run_that_ends_in_its_data_keeps_batches_until_the_device_has_them),
         cmocka_unit_test(calls_and_what_is_uploaded_ahead_wait_for_each_other),
         cmocka_unit_test(a_device_that_captures_nothing_runs_the_calls_and_says_so_once),
         cmocka_unit_test(only_a_step_that_is_known_to_be_short_is_launched),

@@ -45,7 +45,7 @@ static void fp16_skips_overflowed_steps_and_halves_the_scale(void **state) {
     t->config.train.precision = ENGINE_FP16;
     t->config.train.loss_scale.initial = 0x1p24;
     t->config.train.loss_scale.growth_interval = 4;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->config.train.steps = 24;
     t->every_other = true;
     run(t, "alone", ALONE);
@@ -78,7 +78,7 @@ static void fp16_that_overflows_at_any_scale_ends_the_run(void **state) {
     t->config.train.precision = ENGINE_FP16;
     t->config.train.loss_scale.initial = -INFINITY;
     t->config.layout = SHARDED;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->ranks = 2;
     trainee_run(t);
     for (int r = 0; r < 2; r++) {
@@ -93,7 +93,7 @@ static void a_step_whose_norm_stands_out_is_skipped_alike_in_every_layout(void *
     struct trainee *t = trainee_new();
     t->config.train.skip_spikes.z_score = 1;
     t->config.train.skip_spikes.window = 10;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->config.train.steps = 30;
     t->config.train.optimizer.adamw.lr = 3e-2;
     t->every_other = true;
@@ -155,7 +155,7 @@ static void averages_follow_the_weights(void **state) {
         char middle[sizeof t->resume];
         t->config.train.precision = bf16 ? ENGINE_BF16 : ENGINE_FP32;
         t->config.train.ema_decay = decay;
-        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
         t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
         t->config.train.schedule.warmup_steps = 0;
         for (int s = 1; s <= STEPS; s++) {
@@ -213,7 +213,7 @@ static void another_optimizers_states_start_from_zero_and_that_is_told(void **st
         struct trainee *t = trainee_new();
         t->config.train.optimizer = parents[p];
         t->config.train.schedule.min_lr = 0;
-        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
         run(t, "parent", ALONE);
         snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
         t->config.train.optimizer = lion;
@@ -241,7 +241,7 @@ static void an_average_that_the_checkpoint_has_none_of_begins_as_its_weights(voi
     (void)state;
     enum { N = 40 };
     struct trainee *t = trainee_new();
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     run(t, "parent", ALONE);
     float *begun = tensor_of(t->directory, 4, "transformer.wte.weight", N);
     snprintf(t->resume, sizeof t->resume, "%.200s/step-4", t->directory);
@@ -295,7 +295,8 @@ static void only_what_is_trained_is_averaged(void **state) {
     assert_int_equal(model_resolve(&model, &data, &e), ST_OK);
     assert_int_equal(model_build(&model, &data, 2, DTYPE_F32, &graph, &e), ST_OK);
     assert_int_equal(plan_build(graph, &layout, &plan, &e), ST_OK);
-    struct state_tensors *s = state_tensors_new(plan);
+    struct state_tensors *s = NULL;
+    assert_int_equal(state_tensors_new(plan, &s, &e), ST_OK);
     int weights = 0, averages = 0, statistics = 0;
     for (int i = 0; i < graph->n_parameters; i++)
         *(graph->parameters[i].kind == PARAMETER_WEIGHT ? &weights : &statistics) += 1;
@@ -369,7 +370,7 @@ static void inspected_norms_make_up_the_norm(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     t->config.gradients_every = 2;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     run(t, "alone", ALONE);
     double want = t->results[0].squares[2];
     assert_int_equal(t->results[0].inspected[1], 0);
@@ -385,7 +386,7 @@ static void a_run_begins_with_anothers_weights(void **state) {
     struct trainee *t = trainee_new();
     static char from[300];
     t->config.train.steps = 40;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     run(t, "first", ALONE);
     double first = t->results[0].loss[1], last = t->results[0].loss[40];
     snprintf(from, sizeof from, "%.200s/step-40", t->directory);
@@ -556,8 +557,7 @@ static void what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it(voi
     snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
     t->config.train.steps = 4;
     run(t, "interleaved",
-        (struct engine_layout){
-            .data = 1, .pipeline = 2, .virtual_stages = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED });
+        (struct engine_layout){ .data = 1, .pipeline = 2, .virtual_stages = 2, .schedule = SCHEDULE_INTERLEAVED });
     assert_int_equal(16 / t->results[0].micro_batch % 2, 0);
     trainee_free(t);
 }
@@ -569,7 +569,7 @@ static void mfu_is_the_models_flops_over_what_the_ranks_could_do(void **state) {
     static const double PEAK = 1e12;
     enum { TOKENS = 16 * 16 };
     struct trainee *t = trainee_new();
-    t->config.train.recompute = ENGINE_RECOMPUTE_BLOCK; /* what is done twice counts once */
+    t->config.train.recompute = RECOMPUTE_BLOCK; /* what is done twice counts once */
     run(t, "unknown", ALONE);
     assert_true(t->results[0].mfu[2] == 0);
     t->config.peak_flops = PEAK;

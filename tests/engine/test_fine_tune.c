@@ -31,7 +31,7 @@ static void a_fine_tune_starts_at_the_loss_of_the_model_that_it_came_from(void *
         if (llama)
             use_llama(&t->config);
         t->config.train.steps = 20;
-        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
         run(t, "first", alone);
         const double reached = t->results[0].validation_loss;
         char step[400], folder[400];

@@ -492,6 +492,84 @@ static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) 
     }
 }
 
+static void assert_idx_refused(const char *images, const char *labels, struct data_augmentation augment,
+                               const char *says) {
+    struct data_config config = { .kind = DATA_IDX,
+                                  .idx = { .train_images = images, .train_labels = labels, .augment = augment } };
+    struct source *s = NULL;
+    struct err e = { "" };
+    assert_int_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_INVALID_ARGUMENT);
+    if (!strstr(e.msg, says))
+        fail_msg("'%s', and not '%s'", e.msg, says);
+}
+
+static void an_idx_file_whose_head_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        uint8_t bytes[24];
+        size_t n;
+        const char *says;
+    } table[] = {
+        { { 1, 0, 8, 3 }, 24, "has the magic 01000803 at byte 0" },
+        { { 0, 1, 8, 3 }, 24, "has the magic 00010803 at byte 0" },
+        { { 0, 0, 8, 5 }, 24, "has the magic 00000805 at byte 0" },
+        { { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2 }, 12, "ends at byte 12, in its dimensions" },
+        { { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 }, 24, "has the dimension 0 at byte 8" },
+        { { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0 }, 24, "has the dimension 65536 at byte 12" },
+        { { 0, 0, 8, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2 }, 22, "has images of 2 channels: 1 and 3" },
+        { { 0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1 }, 16, "holds no image" },
+    };
+    static char images[128], one[128], none[128];
+    const struct data_augmentation plain = { 0 };
+    snprintf(one, sizeof one, "%s", idx_labels("one-label", 1, 1));
+    snprintf(none, sizeof none, "%s", idx_labels("no-label", 0, 1));
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        snprintf(images, sizeof images, "%s", put("head", table[i].bytes, table[i].n));
+        assert_idx_refused(images, i + 1 == sizeof table / sizeof *table ? none : one, plain, table[i].says);
+    }
+    snprintf(images, sizeof images, "%s", idx_images("padded", 1, 2, 2));
+    assert_idx_refused(images, one, (struct data_augmentation){ .crop_padding = -1 }, "a crop padding of -1");
+    assert_idx_refused(images, one, (struct data_augmentation){ .crop_padding = 8193 }, "a crop padding of 8193");
+}
+
+static void a_picture_has_at_least_a_pixel_and_not_too_many(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {
+        { 0, 1 }, { 1, 0 }, { IMAGE_SIDE + 1, 1 }, { 1, IMAGE_SIDE + 1 }, { IMAGE_SIDE, IMAGE_PIXELS / IMAGE_SIDE + 1 }
+    };
+    struct raster r = { 0 };
+    struct err e;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        assert_int_equal(raster_allocate(&r, sizes[i][0], sizes[i][1], 3, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(raster_allocate(&r, 1, IMAGE_SIDE, 3, &e), ST_OK);
+    free(r.data);
+}
+
+/* As printers have them. */
+static void a_jpeg_of_four_colours_is_refused(void **state) {
+    (void)state;
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr errors;
+    unsigned char *file = NULL, pixel[4] = { 1, 2, 3, 4 }, *row = pixel;
+    unsigned long n = 0;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &file, &n);
+    c.image_width = c.image_height = 1;
+    c.input_components = 4;
+    c.in_color_space = JCS_CMYK;
+    jpeg_set_defaults(&c);
+    jpeg_start_compress(&c, TRUE);
+    jpeg_write_scanlines(&c, &row, 1);
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    struct raster r = { 0 };
+    struct err e;
+    assert_int_equal(image_decode(file, n, 3, &r, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "it is a JPEG of 4 colour components; 1 and 3 are read");
+    free(file);
+}
+
 /* --- augmentation ---*/
 
 enum { SIDE = 5, PAD = 2, DRAWS = 4000 };
@@ -600,6 +678,9 @@ int main(void) {
         cmocka_unit_test(the_digest_is_of_names_labels_and_contents),
         cmocka_unit_test(idx_files_hold_images_and_labels),
         cmocka_unit_test(broken_idx_files_are_one_sentence_with_file_and_place),
+        cmocka_unit_test(an_idx_file_whose_head_cannot_be_is_refused),
+        cmocka_unit_test(a_picture_has_at_least_a_pixel_and_not_too_many),
+        cmocka_unit_test(a_jpeg_of_four_colours_is_refused),
         cmocka_unit_test(crops_and_flips_are_all_drawn_and_nothing_else_happens),
         cmocka_unit_test(a_sample_is_drawn_alike_by_whoever_makes_it_and_after_a_resume),
         cmocka_unit_test(validation_is_never_augmented),

@@ -19,9 +19,8 @@ static const int VALUES[AXES][VALUES_MOST] = {
     [DATA] = { 1, 2, 4 },
     [ZERO] = { 0, 1, 2, 3 },
     [PIPELINE] = { 1, 2, 4 },
-    [SCHEDULE] = { ENGINE_PIPELINE_1F1B, ENGINE_PIPELINE_GPIPE, ENGINE_PIPELINE_INTERLEAVED,
-                   ENGINE_PIPELINE_ZERO_BUBBLE },
-    [RECOMPUTE] = { ENGINE_RECOMPUTE_NONE, ENGINE_RECOMPUTE_SELECTIVE, ENGINE_RECOMPUTE_BLOCK },
+    [SCHEDULE] = { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE },
+    [RECOMPUTE] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK },
     [THREADS] = { 1, 2, 4 },
 };
 static const int N_VALUES[AXES] = { 3, 4, 3, 4, 3, 3 };
@@ -54,19 +53,13 @@ static uint32_t draw(uint32_t *state) {
 static bool is_valid(const struct layout *l) {
     int D = value(l, DATA), P = value(l, PIPELINE), Z = value(l, ZERO);
     return D * P <= GANG_RANKS && !(Z > 1 && P > 1) && !(Z > 0 && D == 1) &&
-           !(P == 1 && value(l, SCHEDULE) != ENGINE_PIPELINE_1F1B);
+           !(P == 1 && value(l, SCHEDULE) != SCHEDULE_1F1B);
 }
 
 static void describe(const struct layout *l, char *ret, size_t n) {
-    static const char *const schedules[] = { [ENGINE_PIPELINE_1F1B] = "1f1b",
-                                             [ENGINE_PIPELINE_GPIPE] = "gpipe",
-                                             [ENGINE_PIPELINE_INTERLEAVED] = "interleaved",
-                                             [ENGINE_PIPELINE_ZERO_BUBBLE] = "zero_bubble" };
-    static const char *const recomputes[] = {
-        [ENGINE_RECOMPUTE_NONE] = "none", [ENGINE_RECOMPUTE_SELECTIVE] = "selective", [ENGINE_RECOMPUTE_BLOCK] = "block"
-    };
     snprintf(ret, n, "data-%d-zero-%d-pipeline-%d-%s-recompute-%s-threads-%d", value(l, DATA), value(l, ZERO),
-             value(l, PIPELINE), schedules[value(l, SCHEDULE)], recomputes[value(l, RECOMPUTE)], value(l, THREADS));
+             value(l, PIPELINE), PLAN_SCHEDULE_WORDS[value(l, SCHEDULE)], PLAN_RECOMPUTE_WORDS[value(l, RECOMPUTE)],
+             value(l, THREADS));
 }
 
 /* --- which layouts ---*/
@@ -196,9 +189,9 @@ static void apply(struct trainee *t, const struct layout *l) {
     *e = (struct engine_layout){ .data = value(l, DATA),
                                  .pipeline = value(l, PIPELINE),
                                  .zero = value(l, ZERO),
-                                 .schedule = (enum engine_pipeline)value(l, SCHEDULE),
-                                 .virtual_stages = value(l, SCHEDULE) == ENGINE_PIPELINE_INTERLEAVED ? 2 : 1 };
-    t->config.train.recompute = (enum engine_recompute)value(l, RECOMPUTE);
+                                 .schedule = (enum plan_schedule_kind)value(l, SCHEDULE),
+                                 .virtual_stages = value(l, SCHEDULE) == SCHEDULE_INTERLEAVED ? 2 : 1 };
+    t->config.train.recompute = (enum plan_recompute)value(l, RECOMPUTE);
     t->ranks = e->data * e->pipeline;
     t->threads = value(l, THREADS);
 }
@@ -247,7 +240,7 @@ static void compare(const struct trainee *t, const struct layout *l, const struc
 
 static const struct layout ONE_RANK = { { 0 } };
 
-static struct trainee *new_trainee(void (*model)(struct trainee *t), enum engine_reduce reduce,
+static struct trainee *new_trainee(void (*model)(struct trainee *t), enum plan_reduce reduce,
                                    enum engine_precision precision) {
     struct trainee *t = trainee_new();
     model(t);
@@ -281,7 +274,7 @@ static void assert_same_bits(struct trainee *t, const struct layouts *all, uint3
 }
 
 /* All layouts for gpt; a drawn few for the other families and for bf16. */
-static void same_bits(void (*model)(struct trainee *t), enum engine_reduce reduce, enum engine_precision precision,
+static void same_bits(void (*model)(struct trainee *t), enum plan_reduce reduce, enum engine_precision precision,
                       int few) {
     uint32_t seed = seed_of_run(), state = seed ? seed : 1;
     struct layouts singles = { .n = 0 }, pairs = { .n = 0 }, chosen = { .n = 0 };
@@ -289,7 +282,7 @@ static void same_bits(void (*model)(struct trainee *t), enum engine_reduce reduc
     add_single_axes(&singles);
     add_pairs(&pairs, &state);
     if (SANITIZED && !is_full())
-        few = few == 0 ? 10 : few / 2;
+        few = few == 0 ? 6 : (few + 2) / 3;
     if (is_full() || few == 0) {
         for (int i = 0; i < singles.n; i++)
             add(&chosen, &singles.items[i]);
@@ -314,63 +307,63 @@ static void same_bits(void (*model)(struct trainee *t), enum engine_reduce reduc
 
 static void a_gpt_has_the_same_bits_in_every_layout_with_reduce_micro_batch(void **state) {
     (void)state;
-    same_bits(as_gpt, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 0);
+    same_bits(as_gpt, PLAN_REDUCE_MICRO_BATCH, ENGINE_FP32, 0);
 }
 
 static void a_gpt_has_the_same_bits_in_every_layout_with_reduce_step(void **state) {
     (void)state;
-    same_bits(as_gpt, ENGINE_REDUCE_STEP, ENGINE_FP32, 6);
+    same_bits(as_gpt, PLAN_REDUCE_STEP, ENGINE_FP32, 6);
 }
 
 static void a_gpt_in_bf16_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_gpt, ENGINE_REDUCE_MICRO_BATCH, ENGINE_BF16, 6);
+    same_bits(as_gpt, PLAN_REDUCE_MICRO_BATCH, ENGINE_BF16, 6);
 }
 
 static void a_llama_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_llama, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 6);
+    same_bits(as_llama, PLAN_REDUCE_MICRO_BATCH, ENGINE_FP32, 6);
 }
 
 static void an_mlp_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_mlp, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 5);
+    same_bits(as_mlp, PLAN_REDUCE_MICRO_BATCH, ENGINE_FP32, 5);
 }
 
 static void a_resnet_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_resnet, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 5);
+    same_bits(as_resnet, PLAN_REDUCE_MICRO_BATCH, ENGINE_FP32, 5);
 }
 
 static void a_vit_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_vit, ENGINE_REDUCE_STEP, ENGINE_FP32, 4);
+    same_bits(as_vit, PLAN_REDUCE_STEP, ENGINE_FP32, 4);
 }
 
 static void a_resnet_in_bf16_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_resnet, ENGINE_REDUCE_STEP, ENGINE_BF16, 3);
+    same_bits(as_resnet, PLAN_REDUCE_STEP, ENGINE_BF16, 3);
 }
 
 static void an_unrolled_reconstruction_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
-    same_bits(as_unrolled, ENGINE_REDUCE_MICRO_BATCH, ENGINE_FP32, 4);
+    same_bits(as_unrolled, PLAN_REDUCE_MICRO_BATCH, ENGINE_FP32, 4);
 }
 
 /* The other reduce of each: in full only. */
 static void a_llama_has_the_same_bits_in_every_layout_with_reduce_step(void **state) {
     (void)state;
-    same_bits(as_llama, ENGINE_REDUCE_STEP, ENGINE_FP32, 0);
+    same_bits(as_llama, PLAN_REDUCE_STEP, ENGINE_FP32, 0);
 }
 
 static void an_mlp_has_the_same_bits_in_every_layout_with_reduce_step(void **state) {
     (void)state;
-    same_bits(as_mlp, ENGINE_REDUCE_STEP, ENGINE_FP32, 0);
+    same_bits(as_mlp, PLAN_REDUCE_STEP, ENGINE_FP32, 0);
 }
 
 static void a_resnet_has_the_same_bits_in_every_layout_with_reduce_step(void **state) {
     (void)state;
-    same_bits(as_resnet, ENGINE_REDUCE_STEP, ENGINE_FP32, 0);
+    same_bits(as_resnet, PLAN_REDUCE_STEP, ENGINE_FP32, 0);
 }
 
 int main(void) {

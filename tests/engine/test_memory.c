@@ -143,8 +143,8 @@ static void a_process_does_not_grow_after_its_first_step(void **state) {
         { .data = 1, .pipeline = 1 },
         { .data = 2, .pipeline = 1 },
         { .data = 2, .pipeline = 1, .zero = 3 },
-        { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE },
-        { .data = 2, .pipeline = 2, .zero = 1, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 },
+        { .data = 1, .pipeline = 2, .schedule = SCHEDULE_ZERO_BUBBLE },
+        { .data = 2, .pipeline = 2, .zero = 1, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 },
     };
     enum { STEPS = 40, SETTLED = 1, SLACK = 64 << 10 };
 #ifdef __SANITIZE_ADDRESS__
@@ -156,7 +156,7 @@ static void a_process_does_not_grow_after_its_first_step(void **state) {
         t->config.layout = layouts[i];
         t->ranks = engine_ranks(&layouts[i]);
         t->config.train.steps = STEPS;
-        t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+        t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
         t->config.train.eval.every = 4;
         *t->directory = 0;
         assert_int_equal(trainee_run(t), 0);

@@ -39,6 +39,7 @@ static int on_device(struct gang *g, int rank, struct collective *c) {
 
 static void assert_all_well(int ranks, struct task task) {
     assert_int_equal(gang_end(gang_start_threads(ranks, PATIENCE_MS, on_device, &task)), 0);
+    assert_int_equal(device_communicators(), 0);
 }
 
 static int sums(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
@@ -675,6 +676,67 @@ static void who_connects_learns_of_a_death_and_waits_for_nobody_for_ever(void **
     }
 }
 
+/* Rank 0 is in the midst of the split, which writes what it makes while it is aborted. */
+static int split_alone(struct gang *g, int rank, struct collective *c) {
+    struct cuda *cuda = device_new();
+    const struct collective_device device = { .kernels = &cuda->table, .data = 2 };
+    struct err e = { "" };
+    if (rank == 1)
+        device_fail("ncclCommSplit");
+    gang_note(g, rank, collective_attach_plugin(c, &collective_plugin, &device, &e), &e);
+    device_fail(NULL);
+    device_free(cuda);
+    return 0;
+}
+
+static void a_split_that_is_cut_short_leaves_no_communicator_behind(void **state) {
+    (void)state;
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, split_alone, NULL);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(gang_await(g, r), 0);
+    assert_int_equal(g->status[0], ST_UNAVAILABLE);
+    assert_int_equal(g->status[1], ST_INTERNAL);
+    assert_int_equal(device_communicators(), 0);
+    gang_free(g);
+}
+
+/* Once both ranks ask their devices whether the trial is through, rank 1 dies; no answer comes until all is aborted. */
+static void *die_unanswered(void *arg) {
+    struct caller *a = arg;
+    device_await_unanswered(2);
+    a->c->host->ops->abort(a->c->host, "killed");
+    device_await_silence();
+    device_mute(false);
+    return NULL;
+}
+
+static int connect_beside_a_death(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
+    struct caller a = { .g = g, .rank = rank, .c = c };
+    const struct collective_link link = { COLLECTIVE_FORWARD, 1 - rank, rank == 0 };
+    struct err e = { "" };
+    pthread_t thread;
+    (void)k;
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached, by asking */
+    device_mute(true);
+    DEVICE_MUST(rank != 1 || pthread_create(&thread, NULL, die_unanswered, &a) == 0);
+    gang_note(g, rank, collective_connect(c, &link, 1, &e), &e);
+    if (rank == 1)
+        pthread_join(thread, NULL);
+    return 0;
+}
+
+static void what_an_abort_cuts_short_is_not_connected(void **state) {
+    (void)state;
+    struct task task = { .body = connect_beside_a_death };
+    struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(gang_await(g, r), 0);
+    assert_int_equal(g->status[0], ST_UNAVAILABLE);
+    assert_string_equal(g->error[0].msg, "rank 1 went away: rank 1 gave up: killed");
+    assert_int_equal(g->status[1], ST_CANCELLED);
+    gang_free(g);
+}
+
 /* Rank 1 has given up, and both know. */
 static int call_on(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { CALLED = 6 };
@@ -760,6 +822,8 @@ int main(void) {
         cmocka_unit_test(a_pipeline_is_refused_where_its_streams_would_share_a_queue),
         cmocka_unit_test(a_failure_is_repeated_by_every_later_call),
         cmocka_unit_test(who_connects_learns_of_a_death_and_waits_for_nobody_for_ever),
+        cmocka_unit_test(a_split_that_is_cut_short_leaves_no_communicator_behind),
+        cmocka_unit_test(what_an_abort_cuts_short_is_not_connected),
         cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),
     };
     device_clocks_take();

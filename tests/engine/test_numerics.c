@@ -69,7 +69,7 @@ enum { STEPS = 20 };
 
 static void train(struct trainee *t, const struct setting *s, enum engine_numerics numerics) {
     t->config.layout = (struct engine_layout){ .data = s->data, .pipeline = s->stages, .zero = s->zero };
-    t->config.train.reduce = s->reduce == PLAN_REDUCE_STEP ? ENGINE_REDUCE_STEP : ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = s->reduce;
     t->config.train.numerics = numerics;
     t->ranks = engine_ranks(&t->config.layout);
     assert_int_equal(trainee_run(t), 0);

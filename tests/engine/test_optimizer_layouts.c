@@ -42,7 +42,7 @@ static void run(struct trainee *t, const char *name, struct engine_layout layout
 static struct trainee *trainee_of(const struct optimizer_config *optimizer, enum engine_precision precision) {
     struct trainee *t = trainee_new();
     t->config.train.optimizer = *optimizer;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->config.train.precision = precision;
     t->config.train.ema_decay = 0.9;
     t->config.train.clip_value = 0.05;

@@ -216,7 +216,7 @@ static struct choose_request request_of(int global_batch, int micro_batch, size_
         .layout = { .bucket_bytes = 4 << 20, .optimizer = &optimizer_adamw },
         .global_batch = global_batch,
         .micro_batch = micro_batch,
-        .choose_recompute = micro_batch == 0,
+        .recompute = micro_batch == 0 ? RECOMPUTE_AUTO : RECOMPUTE_NONE,
         .memory_bytes = limit,
         .build = build_char_gpt,
     };
@@ -280,7 +280,7 @@ static void recompute_is_chosen_where_nothing_fits_without(void **state) {
     (void)state;
     size_t none = bytes_of(8, 8, 1, RECOMPUTE_NONE), block = bytes_of(8, 8, 1, RECOMPUTE_BLOCK);
     struct choose_request r = request_of(8, 8, none - 1);
-    r.choose_recompute = true;
+    r.recompute = RECOMPUTE_AUTO;
     struct choice c;
     struct err e = { "" };
     assert_int_equal(plan_choose(&r, &c, &e), ST_OK);

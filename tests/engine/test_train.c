@@ -49,7 +49,7 @@ static void run_in_layout(struct trainee *t, int ranks, int threads) {
     assert_finished(t);
 }
 
-static void the_bits_do_not_depend_on_ranks_or_threads(enum engine_reduce reduce) {
+static void the_bits_do_not_depend_on_ranks_or_threads(enum plan_reduce reduce) {
     static const int layouts[][2] = { { 1, 2 }, { 1, 4 }, { 2, 1 }, { 2, 2 }, { 4, 1 }, { 4, 4 } };
     struct trainee *t = trainee_new();
     struct expected want;
@@ -68,12 +68,12 @@ static void the_bits_do_not_depend_on_ranks_or_threads(enum engine_reduce reduce
 
 static void the_bits_do_not_depend_on_the_layout_with_reduce_step(void **state) {
     (void)state;
-    the_bits_do_not_depend_on_ranks_or_threads(ENGINE_REDUCE_STEP);
+    the_bits_do_not_depend_on_ranks_or_threads(PLAN_REDUCE_STEP);
 }
 
 static void the_bits_do_not_depend_on_the_layout_with_reduce_micro_batch(void **state) {
     (void)state;
-    the_bits_do_not_depend_on_ranks_or_threads(ENGINE_REDUCE_MICRO_BATCH);
+    the_bits_do_not_depend_on_ranks_or_threads(PLAN_REDUCE_MICRO_BATCH);
 }
 
 static void another_seed_gives_other_bits(void **state) {

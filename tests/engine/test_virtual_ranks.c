@@ -26,21 +26,21 @@ static const struct engine_layout LAYOUTS[] = {
     { .data = 4, .pipeline = 1, .zero = 2 },
     { .data = 2, .pipeline = 1, .zero = 3 },
     { .data = 4, .pipeline = 1, .zero = 3 },
-    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_GPIPE },
-    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_GPIPE, .zero = 1 },
-    { .data = 1, .pipeline = 4, .schedule = ENGINE_PIPELINE_1F1B },
-    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_1F1B, .zero = 1 },
-    { .data = 1, .pipeline = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 },
-    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2, .zero = 1 },
-    { .data = 1, .pipeline = 4, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE },
-    { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE, .zero = 1 },
+    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_GPIPE },
+    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_GPIPE, .zero = 1 },
+    { .data = 1, .pipeline = 4, .schedule = SCHEDULE_1F1B },
+    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_1F1B, .zero = 1 },
+    { .data = 1, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 },
+    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2, .zero = 1 },
+    { .data = 1, .pipeline = 4, .schedule = SCHEDULE_ZERO_BUBBLE },
+    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_ZERO_BUBBLE, .zero = 1 },
 };
 
 static void every_schedule_and_zero_stage_has_the_bits_of_one_rank(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     t->config.model.gpt.layers = 6;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH;
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->config.train.steps = STEPS;
     run(t, "alone", &(struct engine_layout){ .data = 1, .pipeline = 1 });
     const struct trainee_result want = t->results[0];

@@ -35,10 +35,10 @@ static const char *log_folder(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     int64_t intact = 0;
-    size_t at = 0, whole, payload_n;
+    size_t at = 0, whole, n_payload;
     const uint8_t *payload;
-    while ((whole = spool_record_parse(data + at, n - at, intact + 1, &payload, &payload_n))) {
-        if (payload < data + at || payload + payload_n > data + n)
+    while ((whole = spool_record_parse(data + at, n - at, intact + 1, &payload, &n_payload))) {
+        if (payload < data + at || payload + n_payload > data + n)
             abort();
         at += whole;
         intact++;

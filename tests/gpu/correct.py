@@ -1,7 +1,9 @@
 """What must be right on a device."""
 
+import difflib
 import json
 import re
+import shutil
 import time
 
 import host
@@ -23,6 +25,7 @@ SANITIZED = ["gpu_elements", "gpu_rows", "gpu_images", "gpu_products"]
 # A case asks for more memory than there is, and is refused; else the programs themselves check what each call returns.
 SANITIZER_OPTIONS = {"memcheck": ["--report-api-errors", "no"]}
 NUMBERS = ("loss", "grad_norm")
+FAST_TOLERANCE = 1e-2  # engines may add in any order
 
 
 def last_line(out):
@@ -125,6 +128,37 @@ def same_bits_again():
     return f"{len(first)} steps twice: the same losses and gradient norms to the bit"
 
 
+def chosen(folder):
+    """What rank 0 of a checkpoint computed with, in words; the CPU chooses nothing."""
+    record = json.loads((folder / "rank-0.json").read_text()).get("record", "")
+    if not record and not host.DRY:
+        raise host.Failed(f"{folder} has no record of what was chosen")
+    return record
+
+
+def goes_on_under_fast():
+    """What was chosen by timing, algorithms of products and engines of convolutions, is found and taken again: nothing is
+    chosen anew or besides."""
+    job = models.step_spec("ResNet-50", "fast")
+    job["train"] |= {"steps": 4, "global_batch": min(32, job["train"]["global_batch"])}
+    job["train"]["micro_batch"] = job["train"]["global_batch"]
+    job["checkpoint"] = {"every": 2}
+    path, folder = models.write("spec-goes-on", job), host.WORK / "goes-on"
+    shutil.rmtree(folder, ignore_errors=True)
+    whole = models.train(path, "--checkpoints", folder / "whole")
+    again = models.train(path, "--resume", folder / "whole/step-2", "--checkpoints", folder / "again")
+    pairs = [(a["loss"], b["loss"]) for a, b in zip(whole[2:], again)]
+    worst = max(abs(a - b) / a for a, b in pairs)
+    if len(whole) != 4 or len(again) != 2 or not worst <= FAST_TOLERANCE:
+        raise host.Failed(f"losses {[row['loss'] for row in whole]}, resumed after two steps {[row['loss'] for row in again]}")
+    first, second = (chosen(folder / name / "step-4") for name in ("whole", "again"))
+    if first != second:
+        told = "\n".join(difflib.unified_diff(first.splitlines(), second.splitlines(), "whole", "resumed", lineterm="", n=0))
+        raise host.Failed(f"the resumed run computed with others:\n{told}")
+    return (f"4 steps of ResNet-50, resumed after 2: losses at most {worst:.1e} apart, by the same {len(first.splitlines())} lines of "
+            "choices")
+
+
 def families(text):
     """Bytes by family, of `--plan`, which opens the device, its arena included."""
     return dict(re.findall(r"^  (\w+) +(\d+) bytes$", text, re.MULTILINE))
@@ -168,6 +202,7 @@ PARTS = [  # early what tells most in a first run on an H200, late what takes lo
     ("ten steps of each model as PyTorch recorded them, the first again and again", host.early(host.needs(60, recorded_steps))),
     ("two NCCL ranks on one GPU", host.early(ranks(2, "sums"))),
     ("steps of GPT-2 124M repeat to the bit", host.needs(60, same_bits_again)),
+    ("a resumed run under fast computes with what was chosen by timing", host.needs(60, goes_on_under_fast)),
     ("layouts of two and four ranks have the bits of one", layouts("same", 100)),
     ("a rank killed -9 is known to all others", ranks(4, "kill")),
     ("training goes on after a rank is killed -9, to the same bits", layouts("killed", 60)),

@@ -122,12 +122,14 @@ FAULTS = ("illegal", "misaligned", "launch failure", "invalid device function", 
 
 
 def execute(command, timeout, env=None):
-    """(status, output, errors); status None: it was late. Nothing that it starts outlives it: it is killed, with its children."""
+    """(status, output, errors); status None: it was late. Nothing that it starts outlives it: it is killed, with its children.
+    timeout None: it may take as long as it does, beyond the end of the run, too."""
+    wait_s = None if timeout is None else max(1, min(timeout, left()))
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, errors="replace", process_group=0)
     status, out, errors = None, "", ""
     try:
-        out, errors = process.communicate(timeout=max(1, min(timeout, left())))
+        out, errors = process.communicate(timeout=wait_s)
         status = process.returncode
     except subprocess.TimeoutExpired:
         pass
@@ -258,7 +260,7 @@ def build():
     """The folder with bin/, lib/ and tests/: the pack's, or one made here."""
     of_pack = unpack()
     if not of_pack:
-        return make()
+        return make(LIMIT_S)
     packed = json.loads((of_pack / "sources.json").read_text())
     others = [name for name, digest in packed.items() if digest_of(ROOT / name) != digest]
     if others:
@@ -266,13 +268,16 @@ def build():
     return of_pack
 
 
-def make():
+def make(seconds):
+    """The folder, built; Cut: not yet, and the next run goes on with it. seconds None: however long it takes."""
     made = ROOT / "build" / "gpu" / "build"
     if not shutil.which("cmake"):
         raise Skip(f"no build/gpu/{ARCHIVE.name}, and no cmake to build with")
     for command in (["cmake", "--preset", "engine", "-B", made, "-DTRAINYARD_CUDA=ON"],
                     ["cmake", "--build", made, "--target", "gpu_programs"]):
-        status, out, errors = execute(command, LIMIT_S)
+        status, out, errors = execute(command, seconds)
+        if status is None:
+            raise Cut
         if status != 0:
             raise Failed(f"{command[1]}: {(out + errors)[-2000:]}")
     return made

@@ -83,10 +83,9 @@ static const struct layout LAYOUTS[] = {
     { "data 2, ZeRO-2", { .data = 2, .pipeline = 1, .zero = 2 } },
     { "data 4, ZeRO-3", { .data = 4, .pipeline = 1, .zero = 3 } },
     { "pipeline 2", { .data = 1, .pipeline = 2, .virtual_stages = 1 } },
-    { "pipeline 4, zero bubble",
-      { .data = 1, .pipeline = 4, .schedule = ENGINE_PIPELINE_ZERO_BUBBLE, .virtual_stages = 1 } },
+    { "pipeline 4, zero bubble", { .data = 1, .pipeline = 4, .schedule = SCHEDULE_ZERO_BUBBLE, .virtual_stages = 1 } },
     { "data 2, pipeline 2, interleaved",
-      { .data = 2, .pipeline = 2, .schedule = ENGINE_PIPELINE_INTERLEAVED, .virtual_stages = 2 } },
+      { .data = 2, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 } },
     { "data 4", { .data = 4, .pipeline = 1 } },
 };
 
@@ -94,7 +93,7 @@ static int same(void) {
     struct trainee *t = gpt_new();
     char alone[ENGINE_SHA256_HEX];
     int bad = 0;
-    t->config.train.reduce = ENGINE_REDUCE_MICRO_BATCH; /* what ZeRO 2 and 3 do */
+    t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH; /* what ZeRO 2 and 3 do */
     snprintf(alone, sizeof alone, "%s", sha_of(t, "one rank"));
     if (!*alone)
         return 1;

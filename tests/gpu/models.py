@@ -74,9 +74,9 @@ def write(name, job):
     return path
 
 
-def train(path, timeout=300):
+def train(path, *options, timeout=300):
     """What trainyard-train says of each step."""
-    out = host.run([host.build() / "bin/trainyard-train", path, "--json"], timeout)
+    out = host.run([host.build() / "bin/trainyard-train", path, "--json", *options], timeout)
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 

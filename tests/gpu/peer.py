@@ -10,28 +10,25 @@ import time
 import torch
 import torch.nn.functional as F
 
+import no_cuda
 from host import DEVICE, DRY
 from models import MODELS, RECIPE, STEPS, UNCOUNTED, family, samples
 from peer_models import Gpt, Llama, Resnet50
 
 SHAPES = {"124M": 768, "350M": 1024, "1558M": 1600}  # GPT-2 by its width
 ROWS, BATCH, TIME = (16384, 16, 1024) if not DRY else (64, 1, 64)  # gpu_speed's
-
-
-def synchronize():
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+cuda = torch.cuda if DEVICE == "cuda" else no_cuda
 
 
 def seconds(work, repeats=20):
     """As gpu_speed: of a call, in the fastest of three runs of `repeats` calls between two waits for the device."""
     best = math.inf
     for run in range(4):  # the first chooses and compiles
-        synchronize()
+        cuda.synchronize()
         begun = time.perf_counter()
         for _ in range(repeats):
             work()
-        synchronize()
+        cuda.synchronize()
         best = min(best, (time.perf_counter() - begun) / repeats) if run else best
     return best
 
@@ -141,8 +138,8 @@ def parts_of(batch, count):
 def best_attention(model):
     """Leaves PyTorch only the fastest of its attentions for the model's shape, forward and backward."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    if DEVICE != "cuda" or family(model) == "resnet":
-        return "its default attention"
+    if family(model) == "resnet":
+        return "no attention"
     sizes, took = model[family(model)], {}
     heads = sizes["heads"], sizes.get("kv_heads", sizes["heads"]), sizes.get("kv_heads", sizes["heads"])
     q, k, v = (torch.randn(model["batch"], h, sizes["context"], sizes["width"] // sizes["heads"], device=DEVICE, dtype=torch.bfloat16,
@@ -166,18 +163,12 @@ def best_attention(model):
 
 def each_seconds(work, count):
     """Of each of `count` calls, without a wait between them."""
-    if DEVICE != "cuda":
-        marks = [time.perf_counter()]
-        for _ in range(count):
-            work()
-            marks.append(time.perf_counter())
-        return [b - a for a, b in zip(marks, marks[1:])]
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events = [cuda.Event(enable_timing=True) for _ in range(count + 1)]
     events[0].record()
     for event in events[1:]:
         work()
         event.record()
-    torch.cuda.synchronize()
+    cuda.synchronize()
     return [a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:])]
 
 
@@ -189,7 +180,7 @@ def measured(model, count):
     step, batches = step_of(run, net, optimizer_of(net, 3e-4)), parts_of(batch, count)
     for _ in range(UNCOUNTED):
         step(batches)
-    synchronize()
+    cuda.synchronize()
     warm = time.monotonic() - begun
     pieces = f" in {count} micro-batches" if count > 1 else ""
     return each_seconds(lambda: step(batches), STEPS - UNCOUNTED), f"{how}{pieces}; {warm:.0f} s until it was warm"
@@ -197,9 +188,8 @@ def measured(model, count):
 
 def forget_memory():
     """The peaks begin here."""
-    if DEVICE == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    cuda.empty_cache()
+    cuda.reset_peak_memory_stats()
 
 
 def steps(name):
@@ -219,8 +209,8 @@ def steps(name):
             sys.exit(f"{name}: no room for an eighth of the batch")
         torch._dynamo.reset()
         forget_memory()
-    allocated, reserved = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if DEVICE == "cuda" else (0, 0)
-    return {"times": took, "allocated": allocated, "reserved": reserved, "said": f"{how}, {attention_}"}
+    return {"times": took, "allocated": cuda.max_memory_allocated(), "reserved": cuda.max_memory_reserved(),
+            "said": f"{how}, {attention_}"}
 
 
 # ---- nanoGPT's recipe ----
@@ -262,10 +252,10 @@ def learn(path):
             group["lr"] = rate_at(number)
         step([next(batches)])
         if number == UNCOUNTED:
-            synchronize()
+            cuda.synchronize()
             first_done = time.monotonic()
         if (number + 1) % RECIPE["every"] == 0:
-            synchronize()
+            cuda.synchronize()
             paused = time.monotonic()
             net.eval()
             with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
@@ -273,7 +263,7 @@ def learn(path):
             best = min(best, float(torch.stack(losses).mean()))
             net.train()
             evaluating += time.monotonic() - paused
-    synchronize()
+    cuda.synchronize()
     ended = time.monotonic()
     training = (ended - first_done - evaluating) / (RECIPE["steps"] - UNCOUNTED - 1)
     return {"loss": best, "seconds": ended - begun, "step": training,
@@ -283,6 +273,5 @@ def learn(path):
 if __name__ == "__main__":
     torch.manual_seed(1)
     said = {"products": products, "attention": attention, "repeat": repeat, "step": steps, "learn": learn}[sys.argv[1]](*sys.argv[2:])
-    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "a CPU"
-    said["said"] = f"PyTorch {torch.__version__} on {device}: {said['said']}"
+    said["said"] = f"PyTorch {torch.__version__} on {cuda.get_device_name()}: {said['said']}"
     print(json.dumps(said))

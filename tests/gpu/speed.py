@@ -55,19 +55,13 @@ def pytorch(what):
     return part
 
 
-def arena(path):
-    """Bytes: the plan's are the arena's, which `correct` sees to."""
-    plan = json.loads(host.run([host.build() / "bin/trainyard-train", "plan", path, "--device", "h200", "--json"]))
-    return int(plan["memory"][0]["bytes"])
-
-
 def ours(name, numerics):
-    """Each step's seconds; the arena's bytes, and those that the driver counts."""
+    """Each step's seconds, and those of them that it waited for data; the arena's bytes, and those that the driver counts."""
     path = models.write(f"step-{name}-{numerics}", models.step_spec(name, numerics))
     with memory.Peak() as peak:
-        rows = models.train(path)
-    times = [row["step_seconds"] for row in rows if "step_seconds" in row][models.UNCOUNTED:]
-    return {"times": times, "own": [arena(path)], "driver": peak.bytes}
+        rows = models.train(path)[models.UNCOUNTED:]
+    return {"times": [row["step_seconds"] for row in rows], "data": [row["data_wait_seconds"] for row in rows],
+            "own": [rows[0]["arena_bytes"]], "driver": peak.bytes}
 
 
 def theirs(name):
@@ -123,6 +117,8 @@ def steps(name):
         except (host.Skip, host.Failed) as x:
             below = [f"no figure of PyTorch's: {x}"]
         rows = [row(name, numerics, found[numerics], peer) for numerics in GOALS]
+        waited = ", ".join(f"{statistics.median(each['data']) * 1e3:.2f} ms {numerics}" for numerics, each in found.items())
+        below = [*below, f"of a step ours waited for data: {waited}"]
         table = "\n".join([*HEAD, *rows, *([row(name, "PyTorch", peer, None)] if peer else []), "", *below])
         if not peer:
             raise host.Missed(f"{median(found['fast']) * 1e3:.1f} ms fast; {below[0].splitlines()[0]}\n{table}")

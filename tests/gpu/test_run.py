@@ -3,6 +3,7 @@
 import hashlib
 import importlib.machinery
 import importlib.util
+import json
 import os
 import pathlib
 import select
@@ -267,6 +268,18 @@ def test_the_packs_text_is_there_before_anything_else_of_it_is_asked_for(packed,
     assert packed.host.text().read_text() == "First Citizen:"
 
 
+def test_a_build_that_a_run_cuts_is_no_failure_and_a_pack_waits_for_it(run, tmp_path, monkeypatch):
+    tool, calls = tmp_path / "cmake", tmp_path / "calls"
+    tool.write_text(f"#!/bin/sh\necho $1 >> {calls}\n[ $1 = --preset ] || exec sleep 2\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(run.host, "left", lambda: 1)
+    with pytest.raises(run.host.Cut):
+        run.host.make(100)
+    assert run.host.make(None).name == "build"
+    assert calls.read_text().split() == ["--preset", "--build"] * 2
+
+
 def test_the_sources_are_what_git_has_but_reports_and_pages(run):
     names = run.host.sources()
     assert names["tests/gpu/run"] == run.host.digest_of(PATH)
@@ -308,9 +321,32 @@ def test_a_figure_that_misses_its_goal_is_no_success_and_is_not_measured_again(r
     assert "| a | missed |" in report and report.endswith("## a\n\n| table |\n")
 
 
+def resumed_with(run, monkeypatch, record):
+    """The part over trainings that only write what they have chosen."""
+    def train(path, *options):
+        folder = options[options.index("--checkpoints") + 1] / "step-4"
+        folder.mkdir(parents=True)
+        resumed = "--resume" in options
+        (folder / "rank-0.json").write_text(json.dumps({"record": record if resumed else "on a device\nconvolution 1:2=3\n"}))
+        return [{"loss": 1.0}] * (2 if resumed else 4)
+    correct = sys.modules["correct"]
+    monkeypatch.setattr(correct.models, "train", train)
+    monkeypatch.setattr(correct.models, "step_spec", lambda name, numerics: {"train": {"global_batch": 1}})
+    return correct.goes_on_under_fast()
+
+
+def test_a_resumed_run_that_chose_anew_fails_though_its_losses_agree(run, monkeypatch):
+    assert "by the same 2 lines" in resumed_with(run, monkeypatch, "on a device\nconvolution 1:2=3\n")
+    with pytest.raises(run.host.Failed, match="others:(.|\n)*-convolution 1:2=3\n.*1:2=4"):
+        resumed_with(run, monkeypatch, "on a device\nconvolution 1:2=4\n")
+    with pytest.raises(run.host.Failed, match="no record"):
+        resumed_with(run, monkeypatch, "")
+
+
 def steps_of(seconds):
     """A step is at its best a tenth faster than at its median."""
-    return {"times": [seconds, 0.9 * seconds, 2 * seconds], "own": [27 * 2**30], "driver": 28 * 2**30, "said": "compiled"}
+    return {"times": [seconds, 0.9 * seconds, 2 * seconds], "data": [0, 0.002, 0.1], "own": [27 * 2**30], "driver": 28 * 2**30,
+            "said": "compiled"}
 
 
 def speed_of(run, monkeypatch, fast, reproducible, peer):
@@ -327,6 +363,7 @@ def test_a_step_is_told_beside_pytorchs(run, monkeypatch):
     assert "| fast | 90.0 | 100.0 | 655,360 | 27.0 | 28.0 | 1.20 | 1.20 |" in table
     assert "| PyTorch | 108.0 | 120.0 | 546,133 | 27.0 | 28.0 |  |  |" in table
     assert "fast, before and after PyTorch: medians of 100.0 and 100.0 ms" in table
+    assert "of a step ours waited for data: 2.00 ms fast, 2.00 ms reproducible" in table
 
 
 def test_without_time_there_is_no_second_round(run, monkeypatch):

@@ -49,8 +49,9 @@ void reference_attention(double *out, double *lse, const double *qkv, const stru
                     const double *key = qkv + (b * time + s) * row + shared * width;
                     p[s] = 0;
                     for (int64_t c = 0; c < width; c++)
-                        p[s] += q[c] * key[c] / sqrt((double)width);
-                    sum += exp(p[s]);
+                        p[s] += q[c] * key[c];
+                    p[s] = exp(p[s] / sqrt((double)width));
+                    sum += p[s];
                 }
                 if (lse)
                     lse[(b * d->heads + h) * time + t] = log(sum);
@@ -58,7 +59,7 @@ void reference_attention(double *out, double *lse, const double *qkv, const stru
                     o[c] = 0;
                 for (int64_t s = 0; s < end; s++) {
                     const double *value = qkv + (b * time + s) * row + (shared + d->kv_heads) * width;
-                    const double weight = exp(p[s]) / sum * reference_mask(dropout, b, (h * time + t) * time + s);
+                    const double weight = p[s] / sum * reference_mask(dropout, b, (h * time + t) * time + s);
                     for (int64_t c = 0; c < width; c++)
                         o[c] += weight * value[c];
                 }

@@ -18,16 +18,20 @@ float *tensor_new(int64_t n) {
     return p;
 }
 
-static uint32_t number(uint64_t seed, int64_t i) {
-    uint32_t counter[4] = { (uint32_t)(i / 4), (uint32_t)(i >> 34), 0, 0 }, four[4];
-    philox4x32_10(counter, seed, four);
-    return four[i % 4];
+/* Numbers 4 block to 4 block + 3 of this seed. */
+static void four_numbers(uint64_t seed, int64_t block, uint32_t ret[4]) {
+    const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), 0, 0 };
+    philox4x32_10(counter, seed, ret);
 }
 
 float *tensor_random(int64_t n, uint64_t seed, float scale) {
     float *a = tensor_new(n);
-    for (int64_t i = 0; i < n; i++)
-        a[i] = ((float)(number(seed, i) >> 8) / 8388608.0f - 1.0f) * scale;
+    uint32_t four[4];
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 4 == 0)
+            four_numbers(seed, i / 4, four);
+        a[i] = ((float)(four[i % 4] >> 8) / 8388608.0f - 1.0f) * scale;
+    }
     return a;
 }
 
@@ -39,8 +43,12 @@ float *tensor_copy(const float *a, int64_t n) {
 
 int32_t *tokens_random(int64_t n, uint64_t seed, int32_t vocabulary) {
     int32_t *t = (int32_t *)tensor_new(n);
-    for (int64_t i = 0; i < n; i++)
-        t[i] = (int32_t)(number(seed, i) % (uint32_t)vocabulary);
+    uint32_t four[4];
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 4 == 0)
+            four_numbers(seed, i / 4, four);
+        t[i] = (int32_t)(four[i % 4] % (uint32_t)vocabulary);
+    }
     return t;
 }
 

@@ -72,11 +72,11 @@ static void keep_floats(struct results *r, const float *a, int64_t n) {
 }
 
 static void run_convolution(const struct kernels *k, const struct convolution_dims *d, struct results *r) {
-    const int64_t in = d->batch * d->height * d->width * d->in, w_n = d->out * d->in * d->kernel * d->kernel;
+    const int64_t in = d->batch * d->height * d->width * d->in, n_w = d->out * d->in * d->kernel * d->kernel;
     const int64_t out = d->batch * convolution_side(d, d->height) * convolution_side(d, d->width) * d->out;
-    CLEANUP(freep) element_t *x = inputs(k, in, 1), *w = inputs(k, w_n, 2), *bias = inputs(k, d->out, 3);
+    CLEANUP(freep) element_t *x = inputs(k, in, 1), *w = inputs(k, n_w, 2), *bias = inputs(k, d->out, 3);
     CLEANUP(freep) element_t *dy = inputs(k, out, 4), *y = tensor_new(out), *dx = inputs(k, in, 5);
-    CLEANUP(freep) float *dw = eighths(w_n, 6);
+    CLEANUP(freep) float *dw = eighths(n_w, 6);
     CLEANUP(freep) void *workspace = aligned_alloc(64, (k->convolution_workspace(k, d) + 64) / 64 * 64);
     OK(k->convolution_forward(k, y, x, w, bias, d, workspace, e));
     keep(k, r, y, out);
@@ -87,9 +87,9 @@ static void run_convolution(const struct kernels *k, const struct convolution_di
     OK(k->convolution_backward_input(k, dx, dy, w, d, false, workspace, e));
     keep(k, r, dx, in);
     OK(k->convolution_backward_weight(k, dw, x, dy, d, true, workspace, e));
-    keep_floats(r, dw, w_n);
+    keep_floats(r, dw, n_w);
     OK(k->convolution_backward_weight(k, dw, x, dy, d, false, workspace, e));
-    keep_floats(r, dw, w_n);
+    keep_floats(r, dw, n_w);
 }
 
 static void run_batchnorm(const struct kernels *k, int64_t rows, int64_t width, bool relu, struct results *r) {

@@ -175,7 +175,7 @@ struct message {
 
 struct agent {
     struct service_yard *yard;
-    char id[SCHED_EXECUTOR_ID_BYTES];
+    char id[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;
     int slots;
     struct rpc_channel *channel;
@@ -255,7 +255,7 @@ void agent_free(struct agent *a) {
     free(a);
 }
 
-void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status) {
+void agent_hello(struct agent *a, Trainyard__V1__AttemptStatus *status) {
     static const struct rpc_events control = { .message = on_order, .done = on_closed }, bulk = { .message = on_mark };
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
     hello.executor = a->id;
@@ -271,6 +271,10 @@ void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status) {
                  &a->control, &e));
     OK(rpc_start(a->channel, &trainyard__v1__dispatch_service__descriptor, "Report", RPC_BIDI, &bulk, a, NULL, 0,
                  &a->bulk, &e));
+}
+
+void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status) {
+    agent_hello(a, status);
     agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME);
 }
 

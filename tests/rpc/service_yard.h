@@ -45,7 +45,9 @@ void yard_await_state(struct service_yard *y, int64_t job, Trainyard__V1__Job__S
 struct agent; /* an executor, by its two streams */
 struct agent *agent_new(struct service_yard *y, const char *id, int64_t incarnation, int slots);
 void agent_free(struct agent *a); /* its streams are cut */
-/* With what it says of one attempt (NULL = of none); waits for the welcome. */
+/* With what it says of one attempt (NULL = of none). */
+void agent_hello(struct agent *a, Trainyard__V1__AttemptStatus *status);
+/* And waits for the welcome. */
 void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status);
 /* The next order, which must be of this kind; valid until the next call. */
 const Trainyard__V1__ControllerMessage *agent_expect(struct agent *a,

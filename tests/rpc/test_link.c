@@ -29,11 +29,15 @@ static void nothing(void *ctx, void *payload) {
     (void)payload;
 }
 
-static status_t chat_open(struct yard *y, struct ended *ended, struct link **ret, struct err *e) {
+static status_t method_open(struct yard *y, const char *method, struct ended *ended, struct link **ret, struct err *e) {
     Test__V1__EchoRequest first = TEST__V1__ECHO_REQUEST__INIT;
     first.text = (char *)(uintptr_t) "hello";
     struct link_owner owner = { .ctx = ended, .message = on_message, .writable = on_writable, .ended = on_ended };
-    return link_open(ended->loop, y->channel, &test__v1__echo__descriptor, "Chat", &first.base, &owner, ret, e);
+    return link_open(ended->loop, y->channel, &test__v1__echo__descriptor, method, &first.base, &owner, ret, e);
+}
+
+static status_t chat_open(struct yard *y, struct ended *ended, struct link **ret, struct err *e) {
+    return method_open(y, "Chat", ended, ret, e);
 }
 
 static void a_full_loop_ends_a_link_and_hears_of_it(void **state) {
@@ -44,13 +48,15 @@ static void a_full_loop_ends_a_link_and_hears_of_it(void **state) {
     struct reactor_post post = { .fn = nothing };
     int posts = 1;
     OK(reactor_reserve(ended.loop, why)); /* for the link's end */
-    while (reactor_post(ended.loop, &post, NULL) == ST_OK)
+    while (posts < 5000 && reactor_post(ended.loop, &post, NULL) == ST_OK)
         posts++;
     assert_int_equal(posts, 4096);
 
     struct err e;
     assert_int_equal(chat_open(y, &ended, &link, &e), ST_RESOURCE_EXHAUSTED); /* none opens that could not end */
     reactor_unreserve(ended.loop);
+    for (int i = 0; i < 2; i++) /* one that does not start needs no place for its end */
+        assert_int_equal(method_open(y, "Nothing", &ended, &link, &e), ST_INVALID_ARGUMENT);
     OK(chat_open(y, &ended, &link, why));
     AWAIT(atomic_load(&y->echo.cancelled) == 1); /* its answer found no room */
     OK(reactor_run(ended.loop, why));

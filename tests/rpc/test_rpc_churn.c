@@ -31,7 +31,7 @@ static void tolerate(struct caller *c, status_t st, const struct err *e) {
 }
 
 static void call_unary(struct caller *c) {
-    static const char *const texts[] = { "x", "fail", "who", "block" };
+    static const char *const texts[] = { "x", "fail", "left", "block" };
     struct err e = { "" };
     status_t st = ask(c->y->channel, texts[rand_r(&c->seed) % 4], 1 + rand_r(&c->seed) % 30, NULL, NULL, &e);
     tolerate(c, st, &e);

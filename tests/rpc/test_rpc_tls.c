@@ -44,9 +44,7 @@ static struct rpc_server *serve(struct echo *echo, const char *cert, const char 
     return server;
 }
 
-/* One call; the server's view of the client is left in `seen`. */
-static status_t try_call(const char *address, const char *ca, const char *cert, const char *tls_name, char *seen,
-                         struct err *e) {
+static status_t try_call(const char *address, const char *ca, const char *cert, const char *tls_name, struct err *e) {
     struct rpc_channel_config config = { .address = address, .peer = "the server", .tls_name = tls_name };
     char pem[32], key[32];
     if (ca)
@@ -59,28 +57,20 @@ static status_t try_call(const char *address, const char *ca, const char *cert, 
     }
     CLEANUP(rpc_channel_closep) struct rpc_channel *channel = NULL;
     OK(rpc_channel_open(&config, &channel, why));
-    Test__V1__EchoReply *reply = NULL;
-    status_t st = ask(channel, "who", 10000, &reply, NULL, e);
-    if (st == ST_OK) {
-        snprintf(seen, 200, "%s", reply->text);
-        test__v1__echo_reply__free_unpacked(reply, NULL);
-    }
-    return st;
+    return ask(channel, "x", 10000, NULL, NULL, e);
 }
 
 struct attempt {
     const char *ca, *cert, *tls_name;
     status_t status;
-    const char *seen; /* how the server's answer begins */
 };
 
 static void try_all(const char *address, const struct attempt *attempts, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        char seen[200] = "";
         struct err e = { "" };
-        status_t st = try_call(address, attempts[i].ca, attempts[i].cert, attempts[i].tls_name, seen, &e);
-        if (st != attempts[i].status || strncmp(seen, attempts[i].seen, strlen(attempts[i].seen)) != 0)
-            fail_msg("attempt %zu: %s, '%s', %s", i, status_name(st), seen, e.msg);
+        status_t st = try_call(address, attempts[i].ca, attempts[i].cert, attempts[i].tls_name, &e);
+        if (st != attempts[i].status)
+            fail_msg("attempt %zu: %s, %s", i, status_name(st), e.msg);
         if (st != ST_OK)
             assert_non_null(strstr(e.msg, address));
     }
@@ -92,29 +82,26 @@ static void a_server_with_tls_proves_who_it_is(void **state) {
     char address[RPC_ADDRESS_BYTES];
     struct rpc_server *server = serve(&echo, "server", NULL, address);
     static const struct attempt attempts[] = {
-        { "good.pem", NULL, NULL, ST_OK, "name=- san=- " },
-        { "good.pem", "executor-7", NULL, ST_OK, "name=- san=- " }, /* nobody asked for it */
-        { "good.pem", NULL, "localhost", ST_OK, "name=- san=- " },
-        { "other.pem", NULL, NULL, ST_UNAVAILABLE, "" },
-        { "good.pem", NULL, "elsewhere.example", ST_UNAVAILABLE, "" },
-        { NULL, NULL, NULL, ST_UNAVAILABLE, "" }, /* plain */
+        { "good.pem", NULL, NULL, ST_OK },
+        { "good.pem", "executor-7", NULL, ST_OK }, /* nobody asked for it */
+        { "good.pem", NULL, "localhost", ST_OK },
+        { "other.pem", NULL, NULL, ST_UNAVAILABLE },
+        { "good.pem", NULL, "elsewhere.example", ST_UNAVAILABLE },
+        { NULL, NULL, NULL, ST_UNAVAILABLE }, /* plain */
     };
     try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
     rpc_server_close(server);
 }
 
-static void a_server_with_mutual_tls_lets_only_its_own_in_and_knows_them(void **state) {
+static void a_server_with_mutual_tls_lets_only_its_own_in(void **state) {
     (void)state;
     struct echo echo = { 0 };
     char address[RPC_ADDRESS_BYTES];
     struct rpc_server *server = serve(&echo, "server", "good.pem", address);
     static const struct attempt attempts[] = {
-        { "good.pem", "executor-7", NULL, ST_OK, "name=executor-7 san=trainyard://executor/7 " },
-        { "good.pem", NULL, NULL, ST_UNAVAILABLE, "" },
-        { "good.pem", "stranger", NULL, ST_UNAVAILABLE, "" },
-        { "good.pem", "expired", NULL, ST_UNAVAILABLE, "" },
-        { "other.pem", "executor-7", NULL, ST_UNAVAILABLE, "" },
-        { NULL, NULL, NULL, ST_UNAVAILABLE, "" },
+        { "good.pem", "executor-7", NULL, ST_OK },           { "good.pem", NULL, NULL, ST_UNAVAILABLE },
+        { "good.pem", "stranger", NULL, ST_UNAVAILABLE },    { "good.pem", "expired", NULL, ST_UNAVAILABLE },
+        { "other.pem", "executor-7", NULL, ST_UNAVAILABLE }, { NULL, NULL, NULL, ST_UNAVAILABLE },
     };
     try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
     rpc_server_close(server);
@@ -126,8 +113,8 @@ static void a_certificate_of_another_host_is_not_believed(void **state) {
     char address[RPC_ADDRESS_BYTES];
     struct rpc_server *server = serve(&echo, "elsewhere", NULL, address);
     static const struct attempt attempts[] = {
-        { "good.pem", NULL, NULL, ST_UNAVAILABLE, "" },
-        { "good.pem", NULL, "elsewhere.example", ST_OK, "name=- " },
+        { "good.pem", NULL, NULL, ST_UNAVAILABLE },
+        { "good.pem", NULL, "elsewhere.example", ST_OK },
     };
     try_all(address, attempts, sizeof attempts / sizeof attempts[0]);
     rpc_server_close(server);
@@ -142,9 +129,9 @@ static void all_addresses_may_be_listened_on_with_tls(void **state) {
     OK(echo_open(NULL, &echo, &server, why));
     OK(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, why));
     OK(rpc_server_start(server, why));
-    char dialled[64], seen[200];
+    char dialled[64];
     snprintf(dialled, sizeof dialled, "127.0.0.1:%s", strrchr(bound, ':') + 1);
-    OK(try_call(dialled, "good.pem", "executor-7", NULL, seen, why));
+    OK(try_call(dialled, "good.pem", "executor-7", NULL, why));
     rpc_server_close(server);
 }
 
@@ -173,7 +160,7 @@ static void tls_files_that_do_not_fit_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_with_tls_proves_who_it_is),
-        cmocka_unit_test(a_server_with_mutual_tls_lets_only_its_own_in_and_knows_them),
+        cmocka_unit_test(a_server_with_mutual_tls_lets_only_its_own_in),
         cmocka_unit_test(a_certificate_of_another_host_is_not_believed),
         cmocka_unit_test(all_addresses_may_be_listened_on_with_tls),
         cmocka_unit_test(tls_files_that_do_not_fit_are_named),

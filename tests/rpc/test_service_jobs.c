@@ -18,7 +18,7 @@ static void assert_job(struct service_yard *y, int64_t id, Trainyard__V1__Job__S
 static char told_reason[RPC_REASON_BYTES]; /* of the last by_name, for programs */
 
 static status_t by_name(struct service_yard *y, const char *method, const char *name, struct err *e) {
-    /* CancelJob, RetryJob and GetJob begin with the same field. */
+    /* CancelJob, RetryJob, GetJob and DeleteJob begin with the same field. */
     Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
     Trainyard__V1__RetryJobRequest retry = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
     Trainyard__V1__GetJobRequest get = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
@@ -108,7 +108,7 @@ static void *retry_one(void *ctx) {
 static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void **state) {
     struct service_yard *y = *state;
     yard_submit(y, 1, 0);
-    pg_run(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
+    pg_force(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
     yard_stop_controller(y);
     yard_start_controller(y); /* which does not know the job, as after its end */
     struct pg_open *open = pg_begin(y->conninfo, "SELECT 1 FROM job FOR UPDATE");
@@ -131,10 +131,10 @@ static void of_two_retries_at_once_one_is_told_that_the_job_is_not_failed(void *
 static void a_retry_that_is_refused_for_another_reason_is_not_told_that_its_origin_is_gone(void **state) {
     struct service_yard *y = *state;
     yard_submit(y, 1, 0);
-    pg_run(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
+    pg_force(y->conninfo, "UPDATE job SET state = 10, end_time = now()");
     yard_stop_controller(y);
     yard_start_controller(y);
-    struct pg_open *open = pg_begin(y->conninfo, "UPDATE job SET state = 11");
+    struct pg_open *open = pg_begin(y->conninfo, "SET session_replication_role = replica; UPDATE job SET state = 11");
     struct retry retry = { .y = y };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, retry_one, &retry), 0);
@@ -347,7 +347,7 @@ static void a_fork_is_made_once_and_not_retried_when_what_it_began_with_is_gone(
     yard_run(y, &a, 1, fork, 1);
     agent_say_ended(a, fork, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC, 0);
     yard_await_state(y, fork, STATE(FAILED));
-    pg_run(y->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
+    pg_force(y->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
     OK(fork_first(y, "fork-once", names[2], &e));
     assert_string_equal(names[0], "jobs/2");
     assert_string_equal(names[1], "jobs/2");
@@ -370,13 +370,13 @@ static void a_fork_whose_origin_is_found_corrupt_fails_before_it_starts_and_free
     yard_finish(&a, 1, parent, 1);
     yard_await_state(y, parent, STATE(SUCCEEDED));
     agent_free(a); /* with it goes its slot */
-    pg_run(y->conninfo, "UPDATE executor SET state = 2, lost_time = now()");
+    pg_force(y->conninfo, "UPDATE executor SET state = 2, lost_time = now()");
     yard_stop_controller(y);
     yard_start_controller(y);
     char name[64];
     OK(fork_first(y, "fork", name, &e));
     int64_t next = yard_submit(y, 1, 0);
-    pg_run(y->conninfo, "UPDATE checkpoint SET state = 3, reason = 'bits'");
+    pg_force(y->conninfo, "UPDATE checkpoint SET state = 3, reason = 'bits'");
     a = agent_new(y, "host-b", 1, 1);
     agent_attach(a, NULL);
     assert_int_equal(agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START)->start->job, next);
@@ -473,6 +473,29 @@ static void a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that
     assert_string_equal(agent_await_closed(a), "UNAVAILABLE: this controller no longer leads");
     assert_true(controller_deposed(y->controller));
     pg_commit(leader); /* and lets the lock go */
+    agent_free(a);
+}
+
+/* As between the end of an epoch and the controller's next look at its lock. */
+static void a_mutation_under_an_epoch_that_is_over_may_be_asked_for_again(void **state) {
+    struct service_yard *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    agent_attach(a, NULL);
+    int64_t epoch, job = yard_submit(y, 1, 0);
+    yard_run(y, &a, 1, job, 1);
+    yard_finish(&a, 1, job, 1);
+    yard_await_state(y, job, STATE(SUCCEEDED));
+    OK(controller_leads(y->controller, &epoch, &e));
+    FAILS(controller_judge(y->controller, epoch, err_set(&e, ST_FAILED_PRECONDITION, "refused"), &e),
+          ST_FAILED_PRECONDITION, "refused");
+    pg_run(y->conninfo, "UPDATE leader SET epoch = epoch + 1");
+    Trainyard__V1__CreateJobRequest create = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    create.spec = yard_spec(1, 0);
+    FAILS(yard_call(y, "CreateJob", &create.base, &reply, &e), ST_UNAVAILABLE, "lead");
+    FAILS(by_name(y, "DeleteJob", "1", &e), ST_UNAVAILABLE, "lead");
+    FAILS(controller_checkpoint_pin(y->controller, job, 1, true, &e), ST_UNAVAILABLE, "lead");
+    FAILS(controller_checkpoint_delete(y->controller, job, 1, &e), ST_UNAVAILABLE, "lead");
     agent_free(a);
 }
 
@@ -621,6 +644,7 @@ int main(void) {
         YARD(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
         YARD(of_an_older_starts_devices_nothing_is_logged),
         YARD(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
+        YARD(a_mutation_under_an_epoch_that_is_over_may_be_asked_for_again),
         YARD(a_cancel_with_the_same_request_id_happens_once),
         YARD(a_wrong_spec_is_refused_with_every_problem),
         YARD(illegal_moves_and_unknown_jobs_are_clear_errors),

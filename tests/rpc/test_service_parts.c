@@ -126,6 +126,12 @@ static uint64_t attach(struct dispatch *d, const char *id, int64_t incarnation, 
                            &(struct dispatch_link){ .send = link_send, .close = link_close, .ctx = l });
 }
 
+static void welcome(struct dispatch *d, const char *id) {
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME;
+    dispatch_welcome(d, id, &m);
+}
+
 static bool send_stop(struct dispatch *d, const char *id) {
     Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
     return dispatch_send(d, id, &m);
@@ -139,8 +145,9 @@ static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **s
     uint64_t t1 = attach(d, "a", 1, &old), t2 = attach(d, "a", 2, &new);
     assert_int_equal(old.closed, 1);
     assert_int_equal(attach(d, "a", 1, &late), 0);
+    welcome(d, "a");
     assert_true(send_stop(d, "a"));
-    assert_int_equal(new.sent, 1);
+    assert_int_equal(new.sent, 2);
     assert_int_equal(new.epoch, 9);
     dispatch_detach(d, t1); /* the old stream's end says nothing about the new one */
     assert_true(dispatch_attached(d, "a"));
@@ -155,8 +162,37 @@ static void a_link_that_does_not_read_is_closed(void **state) {
     struct dispatch *d = dispatch_new();
     struct link l = { .full = true };
     uint64_t t = attach(d, "a", 1, &l);
-    assert_false(send_stop(d, "a"));
+    welcome(d, "a");
     assert_int_equal(l.closed, 1);
+    l.full = false;
+    welcome(d, "a");
+    l.full = true;
+    assert_false(send_stop(d, "a"));
+    assert_int_equal(l.closed, 2);
+    dispatch_detach(d, t);
+    dispatch_free(d);
+}
+
+static void nothing_goes_down_a_link_before_its_welcome_which_comes_once(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct link first = { 0 }, second = { 0 };
+    char picked[SCHEDULER_EXECUTOR_ID_BYTES];
+    attach(d, "a", 1, &first);
+    assert_false(send_stop(d, "a"));
+    assert_false(dispatch_pick(d, picked, sizeof picked));
+    welcome(d, "a");
+    welcome(d, "a");
+    assert_int_equal(first.sent, 1);
+    assert_true(send_stop(d, "a") && dispatch_pick(d, picked, sizeof picked));
+    uint64_t t = attach(d, "a", 1, &second); /* a new stream of the same start */
+    assert_false(send_stop(d, "a"));
+    assert_int_equal(second.sent, 0);
+    assert_int_equal(second.closed, 0);
+    dispatch_refuse(d, "a", 2, ST_ABORTED, "another start");
+    assert_int_equal(second.closed, 0);
+    dispatch_refuse(d, "a", 1, ST_ABORTED, "this start");
+    assert_int_equal(second.closed, 1);
     dispatch_detach(d, t);
     dispatch_free(d);
 }
@@ -240,6 +276,7 @@ static void a_sample_is_heard_from_its_own_executor_until_it_ends(void **state) 
     int64_t id;
     assert_int_equal(start(s, &h, &id, &e), ST_UNAVAILABLE);
     uint64_t t = attach(d, "a", 1, &l);
+    welcome(d, "a");
     assert_int_equal(start(s, &h, &id, &e), ST_OK);
     assert_int_equal(l.sample, id);
     say(s, "b", id, "forged", false);
@@ -270,6 +307,7 @@ static void samples_are_bounded_and_stopped_when_nobody_listens(void **state) {
     struct err e;
     int64_t ids[SAMPLE_MOST], over;
     uint64_t t = attach(d, "a", 1, &l);
+    welcome(d, "a");
     for (int i = 0; i < SAMPLE_MOST; i++)
         assert_int_equal(start(s, &h, &ids[i], &e), ST_OK);
     assert_int_equal(start(s, &h, &over, &e), ST_RESOURCE_EXHAUSTED);
@@ -302,6 +340,67 @@ static void a_full_inbox_refuses_by_bytes_until_one_is_taken(void **state) {
     inbox_free(in);
 }
 
+static status_t put_hello(struct inbox *in, const char *executor, int64_t incarnation, size_t bytes) {
+    struct inbox_item item = { .kind = INBOX_AGENT, .incarnation = incarnation, .message_bytes = bytes };
+    snprintf(item.executor, sizeof item.executor, "%s", executor);
+    item.message = calloc(1, sizeof *item.message);
+    trainyard__v1__agent_message__init(item.message);
+    item.message->message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
+    item.message->hello = calloc(1, sizeof *item.message->hello);
+    trainyard__v1__agent_hello__init(item.message->hello);
+    status_t st = inbox_put(in, &item, false, NULL);
+    if (st != ST_OK)
+        trainyard__v1__agent_message__free_unpacked(item.message, NULL);
+    return st;
+}
+
+static void expect_hello(struct inbox *in, const char *executor, int64_t incarnation) {
+    struct inbox_item *item = inbox_take(in, 0);
+    assert_non_null(item);
+    assert_string_equal(item->executor, executor);
+    assert_int_equal(item->incarnation, incarnation);
+    inbox_item_free(item);
+}
+
+static void what_an_earlier_stream_said_is_heard_before_the_hello_of_the_next(void **state) {
+    (void)state;
+    struct inbox *in = inbox_new();
+    struct inbox_item said = { .kind = INBOX_AGENT, .executor = "a", .incarnation = 1, .job = 7 };
+    assert_int_equal(put_hello(in, "a", 1, 10), ST_OK);
+    assert_int_equal(inbox_put(in, &said, false, NULL), ST_OK);
+    assert_int_equal(put_hello(in, "a", 1, 20), ST_OK);
+    struct inbox_item *item = inbox_take(in, 0);
+    assert_int_equal(item->job, 7);
+    inbox_item_free(item);
+    expect_hello(in, "a", 1);
+    assert_null(inbox_take(in, 0));
+    inbox_free(in);
+}
+
+static void a_hello_drops_the_one_that_waits(void **state) {
+    (void)state;
+    struct inbox *in = inbox_new();
+    struct inbox_item large = { .kind = INBOX_AGENT, .message_bytes = INBOX_BYTES - 20 };
+    assert_int_equal(put_hello(in, "a", 1, 10), ST_OK);
+    assert_int_equal(put_hello(in, "b", 1, 10), ST_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(put_hello(in, "a", 2, 10), ST_OK);
+    assert_int_equal(inbox_count(in), 2);
+    assert_int_equal(inbox_put(in, &large, false, NULL), ST_OK); /* the bytes of those that went count no more */
+    assert_int_equal(put_hello(in, "a", 3, 10), ST_OK);          /* there is room for one of the same size */
+    assert_int_equal(put_hello(in, "a", 4, 11), ST_RESOURCE_EXHAUSTED);
+    assert_int_equal(put_hello(in, "c", 1, 10), ST_RESOURCE_EXHAUSTED);
+    expect_hello(in, "b", 1);
+    inbox_item_free(inbox_take(in, 0));
+    assert_int_equal(put_hello(in, "b", 1, 10), ST_OK);
+    assert_int_equal(put_hello(in, "b", 0, 0), ST_OK); /* of an older start: it comes after, and is refused */
+    expect_hello(in, "a", 3);                          /* the one that was refused has dropped nothing */
+    expect_hello(in, "b", 1);
+    expect_hello(in, "b", 0);
+    assert_int_equal(put_hello(in, "a", 4, 10), ST_OK);
+    inbox_free(in);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_read_whole_or_refused),
@@ -309,11 +408,14 @@ int main(void) {
         cmocka_unit_test(addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt),
         cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),
+        cmocka_unit_test(nothing_goes_down_a_link_before_its_welcome_which_comes_once),
         cmocka_unit_test(a_wake_reaches_the_followers_of_that_job_alone),
         cmocka_unit_test(progress_follows_the_newest_attempt),
         cmocka_unit_test(a_sample_is_heard_from_its_own_executor_until_it_ends),
         cmocka_unit_test(samples_are_bounded_and_stopped_when_nobody_listens),
         cmocka_unit_test(a_full_inbox_refuses_by_bytes_until_one_is_taken),
+        cmocka_unit_test(a_hello_drops_the_one_that_waits),
+        cmocka_unit_test(what_an_earlier_stream_said_is_heard_before_the_hello_of_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

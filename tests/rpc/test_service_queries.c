@@ -228,17 +228,77 @@ static void checkpoints_are_listed_in_pages_newest_first(void **state) {
 
 /* ---- executors ---- */
 
-/* Rows follow the welcome. */
-static void await_executors(struct service_yard *y, size_t n) {
+static void a_welcomed_executor_is_listed_at_once(void **state) {
+    struct service_yard *y = *state;
+    struct agent *agents[40];
     Trainyard__V1__ListExecutorsRequest in = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
-    for (size_t seen = 0; seen < n;) {
+    for (size_t i = 0; i < 40; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "host-%zu", i);
+        agents[i] = agent_new(y, id, 1, 1);
+        agent_attach(agents[i], NULL);
         Trainyard__V1__ListExecutorsResponse *all = call(y, &trainyard__v1__executor_service__descriptor,
                                                          "ListExecutors", &in.base);
-        seen = all->n_executors;
+        assert_int_equal(all->n_executors, i + 1);
         protobuf_c_message_free_unpacked(&all->base, NULL);
-        assert_true(clock_mono_ms() < deadline);
     }
+    for (size_t i = 0; i < 40; i++)
+        agent_free(agents[i]);
+}
+
+/* The controller waits for the first one's row; what has come meanwhile is written together. */
+static void rows_of_a_storm_of_executors_are_written_together(void **state) {
+    struct service_yard *y = *state;
+    struct agent *agents[40];
+    agents[0] = agent_new(y, "host-0", 1, 1);
+    agent_attach(agents[0], NULL);
+    struct pg_open *open = pg_begin(y->conninfo, "SELECT 1 FROM executor FOR UPDATE");
+    agent_free(agents[0]);
+    agents[0] = agent_new(y, "host-0", 2, 1);
+    agent_hello(agents[0], NULL);
+    pg_await_blocked(y->pg, y->conninfo, 1);
+    for (size_t i = 1; i < 40; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "host-%zu", i);
+        agents[i] = agent_new(y, id, 1, 1);
+        agent_hello(agents[i], NULL);
+    }
+    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    while (dispatch_count(controller_dispatch(y->controller)) < 40)
+        assert_true(clock_mono_ms() < deadline);
+    pg_commit(open);
+    for (size_t i = 0; i < 40; i++)
+        agent_expect(agents[i], TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME);
+    assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM executor"), 40);
+    /* The first alone, then all, but for one that was just on its way. */
+    assert_in_range(pg_number(y->conninfo, "SELECT count(DISTINCT attach_time) FROM executor"), 2, 3);
+    for (size_t i = 0; i < 40; i++)
+        agent_free(agents[i]);
+}
+
+static void an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_and_so_is_the_log(void **state) {
+    struct service_yard *y = *state;
+    static char text[1 << 16];
+    FILE *log = tmpfile();
+    int terminal = dup(STDERR_FILENO);
+    struct agent *newer = agent_new(y, "host", 2, 1), *older = agent_new(y, "host", 1, 1);
+    agent_attach(newer, NULL);
+    agent_free(newer);
+    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    while (dispatch_count(controller_dispatch(y->controller)) > 0)
+        assert_true(clock_mono_ms() < deadline);
+    dup2(fileno(log), STDERR_FILENO);
+    agent_hello(older, NULL);
+    const char *told = agent_await_closed(older);
+    dup2(terminal, STDERR_FILENO);
+    close(terminal);
+    rewind(log);
+    text[fread(text, 1, sizeof text - 1, log)] = '\0';
+    fclose(log);
+    assert_non_null(strstr(told, "a newer start than 1 of it has attached"));
+    assert_non_null(strstr(text, "warn executor_refused executor=host incarnation=1"));
+    assert_true(agent_idle(older));
+    agent_free(older);
 }
 
 static void executors_are_listed_in_pages_by_name(void **state) {
@@ -246,7 +306,6 @@ static void executors_are_listed_in_pages_by_name(void **state) {
     struct agent *agents[] = { agent_new(y, "host-b", 1, 2), agent_new(y, "host-a", 1, 1) };
     agent_attach(agents[0], NULL);
     agent_attach(agents[1], NULL);
-    await_executors(y, 2);
     Trainyard__V1__ListExecutorsRequest in = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
     in.page_size = 1;
     char token[80] = "";
@@ -331,6 +390,9 @@ int main(void) {
         YARD_TEST(a_followed_log_ends_with_its_job),
         YARD_TEST(checkpoints_are_listed_in_pages_newest_first),
         YARD_TEST(executors_are_listed_in_pages_by_name),
+        YARD_TEST(a_welcomed_executor_is_listed_at_once),
+        YARD_TEST(rows_of_a_storm_of_executors_are_written_together),
+        YARD_TEST(an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_and_so_is_the_log),
     };
     return cmocka_run_group_tests_name("service queries", tests, yard_group_setup, yard_group_teardown);
 }

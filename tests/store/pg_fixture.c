@@ -250,6 +250,12 @@ void pg_run(const char *conninfo, const char *sql) {
         die(sql, state);
 }
 
+void pg_force(const char *conninfo, const char *sql) {
+    char text[1000];
+    snprintf(text, sizeof text, "SET session_replication_role = replica; %s", sql);
+    pg_run(conninfo, text);
+}
+
 long long pg_number(const char *conninfo, const char *sql) {
     PGconn *c = connect_to(conninfo);
     PGresult *r = PQexec(c, sql);

@@ -24,6 +24,8 @@ void pg_freeze(struct pg *pg, bool frozen); /* SIGSTOP to the postmaster and all
 /* Runs SQL on a connection of its own. pg_try returns the SQLSTATE ("00000" = fine), static. */
 void pg_run(const char *conninfo, const char *sql);
 const char *pg_try(const char *conninfo, const char *sql);
+/* As pg_run, past the triggers: puts a row into a state that no edge leads to. */
+void pg_force(const char *conninfo, const char *sql);
 /* The constraint that refused the last pg_try; "" = none. */
 const char *pg_refused_by(void);
 /* The first column of the first row, as a number. */

@@ -239,7 +239,7 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     assert_int_equal(n, 2);
     assert_int_equal(attempts[0].state, STORE_ATTEMPT_ENDED);
     assert_string_equal(attempts[0].reason, "rank 1 died");
-    assert_int_equal(attempts[1].placements_n, 2);
+    assert_int_equal(attempts[1].n_placements, 2);
     assert_int_equal(attempts[1].placements[1].pid, 77);
     assert_string_equal(attempts[1].placements[1].executor, "b");
 }
@@ -336,14 +336,14 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
                                 .version = "1",
                                 .slots = 2,
                                 .devices = devices,
-                                .devices_n = 2 };
-    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+                                .n_devices = 2 };
+    OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
     x.incarnation = 4;
-    FAILS(store_executor_attach(f->store, f->epoch, &x, &e), ST_FAILED_PRECONDITION, "newer start");
+    FAILS(store_executor_attach(f->store, f->epoch, &x, 1, &e), ST_FAILED_PRECONDITION, "newer start");
     OK(store_executor_lost(f->store, f->epoch, "one", "its lease is over", &e));
     x.id = "two";
-    x.devices_n = 0;
-    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+    x.n_devices = 0;
+    OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
     const char *ids[] = { "two" };
     OK(store_executor_heard(f->store, f->epoch, ids, (int64_t[]){ 4000000000000000 }, 1, &e));
     struct store_executor *list;
@@ -351,14 +351,14 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     OK(store_executor_list(f->store, f->m, NULL, 10, &list, &n, &e));
     assert_int_equal(n, 2);
     assert_int_equal(list[0].state, STORE_EXECUTOR_LOST);
-    assert_int_equal(list[0].devices_n, 2);
+    assert_int_equal(list[0].n_devices, 2);
     assert_string_equal(list[0].devices[1].model, "H200");
     assert_string_equal(list[0].devices[1].uuid, "GPU-1");
     assert_string_equal(list[0].devices[1].pci_bus_id, "00:18.0");
     assert_string_equal(list[0].devices[1].links, "X NV4");
     assert_false(list[0].devices[1].quarantined);
     assert_int_equal(list[1].heartbeat_time_us, 4000000000000000);
-    assert_int_equal(list[1].devices_n, 0);
+    assert_int_equal(list[1].n_devices, 0);
     devices[1].quarantined = true;
     devices[1].reason = "Xid 79";
     OK(store_executor_devices(f->store, f->epoch, "one", 5, devices, 2, &e));
@@ -367,14 +367,14 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     FAILS(store_executor_devices(f->store, f->epoch, "one", 4, devices, 1, &e), ST_FAILED_PRECONDITION, "newer start");
     FAILS(store_executor_devices(f->store, f->epoch, "none", 4, devices, 1, &e), ST_NOT_FOUND, "has never attached");
     OK(store_executor_list(f->store, f->m, NULL, 1, &list, &n, &e));
-    assert_int_equal(list[0].devices_n, 2);
+    assert_int_equal(list[0].n_devices, 2);
     assert_true(list[0].devices[1].quarantined);
     assert_string_equal(list[0].devices[1].reason, "Xid 79");
     OK(store_executor_list(f->store, f->m, "one", 10, &list, &n, &e));
     assert_int_equal(n, 1);
     x.incarnation = 6;
     x.id = "one";
-    OK(store_executor_attach(f->store, f->epoch, &x, &e));
+    OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
     int64_t counts[3];
     OK(store_executor_counts(f->store, counts, &e));
     assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);

@@ -195,7 +195,7 @@ static void names_and_ranks_choose_the_series(void **state) {
     assert_int_equal(series[1].rank, 1);
     assert_string_equal(series[2].name, "b");
     q.names = wanted;
-    q.names_n = 1;
+    q.n_names = 1;
     q.rank = 1;
     OK(store_metric_query(f->store, f->m, &q, &series, &n, &e));
     assert_int_equal(n, 1);

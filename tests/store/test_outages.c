@@ -115,7 +115,7 @@ static void reports_are_stored_once_though_their_commits_are_cut(void **state) {
         proxy_cut_at(c.proxy, "COMMIT", 1, HOW[i % 2]);
         OK(store_report_write(r, &batch, 1, &result, &e));
         assert_int_equal(result.sequence, 2 * i + 2);
-        assert_int_equal(result.committed_n, 1);
+        assert_int_equal(result.n_committed, 1);
     }
     assert_int_equal(proxy_cuts(c.proxy), 10);
     assert_int_equal(pg_number(f->conninfo, "SELECT sum(n) FROM metric_chunk"), 10);

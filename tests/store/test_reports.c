@@ -79,11 +79,11 @@ static void the_last_shard_commits_the_checkpoint_in_its_transaction(void **stat
     CLEANUP(store_report_closep) struct store_report *r = NULL;
     OK(store_report_open(f->store, f->epoch, &r, &e));
     struct store_record shard0 = record_shard(40, 0, 2, true), shard1 = record_shard(40, 1, 2, true);
-    assert_int_equal(write_one(f, r, job, 1, 0, 1, &shard0, 1).committed_n, 0);
+    assert_int_equal(write_one(f, r, job, 1, 0, 1, &shard0, 1).n_committed, 0);
     struct store_checkpoint newest;
     FAILS(store_checkpoint_newest(f->store, f->m, job, &newest, &e), ST_NOT_FOUND, "no committed checkpoint");
     struct store_batch_result last = write_one(f, r, job, 1, 1, 1, &shard1, 1);
-    assert_int_equal(last.committed_n, 1);
+    assert_int_equal(last.n_committed, 1);
     assert_int_equal(last.committed[0].step, 40);
     assert_true(last.committed[0].final);
     OK(store_checkpoint_newest(f->store, f->m, job, &newest, &e));
@@ -97,7 +97,7 @@ static void the_last_shard_commits_the_checkpoint_in_its_transaction(void **stat
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'checkpoint_committed'"), 1);
     /* The answer may have been lost: the repeated report is told of it again, and changes nothing. */
     struct store_batch_result repeated = write_one(f, r, job, 1, 1, 1, &shard1, 1);
-    assert_int_equal(repeated.committed_n, 1);
+    assert_int_equal(repeated.n_committed, 1);
     assert_int_equal(repeated.last_event, last.last_event);
 }
 
@@ -312,7 +312,7 @@ static void commit(struct fixture *f, struct store_report *r, int64_t job, int64
     struct store_record shard = record_shard(step, 0, 1, false);
     shard.shard.has_validation_loss = true;
     shard.shard.validation_loss = loss;
-    assert_int_equal(write_one(f, r, job, 1, 0, sequence, &shard, 1).committed_n, 1);
+    assert_int_equal(write_one(f, r, job, 1, 0, sequence, &shard, 1).n_committed, 1);
 }
 
 static void retention_keeps_the_last_the_best_the_pinned(void **state) {
@@ -499,7 +499,7 @@ static status_t retry(struct fixture *f, int64_t job, struct err *e) {
     char sql[160];
     snprintf(sql, sizeof sql, "UPDATE job SET state = 10, end_time = now() WHERE id = %lld AND state <> 10",
              (long long)job);
-    pg_run(f->conninfo, sql);
+    pg_force(f->conninfo, sql);
     snprintf(sql, sizeof sql, "SELECT attempt FROM job WHERE id = %lld", (long long)job);
     struct store_job_move move = { .request_id = fixture_request(f),
                                    .job = job,
@@ -525,20 +525,20 @@ static void a_retry_that_has_lost_what_its_job_began_with_is_refused(void **stat
     int64_t child = job_from(f, parent, at.id, false, "fork", &existed), alone = fixture_job(f, 1);
     OK(retry(f, child, &e));
     OK(retry(f, alone, &e)); /* began with nothing */
-    pg_run(f->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
+    pg_force(f->conninfo, "UPDATE checkpoint SET state = 5, delete_time = now()");
     FAILS(retry(f, child, &e), ST_FAILED_PRECONDITION, "has been deleted");
     /* Nor does that stop a request that is made again. */
     assert_int_equal(job_from(f, parent, at.id, false, "fork", &existed), child);
-    pg_run(f->conninfo, "UPDATE checkpoint SET state = 3, delete_time = NULL, reason = 'bits'");
+    pg_force(f->conninfo, "UPDATE checkpoint SET state = 3, delete_time = NULL, reason = 'bits'");
     FAILS(retry(f, child, &e), ST_FAILED_PRECONDITION, "is corrupt");
-    pg_run(f->conninfo, "UPDATE checkpoint SET state = 2");
-    pg_run(f->conninfo, "UPDATE job SET state = 1, end_time = NULL WHERE state = 10");
+    pg_force(f->conninfo, "UPDATE checkpoint SET state = 2");
+    pg_force(f->conninfo, "UPDATE job SET state = 1, end_time = NULL WHERE state = 10");
     fixture_attempt(f, child, STORE_JOB_QUEUED, 1);
     fixture_move(f, child, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
     commit(f, r, child, 20, 1, 1);
     char sql[120];
     snprintf(sql, sizeof sql, "UPDATE checkpoint SET state = 3, reason = 'bits' WHERE id = %lld", (long long)at.id);
-    pg_run(f->conninfo, sql);
+    pg_force(f->conninfo, sql);
     OK(retry(f, child, &e));
 }
 
@@ -595,10 +595,10 @@ static void a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone(v
         char sql[400], request[32];
         bool existed, weights_only = i >= 3;
         snprintf(request, sizeof request, "origin-%d", i);
-        pg_run(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
+        pg_force(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
         int64_t child = job_from(f, parent, at.id, weights_only, request, &existed);
         snprintf(sql, sizeof sql, "UPDATE checkpoint SET %s WHERE id = %lld", gone[i % 3].how, (long long)at.id);
-        pg_run(f->conninfo, sql);
+        pg_force(f->conninfo, sql);
         struct store_attempt_start start = start_of(f, child, 1);
         assert_non_null(strstr(start.refused, "has nothing to go on from"));
         assert_non_null(strstr(start.refused, gone[i % 3].says));
@@ -613,7 +613,7 @@ static void a_job_fails_in_place_of_an_attempt_when_what_it_began_with_is_gone(v
         snprintf(sql, sizeof sql, "SELECT count(*) FROM attempt WHERE job = %lld AND state < 4", (long long)child);
         assert_int_equal(pg_number(f->conninfo, sql), 0);
     }
-    pg_run(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
+    pg_force(f->conninfo, "UPDATE checkpoint SET state = 2, delete_time = NULL");
     bool existed;
     int64_t child = job_from(f, parent, at.id, false, "origin-there", &existed);
     struct store_attempt_start start = start_of(f, child, 1);

@@ -101,6 +101,7 @@ static const char ROWS[] =
 
 static const char *const REFUSED[] = {
     "INSERT INTO leader VALUES (false, 1, '', now())",
+    "INSERT INTO state_edge VALUES ('rank', 1, 2)",
     "UPDATE leader SET epoch = -1",
     "UPDATE executor SET state = 3",
     "UPDATE executor SET state = 2",
@@ -126,6 +127,7 @@ static const char *const REFUSED[] = {
     "UPDATE job SET keep_last = -1",
     "UPDATE job SET keep_best = -1",
     "UPDATE job SET last_event = 0",
+    "UPDATE job SET delete_time = now()",
     "UPDATE job SET weights_sha256 = 'ABC'",
     "UPDATE attempt SET number = 0",
     "UPDATE attempt SET state = 5",

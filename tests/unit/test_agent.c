@@ -462,6 +462,38 @@ static void a_stranger_is_killed_only_with_the_right_start_time(void **state) {
 
 /* ---- directory, inventory ---- */
 
+/* Else an executor would obey a leader that it had refused, or take another's place. */
+static void a_directory_whose_numbers_or_id_are_damaged_is_refused(void **state) {
+    (void)state;
+    static const char *const damage[][3] = {
+        { "epoch", "seven\n", "which is no number" },
+        { "epoch", "-1\n", "which is no number" },
+        { "epoch", "99999999999999999999\n", "which is no number" },
+        { "incarnation", "7x\n", "which is no number" },
+        { "id", "0123456789abcde\n", "does not hold an executor's id of 16 hex digits" },
+        { "id", "0123456789abcdef0\n", "does not hold an executor's id of 16 hex digits" },
+        { "id", "0123456789abcdefg\n", "does not hold an executor's id of 16 hex digits" },
+        { "id", "0123456789abcdeg\n", "does not hold an executor's id of 16 hex digits" },
+    };
+    char folder[] = "/tmp/ty-directory-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        char path[64];
+        struct directory *d = NULL;
+        struct err why = { "" };
+        assert_int_equal(directory_open(folder, &d, &why), ST_OK);
+        assert_int_equal(directory_epoch_raise(d, 7, NULL), ST_OK);
+        directory_close(d);
+        snprintf(path, sizeof path, "%s/%s", folder, damage[i][0]);
+        assert_int_equal(file_write_atomic(path, damage[i][1], strlen(damage[i][1]), 0600, NULL), ST_OK);
+        assert_int_equal(directory_open(folder, &d, &why), ST_DATA_LOSS);
+        if (!strstr(why.msg, damage[i][2]))
+            fail_msg("case %zu: %s", i, why.msg);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(dir_remove(folder, NULL), ST_OK);
+}
+
 static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     (void)state;
     char folder[] = "/tmp/ty-directory-XXXXXX";
@@ -538,6 +570,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_kill_9_is_known_at_once_by_its_signal),
         cmocka_unit_test(the_ladder_ends_who_hears_by_term_and_who_is_deaf_by_kill),
         cmocka_unit_test(a_stranger_is_killed_only_with_the_right_start_time),
+        cmocka_unit_test(a_directory_whose_numbers_or_id_are_damaged_is_refused),
         cmocka_unit_test(a_directory_has_one_agent_and_remembers_who_it_is),
         cmocka_unit_test(no_gpu_is_a_sentence_and_cores_are_shared_out),
     };

@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/sha256.h"
 #include "base/status.h"
 
@@ -10,11 +11,14 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -104,15 +108,15 @@ static void sha256_agrees_with_the_standard(void **state) {
     sha256_of("abc", 3, d); /* FIPS 180-4, example B.1 */
     sha256_hex(d, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    struct sha256 *s = sha256_new();
+    struct sha256 s;
+    sha256_begin(&s);
     for (int round = 0; round < 2; round++) { /* a finished context starts afresh */
-        sha256_update(s, "a", 1);
-        sha256_update(s, "bc", 2);
-        sha256_final(s, d);
+        sha256_update(&s, "a", 1);
+        sha256_update(&s, "bc", 2);
+        sha256_final(&s, d);
         sha256_hex(d, hex);
         assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
-    sha256_free(s);
 }
 
 static int64_t fixed_ns(void *ctx) { return *(int64_t *)ctx; }
@@ -185,6 +189,66 @@ static void only_the_cores_that_a_process_may_use_are_counted(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+static void what_stands_beside_a_program_is_found(void **state) {
+    (void)state;
+    char self[4096], beside[4096], small[8];
+    struct err e;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    assert_int_equal(process_beside("test_base", beside, sizeof beside, &e), ST_OK);
+    assert_string_equal(beside, self);
+    assert_int_equal(process_beside("test_base", small, sizeof small, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(process_beside("test_base", beside, (size_t)n, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(process_beside("test_base", beside, (size_t)n + 1, &e), ST_OK);
+}
+
+static void a_child_has_the_descriptors_that_it_is_given_and_no_signal_of_ours(void **state) {
+    (void)state;
+    char said[200];
+    int out[2];
+    pid_t pid;
+    struct err e;
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
+    sighandler_t pipe_before = signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(dup2(0, 40), 40); /* a library's, without close-on-exec */
+    assert_int_equal(pipe(out), 0);
+    /* glibc has the child ignore two signals of its own, above the lower 31. */
+    static const char script[] = "test -e /proc/self/fd/40 && echo leak; readlink /proc/self/fd/0; "
+                                 "grep -c '^Sig\\(Blk\\|Ign\\):.*0000000$' /proc/self/status; echo $WORD >&4";
+    const struct process p = { .program = "/bin/sh",
+                               .argv = (const char *const[]){ "sh", "-c", script, NULL },
+                               .environ = (const char *const[]){ "WORD=given", "PATH=/bin:/usr/bin", NULL },
+                               .fds = { { PROCESS_NULL, 0 }, { out[1], 1 }, { out[1], 4 } },
+                               .n_fds = 3,
+                               .group = PROCESS_OWN_GROUP };
+    assert_int_equal(process_start(&p, &pid, &e), ST_OK);
+    assert_int_equal(getpgid(pid), pid);
+    close(out[1]);
+    size_t n = 0;
+    for (ssize_t got; (got = read(out[0], said + n, sizeof said - 1 - n)) > 0;)
+        n += (size_t)got;
+    said[n] = '\0';
+    assert_string_equal(said, "/dev/null\n2\ngiven\n");
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(out[0]);
+    close(40);
+    signal(SIGPIPE, pipe_before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static void a_program_that_is_not_there_is_told_at_once(void **state) {
+    (void)state;
+    struct err e;
+    pid_t pid;
+    const struct process p = { .program = "/nowhere/sh", .argv = (const char *const[]){ "sh", NULL } };
+    assert_int_equal(process_start(&p, &pid, &e), ST_NOT_FOUND);
+    assert_string_equal(e.msg, "start '/nowhere/sh': No such file or directory");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_error_sentence_is_kept_and_prefixed),
@@ -197,6 +261,9 @@ int main(void) {
         cmocka_unit_test(a_log_line_cannot_be_forged_by_its_values),
         cmocka_unit_test(a_log_line_too_long_drops_whole_fields_and_says_so),
         cmocka_unit_test(only_the_cores_that_a_process_may_use_are_counted),
+        cmocka_unit_test(what_stands_beside_a_program_is_found),
+        cmocka_unit_test(a_child_has_the_descriptors_that_it_is_given_and_no_signal_of_ours),
+        cmocka_unit_test(a_program_that_is_not_there_is_told_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "cli/output.h"
 #include "cli/plot.h"
 #include "cli/table.h"
+#include "tests/refused_memory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -163,6 +164,40 @@ static void columns_are_as_wide_as_their_widest_cell(void **state) {
     table_done(&t);
 }
 
+/* The library's own allocations are not the ones that are refused and counted. */
+int __wrap_vasprintf(char **ret, const char *fmt, va_list args);
+
+int __wrap_vasprintf(char **ret, const char *fmt, va_list args) {
+    char text[100];
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    assert_in_range(n, 0, (int)sizeof text - 1);
+    *ret = malloc((size_t)n + 1);
+    if (!*ret)
+        return -1;
+    memcpy(*ret, text, (size_t)n + 1);
+    return n;
+}
+
+static status_t print_some(void *ctx, struct err *e) {
+    static const char *const heads[] = { "A", "B", NULL };
+    struct table t;
+    struct bytes text;
+    (void)ctx;
+    table_init(&t, heads);
+    for (int i = 0; i < 6; i++)
+        table_cell(&t, "%d", i);
+    bytes_init(&text, 4096);
+    status_t st = table_print(&t, &text, e);
+    bytes_done(&text);
+    table_done(&t);
+    return st;
+}
+
+static void a_table_that_lacks_a_cell_is_not_printed(void **state) {
+    (void)state;
+    assert_true(refuse_each_allocation("a table", print_some, NULL) > 3);
+}
+
 static void a_peers_text_cannot_steer_a_terminal(void **state) {
     (void)state;
     char *written = NULL;
@@ -282,6 +317,7 @@ int main(void) {
         cmocka_unit_test(a_local_command_has_no_option_that_it_would_not_heed),
         cmocka_unit_test(help_needs_no_arguments),
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
+        cmocka_unit_test(a_table_that_lacks_a_cell_is_not_printed),
         cmocka_unit_test(a_peers_text_cannot_steer_a_terminal),
         cmocka_unit_test(a_falling_line_runs_from_corner_to_corner),
         cmocka_unit_test(a_curve_keeps_every_dot_inside_its_field),

@@ -155,7 +155,7 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_int_equal(t->precision, ENGINE_FP16);
     assert_ptr_equal(t->optimizer.kind, &optimizer_muon);
     assert_true(t->optimizer.muon.adamw.lr == 0.5 && t->optimizer.muon.lr == 0.02);
-    assert_int_equal(t->recompute, ENGINE_RECOMPUTE_BLOCK);
+    assert_int_equal(t->recompute, RECOMPUTE_BLOCK);
     assert_true(t->clip_value == 0.5 && t->ema_decay == 0.9 && t->clip_norm == 1);
     assert_true(t->loss_scale.initial == 65536 && t->loss_scale.growth_interval == 7);
     assert_true(t->skip_spikes.z_score == 6 && t->skip_spikes.window == 100);
@@ -170,13 +170,38 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_int_equal(ec->memory_bytes, 1000000);
     assert_int_equal(engine_ranks(&ec->layout), 6);
     assert_int_equal(ec->layout.zero, 1);
-    assert_int_equal(ec->layout.schedule, ENGINE_PIPELINE_ZERO_BUBBLE);
+    assert_int_equal(ec->layout.schedule, SCHEDULE_ZERO_BUBBLE);
     assert_string_equal(ec->device, "cuda");
     assert_int_equal(ec->tuning.buffer_bytes, 65536);
     assert_string_equal(ec->tuning.algorithm, "Ring");
     assert_string_equal(ec->tuning.protocol, "LL");
     assert_non_null(strstr(ec->spec_json, "\"precision\":\"fp16\""));
     config_close(c);
+}
+
+static const struct engine_config *said(const char *format, const char *word, struct config **ret) {
+    char text[512];
+    int n = snprintf(text, sizeof text, "name: a\n" GPT TEXT "resources: {memory_bytes: 1e9}\n");
+    snprintf(text + n, sizeof text - (size_t)n, format, word);
+    return config_engine(*ret = must_open(text));
+}
+
+/* Spec and engine may not see each other's lists: each word of the engine's is one of the spec's, and says the same. */
+static void every_word_of_the_engine_arrives_from_a_spec(void **state) {
+    (void)state;
+    struct config *c;
+    for (int i = 0; PLAN_REDUCE_WORDS[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", reduce: %s}", PLAN_REDUCE_WORDS[i], &c)->train.reduce, i);
+    for (int i = 0; PLAN_RECOMPUTE_WORDS[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", recompute: %s}", PLAN_RECOMPUTE_WORDS[i], &c)->train.recompute, i);
+    for (int i = 0; ENGINE_NUMERICS_WORDS[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", numerics: %s}", ENGINE_NUMERICS_WORDS[i], &c)->train.numerics, i);
+    for (int i = 0; ENGINE_PRECISION_WORDS[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", precision: %s}", ENGINE_PRECISION_WORDS[i], &c)->train.precision, i);
+    for (int i = 0; PLAN_SCHEDULE_WORDS[i]; i++, config_close(c)) {
+        const char *format = TRAIN "}\nparallel: {pipeline: 2, pipeline_schedule: %s}";
+        assert_int_equal(said(format, PLAN_SCHEDULE_WORDS[i], &c)->layout.schedule, i);
+    }
 }
 
 static void data_is_read_below_the_roots_only_after_every_link(void **state) {
@@ -231,6 +256,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_arrives_with_its_numbers),
         cmocka_unit_test(every_part_of_training_and_layout_arrives),
+        cmocka_unit_test(every_word_of_the_engine_arrives_from_a_spec),
         cmocka_unit_test(data_is_read_below_the_roots_only_after_every_link),
         cmocka_unit_test(weights_to_begin_with_are_looked_for_only_when_asked),
         cmocka_unit_test(a_file_is_no_folder_and_a_folder_no_file),

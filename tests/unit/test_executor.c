@@ -1,5 +1,6 @@
 /* The real trainyard-executor with real workers; this test is the controller that it attaches to, so that it can be a
  * bad one: away, forgetful, outdated. */
+#include "api/codec/frame.h"
 #include "api/codec/text.h"
 #include "api/rpc/server.h"
 #include "base/clock.h"
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <trainyard/descriptors.h>
 #include <trainyard/v1/dispatch.pb-c.h>
@@ -221,13 +223,18 @@ static Trainyard__V1__AgentMessage *await(Trainyard__V1__AgentMessage__MessageCa
 
 /* ---- an executor ---- */
 
-static void executor_start(const char *hang_s) {
+static void executor_start_with(const char *worker, const char *hang_s) {
     char program[256], log[96];
     snprintf(program, sizeof program, "%s/bin/trainyard-executor", getenv("TRAINYARD_BUILD"));
     snprintf(log, sizeof log, "%s/log", w.folder);
-    const char *argv[] = { program,   "--controller", w.address,     "--directory", w.directory,
-                           "--slots", SLOTS,          "--spool-mib", "1",           "--hang-timeout",
-                           hang_s,    "--data-root",  w.folder,      NULL };
+    const char *argv[] = { program,     "--controller",
+                           w.address,   "--directory",
+                           w.directory, "--slots",
+                           SLOTS,       "--spool-mib",
+                           "1",         "--hang-timeout",
+                           hang_s,      "--data-root",
+                           w.folder,    worker ? "--worker" : NULL,
+                           worker,      NULL };
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -235,6 +242,8 @@ static void executor_start(const char *hang_s) {
     assert_int_equal(posix_spawn(&w.executor, program, &actions, NULL, (char *const *)(uintptr_t)argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
 }
+
+static void executor_start(const char *hang_s) { executor_start_with(NULL, hang_s); }
 
 static int executor_wait(void) {
     int status;
@@ -502,6 +511,33 @@ static void a_fenced_attempt_loses_its_workers_and_its_records(void **state) {
     empty_is_awaited("spool");
 }
 
+/* Its worker passes on what it is told. */
+static void a_worker_is_told_after_which_silence_it_is_killed(void **state) {
+    (void)state;
+    char worker[96], said[96];
+    snprintf(worker, sizeof worker, "%s/worker", w.folder);
+    snprintf(said, sizeof said, "%s/worker.said", w.folder);
+    assert_int_equal(mkfifo(said, 0600), 0);
+    FILE *f = fopen(worker, "w");
+    fprintf(f, "#!/bin/sh\nexec cat <&3 >'%s'\n", said);
+    fclose(f);
+    assert_int_equal(chmod(worker, 0700), 0);
+    executor_start_with(worker, "45");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, 1);
+    const int fd = open(said, O_RDONLY);
+    struct frame_reader reader;
+    ProtobufCMessage *message = NULL;
+    frame_reader_init(&reader, 1 << 20);
+    assert_int_equal(frame_reader_wait(&reader, fd, &trainyard__v1__worker_command__descriptor, &message, NULL), ST_OK);
+    const Trainyard__V1__WorkerCommand *command = (const Trainyard__V1__WorkerCommand *)message;
+    assert_int_equal(command->command_case, TRAINYARD__V1__WORKER_COMMAND__COMMAND_START);
+    assert_int_equal(command->start->hang_ms, 45000);
+    protobuf_c_message_free_unpacked(message, NULL);
+    frame_reader_done(&reader);
+    close(fd);
+}
+
 static void a_stopped_worker_is_a_hang_and_is_killed(void **state) {
     (void)state;
     executor_start("2");
@@ -685,6 +721,7 @@ int main(void) {
         CLAIM(a_killed_executor_leaves_no_orphan_and_the_next_one_tells_its_attempts),
         CLAIM(a_command_of_a_lower_epoch_is_refused),
         CLAIM(a_fenced_attempt_loses_its_workers_and_its_records),
+        CLAIM(a_worker_is_told_after_which_silence_it_is_killed),
         CLAIM(a_stopped_worker_is_a_hang_and_is_killed),
         CLAIM(a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later),
         CLAIM(a_full_spool_makes_training_wait_and_is_no_hang),

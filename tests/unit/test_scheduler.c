@@ -1,94 +1,8 @@
-/* Single decisions of the scheduler. What holds over random histories stands in test_scheduler_simulation.c. */
-#include "base/limits.h"
+/* Single decisions of the scheduler. Of several hosts: test_scheduler_gangs.c; over random histories:
+ * test_scheduler_simulation.c. */
 #include "service/scheduler/placement.h"
 #include "service/scheduler/retry.h"
-#include "service/scheduler/scheduler.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-struct bench {
-    struct scheduler *s;
-    struct sched_actions out;
-    int64_t now;
-};
-
-static int setup(void **state) {
-    static struct bench b;
-    b = (struct bench){ .s = scheduler_new(0) };
-    *state = &b;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct bench *b = *state;
-    scheduler_free(b->s);
-    sched_actions_done(&b->out);
-    return 0;
-}
-
-static void tell(struct bench *b, struct sched_event ev) {
-    sched_actions_clear(&b->out);
-    scheduler_step(b->s, &ev, b->now, &b->out);
-}
-
-static const struct sched_action *find(const struct bench *b, enum sched_action_kind kind) {
-    for (size_t i = 0; i < b->out.n; i++)
-        if (b->out.items[i].kind == kind)
-            return &b->out.items[i];
-    return NULL;
-}
-
-static void submit(struct bench *b, int64_t job, int priority, int world_size, int max_restarts) {
-    struct sched_job_row row = { .job = job,
-                                 .state = JOB_STATE_QUEUED,
-                                 .priority = priority,
-                                 .world_size = world_size,
-                                 .max_restarts = max_restarts };
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
-}
-
-static void attach(struct bench *b, const char *id, int64_t incarnation, int slots,
-                   const struct sched_part_report *part) {
-    struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = id };
-    ev.attach.incarnation = incarnation;
-    ev.attach.slots[SCHED_SLOT_CPU] = slots;
-    ev.attach.parts = part;
-    ev.attach.parts_n = part ? 1 : 0;
-    tell(b, ev);
-}
-
-static void run_one(struct bench *b, int64_t job, int attempt) {
-    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = job, .attempt = attempt });
-    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = job, .attempt = attempt });
-}
-
-static void end_part(struct bench *b, const char *executor, int64_t job, int attempt, int rank,
-                     enum rank_end_cause cause, const char *why) {
-    struct rank_end end = { .rank = rank, .cause = cause };
-    snprintf(end.message, sizeof end.message, "%s", why);
-    tell(b,
-         (struct sched_event){
-             .kind = EV_PART_ENDED, .executor = executor, .job = job, .attempt = attempt, .ends = &end, .ends_n = 1 });
-}
-
-static void store(struct bench *b, int64_t job, int attempt, int rank) {
-    tell(b, (struct sched_event){ .kind = EV_RANK_STORED, .job = job, .attempt = attempt, .rank = rank });
-}
-
-static void every_tick_for(struct bench *b, int64_t ms) {
-    for (int64_t end = b->now + ms; b->now < end;) {
-        b->now += SCHED_TICK_MS;
-        tell(b, (struct sched_event){ .kind = EV_TICK });
-        if (b->out.n > 0)
-            return;
-    }
-}
+#include "tests/unit/scheduler_bench.h"
 
 static void no_final_state_has_an_edge_but_a_failed_jobs_retry(void **state) {
     (void)state;
@@ -103,7 +17,7 @@ static void no_final_state_has_an_edge_but_a_failed_jobs_retry(void **state) {
                 if (job_state_final(from))
                     assert_true(from == JOB_STATE_FAILED && to == JOB_STATE_QUEUED && cause == JOB_CAUSE_RETRY_ASKED);
             }
-    assert_int_equal(edges, 24);
+    assert_int_equal(edges, 25);
 }
 
 static void the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling(void **state) {
@@ -128,11 +42,11 @@ static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_one
 }
 
 static void gpus_of(struct bench *b, const char *id, int64_t incarnation, int healthy, int quarantined) {
-    tell(b, (struct sched_event){ .kind = EV_EXECUTOR_DEVICES,
-                                  .executor = id,
-                                  .attach = { .incarnation = incarnation,
-                                              .slots = { [SCHED_SLOT_CUDA] = healthy },
-                                              .quarantined = quarantined } });
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_DEVICES,
+                                      .executor = id,
+                                      .attach = { .incarnation = incarnation,
+                                                  .slots = { [SCHEDULER_SLOT_CUDA] = healthy },
+                                                  .quarantined = quarantined } });
 }
 
 static void gpus(struct bench *b, const char *id, int healthy, int quarantined) {
@@ -141,10 +55,12 @@ static void gpus(struct bench *b, const char *id, int healthy, int quarantined) 
 
 static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **state) {
     struct bench *b = *state;
-    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CUDA };
+    struct scheduler_job_row row = {
+        .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHEDULER_SLOT_CUDA
+    };
     attach(b, "a", 1, 8, NULL);
     gpus(b, "a", 1, 0);
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cuda slots, more than the 1 of all attached executors");
     gpus(b, "a", 0, 1);
     assert_string_equal(find(b, ACT_WAITING)->text,
@@ -154,31 +70,37 @@ static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **
 }
 
 static void attach_lone(struct bench *b, const char *id, int slots, bool lone) {
-    tell(b, (struct sched_event){
+    tell(b, (struct scheduler_event){
                 .kind = EV_EXECUTOR_ATTACHED,
                 .executor = id,
-                .attach = { .incarnation = 1, .slots = { slots, [SCHED_SLOT_CUDA] = slots }, .lone = lone } });
+                .attach = { .incarnation = 1, .slots = { slots, [SCHEDULER_SLOT_CUDA] = slots }, .lone = lone } });
 }
 
 static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody_up(void **state) {
     struct bench *b = *state;
-    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CUDA };
+    struct scheduler_job_row row = {
+        .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHEDULER_SLOT_CUDA
+    };
     attach_lone(b, "a", 2, true);
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_null(find(b, ACT_ATTEMPT_CREATE));
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cuda slots, more than the 0 of all attached executors; 2 "
                                                     "more take jobs of one rank only");
-    row = (struct sched_job_row){ .job = 2, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    row = (struct scheduler_job_row){
+        .job = 2, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHEDULER_SLOT_CUDA
+    };
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
-    row = (struct sched_job_row){ .job = 3, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHED_SLOT_CPU };
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    row = (struct scheduler_job_row){
+        .job = 3, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHEDULER_SLOT_CPU
+    };
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 3); /* on CPUs they talk otherwise */
 
     attach_lone(b, "b", 1, false);
     assert_null(find(b, ACT_ATTEMPT_CREATE)); /* not one rank here and one there */
     attach_lone(b, "c", 1, false);
-    const struct sched_action *created = find(b, ACT_ATTEMPT_CREATE);
+    const struct scheduler_action *created = find(b, ACT_ATTEMPT_CREATE);
     assert_int_equal(created->job, 1);
     for (int r = 0; r < 2; r++)
         assert_string_not_equal(created->placement[r], "a");
@@ -186,10 +108,12 @@ static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody
 
 static void an_older_starts_word_of_its_devices_comes_too_late(void **state) {
     struct bench *b = *state;
-    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
+    struct scheduler_job_row row = {
+        .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHEDULER_SLOT_CUDA
+    };
     attach(b, "a", 2, 8, NULL);
     gpus_of(b, "a", 1, 1, 0);
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 1 cuda slot, more than the 0 of all attached executors");
     gpus_of(b, "a", 2, 1, 0);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
@@ -198,10 +122,12 @@ static void an_older_starts_word_of_its_devices_comes_too_late(void **state) {
 /* Its end does not count, and what says why it waits again is the last word. */
 static void a_rank_that_lost_its_device_waits_for_another_and_says_so(void **state) {
     struct bench *b = *state;
-    struct sched_job_row row = { .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHED_SLOT_CUDA };
+    struct scheduler_job_row row = {
+        .job = 1, .state = JOB_STATE_QUEUED, .world_size = 1, .slot = SCHEDULER_SLOT_CUDA
+    };
     attach(b, "a", 1, 8, NULL);
     gpus(b, "a", 1, 0);
-    tell(b, (struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     run_one(b, 1, 1);
     gpus(b, "a", 0, 1);
     end_part(b, "a", 1, 1, 0, RANK_END_DEVICE_LOST, "lost its GPU");
@@ -210,7 +136,7 @@ static void a_rank_that_lost_its_device_waits_for_another_and_says_so(void **sta
     assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
     every_tick_for(b, 1000);
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_QUEUED);
-    const struct sched_action *waiting = find(b, ACT_WAITING);
+    const struct scheduler_action *waiting = find(b, ACT_WAITING);
     assert_true(waiting > find(b, ACT_JOB_STATE));
     assert_string_equal(waiting->text,
                         "needs 1 cuda slot, more than the 0 of all attached executors; 1 more is quarantined");
@@ -250,11 +176,11 @@ static void the_addresses_go_out_once_all_ranks_have_offered(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     submit(b, 1, 0, 2, 0);
-    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 0 });
+    tell(b, (struct scheduler_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 0 });
     assert_null(find(b, ACT_SEND_RENDEZVOUS));
-    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
+    tell(b, (struct scheduler_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
     assert_non_null(find(b, ACT_SEND_RENDEZVOUS));
-    tell(b, (struct sched_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
+    tell(b, (struct scheduler_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1, .rank = 1 });
     assert_null(find(b, ACT_SEND_RENDEZVOUS));
 }
 
@@ -267,7 +193,7 @@ static void the_sentence_names_the_cause_and_not_its_echo(void **state) {
     end_part(b, "b", 1, 1, 1, RANK_END_UNKNOWN, "was killed by signal 9");
     store(b, 1, 1, 0);
     store(b, 1, 1, 1);
-    const struct sched_action *end = find(b, ACT_JOB_STATE);
+    const struct scheduler_action *end = find(b, ACT_JOB_STATE);
     assert_int_equal(end->to, JOB_STATE_FAILED);
     assert_string_equal(end->text, "rank 1: was killed by signal 9 (after 0 of 0 restarts)");
 }
@@ -280,8 +206,8 @@ static void of_ends_that_are_heard_at_once_the_cause_is_told_and_not_its_echo(vo
     struct rank_end ends[] = { { .rank = 0, .cause = RANK_END_PEER_LOST, .message = "rank 1 went away" },
                                { .rank = 1, .cause = RANK_END_UNKNOWN, .message = "was killed by signal 9" },
                                { .rank = 2, .cause = RANK_END_PEER_LOST, .message = "rank 0 went away" } };
-    tell(b, (struct sched_event){
-                .kind = EV_PART_ENDED, .executor = "a", .job = 1, .attempt = 1, .ends = ends, .ends_n = 3 });
+    tell(b, (struct scheduler_event){
+                .kind = EV_PART_ENDED, .executor = "a", .job = 1, .attempt = 1, .ends = ends, .n_ends = 3 });
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
     assert_string_equal(find(b, ACT_JOB_STATE)->text, "rank 1: was killed by signal 9");
 }
@@ -322,10 +248,10 @@ static void a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free(voi
     assert_int_equal(scheduler_counts(b->s).jobs, 2);
     scheduler_refused(b->s, 1, 1);
     assert_int_equal(scheduler_counts(b->s).jobs, 1);
-    assert_int_equal(scheduler_counts(b->s).used[SCHED_SLOT_CPU], 0);
+    assert_int_equal(scheduler_counts(b->s).used[SCHEDULER_SLOT_CPU], 0);
     every_tick_for(b, 500);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
-    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 }); /* a late word of it */
+    tell(b, (struct scheduler_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 }); /* a late word of it */
     assert_int_equal(b->out.n, 0);
 }
 
@@ -337,7 +263,7 @@ static void the_next_attempt_waits_for_the_last_record_of_the_old_one(void **sta
     end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
     assert_non_null(find(b, ACT_AWAIT_STORED));
     b->now += 5000;
-    tell(b, (struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
     every_tick_for(b, 5000);
     assert_null(find(b, ACT_ATTEMPT_CREATE));
     store(b, 1, 1, 0);
@@ -353,7 +279,7 @@ static void a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncou
     int64_t begun = b->now;
     every_tick_for(b, 3 * LEASE_TTL_MS);
     assert_non_null(find(b, ACT_EXECUTOR_LOST));
-    assert_in_range(b->now - begun, LEASE_TTL_MS, LEASE_TTL_MS + 2 * SCHED_TICK_MS);
+    assert_in_range(b->now - begun, LEASE_TTL_MS, LEASE_TTL_MS + 2 * SCHEDULER_TICK_MS);
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
     assert_int_equal(find(b, ACT_ATTEMPT_END)->restarts, 0);
 }
@@ -369,17 +295,17 @@ static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **sta
 /* The end of an attempt and the move that follows are two transactions. */
 static void a_job_whose_attempt_has_ended_goes_on_under_the_next_leader(void **state) {
     struct bench *b = *state;
-    struct sched_job_row row = {
+    struct scheduler_job_row row = {
         .job = 1, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1, .final_committed = true
     };
     scheduler_load(b->s, &row, b->now);
-    tell(b, (struct sched_event){ .kind = EV_TICK });
+    tell(b, (struct scheduler_event){ .kind = EV_TICK });
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_SUCCEEDED);
     assert_int_equal(scheduler_counts(b->s).jobs, 0);
 
-    row = (struct sched_job_row){ .job = 2, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1 };
+    row = (struct scheduler_job_row){ .job = 2, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1 };
     scheduler_load(b->s, &row, b->now);
-    tell(b, (struct sched_event){ .kind = EV_TICK });
+    tell(b, (struct scheduler_event){ .kind = EV_TICK });
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
     attach(b, "a", 1, 1, NULL);
     every_tick_for(b, 1000);
@@ -389,9 +315,9 @@ static void a_job_whose_attempt_has_ended_goes_on_under_the_next_leader(void **s
 static void a_late_tick_extends_the_leases(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
-    tell(b, (struct sched_event){ .kind = EV_TICK });
+    tell(b, (struct scheduler_event){ .kind = EV_TICK });
     b->now += 10 * LEASE_TTL_MS;
-    tell(b, (struct sched_event){ .kind = EV_TICK });
+    tell(b, (struct scheduler_event){ .kind = EV_TICK });
     assert_null(find(b, ACT_EXECUTOR_LOST));
     every_tick_for(b, 2 * LEASE_TTL_MS);
     assert_non_null(find(b, ACT_EXECUTOR_LOST));
@@ -422,10 +348,10 @@ static void an_attach_repeats_the_newest_committed_step(void **state) {
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
     run_one(b, 1, 1);
-    tell(b, (struct sched_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 40 });
+    tell(b, (struct scheduler_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 40 });
     assert_int_equal(find(b, ACT_SEND_COMMITTED)->step, 40);
-    struct sched_rank_report rank = { .offered = true, .joined = true };
-    attach(b, "a", 1, 1, &(struct sched_part_report){ .job = 1, .attempt = 1, .ranks_n = 1, .ranks = &rank });
+    struct scheduler_rank_report rank = { .offered = true, .joined = true };
+    attach(b, "a", 1, 1, &(struct scheduler_part_report){ .job = 1, .attempt = 1, .n_ranks = 1, .ranks = &rank });
     assert_int_equal(find(b, ACT_SEND_COMMITTED)->step, 40);
 }
 
@@ -436,9 +362,9 @@ static void words_of_an_older_attempt_change_nothing(void **state) {
     end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
     store(b, 1, 1, 0);
     every_tick_for(b, 500);
-    tell(b, (struct sched_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 });
+    tell(b, (struct scheduler_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 });
     assert_int_equal(b->out.n, 0);
-    tell(b, (struct sched_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 9, .final = true });
+    tell(b, (struct scheduler_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 9, .final = true });
     assert_int_equal(b->out.n, 0);
     end_part(b, "a", 1, 1, 0, RANK_END_FINISHED, "");
     assert_int_equal(b->out.n, 1);
@@ -461,16 +387,14 @@ static void a_cancel_in_the_backoff_ends_the_job_at_once(void **state) {
     submit(b, 1, 0, 1, 3);
     end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
     store(b, 1, 1, 0);
-    tell(b, (struct sched_event){ .kind = EV_JOB_CANCEL, .job = 1, .token = 7 });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = 1, .token = 7 });
     assert_int_equal(b->out.items[1].to, JOB_STATE_CANCELLED);
     assert_int_equal(find(b, ACT_REPLY)->status, ST_OK);
     assert_int_equal(find(b, ACT_REPLY)->token, 7);
-    tell(b, (struct sched_event){ .kind = EV_JOB_CANCEL, .job = 1 });
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = 1 });
     assert_int_equal(find(b, ACT_REPLY)->status, ST_FAILED_PRECONDITION);
     assert_string_equal(find(b, ACT_REPLY)->reason, "JOB_ENDED");
 }
-
-#define ON_BENCH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

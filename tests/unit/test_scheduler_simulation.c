@@ -27,24 +27,24 @@ enum {
 struct sim_part { /* an attempt on an agent, as it really is */
     bool used, ended, stopping;
     int64_t job;
-    int attempt, ranks_n, ranks[RANKS];
+    int attempt, n_ranks, ranks[RANKS];
     bool offered, joined;
     enum rank_end_cause cause;
 };
 struct sim_agent {
-    char id[SCHED_EXECUTOR_ID_BYTES];
+    char id[SCHEDULER_EXECUTOR_ID_BYTES];
     int slots;
     int64_t incarnation, away_until;
     bool up, connected;
     struct sim_part parts[PARTS];
-    struct sched_action inbox[INBOX];
-    int inbox_n;
+    struct scheduler_action inbox[INBOX];
+    int n_inbox;
 };
 struct sim_job { /* its rows */
-    struct sched_job_row row;
+    struct scheduler_job_row row;
     bool attempt_open, final_committed;
     bool stored[RANKS], lost[RANKS]; /* of the current attempt: records in the database; gone with their host */
-    char placement[RANKS][SCHED_EXECUTOR_ID_BYTES];
+    char placement[RANKS][SCHEDULER_EXECUTOR_ID_BYTES];
 };
 struct world {
     uint64_t seed, random;
@@ -52,9 +52,9 @@ struct world {
     struct scheduler *scheduler;
     struct sim_agent agents[AGENTS];
     struct sim_job jobs[JOBS + 1]; /* by id, from 1 */
-    int jobs_n;
-    struct sched_action awaits[AWAITS];
-    int awaits_n;
+    int n_jobs;
+    struct scheduler_action awaits[AWAITS];
+    int n_awaits;
     int succeeded, failed, cancelled;
 };
 
@@ -91,7 +91,7 @@ static struct sim_part *part_of(struct sim_agent *a, int64_t job, int attempt) {
 }
 
 /* What the database would do with a change of state. */
-static void store_state(struct world *w, struct sim_job *job, const struct sched_action *a) {
+static void store_state(struct world *w, struct sim_job *job, const struct scheduler_action *a) {
     REQUIRE(w, job->row.state == a->from, "job %lld is %s, not %s\n", (long long)a->job, job_state_name(job->row.state),
             job_state_name(a->from));
     REQUIRE(w, job_state_edge(a->from, a->to, a->cause), "%s -> %s is no edge\n", job_state_name(a->from),
@@ -110,7 +110,7 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
     w->cancelled += a->to == JOB_STATE_CANCELLED;
 }
 
-static void store_attempt(struct world *w, struct sim_job *job, const struct sched_action *a) {
+static void store_attempt(struct world *w, struct sim_job *job, const struct scheduler_action *a) {
     store_state(w, job, a);
     REQUIRE(w, a->attempt > job->row.attempt, "attempt %d does not grow\n", a->attempt);
     REQUIRE(w, !job->attempt_open, "job %lld is placed twice\n", (long long)a->job);
@@ -124,7 +124,7 @@ static void store_attempt(struct world *w, struct sim_job *job, const struct sch
 
 /* Of every open attempt on that host, but for those that it still knows. */
 static void lose_records(struct world *w, const char *id, struct sim_agent *known) {
-    for (int64_t j = 1; j <= w->jobs_n; j++) {
+    for (int64_t j = 1; j <= w->n_jobs; j++) {
         struct sim_job *job = &w->jobs[j];
         if (!job->attempt_open || (known && part_of(known, j, job->row.attempt)))
             continue;
@@ -134,9 +134,9 @@ static void lose_records(struct world *w, const char *id, struct sim_agent *know
     }
 }
 
-static void apply(struct world *w, struct sched_actions *actions) {
+static void apply(struct world *w, struct scheduler_actions *actions) {
     for (size_t i = 0; i < actions->n; i++) {
-        const struct sched_action *a = &actions->items[i];
+        const struct scheduler_action *a = &actions->items[i];
         struct sim_job *job = a->job ? &w->jobs[a->job] : NULL;
         struct sim_agent *agent = a->executor[0] ? agent_of(w, a->executor) : NULL;
         switch (a->kind) {
@@ -153,43 +153,43 @@ static void apply(struct world *w, struct sched_actions *actions) {
             break;
         case ACT_EXECUTOR_LOST: lose_records(w, a->executor, NULL); break;
         case ACT_AWAIT_STORED:
-            REQUIRE(w, w->awaits_n < AWAITS, "too many waits\n");
-            w->awaits[w->awaits_n++] = *a;
+            REQUIRE(w, w->n_awaits < AWAITS, "too many waits\n");
+            w->awaits[w->n_awaits++] = *a;
             break;
         case ACT_SEND_START:
         case ACT_SEND_RENDEZVOUS:
         case ACT_SEND_STOP:
         case ACT_SEND_ACKNOWLEDGE:
             if (agent->connected) {
-                REQUIRE(w, agent->inbox_n < INBOX, "an inbox is full\n");
-                agent->inbox[agent->inbox_n++] = *a;
+                REQUIRE(w, agent->n_inbox < INBOX, "an inbox is full\n");
+                agent->inbox[agent->n_inbox++] = *a;
             }
             break;
         default: break;
         }
     }
-    sched_actions_clear(actions);
+    scheduler_actions_clear(actions);
 }
 
-static void check_slots(void *ctx, const struct sched_executor_view *v) {
+static void check_slots(void *ctx, const struct scheduler_executor_view *v) {
     struct world *w = ctx;
-    REQUIRE(w, v->used[SCHED_SLOT_CPU] >= 0, "%s uses %d slots\n", v->id, v->used[SCHED_SLOT_CPU]);
+    REQUIRE(w, v->used[SCHEDULER_SLOT_CPU] >= 0, "%s uses %d slots\n", v->id, v->used[SCHEDULER_SLOT_CPU]);
     if (v->attached)
-        REQUIRE(w, v->used[SCHED_SLOT_CPU] <= v->slots[SCHED_SLOT_CPU], "%s is overcommitted\n", v->id);
+        REQUIRE(w, v->used[SCHEDULER_SLOT_CPU] <= v->slots[SCHEDULER_SLOT_CPU], "%s is overcommitted\n", v->id);
 }
 
-static void check_job(void *ctx, const struct sched_job_view *v) {
+static void check_job(void *ctx, const struct scheduler_job_view *v) {
     struct world *w = ctx;
     REQUIRE(w, w->jobs[v->job].row.state == v->state, "job %lld: memory and row differ\n", (long long)v->job);
     REQUIRE(w, w->jobs[v->job].attempt_open == v->attempt_open, "job %lld: attempt and row differ\n",
             (long long)v->job);
 }
 
-static void step(struct world *w, const struct sched_event *ev) {
-    struct sched_actions actions = { 0 };
+static void step(struct world *w, const struct scheduler_event *ev) {
+    struct scheduler_actions actions = { 0 };
     scheduler_step(w->scheduler, ev, w->now, &actions);
     apply(w, &actions);
-    sched_actions_done(&actions);
+    scheduler_actions_done(&actions);
     scheduler_each_executor(w->scheduler, check_slots, w);
     scheduler_each_job(w->scheduler, check_job, w);
     /* The processes that really run, zombies included, never need more slots than there are. */
@@ -197,46 +197,46 @@ static void step(struct world *w, const struct sched_event *ev) {
         int running = 0;
         for (int p = 0; p < PARTS; p++)
             if (w->agents[i].parts[p].used && !w->agents[i].parts[p].ended)
-                running += w->agents[i].parts[p].ranks_n;
+                running += w->agents[i].parts[p].n_ranks;
         REQUIRE(w, running <= w->agents[i].slots, "%s really runs %d ranks on %d slots\n", w->agents[i].id, running,
                 w->agents[i].slots);
     }
 }
 
 static int ends_of(const struct sim_part *part, struct rank_end ret[RANKS]) {
-    for (int r = 0; r < part->ranks_n; r++)
+    for (int r = 0; r < part->n_ranks; r++)
         ret[r] = (struct rank_end){ .rank = part->ranks[r], .cause = part->cause, .last_sequence = 5 };
-    return part->ranks_n;
+    return part->n_ranks;
 }
 
 static void attach(struct world *w, struct sim_agent *a) {
-    struct sched_part_report reports[PARTS];
-    struct sched_rank_report ranks[PARTS][RANKS];
+    struct scheduler_part_report reports[PARTS];
+    struct scheduler_rank_report ranks[PARTS][RANKS];
     struct rank_end ends[PARTS][RANKS];
     int n = 0;
     for (int i = 0; i < PARTS; i++) {
         const struct sim_part *part = &a->parts[i];
         if (!part->used)
             continue;
-        for (int r = 0; r < part->ranks_n; r++)
-            ranks[n][r] = (struct sched_rank_report){ part->ranks[r], part->offered, part->joined };
-        reports[n] = (struct sched_part_report){ .job = part->job,
-                                                 .attempt = part->attempt,
-                                                 .ended = part->ended,
-                                                 .ranks_n = part->ranks_n,
-                                                 .ranks = ranks[n],
-                                                 .ends_n = ends_of(part, ends[n]),
-                                                 .ends = ends[n] };
+        for (int r = 0; r < part->n_ranks; r++)
+            ranks[n][r] = (struct scheduler_rank_report){ part->ranks[r], part->offered, part->joined };
+        reports[n] = (struct scheduler_part_report){ .job = part->job,
+                                                     .attempt = part->attempt,
+                                                     .ended = part->ended,
+                                                     .n_ranks = part->n_ranks,
+                                                     .ranks = ranks[n],
+                                                     .n_ends = ends_of(part, ends[n]),
+                                                     .ends = ends[n] };
         n++;
     }
     a->connected = true;
-    a->inbox_n = 0;
+    a->n_inbox = 0;
     lose_records(w, a->id, a);
-    struct sched_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = a->id };
+    struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = a->id };
     ev.attach.incarnation = a->incarnation;
-    ev.attach.slots[SCHED_SLOT_CPU] = a->slots;
+    ev.attach.slots[SCHEDULER_SLOT_CPU] = a->slots;
     ev.attach.parts = reports;
-    ev.attach.parts_n = n;
+    ev.attach.n_parts = n;
     step(w, &ev);
 }
 
@@ -244,9 +244,11 @@ static void tell_end(struct world *w, struct sim_agent *a, const struct sim_part
     if (!a->connected)
         return;
     struct rank_end ends[RANKS];
-    struct sched_event ev = { .kind = EV_PART_ENDED, .executor = a->id, .job = part->job, .attempt = part->attempt };
+    struct scheduler_event ev = {
+        .kind = EV_PART_ENDED, .executor = a->id, .job = part->job, .attempt = part->attempt
+    };
     ev.ends = ends;
-    ev.ends_n = ends_of(part, ends);
+    ev.n_ends = ends_of(part, ends);
     if (chance(w, 2)) {
         ev.kind = EV_RANK_ENDED;
         step(w, &ev);
@@ -264,13 +266,13 @@ static void end_part(struct world *w, struct sim_agent *a, struct sim_part *part
 }
 
 static void tell_ranks(struct world *w, const struct sim_agent *a, const struct sim_part *part,
-                       enum sched_event_kind kind) {
-    for (int r = 0; a->connected && r < part->ranks_n; r++)
-        step(w,
-             &(struct sched_event){ .kind = kind, .job = part->job, .attempt = part->attempt, .rank = part->ranks[r] });
+                       enum scheduler_event_kind kind) {
+    for (int r = 0; a->connected && r < part->n_ranks; r++)
+        step(w, &(struct scheduler_event){
+                    .kind = kind, .job = part->job, .attempt = part->attempt, .rank = part->ranks[r] });
 }
 
-static void start_part(struct world *w, struct sim_agent *a, const struct sched_action *m) {
+static void start_part(struct world *w, struct sim_agent *a, const struct scheduler_action *m) {
     struct sim_part *part = part_of(a, m->job, m->attempt);
     if (part) {
         if (part->ended)
@@ -285,7 +287,7 @@ static void start_part(struct world *w, struct sim_agent *a, const struct sched_
     const struct sim_job *job = &w->jobs[m->job];
     for (int r = 0; r < job->row.world_size; r++)
         if (strcmp(job->placement[r], a->id) == 0)
-            part->ranks[part->ranks_n++] = r;
+            part->ranks[part->n_ranks++] = r;
     tell_ranks(w, a, part, EV_RANK_STARTED);
     part->offered = true;
     tell_ranks(w, a, part, EV_RANK_OFFERED);
@@ -293,10 +295,10 @@ static void start_part(struct world *w, struct sim_agent *a, const struct sched_
 
 /* The agent obeys its oldest order. */
 static void obey(struct world *w, struct sim_agent *a) {
-    if (!a->up || !a->connected || a->inbox_n == 0)
+    if (!a->up || !a->connected || a->n_inbox == 0)
         return;
-    struct sched_action m = a->inbox[0];
-    memmove(a->inbox, a->inbox + 1, (size_t)--a->inbox_n * sizeof *a->inbox);
+    struct scheduler_action m = a->inbox[0];
+    memmove(a->inbox, a->inbox + 1, (size_t)--a->n_inbox * sizeof *a->inbox);
     struct sim_part *part = part_of(a, m.job, m.attempt);
     switch (m.kind) {
     case ACT_SEND_START: start_part(w, a, &m); break;
@@ -308,8 +310,8 @@ static void obey(struct world *w, struct sim_agent *a) {
         break;
     case ACT_SEND_STOP:
         if (!part)
-            step(w,
-                 &(struct sched_event){ .kind = EV_PART_ENDED, .executor = a->id, .job = m.job, .attempt = m.attempt });
+            step(w, &(struct scheduler_event){
+                        .kind = EV_PART_ENDED, .executor = a->id, .job = m.job, .attempt = m.attempt });
         else if (part->ended)
             tell_end(w, a, part);
         else
@@ -331,18 +333,18 @@ static void gang_ends(struct world *w, int64_t id, bool finish) {
     int attempt = job->row.attempt, parts = 0, joined = 0;
     for (int i = 0; i < AGENTS; i++) {
         struct sim_part *part = part_of(&w->agents[i], id, attempt);
-        parts += part && !part->ended ? part->ranks_n : 0;
-        joined += part && !part->ended && part->joined ? part->ranks_n : 0;
+        parts += part && !part->ended ? part->n_ranks : 0;
+        joined += part && !part->ended && part->joined ? part->n_ranks : 0;
     }
     if (finish && joined < job->row.world_size)
         return;
     bool whole = !chance(w, 20); /* else the last checkpoint could not be written */
     if (finish && whole) {
         job->final_committed = true;
-        step(w,
-             &(struct sched_event){ .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 10, .final = true });
+        step(w, &(struct scheduler_event){
+                    .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 10, .final = true });
     } else if (!finish && chance(w, 3)) {
-        step(w, &(struct sched_event){ .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 5 });
+        step(w, &(struct scheduler_event){ .kind = EV_COMMITTED, .job = id, .attempt = attempt, .step = 5 });
     }
     static const enum rank_end_cause crashes[] = { RANK_END_UNKNOWN, RANK_END_INTERNAL, RANK_END_CHECKPOINT_BAD,
                                                    RANK_END_NUMERIC };
@@ -359,7 +361,7 @@ static void gang_ends(struct world *w, int64_t id, bool finish) {
 
 static void kill_agent(struct world *w, struct sim_agent *a) {
     a->up = a->connected = false;
-    a->inbox_n = 0;
+    a->n_inbox = 0;
     a->away_until = w->now + below(w, 20000);
     for (int i = 0; i < PARTS; i++)
         if (a->parts[i].used && !a->parts[i].ended) {
@@ -370,27 +372,27 @@ static void kill_agent(struct world *w, struct sim_agent *a) {
 
 static void cut_stream(struct world *w, struct sim_agent *a) {
     a->connected = false;
-    a->inbox_n = 0;
+    a->n_inbox = 0;
     a->away_until = w->now + (chance(w, 3) ? 15000 : 300); /* past the lease, its workers alive: a zombie */
 }
 
 static void restart_controller(struct world *w) {
     scheduler_free(w->scheduler);
     w->scheduler = scheduler_new(w->now);
-    w->awaits_n = 0;
+    w->n_awaits = 0;
     for (int i = 0; i < AGENTS; i++) {
         w->agents[i].connected = false;
-        w->agents[i].inbox_n = 0;
+        w->agents[i].n_inbox = 0;
         w->agents[i].away_until = w->now + below(w, 1000);
     }
-    for (int64_t id = 1; id <= w->jobs_n; id++) {
+    for (int64_t id = 1; id <= w->n_jobs; id++) {
         struct sim_job *job = &w->jobs[id];
         if (job_state_final(job->row.state))
             continue;
         const char *names[RANKS];
         for (int r = 0; r < RANKS; r++)
             names[r] = job->placement[r];
-        struct sched_job_row row = job->row;
+        struct scheduler_job_row row = job->row;
         row.placement = job->attempt_open ? names : NULL;
         row.final_committed = job->final_committed;
         row.committed_step = -1;
@@ -399,23 +401,23 @@ static void restart_controller(struct world *w) {
 }
 
 static void submit(struct world *w) {
-    if (w->jobs_n == JOBS)
+    if (w->n_jobs == JOBS)
         return;
-    struct sim_job *job = &w->jobs[++w->jobs_n];
-    job->row = (struct sched_job_row){ .job = w->jobs_n,
-                                       .state = JOB_STATE_QUEUED,
-                                       .priority = below(w, 3),
-                                       .world_size = 1 + below(w, RANKS),
-                                       .max_restarts = below(w, 4) };
-    step(w, &(struct sched_event){ .kind = EV_JOB_SUBMITTED, .row = &job->row });
+    struct sim_job *job = &w->jobs[++w->n_jobs];
+    job->row = (struct scheduler_job_row){ .job = w->n_jobs,
+                                           .state = JOB_STATE_QUEUED,
+                                           .priority = below(w, 3),
+                                           .world_size = 1 + below(w, RANKS),
+                                           .max_restarts = below(w, 4) };
+    step(w, &(struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &job->row });
 }
 
 static void user_acts(struct world *w) {
-    if (w->jobs_n == 0)
+    if (w->n_jobs == 0)
         return;
-    struct sim_job *job = &w->jobs[1 + below(w, w->jobs_n)];
-    struct sched_job_row row = job->row;
-    struct sched_event ev = { .kind = chance(w, 2) ? EV_JOB_RETRY : EV_JOB_CANCEL, .job = row.job, .row = &row };
+    struct sim_job *job = &w->jobs[1 + below(w, w->n_jobs)];
+    struct scheduler_job_row row = job->row;
+    struct scheduler_event ev = { .kind = chance(w, 2) ? EV_JOB_RETRY : EV_JOB_CANCEL, .job = row.job, .row = &row };
     step(w, &ev);
 }
 
@@ -424,7 +426,7 @@ static void pass_time(struct world *w) {
     for (int i = 0; i < AGENTS; i++) {
         struct sim_agent *a = &w->agents[i];
         if (a->connected)
-            step(w, &(struct sched_event){ .kind = EV_EXECUTOR_HEARD, .executor = a->id, .heard_ms = w->now });
+            step(w, &(struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = a->id, .heard_ms = w->now });
         if (!a->connected && w->now >= a->away_until) {
             if (!a->up)
                 a->incarnation++;
@@ -432,7 +434,7 @@ static void pass_time(struct world *w) {
             attach(w, a);
         }
     }
-    step(w, &(struct sched_event){ .kind = EV_TICK });
+    step(w, &(struct scheduler_event){ .kind = EV_TICK });
 }
 
 static void finish_stopping(struct world *w) {
@@ -445,14 +447,14 @@ static void finish_stopping(struct world *w) {
 }
 
 static void store_records(struct world *w) {
-    if (w->awaits_n == 0)
+    if (w->n_awaits == 0)
         return;
-    int at = below(w, w->awaits_n);
-    struct sched_action a = w->awaits[at];
-    w->awaits[at] = w->awaits[--w->awaits_n];
+    int at = below(w, w->n_awaits);
+    struct scheduler_action a = w->awaits[at];
+    w->awaits[at] = w->awaits[--w->n_awaits];
     if (w->jobs[a.job].row.attempt == a.attempt)
         w->jobs[a.job].stored[a.rank] = true;
-    step(w, &(struct sched_event){
+    step(w, &(struct scheduler_event){
                 .kind = EV_RANK_STORED, .job = a.job, .attempt = a.attempt, .rank = a.rank, .sequence = a.sequence });
 }
 
@@ -463,14 +465,14 @@ static void one_step(struct world *w, bool faults) {
     store_records(w);
     if (chance(w, 3))
         pass_time(w);
-    for (int i = 0; w->jobs_n && i < 4; i++)
-        gang_ends(w, 1 + below(w, w->jobs_n), true);
+    for (int i = 0; w->n_jobs && i < 4; i++)
+        gang_ends(w, 1 + below(w, w->n_jobs), true);
     if (!faults)
         return;
     if (chance(w, 40))
         submit(w);
-    if (w->jobs_n && chance(w, 20))
-        gang_ends(w, 1 + below(w, w->jobs_n), false);
+    if (w->n_jobs && chance(w, 20))
+        gang_ends(w, 1 + below(w, w->n_jobs), false);
     if (chance(w, 150))
         kill_agent(w, &w->agents[below(w, AGENTS)]);
     if (chance(w, 100))
@@ -482,7 +484,7 @@ static void one_step(struct world *w, bool faults) {
 }
 
 static bool all_ended(const struct world *w) {
-    for (int id = 1; id <= w->jobs_n; id++)
+    for (int id = 1; id <= w->n_jobs; id++)
         if (!job_state_final(w->jobs[id].row.state))
             return false;
     return true;
@@ -509,7 +511,7 @@ static void run_world(uint64_t seed) {
     REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
     REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
     print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled\n", (unsigned long long)seed,
-                  w->jobs_n, w->succeeded, w->failed, w->cancelled);
+                  w->n_jobs, w->succeeded, w->failed, w->cancelled);
     scheduler_free(w->scheduler);
     free(w);
 }

@@ -1,5 +1,6 @@
 /* api/spec: what is accepted and what it becomes, and the exact sentence for each wrong spec of specs/wrong.txt. */
 #include "api/codec/text.h"
+#include "api/spec/file.h"
 #include "api/spec/spec.h"
 #include "base/file.h"
 
@@ -241,6 +242,122 @@ static void texts_of_a_peer_are_made_printable_and_labels_checked(void **state) 
     spec_free(given);
 }
 
+/* Of each a text that is as long as it may be, and one that has one more. */
+static void of_files_layers_and_labels_there_is_a_most(void **state) {
+    (void)state;
+    static const struct {
+        const char *head, *each, *tail, *says;
+        int most;
+    } table[] = {
+        { "name: a\nmodel: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}\ntrain: {steps: 1, global_batch: 1, "
+          "optimizer: {adamw: {}}}\ndata: {text: {files: [",
+          "'file:///f',", "]}}", "data.text.files: 257 files are more than 256", 256 },
+        { "name: a\nmodel: {mlp: {hidden: [", "8,",
+          "]}}\ntrain: {steps: 1, global_batch: 1, optimizer: {adamw: {}}}\n"
+          "data: {idx: {train_images: 'file:///i', train_labels: 'file:///l'}}",
+          "model.mlp.hidden: 33 layers are more than 32", 32 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (int more = 0; more < 2; more++) {
+            char text[8192];
+            size_t n = (size_t)snprintf(text, sizeof text, "%s", table[i].head);
+            for (int k = 0; k < table[i].most + more; k++)
+                n += (size_t)snprintf(text + n, sizeof text - n, "%s", table[i].each);
+            snprintf(text + n, sizeof text - n, "%s", table[i].tail);
+            Trainyard__V1__JobSpec *given = parse(text), *spec = NULL;
+            struct err e = { "" };
+            assert_int_equal(spec_resolve(given, &spec, NULL, &e), more ? ST_INVALID_ARGUMENT : ST_OK);
+            assert_string_equal(e.msg, more ? table[i].says : "");
+            spec_free(given);
+            spec_free(spec);
+        }
+    char text[8192];
+    size_t n = (size_t)snprintf(text, sizeof text, "%slabels: {", smallest);
+    for (int k = 0; k < 65; k++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%sk%d: v", k ? ", " : "", k);
+    snprintf(text + n, sizeof text - n, "}\n");
+    Trainyard__V1__JobSpec *given = parse(text), *spec = NULL;
+    struct err e = { "" };
+    assert_int_equal(spec_resolve(given, &spec, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "labels: 65 labels are more than 64");
+    spec_free(given);
+}
+
+/* 64 labels of which each is wrong, and a name that is. */
+static void problems_beyond_the_most_that_are_told_are_dropped(void **state) {
+    (void)state;
+    char text[8192];
+    size_t n = (size_t)snprintf(text, sizeof text, "%slabels: {", smallest);
+    for (int k = 0; k < 64; k++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%sk%d: \"\\x7f\"", k ? ", " : "", k);
+    snprintf(text + n, sizeof text - n, "}\n");
+    Trainyard__V1__JobSpec *given = parse(text), *spec = NULL;
+    struct spec_problems problems = { 0 };
+    struct err e = { "" };
+    given->name[0] = '-';
+    assert_int_equal(spec_resolve(given, &spec, &problems, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(problems.n, SPEC_PROBLEMS);
+    assert_string_equal(problems.lines[0],
+                        "name: '-' is no name: letters, digits, '.', '_' and '-', the first a letter or a digit");
+    assert_string_equal(problems.lines[SPEC_PROBLEMS - 1], "labels.k62: has a control character");
+    spec_problems_done(&problems);
+    spec_free(given);
+}
+
+static void names_may_have_points_and_lines_within(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *spec = resolve("name: a.b_c-9\nmodel: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}\n"
+                                           "train: {steps: 1, global_batch: 1, optimizer: {adamw: {}}, "
+                                           "init_from: jobs/1/checkpoints/2, profile: {from: 0, to: 0}}\n"
+                                           "data: {text: {files: ['file:///f']}}");
+    assert_string_equal(spec->name, "a.b_c-9");
+    assert_string_equal(spec->train->init_from, "jobs/1/checkpoints/2");
+    spec_free(spec);
+}
+
+static void a_change_has_a_path_and_a_value(void **state) {
+    (void)state;
+    char beyond[300];
+    memset(beyond, 'x', sizeof beyond);
+    memcpy(beyond + 256, "=1", 3);
+    const char *const wrong[] = { "name", "=1", "", beyond };
+    Trainyard__V1__JobSpec *spec = parse(smallest);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err e = { "" };
+        assert_int_equal(spec_change(spec, &wrong[i], 1, &e), ST_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "is not of the form key.path=value"));
+    }
+    const char *right = "name=b";
+    assert_int_equal(spec_change(spec, &right, 1, NULL), ST_OK);
+    assert_string_equal(spec->name, "b");
+    spec_free(spec);
+}
+
+static void uris_that_are_no_paths_say_why(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {
+        { "http:///data", "'http:///data' is not a URI of the form file:///absolute/path" },
+        { "file://host/data", "is not a URI of the form file:///absolute/path" },
+        { "http:///\x7f", "'...' is not a URI of the form" },
+        { "file:///a%2", "is too long or has an incomplete %XX" },
+        { "file:///a%g1", "is too long or has an incomplete %XX" },
+        { "file:///a%1g", "is too long or has an incomplete %XX" },
+        { "file:///a%7f", "the path has a control character" },
+        { "file:///a%1f", "the path has a control character" },
+        { "file:///a/../b", "is not in normal form" },
+        { "file:///a/./b", "is not in normal form" },
+        { "file:///a//b", "is not in normal form" },
+        { "file:///a?b", "has a query or fragment" },
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char path[64];
+        struct err e = { "" };
+        assert_int_equal(spec_uri_path(wrong[i][0], path, sizeof path, &e), ST_INVALID_ARGUMENT);
+        if (!strstr(e.msg, wrong[i][1]))
+            fail_msg("%s: %s", wrong[i][0], e.msg);
+    }
+}
+
 static void uris_become_paths(void **state) {
     (void)state;
     char path[64];
@@ -375,6 +492,11 @@ int main(void) {
         cmocka_unit_test(all_problems_are_told_at_once),
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
         cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
+        cmocka_unit_test(of_files_layers_and_labels_there_is_a_most),
+        cmocka_unit_test(problems_beyond_the_most_that_are_told_are_dropped),
+        cmocka_unit_test(names_may_have_points_and_lines_within),
+        cmocka_unit_test(a_change_has_a_path_and_a_value),
+        cmocka_unit_test(uris_that_are_no_paths_say_why),
         cmocka_unit_test(uris_become_paths),
         cmocka_unit_test(auto_is_kept_and_leaves_the_choice_to_the_plan),
         cmocka_unit_test(sharded_gradients_are_reduced_with_each_micro_batch),

@@ -427,6 +427,99 @@ static void a_full_disk_reads_as_a_full_spool(void **state) {
     assert_int_equal(status, 0);
 }
 
+/* A segment's name is its first record's number in twenty digits. */
+static void files_that_are_no_segments_are_passed_over(void **state) {
+    (void)state;
+    static const char *const names[] = { "00000000000000000000",  "-0000000000000000001", "1",
+                                         "00000000000000000001x", "99999999999999999999", "notes" };
+    struct place p;
+    place_open(&p);
+    struct spool *s = open_or_fail(&p, 64 << 20);
+    struct spool_log *log;
+    assert_int_equal(spool_log_open(s, &key, &log, NULL), ST_OK);
+    for (int64_t n = 1; n <= 10; n++)
+        assert_int_equal(append(log, n), n);
+    const int64_t bytes = spool_bytes(s);
+    spool_close(s);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/7-2-1/%s", p.spool, names[i]);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs("no record", f);
+        fclose(f);
+    }
+    s = open_or_fail(&p, 64 << 20);
+    log = spool_log_find(s, &key);
+    assert_null(spool_log_damage(log));
+    assert_int_equal(read_all(log, 1), 10);
+    assert_int_equal(spool_bytes(s), bytes);
+    spool_close(s);
+    place_close(&p);
+}
+
+static void a_record_has_at_least_a_byte_and_no_more_than_the_most(void **state) {
+    (void)state;
+    struct place p;
+    int64_t sequence;
+    static uint8_t most[SPOOL_RECORD_HEADER + LIMIT_RECORD_BYTES + 1];
+    place_open(&p);
+    struct spool *s = open_or_fail(&p, 64 << 20);
+    struct spool_log *log;
+    assert_int_equal(spool_log_open(s, &key, &log, NULL), ST_OK);
+    assert_int_equal(spool_append(log, most, 0, &sequence, NULL), ST_INVALID_ARGUMENT);
+    assert_int_equal(spool_append(log, most, LIMIT_RECORD_BYTES + 1, &sequence, NULL), ST_INVALID_ARGUMENT);
+    assert_int_equal(spool_append(log, most, LIMIT_RECORD_BYTES, &sequence, NULL), ST_OK);
+    spool_close(s);
+    place_close(&p);
+    /* Nor is one read, whatever its checksum says. */
+    static const size_t lengths[] = { 0, LIMIT_RECORD_BYTES + 1, LIMIT_RECORD_BYTES };
+    for (int i = 0; i < 3; i++) {
+        const uint8_t *payload;
+        size_t n;
+        spool_record_header(most, 5, most + SPOOL_RECORD_HEADER, lengths[i]);
+        assert_int_equal(spool_record_parse(most, SPOOL_RECORD_HEADER + lengths[i], 5, &payload, &n),
+                         i < 2 ? 0 : SPOOL_RECORD_HEADER + lengths[i]);
+    }
+}
+
+static void nothing_is_read_of_what_is_acknowledged_or_not_there(void **state) {
+    (void)state;
+    struct place p;
+    place_open(&p);
+    struct spool *s = open_or_fail(&p, 64 << 20);
+    struct spool_log *log;
+    struct seen seen = { .next = 1 };
+    assert_int_equal(spool_log_open(s, &key, &log, NULL), ST_OK);
+    assert_int_equal(spool_read(log, 1, SIZE_MAX, check_visit, &seen, NULL), ST_OK);
+    for (int64_t n = 1; n <= 3; n++)
+        assert_int_equal(append(log, n), n);
+    assert_int_equal(spool_read(log, 4, SIZE_MAX, check_visit, &seen, NULL), ST_OK);
+    assert_int_equal(spool_read(log, 0, SIZE_MAX, check_visit, &seen, NULL), ST_OK);
+    assert_int_equal(seen.count, 0);
+    spool_close(s);
+    place_close(&p);
+}
+
+/* Another log that has nothing yet is asked for room too. */
+static void a_full_spool_harms_no_empty_log(void **state) {
+    (void)state;
+    static const struct spool_key other = { 7, 2, 0 };
+    struct place p;
+    place_open(&p);
+    struct spool *s = open_or_fail(&p, 1 << 16);
+    struct spool_log *empty, *log;
+    assert_int_equal(spool_log_open(s, &other, &empty, NULL), ST_OK);
+    assert_int_equal(spool_log_open(s, &key, &log, NULL), ST_OK);
+    int64_t last = 0;
+    while (append(log, last + 1))
+        last++;
+    assert_int_equal(spool_log_last(empty), 0);
+    assert_int_equal(read_all(log, 1), last);
+    spool_close(s);
+    place_close(&p);
+}
+
 static void a_spool_that_is_too_small_is_refused(void **state) {
     (void)state;
     struct place p;
@@ -449,6 +542,10 @@ int main(void) {
         cmocka_unit_test(damage_in_the_middle_ends_the_log_there_and_is_told),
         cmocka_unit_test(kill_9_at_any_moment_loses_and_doubles_nothing),
         cmocka_unit_test(a_full_disk_reads_as_a_full_spool),
+        cmocka_unit_test(files_that_are_no_segments_are_passed_over),
+        cmocka_unit_test(a_record_has_at_least_a_byte_and_no_more_than_the_most),
+        cmocka_unit_test(nothing_is_read_of_what_is_acknowledged_or_not_there),
+        cmocka_unit_test(a_full_spool_harms_no_empty_log),
         cmocka_unit_test(a_spool_that_is_too_small_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,8 @@ status_t digest_weights(const struct checkpoint_tensor *tensors, const digest_t 
     for (int i = 0; i < n; i++)
         order[i] = i;
     qsort_r(order, (size_t)n, sizeof *order, by_name, (void *)tensors);
-    struct sha256 *sha256 = sha256_new();
+    struct sha256 sha256;
+    sha256_begin(&sha256);
     for (int i = 0; i < n; i++) {
         const struct checkpoint_tensor *t = &tensors[order[i]];
         if (!checkpoint_tensor_is_weight(t->name))
@@ -47,11 +48,10 @@ status_t digest_weights(const struct checkpoint_tensor *tensors, const digest_t 
         digest_shape_text(t, shape);
         sha256_hex(digests[order[i]], hex);
         int length = snprintf(line, sizeof line, "%s F32 %s %s\n", t->name, shape, hex);
-        sha256_update(sha256, line, (size_t)length);
+        sha256_update(&sha256, line, (size_t)length);
     }
     digest_t digest;
-    sha256_final(sha256, digest);
-    sha256_free(sha256);
+    sha256_final(&sha256, digest);
     sha256_hex(digest, ret);
     return ST_OK;
 }

@@ -15,7 +15,7 @@ struct durable {
     int fd;
     bool begun, renamed, committed;
     int64_t bytes;
-    struct sha256 *sha256;
+    struct sha256 sha256;
     char hex[SHA256_HEX];
 };
 
@@ -28,7 +28,6 @@ struct durable *durable_close(struct durable *d) {
         unlink(d->tmp);
     if (d->renamed && !d->committed)
         unlink(d->path); /* whether it would survive a crash is not known */
-    sha256_free(d->sha256);
     free(d->directory);
     free(d);
     return NULL;
@@ -39,7 +38,7 @@ status_t durable_open(const char *directory, const char *name, struct durable **
     if (!d)
         return err_errno(e, "allocate a file");
     d->fd = -1;
-    d->sha256 = sha256_new();
+    sha256_begin(&d->sha256);
     if (!(d->directory = strdup(directory)))
         return err_errno(e, "allocate a path");
     if (snprintf(d->path, sizeof d->path, "%s/%s", directory, name) >= (int)sizeof d->path ||
@@ -56,7 +55,7 @@ status_t durable_write(struct durable *d, const void *data, size_t n, struct err
     status_t st = fd_write_all(d->fd, data, n, e);
     if (st != ST_OK)
         return err_prefix(e, st, "'%s': ", d->tmp);
-    sha256_update(d->sha256, data, n);
+    sha256_update(&d->sha256, data, n);
     d->bytes += (int64_t)n;
     return ST_OK;
 }
@@ -73,7 +72,7 @@ status_t durable_commit(struct durable *d, struct err *e) {
     TRY(dir_sync(d->directory, e));
     d->committed = true;
     uint8_t digest[SHA256_BYTES];
-    sha256_final(d->sha256, digest);
+    sha256_final(&d->sha256, digest);
     sha256_hex(digest, d->hex);
     return ST_OK;
 }

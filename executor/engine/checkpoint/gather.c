@@ -24,7 +24,7 @@ struct gathering {
     const struct checkpoint_writer_config *config;
     const struct checkpoint_snapshot *snapshot;
     int64_t *base; /* (n_tensors + 1) the number of a tensor's first chunk */
-    struct sha256 *sha256;
+    struct sha256 sha256;
     digest_t *digests;
     int tensor;
     int64_t have;
@@ -70,21 +70,22 @@ static status_t take(const struct bytes *blob, size_t *at, void *ret, size_t n) 
     return ST_OK;
 }
 
-/* Appends a rank's parts to list, which has room for `room`. */
+/* Appends a rank's parts to list, which has room for as many heads as its bytes could be, and one more. */
 static status_t read_blob(const struct checkpoint_snapshot *s, int rank, const struct bytes *blob, struct told *list,
-                          int room, int *n, struct err *e) {
+                          int *n, struct err *e) {
     size_t at = 0;
     int64_t step;
     if (take(blob, &at, &step, sizeof step) != ST_OK || step != s->step)
         return err_set(e, ST_INTERNAL, "rank %d is not writing the checkpoint of step %lld", rank, (long long)s->step);
     while (at < blob->len) {
         struct told *t = &list[*n];
-        if (*n == room || take(blob, &at, &t->head, sizeof t->head) != ST_OK || t->head.tensor < 0 ||
+        if (take(blob, &at, &t->head, sizeof t->head) != ST_OK || t->head.tensor < 0 ||
             t->head.tensor >= s->n_tensors || t->head.first < 0 || t->head.first % CHECKPOINT_CHUNK_ELEMENTS ||
             t->head.count < 1)
             return err_set(e, ST_INTERNAL, "rank %d tells of pieces that cannot be", rank);
-        size_t bytes = (size_t)digest_chunks(t->head.count) * sizeof *t->chunks;
-        if (t->head.count > (int64_t)blob->len * CHECKPOINT_CHUNK_ELEMENTS || blob->len - at < bytes)
+        const bool fits = t->head.count <= (int64_t)blob->len * CHECKPOINT_CHUNK_ELEMENTS;
+        const size_t bytes = fits ? (size_t)digest_chunks(t->head.count) * sizeof *t->chunks : 0;
+        if (!fits || blob->len - at < bytes)
             return err_set(e, ST_INTERNAL, "rank %d tells of %lld elements without their digests", rank,
                            (long long)t->head.count);
         t->chunks = (const digest_t *)(const void *)(blob->data + at);
@@ -109,7 +110,7 @@ static status_t join(struct gathering *g, const struct told *list, int n, int64_
         const int64_t elements = checkpoint_tensor_elements(&s->tensors[g->tensor]);
         const int64_t to = least(elements, (end - g->base[g->tensor]) * CHECKPOINT_CHUNK_ELEMENTS);
         for (; at < n && list[at].head.tensor == g->tensor && list[at].head.first == g->have; at++) {
-            sha256_update(g->sha256, list[at].chunks, (size_t)digest_chunks(list[at].head.count) * sizeof(digest_t));
+            sha256_update(&g->sha256, list[at].chunks, (size_t)digest_chunks(list[at].head.count) * sizeof(digest_t));
             g->have += list[at].head.count;
         }
         if (g->have != to)
@@ -117,7 +118,7 @@ static status_t join(struct gathering *g, const struct told *list, int n, int64_
                            s->tensors[g->tensor].name, (long long)g->have, (long long)elements);
         if (to < elements)
             break;
-        sha256_final(g->sha256, g->digests[g->tensor]);
+        sha256_final(&g->sha256, g->digests[g->tensor]);
     }
     if (at != n)
         return err_set(e, ST_INTERNAL, "rank %d writes a piece of %s that another rank writes too", list[at].rank,
@@ -134,7 +135,7 @@ static status_t read_blobs(struct gathering *g, const struct bytes *all, int64_t
         return err_errno(e, "allocate %zu pieces", room);
     int n = 0;
     for (int r = 0; r < g->config->world_size; r++)
-        TRY(read_blob(g->snapshot, r, &all[r], list, (int)room, &n, e));
+        TRY(read_blob(g->snapshot, r, &all[r], list, &n, e));
     qsort(list, (size_t)n, sizeof *list, by_place);
     return join(g, list, n, end, e);
 }
@@ -170,13 +171,11 @@ status_t gather_digests(const struct checkpoint_writer_config *config, const str
         return err_errno(e, "allocate an index of %d tensors", snapshot->n_tensors);
     for (int i = 0; i < snapshot->n_tensors; i++)
         base[i + 1] = base[i] + digest_chunks(checkpoint_tensor_elements(&snapshot->tensors[i]));
-    struct gathering g = {
-        .config = config, .snapshot = snapshot, .base = base, .sha256 = sha256_new(), .digests = digests
-    };
+    struct gathering g = { .config = config, .snapshot = snapshot, .base = base, .digests = digests };
+    sha256_begin(&g.sha256);
     status_t st = ST_OK;
     for (int64_t at = 0; at < base[snapshot->n_tensors] && st == ST_OK; at += batch)
         st = gather_batch(&g, at, batch, e);
-    sha256_free(g.sha256);
     if (st != ST_OK)
         return st;
     return digest_weights(snapshot->tensors, (const digest_t *)digests, snapshot->n_tensors, weights_sha256, e);

@@ -256,19 +256,19 @@ static status_t verify_bytes(const struct checkpoint_reader *r, int rank, const 
     const struct rank_table *t = r->tables[rank];
     const int fd = r->fds[rank];
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    struct sha256 *sha256 = sha256_new();
-    status_t st = hash_bytes(r, name, fd, 0, header->data_first, sha256, NULL, e);
+    struct sha256 sha256;
+    sha256_begin(&sha256);
+    status_t st = hash_bytes(r, name, fd, 0, header->data_first, &sha256, NULL, e);
     digest_t *chunks = r->chunks[rank];
     for (int i = 0; i < t->n_pieces && st == ST_OK; i++) {
         const struct safetensors_entry *entry = &header->entries[i];
-        st = hash_bytes(r, name, fd, header->data_first + entry->begin, header->data_first + entry->end, sha256, chunks,
-                        e);
+        st = hash_bytes(r, name, fd, header->data_first + entry->begin, header->data_first + entry->end, &sha256,
+                        chunks, e);
         chunks += digest_chunks(t->pieces[i].count);
     }
     digest_t digest;
     char hex[SHA256_HEX];
-    sha256_final(sha256, digest);
-    sha256_free(sha256);
+    sha256_final(&sha256, digest);
     sha256_hex(digest, hex);
     if (st == ST_OK && strcmp(hex, t->sha256) != 0)
         st = in_file(r, name, err_set(e, ST_DATA_LOSS, "its bytes are not the ones that were written (SHA-256)"), e);
@@ -303,7 +303,8 @@ static status_t verify_tensors(struct checkpoint_reader *r, struct err *e) {
     const struct manifest *m = r->manifest;
     if (r->n_places > 0) /* else there is no array to point at */
         qsort(r->places, (size_t)r->n_places, sizeof *r->places, by_place);
-    struct sha256 *sha256 = sha256_new();
+    struct sha256 sha256;
+    sha256_begin(&sha256);
     status_t st = ST_OK;
     int at = 0;
     for (int i = 0; i < m->n_tensors && st == ST_OK; i++) {
@@ -311,10 +312,10 @@ static status_t verify_tensors(struct checkpoint_reader *r, struct err *e) {
         int64_t have = 0;
         digest_t digest;
         for (; at < r->n_places && r->places[at].tensor == i && r->places[at].first == have; at++) {
-            sha256_update(sha256, r->places[at].chunks, (size_t)digest_chunks(r->places[at].count) * sizeof(digest_t));
+            sha256_update(&sha256, r->places[at].chunks, (size_t)digest_chunks(r->places[at].count) * sizeof(digest_t));
             have += r->places[at].count;
         }
-        sha256_final(sha256, digest);
+        sha256_final(&sha256, digest);
         if (have != checkpoint_tensor_elements(&m->tensors[i]))
             st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' lacks elements of %s from %lld on", r->directory, name,
                          (long long)have);
@@ -322,7 +323,6 @@ static status_t verify_tensors(struct checkpoint_reader *r, struct err *e) {
             st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' has another %s than its manifest says", r->directory,
                          name);
     }
-    sha256_free(sha256);
     if (st == ST_OK && at != r->n_places)
         st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' has elements of %s twice", r->directory,
                      m->tensors[r->places[at].tensor].name);
@@ -440,7 +440,7 @@ status_t checkpoint_reader_read(struct checkpoint_reader *r, const char *name, i
     if (!t)
         return err_set(e, ST_NOT_FOUND, "the checkpoint '%s' has no tensor %s", r->directory, name);
     int64_t elements = checkpoint_tensor_elements(t);
-    if (first < 0 || count < 0 || first > elements || count > elements - first)
+    if (first < 0 || count < 0 || count > elements - first)
         return err_set(e, ST_OUT_OF_RANGE, "elements %lld to %lld are outside the tensor %s of %lld", (long long)first,
                        (long long)(first + count), name, (long long)elements);
     int tensor = (int)(t - r->manifest->tensors);

@@ -69,8 +69,7 @@ static status_t parse_entry(const char *name, json_t *j, struct safetensors_entr
             __builtin_mul_overflow(bytes, entry->shape[i], &bytes))
             return err_set(e, ST_DATA_LOSS, "the tensor %.200s has a shape that cannot be", name);
     if (!read_natural(json_array_get(offsets, 0), &entry->begin) ||
-        !read_natural(json_array_get(offsets, 1), &entry->end) || entry->end < entry->begin ||
-        entry->end - entry->begin != bytes)
+        !read_natural(json_array_get(offsets, 1), &entry->end) || entry->end - entry->begin != bytes)
         return err_set(e, ST_DATA_LOSS, "the tensor %.200s has %lld bytes by its shape, but not by its offsets", name,
                        (long long)bytes);
     if (!(entry->name = strdup(name)))

@@ -136,7 +136,8 @@ int collective_world_size(const struct collective *c);
 struct collective_group collective_world(const struct collective *c); /* all ranks */
 
 /* Ends every call of this rank, now and later, with CANCELLED and `reason` in the sentence, and closes its connections,
- * so that all peers fail at once. Any thread; a second call changes nothing. */
+ * so that all peers fail at once. It returns when each peer has sent its own last word or is no more: at once, or after
+ * 2 s where one stands still. Any thread; a second call changes nothing. */
 void collective_abort(struct collective *c, const char *reason);
 
 /* The same for a failure `st` of this rank, which is returned; but when a device is attached and its kernels fail

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -35,12 +36,14 @@ constexpr milliseconds FOREVER = std::chrono::hours(24 * 365 * 100);
 constexpr milliseconds CONNECT = std::chrono::seconds(30);
 /* A byte to a peer whose receive is pending: only a connection that is stuck takes longer. */
 constexpr milliseconds FAREWELL = std::chrono::seconds(2);
-/* Its last word to each peer, likewise; then all connections are closed anyway. */
-constexpr milliseconds LAST_WORD = milliseconds(100);
+/* A rank that fails waits this long for the others' last words: who is told answers at once, unless it is stopped. */
+constexpr milliseconds LAST_WORD = std::chrono::seconds(2);
 /* At an orderly close a rank waits this long for the others to say goodbye too: they are in the same last call. */
 constexpr milliseconds GOODBYE = milliseconds(500);
 /* Slots are channel in the upper byte and a message's number in the rest; this one is beside all channels. */
 constexpr uint64_t GOODBYE_SLOT = (uint64_t)COLLECTIVE_CHANNELS << 56;
+/* What wakes a peer's watcher: there is a last word, or a goodbye. */
+constexpr char WORD = 1, BYE = 0;
 /* Nothing is ever sent on it: Gloo takes a receive of a connection that has not ended. */
 constexpr uint64_t PROBE_SLOT = GOODBYE_SLOT + 1;
 
@@ -127,11 +130,14 @@ class Poster : public gloo::transport::tcp::Handler {
     }
     /* Closing a connection waits for a turn of the loop, which comes every 10 ms when nothing happens: something does.
      */
-    void hurry() { eventfd_write(event_, 1); }
+    void hurry() {
+        hurried_ = true;
+        eventfd_write(event_, 1);
+    }
     void handleEvents(int) override {
         eventfd_t count;
         std::lock_guard<std::mutex> lock(mutex_);
-        if (!closing_ || closed_)
+        if (!hurried_ || closed_)
             eventfd_read(event_, &count);
         for (Transfer *t : posted_) {
             /* A connection that is being closed is locked by a thread that waits for this one. */
@@ -154,6 +160,7 @@ class Poster : public gloo::transport::tcp::Handler {
     std::shared_ptr<gloo::transport::tcp::Device> device_;
     std::mutex &mutex_;
     const bool &closing_, &closed_;
+    std::atomic<bool> hurried_{ false };
     int event_ = -1;
     std::vector<Transfer *> posted_;
 };
@@ -179,7 +186,9 @@ class GlooTransport : public transport {
     void watch();
     void keep_deadlines();
     void say_goodbye();
-    void say_why(status_t status, const struct err &error);
+    void say_why(const struct err &word, std::vector<std::unique_ptr<UnboundBuffer>> *sent);
+    void hear_out();
+    status_t word_of(int peer, struct err *e);
     status_t blame(int fallback, const std::string &reason, struct err *e);
     void fail(status_t status, const struct err &error);
     status_t failed(struct err *e);
@@ -204,9 +213,11 @@ class GlooTransport : public transport {
      * other threads wait for: Gloo tells only the operations of that connection that have not begun. */
     std::vector<char> goodbye_bytes_;
     std::vector<struct err> last_words_;                   /* by peer: why it failed; empty where it said goodbye */
+    std::vector<char> heard_;                              /* by peer: its farewell was awaited */
+    bool heard_out_ = false;                               /* nobody is left to be heard */
     std::vector<std::unique_ptr<UnboundBuffer>> farewell_; /* by peer: they arrive here; or whose connection it was */
     std::unique_ptr<UnboundBuffer> watch_, probe_;
-    std::mutex blaming_; /* of the two above */
+    std::mutex blaming_; /* of farewells and the probe */
     std::unique_ptr<Poster> poster_;
     std::thread watcher_, deadlines_;
 };
@@ -223,6 +234,7 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
 
         goodbye_bytes_.resize(world_size_ + 1);
         last_words_.resize(world_size_);
+        heard_.resize(world_size_);
         watch_ = context_->createUnboundBuffer(goodbye_bytes_.data(), world_size_);
         probe_ = context_->createUnboundBuffer(&goodbye_bytes_[world_size_], 1);
         farewell_.resize(world_size_);
@@ -247,11 +259,16 @@ status_t GlooTransport::connect(const collective_config &config, const std::stri
     return ST_OK;
 }
 
-/* Ends with an error, with the last goodbye, or when the transport is destroyed. */
+/* Ends with an error, a last word, the last goodbye, or when the transport is destroyed. */
 void GlooTransport::watch() {
     try {
         int peer;
         while (watch_->waitRecv(&peer, FOREVER)) {
+            if (goodbye_bytes_[peer] == WORD) {
+                struct err error;
+                fail(word_of(peer, &error), error);
+                return;
+            }
             std::lock_guard<std::mutex> lock(mutex_);
             changed_.notify_all();
             if (++goodbyes_ == world_size_ - 1)
@@ -267,8 +284,17 @@ void GlooTransport::watch() {
     }
 }
 
-/* Whose end was the first? Who fails says why before it closes, so a rank whose connection ends is an echo where it has
- * spoken, and the cause where it has not: it was killed. What is said counts more: a last word may have been cut off.
+/* It has arrived: its waker came behind it. */
+status_t GlooTransport::word_of(int peer, struct err *e) {
+    std::lock_guard<std::mutex> lock(blaming_);
+    if (!heard_[peer])
+        farewell_[peer]->waitRecv(FOREVER);
+    heard_[peer] = true;
+    return err_set(e, ST_UNAVAILABLE, "%s", last_words_[peer].msg);
+}
+
+/* Whose end was the first? Who fails says why, and closes when all others have said why too: a rank whose connection
+ * ends without a word was killed, or is taken for it by who had stood still for LAST_WORD. What is said counts more.
  * fallback: who it is when nothing tells. Of a connection that has ended the farewell throws, but where it has brought
  * a last word; then a new receive does. An aborted wait on the others returns at once. */
 status_t GlooTransport::blame(int fallback, const std::string &reason, struct err *e) {
@@ -335,8 +361,14 @@ void GlooTransport::fail(status_t status, const struct err &error) {
     watch_->abortWaitRecv();
     changed_.notify_all();
     lock.unlock();
-    if (speaks)
-        say_why(status, error);
+    struct err word;
+    std::vector<std::unique_ptr<UnboundBuffer>> sent; /* these last until the connections are closed */
+    if (speaks) {
+        status_ignore(status == ST_UNAVAILABLE ? err_set(&word, status, "%s", error.msg)
+                                               : err_set(&word, status, "rank %d went away: %s", rank_, error.msg));
+        say_why(word, &sent);
+        hear_out();
+    }
     poster_->hurry();
     context_->closeConnections();
     lock.lock();
@@ -406,35 +438,55 @@ status_t GlooTransport::finish(int channel, int handle, struct err *e) {
     return ST_OK;
 }
 
-/* To the peers' farewells alone: the end of the connection wakes their watchers. Who was lost is passed on as it was
- * heard. */
-void GlooTransport::say_why(status_t status, const struct err &error) {
-    struct err word;
-    std::vector<std::unique_ptr<UnboundBuffer>> sent;
-    status_ignore(status == ST_UNAVAILABLE ? err_set(&word, status, "%s", error.msg)
-                                           : err_set(&word, status, "rank %d went away: %s", rank_, error.msg));
+/* To each peer's farewell, and then its watcher. Who was lost is passed on as it was heard. */
+void GlooTransport::say_why(const struct err &word, std::vector<std::unique_ptr<UnboundBuffer>> *sent) {
+    static char waker = WORD;
     for (int peer = 0; peer < world_size_; peer++)
         try {
             if (peer == rank_)
                 continue;
-            auto buffer = context_->createUnboundBuffer(word.msg, strlen(word.msg) + 1);
-            buffer->send(peer, GOODBYE_SLOT);
-            sent.push_back(std::move(buffer));
+            sent->push_back(context_->createUnboundBuffer(const_cast<char *>(word.msg), strlen(word.msg) + 1));
+            sent->back()->send(peer, GOODBYE_SLOT);
+            sent->push_back(context_->createUnboundBuffer(&waker, 1));
+            sent->back()->send(peer, GOODBYE_SLOT);
         } catch (const std::exception &) {
             /* That one is no more. */
         }
-    for (auto &buffer : sent)
+}
+
+/* Until each peer has spoken or is no more: from then on nobody asks whose end was the first, and what is closed here
+ * is taken for no death. */
+void GlooTransport::hear_out() try {
+    std::lock_guard<std::mutex> blaming(blaming_);
+    std::thread most([this] {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (changed_.wait_for(lock, LAST_WORD, [this] { return heard_out_; }))
+            return;
+        for (auto &farewell : farewell_)
+            if (farewell)
+                farewell->abortWaitRecv();
+    });
+    for (int peer = 0; peer < world_size_; peer++)
         try {
-            buffer->waitSend(LAST_WORD);
+            if (peer != rank_ && !heard_[peer])
+                farewell_[peer]->waitRecv(FOREVER);
         } catch (const std::exception &) {
-            /* It takes nothing. */
+            /* That one is no more. */
         }
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        heard_out_ = true;
+        changed_.notify_all();
+    }
+    most.join();
+} catch (const std::system_error &) {
+    /* No thread to end the wait: nobody is waited for. */
 }
 
 /* Peers may still be in their last call with each other: without a word, the end of this rank's connections would look
  * like its death. One byte for the peer's farewell and one for its watcher. */
 void GlooTransport::say_goodbye() {
-    char byte = 0;
+    char byte = BYE;
     std::vector<std::unique_ptr<UnboundBuffer>> sent;
     for (int peer = 0; peer < world_size_; peer++)
         for (int i = 0; i < 2 && peer != rank_; i++) {
@@ -450,7 +502,7 @@ void GlooTransport::say_goodbye() {
 GlooTransport::~GlooTransport() {
     if (watcher_.joinable()) {
         std::unique_lock<std::mutex> lock(mutex_);
-        leaving_ = status_ == ST_OK && !closing_;
+        leaving_ = status_ == ST_OK && !closing_ && deadlines_.joinable();
         lock.unlock();
         try {
             if (leaving_)
@@ -464,7 +516,8 @@ GlooTransport::~GlooTransport() {
         closing_ = done_ = true;
         changed_.notify_all();
         lock.unlock();
-        deadlines_.join();
+        if (deadlines_.joinable()) /* else the system refused it, and nothing was opened */
+            deadlines_.join();
     }
     poster_.reset();
     /* Connections end before the buffers that their operations point to. */

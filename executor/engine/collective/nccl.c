@@ -42,7 +42,7 @@ static status_t group_begin(struct nccl_transport *t, struct err *e) {
 }
 
 /* `result`: of the last call in the group. What was begun is ended, also when that call failed: all that follows on
- * this thread would otherwise wait for the group's end, an abort too. */
+ * this thread would otherwise wait for the group's end. */
 static status_t group_end(struct nccl_transport *t, ncclResult_t result, const char *what, struct err *e) {
     struct err why = { "" };
     status_t st = nccl_status(t->nccl, result, what, &why);
@@ -450,7 +450,6 @@ static status_t world_open(struct nccl_transport *t, const ncclUniqueId *id, con
     TRY(nccl_leave(t, nccl_status(t->nccl, result, "connect the data ranks", &why), &why, e));
     TRY(nccl_await_comm(t, w, &t->world.comm, e)); /* which sets `pieces` */
     TRY(nccl_await_comm(t, w, &t->pieces, e));
-    t->split = true;
     TRY(world_try(t, w, swaps, e));
     return t->data > 1 ? pieces_try(t, w, e) : ST_OK;
 }
@@ -505,7 +504,7 @@ static void nccl_close(struct transport *transport) {
     struct nccl_transport *t = self(transport);
     nccl_watch_close(t);
     nccl_device_use(t);
-    /* All of them, before any stream: a failure here drains those of all. */
+    /* All of them, before any stream: a failure here aborts what is on those of all. */
     for (int i = 0; i < t->n_links; i++)
         comm_close(t, &t->links[i].line.comm);
     comm_close(t, &t->pieces);

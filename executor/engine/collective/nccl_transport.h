@@ -61,7 +61,6 @@ struct nccl_transport {
 
     struct line world;  /* swaps */
     ncclComm_t pieces;  /* the data group, its ranks in the order of their pieces; on the world's stream */
-    bool split;         /* `pieces` is there: before, NCCL may be writing it */
     bool native;        /* sums are NCCL's */
     char *staging;      /* SEGMENTS of SEGMENT_BYTES, on the device; then two bytes a rank for trials */
     cudaStream_t folds; /* adds what has arrived */

@@ -11,7 +11,6 @@
 enum {
     SPIN_NS = 200000, /* a wait asks without pause for so long */
     PAUSE_NS = 20000, /* then this often */
-    DRAIN_MS = 5000,  /* aborted work leaves the device */
     WORD_MS = 500,    /* the device may know of a failure before the host's transport tells whose it is */
     /* The watch and the clock ask so often: a failure costs its gang a restart of seconds, of which this is nothing;
      * and a turn takes some ten microseconds, of which a processor notices nothing. */
@@ -41,9 +40,10 @@ static void *ending_main(void *arg) {
 }
 
 static int ending_add(struct nccl_transport *t, ncclComm_t *comm, struct ending *all, int n) {
-    if (!*comm)
+    ncclComm_t there = __atomic_load_n(comm, __ATOMIC_ACQUIRE);
+    if (!there)
         return n;
-    all[n] = (struct ending){ .transport = t, .comm = *comm };
+    all[n] = (struct ending){ .transport = t, .comm = there };
     *comm = NULL;
     return n + 1;
 }
@@ -63,25 +63,13 @@ static void comms_abort(struct ending *all, int n) {
 
 static void pause_briefly(void) { nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL); }
 
-static void drain(cudaStream_t stream, int64_t until_ms) {
-    while (stream && cudaStreamQuery(stream) == cudaErrorNotReady && clock_mono_ms() < until_ms)
-        pause_briefly();
-}
-
-/* A split of the world that is under way writes `pieces` until the world has ended. */
+/* A split of the world that is under way may write `pieces` until the world has ended: nccl_close comes here again. */
 void nccl_comms_end(struct nccl_transport *t) {
     struct ending all[ENDINGS_MOST];
     int n = ending_add(t, &t->world.comm, all, 0);
     for (int i = 0; i < t->n_links; i++)
         n = ending_add(t, &t->links[i].line.comm, all, n);
-    comms_abort(all, t->split ? ending_add(t, &t->pieces, all, n) : n);
-    comms_abort(all, ending_add(t, &t->pieces, all, 0));
-    const int64_t until = clock_mono_ms() + DRAIN_MS;
-    nccl_device_use(t);
-    drain(t->world.stream, until);
-    drain(t->folds, until);
-    for (int i = 0; i < t->n_links; i++)
-        drain(t->links[i].line.stream, until);
+    comms_abort(all, ending_add(t, &t->pieces, all, n));
 }
 
 status_t nccl_fail(struct nccl_transport *t, status_t st, const struct err *why, struct err *e) {

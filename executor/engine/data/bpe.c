@@ -21,14 +21,14 @@ struct merge {
 /* Both tables are open addressing with a power of two of places, at most half of them taken. */
 struct bpe {
     char *pool; /* all tokens' bytes */
-    size_t pool_n, pool_room;
+    size_t n_pool, pool_room;
     struct text *texts; /* by token */
     int n_texts;        /* the largest token + 1 */
     size_t texts_room;
     int32_t *by_text; /* tokens by their bytes' hash; -1 = an empty place */
-    size_t by_text_n, by_text_room;
+    size_t n_by_text, by_text_room;
     struct merge *merges;
-    size_t merges_n, merges_room;
+    size_t n_merges, merges_room;
     int32_t byte[256]; /* the token of one byte; -1 = none */
 };
 
@@ -124,15 +124,15 @@ static status_t reserve(struct bpe *b, size_t token, size_t n, struct err *e) {
         b->texts = texts;
         b->texts_room = room;
     }
-    if (n > b->pool_room - b->pool_n) {
-        size_t room = (b->pool_n + n) * 2 + 4096;
+    if (n > b->pool_room - b->n_pool) {
+        size_t room = (b->n_pool + n) * 2 + 4096;
         char *pool = realloc(b->pool, room);
         if (!pool)
             return err_errno(e, "allocate %zu bytes of tokens", room);
         b->pool = pool;
         b->pool_room = room;
     }
-    if ((b->by_text_n + 1) * 2 > b->by_text_room)
+    if ((b->n_by_text + 1) * 2 > b->by_text_room)
         TRY(grow_by_text(b, e));
     return ST_OK;
 }
@@ -147,9 +147,9 @@ status_t bpe_token(struct bpe *b, int64_t token, const void *text, size_t n, boo
         return err_set(e, ST_INVALID_ARGUMENT, "the number %lld belongs to two tokens", (long long)token);
     TRY(reserve(b, (size_t)token, n, e));
     if (n)
-        memcpy(b->pool + b->pool_n, text, n);
-    b->texts[token] = (struct text){ .at = b->pool_n, .n = (uint32_t)n, .there = true };
-    b->pool_n += n;
+        memcpy(b->pool + b->n_pool, text, n);
+    b->texts[token] = (struct text){ .at = b->n_pool, .n = (uint32_t)n, .there = true };
+    b->n_pool += n;
     if (token >= b->n_texts)
         b->n_texts = (int)token + 1;
     if (!mergeable)
@@ -159,7 +159,7 @@ status_t bpe_token(struct bpe *b, int64_t token, const void *text, size_t n, boo
         return err_set(e, ST_INVALID_ARGUMENT, "the tokens %d and %lld have the same bytes", b->by_text[place],
                        (long long)token);
     b->by_text[place] = (int32_t)token;
-    b->by_text_n++;
+    b->n_by_text++;
     if (n == 1)
         b->byte[*(const uint8_t *)text] = (int32_t)token;
     return ST_OK;
@@ -206,15 +206,15 @@ status_t bpe_merge(struct bpe *b, const void *left, size_t n_left, const void *r
     memcpy(both + n_left, right, n_right);
     int32_t l = bpe_find(b, left, n_left), r = bpe_find(b, right, n_right), to = bpe_find(b, both, n_left + n_right);
     if (l < 0 || r < 0 || to < 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "merge %zu %s not in the vocabulary", b->merges_n,
+        return err_set(e, ST_INVALID_ARGUMENT, "merge %zu %s not in the vocabulary", b->n_merges,
                        l < 0   ? "begins with what is"
                        : r < 0 ? "ends with what is"
                                : "makes what is");
     if (find_merge(b, l, r))
-        return err_set(e, ST_INVALID_ARGUMENT, "merge %zu is there twice", b->merges_n);
-    if ((b->merges_n + 1) * 2 > b->merges_room)
+        return err_set(e, ST_INVALID_ARGUMENT, "merge %zu is there twice", b->n_merges);
+    if ((b->n_merges + 1) * 2 > b->merges_room)
         TRY(grow_merges(b, e));
-    struct merge m = { (uint64_t)(uint32_t)l << 32 | (uint32_t)r, (uint32_t)b->merges_n++, to };
+    struct merge m = { (uint64_t)(uint32_t)l << 32 | (uint32_t)r, (uint32_t)b->n_merges++, to };
     put_merge(b->merges, b->merges_room, &m);
     return ST_OK;
 }

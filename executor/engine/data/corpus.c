@@ -66,14 +66,15 @@ typedef status_t visit_fn(void *ctx, const struct data_file *s, int64_t first, c
 /* All bytes in order, in pieces; under `characters` a piece never ends within a UTF-8 sequence. */
 static status_t visit(const struct corpus *c, const struct corpus_config *config, bool characters, visit_fn *fn,
                       void *ctx, struct err *e) {
-    CLEANUP(freep) char *piece = malloc(READ_BYTES);
+    const size_t room = c->bytes < READ_BYTES ? (size_t)c->bytes : READ_BYTES;
+    CLEANUP(freep) char *piece = malloc(room);
     if (!piece)
-        return err_errno(e, "allocate %d bytes", READ_BYTES);
+        return err_errno(e, "allocate %zu bytes", room);
     for (int i = 0; i < c->n_files; i++) {
         const struct data_file *s = &c->files[i].file;
         size_t kept = 0; /* bytes of a sequence that the last piece cut */
         for (int64_t at = 0; at < s->bytes;) {
-            size_t n = READ_BYTES - kept;
+            size_t n = room - kept;
             if ((int64_t)n > s->bytes - at)
                 n = (size_t)(s->bytes - at);
             TRY(data_file_read(s, at, piece + kept, n, e));
@@ -93,7 +94,7 @@ static status_t visit(const struct corpus *c, const struct corpus_config *config
 }
 
 struct survey {
-    struct sha256 *sha256;
+    struct sha256 sha256;
     bool characters;
     uint64_t seen[UNICODE_END / 64]; /* one bit a code point */
     int64_t n;                       /* code points */
@@ -115,7 +116,7 @@ static inline uint32_t next_character(const char *p, size_t n, size_t *length) {
 static status_t survey_piece(void *ctx, const struct data_file *s, int64_t first, const char *p, size_t n,
                              struct err *e) {
     struct survey *y = ctx;
-    sha256_update(y->sha256, p, n);
+    sha256_update(&y->sha256, p, n);
     if (!y->characters)
         return ST_OK;
     for (size_t at = 0; at < n; y->n++) {
@@ -139,13 +140,16 @@ static status_t make_tokenizer(struct corpus *c, const struct corpus_config *con
         c->tokenizer = c->own;
         return ST_OK;
     }
-    CLEANUP(freep) uint32_t *points = malloc(UNICODE_END * sizeof *points);
-    if (!points)
-        return err_errno(e, "allocate a vocabulary");
     int n = 0;
-    for (uint32_t unit = 0; unit < UNICODE_END; unit++)
-        if (y->seen[unit / 64] >> unit % 64 & 1)
-            points[n++] = unit;
+    for (int i = 0; i < UNICODE_END / 64; i++)
+        n += __builtin_popcountll(y->seen[i]);
+    CLEANUP(freep) uint32_t *points = malloc((size_t)n * sizeof *points);
+    if (!points)
+        return err_errno(e, "allocate a vocabulary of %d characters", n);
+    n = 0;
+    for (uint32_t i = 0; i < UNICODE_END / 64; i++)
+        for (uint64_t seen = y->seen[i]; seen; seen &= seen - 1)
+            points[n++] = 64 * i + (uint32_t)__builtin_ctzll(seen);
     TRY(tokenizer_new_char(points, n, &c->own, e));
     c->tokenizer = c->own;
     return ST_OK;
@@ -154,7 +158,8 @@ static status_t make_tokenizer(struct corpus *c, const struct corpus_config *con
 struct filling {
     struct corpus *c;
     int64_t n, room;
-    int32_t *token_of; /* (UNICODE_END), or NULL for bytes */
+    int32_t *token_of; /* (units), -1 = not in the vocabulary, as are all code points from there; or NULL for bytes */
+    uint32_t units;
 };
 
 static void put_token(struct corpus *c, int64_t i, int32_t token) {
@@ -174,7 +179,7 @@ static status_t fill_piece(void *ctx, const struct data_file *s, int64_t first, 
         uint32_t unit = f->token_of ? next_character(p + at, n - at, &length) : (uint8_t)p[at];
         if (length == 0)
             return bad_utf8(s, first + (int64_t)at, e);
-        int32_t token = f->token_of ? f->token_of[unit] : (int32_t)unit;
+        int32_t token = !f->token_of ? (int32_t)unit : unit < f->units ? f->token_of[unit] : -1;
         if (token < 0)
             return err_set(e, ST_INVALID_ARGUMENT,
                            "the data file '%s' has the character U+%04X at byte %lld, which the vocabulary lacks",
@@ -194,13 +199,16 @@ static status_t fill(struct corpus *c, enum tokenizer_kind kind, const struct co
     if (!(c->owned = malloc((size_t)c->tokens * (size_t)c->token_bytes)))
         return err_errno(e, "allocate the memory for %lld tokens", (long long)c->tokens);
     CLEANUP(freep) int32_t *token_of = NULL;
-    if (kind == TOKENIZER_CHAR) {
-        if (!(token_of = malloc(UNICODE_END * sizeof *token_of)))
-            return err_errno(e, "allocate a vocabulary");
-        for (uint32_t unit = 0; unit < UNICODE_END; unit++)
-            token_of[unit] = tokenizer_token(c->tokenizer, unit);
+    const uint32_t *points = tokenizer_code_points(c->tokenizer);
+    const uint32_t units = points ? points[vocabulary - 1] + 1 : 0;
+    if (points) {
+        if (!(token_of = malloc(units * sizeof *token_of)))
+            return err_errno(e, "allocate a vocabulary of %d characters", vocabulary);
+        memset(token_of, 0xff, units * sizeof *token_of);
+        for (int32_t token = 0; token < vocabulary; token++)
+            token_of[points[token]] = token;
     }
-    struct filling f = { c, 0, c->tokens, token_of };
+    struct filling f = { c, 0, c->tokens, token_of, units };
     TRY(visit(c, config, kind == TOKENIZER_CHAR, fill_piece, &f, e));
     if (f.n != c->tokens)
         return err_set(e, ST_FAILED_PRECONDITION, "the data files changed while they were read");
@@ -265,13 +273,12 @@ status_t corpus_open(const struct corpus_config *config, struct corpus **ret, st
         return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s no text", c->files[0].file.path,
                        c->n_files > 1 ? " and the others hold" : " holds");
 
-    y->sha256 = sha256_new();
+    sha256_begin(&y->sha256);
     y->characters = kind == TOKENIZER_CHAR;
     uint8_t digest[SHA256_BYTES];
     status_t st = visit(c, config, y->characters, survey_piece, y, e);
-    digest_tokenizer(y->sha256, config->tokenizer);
-    sha256_final(y->sha256, digest);
-    y->sha256 = sha256_free(y->sha256);
+    digest_tokenizer(&y->sha256, config->tokenizer);
+    sha256_final(&y->sha256, digest);
     if (st != ST_OK)
         return st;
     sha256_hex(digest, c->sha256);

@@ -2,7 +2,7 @@
  *
  *     F[u][v] = 1/N sum_yx f[y][x] exp(-2 pi i (u y + v x) / N)
  *
- * zero frequency at [0][0]. Radix 2 (Cooley and Tukey 1965), in double. Private to this folder. */
+ * zero frequency at [0][0]. Lines by kernels/radix2.h, in double. Private to this folder. */
 #ifndef EXECUTOR_ENGINE_DATA_FOURIER_H
 #define EXECUTOR_ENGINE_DATA_FOURIER_H
 

@@ -234,15 +234,15 @@ static status_t read_added_token(struct huggingface *h, json_t *item, size_t i, 
 
     /* It may stand in the model's vocabulary too: then under the same number. */
     json_int_t token = json_integer_value(number);
-    size_t n = strlen(text), known_n = 0;
+    size_t n = strlen(text), n_known = 0;
     CLEANUP(freep) char *raw = malloc(n + 1);
     if (!raw)
         return err_errno(e, "allocate an added token");
     int64_t length = bytes_of(text, n, raw);
     const char *bytes = length < 0 ? text : raw;
     size_t n_bytes = length < 0 ? n : (size_t)length;
-    const char *known = token >= 0 && token < BPE_TOKENS ? bpe_text(h->bpe, (int32_t)token, &known_n) : NULL;
-    if (known && (known_n != n_bytes || memcmp(known, bytes, n_bytes) != 0))
+    const char *known = token >= 0 && token < BPE_TOKENS ? bpe_text(h->bpe, (int32_t)token, &n_known) : NULL;
+    if (known && (n_known != n_bytes || memcmp(known, bytes, n_bytes) != 0))
         return err_set(e, ST_INVALID_ARGUMENT, "%s: the number %lld belongs to another token", where, (long long)token);
     if (!known) {
         status_t st = bpe_token(h->bpe, token, bytes, n_bytes, false, e);

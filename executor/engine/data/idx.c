@@ -157,23 +157,23 @@ static status_t digest(struct idx_source *s, const struct source_options *option
     CLEANUP(freep) uint8_t *bytes = malloc(PART);
     if (!bytes)
         return err_errno(e, "allocate %d bytes", PART);
-    struct sha256 *sha256 = sha256_new();
+    struct sha256 sha256;
+    sha256_begin(&sha256);
     status_t st = ST_OK;
     for (int part = 0; part < SOURCE_PARTS; part++) {
         const struct data_file *f = &s->parts[part].images.file;
         for (int64_t at = 0; at < f->bytes && st == ST_OK; at += PART) {
             size_t n = f->bytes - at < PART ? (size_t)(f->bytes - at) : PART;
             if ((st = data_file_read(f, at, bytes, n, e)) == ST_OK)
-                sha256_update(sha256, bytes, n);
+                sha256_update(&sha256, bytes, n);
             if (options->progress)
                 options->progress(options->ctx);
         }
         if (s->parts[part].labels)
-            sha256_update(sha256, s->parts[part].labels, (size_t)s->parts[part].images.dim[0]);
+            sha256_update(&sha256, s->parts[part].labels, (size_t)s->parts[part].images.dim[0]);
     }
     uint8_t raw[SHA256_BYTES];
-    sha256_final(sha256, raw);
-    sha256_free(sha256);
+    sha256_final(&sha256, raw);
     sha256_hex(raw, s->source.info.sha256);
     return st;
 }

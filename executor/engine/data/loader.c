@@ -16,14 +16,16 @@ struct slot {
 
 struct loader {
     const struct source *source;
+    struct loader_memory memory;
     int64_t seed, first_step, steps;
     int global_batch, micro_batch, n_micro_batches;
     int *micro_batches;
 
     pthread_mutex_t mutex; /* of everything below */
     pthread_cond_t changed;
-    struct slot slots[LOADER_RING]; /* batch i is in slot i % LOADER_RING */
-    int64_t begun, taken;           /* batches so far */
+    struct slot *slots; /* batch i is in slot i % n_slots */
+    int n_slots, kept;
+    int64_t begun, taken; /* batches so far */
     bool stop;
     status_t status; /* of batch `failed` */
     int64_t failed;
@@ -54,13 +56,13 @@ static void *prefetch(void *arg) {
     int64_t all = (l->steps - l->first_step) * l->n_micro_batches;
     pthread_mutex_lock(&l->mutex);
     for (;;) {
-        /* The newest batch taken is still being read: its slot is free only when the next one is taken. */
-        while (!l->stop && l->status == ST_OK && l->begun < all && l->begun - (l->taken - 1) >= LOADER_RING)
+        /* The newest batches taken are still being read: a slot is free only when so many more are taken. */
+        while (!l->stop && l->status == ST_OK && l->begun < all && l->begun - (l->taken - l->kept) >= l->n_slots)
             pthread_cond_wait(&l->changed, &l->mutex);
         if (l->stop || l->status != ST_OK || l->begun >= all)
             break;
         int64_t i = l->begun++;
-        struct slot *slot = &l->slots[i % LOADER_RING];
+        struct slot *slot = &l->slots[i % l->n_slots];
         slot->ready = false;
         pthread_mutex_unlock(&l->mutex);
 
@@ -89,22 +91,38 @@ struct loader *loader_close(struct loader *l) {
         pthread_join(l->threads[t], NULL);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->mutex);
-    for (int i = 0; i < LOADER_RING; i++)
+    for (int i = 0; l->slots && i < l->n_slots; i++)
         for (int input = 0; input < BATCH_INPUTS; input++)
-            free(l->slots[i].batch.of[input]);
+            l->memory.free(l->memory.ctx, l->slots[i].batch.of[input]);
+    free(l->slots);
     free(l->micro_batches);
     free(l);
     return NULL;
 }
 
+static status_t malloc_make(void *ctx, size_t bytes, void **ret, struct err *e) {
+    (void)ctx;
+    void *p = malloc(bytes);
+    if (!p)
+        return err_errno(e, "allocate a batch of %zu bytes", bytes);
+    *ret = p;
+    return ST_OK;
+}
+
+static void malloc_free(void *ctx, void *p) {
+    (void)ctx;
+    free(p);
+}
+
 static status_t allocate(struct loader *l, const struct loader_config *config, struct err *e) {
     const struct source_info *info = source_info(l->source);
+    if (!(l->slots = calloc((size_t)l->n_slots, sizeof *l->slots)))
+        return err_errno(e, "allocate a ring of %d batches", l->n_slots);
     for (int i = 0; i < info->n_inputs; i++) {
         enum batch_input input = info->inputs[i].input;
         size_t bytes = (size_t)config->micro_batch * (size_t)source_elements(l->source, input) * sizeof(float);
-        for (int s = 0; (!config->inputs || config->inputs >> input & 1) && s < LOADER_RING; s++)
-            if (!(l->slots[s].batch.of[input] = malloc(bytes)))
-                return err_errno(e, "allocate %d batches of %zu bytes", LOADER_RING, bytes);
+        for (int s = 0; (!config->inputs || config->inputs >> input & 1) && s < l->n_slots; s++)
+            TRY(l->memory.make(l->memory.ctx, bytes, &l->slots[s].batch.of[input], e));
     }
     size_t bytes = (size_t)config->n_micro_batches * sizeof *l->micro_batches;
     if (!(l->micro_batches = malloc(bytes)))
@@ -116,7 +134,7 @@ static status_t allocate(struct loader *l, const struct loader_config *config, s
 status_t loader_open(const struct loader_config *config, struct loader **ret, struct err *e) {
     assert(config->micro_batch >= 1 && config->n_micro_batches >= 1);
     assert(config->global_batch % config->micro_batch == 0 && config->first_step >= 0);
-    assert(config->threads >= 0 && config->threads <= LOADER_RING);
+    assert(config->threads >= 0 && config->threads <= LOADER_RING && config->kept >= 0);
     struct loader *new = calloc(1, sizeof *new);
     if (!new)
         return err_errno(e, "allocate a loader");
@@ -130,6 +148,9 @@ status_t loader_open(const struct loader_config *config, struct loader **ret, st
     l->global_batch = config->global_batch;
     l->micro_batch = config->micro_batch;
     l->n_micro_batches = config->n_micro_batches;
+    l->kept = config->kept ? config->kept : 1;
+    l->n_slots = LOADER_RING - 1 + l->kept;
+    l->memory = config->memory.make ? config->memory : (struct loader_memory){ malloc_make, malloc_free, NULL };
     TRY(allocate(l, config, e));
     const int said = source_info(l->source)->reading_threads, threads = config->threads ? config->threads : said;
     for (int t = 0; t < threads && t < LOADER_RING; t++) {
@@ -144,7 +165,7 @@ status_t loader_open(const struct loader_config *config, struct loader **ret, st
 status_t loader_next(struct loader *l, int64_t step, int k, struct loader_batch *ret, struct err *e) {
     pthread_mutex_lock(&l->mutex);
     int64_t i = l->taken;
-    const struct slot *slot = &l->slots[i % LOADER_RING];
+    const struct slot *slot = &l->slots[i % l->n_slots];
     assert(step == l->first_step + i / l->n_micro_batches && step < l->steps);
     assert(k == l->micro_batches[i % l->n_micro_batches]);
     (void)step, (void)k;

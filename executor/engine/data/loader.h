@@ -9,7 +9,7 @@
  * training part, whoever asks: the layout changes which rank makes a batch, never what is in it. A batch beside this
  * order (validation, a step once more) is read with source_read.
  *
- * Threads: one thread calls loader_next; those that make batches are the loader's own. They are at most LOADER_RING
+ * Threads: one thread calls loader_next; those that make batches are the loader's own. They are less than LOADER_RING
  * batches ahead. */
 #ifndef EXECUTOR_ENGINE_DATA_LOADER_H
 #define EXECUTOR_ENGINE_DATA_LOADER_H
@@ -23,6 +23,13 @@
 
 enum { LOADER_RING = 4 };
 
+/* Where batches are made. NULL functions: malloc's. Both are called by loader_open and loader_close alone. */
+struct loader_memory {
+    status_t (*make)(void *ctx, size_t bytes, void **ret, struct err *e);
+    void (*free)(void *ctx, void *p);
+    void *ctx;
+};
+
 struct loader_config {
     const struct source *source; /* borrowed until loader_close */
     int64_t seed;
@@ -32,9 +39,11 @@ struct loader_config {
     int64_t first_step, steps;     /* steps first_step .. steps - 1 are asked for, in order */
     unsigned inputs;               /* bit i: batch input i is wanted; 0 = all that the source has */
     int threads;                   /* that make batches, at most LOADER_RING; 0 = as many as the source says */
+    int kept;                      /* batches that stay valid, the newest included; 0 = 1 */
+    struct loader_memory memory;
 };
 
-/* Borrowed: valid until the next loader_next. */
+/* Borrowed: valid until `kept` more calls of loader_next. */
 struct loader_batch {
     const void *of[BATCH_INPUTS]; /* batch.h; NULL = not wanted, or not there */
 };

@@ -1,8 +1,8 @@
 #include "executor/engine/data/reconstruction.h"
 
+#include "kernels/normal.h"
 #include "kernels/philox.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Keeps these draws apart from those of other users of the seed, and the two parts apart. */
@@ -32,15 +32,6 @@ void measurement_rows(const struct measurement *m, enum source_part part, int64_
         rows[others[chosen]] = 1;
         others[chosen] = others[i];
     }
-}
-
-/* Two normal numbers of two uniform ones (Box and Muller 1958). */
-static void normal2(const uint32_t u[2], float ret[2]) {
-    /* (0, 1], so that the logarithm is finite. */
-    float radius = sqrtf(-2 * logf(((float)(u[0] >> 8) + 1) * 0x1p-24f));
-    float angle = (float)(2 * M_PI) * ((float)(u[1] >> 8) * 0x1p-24f);
-    ret[0] = radius * cosf(angle);
-    ret[1] = radius * sinf(angle);
 }
 
 void measurement_make(const struct measurement *m, enum source_part part, int64_t seed, int64_t sample,

@@ -178,14 +178,14 @@ static status_t digest_set(const struct pictures *p, struct sha256 *sha256, stru
 }
 
 status_t pictures_digest(struct pictures *const *sets, int n, char ret[SHA256_HEX], struct err *e) {
-    struct sha256 *sha256 = sha256_new();
+    struct sha256 sha256;
+    sha256_begin(&sha256);
     status_t st = ST_OK;
     for (int i = 0; i < n && st == ST_OK; i++)
         if (sets[i])
-            st = digest_set(sets[i], sha256, e);
+            st = digest_set(sets[i], &sha256, e);
     uint8_t bytes[SHA256_BYTES];
-    sha256_final(sha256, bytes);
-    sha256_free(sha256);
+    sha256_final(&sha256, bytes);
     sha256_hex(bytes, ret);
     return st;
 }

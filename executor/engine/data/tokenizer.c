@@ -148,6 +148,7 @@ const char *tokenizer_huggingface(const struct tokenizer *t) { return t->documen
 
 enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t) { return t->kind; }
 int tokenizer_vocabulary(const struct tokenizer *t) { return t->vocabulary; }
+const uint32_t *tokenizer_code_points(const struct tokenizer *t) { return t->code_points; }
 
 int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit) {
     if (t->kind == TOKENIZER_BYTE)

@@ -45,6 +45,9 @@ int tokenizer_vocabulary(const struct tokenizer *t); /* tokens are 0 .. vocabula
  * Lives as long as the tokenizer. */
 const char *tokenizer_huggingface(const struct tokenizer *t);
 
+/* Of a char tokenizer: the code points of its tokens, ascending (vocabulary). NULL for the other kinds. */
+const uint32_t *tokenizer_code_points(const struct tokenizer *t);
+
 /* The token of one code point (char) or byte value (byte, bpe); -1 when it is not in the vocabulary. */
 int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit);
 

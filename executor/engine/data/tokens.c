@@ -39,13 +39,13 @@ static status_t open_tokenizer(struct tokens *t, const char *name, struct err *e
 }
 
 static status_t digest(struct tokens *t, struct err *e) {
-    struct sha256 *sha256 = sha256_new();
+    struct sha256 sha256;
+    sha256_begin(&sha256);
     status_t st = ST_OK;
     for (int part = 0; part < SOURCE_PARTS && st == ST_OK; part++)
-        st = shards_digest(t->parts[part], sha256, e);
+        st = shards_digest(t->parts[part], &sha256, e);
     uint8_t bytes[SHA256_BYTES];
-    sha256_final(sha256, bytes);
-    sha256_free(sha256);
+    sha256_final(&sha256, bytes);
     sha256_hex(bytes, t->sha256);
     return st;
 }

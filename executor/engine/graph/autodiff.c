@@ -22,7 +22,7 @@ static status_t differentiate_input(struct graph *g, const struct op *op, int i,
     else if (kind->gradient_alias[i])
         alias = r->d_out[kind->gradient_alias[i] - 1];
     r->d_in[i] = grad[t] = graph_add_gradient(g, t, alias);
-    return ST_OK;
+    return graph_check_memory(g, e);
 }
 
 /* needs[t]: something that is trained lies behind tensor t. Batch inputs and what is computed of them alone get no
@@ -87,13 +87,14 @@ static status_t check_in_place(const struct graph *g, int index, struct err *e) 
 }
 
 status_t graph_differentiate(struct graph *g, struct err *e) {
+    TRY(graph_check_memory(g, e));
     for (int i = 0; i < g->n_ops; i++)
         TRY(check_in_place(g, i, e));
     CLEANUP(freep) int *grad = malloc((size_t)g->n_tensors * sizeof *grad);
     CLEANUP(freep) bool *needs = calloc((size_t)g->n_tensors, sizeof *needs);
     g->reverse = calloc((size_t)g->n_ops, sizeof *g->reverse);
     if (!grad || !needs || !g->reverse)
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the gradients of %d ops", g->n_ops);
     find_needs(g, needs);
     for (int t = 0; t < g->n_tensors; t++)
         grad[t] = -1;

@@ -154,14 +154,16 @@ struct graph {
     int n_reports;
     int micro_batch;            /* B */
     int64_t targets_per_sample; /* losses of a sample: what the sum of losses is divided by, times the samples */
+    bool refused;               /* memory, for something that is not in the graph now */
 };
 
-/* Never NULL: running out of memory for a few KiB aborts. */
+/* NULL: no memory. */
 struct graph *graph_new(enum dtype element);
 struct graph *graph_free(struct graph *g);
 CLEANUP_DEFINE(struct graph *, graph_free)
 
-/* Builders, for model/. Names are printf-formatted by the caller; each returns an index. */
+/* Builders, for model/. Names are printf-formatted by the caller; each returns an index. Where memory is refused it is
+ * that of something older, and the graph is of no use any more: graph_add_op and graph_differentiate say so. */
 int graph_add_batch(struct graph *g, const char *name, enum batch_input input, enum dtype dtype, struct shape shape);
 int graph_add_parameter(struct graph *g, const struct parameter *p);
 /* The slot of this parameter in this group; made at the first use. */
@@ -171,7 +173,7 @@ int graph_begin_block(struct graph *g, const char *name);
 void graph_end_block(struct graph *g, int output);
 
 /* Adds an op to the open block: applies the kind's shape rule, which makes the outputs. in and slots are filled up with
- * -1. INVALID_ARGUMENT names the op and what does not fit. */
+ * -1. INVALID_ARGUMENT names the op and what does not fit; RESOURCE_EXHAUSTED for any builder before it, too. */
 struct op_arguments {
     const char *name;
     int in[OP_INPUTS], n_in;
@@ -187,11 +189,15 @@ void graph_add_output(struct graph *g, struct op *op, int i, const char *suffix,
 /* The same in fp32, whatever the element: statistics and losses. */
 void graph_add_statistic(struct graph *g, struct op *op, int i, const char *suffix, struct shape shape);
 
+/* RESOURCE_EXHAUSTED when any builder was refused memory. */
+MUST_CHECK status_t graph_check_memory(const struct graph *g, struct err *e);
+
 /* For autodiff: a tensor for the gradient of activation t. */
 int graph_add_gradient(struct graph *g, int t, int alias_of);
 
 /* Builds `reverse` from the losses back to the first op. Called once, after the last block. INTERNAL, our bug: an op
- * that works in place of what another keeps for its reverse, or cannot add to a gradient. */
+ * that works in place of what another keeps for its reverse, or cannot add to a gradient. RESOURCE_EXHAUSTED, of the
+ * builders too. */
 MUST_CHECK status_t graph_differentiate(struct graph *g, struct err *e);
 
 /* Makes an op's output a report of the model. */

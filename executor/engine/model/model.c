@@ -126,6 +126,8 @@ status_t model_build(const struct model_config *config, const struct model_data 
     if (micro_batch < 1)
         return err_set(e, ST_INVALID_ARGUMENT, "train.micro_batch: %d is less than 1", micro_batch);
     CLEANUP(graph_freep) struct graph *g = graph_new(element);
+    if (!g)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the model's graph");
     g->micro_batch = micro_batch;
     TRY(blocks(config, data, g, e));
     TRY(graph_differentiate(g, e));

@@ -61,7 +61,8 @@ MUST_CHECK status_t model_build(const struct model_config *config, const struct 
                                 enum dtype element, struct graph **ret, struct err *e);
 
 /* The whole configuration as one line of JSON, and back: {"gpt":{"layers":4,...}}. What a checkpoint records, so that
- * its model can be built again. Free the text with free(). DATA_LOSS for a text that is no such record. */
+ * its model can be built again. Free the text with free(); NULL: no memory. DATA_LOSS for a text that is no such
+ * record. */
 char *model_to_json(const struct model_config *config);
 MUST_CHECK status_t model_from_json(const char *text, struct model_config *ret, struct err *e);
 /* The same out of the layout in a checkpoint's manifest, whose "model" it is. */

@@ -74,13 +74,18 @@ static json_t *field_to_json(const struct field *f, const void *p, const void *c
     default: break;
     }
     json_t *list = json_array();
+    bool whole = list;
     for (int i = 0; i < *(const int *)count; i++)
-        json_array_append_new(list, json_integer(((const int *)p)[i]));
-    return list;
+        whole &= json_array_append_new(list, json_integer(((const int *)p)[i])) == 0;
+    if (whole)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 char *model_to_json(const struct model_config *config) {
     json_t *shape = json_object();
+    bool whole = shape;
     for (int i = 0; i < N_FIELDS; i++) {
         if (FIELDS[i].family != config->family)
             continue;
@@ -89,13 +94,11 @@ char *model_to_json(const struct model_config *config) {
         if (FIELDS[i].optional && json_number_value(value) == 0)
             json_decref(value);
         else
-            json_object_set_new(shape, FIELDS[i].name, value);
+            whole &= json_object_set_new(shape, FIELDS[i].name, value) == 0; /* refused where the value is NULL */
     }
     json_t *model = json_pack("{s:o}", model_family_name(config->family), shape);
-    char *text = json_dumps(model, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    char *text = model && whole ? json_dumps(model, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(model);
-    if (!text)
-        abort();
     return text;
 }
 
@@ -155,8 +158,6 @@ static char *field_text(const struct field *f, const struct model_config *config
     json_t *value = field_to_json(f, (const char *)config + f->at, (const char *)config + f->count_at);
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(value);
-    if (!text)
-        abort();
     return text;
 }
 
@@ -169,6 +170,8 @@ status_t model_takes(const struct model_config *model, const struct model_config
         if (FIELDS[i].family != model->family || strcmp(FIELDS[i].name, "dropout") == 0)
             continue;
         CLEANUP(freep) char *want = field_text(&FIELDS[i], model), *have = field_text(&FIELDS[i], theirs);
+        if (!want || !have)
+            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to compare two models");
         if (strcmp(want, have) != 0)
             return err_set(e, ST_INVALID_ARGUMENT, "model.%s.%s: %s, but the weights are of a model with %s", family,
                            FIELDS[i].name, want, have);

@@ -11,6 +11,7 @@
 #ifndef EXECUTOR_ENGINE_PLAN_BUILD_H
 #define EXECUTOR_ENGINE_PLAN_BUILD_H
 
+#include "base/array.h"
 #include "executor/engine/plan/plan.h"
 #include "executor/engine/plan/schedule.h"
 
@@ -36,17 +37,18 @@ struct building {
     int words;
 };
 
-void *plan_array(int n, size_t size); /* zeroed, never NULL: a few KiB to MiB */
 size_t plan_aligned(size_t n);
 int64_t plan_padded(int64_t elements);
 
 MUST_CHECK status_t plan_cut_stages(struct building *b, struct err *e);     /* stage.c */
 MUST_CHECK status_t plan_lay_out(struct building *b, struct err *e);        /* layout.c */
 MUST_CHECK status_t plan_write_programs(struct building *b, struct err *e); /* program.c */
-void plan_place_tensors(struct building *b);                                /* memory.c */
+MUST_CHECK status_t plan_place_tensors(struct building *b, struct err *e);  /* memory.c */
 MUST_CHECK status_t plan_lower(struct building *b, struct err *e);          /* lower.c */
-void plan_place_transit(struct building *b);                                /* transit.c */
+MUST_CHECK status_t plan_place_transit(struct building *b, struct err *e);  /* transit.c */
 
-struct instruction *plan_emit(struct instruction_list *list, enum instruction_kind kind);
+/* An instruction of this kind, with what is not said at -1; and its place at the end of a list. */
+struct instruction plan_instruction(enum instruction_kind kind);
+MUST_CHECK status_t plan_emit(struct instruction_list *list, struct instruction i, struct err *e);
 
 #endif

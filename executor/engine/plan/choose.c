@@ -11,22 +11,23 @@ size_t plan_bytes(const struct plan *p) {
     return total;
 }
 
-/* The data ranks of a stage differ by what is left over when buckets are cut. */
-static int fullest(const struct plan *p) {
-    int64_t most = -1;
+int plan_fullest(const struct plan *p, double *ret_balance) {
+    int64_t most = -1, all = 0;
     int ret = 0;
-    for (int d = 0; p->layout.zero > 0 && d < p->layout.data; d++) {
-        int64_t sum = 0;
+    for (int d = 0; d < p->layout.data; d++) {
+        int64_t own = 0;
         for (int b = 0; b < p->n_buckets; b++) {
             int64_t begin, end;
             plan_own_range(p, b, d, &begin, &end);
-            sum += end - begin;
+            own += end - begin;
         }
-        if (sum > most) {
-            most = sum;
+        all += own;
+        if (own > most) {
+            most = own;
             ret = d;
         }
     }
+    *ret_balance = all > 0 ? (double)most * p->layout.data / (double)all : 1;
     return ret;
 }
 
@@ -44,7 +45,8 @@ status_t plan_most_bytes(const struct graph *graph, const struct plan_layout *la
                 *ret = plan_bytes(p);
                 *ret_rank = l.rank;
             }
-            next = fullest(p);
+            double balance;
+            next = plan_fullest(p, &balance);
             if (next == d)
                 break;
         }
@@ -109,11 +111,9 @@ static status_t largest(const struct choose_request *r, int most, bool patient, 
     return ST_OK;
 }
 
-static const enum plan_recompute LADDER[] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK };
-static const char *const WORD[RECOMPUTES] = {
-    [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_BLOCK] = "block"
-};
-enum { STEPS = sizeof LADDER / sizeof LADDER[0] };
+static bool may_be(const struct choose_request *r, enum plan_recompute recompute) {
+    return r->recompute == RECOMPUTE_AUTO || r->recompute == recompute;
+}
 
 /* "1.50 GiB", or "12.3 MiB" where that says more. */
 struct amount {
@@ -129,11 +129,11 @@ static struct amount amount_of(size_t bytes) {
 
 /* The largest choice with this recompute or, if it is left open, with any. */
 static status_t find(const struct choose_request *r, int most, struct choice *ret, struct err *e) {
-    for (int k = 0; k < STEPS; k++) {
-        if (!r->choose_recompute && LADDER[k] != r->recompute)
+    for (enum plan_recompute k = 0; k < RECOMPUTES; k++) {
+        if (!may_be(r, k))
             continue;
         for (int patient = r->layout.stages > 1; patient >= 0; patient--) {
-            TRY(largest(r, most, patient, LADDER[k], ret, e));
+            TRY(largest(r, most, patient, k, ret, e));
             if (ret->micro_batch)
                 return ST_OK;
         }
@@ -144,13 +144,13 @@ static status_t find(const struct choose_request *r, int most, struct choice *re
 static status_t refuse(const struct choose_request *r, const struct choice *wish, struct err *e) {
     char would[96] = "no micro-batch fits, with any recompute";
     struct choice fits;
-    for (int k = 0; k < STEPS; k++) {
-        TRY(largest(r, r->global_batch, false, LADDER[k], &fits, e));
+    for (enum plan_recompute k = 0; k < RECOMPUTES; k++) {
+        TRY(largest(r, r->global_batch, false, k, &fits, e));
         if (!fits.micro_batch)
             continue;
         snprintf(would, sizeof would, "the largest that fits is %d with train.recompute: %s", fits.micro_batch,
-                 WORD[LADDER[k]]);
-        if (LADDER[k] == r->recompute || r->choose_recompute)
+                 PLAN_RECOMPUTE_WORDS[k]);
+        if (may_be(r, k))
             break;
     }
     return err_set(e, ST_INVALID_ARGUMENT,
@@ -165,11 +165,11 @@ static status_t settle(const struct choose_request *r, struct choice *ret, struc
         return err_set(e, ST_INVALID_ARGUMENT, "train.global_batch: %d is not a multiple of micro_batch %d",
                        r->global_batch, r->micro_batch);
     int lanes = lanes_of(&r->layout, r->global_batch, r->micro_batch);
-    for (int k = 0; k < STEPS; k++) {
-        if (!r->choose_recompute && LADDER[k] != r->recompute)
+    for (enum plan_recompute k = 0; k < RECOMPUTES; k++) {
+        if (!may_be(r, k))
             continue;
         /* Lanes that do not divide are plan_build's to refuse. */
-        TRY(weigh(r, r->micro_batch, lanes ? lanes : r->layout.lanes, LADDER[k], ret, e));
+        TRY(weigh(r, r->micro_batch, lanes ? lanes : r->layout.lanes, k, ret, e));
         if (r->memory_bytes == 0 || ret->bytes <= r->memory_bytes)
             return ST_OK;
     }
@@ -191,5 +191,6 @@ status_t plan_choose(const struct choose_request *r, struct choice *ret, struct 
     return err_set(e, ST_INVALID_ARGUMENT,
                    "train.micro_batch: auto finds none that fits %s (resources.memory_bytes): the smallest needs "
                    "%s on rank %d, even with train.recompute: %s",
-                   amount_of(r->memory_bytes).text, amount_of(ret->bytes).text, ret->rank, WORD[ret->recompute]);
+                   amount_of(r->memory_bytes).text, amount_of(ret->bytes).text, ret->rank,
+                   PLAN_RECOMPUTE_WORDS[ret->recompute]);
 }

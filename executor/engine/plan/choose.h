@@ -14,10 +14,9 @@ struct choose_request {
     struct plan_layout layout; /* lanes 0: the largest power of two <= 8 that divides; micro_batches, rank, workspace
                                   and recompute are set by the choice */
     int global_batch;
-    int micro_batch;       /* 0 = choose */
-    bool choose_recompute; /* else `recompute` holds */
-    enum plan_recompute recompute;
-    size_t memory_bytes; /* of a rank; 0 = no limit, and then micro_batch must be given */
+    int micro_batch;               /* 0 = choose */
+    enum plan_recompute recompute; /* AUTO = choose */
+    size_t memory_bytes;           /* of a rank; 0 = no limit, and then micro_batch must be given */
     /* The graph of this micro-batch and the workspace that its kernels and optimizer ask for. */
     status_t (*build)(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e);
     void *ctx;
@@ -41,5 +40,8 @@ int plan_lanes(const struct plan_layout *layout, int global_batch, int micro_bat
 MUST_CHECK status_t plan_most_bytes(const struct graph *graph, const struct plan_layout *layout, size_t *ret,
                                     int *ret_rank, struct err *e);
 size_t plan_bytes(const struct plan *plan);
+/* The data rank that owns most of a plan's stage, the first of several, and its share over the mean one. They differ by
+ * what is left over when buckets are cut. */
+int plan_fullest(const struct plan *plan, double *ret_balance);
 
 #endif

@@ -1,30 +1,20 @@
 #include "executor/engine/plan/gradient_ledger.h"
 
+#include "base/array.h"
 #include "executor/engine/graph/op.h"
 
 #include <stdlib.h>
 
 /* --- segments and cells ---*/
 
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
-
-static struct segment *append(struct gradient_ledger *l) {
-    if (!(l->n_segments & (l->n_segments - 1))) {
-        l->segments = reallocarray(l->segments, l->n_segments ? (size_t)l->n_segments * 2 : 1, sizeof *l->segments);
-        if (!l->segments)
-            abort();
-    }
-    l->segments[l->n_segments] = (struct segment){ .bucket = -1 };
-    return &l->segments[l->n_segments++];
+static status_t append(struct gradient_ledger *l, struct segment s, struct err *e) {
+    TRY(array_grow(&l->segments, l->n_segments, e));
+    l->segments[l->n_segments++] = s;
+    return ST_OK;
 }
 
 /* Cuts [at, end) of a slot, all of it in one bucket, at the edges of the bucket's parts. */
-static void cut_bucket(struct gradient_ledger *l, int slot, int bucket, int64_t at, int64_t end) {
+static status_t cut_bucket(struct gradient_ledger *l, int slot, int bucket, int64_t at, int64_t end, struct err *e) {
     const struct plan *p = l->plan;
     int64_t from, to;
     plan_own_range(p, bucket, plan_data_rank(&p->layout), &from, &to);
@@ -41,45 +31,51 @@ static void cut_bucket(struct gradient_ledger *l, int slot, int bucket, int64_t 
         next = next < end ? next : end;
         if (next <= at)
             continue;
-        *append(l) = (struct segment){
+        const struct segment s = {
             .slot = slot, .bucket = bucket, .begin = at, .end = next, .own = from <= at && next <= to
         };
+        TRY(append(l, s, e));
         at = next;
     }
+    return ST_OK;
 }
 
-static void cut_slot(struct gradient_ledger *l, int slot) {
+static status_t cut_slot(struct gradient_ledger *l, int slot, struct err *e) {
     const struct plan *p = l->plan;
     int bucket = plan_bucket_at(p, p->slot_begin[slot]);
     for (int64_t at = p->slot_begin[slot]; at < p->slot_end[slot]; bucket++) {
         int64_t end = p->slot_end[slot] < p->buckets[bucket].end ? p->slot_end[slot] : p->buckets[bucket].end;
-        cut_bucket(l, slot, bucket, at, end);
+        TRY(cut_bucket(l, slot, bucket, at, end, e));
         at = end;
     }
+    return ST_OK;
 }
 
 /* A sibling from another stage is cut like the owner's slot that it is added to. */
-static void cut_landing(struct gradient_ledger *l, int slot, int owner) {
+static status_t cut_landing(struct gradient_ledger *l, int slot, int owner, struct err *e) {
     const struct plan *p = l->plan;
     for (int k = 0; k < l->n_of_slot[owner]; k++) {
-        struct segment *s = append(l);
-        const struct segment *like = &l->segments[l->first_segment[owner] + k];
+        struct segment s = l->segments[l->first_segment[owner] + k];
         int64_t shift = p->slot_begin[slot] - p->slot_begin[owner];
-        *s = (struct segment){
-            .slot = slot, .bucket = -1, .begin = like->begin + shift, .end = like->end + shift, .own = like->own
-        };
+        s.slot = slot;
+        s.bucket = -1;
+        s.begin += shift;
+        s.end += shift;
+        TRY(append(l, s, e));
     }
+    return ST_OK;
 }
 
-void gradient_ledger_init(struct gradient_ledger *l, const struct plan *p, struct live_set *communication) {
+status_t gradient_ledger_init(struct gradient_ledger *l, const struct plan *p, struct live_set *communication,
+                              struct err *e) {
     const struct graph *g = p->graph;
     *l = (struct gradient_ledger){ .plan = p, .communication = communication };
-    l->first_segment = array(g->n_slots, sizeof *l->first_segment);
-    l->n_of_slot = array(g->n_slots, sizeof *l->n_of_slot);
+    TRY(array_new(&l->first_segment, g->n_slots, e));
+    TRY(array_new(&l->n_of_slot, g->n_slots, e));
     for (int k = 0; k < p->n_own_slots; k++) {
         int s = p->slot_order[k];
         l->first_segment[s] = l->n_segments;
-        cut_slot(l, s);
+        TRY(cut_slot(l, s, e));
         l->n_of_slot[s] = l->n_segments - l->first_segment[s];
     }
     for (int s = 0; s < g->n_slots; s++) {
@@ -87,15 +83,16 @@ void gradient_ledger_init(struct gradient_ledger *l, const struct plan *p, struc
         if (p->slot_begin[s] < p->gradient_elements || !l->n_of_slot[owner])
             continue;
         l->first_segment[s] = l->n_segments;
-        cut_landing(l, s, owner);
+        TRY(cut_landing(l, s, owner, e));
         l->n_of_slot[s] = l->n_segments - l->first_segment[s];
     }
     l->n_buffers = p->accumulator >= p->lane_buffers ? p->accumulator + 1 : p->lane_buffers;
-    l->cells = array(l->n_buffers * l->n_segments, sizeof *l->cells);
-    l->staged = array(p->n_buckets, sizeof *l->staged);
-    l->input_done = array(g->n_reverse, sizeof *l->input_done);
-    l->stepped = array(p->n_pieces, sizeof *l->stepped);
+    TRY(array_new(&l->cells, l->n_buffers * l->n_segments, e));
+    TRY(array_new(&l->staged, p->n_buckets, e));
+    TRY(array_new(&l->input_done, g->n_reverse, e));
+    TRY(array_new(&l->stepped, p->n_pieces, e));
     l->norms_known = p->layout.zero ? p->layout.world_size == 1 : p->layout.stages == 1;
+    return ST_OK;
 }
 
 void gradient_ledger_done(struct gradient_ledger *l) {
@@ -138,8 +135,7 @@ static status_t set_cell(struct gradient_ledger *l, int buffer, int segment, str
     if (live_set_find(l->communication, begin, end))
         return err_set(e, ST_FAILED_PRECONDITION, "the gradient of %s is written to bytes that are still in use",
                        name_of(l, l->segments[segment].slot));
-    live_set_insert(l->communication, begin, end, bucket);
-    return ST_OK;
+    return live_set_insert(l->communication, begin, end, bucket, e);
 }
 
 static status_t check_buffer(const struct gradient_ledger *l, int buffer, struct err *e) {
@@ -416,8 +412,8 @@ static status_t land(struct gradient_ledger *l, const struct instruction *i, int
                        name_of(l, i->op));
     for (int s = first; s < end; s++) { /* a range of its own each, because they are used up one by one */
         size_t from = place.offset + (size_t)(l->segments[s].begin - l->segments[first].begin) * sizeof(float);
-        live_set_insert(l->communication, from,
-                        from + (size_t)(l->segments[s].end - l->segments[s].begin) * sizeof(float), i->op);
+        const size_t to = from + (size_t)(l->segments[s].end - l->segments[s].begin) * sizeof(float);
+        TRY(live_set_insert(l->communication, from, to, i->op, e));
     }
     return ST_OK;
 }

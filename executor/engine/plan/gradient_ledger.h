@@ -37,7 +37,9 @@ struct gradient_ledger {
     bool decided, norms_known;
 };
 
-void gradient_ledger_init(struct gradient_ledger *l, const struct plan *plan, struct live_set *communication);
+/* gradient_ledger_done, after a failure too. */
+MUST_CHECK status_t gradient_ledger_init(struct gradient_ledger *l, const struct plan *plan,
+                                         struct live_set *communication, struct err *e);
 void gradient_ledger_done(struct gradient_ledger *l);
 
 MUST_CHECK status_t gradient_ledger_backward(struct gradient_ledger *l, const struct instruction *i, struct err *e);

@@ -100,16 +100,14 @@ static void add_landings(struct plan *p) {
 
 /* --- buckets ---*/
 
-static struct plan_bucket *add_bucket(struct plan *p, int64_t begin, int64_t end, int block) {
-    if (!(p->n_buckets & (p->n_buckets - 1))) {
-        p->buckets = reallocarray(p->buckets, p->n_buckets ? (size_t)p->n_buckets * 2 : 1, sizeof *p->buckets);
-        if (!p->buckets)
-            abort();
-    }
-    struct plan_bucket *b = &p->buckets[p->n_buckets++];
-    *b = (struct plan_bucket){ .begin = begin, .end = end, .parameter = -1, .own_weight = -1, .block = block };
-    b->chunk = p->block_chunk[block];
-    return b;
+/* Of slots of which s is the last. Siblings are cut alike on every stage. */
+static status_t add_bucket(struct plan *p, int64_t begin, int64_t end, int s, int block, struct err *e) {
+    TRY(array_grow(&p->buckets, p->n_buckets, e));
+    p->buckets[p->n_buckets++] = (struct plan_bucket){
+        .begin = begin, .end = end, .parameter = -1, .own_weight = -1, .block = block, .chunk = p->block_chunk[block]
+    };
+    p->buckets[p->n_buckets - 1].rotation = has_siblings(p->graph, s) ? 0 : p->n_buckets % p->layout.data;
+    return ST_OK;
 }
 
 static bool whole_tensors(const struct plan *p) { return p->layout.optimizer && p->layout.optimizer->whole_tensor; }
@@ -127,7 +125,7 @@ static bool joins(const struct plan *p, const struct writers *w, int before, int
 }
 
 /* [first, end) of slot_order: one run of slots that may share buckets. */
-static void cut_run(struct plan *p, const struct writers *w, int first, int end, int64_t most) {
+static status_t cut_run(struct plan *p, const struct writers *w, int first, int end, int64_t most, struct err *e) {
     bool at_slots = p->layout.zero >= 2 || (p->layout.zero >= 1 && whole_tensors(p));
     int64_t begin = p->slot_begin[p->slot_order[first]], last = p->slot_end[p->slot_order[end - 1]];
     int slot = first;
@@ -138,13 +136,12 @@ static void cut_run(struct plan *p, const struct writers *w, int first, int end,
         if (at_slots)
             to = p->slot_end[p->slot_order[slot]];
         int s = p->slot_order[slot];
-        struct plan_bucket *b = add_bucket(p, begin, to, block_of(p, w, s));
-        /* Siblings are cut alike on every stage. */
-        b->rotation = has_siblings(p->graph, s) ? 0 : p->n_buckets % p->layout.data;
+        TRY(add_bucket(p, begin, to, s, block_of(p, w, s), e));
         begin = to;
         if (slot + 1 < end && p->slot_end[s] == to)
             slot++;
     }
+    return ST_OK;
 }
 
 static void finish_bucket(struct plan *p, const struct writers *w, struct plan_bucket *b) {
@@ -158,27 +155,30 @@ static void finish_bucket(struct plan *p, const struct writers *w, struct plan_b
     }
 }
 
-static void cut_buckets(struct plan *p, const struct writers *w) {
+static status_t cut_buckets(struct plan *p, const struct writers *w, struct err *e) {
     int64_t most = plan_padded(p->layout.bucket_bytes / (int64_t)sizeof(float));
     if (most < PLAN_CHUNK)
         most = PLAN_CHUNK;
     for (int first = 0, k = 1; k <= p->n_own_slots; k++) {
         if (k < p->n_own_slots && joins(p, w, p->slot_order[k - 1], p->slot_order[k]))
             continue;
-        cut_run(p, w, first, k, most);
+        TRY(cut_run(p, w, first, k, most, e));
         first = k;
     }
     for (int b = 0; b < p->n_buckets; b++)
         finish_bucket(p, w, &p->buckets[b]);
+    return ST_OK;
 }
 
 /* --- cuts for optimizers that step whole tensors ---*/
 
 /* Part j of a bucket gets consecutive slots: the cut with the least sum of squares over the parts' loads, given what
  * they have from the buckets before. m slots of size[], in chunks. */
-static void balance(int64_t *load, int parts, const int64_t *size, int m, int *cut) {
-    CLEANUP(freep) double *best = plan_array((parts + 1) * (m + 1), sizeof *best);
-    CLEANUP(freep) int *from = plan_array((parts + 1) * (m + 1), sizeof *from);
+static status_t balance(int64_t *load, int parts, const int64_t *size, int m, int *cut, struct err *e) {
+    CLEANUP(freep) double *best = NULL;
+    TRY(array_new(&best, (parts + 1) * (m + 1), e));
+    CLEANUP(freep) int *from = NULL;
+    TRY(array_new(&from, (parts + 1) * (m + 1), e));
     for (int i = 1; i <= m; i++)
         best[i] = DBL_MAX;
     for (int j = 1; j <= parts; j++)
@@ -194,7 +194,8 @@ static void balance(int64_t *load, int parts, const int64_t *size, int m, int *c
                 sum += k > 0 ? (double)size[k - 1] : 0;
             }
         }
-    int *slot = plan_array(parts + 1, sizeof *slot);
+    CLEANUP(freep) int *slot = NULL;
+    TRY(array_new(&slot, parts + 1, e));
     slot[parts] = m;
     for (int j = parts; j > 0; j--)
         slot[j - 1] = from[j * (m + 1) + slot[j]];
@@ -205,20 +206,22 @@ static void balance(int64_t *load, int parts, const int64_t *size, int m, int *c
         }
         cut[j] = at;
     }
-    free(slot);
+    return ST_OK;
 }
 
-static void cut_whole_tensors(struct plan *p) {
+static status_t cut_whole_tensors(struct plan *p, struct err *e) {
     const int parts = p->layout.data;
-    CLEANUP(freep) int64_t *load = plan_array(parts, sizeof *load), *size = plan_array(p->n_own_slots, sizeof *size);
+    CLEANUP(freep) int64_t *load = NULL, *size = NULL;
+    TRY(array_new(&load, parts, e));
+    TRY(array_new(&size, p->n_own_slots, e));
     for (int b = 0, k = 0; b < p->n_buckets; b++) {
         struct plan_bucket *bucket = &p->buckets[b];
         int m = 0, first = p->slot_order[k];
         for (; k < p->n_own_slots && p->slot_begin[p->slot_order[k]] < bucket->end; k++)
             size[m++] = (p->slot_end[p->slot_order[k]] - p->slot_begin[p->slot_order[k]]) / PLAN_CHUNK;
-        bucket->cut = plan_array(parts + 1, sizeof *bucket->cut);
+        TRY(array_new(&bucket->cut, parts + 1, e));
         if (!has_siblings(p->graph, first)) {
-            balance(load, parts, size, m, bucket->cut);
+            TRY(balance(load, parts, size, m, bucket->cut, e));
             continue;
         }
         /* Siblings may lie on other stages: their part follows from the parameter alone. */
@@ -227,6 +230,7 @@ static void cut_whole_tensors(struct plan *p) {
             bucket->cut[j] = (int)size[0];
         load[part] += size[0];
     }
+    return ST_OK;
 }
 
 /* --- parameter space ---*/
@@ -309,8 +313,8 @@ static void add_piece(struct plan *p, int bucket, int slot, int64_t begin, int64
         piece->state[i] = SIZE_MAX;
 }
 
-static void make_pieces(struct plan *p) {
-    p->pieces = plan_array(p->n_own_slots + p->n_buckets, sizeof *p->pieces);
+static status_t make_pieces(struct plan *p, struct err *e) {
+    TRY(array_new(&p->pieces, p->n_own_slots + p->n_buckets, e));
     int k = 0;
     for (int b = 0; b < p->n_buckets; b++) {
         struct plan_bucket *bucket = &p->buckets[b];
@@ -336,6 +340,7 @@ static void make_pieces(struct plan *p) {
         }
         bucket->n_pieces = p->n_pieces - bucket->first_piece;
     }
+    return ST_OK;
 }
 
 /* --- optimizer state ---*/
@@ -372,27 +377,29 @@ static void place_state(struct plan *p) {
 status_t plan_lay_out(struct building *b, struct err *e) {
     struct plan *p = b->plan;
     const struct graph *g = p->graph;
-    p->slot_begin = plan_array(g->n_slots, sizeof *p->slot_begin);
-    p->slot_end = plan_array(g->n_slots, sizeof *p->slot_end);
-    p->slot_order = plan_array(g->n_slots, sizeof *p->slot_order);
-    p->slot_writers = plan_array(g->n_slots, sizeof *p->slot_writers);
-    p->slot_first = plan_array(g->n_slots, sizeof *p->slot_first);
-    p->slot_stage = plan_array(g->n_slots, sizeof *p->slot_stage);
-    p->parameter_begin = plan_array(g->n_parameters, sizeof *p->parameter_begin);
-    p->parameter_stage = plan_array(g->n_parameters, sizeof *p->parameter_stage);
-    p->parameter_norm = plan_array(g->n_parameters, sizeof *p->parameter_norm);
-    CLEANUP(freep) int *last = plan_array(g->n_slots, sizeof *last), *weight = plan_array(g->n_slots, sizeof *weight);
+    TRY(array_new(&p->slot_begin, g->n_slots, e));
+    TRY(array_new(&p->slot_end, g->n_slots, e));
+    TRY(array_new(&p->slot_order, g->n_slots, e));
+    TRY(array_new(&p->slot_writers, g->n_slots, e));
+    TRY(array_new(&p->slot_first, g->n_slots, e));
+    TRY(array_new(&p->slot_stage, g->n_slots, e));
+    TRY(array_new(&p->parameter_begin, g->n_parameters, e));
+    TRY(array_new(&p->parameter_stage, g->n_parameters, e));
+    TRY(array_new(&p->parameter_norm, g->n_parameters, e));
+    CLEANUP(freep) int *last = NULL, *weight = NULL;
+    TRY(array_new(&last, g->n_slots, e));
+    TRY(array_new(&weight, g->n_slots, e));
     struct writers w = { .last = last, .weight = weight };
     TRY(find_writers(p, &w, e));
     order_slots(p, &w);
     add_landings(p);
-    cut_buckets(p, &w);
+    TRY(cut_buckets(p, &w, e));
     if (p->layout.zero >= 1 && whole_tensors(p))
-        cut_whole_tensors(p);
+        TRY(cut_whole_tensors(p, e));
     place_parameters(p);
     if (p->layout.zero == 3)
         shard_parameters(p);
-    make_pieces(p);
+    TRY(make_pieces(p, e));
     place_state(p);
     return ST_OK;
 }

@@ -1,5 +1,7 @@
 #include "executor/engine/plan/live_set.h"
 
+#include "base/array.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,17 +44,12 @@ void live_set_remove(struct live_set *s, size_t begin, size_t end) {
     s->n -= to - from;
 }
 
-struct live_range *live_set_insert(struct live_set *s, size_t begin, size_t end, int owner) {
+status_t live_set_insert(struct live_set *s, size_t begin, size_t end, int owner, struct err *e) {
     int i = first_behind(s, begin);
     assert(i == s->n || s->at[i].begin >= end);
-    if (s->n == s->capacity) {
-        s->capacity = s->capacity ? s->capacity * 2 : 64;
-        s->at = reallocarray(s->at, (size_t)s->capacity, sizeof *s->at);
-        if (!s->at)
-            abort();
-    }
+    TRY(array_grow(&s->at, s->n, e));
     memmove(&s->at[i + 1], &s->at[i], (size_t)(s->n - i) * sizeof *s->at);
     s->n++;
     s->at[i] = (struct live_range){ .begin = begin, .end = end, .serial = ++s->serial, .owner = owner };
-    return &s->at[i];
+    return ST_OK;
 }

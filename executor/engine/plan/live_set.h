@@ -3,6 +3,8 @@
 #ifndef EXECUTOR_ENGINE_PLAN_LIVE_SET_H
 #define EXECUTOR_ENGINE_PLAN_LIVE_SET_H
 
+#include "base/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +18,7 @@ struct live_range {
 
 struct live_set {
     struct live_range *at;
-    int n, capacity;
+    int n;
     uint32_t serial; /* the last one given out */
 };
 
@@ -28,6 +30,6 @@ struct live_range *live_set_around(const struct live_set *s, size_t begin, size_
 /* Forgets every range that shares a byte with [begin, end). */
 void live_set_remove(struct live_set *s, size_t begin, size_t end);
 /* Nothing may overlap: remove it before. */
-struct live_range *live_set_insert(struct live_set *s, size_t begin, size_t end, int owner);
+MUST_CHECK status_t live_set_insert(struct live_set *s, size_t begin, size_t end, int owner, struct err *e);
 
 #endif

@@ -4,35 +4,42 @@
 
 #include <stdlib.h>
 
-struct instruction *plan_emit(struct instruction_list *list, enum instruction_kind kind) {
-    if (!(list->n & (list->n - 1))) {
-        struct instruction *bigger = reallocarray(list->items, list->n ? (size_t)list->n * 2 : 1, sizeof *bigger);
-        if (!bigger)
-            abort();
-        list->items = bigger;
-    }
-    struct instruction *i = &list->items[list->n++];
-    *i = (struct instruction){
+struct instruction plan_instruction(enum instruction_kind kind) {
+    return (struct instruction){
         .kind = kind, .op = -1, .micro_batch = -1, .flight = -1, .chunk = -1, .entry = -1, .peer = -1
     };
-    return i;
 }
 
-void lower_wait(struct lowering *l, enum plan_queue queue, int entry) {
+status_t plan_emit(struct instruction_list *list, struct instruction i, struct err *e) {
+    TRY(array_grow(&list->items, list->n, e));
+    list->items[list->n++] = i;
+    return ST_OK;
+}
+
+status_t lower_wait(struct lowering *l, enum plan_queue queue, int entry, struct err *e) {
     if (queue == QUEUE_DATA) {
         if (entry < l->data_waited)
-            return;
+            return ST_OK;
         l->data_waited = entry + 1;
     }
-    struct instruction *i = plan_emit(&l->p->queue[QUEUE_COMPUTE], INSTRUCTION_WAIT);
-    i->queue = queue;
-    i->entry = entry;
+    struct instruction i = plan_instruction(INSTRUCTION_WAIT);
+    i.queue = queue;
+    i.entry = entry;
+    return plan_emit(&l->p->queue[QUEUE_COMPUTE], i, e);
 }
 
-struct instruction *lower_post(struct lowering *l, enum plan_queue queue, enum instruction_kind kind) {
-    struct instruction *i = plan_emit(&l->p->queue[queue], kind);
-    i->after = l->p->queue[QUEUE_COMPUTE].n;
-    return i;
+status_t lower_post(struct lowering *l, enum plan_queue queue, struct instruction i, struct err *e) {
+    i.after = l->p->queue[QUEUE_COMPUTE].n;
+    return plan_emit(&l->p->queue[queue], i, e);
+}
+
+status_t lower_gather(struct lowering *l, int bucket, struct err *e) {
+    struct instruction i = plan_instruction(INSTRUCTION_GATHER);
+    i.entry = bucket;
+    i.begin = l->p->buckets[bucket].begin;
+    i.end = l->p->buckets[bucket].end;
+    i.group = GROUP_DATA;
+    return lower_post(l, QUEUE_DATA, i, e);
 }
 
 void lower_alive(struct lowering *l, int object) {
@@ -51,38 +58,42 @@ static int rank_of(const struct plan *p, int number) {
     return number % p->layout.stages * p->layout.data + plan_data_rank(&p->layout);
 }
 
-static void describe(struct lowering *l, struct instruction *i, const struct plan_chunk *c, int tensor, int q,
-                     int peer) {
-    i->what = WHAT_TENSOR;
-    i->op = tensor;
-    i->chunk = (int)(c - l->p->chunks);
-    i->micro_batch = plan_micro_batch(&l->p->layout, plan_data_rank(&l->p->layout), q);
-    i->flight = q;
-    i->peer = rank_of(l->p, peer);
+static struct instruction transfer(const struct lowering *l, enum instruction_kind kind, const struct plan_chunk *c,
+                                   int tensor, int q, int peer) {
+    struct instruction i = plan_instruction(kind);
+    i.what = WHAT_TENSOR;
+    i.op = tensor;
+    i.chunk = (int)(c - l->p->chunks);
+    i.micro_batch = plan_micro_batch(&l->p->layout, plan_data_rank(&l->p->layout), q);
+    i.flight = q;
+    i.peer = rank_of(l->p, peer);
+    return i;
 }
 
 /* The bytes of micro-batch q's copy are needed again: what was sent from them must be gone. */
-static void wait_sent(struct lowering *l, int chunk, enum way way, int q) {
+static status_t wait_sent(struct lowering *l, int chunk, enum way way, int q, struct err *e) {
     int *entry = &l->sent[way][chunk * l->n + q];
     if (*entry < 0)
-        return;
-    lower_wait(l, queue_of(way), *entry);
+        return ST_OK;
+    TRY(lower_wait(l, queue_of(way), *entry, e));
     *entry = -1;
+    return ST_OK;
 }
 
 static int copies_of(const struct lowering *l, int tensor) {
     return l->p->tensors[LIFE_FORWARD][tensor].copies; /* boundary tensors have one life */
 }
 
-static void free_copy(struct lowering *l, int chunk, int tensor, int q) {
+static status_t free_copy(struct lowering *l, int chunk, int tensor, int q, struct err *e) {
     int before = q - copies_of(l, tensor);
     if (before < 0)
-        return;
+        return ST_OK;
     for (int way = 0; way < WAYS; way++) {
         int out = outgoing(&l->p->chunks[chunk], (enum way)way);
         if (out >= 0 && l->p->storage[out] == l->p->storage[tensor])
-            wait_sent(l, chunk, (enum way)way, before);
+            TRY(wait_sent(l, chunk, (enum way)way, before, e));
     }
+    return ST_OK;
 }
 
 static bool has_way(const struct phase *f, enum way *way) {
@@ -90,26 +101,27 @@ static bool has_way(const struct phase *f, enum way *way) {
     return f->kind != PHASE_WEIGHT;
 }
 
-static void post_receive(struct lowering *l, const struct phase *f) {
+static status_t post_receive(struct lowering *l, const struct phase *f, struct err *e) {
     enum way way;
     const struct plan_chunk *c = &l->p->chunks[f->chunk];
     if (!has_way(f, &way) || incoming(c, way) < 0 || l->received[way][f->chunk * l->n + f->q] >= 0)
-        return;
-    int tensor = incoming(c, way);
-    free_copy(l, f->chunk, tensor, f->q);
-    struct instruction *i = lower_post(l, queue_of(way), INSTRUCTION_RECV);
-    describe(l, i, c, tensor, f->q, c->number + (way == WAY_FORWARD ? -1 : 1));
+        return ST_OK;
+    const int tensor = incoming(c, way), from = c->number + (way == WAY_FORWARD ? -1 : 1);
+    TRY(free_copy(l, f->chunk, tensor, f->q, e));
+    TRY(lower_post(l, queue_of(way), transfer(l, INSTRUCTION_RECV, c, tensor, f->q, from), e));
     l->received[way][f->chunk * l->n + f->q] = l->p->queue[queue_of(way)].n - 1;
+    return ST_OK;
 }
 
-static void send(struct lowering *l, const struct phase *f) {
+static status_t send(struct lowering *l, const struct phase *f, struct err *e) {
     enum way way;
     const struct plan_chunk *c = &l->p->chunks[f->chunk];
     if (!has_way(f, &way) || outgoing(c, way) < 0)
-        return;
-    struct instruction *i = lower_post(l, queue_of(way), INSTRUCTION_SEND);
-    describe(l, i, c, outgoing(c, way), f->q, c->number + (way == WAY_FORWARD ? 1 : -1));
+        return ST_OK;
+    const int to = c->number + (way == WAY_FORWARD ? 1 : -1);
+    TRY(lower_post(l, queue_of(way), transfer(l, INSTRUCTION_SEND, c, outgoing(c, way), f->q, to), e));
     l->sent[way][f->chunk * l->n + f->q] = l->p->queue[queue_of(way)].n - 1;
+    return ST_OK;
 }
 
 /* --- phases ---*/
@@ -122,7 +134,7 @@ static int block_of(const struct plan *p, const struct instruction *i) {
     return g->ops[forward ? i->op : g->reverse[i->op].op].block;
 }
 
-static void run_program(struct lowering *l, const struct phase *f) {
+static status_t run_program(struct lowering *l, const struct phase *f, struct err *e) {
     struct plan *p = l->p;
     const struct program *program = &l->b->programs[f->kind][f->chunk];
     const int micro_batch = plan_micro_batch(&p->layout, plan_data_rank(&p->layout), f->q);
@@ -133,46 +145,50 @@ static void run_program(struct lowering *l, const struct phase *f) {
         i.flight = f->q;
         const bool writes = i.kind == INSTRUCTION_BACKWARD_INPUT || i.kind == INSTRUCTION_BACKWARD_WEIGHT;
         if (l->units && i.op >= 0)
-            units_before(l, block_of(p, &i));
+            TRY(units_before(l, block_of(p, &i), e));
         if (p->staged)
             gradients_alive(l); /* what a gather that starts here must not fall on, though it is settled next */
         if (writes)
-            gradients_before(l, &i);
+            TRY(gradients_before(l, &i, e));
         if (l->units)
             units_alive(l);
         if (p->staged)
             gradients_alive(l);
-        *plan_emit(&p->queue[QUEUE_COMPUTE], i.kind) = i;
+        TRY(plan_emit(&p->queue[QUEUE_COMPUTE], i, e));
         if (writes)
-            gradients_after(l, &i);
+            TRY(gradients_after(l, &i, e));
     }
+    return ST_OK;
 }
 
-static void exchange(struct lowering *l) {
+static status_t exchange(struct lowering *l, struct err *e) {
     if (l->p->layout.world_size == 1)
-        return;
-    lower_post(l, QUEUE_DATA, INSTRUCTION_EXCHANGE)->group = GROUP_WORLD;
+        return ST_OK;
+    struct instruction i = plan_instruction(INSTRUCTION_EXCHANGE);
+    i.group = GROUP_WORLD;
+    TRY(lower_post(l, QUEUE_DATA, i, e));
     l->exchange = l->p->queue[QUEUE_DATA].n - 1;
+    return ST_OK;
 }
 
 /* A receive is posted a phase ahead, so that it travels while that phase computes. */
-static void lower_phase(struct lowering *l, int x) {
+static status_t lower_phase(struct lowering *l, int x, struct err *e) {
     const struct phase *f = &l->b->phases.items[x];
-    post_receive(l, f);
+    TRY(post_receive(l, f, e));
     if (x + 1 < l->b->phases.n)
-        post_receive(l, f + 1);
+        TRY(post_receive(l, f + 1, e));
     enum way way;
     if (has_way(f, &way)) {
         if (outgoing(&l->p->chunks[f->chunk], way) >= 0)
-            free_copy(l, f->chunk, outgoing(&l->p->chunks[f->chunk], way), f->q);
+            TRY(free_copy(l, f->chunk, outgoing(&l->p->chunks[f->chunk], way), f->q, e));
         int entry = l->received[way][f->chunk * l->n + f->q];
         if (entry >= 0)
-            lower_wait(l, queue_of(way), entry);
+            TRY(lower_wait(l, queue_of(way), entry, e));
     }
     if (f->kind == PHASE_BACKWARD) /* its gradient is back, so that it is gone; recompute may write it once more */
-        wait_sent(l, f->chunk, WAY_FORWARD, f->q);
-    run_program(l, f);
-    send(l, f);
+        TRY(wait_sent(l, f->chunk, WAY_FORWARD, f->q, e));
+    TRY(run_program(l, f, e));
+    return send(l, f, e);
 }
 
 static int last_backward(const struct phase_list *phases) {
@@ -182,59 +198,62 @@ static int last_backward(const struct phase_list *phases) {
     return last;
 }
 
-static void wait_all_sent(struct lowering *l) {
+static status_t wait_all_sent(struct lowering *l, struct err *e) {
     for (int c = 0; c < l->p->layout.virtual_stages; c++)
         for (int q = 0; q < l->n; q++)
             for (int way = 0; way < WAYS; way++)
-                wait_sent(l, c, (enum way)way, q);
+                TRY(wait_sent(l, c, (enum way)way, q, e));
+    return ST_OK;
 }
 
-static void lower_all(struct lowering *l) {
+static status_t lower_all(struct lowering *l, struct err *e) {
     const bool train = l->p->layout.kind == PLAN_TRAIN;
     const int last = last_backward(&l->b->phases);
     for (int x = 0; x < l->b->phases.n; x++) {
         if (train && x == last)
-            exchange(l); /* before the last backward pass: all losses are known, and it hides there */
-        lower_phase(l, x);
+            TRY(exchange(l, e)); /* before the last backward pass: all losses are known, and it hides there */
+        TRY(lower_phase(l, x, e));
     }
     if (l->units)
-        units_finish(l);
+        TRY(units_finish(l, e));
     if (l->p->layout.kind == PLAN_EVALUATE)
-        exchange(l);
+        TRY(exchange(l, e));
     if (train)
-        gradients_finish(l);
+        TRY(gradients_finish(l, e));
     if (l->exchange >= 0)
-        lower_wait(l, QUEUE_DATA, l->exchange);
+        TRY(lower_wait(l, QUEUE_DATA, l->exchange, e));
     if (train)
-        gradients_step(l);
-    wait_all_sent(l);
+        TRY(gradients_step(l, e));
+    return wait_all_sent(l, e);
+}
+
+static void lowering_done(struct lowering *l) {
+    gradients_close(l->gradients);
+    units_close(l->units);
+    for (int way = 0; way < WAYS; way++) {
+        free(l->received[way]);
+        free(l->sent[way]);
+    }
 }
 
 status_t plan_lower(struct building *b, struct err *e) {
-    (void)e;
     struct plan *p = b->plan;
+    CLEANUP(lowering_done)
     struct lowering l = { .b = b, .p = p, .n = plan_own_micro_batches(&p->layout), .exchange = -1 };
     int cells = p->layout.virtual_stages * l.n;
     for (int way = 0; way < WAYS; way++) {
-        l.received[way] = plan_array(cells, sizeof(int));
-        l.sent[way] = plan_array(cells, sizeof(int));
+        TRY(array_new(&l.received[way], cells, e));
+        TRY(array_new(&l.sent[way], cells, e));
         for (int i = 0; i < cells; i++)
             l.received[way][i] = l.sent[way][i] = -1;
     }
     b->words = (b->programs[PHASE_FORWARD][0].n + b->programs[PHASE_BACKWARD][0].n) / 64 + 1;
     if (p->layout.zero >= 2)
-        b->alive = plan_array(2 * p->n_buckets * b->words, sizeof *b->alive);
+        TRY(array_new(&b->alive, 2 * p->n_buckets * b->words, e));
     p->accumulator = -1;
     if (p->layout.kind == PLAN_TRAIN)
-        l.gradients = gradients_open(&l);
+        TRY(gradients_open(&l, e));
     if (p->layout.zero == 3)
-        l.units = units_open(&l);
-    lower_all(&l);
-    gradients_close(l.gradients);
-    units_close(l.units);
-    for (int way = 0; way < WAYS; way++) {
-        free(l.received[way]);
-        free(l.sent[way]);
-    }
-    return ST_OK;
+        TRY(units_open(&l, e));
+    return lower_all(&l, e);
 }

@@ -23,30 +23,34 @@ struct lowering {
 };
 
 /* WAIT; on the data queue nothing when an older WAIT passed the entry already. */
-void lower_wait(struct lowering *l, enum plan_queue queue, int entry);
-/* A new entry of another queue, due now. */
-struct instruction *lower_post(struct lowering *l, enum plan_queue queue, enum instruction_kind kind);
+MUST_CHECK status_t lower_wait(struct lowering *l, enum plan_queue queue, int entry, struct err *e);
+/* A new entry of another queue, due now: the last one there then. */
+MUST_CHECK status_t lower_post(struct lowering *l, enum plan_queue queue, struct instruction i, struct err *e);
+/* GATHER of a bucket. */
+MUST_CHECK status_t lower_gather(struct lowering *l, int bucket, struct err *e);
 void lower_alive(struct lowering *l, int object);
 
 /* --- lower_gradients.c: lanes, rounds, reductions, norms, the optimizer ---*/
 
-struct gradient_lowering *gradients_open(struct lowering *l);
+/* Sets l->gradients, which is for gradients_close after a failure too. */
+MUST_CHECK status_t gradients_open(struct lowering *l, struct err *e);
 struct gradient_lowering *gradients_close(struct gradient_lowering *g);
 /* Around a BACKWARD_*: fills in its buffer and `first`; what completes a bucket is added and reduced. */
-void gradients_before(struct lowering *l, struct instruction *i);
-void gradients_after(struct lowering *l, const struct instruction *i);
+MUST_CHECK status_t gradients_before(struct lowering *l, struct instruction *i, struct err *e);
+MUST_CHECK status_t gradients_after(struct lowering *l, const struct instruction *i, struct err *e);
 void gradients_alive(struct lowering *l);
 /* After the last phase. */
-void gradients_finish(struct lowering *l);
-void gradients_step(struct lowering *l);
+MUST_CHECK status_t gradients_finish(struct lowering *l, struct err *e);
+MUST_CHECK status_t gradients_step(struct lowering *l, struct err *e);
 
 /* --- lower_units.c: ZeRO-3's parameters come and go ---*/
 
-struct unit_lowering *units_open(struct lowering *l);
+/* Sets l->units, as gradients_open. */
+MUST_CHECK status_t units_open(struct lowering *l, struct err *e);
 struct unit_lowering *units_close(struct unit_lowering *u);
 /* Before an op of this block, in the order of the programs. */
-void units_before(struct lowering *l, int block);
+MUST_CHECK status_t units_before(struct lowering *l, int block, struct err *e);
 void units_alive(struct lowering *l);
-void units_finish(struct lowering *l);
+MUST_CHECK status_t units_finish(struct lowering *l, struct err *e);
 
 #endif

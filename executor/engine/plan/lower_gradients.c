@@ -43,9 +43,10 @@ static int lane_start(const struct gradient_lowering *g, int q) { return g->by_s
 static int lane_of(const struct gradient_lowering *g, int q) { return g->by_step ? q / g->rounds : q % g->own; }
 static int round_of(const struct gradient_lowering *g, int q) { return g->by_step ? q % g->rounds : q / g->own; }
 
-struct gradient_lowering *gradients_open(struct lowering *l) {
+status_t gradients_open(struct lowering *l, struct err *e) {
     struct plan *p = l->p;
-    struct gradient_lowering *g = plan_array(1, sizeof *g);
+    TRY(array_new(&l->gradients, 1, e));
+    struct gradient_lowering *g = l->gradients;
     const struct plan_layout *layout = &p->layout;
     int chunks = layout->virtual_stages;
     g->own = layout->lanes / layout->data;
@@ -54,20 +55,19 @@ struct gradient_lowering *gradients_open(struct lowering *l) {
     p->staged = layout->zero >= 2 && g->own == 1 && (!g->by_step || g->rounds == 1);
     g->sharded = p->staged || (layout->zero >= 1 && !g->by_step && g->rounds > 1);
     g->n_lanes = g->by_step ? g->own : l->n;
-    g->buffer = plan_array(chunks * g->n_lanes, sizeof *g->buffer);
+    TRY(array_new(&g->buffer, chunks * g->n_lanes, e));
     for (int i = 0; i < chunks * g->n_lanes; i++)
         g->buffer[i] = -1;
-    g->finished = plan_array(chunks * g->n_lanes, sizeof *g->finished);
-    g->taken = plan_array(chunks, sizeof *g->taken);
-    g->buckets = plan_array(chunks, sizeof *g->buckets);
+    TRY(array_new(&g->finished, chunks * g->n_lanes, e));
+    TRY(array_new(&g->taken, chunks, e));
+    TRY(array_new(&g->buckets, chunks, e));
     for (int b = 0; b < p->n_buckets; b++)
         g->buckets[p->buckets[b].chunk]++;
-    g->pending = plan_array(BUFFERS_MOST * p->n_buckets, sizeof *g->pending);
+    TRY(array_new(&g->pending, BUFFERS_MOST * p->n_buckets, e));
     for (int i = 0; i < BUFFERS_MOST * p->n_buckets; i++)
         g->pending[i].entry = -1;
-    g->flying = plan_array(p->n_buckets, sizeof *g->flying);
-    g->open = plan_array(p->n_buckets, sizeof *g->open);
-    return g;
+    TRY(array_new(&g->flying, p->n_buckets, e));
+    return array_new(&g->open, p->n_buckets, e);
 }
 
 struct gradient_lowering *gradients_close(struct gradient_lowering *g) {
@@ -101,32 +101,33 @@ static int buffer_of(struct lowering *l, int chunk, int lane) {
 
 static void release(struct gradient_lowering *g, int chunk, int buffer) { g->taken[chunk] &= ~(UINT64_C(1) << buffer); }
 
-static void emit_add(struct lowering *l, int64_t begin, int64_t end, int buffer, int source, bool copy) {
-    struct instruction *i = plan_emit(compute(l), INSTRUCTION_ADD);
-    i->begin = begin;
-    i->end = end;
-    i->buffer = buffer;
-    i->source = source;
-    i->first = copy;
+static status_t emit_add(struct lowering *l, int64_t begin, int64_t end, int buffer, int source, bool copy,
+                         struct err *e) {
+    struct instruction i = plan_instruction(INSTRUCTION_ADD);
+    i.begin = begin;
+    i.end = end;
+    i.buffer = buffer;
+    i.source = source;
+    i.first = copy;
+    return plan_emit(compute(l), i, e);
 }
 
 /* A round's sum over all lanes and ranks is in: to the rounds before it. */
-static void add_round(struct lowering *l, int bucket, int buffer, int round) {
+static status_t add_round(struct lowering *l, int bucket, int buffer, int round, struct err *e) {
     const struct gradient_lowering *g = l->gradients;
     int64_t begin, end;
     plan_own_range(l->p, bucket, plan_data_rank(&l->p->layout), &begin, &end);
     if (g->sharded)
-        emit_add(l, begin, end, ACCUMULATOR, buffer, round == 0);
-    else if (!g->by_step && round > 0)
-        emit_add(l, begin, end, 0, buffer, false);
+        return emit_add(l, begin, end, ACCUMULATOR, buffer, round == 0, e);
+    return !g->by_step && round > 0 ? emit_add(l, begin, end, 0, buffer, false, e) : ST_OK;
 }
 
 /* Waits for a bucket's reduction and for those of earlier rounds, which are added first. */
-static void settle(struct lowering *l, int buffer, int bucket) {
+static status_t settle(struct lowering *l, int buffer, int bucket, struct err *e) {
     struct gradient_lowering *g = l->gradients;
     struct pending *last = pending_of(l, buffer, bucket);
     if (last->entry < 0)
-        return;
+        return ST_OK;
     for (;;) {
         int first = buffer;
         for (int k = 0; k < l->p->lane_buffers; k++) {
@@ -135,25 +136,26 @@ static void settle(struct lowering *l, int buffer, int bucket) {
                 first = k;
         }
         struct pending *p = pending_of(l, first, bucket);
-        lower_wait(l, QUEUE_DATA, p->entry);
-        add_round(l, bucket, first, p->round);
+        TRY(lower_wait(l, QUEUE_DATA, p->entry, e));
+        TRY(add_round(l, bucket, first, p->round, e));
         p->entry = -1;
         if (first == buffer)
             break;
     }
     if (!l->p->staged)
-        return;
+        return ST_OK;
     g->open[bucket] = false;
     int n = 0;
     for (int k = 0; k < g->n_flying; k++)
         if (g->flying[k] != bucket)
             g->flying[n++] = g->flying[k];
     g->n_flying = n;
+    return ST_OK;
 }
 
 /* --- around a reverse op ---*/
 
-void gradients_before(struct lowering *l, struct instruction *i) {
+status_t gradients_before(struct lowering *l, struct instruction *i, struct err *e) {
     struct gradient_lowering *g = l->gradients;
     int slots[OP_PARAMETERS];
     bool unused[OP_PARAMETERS];
@@ -163,13 +165,14 @@ void gradients_before(struct lowering *l, struct instruction *i) {
     for (int k = 0; k < n; k++)
         for (int b = plan_bucket_at(l->p, l->p->slot_begin[slots[k]]);
              b < l->p->n_buckets && l->p->buckets[b].begin < l->p->slot_end[slots[k]]; b++) {
-            settle(l, i->buffer, b);
+            TRY(settle(l, i->buffer, b, e));
             if (!l->p->staged || g->open[b])
                 continue;
             while (g->n_flying >= PLAN_IN_FLIGHT)
-                settle(l, 0, g->flying[0]);
+                TRY(settle(l, 0, g->flying[0], e));
             g->open[b] = true;
         }
+    return ST_OK;
 }
 
 void gradients_alive(struct lowering *l) {
@@ -189,92 +192,96 @@ static bool stands_alone(const struct plan *p, int bucket) {
 }
 
 /* The pieces of buckets [first, end). Under ZeRO all ranks have it, whatever pieces are theirs. */
-static void emit_pieces(struct lowering *l, enum instruction_kind kind, int first, int end) {
+static status_t emit_pieces(struct lowering *l, enum instruction_kind kind, int first, int end, struct err *e) {
     const struct plan_bucket *last = &l->p->buckets[end - 1];
     const int begin = l->p->buckets[first].first_piece, n = last->first_piece + last->n_pieces - begin;
     if (n == 0 && l->p->layout.zero == 0)
-        return;
-    struct instruction *i = plan_emit(compute(l), kind);
-    i->begin = begin;
-    i->end = begin + n;
-    i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        return ST_OK;
+    struct instruction i = plan_instruction(kind);
+    i.begin = begin;
+    i.end = begin + n;
+    i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+    return plan_emit(compute(l), i, e);
 }
 
-static void take_norms(struct lowering *l) {
+static status_t take_norms(struct lowering *l, struct err *e) {
     struct gradient_lowering *g = l->gradients;
     if (g->norm_first < g->norm_end)
-        emit_pieces(l, INSTRUCTION_NORM, g->norm_first, g->norm_end);
+        TRY(emit_pieces(l, INSTRUCTION_NORM, g->norm_first, g->norm_end, e));
     g->norm_first = g->norm_end;
+    return ST_OK;
 }
 
 /* With those before it, until they are as many as a device's last cache holds: few calls, and nothing read from memory
  * once more. */
-static void norm_of_bucket(struct lowering *l, int b) {
+static status_t norm_of_bucket(struct lowering *l, int b, struct err *e) {
     struct gradient_lowering *g = l->gradients;
     const struct plan_bucket *buckets = l->p->buckets;
     if (!stands_alone(l->p, b))
-        return;
+        return ST_OK;
     if (b != g->norm_end) {
-        take_norms(l);
+        TRY(take_norms(l, e));
         g->norm_first = b;
     }
     g->norm_end = b + 1;
-    if (buckets[b].end - buckets[g->norm_first].begin >= NORM_ELEMENTS)
-        take_norms(l);
+    return buckets[b].end - buckets[g->norm_first].begin >= NORM_ELEMENTS ? take_norms(l, e) : ST_OK;
 }
 
 /* Norms are taken while a bucket is in cache, where nothing more is added to it; but a slot may lie in two buckets, of
  * which weight passes that are split off finish the second one first. */
 static bool norms_at_once(const struct lowering *l) { return l->p->layout.data == 1 && !l->b->splits_weight; }
 
-static void reduce(struct lowering *l, int b, int buffer, int round) {
+static status_t reduce(struct lowering *l, int b, int buffer, int round, struct err *e) {
     struct gradient_lowering *g = l->gradients;
-    struct instruction *r = lower_post(l, QUEUE_DATA, INSTRUCTION_REDUCE);
-    r->entry = b;
-    r->buffer = buffer;
-    r->begin = l->p->buckets[b].begin;
-    r->end = l->p->buckets[b].end;
-    r->group = GROUP_DATA;
+    struct instruction i = plan_instruction(INSTRUCTION_REDUCE);
+    i.entry = b;
+    i.buffer = buffer;
+    i.begin = l->p->buckets[b].begin;
+    i.end = l->p->buckets[b].end;
+    i.group = GROUP_DATA;
+    TRY(lower_post(l, QUEUE_DATA, i, e));
     *pending_of(l, buffer, b) = (struct pending){ .entry = l->p->queue[QUEUE_DATA].n - 1, .round = round };
     if (l->p->staged)
         g->flying[g->n_flying++] = b;
+    return ST_OK;
 }
 
 /* The last gradient of a bucket in a lane's last micro-batch is written. */
-static void finish_bucket(struct lowering *l, int b, int chunk, int q) {
+static status_t finish_bucket(struct lowering *l, int b, int chunk, int q, struct err *e) {
     struct gradient_lowering *g = l->gradients;
     const struct plan_bucket *bucket = &l->p->buckets[b];
     const int lane = lane_of(g, q), round = round_of(g, q), start = lane_start(g, q);
     const int adds = __builtin_ctz(~(unsigned)lane);
     for (int k = 0, top = start; k < adds; k++) {
         int below = top - (1 << k);
-        emit_add(l, bucket->begin, bucket->end, buffer_of(l, chunk, below), buffer_of(l, chunk, top), false);
+        TRY(emit_add(l, bucket->begin, bucket->end, buffer_of(l, chunk, below), buffer_of(l, chunk, top), false, e));
         top = below;
     }
     const bool whole = lane == g->own - 1;
     const int buffer = buffer_of(l, chunk, start - lane);
     if (whole && l->p->layout.data > 1) {
-        reduce(l, b, buffer, round);
+        TRY(reduce(l, b, buffer, round, e));
     } else if (whole) {
-        add_round(l, b, buffer, round);
+        TRY(add_round(l, b, buffer, round, e));
         if (norms_at_once(l) && (g->by_step || round == g->rounds - 1))
-            norm_of_bucket(l, b);
+            TRY(norm_of_bucket(l, b, e));
     }
     if (++g->finished[chunk * g->n_lanes + start] < g->buckets[chunk])
-        return;
+        return ST_OK;
     for (int k = 0, top = start; k < adds; k++) {
         release(g, chunk, buffer_of(l, chunk, top));
         top -= 1 << k;
     }
     if (whole && (g->sharded || (!g->by_step && round > 0)))
         release(g, chunk, buffer);
+    return ST_OK;
 }
 
-void gradients_after(struct lowering *l, const struct instruction *i) {
+status_t gradients_after(struct lowering *l, const struct instruction *i, struct err *e) {
     const struct gradient_lowering *g = l->gradients;
     const struct plan *p = l->p;
     if (g->by_step && round_of(g, i->flight) != g->rounds - 1)
-        return;
+        return ST_OK;
 
     int slots[OP_PARAMETERS];
     bool unused[OP_PARAMETERS];
@@ -291,8 +298,9 @@ void gradients_after(struct lowering *l, const struct instruction *i) {
         bool weight = l->b->splits_weight ? bucket->ready_weight >= 0 : bucket->ready_weight == bucket->ready;
         int ready = l->b->splits_weight && weight ? bucket->ready_weight : bucket->ready;
         if (i->op == ready && weight == (i->kind == INSTRUCTION_BACKWARD_WEIGHT))
-            finish_bucket(l, b, i->chunk, i->flight);
+            TRY(finish_bucket(l, b, i->chunk, i->flight, e));
     }
+    return ST_OK;
 }
 
 /* --- the end of the step ---*/
@@ -313,42 +321,46 @@ static void part_of_slot(const struct lowering *l, int slot, int bucket, int64_t
 }
 
 /* Sends or receives, for each bucket of `slot` (one of this stage), this rank's part of `what`. */
-static void pass_slot(struct lowering *l, enum instruction_kind kind, enum plan_what what, int slot, int op,
-                      int stage) {
+static status_t pass_slot(struct lowering *l, enum instruction_kind kind, enum plan_what what, int slot, int op,
+                          int stage, struct err *e) {
     const struct plan *p = l->p;
     enum plan_queue queue = what == WHAT_GRADIENT ? QUEUE_GRADIENTS : QUEUE_ACTIVATIONS;
     for (int b = plan_bucket_at(p, p->slot_begin[slot]); b < p->n_buckets && p->buckets[b].begin < p->slot_end[slot];
          b++) {
         int64_t begin, end;
         part_of_slot(l, slot, b, &begin, &end);
-        struct instruction *i = lower_post(l, queue, kind);
-        i->what = what;
-        i->op = op;
-        i->begin = begin;
-        i->end = end;
-        i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
-        i->peer = sibling_peer(l, stage);
+        struct instruction i = plan_instruction(kind);
+        i.what = what;
+        i.op = op;
+        i.begin = begin;
+        i.end = end;
+        i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i.peer = sibling_peer(l, stage);
+        TRY(lower_post(l, queue, i, e));
     }
+    return ST_OK;
 }
 
-static void add_sibling(struct lowering *l, int owner, int slot) {
+static status_t add_sibling(struct lowering *l, int owner, int slot, struct err *e) {
     const struct plan *p = l->p;
     for (int b = plan_bucket_at(p, p->slot_begin[owner]); b < p->n_buckets && p->buckets[b].begin < p->slot_end[owner];
          b++) {
         if (p->layout.zero == 0 && p->buckets[b].n_pieces == 0)
             continue;
-        struct instruction *i = plan_emit(compute(l), INSTRUCTION_ADD_SLOT);
-        i->begin = p->buckets[b].first_piece;
-        i->end = i->begin + p->buckets[b].n_pieces;
-        i->buffer = l->gradients->sharded ? ACCUMULATOR : 0;
-        i->source = slot;
+        struct instruction i = plan_instruction(INSTRUCTION_ADD_SLOT);
+        i.begin = p->buckets[b].first_piece;
+        i.end = i.begin + p->buckets[b].n_pieces;
+        i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i.source = slot;
+        TRY(plan_emit(compute(l), i, e));
     }
+    return ST_OK;
 }
 
 static bool is_here(const struct plan *p, int slot) { return p->slot_stage[slot] == plan_stage(&p->layout); }
 
 /* Sums of a parameter's groups, in the order of its slots; those of other stages arrive first. */
-static void add_siblings(struct lowering *l) {
+static status_t add_siblings(struct lowering *l, struct err *e) {
     const struct plan *p = l->p;
     const struct graph *g = p->graph;
     const int stage = plan_stage(&p->layout);
@@ -357,28 +369,29 @@ static void add_siblings(struct lowering *l) {
         int owner = g->parameters[i].first_slot;
         for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot) {
             if (is_here(p, s) && p->parameter_stage[i] != stage)
-                pass_slot(l, INSTRUCTION_SEND, WHAT_GRADIENT, s, s, p->parameter_stage[i]);
+                TRY(pass_slot(l, INSTRUCTION_SEND, WHAT_GRADIENT, s, s, p->parameter_stage[i], e));
             if (!is_here(p, s) && p->parameter_stage[i] == stage)
-                pass_slot(l, INSTRUCTION_RECV, WHAT_GRADIENT, owner, s, p->slot_stage[s]);
+                TRY(pass_slot(l, INSTRUCTION_RECV, WHAT_GRADIENT, owner, s, p->slot_stage[s], e));
         }
     }
     for (int n = first; n < p->queue[QUEUE_GRADIENTS].n; n++)
-        lower_wait(l, QUEUE_GRADIENTS, n);
+        TRY(lower_wait(l, QUEUE_GRADIENTS, n, e));
     for (int i = 0; i < g->n_parameters; i++) {
         int owner = g->parameters[i].first_slot;
         if (g->slots[owner].next_slot < 0 || p->parameter_stage[i] != stage)
             continue;
         for (int s = g->slots[owner].next_slot; s >= 0; s = g->slots[s].next_slot)
-            add_sibling(l, owner, s);
+            TRY(add_sibling(l, owner, s, e));
         const int bucket = plan_bucket_at(p, p->slot_begin[owner]);
         int end = bucket;
         while (end < p->n_buckets && p->buckets[end].begin < p->slot_end[owner])
             end++;
-        emit_pieces(l, INSTRUCTION_NORM, bucket, end);
+        TRY(emit_pieces(l, INSTRUCTION_NORM, bucket, end, e));
     }
+    return ST_OK;
 }
 
-void gradients_finish(struct lowering *l) {
+status_t gradients_finish(struct lowering *l, struct err *e) {
     struct plan *p = l->p;
     for (int b = 0; b < p->n_buckets; b++) {
         int last = -1;
@@ -387,24 +400,18 @@ void gradients_finish(struct lowering *l) {
                 (last < 0 || pending_of(l, k, b)->round > pending_of(l, last, b)->round))
                 last = k;
         if (last >= 0)
-            settle(l, last, b);
+            TRY(settle(l, last, b, e));
         if (!norms_at_once(l))
-            norm_of_bucket(l, b);
+            TRY(norm_of_bucket(l, b, e));
     }
-    take_norms(l);
-    add_siblings(l);
+    TRY(take_norms(l, e));
+    TRY(add_siblings(l, e));
     if (p->layout.stages == 1 && p->layout.zero == 0)
-        return;
-    lower_post(l, QUEUE_DATA, INSTRUCTION_EXCHANGE_NORMS)->group = p->layout.zero ? GROUP_WORLD : GROUP_STAGES;
-    lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1);
-}
-
-static void gather(struct lowering *l, int bucket) {
-    struct instruction *i = lower_post(l, QUEUE_DATA, INSTRUCTION_GATHER);
-    i->entry = bucket;
-    i->begin = l->p->buckets[bucket].begin;
-    i->end = l->p->buckets[bucket].end;
-    i->group = GROUP_DATA;
+        return ST_OK;
+    struct instruction i = plan_instruction(INSTRUCTION_EXCHANGE_NORMS);
+    i.group = p->layout.zero ? GROUP_WORLD : GROUP_STAGES;
+    TRY(lower_post(l, QUEUE_DATA, i, e));
+    return lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1, e);
 }
 
 static bool gathers(const struct plan *p) { return p->layout.zero == 1 || p->layout.zero == 2; }
@@ -420,7 +427,7 @@ static int foreign_parameter(const struct plan *p, int bucket) {
 }
 
 /* Weights that other stages read too go to them, once to each. */
-static void return_weights(struct lowering *l) {
+static status_t return_weights(struct lowering *l, struct err *e) {
     const struct plan *p = l->p;
     const struct graph *g = p->graph;
     const int stage = plan_stage(&p->layout);
@@ -431,13 +438,14 @@ static void return_weights(struct lowering *l) {
             for (int before = owner; before != s; before = g->slots[before].next_slot)
                 again |= p->slot_stage[before] == p->slot_stage[s];
             if (p->parameter_stage[i] == stage && p->slot_stage[s] != stage && !again)
-                pass_slot(l, INSTRUCTION_SEND, WHAT_WEIGHT, owner, i, p->slot_stage[s]);
+                TRY(pass_slot(l, INSTRUCTION_SEND, WHAT_WEIGHT, owner, i, p->slot_stage[s], e));
             if (here < 0 && is_here(p, s))
                 here = s;
         }
         if (p->parameter_stage[i] != stage && here >= 0)
-            pass_slot(l, INSTRUCTION_RECV, WHAT_WEIGHT, here, i, p->parameter_stage[i]);
+            TRY(pass_slot(l, INSTRUCTION_RECV, WHAT_WEIGHT, here, i, p->parameter_stage[i], e));
     }
+    return ST_OK;
 }
 
 static void finish_numbers(struct lowering *l) {
@@ -457,7 +465,7 @@ static bool is_stepped(const struct plan *p, int b) {
 }
 
 /* All at once, but that each bucket is gathered as soon as it was stepped. */
-static void emit_steps(struct lowering *l) {
+static status_t emit_steps(struct lowering *l, struct err *e) {
     const struct plan *p = l->p;
     for (int b = 0, end; b < p->n_buckets; b = end) {
         end = b + 1;
@@ -465,24 +473,26 @@ static void emit_steps(struct lowering *l) {
             continue;
         while (!gathers(p) && end < p->n_buckets && is_stepped(p, end))
             end++;
-        emit_pieces(l, INSTRUCTION_STEP, b, end);
+        TRY(emit_pieces(l, INSTRUCTION_STEP, b, end, e));
         if (gathers(p) && p->buckets[b].parameter >= 0)
-            gather(l, b);
+            TRY(lower_gather(l, b, e));
     }
+    return ST_OK;
 }
 
-void gradients_step(struct lowering *l) {
+status_t gradients_step(struct lowering *l, struct err *e) {
     struct plan *p = l->p;
-    plan_emit(compute(l), INSTRUCTION_DECIDE);
-    emit_steps(l);
+    TRY(plan_emit(compute(l), plan_instruction(INSTRUCTION_DECIDE), e));
+    TRY(emit_steps(l, e));
     int first = p->queue[QUEUE_ACTIVATIONS].n;
-    return_weights(l);
+    TRY(return_weights(l, e));
     for (int n = first; n < p->queue[QUEUE_ACTIVATIONS].n; n++)
-        lower_wait(l, QUEUE_ACTIVATIONS, n);
+        TRY(lower_wait(l, QUEUE_ACTIVATIONS, n, e));
     for (int b = 0; gathers(p) && b < p->n_buckets; b++)
         if (foreign_parameter(p, b) >= 0 && p->buckets[b].parameter >= 0)
-            gather(l, b);
+            TRY(lower_gather(l, b, e));
     if (gathers(p) && p->queue[QUEUE_DATA].n > l->data_waited)
-        lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1);
+        TRY(lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1, e));
     finish_numbers(l);
+    return ST_OK;
 }

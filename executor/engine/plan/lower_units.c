@@ -49,21 +49,21 @@ static void note_uses(struct lowering *l, enum phase_kind kind) {
     }
 }
 
-struct unit_lowering *units_open(struct lowering *l) {
+status_t units_open(struct lowering *l, struct err *e) {
     const struct graph *g = l->p->graph;
-    struct unit_lowering *u = plan_array(1, sizeof *u);
-    l->units = u;
-    u->uses = plan_array(2 * g->n_blocks, sizeof *u->uses);
-    u->needed = plan_array(2 * g->n_blocks * l->p->n_buckets, sizeof *u->needed);
-    u->entry = plan_array(l->p->n_buckets, sizeof *u->entry);
-    u->here = plan_array(l->p->n_buckets, sizeof *u->here);
+    TRY(array_new(&l->units, 1, e));
+    struct unit_lowering *u = l->units;
+    TRY(array_new(&u->uses, 2 * g->n_blocks, e));
+    TRY(array_new(&u->needed, 2 * g->n_blocks * l->p->n_buckets, e));
+    TRY(array_new(&u->entry, l->p->n_buckets, e));
+    TRY(array_new(&u->here, l->p->n_buckets, e));
     for (int b = 0; b < l->p->n_buckets; b++)
         u->entry[b] = -1;
     note_uses(l, PHASE_FORWARD);
     note_uses(l, PHASE_BACKWARD);
     u->total = u->n_uses * l->n;
     u->now = -1;
-    return u;
+    return ST_OK;
 }
 
 struct unit_lowering *units_close(struct unit_lowering *u) {
@@ -77,23 +77,20 @@ struct unit_lowering *units_close(struct unit_lowering *u) {
     return NULL;
 }
 
-static void gather(struct lowering *l, int use) {
+static status_t gather(struct lowering *l, int use, struct err *e) {
     struct unit_lowering *u = l->units;
     const bool *row = needed(l, use);
     for (int b = 0; b < l->p->n_buckets; b++) {
         if (!row[b] || u->entry[b] >= 0)
             continue;
-        struct instruction *i = lower_post(l, QUEUE_DATA, INSTRUCTION_GATHER);
-        i->entry = b;
-        i->begin = l->p->buckets[b].begin;
-        i->end = l->p->buckets[b].end;
-        i->group = GROUP_DATA;
+        TRY(lower_gather(l, b, e));
         u->entry[b] = l->p->queue[QUEUE_DATA].n - 1;
         u->here[u->n_here++] = b;
     }
+    return ST_OK;
 }
 
-static void drop(struct lowering *l, const bool *still) {
+static status_t drop(struct lowering *l, const bool *still, struct err *e) {
     struct unit_lowering *u = l->units;
     int n = 0;
     for (int k = 0; k < u->n_here; k++) {
@@ -102,27 +99,29 @@ static void drop(struct lowering *l, const bool *still) {
             u->here[n++] = b;
             continue;
         }
-        plan_emit(&l->p->queue[QUEUE_COMPUTE], INSTRUCTION_DROP)->entry = b;
+        struct instruction i = plan_instruction(INSTRUCTION_DROP);
+        i.entry = b;
+        TRY(plan_emit(&l->p->queue[QUEUE_COMPUTE], i, e));
         u->entry[b] = -1;
     }
     u->n_here = n;
+    return ST_OK;
 }
 
-void units_before(struct lowering *l, int block) {
+status_t units_before(struct lowering *l, int block, struct err *e) {
     struct unit_lowering *u = l->units;
     const bool backward = l->at >= l->b->programs[PHASE_FORWARD][0].n;
     if (u->now >= 0) {
         const struct use *now = &u->uses[u->now % u->n_uses];
         if (now->block == block && now->backward == backward)
-            return;
+            return ST_OK;
     }
     int use = ++u->now;
-    drop(l, needed(l, use));
-    gather(l, use);
+    TRY(drop(l, needed(l, use), e));
+    TRY(gather(l, use, e));
     for (int k = 0; k < u->n_here; k++)
-        lower_wait(l, QUEUE_DATA, u->entry[u->here[k]]);
-    if (use + 1 < u->total)
-        gather(l, use + 1);
+        TRY(lower_wait(l, QUEUE_DATA, u->entry[u->here[k]], e));
+    return use + 1 < u->total ? gather(l, use + 1, e) : ST_OK;
 }
 
 void units_alive(struct lowering *l) {
@@ -130,4 +129,4 @@ void units_alive(struct lowering *l) {
         lower_alive(l, l->units->here[k]);
 }
 
-void units_finish(struct lowering *l) { drop(l, NULL); }
+status_t units_finish(struct lowering *l, struct err *e) { return drop(l, NULL, e); }

@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *plan_array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort(); /* a few MiB at most */
-    return p;
-}
-
 size_t plan_aligned(size_t n) { return (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN; }
 int64_t plan_padded(int64_t n) { return (n + PLAN_CHUNK - 1) / PLAN_CHUNK * PLAN_CHUNK; }
 
@@ -51,8 +44,9 @@ static size_t lowest_gap(struct lifetime *const *placed, int n, const struct lif
     return at;
 }
 
-static size_t place(struct lifetime **l, int n) {
-    struct lifetime **placed = plan_array(n + 1, sizeof(struct lifetime *));
+static status_t place(struct lifetime **l, int n, size_t *ret_bytes, struct err *e) {
+    CLEANUP(freep) struct lifetime **placed = NULL;
+    TRY(array_new(&placed, n + 1, e));
     size_t total = 0;
     qsort(l, (size_t)n, sizeof(struct lifetime *), by_size);
     for (int i = 0; i < n; i++) {
@@ -64,8 +58,8 @@ static size_t place(struct lifetime **l, int n) {
             placed[at] = placed[at - 1];
         placed[at] = l[i];
     }
-    free(placed);
-    return total;
+    *ret_bytes = total;
+    return ST_OK;
 }
 
 /* --- lifetimes of tensors ---*/
@@ -177,14 +171,15 @@ static void find_lifetimes(struct tenants *t) {
 
 /* --- copies ---*/
 
-static void index_phases(struct tenants *t) {
+static status_t index_phases(struct tenants *t, struct err *e) {
     const struct plan_layout *l = &t->p->layout;
     int n = plan_own_micro_batches(l);
-    t->phase = plan_array(PHASE_KINDS * l->virtual_stages * n, sizeof *t->phase);
+    TRY(array_new(&t->phase, PHASE_KINDS * l->virtual_stages * n, e));
     for (int i = 0; i < t->b->phases.n; i++) {
         const struct phase *f = &t->b->phases.items[i];
         t->phase[((int)f->kind * l->virtual_stages + f->chunk) * n + f->q] = i;
     }
+    return ST_OK;
 }
 
 /* The phases [*first, *last] during which micro-batch q's copy must stand: from the phase before its receive is waited
@@ -247,18 +242,19 @@ static size_t *family_of(struct plan *p, int storage) {
     return &p->family_bytes[batch ? FAMILY_BATCH : FAMILY_ACTIVATIONS];
 }
 
-static void place_arrivals(struct plan *p) {
+static status_t place_arrivals(struct plan *p, struct err *e) {
     const struct graph *g = p->graph;
-    p->arrival_offset = plan_array(g->n_tensors, sizeof *p->arrival_offset);
+    TRY(array_new(&p->arrival_offset, g->n_tensors, e));
     for (int t = 0; t < g->n_tensors; t++) {
         const bool arrives = p->layout.uploads_ahead && plan_loads(p, t);
         p->arrival_offset[t] = arrives ? p->family_bytes[FAMILY_BATCH] : SIZE_MAX;
         p->family_bytes[FAMILY_BATCH] += arrives ? plan_aligned(graph_batch_bytes(g, t)) : 0;
     }
+    return ST_OK;
 }
 
 /* What lasts comes first, one behind the other; what each phase needs for itself shares the bytes behind it. */
-static void place_all(struct tenants *t) {
+static status_t place_all(struct tenants *t, struct err *e) {
     struct plan *p = t->p;
     int n = p->n_tensors * LIVES, groups = PHASE_KINDS * p->layout.virtual_stages;
     for (int i = 0; i < n; i++) {
@@ -272,45 +268,51 @@ static void place_all(struct tenants *t) {
         give_place(t, l, *bytes, many);
         *bytes += (size_t)many * l->bytes;
     }
-    struct lifetime **own = plan_array(n, sizeof(struct lifetime *));
+    CLEANUP(freep) struct lifetime **own = NULL;
+    TRY(array_new(&own, n, e));
     size_t base = p->family_bytes[FAMILY_ACTIVATIONS], most = 0;
     for (int group = 0; group < groups; group++) {
         int m = 0;
         for (int i = 0; i < n; i++)
             if (t->all[i].last >= 0 && !t->all[i].lasting && t->all[i].group == group)
                 own[m++] = &t->all[i];
-        size_t bytes = place(own, m);
+        size_t bytes;
+        TRY(place(own, m, &bytes, e));
         most = bytes > most ? bytes : most;
         for (int i = 0; i < m; i++)
             give_place(t, own[i], base + own[i]->offset, 1);
     }
     p->family_bytes[FAMILY_ACTIVATIONS] = base + most;
-    free(own);
+    return ST_OK;
 }
 
-void plan_place_tensors(struct building *b) {
+static void tenants_done(struct tenants *t) {
+    free(t->all);
+    free(t->two);
+    free(t->received);
+    free(t->sent);
+    free(t->phase);
+}
+
+status_t plan_place_tensors(struct building *b, struct err *e) {
     struct plan *p = b->plan;
-    struct tenants t = { .b = b, .p = p };
-    t.all = plan_array(p->n_tensors * LIVES, sizeof *t.all);
-    t.two = plan_array(p->n_tensors, sizeof *t.two);
-    t.received = plan_array(p->n_tensors, sizeof *t.received);
-    t.sent = plan_array(p->n_tensors, sizeof *t.sent);
+    CLEANUP(tenants_done) struct tenants t = { .b = b, .p = p };
+    TRY(array_new(&t.all, p->n_tensors * LIVES, e));
+    TRY(array_new(&t.two, p->n_tensors, e));
+    TRY(array_new(&t.received, p->n_tensors, e));
+    TRY(array_new(&t.sent, p->n_tensors, e));
     for (int life = 0; life < LIVES; life++) {
-        p->tensors[life] = plan_array(p->n_tensors, sizeof *p->tensors[life]);
+        TRY(array_new(&p->tensors[life], p->n_tensors, e));
         for (int x = 0; x < p->n_tensors; x++)
             p->tensors[life][x] = (struct tensor_place){ .offset = SIZE_MAX, .copies = 1 };
     }
-    index_phases(&t);
+    TRY(index_phases(&t, e));
     find_two_lives(&t);
     find_lifetimes(&t);
-    place_arrivals(p);
-    place_all(&t);
+    TRY(place_arrivals(p, e));
+    TRY(place_all(&t, e));
     for (int life = 0; life < LIVES; life++)
         for (int x = 0; x < p->n_tensors; x++)
             p->tensors[life][x] = p->tensors[life][p->storage[x]];
-    free(t.all);
-    free(t.two);
-    free(t.received);
-    free(t.sent);
-    free(t.phase);
+    return ST_OK;
 }

@@ -1,5 +1,7 @@
 #include "executor/engine/plan/parameter_book.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +32,15 @@ bool spans_hold(const struct spans *s, int64_t begin, int64_t end) {
     return i < s->n && s->at[i][0] <= begin && s->at[i][1] >= end;
 }
 
-bool spans_add(struct spans *s, int64_t begin, int64_t end) {
-    if (begin >= end)
-        return true;
+bool spans_meet(const struct spans *s, int64_t begin, int64_t end) {
     int i = span_behind(s, begin);
-    if (i < s->n && s->at[i][0] < end)
-        return false;
+    return begin < end && i < s->n && s->at[i][0] < end;
+}
+
+status_t spans_add(struct spans *s, int64_t begin, int64_t end, struct err *e) {
+    if (begin >= end || spans_meet(s, begin, end))
+        return ST_OK;
+    int i = span_behind(s, begin);
     bool left = i > 0 && s->at[i - 1][1] == begin, right = i < s->n && s->at[i][0] == end;
     if (left && right) {
         s->at[i - 1][1] = s->at[i][1];
@@ -46,28 +51,16 @@ bool spans_add(struct spans *s, int64_t begin, int64_t end) {
     } else if (right) {
         s->at[i][0] = begin;
     } else {
-        if (s->n == s->capacity) {
-            s->capacity = s->capacity ? 2 * s->capacity : 4;
-            s->at = reallocarray(s->at, (size_t)s->capacity, sizeof *s->at);
-            if (!s->at)
-                abort();
-        }
+        TRY(array_grow(&s->at, s->n, e));
         memmove(&s->at[i + 1], &s->at[i], (size_t)(s->n - i) * sizeof *s->at);
         s->at[i][0] = begin;
         s->at[i][1] = end;
         s->n++;
     }
-    return true;
+    return ST_OK;
 }
 
 /* --- the book ---*/
-
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
 
 static const char *name_of(const struct plan *p, int parameter) { return p->graph->parameters[parameter].name; }
 
@@ -75,15 +68,16 @@ static int64_t elements_of(const struct plan *p, int parameter) {
     return shape_elements(&p->graph->parameters[parameter].shape);
 }
 
-void parameter_book_init(struct parameter_book *b, const struct plan *p, struct live_set *communication) {
+status_t parameter_book_init(struct parameter_book *b, const struct plan *p, struct live_set *communication,
+                             struct err *e) {
     const struct graph *g = p->graph;
     *b = (struct parameter_book){ .plan = p, .communication = communication };
-    b->fresh = array(g->n_parameters, sizeof *b->fresh);
-    b->held = array(g->n_parameters, sizeof *b->held);
-    b->unit = array(p->n_buckets, sizeof *b->unit);
-    b->gathering = array(p->n_buckets, sizeof *b->gathering);
-    b->bucket_of = array(g->n_parameters, sizeof *b->bucket_of);
-    b->read = array(g->n_parameters, sizeof *b->read);
+    TRY(array_new(&b->fresh, g->n_parameters, e));
+    TRY(array_new(&b->held, g->n_parameters, e));
+    TRY(array_new(&b->unit, p->n_buckets, e));
+    TRY(array_new(&b->gathering, p->n_buckets, e));
+    TRY(array_new(&b->bucket_of, g->n_parameters, e));
+    TRY(array_new(&b->read, g->n_parameters, e));
     for (int i = 0; i < g->n_parameters; i++) {
         int64_t at = p->slot_begin[g->parameters[i].first_slot];
         b->bucket_of[i] = at >= 0 && at < p->gradient_elements ? plan_bucket_at(p, at) : -1;
@@ -92,10 +86,11 @@ void parameter_book_init(struct parameter_book *b, const struct plan *p, struct 
         for (int k = 0; k < OP_PARAMETERS; k++)
             if (p->block_chunk[g->ops[o].block] >= 0 && g->ops[o].slot[k] >= 0)
                 b->read[g->slots[g->ops[o].slot[k]].parameter] = true;
+    return ST_OK;
 }
 
 void parameter_book_done(struct parameter_book *b) {
-    for (int i = 0; i < b->plan->graph->n_parameters; i++)
+    for (int i = 0; b->fresh && i < b->plan->graph->n_parameters; i++)
         spans_done(&b->fresh[i]);
     free(b->fresh);
     free(b->held);
@@ -137,8 +132,7 @@ status_t parameter_book_step(struct parameter_book *b, int piece, struct err *e)
     if (b->held[q->parameter] || b->gathering[bucket] || b->unit[bucket] != UNIT_DROPPED)
         return err_set(e, ST_FAILED_PRECONDITION, "%s is stepped while a copy of it is in use",
                        name_of(p, q->parameter));
-    (void)spans_add(&b->fresh[q->parameter], q->first, q->first + q->count);
-    return ST_OK;
+    return spans_add(&b->fresh[q->parameter], q->first, q->first + q->count, e);
 }
 
 static status_t gather_unit(struct parameter_book *b, int bucket, struct err *e) {
@@ -153,7 +147,7 @@ static status_t gather_unit(struct parameter_book *b, int bucket, struct err *e)
         return err_set(e, ST_FAILED_PRECONDITION, "unit %d has no place", bucket);
     if (live_set_find(b->communication, to.offset, to.offset + n))
         return err_set(e, ST_FAILED_PRECONDITION, "unit %d is gathered to bytes that are still in use", bucket);
-    live_set_insert(b->communication, to.offset, to.offset + n, bucket);
+    TRY(live_set_insert(b->communication, to.offset, to.offset + n, bucket, e));
     b->unit[bucket] = UNIT_COMING;
     return ST_OK;
 }
@@ -205,7 +199,7 @@ status_t parameter_book_gather(struct parameter_book *b, int bucket, struct err 
 }
 
 /* What the others stepped is new here now. */
-static void note_fresh(struct parameter_book *b, int bucket) {
+static status_t note_fresh(struct parameter_book *b, int bucket, struct err *e) {
     const struct plan *p = b->plan;
     for (int k = next_gathered(p, bucket, 0); k >= 0; k = next_gathered(p, bucket, k + 1))
         for (int d = 0; d < p->layout.data; d++) {
@@ -213,17 +207,18 @@ static void note_fresh(struct parameter_book *b, int bucket) {
             int64_t from, to;
             part_of(p, bucket, s, d, &from, &to);
             if (d != plan_data_rank(&p->layout)) /* this rank's part is new already */
-                (void)spans_add(&b->fresh[p->graph->slots[s].parameter], from, to);
+                TRY(spans_add(&b->fresh[p->graph->slots[s].parameter], from, to, e));
         }
+    return ST_OK;
 }
 
-void parameter_book_gathered(struct parameter_book *b, int bucket) {
+status_t parameter_book_gathered(struct parameter_book *b, int bucket, struct err *e) {
     if (b->plan->layout.zero == 3) {
         b->unit[bucket] = UNIT_THERE;
-        return;
+        return ST_OK;
     }
-    note_fresh(b, bucket);
     b->gathering[bucket] = false;
+    return note_fresh(b, bucket, e);
 }
 
 status_t parameter_book_drop(struct parameter_book *b, int bucket, struct err *e) {
@@ -252,12 +247,11 @@ status_t parameter_book_post(struct parameter_book *b, const struct instruction 
     return ST_OK;
 }
 
-void parameter_book_arrived(struct parameter_book *b, const struct instruction *i) {
+status_t parameter_book_arrived(struct parameter_book *b, const struct instruction *i, struct err *e) {
     if (i->begin >= i->end)
-        return;
+        return ST_OK;
     b->held[i->op]--;
-    if (i->kind == INSTRUCTION_RECV)
-        (void)spans_add(&b->fresh[i->op], i->begin, i->end);
+    return i->kind == INSTRUCTION_RECV ? spans_add(&b->fresh[i->op], i->begin, i->end, e) : ST_OK;
 }
 
 status_t parameter_book_end(const struct parameter_book *b, struct err *e) {

@@ -10,11 +10,12 @@
 /* A set of integers as sorted, disjoint ranges. */
 struct spans {
     int64_t (*at)[2];
-    int n, capacity;
+    int n;
 };
 void spans_done(struct spans *s);
-/* False when it already held one of them. */
-bool spans_add(struct spans *s, int64_t begin, int64_t end);
+/* Nothing changes when it already holds one of them, which spans_meet tells. */
+MUST_CHECK status_t spans_add(struct spans *s, int64_t begin, int64_t end, struct err *e);
+bool spans_meet(const struct spans *s, int64_t begin, int64_t end);
 bool spans_hold(const struct spans *s, int64_t begin, int64_t end);
 
 enum unit_state { UNIT_DROPPED, UNIT_COMING, UNIT_THERE };
@@ -30,7 +31,9 @@ struct parameter_book {
     bool *read;                     /* [n_parameters] by an op of this stage */
 };
 
-void parameter_book_init(struct parameter_book *b, const struct plan *plan, struct live_set *communication);
+/* parameter_book_done, after a failure too. */
+MUST_CHECK status_t parameter_book_init(struct parameter_book *b, const struct plan *plan,
+                                        struct live_set *communication, struct err *e);
 void parameter_book_done(struct parameter_book *b);
 
 /* An op that reads its parameters. */
@@ -38,11 +41,11 @@ MUST_CHECK status_t parameter_book_read(const struct parameter_book *b, const st
 MUST_CHECK status_t parameter_book_step(struct parameter_book *b, int piece, struct err *e);
 /* GATHER, posted and waited for; DROP. */
 MUST_CHECK status_t parameter_book_gather(struct parameter_book *b, int bucket, struct err *e);
-void parameter_book_gathered(struct parameter_book *b, int bucket);
+MUST_CHECK status_t parameter_book_gathered(struct parameter_book *b, int bucket, struct err *e);
 MUST_CHECK status_t parameter_book_drop(struct parameter_book *b, int bucket, struct err *e);
 /* SEND and RECV of a weight: posted, and waited for. */
 MUST_CHECK status_t parameter_book_post(struct parameter_book *b, const struct instruction *i, struct err *e);
-void parameter_book_arrived(struct parameter_book *b, const struct instruction *i);
+MUST_CHECK status_t parameter_book_arrived(struct parameter_book *b, const struct instruction *i, struct err *e);
 MUST_CHECK status_t parameter_book_end(const struct parameter_book *b, struct err *e);
 
 #endif

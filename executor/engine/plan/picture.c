@@ -1,5 +1,7 @@
 #include "executor/engine/plan/picture.h"
 
+#include "base/array.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,23 +140,20 @@ static status_t draw(const struct timeline *t, const char *title, bool (*used)[Q
 status_t picture_svg(const struct timeline *t, const char *title, struct bytes *ret, struct err *e) {
     if (!(t->seconds > 0))
         return err_set(e, ST_FAILED_PRECONDITION, "a step that takes no time has no picture");
-    bool(*used)[QUEUES] = calloc((size_t)t->n, sizeof *used);
-    double *y = calloc((size_t)t->n + 1, sizeof *y);
-    if (!used || !y)
-        abort();
-    status_t st = draw(t, title, used, y, ret, e);
-    free(used);
-    free(y);
-    return st;
+    CLEANUP(freep) bool(*used)[QUEUES] = NULL;
+    CLEANUP(freep) double *y = NULL;
+    TRY(array_new(&used, t->n, e));
+    TRY(array_new(&y, t->n + 1, e));
+    return draw(t, title, used, y, ret, e);
 }
 
 /* --- text ---*/
 
 /* What fills most of each column: letter and digit. */
-static void fill_row(const struct timeline *t, int machine, int columns, char *letters, char *digits) {
-    double *most = calloc((size_t)columns, sizeof *most);
-    if (!most)
-        abort();
+static status_t fill_row(const struct timeline *t, int machine, int columns, char *letters, char *digits,
+                         struct err *e) {
+    CLEANUP(freep) double *most = NULL;
+    TRY(array_new(&most, columns, e));
     memset(letters, '.', (size_t)columns);
     memset(digits, ' ', (size_t)columns);
     for (int i = 0; i < t->n_spans; i++) {
@@ -171,17 +170,17 @@ static void fill_row(const struct timeline *t, int machine, int columns, char *l
             digits[c] = s->flight >= 0 ? (char)('0' + s->flight % 10) : ' ';
         }
     }
-    free(most);
+    return ST_OK;
 }
 
 status_t picture_text(const struct timeline *t, int columns, struct bytes *ret, struct err *e) {
     if (!(t->seconds > 0) || columns < 1)
         return err_set(e, ST_FAILED_PRECONDITION, "a step that takes no time has no picture");
-    CLEANUP(freep) char *letters = malloc((size_t)columns), *digits = malloc((size_t)columns);
-    if (!letters || !digits)
-        abort();
+    CLEANUP(freep) char *letters = NULL, *digits = NULL;
+    TRY(array_new(&letters, columns, e));
+    TRY(array_new(&digits, columns, e));
     for (int m = 0; m < t->n; m++) {
-        fill_row(t, m, columns, letters, digits);
+        TRY(fill_row(t, m, columns, letters, digits, e));
         TRY(bytes_printf(ret, e, "stage %-3d %.*s  idle %.1f %%\n", t->ranks[m].stage, columns, letters,
                          100 * t->ranks[m].bubble));
         TRY(bytes_printf(ret, e, "          %.*s\n", columns, digits));

@@ -108,18 +108,26 @@ static void find_storage(struct building *b) {
         }
 }
 
-static void keep_storage(struct plan *p) {
-    int *storage = reallocarray(p->storage, (size_t)p->n_tensors + 1, sizeof *storage);
-    if (!storage)
-        abort();
-    p->storage = storage;
+/* What KEEP fills has bytes of its own. */
+static status_t keep_storage(struct plan *p, struct err *e) {
+    int *storage = NULL;
+    TRY(array_new(&storage, p->n_tensors, e));
+    memcpy(storage, p->storage, (size_t)p->graph->n_tensors * sizeof *storage);
     for (int t = p->graph->n_tensors; t < p->n_tensors; t++)
-        p->storage[t] = t;
+        storage[t] = t;
+    free(p->storage);
+    p->storage = storage;
+    return ST_OK;
 }
 
 static status_t build(struct building *b, struct err *e) {
     struct plan *p = b->plan;
     const struct graph *g = p->graph;
+    for (int kind = 0; kind < PHASE_KINDS; kind++)
+        TRY(array_new(&b->programs[kind], p->layout.virtual_stages, e));
+    TRY(array_new(&b->received, g->n_tensors, e));
+    TRY(array_new(&b->sent, g->n_tensors, e));
+    TRY(array_new(&b->kept, g->n_tensors, e));
     b->schedule = schedule_of(p->layout.schedule);
     b->splits_weight = p->layout.kind == PLAN_TRAIN && p->layout.stages > 1 && b->schedule->splits_weight;
     TRY(plan_cut_stages(b, e));
@@ -130,19 +138,18 @@ static status_t build(struct building *b, struct err *e) {
                                    ? schedule_flights(&b->phases, c, PHASE_FORWARD,
                                                       b->splits_weight ? PHASE_WEIGHT : PHASE_BACKWARD)
                                    : 1;
-    p->storage = plan_array(g->n_tensors, sizeof *p->storage);
-    p->loaded = plan_array(g->n_tensors, sizeof *p->loaded);
-    p->kept = plan_array(g->n_reverse, sizeof *p->kept);
+    TRY(array_new(&p->storage, g->n_tensors, e));
+    TRY(array_new(&p->loaded, g->n_tensors, e));
+    TRY(array_new(&p->kept, g->n_reverse, e));
     for (int r = 0; r < g->n_reverse; r++)
         p->kept[r] = -1;
     p->n_tensors = g->n_tensors;
     find_storage(b);
     TRY(plan_write_programs(b, e));
-    keep_storage(p);
-    plan_place_tensors(b);
+    TRY(keep_storage(p, e));
+    TRY(plan_place_tensors(b, e));
     TRY(plan_lower(b, e));
-    plan_place_transit(b);
-    return ST_OK;
+    return plan_place_transit(b, e);
 }
 
 static void building_done(struct building *b, int chunks) {
@@ -159,15 +166,11 @@ static void building_done(struct building *b, int chunks) {
 }
 
 status_t plan_build(const struct graph *graph, const struct plan_layout *layout, struct plan **ret, struct err *e) {
-    CLEANUP(plan_freep) struct plan *p = plan_array(1, sizeof *p);
+    CLEANUP(plan_freep) struct plan *p = NULL;
+    TRY(array_new(&p, 1, e));
     TRY(resolve(layout, &p->layout, e));
     p->graph = graph;
     struct building b = { .plan = p };
-    for (int kind = 0; kind < PHASE_KINDS; kind++)
-        b.programs[kind] = plan_array(p->layout.virtual_stages, sizeof *b.programs[kind]);
-    b.received = plan_array(graph->n_tensors, sizeof *b.received);
-    b.sent = plan_array(graph->n_tensors, sizeof *b.sent);
-    b.kept = plan_array(graph->n_tensors, sizeof *b.kept);
     status_t st = build(&b, e);
     building_done(&b, p->layout.virtual_stages);
     if (st == ST_OK)
@@ -184,20 +187,29 @@ struct plan *plan_free(struct plan *p) {
         free(p->buckets[b].cut);
     for (int life = 0; life < LIVES; life++)
         free(p->tensors[life]);
-    void *const arrays[] = { p->chunks,          p->block_stage,
-                             p->block_chunk,     p->slot_begin,
-                             p->slot_end,        p->slot_order,
-                             p->slot_writers,    p->slot_stage,
-                             p->parameter_begin, p->parameter_stage,
-                             p->parameter_norm,  p->buckets,
-                             p->pieces,          p->loaded,
-                             p->storage,         p->kept,
-                             p->kept_of,         p->arrival_offset,
-                             p->unit_offset,     p->staging_offset,
-                             p->landing_offset,  p->accumulator_offset,
-                             p->slot_first };
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
-        free(arrays[i]);
+    free(p->chunks);
+    free(p->block_stage);
+    free(p->block_chunk);
+    free(p->slot_begin);
+    free(p->slot_end);
+    free(p->slot_order);
+    free(p->slot_writers);
+    free(p->slot_stage);
+    free(p->parameter_begin);
+    free(p->parameter_stage);
+    free(p->parameter_norm);
+    free(p->buckets);
+    free(p->pieces);
+    free(p->loaded);
+    free(p->storage);
+    free(p->kept);
+    free(p->kept_of);
+    free(p->arrival_offset);
+    free(p->unit_offset);
+    free(p->staging_offset);
+    free(p->landing_offset);
+    free(p->accumulator_offset);
+    free(p->slot_first);
     free(p);
     return NULL;
 }

@@ -88,6 +88,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "executor/engine/graph/graph.h"
+#include "executor/engine/plan/settings.h"
 
 struct optimizer_kind; /* executor/engine/optimizer/optimizer.h */
 
@@ -109,10 +110,6 @@ enum plan_kind {
     PLAN_EVALUATE, /* losses of micro-batches, forward only; stages as in training */
     PLAN_SAMPLE,   /* logits of one sample; one rank, whole model */
 };
-
-enum plan_reduce { PLAN_REDUCE_STEP, PLAN_REDUCE_MICRO_BATCH };
-enum plan_schedule_kind { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE, SCHEDULES };
-enum plan_recompute { RECOMPUTE_NONE, RECOMPUTE_BLOCK, RECOMPUTE_SELECTIVE, RECOMPUTES };
 
 struct plan_layout {
     enum plan_kind kind;

@@ -16,9 +16,6 @@ static const char *const QUEUE_NAME[QUEUES] = { [QUEUE_COMPUTE] = "compute",
                                                 [QUEUE_DATA] = "data",
                                                 [QUEUE_ACTIVATIONS] = "activations",
                                                 [QUEUE_GRADIENTS] = "gradients" };
-static const char *const RECOMPUTE_NAME[RECOMPUTES] = {
-    [RECOMPUTE_NONE] = "none", [RECOMPUTE_BLOCK] = "block", [RECOMPUTE_SELECTIVE] = "selective"
-};
 
 static status_t print_layout(const struct plan *p, struct bytes *ret, struct err *e) {
     const struct plan_layout *l = &p->layout;
@@ -27,9 +24,9 @@ static status_t print_layout(const struct plan *p, struct bytes *ret, struct err
         total += p->family_bytes[f];
     TRY(bytes_printf(ret, e, "rank %d of %d: data rank %d of %d, stage %d of %d, zero %d, recompute %s", l->rank,
                      l->world_size, plan_data_rank(l), l->data, plan_stage(l), l->stages, l->zero,
-                     RECOMPUTE_NAME[l->recompute]));
+                     PLAN_RECOMPUTE_WORDS[l->recompute]));
     if (l->stages > 1)
-        TRY(bytes_printf(ret, e, ", %s", schedule_of(l->schedule)->name));
+        TRY(bytes_printf(ret, e, ", %s", PLAN_SCHEDULE_WORDS[l->schedule]));
     if (l->fast)
         TRY(bytes_printf(ret, e, ", fast"));
     return bytes_printf(ret, e, "\n%d of %d micro-batches, %d gradient buffers%s, %d buckets, %d pieces, %.1f MiB\n",

@@ -21,16 +21,10 @@ struct writing {
     int chunk;
 };
 
-static struct instruction *append(struct program *to, enum instruction_kind kind, int op, int chunk) {
-    if (!(to->n & (to->n - 1))) {
-        struct instruction *bigger = reallocarray(to->items, to->n ? (size_t)to->n * 2 : 1, sizeof *bigger);
-        if (!bigger)
-            abort();
-        to->items = bigger;
-    }
-    struct instruction *i = &to->items[to->n++];
-    *i = (struct instruction){ .kind = kind, .op = op, .chunk = chunk, .entry = -1, .peer = -1 };
-    return i;
+static status_t append(struct program *to, enum instruction_kind kind, int op, int chunk, struct err *e) {
+    TRY(array_grow(&to->items, to->n, e));
+    to->items[to->n++] = (struct instruction){ .kind = kind, .op = op, .chunk = chunk, .entry = -1, .peer = -1 };
+    return ST_OK;
 }
 
 static void find_producers(struct writing *w) {
@@ -127,12 +121,12 @@ static void want(struct writing *w, int tensor) {
         want(w, w->g->ops[op].in[k]);
 }
 
-static void recompute_for(struct writing *w, int r, struct program *to) {
+static status_t recompute_for(struct writing *w, int r, struct program *to, struct err *e) {
     const struct graph *g = w->g;
     const struct reverse_op *reverse = &g->reverse[r];
     const struct op *op = &g->ops[reverse->op];
     if (w->p->layout.recompute == RECOMPUTE_NONE)
-        return;
+        return ST_OK;
     for (int k = 0; k < OP_INPUTS; k++)
         if (op->kind->saved_in & IN(k))
             want(w, op->in[k]);
@@ -145,7 +139,7 @@ static void recompute_for(struct writing *w, int r, struct program *to) {
     for (int i = block->first_op; i < block->first_op + block->n_ops; i++) {
         if (!w->wanted[i])
             continue;
-        append(to, INSTRUCTION_RECOMPUTE, i, w->chunk);
+        TRY(append(to, INSTRUCTION_RECOMPUTE, i, w->chunk, e));
         w->wanted[i] = false;
         for (int k = 0; k < OP_OUTPUTS; k++)
             if (g->ops[i].out[k] >= 0)
@@ -155,6 +149,7 @@ static void recompute_for(struct writing *w, int r, struct program *to) {
                 if (g->reverse[q].d_in[k] >= 0)
                     w->available[g->reverse[q].d_in[k]] = true;
     }
+    return ST_OK;
 }
 
 /* --- programs ---*/
@@ -169,26 +164,28 @@ static bool reads_batch(const struct writing *w, int chunk) {
 }
 
 /* The batch inputs of all of a rank's chunks are loaded with the first chunk that reads any. */
-static void write_load(struct writing *w) {
+static status_t write_load(struct writing *w, struct err *e) {
     for (int c = 0; c < w->chunk; c++)
         if (reads_batch(w, c))
-            return;
-    if (reads_batch(w, w->chunk))
-        append(&w->b->programs[PHASE_FORWARD][w->chunk], INSTRUCTION_LOAD, -1, w->chunk);
+            return ST_OK;
+    if (!reads_batch(w, w->chunk))
+        return ST_OK;
+    return append(&w->b->programs[PHASE_FORWARD][w->chunk], INSTRUCTION_LOAD, -1, w->chunk, e);
 }
 
-static void write_forward(struct writing *w) {
+static status_t write_forward(struct writing *w, struct err *e) {
     const struct graph *g = w->g;
     const struct plan_chunk *c = &w->p->chunks[w->chunk];
     struct program *to = &w->b->programs[PHASE_FORWARD][w->chunk];
-    write_load(w);
+    TRY(write_load(w, e));
     for (int k = c->first_block; k < c->first_block + c->n_blocks; k++)
         for (int i = g->blocks[k].first_op; i < g->blocks[k].first_op + g->blocks[k].n_ops; i++) {
             bool loss = g->ops[i].out[0] == g->losses;
             if (w->p->layout.kind == PLAN_SAMPLE && loss)
                 continue;
-            append(to, INSTRUCTION_FORWARD, i, w->chunk);
+            TRY(append(to, INSTRUCTION_FORWARD, i, w->chunk, e));
         }
+    return ST_OK;
 }
 
 /* w->overwrites[storage] = the last reverse op of the chunk that changes its bytes. */
@@ -206,15 +203,12 @@ static void find_overwrites(struct writing *w, int begin, int end) {
     }
 }
 
-static void keep_for_weight(struct writing *w, int r, struct program *to) {
+static status_t keep_for_weight(struct writing *w, int r, struct program *to, struct err *e) {
     struct plan *p = w->p;
-    int *kept_of = reallocarray(p->kept_of, (size_t)(p->n_tensors - w->g->n_tensors) + 1, sizeof *kept_of);
-    if (!kept_of)
-        abort();
-    p->kept_of = kept_of;
+    TRY(array_grow(&p->kept_of, p->n_tensors - w->g->n_tensors, e));
     p->kept_of[p->n_tensors - w->g->n_tensors] = r;
     p->kept[r] = p->n_tensors++;
-    append(to, INSTRUCTION_KEEP, r, w->chunk);
+    return append(to, INSTRUCTION_KEEP, r, w->chunk, e);
 }
 
 /* One flag tells an op to overwrite or to add: its slots must agree. */
@@ -227,6 +221,11 @@ static status_t check_writer(const struct writing *w, const struct instruction *
             return err_set(e, ST_INTERNAL, "op %s: some of its parameters are shared with an earlier op, some are not",
                            w->g->ops[w->g->reverse[i->op].op].name);
     return ST_OK;
+}
+
+static status_t append_writer(struct writing *w, struct program *to, enum instruction_kind kind, int r, struct err *e) {
+    TRY(append(to, kind, r, w->chunk, e));
+    return check_writer(w, &to->items[to->n - 1], e);
 }
 
 static status_t write_backward(struct writing *w, struct err *e) {
@@ -242,14 +241,14 @@ static status_t write_backward(struct writing *w, struct err *e) {
     for (int k = last; k >= c->first_block; k--)
         for (int r = g->blocks[k].first_reverse; r < g->blocks[k].first_reverse + g->blocks[k].n_reverse; r++) {
             const struct op_kind *kind = g->ops[g->reverse[r].op].kind;
-            recompute_for(w, r, to);
+            TRY(recompute_for(w, r, to, e));
             if (!kind->gradient_in_forward)
-                TRY(check_writer(w, append(to, INSTRUCTION_BACKWARD_INPUT, r, w->chunk), e));
+                TRY(append_writer(w, to, INSTRUCTION_BACKWARD_INPUT, r, e));
             if (!kind->backward_weight)
                 continue;
             if (split && w->overwrites[w->p->storage[g->reverse[r].d_out[0]]] > r)
-                keep_for_weight(w, r, to);
-            TRY(check_writer(w, append(later, INSTRUCTION_BACKWARD_WEIGHT, r, w->chunk), e));
+                TRY(keep_for_weight(w, r, to, e));
+            TRY(append_writer(w, later, INSTRUCTION_BACKWARD_WEIGHT, r, e));
         }
     return ST_OK;
 }
@@ -257,10 +256,14 @@ static status_t write_backward(struct writing *w, struct err *e) {
 status_t plan_write_programs(struct building *b, struct err *e) {
     struct plan *p = b->plan;
     const struct graph *g = p->graph;
-    CLEANUP(freep) int *producer = plan_array(g->n_tensors, sizeof *producer);
-    CLEANUP(freep) bool *available = plan_array(g->n_tensors, sizeof *available);
-    CLEANUP(freep) bool *wanted = plan_array(g->n_ops, sizeof *wanted);
-    CLEANUP(freep) int *overwrites = plan_array(g->n_tensors, sizeof *overwrites);
+    CLEANUP(freep) int *producer = NULL;
+    TRY(array_new(&producer, g->n_tensors, e));
+    CLEANUP(freep) bool *available = NULL;
+    TRY(array_new(&available, g->n_tensors, e));
+    CLEANUP(freep) bool *wanted = NULL;
+    TRY(array_new(&wanted, g->n_ops, e));
+    CLEANUP(freep) int *overwrites = NULL;
+    TRY(array_new(&overwrites, g->n_tensors, e));
     struct writing w = {
         .b = b, .p = p, .g = g, .producer = producer, .available = available, .wanted = wanted, .overwrites = overwrites
     };
@@ -269,7 +272,7 @@ status_t plan_write_programs(struct building *b, struct err *e) {
     memcpy(available, b->kept, (size_t)g->n_tensors * sizeof *available);
     for (int c = 0; c < p->layout.virtual_stages; c++) {
         w.chunk = c;
-        write_forward(&w);
+        TRY(write_forward(&w, e));
     }
     for (int c = p->layout.virtual_stages - 1; c >= 0 && p->layout.kind == PLAN_TRAIN; c--) {
         w.chunk = c;

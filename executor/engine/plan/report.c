@@ -1,18 +1,12 @@
 #include "executor/engine/plan/report.h"
 
+#include "base/array.h"
 #include "executor/engine/optimizer/optimizer.h"
 #include "executor/engine/plan/choose.h"
 #include "executor/engine/plan/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
 
 static int64_t elements_of(const struct graph *g, int parameter) {
     return shape_elements(&g->parameters[parameter].shape);
@@ -39,32 +33,11 @@ static void count_parameters(const struct graph *g, const struct plan_layout *l,
 
 /* --- a stage ---*/
 
-/* The data rank that owns most elements of a stage, and by how much. */
-static int fullest(const struct plan *p, double *ret_balance) {
-    int most = 0;
-    double largest = 0, sum = 0;
-    for (int d = 0; d < p->layout.data; d++) {
-        double own = 0;
-        for (int b = 0; b < p->n_buckets; b++) {
-            int64_t begin, end;
-            plan_own_range(p, b, d, &begin, &end);
-            own += (double)(end - begin);
-        }
-        sum += own;
-        if (own > largest) {
-            largest = own;
-            most = d;
-        }
-    }
-    *ret_balance = sum > 0 ? largest * p->layout.data / sum : 1;
-    return most;
-}
-
 static status_t weigh_stage(const struct plan *p, struct stage_report *s, struct err *e) {
     CLEANUP(plan_freep) struct plan *other = NULL;
     const struct plan *full = p;
     struct plan_layout layout = p->layout;
-    layout.rank = plan_stage(&layout) * layout.data + fullest(p, &s->balance);
+    layout.rank = plan_stage(&layout) * layout.data + plan_fullest(p, &s->balance);
     if (layout.rank != p->layout.rank) {
         TRY(plan_build(p->graph, &layout, &other, e));
         full = other;
@@ -131,20 +104,22 @@ status_t plan_report_make(const struct graph *graph, const struct plan_layout *l
                           const struct plan_profile *profile, struct plan_report *ret, struct err *e) {
     struct plan_layout l = *layout;
     int data = l.data > 1 ? l.data : 1, n = l.stages > 1 ? l.stages : 1;
-    struct plan **plans = array(n, sizeof *plans);
-    *ret = (struct plan_report){ .n_stages = n, .stages = array(n, sizeof *ret->stages) };
-    status_t st = ST_OK;
+    CLEANUP(freep) struct plan **plans = NULL;
+    struct plan_report r = { .n_stages = n };
+    TRY(array_new(&plans, n, e));
+    status_t st = array_new(&r.stages, n, e);
     for (int s = 0; s < n && st == ST_OK; s++) {
         l.rank = s * data;
         st = plan_build(graph, &l, &plans[s], e);
     }
     if (st == ST_OK)
-        st = report_column((const struct plan *const *)plans, n, profile, ret, e);
+        st = report_column((const struct plan *const *)plans, n, profile, &r, e);
     for (int s = 0; s < n; s++)
         plan_free(plans[s]);
-    free(plans);
-    if (st != ST_OK)
-        plan_report_done(ret);
+    if (st == ST_OK)
+        *ret = r;
+    else
+        plan_report_done(&r);
     return st;
 }
 

@@ -1,15 +1,13 @@
 #include "executor/engine/plan/schedule.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 
-void phase_list_add(struct phase_list *list, enum phase_kind kind, int chunk, int q) {
-    if (!(list->n & (list->n - 1))) {
-        struct phase *bigger = reallocarray(list->items, list->n ? (size_t)list->n * 2 : 1, sizeof *bigger);
-        if (!bigger)
-            abort();
-        list->items = bigger;
-    }
+status_t phase_list_add(struct phase_list *list, enum phase_kind kind, int chunk, int q, struct err *e) {
+    TRY(array_grow(&list->items, list->n, e));
     list->items[list->n++] = (struct phase){ .kind = kind, .chunk = chunk, .q = q };
+    return ST_OK;
 }
 
 void phase_list_done(struct phase_list *list) {
@@ -28,11 +26,12 @@ const struct schedule_kind *schedule_of(enum plan_schedule_kind kind) {
 }
 
 /* Groups of P micro-batches go through all chunks, so that no stage waits for a group to come round. */
-static void forward_only(const struct schedule_shape *s, struct phase_list *ret) {
+static status_t forward_only(const struct schedule_shape *s, struct phase_list *ret, struct err *e) {
     for (int base = 0; base < s->micro_batches; base += s->stages)
         for (int chunk = 0; chunk < s->virtual_stages; chunk++)
             for (int q = base; q < base + s->stages && q < s->micro_batches; q++)
-                phase_list_add(ret, PHASE_FORWARD, chunk, q);
+                TRY(phase_list_add(ret, PHASE_FORWARD, chunk, q, e));
+    return ST_OK;
 }
 
 status_t schedule_order(const struct plan_layout *l, struct phase_list *ret, struct err *e) {
@@ -42,8 +41,7 @@ status_t schedule_order(const struct plan_layout *l, struct phase_list *ret, str
                                     .micro_batches = plan_own_micro_batches(l) };
     if (l->kind == PLAN_TRAIN)
         return schedule_of(l->schedule)->order(&shape, ret, e);
-    forward_only(&shape, ret);
-    return ST_OK;
+    return forward_only(&shape, ret, e);
 }
 
 int schedule_flights(const struct phase_list *list, int chunk, enum phase_kind from, enum phase_kind to) {

@@ -32,14 +32,13 @@ struct phase_list {
     struct phase *items;
     int n;
 };
-void phase_list_add(struct phase_list *list, enum phase_kind kind, int chunk, int q);
+MUST_CHECK status_t phase_list_add(struct phase_list *list, enum phase_kind kind, int chunk, int q, struct err *e);
 void phase_list_done(struct phase_list *list);
 
 struct schedule_kind {
-    const char *name;   /* as in the spec: parallel.schedule */
     bool splits_weight; /* has PHASE_WEIGHT */
     bool interleaves;   /* takes virtual_stages > 1 */
-    /* INVALID_ARGUMENT names the field where the shape does not suit. */
+    /* INVALID_ARGUMENT names the field where the shape does not suit. What a failure left in `ret` is the caller's. */
     status_t (*order)(const struct schedule_shape *shape, struct phase_list *ret, struct err *e);
 };
 
@@ -55,7 +54,7 @@ extern const struct schedule_kind schedule_interleaved;
 extern const struct schedule_kind schedule_zero_bubble;
 
 const struct schedule_kind *schedule_of(enum plan_schedule_kind kind);
-/* The order of a plan's rank: its schedule, or forward passes only. */
+/* The order of a plan's rank: its schedule, or forward passes only. phase_list_done, after a failure too. */
 MUST_CHECK status_t schedule_order(const struct plan_layout *layout, struct phase_list *ret, struct err *e);
 /* Most micro-batches of a chunk whose `from` has started and whose `to` has not ended. */
 int schedule_flights(const struct phase_list *list, int chunk, enum phase_kind from, enum phase_kind to);

@@ -1,12 +1,11 @@
 #include "executor/engine/plan/schedule.h"
 
 static status_t order(const struct schedule_shape *s, struct phase_list *ret, struct err *e) {
-    (void)e;
     for (int q = 0; q < s->micro_batches; q++)
-        phase_list_add(ret, PHASE_FORWARD, 0, q);
+        TRY(phase_list_add(ret, PHASE_FORWARD, 0, q, e));
     for (int q = 0; q < s->micro_batches; q++)
-        phase_list_add(ret, PHASE_BACKWARD, 0, q);
+        TRY(phase_list_add(ret, PHASE_BACKWARD, 0, q, e));
     return ST_OK;
 }
 
-const struct schedule_kind schedule_gpipe = { .name = "gpipe", .order = order };
+const struct schedule_kind schedule_gpipe = { .order = order };

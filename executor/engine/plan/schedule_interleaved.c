@@ -2,11 +2,12 @@
 
 /* The k-th forward (backward) phase of every stage: groups of P micro-batches go through the chunks, upwards
  * (downwards). */
-static void add(const struct schedule_shape *s, struct phase_list *ret, enum phase_kind kind, int k) {
+static status_t add(const struct schedule_shape *s, struct phase_list *ret, enum phase_kind kind, int k,
+                    struct err *e) {
     int round = s->stages * s->virtual_stages, chunk = k % round / s->stages;
     if (kind == PHASE_BACKWARD)
         chunk = s->virtual_stages - 1 - chunk;
-    phase_list_add(ret, kind, chunk, k / round * s->stages + k % s->stages);
+    return phase_list_add(ret, kind, chunk, k / round * s->stages + k % s->stages, e);
 }
 
 static status_t order(const struct schedule_shape *s, struct phase_list *ret, struct err *e) {
@@ -18,13 +19,13 @@ static status_t order(const struct schedule_shape *s, struct phase_list *ret, st
     int all = s->micro_batches * s->virtual_stages, forward = 0;
     int ahead = 2 * (s->stages - 1 - s->stage) + (s->virtual_stages - 1) * s->stages;
     for (; forward < ahead && forward < all; forward++)
-        add(s, ret, PHASE_FORWARD, forward);
+        TRY(add(s, ret, PHASE_FORWARD, forward, e));
     for (int backward = 0; backward < all; backward++) {
         if (forward < all)
-            add(s, ret, PHASE_FORWARD, forward++);
-        add(s, ret, PHASE_BACKWARD, backward);
+            TRY(add(s, ret, PHASE_FORWARD, forward++, e));
+        TRY(add(s, ret, PHASE_BACKWARD, backward, e));
     }
     return ST_OK;
 }
 
-const struct schedule_kind schedule_interleaved = { .name = "interleaved", .interleaves = true, .order = order };
+const struct schedule_kind schedule_interleaved = { .interleaves = true, .order = order };

@@ -3,20 +3,19 @@
 /* ZB-H1: stage s is s weight passes late, which is what its backward passes need to follow each other without 1F1B's
  * gaps; the rest of them fill the end. At most P micro-batches are between forward and weight pass on any stage. */
 static status_t order(const struct schedule_shape *s, struct phase_list *ret, struct err *e) {
-    (void)e;
     int forward = 0, weight = 0;
     for (; forward < s->stages - s->stage && forward < s->micro_batches; forward++)
-        phase_list_add(ret, PHASE_FORWARD, 0, forward);
+        TRY(phase_list_add(ret, PHASE_FORWARD, 0, forward, e));
     for (int q = 0; q < s->micro_batches; q++) {
-        phase_list_add(ret, PHASE_BACKWARD, 0, q);
+        TRY(phase_list_add(ret, PHASE_BACKWARD, 0, q, e));
         if (q + 1 - weight > s->stage)
-            phase_list_add(ret, PHASE_WEIGHT, 0, weight++);
+            TRY(phase_list_add(ret, PHASE_WEIGHT, 0, weight++, e));
         if (forward < s->micro_batches)
-            phase_list_add(ret, PHASE_FORWARD, 0, forward++);
+            TRY(phase_list_add(ret, PHASE_FORWARD, 0, forward++, e));
     }
     while (weight < s->micro_batches)
-        phase_list_add(ret, PHASE_WEIGHT, 0, weight++);
+        TRY(phase_list_add(ret, PHASE_WEIGHT, 0, weight++, e));
     return ST_OK;
 }
 
-const struct schedule_kind schedule_zero_bubble = { .name = "zero_bubble", .splits_weight = true, .order = order };
+const struct schedule_kind schedule_zero_bubble = { .splits_weight = true, .order = order };

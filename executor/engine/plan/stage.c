@@ -79,9 +79,10 @@ static double chunk_bytes(const struct cutter *c, int chunk, int begin, int end)
 }
 
 /* The least possible maximum of a measure over chunks whose time is at most `limit`; c->from tells the cut. */
-static double solve(struct cutter *c, bool memory, double limit) {
+static status_t solve(struct cutter *c, bool memory, double limit, double *ret, struct err *e) {
     int n = c->n;
-    double *best = plan_array((c->chunks + 1) * (n + 1), sizeof *best);
+    CLEANUP(freep) double *best = NULL;
+    TRY(array_new(&best, (c->chunks + 1) * (n + 1), e));
     for (int i = 0; i < (c->chunks + 1) * (n + 1); i++)
         best[i] = DBL_MAX;
     best[0] = 0;
@@ -102,9 +103,8 @@ static double solve(struct cutter *c, bool memory, double limit) {
                 }
             }
         }
-    double ret = best[c->chunks * (n + 1) + n];
-    free(best);
-    return ret;
+    *ret = best[c->chunks * (n + 1) + n];
+    return ST_OK;
 }
 
 /* --- several chunks a stage ---*/
@@ -162,7 +162,8 @@ static void even_out(const struct cutter *c, int *first) {
 }
 
 static status_t cut(struct cutter *c, int *ret_first, struct err *e) {
-    CLEANUP(freep) bool *counted = plan_array(c->g->n_parameters, sizeof *counted);
+    CLEANUP(freep) bool *counted = NULL;
+    TRY(array_new(&counted, c->g->n_parameters, e));
     for (int b = 0; b < c->n; b++) {
         double saved, weights;
         block_memory(c, b, counted, &saved, &weights);
@@ -179,14 +180,23 @@ static status_t cut(struct cutter *c, int *ret_first, struct err *e) {
                        "parallel.pipeline: %d stages of %d chunks cannot be cut from a model of %d blocks%s",
                        c->layout->stages, c->layout->virtual_stages, pieces,
                        pieces < c->n ? " (those that share weights count as one)" : "");
-    double least = solve(c, false, DBL_MAX);
-    (void)solve(c, true, least * SLACK);
+    double least, bytes;
+    TRY(solve(c, false, DBL_MAX, &least, e));
+    TRY(solve(c, true, least * SLACK, &bytes, e));
     ret_first[c->chunks] = c->n;
     for (int k = c->chunks; k > 0; k--)
         ret_first[k - 1] = c->from[k * (c->n + 1) + ret_first[k]];
     if (c->layout->virtual_stages > 1)
         even_out(c, ret_first);
     return ST_OK;
+}
+
+static void cutter_done(struct cutter *c) {
+    free(c->cost);
+    free(c->weights);
+    free(c->saved);
+    free(c->tied);
+    free(c->from);
 }
 
 status_t stage_cut(const struct graph *g, const struct plan_layout *layout, int *ret_first, struct err *e) {
@@ -196,19 +206,13 @@ status_t stage_cut(const struct graph *g, const struct plan_layout *layout, int 
         ret_first[1] = n;
         return ST_OK;
     }
-    struct cutter c = { .g = g, .layout = layout, .n = n, .chunks = chunks };
-    c.cost = plan_array(n + 1, sizeof *c.cost);
-    c.weights = plan_array(n + 1, sizeof *c.weights);
-    c.saved = plan_array(n + 1, sizeof *c.saved);
-    c.tied = plan_array(n, sizeof *c.tied);
-    c.from = plan_array((chunks + 1) * (n + 1), sizeof *c.from);
-    status_t st = cut(&c, ret_first, e);
-    free(c.cost);
-    free(c.weights);
-    free(c.saved);
-    free(c.tied);
-    free(c.from);
-    return st;
+    CLEANUP(cutter_done) struct cutter c = { .g = g, .layout = layout, .n = n, .chunks = chunks };
+    TRY(array_new(&c.cost, n + 1, e));
+    TRY(array_new(&c.weights, n + 1, e));
+    TRY(array_new(&c.saved, n + 1, e));
+    TRY(array_new(&c.tied, n, e));
+    TRY(array_new(&c.from, (chunks + 1) * (n + 1), e));
+    return cut(&c, ret_first, e);
 }
 
 status_t plan_cut_stages(struct building *b, struct err *e) {
@@ -216,11 +220,12 @@ status_t plan_cut_stages(struct building *b, struct err *e) {
     const struct graph *g = p->graph;
     const struct plan_layout *l = &p->layout;
     int n = l->stages * l->virtual_stages;
-    CLEANUP(freep) int *first = plan_array(n + 1, sizeof *first);
+    CLEANUP(freep) int *first = NULL;
+    TRY(array_new(&first, n + 1, e));
     TRY(stage_cut(g, l, first, e));
-    p->chunks = plan_array(l->virtual_stages, sizeof *p->chunks);
-    p->block_stage = plan_array(g->n_blocks, sizeof *p->block_stage);
-    p->block_chunk = plan_array(g->n_blocks, sizeof *p->block_chunk);
+    TRY(array_new(&p->chunks, l->virtual_stages, e));
+    TRY(array_new(&p->block_stage, g->n_blocks, e));
+    TRY(array_new(&p->block_chunk, g->n_blocks, e));
     for (int c = 0; c < n; c++)
         for (int k = first[c]; k < first[c + 1]; k++) {
             p->block_stage[k] = c % l->stages;

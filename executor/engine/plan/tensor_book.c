@@ -1,5 +1,7 @@
 #include "executor/engine/plan/tensor_book.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 
 /* What a read or write means in bytes. */
@@ -17,13 +19,11 @@ static const char *name_of(const struct plan *p, int t) {
     return g->tensors[g->reverse[p->kept_of[t - g->n_tensors]].d_out[0]].name;
 }
 
-void tensor_book_init(struct tensor_book *b, const struct plan *p) {
+status_t tensor_book_init(struct tensor_book *b, const struct plan *p, struct err *e) {
     *b = (struct tensor_book){ .plan = p };
     int n = 0;
     for (int l = 0; l < LIVES; l++) {
-        b->first[l] = malloc(((size_t)p->n_tensors + 1) * sizeof *b->first[l]);
-        if (!b->first[l])
-            abort();
+        TRY(array_new(&b->first[l], p->n_tensors, e));
         for (int t = 0; t < p->n_tensors; t++) {
             const struct tensor_place *place = &p->tensors[l][t];
             if (l == LIFE_BACKWARD && place->offset == p->tensors[LIFE_FORWARD][t].offset) {
@@ -34,9 +34,7 @@ void tensor_book_init(struct tensor_book *b, const struct plan *p) {
             n += place->offset == SIZE_MAX ? 0 : place->copies;
         }
     }
-    b->values = calloc((size_t)n + 1, sizeof *b->values);
-    if (!b->values)
-        abort();
+    return array_new(&b->values, n, e);
 }
 
 void tensor_book_done(struct tensor_book *b) {
@@ -112,12 +110,13 @@ static status_t write_all(struct tensor_book *b, const struct touched *writes, i
     for (int w = 0; w < n; w++)
         TRY(clear(b, &writes[w], e));
     for (int w = 0; w < n; w++) {
-        struct live_range *r = live_set_around(writes[w].set, writes[w].begin, writes[w].end);
-        if (!r) { /* not the second tensor of this instruction in one storage */
-            live_set_remove(writes[w].set, writes[w].begin, writes[w].end);
-            r = live_set_insert(writes[w].set, writes[w].begin, writes[w].end, writes[w].tensor);
+        const struct touched *x = &writes[w];
+        if (!live_set_around(x->set, x->begin, x->end)) { /* not the second tensor of this instruction in one storage */
+            live_set_remove(x->set, x->begin, x->end);
+            TRY(live_set_insert(x->set, x->begin, x->end, x->tensor, e));
         }
-        *writes[w].value = (struct tensor_value){ .micro_batch = micro_batch, .serial = r->serial };
+        *x->value = (struct tensor_value){ .micro_batch = micro_batch,
+                                           .serial = live_set_around(x->set, x->begin, x->end)->serial };
     }
     return ST_OK;
 }
@@ -161,7 +160,7 @@ status_t tensor_book_post(struct tensor_book *b, const struct instruction *i, st
         TRY(check_read(b, &x, i->micro_batch, e));
     } else {
         TRY(clear(b, &x, e));
-        live_set_insert(x.set, x.begin, x.end, i->op);
+        TRY(live_set_insert(x.set, x.begin, x.end, i->op, e));
         x.value->serial = 0; /* not yet there */
     }
     live_set_around(x.set, x.begin, x.end)->held++;

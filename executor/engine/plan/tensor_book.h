@@ -21,7 +21,8 @@ struct tensor_book {
     int *first[LIVES]; /* [n_tensors] its first copy in `values`; a place for both lives has the same */
 };
 
-void tensor_book_init(struct tensor_book *b, const struct plan *plan);
+/* tensor_book_done, after a failure too. */
+MUST_CHECK status_t tensor_book_init(struct tensor_book *b, const struct plan *plan, struct err *e);
 void tensor_book_done(struct tensor_book *b);
 
 /* LOAD .. KEEP. */

@@ -1,5 +1,6 @@
 #include "executor/engine/plan/timeline.h"
 
+#include "base/array.h"
 #include "executor/engine/plan/cost.h"
 #include "executor/engine/plan/step_cost.h"
 #include "executor/engine/plan/verify_parts.h"
@@ -27,13 +28,6 @@ struct simulation {
     struct timeline *out;
 };
 
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
-
 const char *timeline_work_name(enum timeline_work work) {
     static const char *const names[TIMELINE_WORKS] = { "forward", "recompute", "backward", "weight",  "update",
                                                        "reduce",  "gather",    "exchange", "transfer" };
@@ -60,8 +54,8 @@ static enum timeline_work work_of(enum instruction_kind kind) {
 
 /* Neighbouring compute of one kind and micro-batch is one span. Without a split the weight's part is drawn with the
  * input's. */
-static void note(struct simulation *s, int machine, enum plan_queue queue, const struct instruction *i, double begin,
-                 double end) {
+static status_t note(struct simulation *s, int machine, enum plan_queue queue, const struct instruction *i,
+                     double begin, double end, struct err *e) {
     struct timeline *t = s->out;
     enum timeline_work work = work_of(i->kind);
     bool splits = s->runners[machine].plan->layout.schedule == SCHEDULE_ZERO_BUBBLE &&
@@ -69,18 +63,14 @@ static void note(struct simulation *s, int machine, enum plan_queue queue, const
     if (work == TIMELINE_WEIGHT && !splits)
         work = TIMELINE_BACKWARD;
     if (end <= begin)
-        return;
+        return ST_OK;
     struct timeline_span *last = t->n_spans ? &t->spans[t->n_spans - 1] : NULL;
     if (last && queue == QUEUE_COMPUTE && last->queue == queue && last->machine == machine && last->work == work &&
         last->micro_batch == i->micro_batch && last->chunk == i->chunk && begin <= last->end * (1 + 1e-12)) {
         last->end = end;
-        return;
+        return ST_OK;
     }
-    if (!(t->n_spans & (t->n_spans - 1))) {
-        t->spans = reallocarray(t->spans, t->n_spans ? (size_t)t->n_spans * 2 : 1, sizeof *t->spans);
-        if (!t->spans)
-            abort();
-    }
+    TRY(array_grow(&t->spans, t->n_spans, e));
     t->spans[t->n_spans++] = (struct timeline_span){ .begin = begin,
                                                      .end = end,
                                                      .machine = machine,
@@ -89,6 +79,7 @@ static void note(struct simulation *s, int machine, enum plan_queue queue, const
                                                      .micro_batch = i->micro_batch,
                                                      .flight = i->flight,
                                                      .chunk = i->chunk };
+    return ST_OK;
 }
 
 static double seconds(const struct simulation *s, int machine, enum plan_queue queue, const struct instruction *i) {
@@ -116,7 +107,7 @@ static bool wait(struct runner *r, const struct instruction *i, struct timeline_
     return true;
 }
 
-static bool run_compute(struct simulation *s, int machine) {
+static status_t run_compute(struct simulation *s, int machine, bool *moved, struct err *e) {
     struct runner *r = &s->runners[machine];
     struct timeline_rank *rank = &s->out->ranks[machine];
     const struct instruction_list *list = &r->plan->queue[QUEUE_COMPUTE];
@@ -132,18 +123,18 @@ static bool run_compute(struct simulation *s, int machine) {
             rank->busy += r->now - begin;
             rank->work[work_of(i->kind)] += r->now - begin;
             rank->flops += step_cost_work(r->plan, i).flops;
-            note(s, machine, QUEUE_COMPUTE, i, begin, r->now);
+            TRY(note(s, machine, QUEUE_COMPUTE, i, begin, r->now, e));
         }
         r->at++;
     }
-    return r->at > from;
+    *moved |= r->at > from;
+    return ST_OK;
 }
 
 /* --- transfers and collectives ---*/
 
-static bool run_transfers(struct simulation *s, int machine, enum plan_queue q) {
+static status_t run_transfers(struct simulation *s, int machine, enum plan_queue q, bool *moved, struct err *e) {
     struct runner *r = &s->runners[machine];
-    bool moved = false;
     for (int i = r->first_open[q]; i < r->posted[q]; i++) {
         const struct instruction *x = &r->plan->queue[q].items[i];
         struct meeting to = s->machines[machine].meets[q][i];
@@ -153,18 +144,17 @@ static bool run_transfers(struct simulation *s, int machine, enum plan_queue q) 
                                 fmax(r->out_free[q], peer->in_free[q]));
             double end = begin + seconds(s, machine, q, x);
             r->out_free[q] = peer->in_free[q] = r->done_at[q][i] = peer->done_at[q][to.entry] = end;
-            r->done[q][i] = peer->done[q][to.entry] = moved = true;
-            note(s, machine, q, x, begin, end);
+            r->done[q][i] = peer->done[q][to.entry] = *moved = true;
+            TRY(note(s, machine, q, x, begin, end, e));
         }
         if (i == r->first_open[q] && r->done[q][i])
             r->first_open[q]++;
     }
-    return moved;
+    return ST_OK;
 }
 
-static bool run_collectives(struct simulation *s, int machine) {
+static status_t run_collectives(struct simulation *s, int machine, bool *moved, struct err *e) {
     struct runner *r = &s->runners[machine];
-    bool moved = false;
     while (r->posted[QUEUE_DATA] > r->passed) {
         const struct instruction *i = &r->plan->queue[QUEUE_DATA].items[r->passed];
         int first, step, count;
@@ -175,21 +165,21 @@ static bool run_collectives(struct simulation *s, int machine) {
         for (int k = 0; k < count; k++) {
             struct runner *peer = &s->runners[first + k * step];
             if (peer->posted[QUEUE_DATA] <= peer->passed)
-                return moved;
+                return ST_OK;
             begin = fmax(begin, fmax(peer->data_free, peer->posted_at[QUEUE_DATA][peer->passed]));
             longest = fmax(
                 longest, seconds(s, first + k * step, QUEUE_DATA, &peer->plan->queue[QUEUE_DATA].items[peer->passed]));
         }
         for (int k = 0; k < count; k++) {
             struct runner *peer = &s->runners[first + k * step];
-            note(s, first + k * step, QUEUE_DATA, &peer->plan->queue[QUEUE_DATA].items[peer->passed], begin,
-                 begin + longest);
+            TRY(note(s, first + k * step, QUEUE_DATA, &peer->plan->queue[QUEUE_DATA].items[peer->passed], begin,
+                     begin + longest, e));
             peer->data_free = peer->done_at[QUEUE_DATA][peer->passed] = begin + longest;
             peer->done[QUEUE_DATA][peer->passed++] = true;
         }
-        moved = true;
+        *moved = true;
     }
-    return moved;
+    return ST_OK;
 }
 
 static status_t run(struct simulation *s, struct err *e) {
@@ -198,11 +188,11 @@ static status_t run(struct simulation *s, struct err *e) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int m = 0; m < s->n; m++)
-            moved |= run_compute(s, m);
+            TRY(run_compute(s, m, &moved, e));
         for (int m = 0; m < s->n; m++) {
-            moved |= run_collectives(s, m);
-            moved |= run_transfers(s, m, QUEUE_ACTIVATIONS);
-            moved |= run_transfers(s, m, QUEUE_GRADIENTS);
+            TRY(run_collectives(s, m, &moved, e));
+            TRY(run_transfers(s, m, QUEUE_ACTIVATIONS, &moved, e));
+            TRY(run_transfers(s, m, QUEUE_GRADIENTS, &moved, e));
         }
     }
     for (int m = 0; m < s->n; m++)
@@ -214,16 +204,16 @@ static status_t run(struct simulation *s, struct err *e) {
 
 /* --- from beginning to end ---*/
 
-static void open_rank(struct simulation *s, int m, const struct plan *p) {
+static status_t open_rank(struct simulation *s, int m, const struct plan *p, struct err *e) {
     struct runner *r = &s->runners[m];
     r->plan = p;
     for (enum plan_queue q = QUEUE_DATA; q < QUEUES; q++) {
-        r->posted_at[q] = array(p->queue[q].n, sizeof *r->posted_at[q]);
-        r->done_at[q] = array(p->queue[q].n, sizeof *r->done_at[q]);
-        r->done[q] = array(p->queue[q].n, sizeof *r->done[q]);
+        TRY(array_new(&r->posted_at[q], p->queue[q].n, e));
+        TRY(array_new(&r->done_at[q], p->queue[q].n, e));
+        TRY(array_new(&r->done[q], p->queue[q].n, e));
     }
-    verify_machine_open(&s->machines[m], p, s->columns, m);
     s->out->ranks[m] = (struct timeline_rank){ .rank = p->layout.rank, .stage = plan_stage(&p->layout) };
+    return verify_machine_open(&s->machines[m], p, s->columns, m, e);
 }
 
 static void close_rank(struct simulation *s, int m) {
@@ -255,24 +245,36 @@ static void sum_up(struct simulation *s) {
     qsort(t->spans, (size_t)t->n_spans, sizeof *t->spans, by_time);
 }
 
+static status_t simulate(struct simulation *s, const struct plan *const *plans, struct err *e) {
+    TRY(array_new(&s->out->ranks, s->n, e));
+    for (int m = 0; m < s->n; m++)
+        TRY(open_rank(s, m, plans[m], e));
+    TRY(verify_meetings(s->machines, s->n, e));
+    TRY(run(s, e));
+    sum_up(s);
+    return ST_OK;
+}
+
 status_t timeline_simulate(const struct plan *const *plans, int n, const struct timeline_costs *costs,
                            struct timeline *ret, struct err *e) {
-    *ret = (struct timeline){ .n = n, .ranks = array(n, sizeof *ret->ranks) };
-    struct simulation s = { .costs = costs, .n = n, .columns = n / plans[0]->layout.stages, .out = ret };
-    s.machines = array(n, sizeof *s.machines);
-    s.runners = array(n, sizeof *s.runners);
-    for (int m = 0; m < n; m++)
-        open_rank(&s, m, plans[m]);
-    status_t st = verify_meetings(s.machines, n, e);
-    if (st == ST_OK)
-        st = run(&s, e);
-    sum_up(&s);
+    CLEANUP(freep) struct machine *machines = NULL;
+    CLEANUP(freep) struct runner *runners = NULL;
+    TRY(array_new(&machines, n, e));
+    TRY(array_new(&runners, n, e));
+    struct timeline t = { .n = n };
+    struct simulation s = { .costs = costs,
+                            .machines = machines,
+                            .runners = runners,
+                            .n = n,
+                            .columns = n / plans[0]->layout.stages,
+                            .out = &t };
+    status_t st = simulate(&s, plans, e);
     for (int m = 0; m < n; m++)
         close_rank(&s, m);
-    free(s.machines);
-    free(s.runners);
-    if (st != ST_OK)
-        timeline_done(ret);
+    if (st == ST_OK)
+        *ret = t;
+    else
+        timeline_done(&t);
     return st;
 }
 

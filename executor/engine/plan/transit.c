@@ -25,8 +25,9 @@ static int by_size(const void *a, const void *b) {
     return x->number - y->number;
 }
 
-static size_t place(const struct building *b, struct object *o, int n) {
-    CLEANUP(freep) struct object **placed = plan_array(n, sizeof(struct object *));
+static status_t place(const struct building *b, struct object *o, int n, size_t *ret_bytes, struct err *e) {
+    CLEANUP(freep) struct object **placed = NULL;
+    TRY(array_new(&placed, n, e));
     size_t total = 0;
     qsort(o, (size_t)n, sizeof *o, by_size);
     for (int i = 0; i < n; i++) {
@@ -46,7 +47,8 @@ static size_t place(const struct building *b, struct object *o, int n) {
             placed[at] = placed[at - 1];
         placed[at] = &o[i];
     }
-    return total;
+    *ret_bytes = total;
+    return ST_OK;
 }
 
 static bool ever_alive(const struct building *b, int x) {
@@ -56,9 +58,10 @@ static bool ever_alive(const struct building *b, int x) {
     return false;
 }
 
-static void place_objects(struct building *b) {
+static status_t place_objects(struct building *b, struct err *e) {
     struct plan *p = b->plan;
-    CLEANUP(freep) struct object *o = plan_array(2 * p->n_buckets, sizeof *o);
+    CLEANUP(freep) struct object *o = NULL;
+    TRY(array_new(&o, 2 * p->n_buckets, e));
     int n = 0;
     for (int i = 0; b->alive && i < 2 * p->n_buckets; i++) {
         const struct plan_bucket *bucket = &p->buckets[i % p->n_buckets];
@@ -67,11 +70,12 @@ static void place_objects(struct building *b) {
             o[n++] = (struct object){ .number = i,
                                       .bytes = plan_aligned((size_t)(bucket->end - bucket->begin) * element) };
     }
-    p->family_bytes[FAMILY_COMMUNICATION] = place(b, o, n);
+    TRY(place(b, o, n, &p->family_bytes[FAMILY_COMMUNICATION], e));
     for (int i = 0; i < n; i++) {
         int bucket = o[i].number % p->n_buckets;
         *(o[i].number < p->n_buckets ? &p->unit_offset[bucket] : &p->staging_offset[bucket]) = o[i].offset;
     }
+    return ST_OK;
 }
 
 static void place_landings(struct plan *p) {
@@ -84,32 +88,34 @@ static void place_landings(struct plan *p) {
 }
 
 /* Own parts, one behind the other. */
-static void place_accumulator(struct plan *p) {
+static status_t place_accumulator(struct plan *p, struct err *e) {
     if (p->accumulator < 0)
-        return;
-    p->accumulator_offset = plan_array(p->n_buckets, sizeof *p->accumulator_offset);
+        return ST_OK;
+    TRY(array_new(&p->accumulator_offset, p->n_buckets, e));
     for (int b = 0; b < p->n_buckets; b++) {
         int64_t begin, end;
         plan_own_range(p, b, plan_data_rank(&p->layout), &begin, &end);
         p->accumulator_offset[b] = p->family_bytes[FAMILY_GRADIENTS];
         p->family_bytes[FAMILY_GRADIENTS] += (size_t)(end - begin) * sizeof(float);
     }
+    return ST_OK;
 }
 
-void plan_place_transit(struct building *b) {
+status_t plan_place_transit(struct building *b, struct err *e) {
     struct plan *p = b->plan;
-    p->unit_offset = plan_array(p->n_buckets, sizeof *p->unit_offset);
-    p->staging_offset = plan_array(p->n_buckets, sizeof *p->staging_offset);
-    p->landing_offset = plan_array(p->graph->n_slots, sizeof *p->landing_offset);
+    TRY(array_new(&p->unit_offset, p->n_buckets, e));
+    TRY(array_new(&p->staging_offset, p->n_buckets, e));
+    TRY(array_new(&p->landing_offset, p->graph->n_slots, e));
     for (int i = 0; i < p->n_buckets; i++)
         p->unit_offset[i] = p->staging_offset[i] = SIZE_MAX;
     for (int s = 0; s < p->graph->n_slots; s++)
         p->landing_offset[s] = SIZE_MAX;
-    place_objects(b);
+    TRY(place_objects(b, e));
     place_landings(p);
     if (p->layout.kind == PLAN_TRAIN && !p->staged)
         p->family_bytes[FAMILY_GRADIENTS] = (size_t)p->lane_buffers * (size_t)p->gradient_elements * sizeof(float);
-    place_accumulator(p);
+    TRY(place_accumulator(p, e));
     p->family_bytes[FAMILY_PARAMETERS] = plan_aligned((size_t)p->parameter_elements * dtype_bytes(p->graph->element));
     p->family_bytes[FAMILY_WORKSPACE] = plan_chunk_sum_bytes(p) + plan_aligned(p->layout.workspace_bytes);
+    return ST_OK;
 }

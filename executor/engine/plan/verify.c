@@ -1,17 +1,11 @@
 #include "executor/engine/plan/verify.h"
 
+#include "base/array.h"
 #include "executor/engine/graph/op.h"
 #include "executor/engine/plan/verify_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
 
 /* --- what instructions do to a rank ---*/
 
@@ -65,7 +59,7 @@ static status_t run_step(struct machine *m, const struct instruction *i, struct 
 static status_t take_data(struct machine *m, const struct instruction *i, struct err *e) {
     switch (i->kind) {
     case INSTRUCTION_REDUCE: return gradient_ledger_reduced(&m->gradients, i, e);
-    case INSTRUCTION_GATHER: parameter_book_gathered(&m->parameters, i->entry); return ST_OK;
+    case INSTRUCTION_GATHER: return parameter_book_gathered(&m->parameters, i->entry, e);
     case INSTRUCTION_EXCHANGE_NORMS: m->gradients.norms_known = true; return ST_OK;
     default: m->exchanged = true; return ST_OK;
     }
@@ -85,7 +79,7 @@ static status_t run_wait(struct machine *m, const struct instruction *i, struct 
     switch (x->what) {
     case WHAT_TENSOR: tensor_book_arrived(&m->tensors, x); break;
     case WHAT_GRADIENT: gradient_ledger_arrived(&m->gradients, x); break;
-    case WHAT_WEIGHT: parameter_book_arrived(&m->parameters, x); break;
+    case WHAT_WEIGHT: return parameter_book_arrived(&m->parameters, x, e);
     }
     return ST_OK;
 }
@@ -329,27 +323,33 @@ static status_t check_ends(const struct machine *all, int n, struct err *e) {
 
 /* Chunks of norms, and elements of parameters, that the given ranks own: none twice, and none left out when all columns
  * are given. Under ZeRO 0 that holds of each column by itself. */
-static status_t check_ownership(struct machine *all, int n, int column, struct err *e) {
+static status_t check_ownership(const struct machine *all, int n, int column, struct spans *owned, struct err *e) {
     const struct graph *g = all[0].plan->graph;
     const struct plan_layout *l = &all[0].plan->layout;
     bool complete = l->zero == 0 || n == l->data * l->stages;
-    struct spans *owned = array(g->n_parameters, sizeof *owned);
-    status_t st = ST_OK;
-    for (int r = 0; r < n && st == ST_OK; r++) {
+    for (int r = 0; r < n; r++) {
         const struct plan *p = all[r].plan;
-        for (int i = 0; i < p->n_pieces && st == ST_OK && (l->zero || all[r].column == column); i++) {
+        for (int i = 0; i < p->n_pieces && (l->zero || all[r].column == column); i++) {
             const struct plan_piece *q = &p->pieces[i];
-            if (!spans_add(&owned[q->parameter], q->first, q->first + q->count))
-                st = err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: another rank steps the same elements of %s",
-                             all[r].rank, g->parameters[q->parameter].name);
+            if (spans_meet(&owned[q->parameter], q->first, q->first + q->count))
+                return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: another rank steps the same elements of %s",
+                               all[r].rank, g->parameters[q->parameter].name);
+            TRY(spans_add(&owned[q->parameter], q->first, q->first + q->count, e));
         }
     }
-    for (int i = 0; i < g->n_parameters && st == ST_OK && complete; i++)
+    for (int i = 0; i < g->n_parameters && complete; i++)
         if (!spans_hold(&owned[i], 0, shape_elements(&g->parameters[i].shape)))
-            st = err_set(e, ST_FAILED_PRECONDITION, "no rank steps all of %s", g->parameters[i].name);
+            return err_set(e, ST_FAILED_PRECONDITION, "no rank steps all of %s", g->parameters[i].name);
+    return ST_OK;
+}
+
+static status_t check_column(struct machine *all, int n, int column, struct err *e) {
+    const struct graph *g = all[0].plan->graph;
+    CLEANUP(freep) struct spans *owned = NULL;
+    TRY(array_new(&owned, g->n_parameters, e));
+    status_t st = check_ownership(all, n, column, owned, e);
     for (int i = 0; i < g->n_parameters; i++)
         spans_done(&owned[i]);
-    free(owned);
     return st;
 }
 
@@ -384,19 +384,20 @@ static status_t check_world(const struct plan *const *plans, int n, struct err *
             (r % columns && x->rank <= plans[r - 1]->layout.rank))
             return err_set(e, ST_FAILED_PRECONDITION, "the plan of rank %d is not where it belongs", x->rank);
         struct err why;
-        if (verify_places(plans[r], &why) != ST_OK)
-            return err_set(e, ST_FAILED_PRECONDITION, "plan of rank %d: %s", x->rank, why.msg);
+        status_t st = verify_places(plans[r], &why);
+        if (st != ST_OK)
+            return err_set(e, st, "plan of rank %d: %s", x->rank, why.msg);
     }
     return ST_OK;
 }
 
-static void machine_init(struct machine *m, const struct plan *p, int columns, int number) {
-    verify_machine_open(m, p, columns, number);
-    m->lost = array(plan_own_micro_batches(&p->layout), sizeof *m->lost);
-    m->forwards = array(p->graph->n_ops, sizeof *m->forwards);
-    tensor_book_init(&m->tensors, p);
-    parameter_book_init(&m->parameters, p, &m->communication);
-    gradient_ledger_init(&m->gradients, p, &m->communication);
+static status_t machine_init(struct machine *m, const struct plan *p, int columns, int number, struct err *e) {
+    TRY(verify_machine_open(m, p, columns, number, e));
+    TRY(array_new(&m->lost, plan_own_micro_batches(&p->layout), e));
+    TRY(array_new(&m->forwards, p->graph->n_ops, e));
+    TRY(tensor_book_init(&m->tensors, p, e));
+    TRY(parameter_book_init(&m->parameters, p, &m->communication, e));
+    return gradient_ledger_init(&m->gradients, p, &m->communication, e);
 }
 
 static void machine_done(struct machine *m) {
@@ -416,19 +417,21 @@ static status_t verify_step(struct machine *all, int n, struct err *e) {
     const struct plan_layout *l = &all[0].plan->layout;
     if (l->kind == PLAN_TRAIN)
         for (int c = 0; c < (l->zero ? 1 : n / l->stages); c++)
-            TRY(check_ownership(all, n, c, e));
+            TRY(check_column(all, n, c, e));
     return ST_OK;
 }
 
 status_t plan_verify(const struct plan *const *plans, int n, struct err *e) {
     TRY(check_world(plans, n, e));
-    struct machine *all = array(n, sizeof *all);
-    for (int r = 0; r < n; r++)
-        machine_init(&all[r], plans[r], n / plans[0]->layout.stages, r);
-    status_t st = verify_step(all, n, e);
+    CLEANUP(freep) struct machine *all = NULL;
+    TRY(array_new(&all, n, e));
+    status_t st = ST_OK;
+    for (int r = 0; r < n && st == ST_OK; r++)
+        st = machine_init(&all[r], plans[r], n / plans[0]->layout.stages, r, e);
+    if (st == ST_OK)
+        st = verify_step(all, n, e);
     for (int r = 0; r < n; r++)
         machine_done(&all[r]);
-    free(all);
     return st;
 }
 

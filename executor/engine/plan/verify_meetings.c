@@ -1,5 +1,6 @@
 /* Between two ranks, in one direction, on one queue, the n-th SEND meets the n-th RECV: a property of the lists alone.
  */
+#include "base/array.h"
 #include "executor/engine/plan/verify_parts.h"
 
 #include <stdlib.h>
@@ -10,22 +11,16 @@ const char *plan_queue_name(enum plan_queue queue) {
     return names[queue];
 }
 
-static void *array(int n, size_t size) {
-    void *p = calloc((size_t)(n > 0 ? n : 1), size);
-    if (!p)
-        abort();
-    return p;
-}
-
-void verify_machine_open(struct machine *m, const struct plan *p, int columns, int number) {
+status_t verify_machine_open(struct machine *m, const struct plan *p, int columns, int number, struct err *e) {
     *m = (struct machine){ .plan = p, .rank = p->layout.rank, .stage = number / columns, .column = number % columns };
     for (enum plan_queue q = QUEUE_ACTIVATIONS; q < QUEUES; q++) {
-        m->arrived[q] = array(p->queue[q].n, sizeof *m->arrived[q]);
-        m->taken[q] = array(p->queue[q].n, sizeof *m->taken[q]);
-        m->meets[q] = array(p->queue[q].n, sizeof *m->meets[q]);
+        TRY(array_new(&m->arrived[q], p->queue[q].n, e));
+        TRY(array_new(&m->taken[q], p->queue[q].n, e));
+        TRY(array_new(&m->meets[q], p->queue[q].n, e));
         for (int i = 0; i < p->queue[q].n; i++)
             m->meets[q][i].machine = -1;
     }
+    return ST_OK;
 }
 
 void verify_machine_close(struct machine *m) {
@@ -124,9 +119,8 @@ static status_t unmatched(const struct machine *m, enum plan_queue queue, struct
 
 static status_t pair_machine(struct machine *all, int n, struct machine *m, enum plan_queue queue, struct err *e) {
     const struct instruction_list *list = &m->plan->queue[queue];
-    CLEANUP(freep) bool *done = calloc((size_t)n, sizeof *done); /* peers that were paired */
-    if (!done)
-        abort();
+    CLEANUP(freep) bool *done = NULL; /* peers that were paired */
+    TRY(array_new(&done, n, e));
     for (int i = 0; i < list->n; i++) {
         TRY(check_entry(m, queue, i, e));
         struct machine *peer = machine_of(all, n, list->items[i].peer);

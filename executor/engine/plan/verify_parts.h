@@ -39,8 +39,10 @@ struct machine {
     struct gradient_ledger gradients;
 };
 
-/* Queues and meetings alone, without the books: for timeline.c too. number: of the plan among those given. */
-void verify_machine_open(struct machine *m, const struct plan *plan, int columns, int number);
+/* Queues and meetings alone, without the books: for timeline.c too. number: of the plan among those given.
+ * verify_machine_close, after a failure too, or of a machine that is all zeros. */
+MUST_CHECK status_t verify_machine_open(struct machine *m, const struct plan *plan, int columns, int number,
+                                        struct err *e);
 void verify_machine_close(struct machine *m);
 /* The members of m's group among the n given: numbers *first, *first + *step, ..., *count of them. */
 void verify_group(const struct machine *m, int n, enum plan_group group, int *first, int *step, int *count);

@@ -169,22 +169,20 @@ static status_t check_pieces(const struct plan *p, struct err *e) {
 
 /* Chunk sums of the whole model: every weight has its own, and together they fill the array. */
 static status_t check_norm_array(const struct plan *p, struct err *e) {
-    struct live_set taken = { 0 };
+    CLEANUP(live_set_done) struct live_set taken = { 0 };
     int64_t sum = 0;
-    status_t st = ST_OK;
-    for (int i = 0; i < p->graph->n_parameters && st == ST_OK; i++) {
+    for (int i = 0; i < p->graph->n_parameters; i++) {
         int64_t n = padded(elements_of(p, i)) / PLAN_CHUNK, at = p->parameter_norm[i];
         if ((at < 0) != (p->graph->parameters[i].kind == PARAMETER_STATISTIC) ||
             (at >= 0 && (at + n > p->norm_chunks || live_set_find(&taken, (size_t)at, (size_t)(at + n)))))
-            st = err_set(e, ST_FAILED_PRECONDITION, "the chunk sums of %s are misplaced", name_of(p, i));
-        else if (at >= 0)
-            live_set_insert(&taken, (size_t)at, (size_t)(at + n), i);
+            return err_set(e, ST_FAILED_PRECONDITION, "the chunk sums of %s are misplaced", name_of(p, i));
+        if (at >= 0)
+            TRY(live_set_insert(&taken, (size_t)at, (size_t)(at + n), i, e));
         sum += at >= 0 ? n : 0;
     }
-    if (st == ST_OK && sum != p->norm_chunks)
-        st = err_set(e, ST_FAILED_PRECONDITION, "the chunk sums do not fill their array");
-    live_set_done(&taken);
-    return st;
+    if (sum != p->norm_chunks)
+        return err_set(e, ST_FAILED_PRECONDITION, "the chunk sums do not fill their array");
+    return ST_OK;
 }
 
 /* --- bytes that last for the whole step ---*/
@@ -204,8 +202,7 @@ static status_t take(struct lasting *l, enum plan_family family, size_t offset, 
         return err_set(e, ST_FAILED_PRECONDITION, "the %s of %s ends outside its family", what, name);
     if (live_set_find(&l->families[family], offset, offset + bytes))
         return err_set(e, ST_FAILED_PRECONDITION, "the %s of %s overlaps another one", what, name);
-    live_set_insert(&l->families[family], offset, offset + bytes, 0);
-    return ST_OK;
+    return live_set_insert(&l->families[family], offset, offset + bytes, 0, e);
 }
 
 static status_t take_weights(struct lasting *l, struct err *e) {

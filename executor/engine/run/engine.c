@@ -116,7 +116,7 @@ static status_t meet(struct engine *engine, struct err *e) {
     struct identity mine = { 0 };
     CLEANUP(freep) struct identity *all = calloc((size_t)engine->world_size, sizeof *all);
     if (!all)
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to compare %d ranks", engine->world_size);
     const struct engine_train *t = &engine->config.train;
     snprintf(mine.computes, sizeof mine.computes, "%s, micro_batch %d, lanes %d, recompute %d, at step %lld",
              engine->numerics_id, t->micro_batch, t->lanes, (int)t->recompute, (long long)engine_step(engine));
@@ -180,6 +180,7 @@ void engine_checkpoint_committed(struct engine *engine, int64_t step) {
 }
 
 int64_t engine_step(const struct engine *engine) { return atomic_load(&engine->step); }
+size_t engine_arena_bytes(const struct engine *engine) { return engine->arena.bytes; }
 
 const char *engine_weights_sha256(const struct engine *engine) { return engine->weights_sha256; }
 
@@ -198,14 +199,15 @@ struct engine *engine_close(struct engine *engine) {
         return NULL;
     engine->channel = channel_close(engine->channel);
     engine->transfers = transfers_close(engine->transfers);
-    engine->snapshot = snapshot_close(engine->snapshot);
+    snapshot_stop(engine->snapshot);
     engine->profiler = profiler_close(engine->profiler);
-    engine->loader = loader_close(engine->loader);
     engine->train = plan_free(engine->train);
     engine->evaluate = plan_free(engine->evaluate);
     engine->graph = graph_free(engine->graph);
     collective_detach(engine->collective);
     execution_close(&engine->execution);
+    engine->loader = loader_close(engine->loader);       /* from whose memory the device uploads */
+    engine->snapshot = snapshot_close(engine->snapshot); /* into whose memory it downloads */
     arena_close(&engine->arena);
     engine->kernels = kernels_close(engine->kernels);
     engine->source = source_close(engine->source);

@@ -23,6 +23,7 @@
 #include "executor/engine/data/source.h"
 #include "executor/engine/model/model.h"
 #include "executor/engine/optimizer/optimizer.h"
+#include "executor/engine/plan/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,25 +40,20 @@ enum engine_schedule {
     ENGINE_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024, MiniCPM): constant, then a line over decay_steps */
 };
 enum engine_rate_scaling { ENGINE_RATE_AS_IT_IS, ENGINE_RATE_LINEAR, ENGINE_RATE_SQRT };
-enum engine_reduce { ENGINE_REDUCE_STEP, ENGINE_REDUCE_MICRO_BATCH };
 enum engine_numerics { ENGINE_NUMERICS_REPRODUCIBLE, ENGINE_NUMERICS_STRICT, ENGINE_NUMERICS_FAST };
 enum engine_precision { ENGINE_FP32, ENGINE_BF16, ENGINE_FP16 };
-enum engine_recompute {
-    ENGINE_RECOMPUTE_NONE,
-    ENGINE_RECOMPUTE_SELECTIVE,
-    ENGINE_RECOMPUTE_BLOCK,
-    ENGINE_RECOMPUTE_AUTO
-};
+/* The words for them in a spec and a checkpoint's layout; NULL follows the last. */
+extern const char *const ENGINE_NUMERICS_WORDS[], *const ENGINE_PRECISION_WORDS[];
 
 struct engine_train {
     int64_t steps;
     int global_batch; /* samples a step over all ranks */
     int micro_batch;  /* samples a forward/backward; divides global_batch; 0 = auto: engine_resolve chooses */
     int lanes; /* power of two dividing global_batch / micro_batch; the data degree divides it; 0 = the largest <= 8 */
-    enum engine_reduce reduce;
+    enum plan_reduce reduce;
     enum engine_numerics numerics;
     enum engine_precision precision; /* of weights and activations; masters, gradients and states are fp32 */
-    enum engine_recompute recompute;
+    enum plan_recompute recompute;
     int64_t seed;
     double clip_norm;  /* of all gradients together; 0 = none */
     double clip_value; /* each gradient into [-v, v], after clip_norm's scale; 0 = none */
@@ -89,20 +85,13 @@ struct engine_train {
     const char *init_from; /* weights alone: a checkpoint's step folder, or a folder as Hugging Face has them; NULL */
 };
 
-enum engine_pipeline {
-    ENGINE_PIPELINE_1F1B,
-    ENGINE_PIPELINE_GPIPE,
-    ENGINE_PIPELINE_INTERLEAVED,
-    ENGINE_PIPELINE_ZERO_BUBBLE,
-};
-
 /* Which rank does what. Rank = stage * data + its number among the ranks of its stage. 0 in data, pipeline or
  * virtual_stages is 1. */
 struct engine_layout {
     int data;     /* ranks that share a stage's micro-batches: a power of two dividing lanes */
     int pipeline; /* stages */
     int zero;     /* 0; sharded among the data ranks: 1 optimizer states, 2 and gradients, 3 and parameters */
-    enum engine_pipeline schedule;
+    enum plan_schedule_kind schedule;
     int virtual_stages; /* pieces of the model that a rank holds; more than one with INTERLEAVED */
 };
 
@@ -167,7 +156,8 @@ struct engine_hooks {
     void (*metrics)(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n);
     /* kind is snake_case: checkpoint_skipped, checkpoint_failed, numerics_changed, optimizer_started, average_started,
      * step_skipped (an overflow in fp16, or a spike), graph_refused (a device that runs steps call by call),
-     * mfu_unknown (a device of which nobody knows what it could do). */
+     * mfu_unknown (a device of which nobody knows what it could do), snapshot_slow (a system that pins too little
+     * memory for snapshots). */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
     /* The compute thread got on: several times a step, and while it loads. Cheap; for hang detection. */
@@ -219,6 +209,9 @@ void engine_checkpoint_committed(struct engine *engine, int64_t step);
 
 /* Steps done so far. Any thread. */
 int64_t engine_step(const struct engine *engine);
+
+/* What the plan takes of the device's memory, to the byte. */
+size_t engine_arena_bytes(const struct engine *engine);
 
 /* Of the state after the last step, hex, on every rank; "" before engine_run ended with FINISHED or STOPPED, and where
  * no checkpoints are written (the writer computes it). Valid until engine_close. */

@@ -120,6 +120,25 @@ status_t execute_calls(struct execution *x, const struct plan *plan, int from, i
     return ST_OK;
 }
 
+static bool is_computed(const struct instruction *i) {
+    return i->kind == INSTRUCTION_FORWARD || i->kind == INSTRUCTION_RECOMPUTE ||
+           i->kind == INSTRUCTION_BACKWARD_INPUT || i->kind == INSTRUCTION_BACKWARD_WEIGHT;
+}
+
+status_t execute_rehearsal(struct execution *x, const struct plan *plan, struct err *e) {
+    const struct instruction_list *compute = &plan->queue[QUEUE_COMPUTE];
+    for (int n = 0; n < compute->n; n++) {
+        const struct instruction *i = &compute->items[n];
+        if (!is_computed(i) || i->flight != 0)
+            continue;
+        TRY(execute_op(x, plan, i, e));
+        TRY(x->kernels->finish(x->kernels, e));
+        if (x->progress)
+            x->progress(x->progress_ctx);
+    }
+    return ST_OK;
+}
+
 static status_t walk(struct execution *x, const struct plan *plan, struct err *e) {
     TRY(begin(x, plan, e));
     TRY(execute_can_launch(x, plan) ? execute_launch(x, plan, e)

@@ -31,7 +31,8 @@ struct profiler; /* profiler.h */
 /* Places of a plan, LOADs and WAITs, that the walk may be ahead of a device when steps are not known to be short. */
 enum { EXECUTE_AHEAD = 8 };
 
-/* Points `ret` at the inputs of micro-batch k as batch.h says; they stay the callee's until its next call. */
+/* Points `ret` at the inputs of micro-batch k as batch.h says; they stay as they are until its next call, or longer
+ * (load_stays). */
 typedef status_t execute_load_fn(void *ctx, int k, struct batch *ret, struct err *e);
 
 struct execution {
@@ -53,6 +54,9 @@ struct execution {
     const struct optimizer_config *optimizer;
     execute_load_fn *load;
     void *load_ctx;
+    /* What is loaded stays until its step is taken, in memory of host_memory_new where steps run later: it is uploaded
+     * from there; else from a copy. */
+    bool load_stays;
     void (*progress)(void *ctx);
     void *progress_ctx;
 
@@ -85,6 +89,11 @@ struct execution {
 MUST_CHECK status_t execution_open(struct execution *x, const struct kernels *kernels, const struct arena *arena,
                                    const struct plan *const *plans, int n, struct err *e);
 void execution_close(struct execution *x);
+
+/* Runs each op of a plan once, of the first micro-batch, on whatever the arena holds, and waits: what a library loads
+ * at its first call is loaded then, but for what later micro-batches alone call (products that add). Leaves activations
+ * and gradients that mean nothing, as a step finds them anyway. */
+MUST_CHECK status_t execute_rehearsal(struct execution *x, const struct plan *plan, struct err *e);
 
 /* Queues all of a plan that was among those the arena was opened for; the first of them is the one that loads most
  * micro-batches a step, and the one that is captured. */

@@ -57,7 +57,8 @@ static status_t run_load(struct execution *x, const struct plan *plan, const str
     struct batch batch = { { NULL } };
     int tensors[GRAPH_BATCH], n = 0;
     TRY(x->load(x->load_ctx, i->micro_batch, &batch, e));
-    TRY(step_control_stage(&x->control, &batch, e));
+    if (!x->load_stays)
+        TRY(step_control_stage(&x->control, &batch, e));
     for (int b = 0; b < g->n_batch; b++)
         if (plan_loads(plan, g->batch[b]) && batch.of[g->tensors[g->batch[b]].input])
             tensors[n++] = g->batch[b];

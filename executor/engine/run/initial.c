@@ -1,9 +1,9 @@
 #include "executor/engine/run/initial.h"
 
+#include "kernels/normal.h"
 #include "kernels/philox.h"
 
 #include <assert.h>
-#include <math.h>
 
 /* Keeps these numbers apart from those of dropout and sampling under the same seed. */
 static const uint64_t INITIAL_STREAM = 0x9d2c5680b5026f5aULL;
@@ -11,13 +11,8 @@ static const uint64_t INITIAL_STREAM = 0x9d2c5680b5026f5aULL;
 static void normals4(uint64_t key, int number, int64_t block, float ret[4]) {
     uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)number, 0 }, u[4];
     philox4x32_10(counter, key, u);
-    for (int i = 0; i < 4; i += 2) {
-        /* (0, 1], so that the logarithm is finite. */
-        float radius = sqrtf(-2.0f * logf(((float)(u[i] >> 8) + 1.0f) * 0x1p-24f));
-        float angle = (float)(2 * M_PI) * ((float)(u[i + 1] >> 8) * 0x1p-24f);
-        ret[i] = radius * cosf(angle);
-        ret[i + 1] = radius * sinf(angle);
-    }
+    normal2(u, ret);
+    normal2(u + 2, ret + 2);
 }
 
 void initial_parameter(const struct parameter *p, int number, int64_t seed, int64_t first, int64_t count, float *data) {

@@ -118,21 +118,18 @@ status_t outline_build(void *ctx, int micro_batch, struct graph **ret, size_t *r
     return ST_OK;
 }
 
-/* All but what the micro-batch decides. */
+/* All but what the micro-batch decides. A recompute that is not chosen yet counts as none. */
 static struct plan_layout base_layout(const struct engine_config *c) {
-    static const enum plan_schedule_kind schedules[] = { [ENGINE_PIPELINE_GPIPE] = SCHEDULE_GPIPE,
-                                                         [ENGINE_PIPELINE_1F1B] = SCHEDULE_1F1B,
-                                                         [ENGINE_PIPELINE_INTERLEAVED] = SCHEDULE_INTERLEAVED,
-                                                         [ENGINE_PIPELINE_ZERO_BUBBLE] = SCHEDULE_ZERO_BUBBLE };
     return (struct plan_layout){ .kind = PLAN_TRAIN,
                                  .data = c->layout.data,
                                  .stages = c->layout.pipeline,
                                  .virtual_stages = c->layout.virtual_stages,
                                  .zero = c->layout.zero,
-                                 .schedule = schedules[c->layout.schedule],
+                                 .schedule = c->layout.schedule,
                                  .lanes = c->train.lanes,
-                                 .reduce = c->train.reduce == ENGINE_REDUCE_STEP ? PLAN_REDUCE_STEP
-                                                                                 : PLAN_REDUCE_MICRO_BATCH,
+                                 .recompute = c->train.recompute == RECOMPUTE_AUTO ? RECOMPUTE_NONE
+                                                                                   : c->train.recompute,
+                                 .reduce = c->train.reduce,
                                  .fast = c->train.numerics == ENGINE_NUMERICS_FAST,
                                  .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
                                  .uploads_ahead = strcmp(c->device, "cpu") != 0,
@@ -140,16 +137,8 @@ static struct plan_layout base_layout(const struct engine_config *c) {
                                  .ema = c->train.ema_decay > 0 };
 }
 
-/* Not for AUTO. */
-static enum plan_recompute recompute_of(enum engine_recompute r) {
-    return r == ENGINE_RECOMPUTE_BLOCK       ? RECOMPUTE_BLOCK
-           : r == ENGINE_RECOMPUTE_SELECTIVE ? RECOMPUTE_SELECTIVE
-                                             : RECOMPUTE_NONE;
-}
-
 struct plan_layout outline_layout(const struct engine_config *c, size_t workspace) {
     struct plan_layout l = base_layout(c);
-    l.recompute = recompute_of(c->train.recompute);
     l.micro_batches = c->train.global_batch / c->train.micro_batch;
     l.workspace_bytes = workspace;
     return l;
@@ -159,23 +148,19 @@ static struct choose_request request_of(struct outline *o, const struct engine_c
     return (struct choose_request){ .layout = base_layout(c),
                                     .global_batch = c->train.global_batch,
                                     .micro_batch = c->train.micro_batch,
-                                    .choose_recompute = c->train.recompute == ENGINE_RECOMPUTE_AUTO,
-                                    .recompute = recompute_of(c->train.recompute),
+                                    .recompute = c->train.recompute,
                                     .memory_bytes = c->memory_bytes > 0 ? (size_t)c->memory_bytes : 0,
                                     .build = outline_build,
                                     .ctx = o };
 }
 
 status_t outline_resolve(struct outline *o, struct engine_config *c, struct err *e) {
-    static const enum engine_recompute words[] = { [RECOMPUTE_NONE] = ENGINE_RECOMPUTE_NONE,
-                                                   [RECOMPUTE_SELECTIVE] = ENGINE_RECOMPUTE_SELECTIVE,
-                                                   [RECOMPUTE_BLOCK] = ENGINE_RECOMPUTE_BLOCK };
     struct choose_request request = request_of(o, c);
     struct choice choice;
     TRY(plan_choose(&request, &choice, e));
     c->train.micro_batch = choice.micro_batch;
     c->train.lanes = choice.lanes;
-    c->train.recompute = words[choice.recompute];
+    c->train.recompute = choice.recompute;
     return ST_OK;
 }
 
@@ -188,7 +173,6 @@ bool outline_cuts(const struct engine_config *c, int micro_batch, int lanes) {
 status_t outline_largest(struct outline *o, const struct engine_config *c, size_t memory_bytes, int *ret,
                          struct err *e) {
     struct plan_layout l = base_layout(c);
-    l.recompute = recompute_of(c->train.recompute);
     for (int n = c->train.global_batch; n > 0; n--) {
         CLEANUP(graph_freep) struct graph *g = NULL;
         size_t bytes;

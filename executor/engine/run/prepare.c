@@ -158,6 +158,16 @@ static status_t open_metrics(struct engine *engine, struct err *e) {
     return ST_OK;
 }
 
+/* A library that loads a kernel at its first call waits until the device is idle, and so for a receive that waits for
+ * what would be sent after that call. So a micro-batch's have been called before the first one is posted. Products that
+ * add come with a second one and may load then: in no schedule does a receive that is posted by then wait for what this
+ * stage has yet to compute (test_device_ranks.c). */
+static status_t open_transfers(struct engine *engine, const struct plan *const *plans, int n, struct err *e) {
+    if (engine->kernels->deferred)
+        TRY(execute_rehearsal(&engine->execution, engine->train, e));
+    return transfers_open(engine->collective, plans, n, &engine->transfers, e);
+}
+
 static status_t open_memory(struct engine *engine, struct err *e) {
     const struct plan *plans[] = { engine->train, engine->evaluate };
     const int n = engine->evaluate ? 2 : 1;
@@ -168,12 +178,22 @@ static status_t open_memory(struct engine *engine, struct err *e) {
     x->progress = progress;
     x->progress_ctx = engine;
     if (engine->train->layout.stages > 1)
-        TRY(transfers_open(engine->collective, plans, n, &engine->transfers, e));
+        TRY(open_transfers(engine, plans, n, e));
     x->transfers = engine->transfers;
     const struct engine_profile *p = &engine->config.profile;
     if (p->from > 0)
         TRY(profiler_open(engine->train, p->to - p->from + 1, engine->kernels, &engine->profiler, e));
     return open_metrics(engine, e);
+}
+
+static status_t host_memory_make(void *kernels, size_t bytes, void **ret, struct err *e) {
+    const struct kernels *k = kernels;
+    return k->host_memory_new(k, bytes, ret, e);
+}
+
+static void host_memory_free(void *kernels, void *p) {
+    const struct kernels *k = kernels;
+    k->host_memory_free(k, p);
 }
 
 status_t engine_open_loader(struct engine *engine, struct err *e) {
@@ -203,6 +223,10 @@ status_t engine_open_loader(struct engine *engine, struct err *e) {
                                     .inputs = inputs,
                                     .first_step = engine_step(engine),
                                     .steps = t->steps };
+    if (engine->kernels->deferred) { /* which reads a step's batches until the step has been taken */
+        config.kept = CONTROL_STEPS * n;
+        config.memory = (struct loader_memory){ host_memory_make, host_memory_free, engine->kernels };
+    }
     return loader_open(&config, &engine->loader, e);
 }
 

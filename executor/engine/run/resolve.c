@@ -106,6 +106,6 @@ status_t engine_resolve(struct engine_config *c, struct collective *collective, 
     }
     c->train.micro_batch = told.say.micro_batch;
     c->train.lanes = told.say.lanes;
-    c->train.recompute = (enum engine_recompute)told.say.recompute;
+    c->train.recompute = (enum plan_recompute)told.say.recompute;
     return ST_OK;
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "executor/engine/checkpoint/reader.h"
 #include "executor/engine/data/tokenizer.h"
+#include "executor/engine/run/host_rooms.h"
 #include "executor/engine/run/state.h"
 #include "executor/engine/run/tensors.h"
 #include "executor/engine/run/weights.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static_assert((size_t)CHECKPOINT_RECORD_BYTES >= KERNELS_RECORD_BYTES, "what kernels have chosen can be kept");
 
@@ -26,11 +26,10 @@ struct snapshot {
     struct checkpoint_writer *writer;
     struct state_tensors *state;
     struct checkpoint_piece *pieces;
-    const float **data;   /* in the buffer, by piece */
+    const float **data;   /* in the rooms, by piece */
     const float **memory; /* in the arena, by piece */
     int n_pieces;
-    float *buffer;
-    size_t bytes;
+    struct host_rooms *rooms;
     char *record; /* of the kernels, in the newest checkpoint */
     char *tokenizer_json, *layout_json;
     bool final, has_validation_loss; /* of the snapshot in work: written while the writer is idle */
@@ -40,22 +39,26 @@ struct snapshot {
     int64_t uncommitted[UNCOMMITTED_MOST]; /* steps; -1 = free. Under the lock */
 };
 
-static status_t allocate_buffer(struct snapshot *s, struct err *e) {
+static void tell_progress(void *ctx) { engine_progress(ctx); }
+
+/* Touched now, so that the first checkpoint stalls no step. */
+static status_t allocate_rooms(struct snapshot *s, struct err *e) {
+    struct engine *engine = s->engine;
+    CLEANUP(freep) size_t *bytes = calloc((size_t)s->n_pieces + 1, sizeof *bytes);
+    if (!bytes)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for snapshots of %d pieces", s->n_pieces);
     for (int i = 0; i < s->n_pieces; i++)
-        s->bytes += (size_t)s->pieces[i].count * sizeof(float);
-    s->buffer = mmap(NULL, s->bytes ? s->bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (s->buffer == MAP_FAILED) {
-        s->buffer = NULL;
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "a snapshot needs %zu bytes of memory, which the system refuses",
-                       s->bytes);
-    }
-    (void)madvise(s->buffer, s->bytes, MADV_HUGEPAGE);
-    memset(s->buffer, 0, s->bytes); /* touched now, so that the first checkpoint stalls no step */
-    const float *at = s->buffer;
-    for (int i = 0; i < s->n_pieces; i++) {
-        s->data[i] = at;
-        at += s->pieces[i].count;
-    }
+        bytes[i] = (size_t)s->pieces[i].count * sizeof(float);
+    struct err why;
+    const status_t st = host_rooms_new(engine->kernels, bytes, s->n_pieces, HOST_ROOM_BYTES, tell_progress, engine,
+                                       (void **)s->data, &s->rooms, &why);
+    if (st != ST_OK)
+        return err_set(e, st, "memory for snapshots: %s", why.msg);
+    if (host_rooms_unpinned(s->rooms) > 0)
+        engine_notice(engine, "snapshot_slow", engine_step(engine),
+                      "of %zu bytes for snapshots %zu are in memory that the device writes slower: the system pins no "
+                      "more",
+                      host_rooms_bytes(s->rooms), host_rooms_unpinned(s->rooms));
     return ST_OK;
 }
 
@@ -102,13 +105,14 @@ static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *al
 static status_t describe_layout(struct snapshot *s, struct err *e) {
     const struct plan_layout *l = &s->engine->train->layout;
     const struct engine_train *t = &s->engine->config.train;
-    static const char *const precisions[] = { [ENGINE_FP32] = "fp32", [ENGINE_BF16] = "bf16", [ENGINE_FP16] = "fp16" };
     CLEANUP(freep) char *model = model_to_json(&s->engine->config.model);
-    int n = asprintf(&s->layout_json,
-                     "{\"data\":%d,\"pipeline\":%d,\"zero\":%d,\"lanes\":%d,\"reduce\":\"%s\",\"micro_batch\":%d,"
-                     "\"precision\":\"%s\",\"optimizer\":\"%s\",\"model\":%s}",
-                     l->data, l->stages, l->zero, t->lanes, t->reduce == ENGINE_REDUCE_STEP ? "step" : "micro_batch",
-                     t->micro_batch, precisions[t->precision], t->optimizer.kind->name, model);
+    int n = !model
+                ? -1
+                : asprintf(&s->layout_json,
+                           "{\"data\":%d,\"pipeline\":%d,\"zero\":%d,\"lanes\":%d,\"reduce\":\"%s\",\"micro_batch\":%d,"
+                           "\"precision\":\"%s\",\"optimizer\":\"%s\",\"model\":%s}",
+                           l->data, l->stages, l->zero, t->lanes, PLAN_REDUCE_WORDS[t->reduce], t->micro_batch,
+                           ENGINE_PRECISION_WORDS[t->precision], t->optimizer.kind->name, model);
     if (n >= 0)
         return ST_OK;
     s->layout_json = NULL;
@@ -141,30 +145,34 @@ status_t snapshot_open(struct engine *engine, struct snapshot **ret, struct err 
         return ST_OK;
     CLEANUP(snapshot_closep) struct snapshot *s = calloc(1, sizeof *s);
     if (!s)
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for snapshots");
     pthread_mutex_init(&s->lock, NULL);
     memset(s->uncommitted, 0xff, sizeof s->uncommitted);
     s->engine = engine;
-    s->state = state_tensors_new(engine->train);
+    TRY(state_tensors_new(engine->train, &s->state, e));
     int most = state_pieces_most(s->state, engine->train);
     s->pieces = calloc((size_t)most + 1, sizeof *s->pieces);
     s->data = calloc((size_t)most + 1, sizeof *s->data);
     s->memory = calloc((size_t)most + 1, sizeof *s->memory);
     if (!s->pieces || !s->data || !s->memory)
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for snapshots of %d pieces", most);
     s->n_pieces = state_pieces(s->state, &engine->execution, engine->train, true, s->pieces, (float **)s->memory);
-    TRY(allocate_buffer(s, e));
+    TRY(allocate_rooms(s, e));
     TRY(open_writer(s, e));
     *ret = take_ptr(&s);
     return ST_OK;
 }
 
+void snapshot_stop(struct snapshot *s) {
+    if (s)
+        s->writer = checkpoint_writer_close(s->writer);
+}
+
 struct snapshot *snapshot_close(struct snapshot *s) {
     if (!s)
         return NULL;
-    s->writer = checkpoint_writer_close(s->writer);
-    if (s->buffer)
-        munmap(s->buffer, s->bytes ? s->bytes : 1);
+    snapshot_stop(s);
+    s->rooms = host_rooms_free(s->rooms);
     pthread_mutex_destroy(&s->lock);
     state_tensors_free(s->state);
     free(s->pieces);
@@ -273,8 +281,6 @@ static status_t check_info(struct engine *engine, const struct checkpoint_info *
     return ST_OK;
 }
 
-static void restore_progress(void *ctx) { engine_progress(ctx); }
-
 struct restoring {
     struct engine *engine;
     struct checkpoint_reader *reader;
@@ -337,7 +343,7 @@ static status_t read_state(struct restoring *r, const struct state_tensors *stat
     CLEANUP(freep) struct checkpoint_piece *pieces = calloc((size_t)most + 1, sizeof *pieces);
     CLEANUP(freep) float **memory = calloc((size_t)most + 1, sizeof *memory);
     if (!pieces || !memory)
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to read %d pieces of a checkpoint", most);
     int n = state_pieces(state, x, plan, false, pieces, memory);
     for (int i = 0; i < n; i++)
         if (state->of[pieces[i].tensor].kind != STATE_WEIGHT && is_taken_over(r, &state->of[pieces[i].tensor]))
@@ -367,7 +373,7 @@ status_t snapshot_record(const struct engine *engine, char **ret, struct err *e)
 }
 
 status_t snapshot_restore(struct engine *engine, struct err *e) {
-    struct checkpoint_reader_options options = { .progress = restore_progress, .ctx = engine };
+    struct checkpoint_reader_options options = { .progress = tell_progress, .ctx = engine };
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *reader = NULL;
     status_t st = judge_folder(
         checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
@@ -376,10 +382,9 @@ status_t snapshot_restore(struct engine *engine, struct err *e) {
     TRY(check_info(engine, info, e));
     struct restoring r = { .engine = engine, .reader = reader };
     TRY(judge_states(&r, info, e));
-    struct state_tensors *state = state_tensors_new(engine->train);
-    st = read_state(&r, state, e);
-    state_tensors_free(state);
-    TRY(st);
+    CLEANUP(state_tensors_freep) struct state_tensors *state = NULL;
+    TRY(state_tensors_new(engine->train, &state, e));
+    TRY(read_state(&r, state, e));
     atomic_store(&engine->step, info->step);
     engine->decision.update.number = r.optimizer ? info->updates : 0;
     engine->skipped = info->skipped;

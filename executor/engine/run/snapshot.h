@@ -1,7 +1,7 @@
 /* The training state as checkpoint tensors: copied out at a step boundary for the writer, and read back in.
  *
  * Which tensors there are: tensors.h. This rank's share (state_pieces) is copied to host memory that snapshot_open
- * allocates; the step goes on while the writer's thread writes it. */
+ * allocates (host_rooms.h); the step goes on while the writer's thread writes it. */
 #ifndef EXECUTOR_ENGINE_RUN_SNAPSHOT_H
 #define EXECUTOR_ENGINE_RUN_SNAPSHOT_H
 
@@ -14,9 +14,11 @@
 struct engine;
 struct snapshot;
 
-/* NULL checkpoint.directory: *ret = NULL. */
+/* NULL checkpoint.directory: *ret = NULL. Tells progress; a notice "snapshot_slow" where the system pins no memory. */
 MUST_CHECK status_t snapshot_open(struct engine *engine, struct snapshot **ret, struct err *e);
-/* Waits for the checkpoint in work. */
+/* Waits for the checkpoint in work, and ends the writer's thread: nothing is taken from then on. NULL is fine. */
+void snapshot_stop(struct snapshot *s);
+/* Stops, and gives the memory back: the device has run all that a snapshot_take had queued, also one that failed. */
 struct snapshot *snapshot_close(struct snapshot *s);
 CLEANUP_DEFINE(struct snapshot *, snapshot_close)
 

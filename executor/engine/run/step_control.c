@@ -33,6 +33,7 @@ static void measure(struct step_controls *c, const struct plan *const *plans, in
                 c->input_bytes[g->tensors[g->batch[b]].input] = graph_batch_bytes(g, g->batch[b]);
     }
     c->batches_most = loads_of(plans[0]) > 1 ? loads_of(plans[0]) : 1;
+    c->staged_most = c->batches_most < CONTROL_STAGED ? c->batches_most : CONTROL_STAGED;
 }
 
 static status_t open_slot(struct step_controls *c, struct step_control_slot *s, struct err *e) {
@@ -44,7 +45,7 @@ static status_t open_slot(struct step_controls *c, struct step_control_slot *s, 
     TRY(k->event_new(k, &s->event, e));
     for (int i = 0; k->deferred && i < BATCH_INPUTS; i++)
         if (c->input_bytes[i] > 0) {
-            TRY(k->host_memory_new(k, (size_t)c->batches_most * c->input_bytes[i], &p, e));
+            TRY(k->host_memory_new(k, (size_t)c->staged_most * c->input_bytes[i], &p, e));
             s->room[i] = p;
         }
     return ST_OK;
@@ -103,7 +104,7 @@ struct step_control *step_control_begin(struct step_controls *c) {
 
 status_t step_control_stage(struct step_controls *c, struct batch *batch, struct err *e) {
     struct step_control_slot *s = step_control_slot(c);
-    if (s->staged == c->batches_most) {
+    if (s->staged == c->staged_most) {
         TRY(c->kernels->finish(c->kernels, e));
         s->staged = 0;
     }

@@ -6,7 +6,7 @@
  *     TRY(step_control_set(&c, &decision, e));              // what the first step begins with; waits
  *     step_control_begin(&c)->step = ...;                   // a step: the host's words
  *     TRY(step_control_upload(&c, e));                      // the first of the step's calls
- *     TRY(step_control_stage(&c, &batch, e));               // of a LOAD: the batch stands there until the step ends
+ *     TRY(step_control_stage(&c, &batch, e));               // a batch that does not stay: there it does until the end
  *     TRY(step_control_download(&c, plan, e));              // the last of its calls
  *     TRY(step_control_end(&c, e));
  *     TRY(step_control_take(&c, &result, e));               // of the oldest step not taken: waits for it
@@ -22,6 +22,8 @@
 
 /* One step is prepared while the one before runs. */
 enum { CONTROL_STEPS = 2 };
+/* Batches that are copied for a step before the device is waited for. */
+enum { CONTROL_STAGED = 2 };
 
 enum { RECORD_STOP = 1, RECORD_SKIP_CHECKPOINT = 2, RECORD_CHECKPOINT_FAILED = 4 };
 
@@ -38,7 +40,7 @@ struct step_control {
 
 struct step_control_slot {
     struct step_control *host;
-    char *room[BATCH_INPUTS]; /* (batches_most, input_bytes); NULL where calls have run when they return */
+    char *room[BATCH_INPUTS]; /* (staged_most, input_bytes); NULL where calls have run when they return */
     int staged;               /* micro-batches of the step */
     void *event;
 };
@@ -46,8 +48,9 @@ struct step_control_slot {
 struct step_controls {
     const struct kernels *kernels;
     struct step_control *device;
-    size_t bytes; /* of a step_control */
-    int batches_most;
+    size_t bytes;     /* of a step_control */
+    int batches_most; /* of a training step */
+    int staged_most;
     size_t input_bytes[BATCH_INPUTS]; /* of a micro-batch on the host; 0: no plan loads it */
     struct step_control_slot slots[CONTROL_STEPS];
     int64_t begun, taken; /* steps */
@@ -67,8 +70,8 @@ struct step_control_slot *step_control_slot(struct step_controls *c);
 
 /* Fewer than CONTROL_STEPS are under way. */
 struct step_control *step_control_begin(struct step_controls *c);
-/* Points the batch at the step's own copy of it. More micro-batches than a training step has are staged in turns, each
- * of which is waited for: an evaluation's. */
+/* Points the batch at the step's own copy of it: an evaluation's, or that of a step that is run once more. They are
+ * staged in turns of CONTROL_STAGED, each of which is waited for; a training step's stand in its loader's ring. */
 MUST_CHECK status_t step_control_stage(struct step_controls *c, struct batch *batch, struct err *e);
 MUST_CHECK status_t step_control_upload(struct step_controls *c, struct err *e);
 MUST_CHECK status_t step_control_download(struct step_controls *c, const struct plan *plan, struct err *e);

@@ -32,18 +32,19 @@ static void add_kind(struct state_tensors *s, const struct plan *plan, enum stat
     }
 }
 
-struct state_tensors *state_tensors_new(const struct plan *plan) {
-    struct state_tensors *s = calloc(1, sizeof *s);
+status_t state_tensors_new(const struct plan *plan, struct state_tensors **ret, struct err *e) {
+    CLEANUP(state_tensors_freep) struct state_tensors *s = calloc(1, sizeof *s);
     size_t most = (size_t)plan->graph->n_parameters * (2 + PLAN_STATES);
     if (!s || !(s->tensors = calloc(most, sizeof *s->tensors)) || !(s->of = calloc(most, sizeof *s->of)) ||
         !(s->names = calloc(most, sizeof *s->names)))
-        abort();
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the names of %zu tensors", most);
     add_kind(s, plan, STATE_WEIGHT, 0);
     for (int state = 0; plan->layout.optimizer && state < plan->layout.optimizer->n_states; state++)
         add_kind(s, plan, STATE_OPTIMIZER, state);
     if (plan->layout.ema)
         add_kind(s, plan, STATE_AVERAGE, 0);
-    return s;
+    *ret = take_ptr(&s);
+    return ST_OK;
 }
 
 struct state_tensors *state_tensors_free(struct state_tensors *s) {

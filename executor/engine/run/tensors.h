@@ -26,9 +26,10 @@ struct state_tensors {
     int n;
 };
 
-/* Never NULL: a few KiB. */
-struct state_tensors *state_tensors_new(const struct plan *plan);
+/* RESOURCE_EXHAUSTED. */
+MUST_CHECK status_t state_tensors_new(const struct plan *plan, struct state_tensors **ret, struct err *e);
 struct state_tensors *state_tensors_free(struct state_tensors *s);
+CLEANUP_DEFINE(struct state_tensors *, state_tensors_free)
 
 /* The pieces of them that this rank holds, and where they lie in the arena. `shared`: what several data ranks hold
  * alike (ZeRO 0) is dealt out among them, so that every element belongs to exactly one rank of the gang: what each rank

@@ -115,6 +115,7 @@ static status_t begin_step(struct engine *engine, struct err *e) {
     x->flags = own_flags(engine);
     x->load = engine_load_train;
     x->load_ctx = engine;
+    x->load_stays = true;
     x->profiler = is_profiled(engine, step + 1) ? engine->profiler : NULL;
     if (x->profiler)
         TRY(profiler_step_begin(x->profiler, step + 1, e));
@@ -145,6 +146,7 @@ static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank
     x->step = engine_step(engine);
     x->flags = 0;
     x->load = load_again;
+    x->load_stays = false;
     x->culprit = &mine;
     status_t st = execute_now(x, engine->train, &ignored, e);
     x->culprit = NULL;
@@ -202,6 +204,7 @@ static status_t evaluate(struct engine *engine, struct err *e) {
     struct profiler *profiler = x->profiler;
     const struct step_control *c = NULL;
     x->load = engine_load_validation;
+    x->load_stays = false;
     x->flags = 0;
     x->profiler = NULL;
     status_t st = execute_now(x, engine->evaluate, &c, e);

@@ -1,36 +1,16 @@
-/* The Fourier transform of small images by radix-2 steps (Cooley and Tukey, 1965), and the reconstruction's step
- * towards its measurements. All sums are fp32; one thread has a sample. */
+/* The Fourier transform of small images, and the reconstruction's step towards its measurements. All sums are fp32; one
+ * thread has a sample. */
 #include "kernels/cpu/fourier.h"
 
 #include "kernels/cpu/plain/ops.h"
+#define RADIX2_NUMBER float
+#include "kernels/radix2.h"
 
 #include <math.h>
 
-/* n numbers, `stride` apart, re and im; sign -1 forward, 1 back; times 1 / sqrt(n). */
+/* Times 1 / sqrt(n). */
 static void transform_line(float *re, float *im, int64_t n, int64_t stride, int sign) {
-    for (int64_t i = 1, j = 0; i < n; i++) { /* in the order of reversed bits */
-        int64_t bit = n >> 1;
-        for (; j & bit; bit >>= 1)
-            j ^= bit;
-        j ^= bit;
-        if (i < j) {
-            const float a = re[i * stride], b = im[i * stride];
-            re[i * stride] = re[j * stride], im[i * stride] = im[j * stride];
-            re[j * stride] = a, im[j * stride] = b;
-        }
-    }
-    for (int64_t half = 1; half < n; half *= 2)
-        for (int64_t k = 0; k < half; k++) {
-            const double angle = sign * M_PI * (double)k / (double)half;
-            const float wr = (float)cos(angle), wi = (float)sin(angle);
-            for (int64_t at = k; at < n; at += 2 * half) {
-                float *ar = re + at * stride, *ai = im + at * stride, *br = ar + half * stride,
-                      *bi = ai + half * stride;
-                const float tr = wr * *br - wi * *bi, ti = wr * *bi + wi * *br;
-                *br = *ar - tr, *bi = *ai - ti;
-                *ar += tr, *ai += ti;
-            }
-        }
+    radix2_line(re, im, n, stride, sign, NULL);
     const float scale = 1.0f / sqrtf((float)n);
     for (int64_t i = 0; i < n; i++)
         re[i * stride] *= scale, im[i * stride] *= scale;

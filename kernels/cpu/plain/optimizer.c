@@ -89,7 +89,6 @@ static status_t momentum(const struct kernels *k, float *u, float *m, const floa
     return ST_OK;
 }
 
-/* p = keep p + by x. */
 static void step_along(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, float keep,
                        float by) {
 #pragma omp parallel for num_threads(k->threads) schedule(static)
@@ -98,24 +97,6 @@ static void step_along(const struct kernels *k, float *p, element_t *weight, con
             p[i] = keep * p[i] + by * x[i];
         weight_round(k, weight, p, at, optimizer_block(at, n));
     }
-}
-
-static status_t descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
-                        const struct descent *o, struct err *e) {
-    (void)e;
-    const double rate = *o->learning_rate;
-    if (o->update->skip == STEP_APPLIED)
-        step_along(k, p, weight, x, n, (float)(1 - rate * o->weight_decay), (float)(-rate * o->factor));
-    return ST_OK;
-}
-
-static status_t scale_add(const struct kernels *k, const struct span *spans, int n_spans, double keep, double by,
-                          const struct update *update, struct err *e) {
-    (void)e;
-    if (!update || update->skip == STEP_APPLIED)
-        for (const struct span *s = spans; s < spans + n_spans; s++)
-            step_along(k, s->p, s->weight, s->x, s->n, (float)keep, (float)by);
-    return ST_OK;
 }
 
 static status_t running_mean(const struct kernels *k, const struct span *spans, int n_spans, double momentum,
@@ -166,22 +147,19 @@ static void row_apply(float *p, const float *g, const float *column, float facto
         p[i] = keep * p[i] - seen(g[i], s) * factor * column[i];
 }
 
-static status_t adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column,
-                          const float *g, int64_t rows, int64_t columns, const struct adafactor *o, void *workspace,
-                          struct err *e) {
-    static const struct adafactor_rows by = { row_squares, row_update_squares, row_apply };
-    return adafactor_step(k, &by, p, weight, row, column, g, rows, columns, o, workspace, e);
-}
-
-void plain_optimizer_table(struct kernels *t) {
+void plain_optimizer_table(struct cpu *c) {
+    static const struct adafactor_rows rows = { row_squares, row_update_squares, row_apply };
+    struct kernels *t = &c->table;
+    c->step_along = step_along;
+    c->adafactor_rows = &rows;
     t->adamw = adamw;
     t->sgd = sgd;
     t->lion = lion;
     t->momentum = momentum;
-    t->descend = descend;
-    t->scale_add = scale_add;
+    t->descend = optimizer_descend;
+    t->scale_add = optimizer_scale_add;
     t->running_mean = running_mean;
     t->normalise = normalise;
-    t->adafactor = adafactor;
+    t->adafactor = adafactor_step;
     t->adafactor_workspace = adafactor_workspace;
 }

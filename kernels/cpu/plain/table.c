@@ -51,7 +51,7 @@ void PLAIN(table)(struct cpu *c) {
     t->elements_finite = PLAIN(elements_finite);
     t->accumulate = plain_accumulate;
     t->fill = plain_fill;
-    plain_optimizer_table(t);
+    plain_optimizer_table(c);
     t->sum = plain_sum;
     t->sum_squares = plain_sum_squares;
     t->decide = plain_decide;

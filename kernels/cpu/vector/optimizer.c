@@ -173,7 +173,6 @@ static void step_along_block(float *p, const float *x, int64_t n, vf keep, vf by
     }
 }
 
-/* p = keep p + by x. */
 static void step_along(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n, float keep,
                        float by) {
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > OPTIMIZER_BLOCK)
@@ -181,24 +180,6 @@ static void step_along(const struct kernels *k, float *p, element_t *weight, con
         step_along_block(p + i, x + i, optimizer_block(i, n), vf_set(keep), vf_set(by));
         weight_round(k, weight, p, i, optimizer_block(i, n));
     }
-}
-
-static status_t descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
-                        const struct descent *o, struct err *e) {
-    (void)e;
-    const double rate = *o->learning_rate;
-    if (o->update->skip == STEP_APPLIED)
-        step_along(k, p, weight, x, n, (float)(1 - rate * o->weight_decay), (float)(-rate * o->factor));
-    return ST_OK;
-}
-
-static status_t scale_add(const struct kernels *k, const struct span *spans, int n_spans, double keep, double by,
-                          const struct update *update, struct err *e) {
-    (void)e;
-    if (!update || update->skip == STEP_APPLIED)
-        for (const struct span *s = spans; s < spans + n_spans; s++)
-            step_along(k, s->p, s->weight, s->x, s->n, (float)keep, (float)by);
-    return ST_OK;
 }
 
 /* --- Adafactor ---*/
@@ -248,19 +229,13 @@ static void row_apply(float *p, const float *g, const float *column, float facto
     }
 }
 
-static status_t adafactor(const struct kernels *k, float *p, element_t *weight, float *row, float *column,
-                          const float *g, int64_t rows, int64_t columns, const struct adafactor *o, void *workspace,
-                          struct err *e) {
-    static const struct adafactor_rows by = { row_squares, row_update_squares, row_apply };
-    return adafactor_step(k, &by, p, weight, row, column, g, rows, columns, o, workspace, e);
-}
-
-void VECTOR_ISA(optimizer_table)(struct kernels *t) {
+void VECTOR_ISA(optimizer_table)(struct cpu *c) {
+    static const struct adafactor_rows rows = { row_squares, row_update_squares, row_apply };
+    struct kernels *t = &c->table;
+    c->step_along = step_along;
+    c->adafactor_rows = &rows;
     t->adamw = adamw;
     t->sgd = sgd;
     t->lion = lion;
     t->momentum = momentum;
-    t->descend = descend;
-    t->scale_add = scale_add;
-    t->adafactor = adafactor;
 }

@@ -36,7 +36,7 @@ void VECTOR(table)(struct cpu *c) {
     t->elements_finite = VECTOR(elements_finite);
     t->accumulate = VECTOR_ISA(accumulate);
     t->fill = VECTOR_ISA(fill);
-    VECTOR_ISA(optimizer_table)(t);
+    VECTOR_ISA(optimizer_table)(c);
     t->sum_squares = VECTOR_ISA(sum_squares);
     t->all_finite = VECTOR_ISA(all_finite);
     c->convert_row = VECTOR(convert_row);

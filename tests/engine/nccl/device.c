@@ -91,6 +91,33 @@ bool device_fault(const char *call) {
     return fails;
 }
 
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int n;
+} communicators = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+void device_communicates(int more) {
+    pthread_mutex_lock(&communicators.lock);
+    communicators.n += more;
+    pthread_cond_broadcast(&communicators.changed);
+    pthread_mutex_unlock(&communicators.lock);
+}
+
+int device_communicators(void) {
+    pthread_mutex_lock(&communicators.lock);
+    const int n = communicators.n;
+    pthread_mutex_unlock(&communicators.lock);
+    return n;
+}
+
+void device_await_silence(void) {
+    pthread_mutex_lock(&communicators.lock);
+    while (communicators.n > 0)
+        pthread_cond_wait(&communicators.changed, &communicators.lock);
+    pthread_mutex_unlock(&communicators.lock);
+}
+
 int device_connected(void) { return atomic_load(&connections); }
 void device_connects(void) { atomic_fetch_add(&connections, 1); }
 
@@ -163,20 +190,31 @@ void device_clocks_forward(int64_t ms, int threads) {
 void device_lazy(bool is) { atomic_store(&lazy, is); }
 
 static pthread_mutex_t mute_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t unmuted = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t mute_changed = PTHREAD_COND_INITIALIZER;
 static bool mute;
+static int unanswered;
 
 void device_mute(bool is) {
     pthread_mutex_lock(&mute_lock);
     mute = is;
-    pthread_cond_broadcast(&unmuted);
+    pthread_cond_broadcast(&mute_changed);
+    pthread_mutex_unlock(&mute_lock);
+}
+
+void device_await_unanswered(int n) {
+    pthread_mutex_lock(&mute_lock);
+    while (unanswered < n)
+        pthread_cond_wait(&mute_changed, &mute_lock);
     pthread_mutex_unlock(&mute_lock);
 }
 
 static void await_answer(void) {
     pthread_mutex_lock(&mute_lock);
+    unanswered++;
+    pthread_cond_broadcast(&mute_changed);
     while (mute)
-        pthread_cond_wait(&unmuted, &mute_lock);
+        pthread_cond_wait(&mute_changed, &mute_lock);
+    unanswered--;
     pthread_mutex_unlock(&mute_lock);
 }
 int device_waits(void) { return waits; }
@@ -315,15 +353,6 @@ void device_settle(struct device *d) {
     pthread_mutex_unlock(&d->lock);
     for (int i = 0; i < n; i++)
         stream_await(all[i]);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t s) {
-    must_have_chosen();
-    host_waits(INT64_MAX);
-    pthread_mutex_lock(&s->lock);
-    bool idle = s->done == s->queued;
-    pthread_mutex_unlock(&s->lock);
-    return idle ? cudaSuccess : cudaErrorNotReady;
 }
 
 static void stream_leave(struct device *d, cudaStream_t s) {

@@ -38,6 +38,7 @@ void device_clocks_forward(int64_t ms, int clocks);
 
 /* From now on whoever asks about an event gets no answer until this is over, as where a device's queues are full. */
 void device_mute(bool is);
+void device_await_unanswered(int threads); /* returns when so many ask */
 
 /* For NCCL's stand-in: this thread's device; and what waits for all that a device has been given. */
 struct device;
@@ -56,6 +57,12 @@ bool device_fault(const char *call); /* for NCCL's stand-in: does this one? */
 /* How many times a rank has had to be connected to another, or to all; and NCCL's stand-in: once more. */
 int device_connected(void);
 void device_connects(void);
+
+/* How many communicators there are that nobody has destroyed or aborted; returns when there are none; and NCCL's
+ * stand-in: so many more. */
+int device_communicators(void);
+void device_await_silence(void);
+void device_communicates(int more);
 
 /* A table whose memory functions and fill queue to a stream of its own; device_open makes the stream, another for what
  * is uploaded ahead, and the functions for memory, events and such uploads alone. By the rank's thread. */

@@ -7,8 +7,9 @@
  *   needs is connected and the stream has it. NCCL has a thread for this; here whoever asks for the state does it, at
  *   the second time of asking
  * - two ranks are connected, for one direction, when both have called for it; and all ranks, for calls of all
- * - a split writes its communicator when it is complete
- * - a call that fails makes its group's end fail too, without which nothing else is done on that thread
+ * - a split writes its communicator when it is complete, or while its own is aborted
+ * - a call that fails makes its group's end fail too, without which nothing else is done on that thread: none may end
+ *   in a group
  * - nothing is called on a communicator that was aborted or destroyed
  * - an abort gives memory of the device back, which waits for all that the device has been given
  * - who does not abort learns of a rank that did as of an error of the network */
@@ -235,17 +236,22 @@ static struct world *world_find(const char *key, int color) {
 static ncclComm_t comm_new(struct world *w, int rank) {
     struct ncclComm *comm = calloc(1, sizeof *comm);
     *comm = (struct ncclComm){ .world = w, .rank = rank, .next = comms };
+    device_communicates(1);
     return comms = comm;
+}
+
+static void split_end(struct ncclComm *comm) {
+    struct world *w = world_find(comm->world->key, comm->split_color);
+    w->size = w->joined; /* all have joined by now, but where it is aborted */
+    *comm->split_to = comm_new(w, comm->split_key);
+    (*comm->split_to)->device = comm->device;
+    (*comm->split_to)->name = comm->split_name;
 }
 
 static bool split(struct ncclComm *comm) {
     if (comm->world->split < comm->world->size)
         return false;
-    struct world *w = world_find(comm->world->key, comm->split_color);
-    w->size = w->joined; /* all have joined by now */
-    *comm->split_to = comm_new(w, comm->split_key);
-    (*comm->split_to)->device = comm->device;
-    (*comm->split_to)->name = comm->split_name;
+    split_end(comm);
     return true;
 }
 
@@ -367,7 +373,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     must(depth == 0, "an abort in a group, which would wait for the group's end");
     enter(comm, "ncclCommAbort");
     comm->aborted = comm->gone = comm->world->broken = true;
+    if (comm->doing == SPLITTING)
+        split_end(comm);
     free(comm->pending);
+    device_communicates(-1);
     pthread_cond_broadcast(&changed);
     leave(ncclSuccess);
     device_settle(comm->device);
@@ -385,13 +394,24 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     must(enter(comm, "ncclCommDestroy") == ncclSuccess, "a communicator is destroyed in the midst of something");
     comm->gone = true;
+    device_communicates(-1);
     return leave(ncclSuccess);
 }
 
+static pthread_key_t group_key;
+static void group_left_open(void *group) {
+    (void)group;
+    must(false, "a thread ends in a group");
+}
+static void group_key_new(void) { must(pthread_key_create(&group_key, group_left_open) == 0, "no key"); }
+
 ncclResult_t ncclGroupStart(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, group_key_new);
     if (depth++ == 0) {
         open_group = calloc(1, sizeof *open_group);
         group_failure = ncclSuccess;
+        pthread_setspecific(group_key, open_group);
     }
     return ncclSuccess;
 }
@@ -414,6 +434,7 @@ ncclResult_t ncclGroupEnd(void) {
     must(depth > 0, "the end of a group that was not begun");
     if (--depth > 0)
         return ncclSuccess;
+    pthread_setspecific(group_key, NULL);
     if (group_failure == ncclSuccess && open_group->n > 0)
         return group_launch(open_group);
     free(open_group);

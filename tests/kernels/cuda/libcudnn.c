@@ -8,8 +8,9 @@ struct cudnn_script cudnn_script;
 
 struct part {
     cudnnBackendDescriptorType_t type;
-    int engine; /* of a configuration, an engine or a plan */
+    int engine; /* of a configuration, an engine, a plan or a knob's choice */
 };
+enum { KNOB = CUDNN_KNOB_TYPE_TILE_SIZE, KNOB_VALUE = 100 }; /* each engine's: its number more than that */
 
 static struct part *part_of(cudnnBackendDescriptor_t d) { return d; }
 
@@ -78,7 +79,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d, cudnnBa
     *ret_n = 0;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
         for (int i = 0; i < cudnn_script.engines && i < most; i++)
-            part_of(((cudnnBackendDescriptor_t *)values)[i])->engine = i;
+            part_of(((cudnnBackendDescriptor_t *)values)[i])->engine = (cudnn_script.first + i) % cudnn_script.engines;
         *ret_n = cudnn_script.engines; /* also where that is more than was asked for */
     }
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
@@ -89,6 +90,16 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d, cudnnBa
         *(cudnnBackendNumericalNote_t *)values = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
         *ret_n = 1;
     }
+    if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX)
+        *(int64_t *)values = p->engine;
+    if (name == CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) {
+        part_of(*(cudnnBackendDescriptor_t *)values)->engine = p->engine;
+        *ret_n = 1;
+    }
+    if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)
+        *(cudnnBackendKnobType_t *)values = (cudnnBackendKnobType_t)KNOB;
+    if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE)
+        *(int64_t *)values = KNOB_VALUE + p->engine;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         *(int64_t *)values = cudnn_script.engine[p->engine].workspace;
         *ret_n = 1;
@@ -100,5 +111,6 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     (void)handle, (void)pack;
     cudnn_script.runs++;
     cudnn_script.ran = part_of(plan)->engine;
-    return CUDNN_STATUS_SUCCESS;
+    cudnn_script.clock_ms += cudnn_script.engine[cudnn_script.ran].ms;
+    return cudnn_script.engine[cudnn_script.ran].run;
 }

@@ -1,12 +1,15 @@
-/* What is made of cuDNN's answers: which are left to the own kernels and which are told, who computes a shape, and what
- * is cleared for an old cuDNN. libcudnn.c answers as the test says; the own kernels are counted only. */
+/* What is made of cuDNN's answers: which are left to the own kernels and which are told, who computes a shape, which
+ * engine does where they are timed, and what is cleared for an old cuDNN. libcudnn.c answers as the test says; the own
+ * kernels are counted only. */
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/convolution_columns.h"
 #include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/gemm_table.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/product.h"
 #include "tests/kernels/cuda/libcudnn.h"
+#include "tests/kernels/cuda/scripted_events.h"
 #include "tests/kernels/tensor.h"
 
 #include <setjmp.h>
@@ -99,6 +102,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 status_t cuda_status(cudaError_t error, const char *what, struct err *e) {
     return error == cudaSuccess ? ST_OK : err_set(e, ST_INTERNAL, "%s: error %d", what, (int)error);
 }
+
+const int *const scripted_clock_ms = &cudnn_script.clock_ms;
 
 /* --- a table, and room ---*/
 
@@ -383,6 +388,170 @@ static void sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself(void **state
     }
 }
 
+/* --- engines that are timed ---*/
+
+static struct gemm_table choices;
+
+/* Three engines, of which the second is the fastest, and adds in any order. `record`: of an earlier part of the run. */
+static void begin_timed(const char *record) {
+    begin(true);
+    cudnn_script.engines = 3;
+    for (int i = 0; i < cudnn_script.engines; i++)
+        cudnn_script.engine[i].ms = 10 + i;
+    cudnn_script.engine[1].ms = 5;
+    cudnn_script.engine[1].nondeterministic = true;
+    choices = (struct gemm_table){ .device = "a device, fast" };
+    if (record)
+        OK(gemm_table_take(&choices, record, strlen(record), e));
+    cudnn_choose_by_time(table.cudnn, &choices);
+}
+
+static char *end_timed(void) {
+    char *record = NULL;
+    OK(gemm_table_write(&choices, &record, e));
+    gemm_table_done(&choices);
+    end();
+    return record;
+}
+
+#define KEY " bf16 2 8 8 8 8 3 1 1 91900 "
+
+static size_t room(void) { return cuda_convolution_engine_bytes(&convolution); }
+
+/* That has an engine for the forward pass. */
+static void record_of(const char *engine, size_t for_bytes, char ret[200]) {
+    snprintf(ret, 200, "trainyard products 1\non a device, fast\nconvolution" KEY "%zu %s\n", for_bytes, engine);
+}
+
+static void the_fastest_engine_is_chosen_once_for_each_pass_of_a_convolution(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    assert_true(cuda_convolution_prepare(&table.table, &convolution) > 0);
+    assert_int_equal(cudnn_script.plans, 9); /* before the first step, and none is made in its midst */
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    assert_true(cudnn_script.runs > 3);
+    cudnn_script.runs = 0;
+    cudnn_script.engine[0].ms = 1;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    assert_int_equal(cudnn_script.runs, 1);
+    OK(convolve_back(on_boundary, e));
+    OK(convolve_weight(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 0);
+    assert_int_equal(cudnn_script.plans, 9);
+    OK(forward(on_boundary, e)); /* attention is not timed */
+    assert_int_equal(cudnn_script.plans, 11);
+    CLEANUP(freep) char *record = end_timed();
+    char want[400];
+    snprintf(want, sizeof want,
+             "trainyard products 1\non a device, fast\nconvolution" KEY "%zu 1:2=101\nconvolution-input" KEY
+             "%zu 0:2=100\nconvolution-weight" KEY "%zu 0:2=100\n",
+             room(), cuda_convolution_dx_engine_bytes(&convolution, KERNELS_BF16), room());
+    assert_string_equal(record, want);
+}
+
+static void a_resumed_run_takes_the_engines_of_its_record_and_times_nothing(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    OK(convolve(on_boundary, e));
+    CLEANUP(freep) char *record = end_timed();
+    begin_timed(record);
+    cudnn_script.first = 2;
+    cudnn_script.engine[1].ms = 30;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(cudnn_script.plans, 1);
+    CLEANUP(freep) char *again = end_timed();
+    assert_string_equal(again, record);
+    begin_timed(record);
+    cudnn_script.version = 91901; /* whose engines are others */
+    cudnn_script.engine[1].ms = 30;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 0);
+    free(end_timed());
+}
+
+static void an_engine_of_the_record_that_is_not_here_is_one_sentence(void **state) {
+    (void)state;
+    struct err e = { "" };
+    char record[200];
+    record_of("1:2=7", room(), record);
+    begin_timed(record);
+    assert_int_equal(convolve(on_boundary, &e), ST_FAILED_PRECONDITION);
+    assert_string_equal(e.msg, "the run's record chose an engine of cuDNN's that is not here");
+    free(end_timed());
+}
+
+/* Another build may give a shape another room: its engines are chosen among anew. */
+static void an_engine_that_was_chosen_for_another_room_is_not_asked_for(void **state) {
+    (void)state;
+    char record[200];
+    for (int i = -1; i <= 1; i += 2) {
+        record_of("1:2=101", room() + (size_t)(256 * i), record);
+        begin_timed(record);
+        cudnn_script.engine[1].workspace = (int64_t)room();
+        OK(convolve(on_boundary, e));
+        assert_int_equal(cudnn_script.ran, 0);
+        free(end_timed());
+    }
+}
+
+/* What else was refused may be there when the run goes on. */
+static void an_engine_that_was_the_only_one_is_taken_again(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    cudnn_script.engine[1].plan = cudnn_script.engine[2].plan = CUDNN_STATUS_INTERNAL_ERROR;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.runs, 1);
+    CLEANUP(freep) char *record = end_timed();
+    begin_timed(record);
+    OK(convolve(on_boundary, e));
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 0);
+    assert_int_equal(cudnn_script.runs, 2);
+    CLEANUP(freep) char *again = end_timed();
+    assert_string_equal(again, record);
+}
+
+static void where_bits_are_promised_nothing_is_timed(void **state) {
+    (void)state;
+    begin(false);
+    cudnn_script.engines = 3;
+    cudnn_script.engine[0].ms = 10;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 0);
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(cudnn_script.plans, 1);
+    end();
+}
+
+/* That another engine cannot be made or run costs nothing but the engine. */
+static void an_engine_that_fails_while_it_is_timed_is_not_chosen(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    cudnn_script.engine[1].run = CUDNN_STATUS_EXECUTION_FAILED;
+    cudnn_script.engine[2].plan = CUDNN_STATUS_INTERNAL_ERROR;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 0);
+    free(end_timed());
+    begin_timed(NULL);
+    for (int i = 0; i < cudnn_script.engines; i++)
+        cudnn_script.engine[i].run = CUDNN_STATUS_EXECUTION_FAILED;
+    assert_int_equal(convolve(on_boundary, NULL), ST_INTERNAL);
+    free(end_timed());
+}
+
+static void twelve_engines_are_timed_at_most(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    cudnn_script.engines = 14;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.plans, 12);
+    free(end_timed());
+}
+
 static void a_cudnn_that_does_not_start_is_told(void **state) {
     (void)state;
     struct cudnn *c = NULL;
@@ -405,6 +574,14 @@ int main(void) {
         cmocka_unit_test(a_failure_to_make_them_is_told_by_the_first_call),
         cmocka_unit_test(what_may_be_masked_is_not_cudnns),
         cmocka_unit_test(sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself),
+        cmocka_unit_test(the_fastest_engine_is_chosen_once_for_each_pass_of_a_convolution),
+        cmocka_unit_test(a_resumed_run_takes_the_engines_of_its_record_and_times_nothing),
+        cmocka_unit_test(an_engine_of_the_record_that_is_not_here_is_one_sentence),
+        cmocka_unit_test(an_engine_that_was_chosen_for_another_room_is_not_asked_for),
+        cmocka_unit_test(an_engine_that_was_the_only_one_is_taken_again),
+        cmocka_unit_test(where_bits_are_promised_nothing_is_timed),
+        cmocka_unit_test(an_engine_that_fails_while_it_is_timed_is_not_chosen),
+        cmocka_unit_test(twelve_engines_are_timed_at_most),
         cmocka_unit_test(a_cudnn_that_does_not_start_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * say by then. */
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/product_layout.h"
+#include "tests/kernels/cuda/scripted_events.h"
 #include "tests/kernels/tensor.h"
 
 #include <setjmp.h>
@@ -20,6 +21,7 @@ static struct {
     uint64_t first;   /* its heuristic's first choice; the others follow, modulo HAS */
     int ms[HAS];      /* of each */
     uint64_t refused; /* by a check; HAS: none */
+    int void_results; /* so many of the first are none, whatever else stands there */
     int asked, run;   /* heuristics asked for, products run */
     uint64_t newest;  /* that was run */
     int clock_ms;
@@ -80,7 +82,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *ret_n = most < HAS ? most : HAS;
     for (int i = 0; i < *ret_n; i++)
         results[i] = (cublasLtMatmulHeuristicResult_t){ .algo.data[0] = (library.first + (uint64_t)i) % HAS,
-                                                        .workspaceSize = 1024 };
+                                                        .workspaceSize = 1024,
+                                                        .state = i < library.void_results ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                                                          : CUBLAS_STATUS_SUCCESS };
     library.asked++;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -130,27 +134,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     library.copied_bytes = bytes;
     return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *event) {
-    *event = calloc(1, sizeof(int));
-    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    (void)stream;
-    *(int *)(void *)event = library.clock_ms;
-    return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    (void)event;
-    return cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
-    *ms = (float)(*(int *)(void *)to - *(int *)(void *)from);
-    return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    free(event);
-    return cudaSuccess;
-}
+const int *const scripted_clock_ms = &library.clock_ms;
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "no"; }
 
@@ -228,6 +212,20 @@ static void a_fast_run_times_its_products_and_a_resumed_one_does_not(void **stat
     assert_int_equal(algorithm_of("X", true, 8, NULL, NULL), 1);
 }
 
+static void a_result_that_the_library_calls_none_is_not_taken(void **state) {
+    (void)state;
+    struct err e = { "" };
+    library.void_results = 2; /* 1 and 2 */
+    library.ms[0] = 30;
+    assert_int_equal(algorithm_of("X", true, 8, NULL, NULL), 0);
+    assert_int_equal(algorithm_of("X", false, 8, NULL, NULL), 0); /* which asks for one, and then for more */
+    library.void_results = HAS;
+    struct cuda c = opened("X", false, NULL);
+    assert_int_equal(multiply(&c, 8, &e), ST_UNIMPLEMENTED);
+    assert_string_equal(e.msg, "product 8 x 64 x 64: cuBLASLt has no algorithm");
+    cuda_products_free(c.products);
+}
+
 static void choices_of_another_device_library_or_promise_are_made_anew(void **state) {
     (void)state;
     CLEANUP(freep) char *record = NULL, *fast = NULL;
@@ -289,6 +287,7 @@ int main(void) {
         cmocka_unit_test_setup(the_heuristics_first_is_chosen_once_and_taken_again_when_the_heuristic_says_another,
                                reset),
         cmocka_unit_test_setup(a_fast_run_times_its_products_and_a_resumed_one_does_not, reset),
+        cmocka_unit_test_setup(a_result_that_the_library_calls_none_is_not_taken, reset),
         cmocka_unit_test_setup(choices_of_another_device_library_or_promise_are_made_anew, reset),
         cmocka_unit_test_setup(an_algorithm_that_does_not_run_here_is_one_sentence, reset),
         cmocka_unit_test_setup(a_record_that_is_none_is_lost_data, reset),

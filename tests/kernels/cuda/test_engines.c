@@ -3,6 +3,7 @@
  * the driver that it finds. Skipped where cuDNN or the compiler is missing. */
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/cudnn_library.h"
 #include "kernels/cuda/workspace.h"
 #include "tests/kernels/cuda/presets.h"
 #include "tests/kernels/tensor.h"
@@ -34,7 +35,7 @@ static const struct described {
 
 #define COMPILER "libnvrtc.so.13"
 
-enum { LARGE_BATCH = 256, COLOURS = 3 };
+enum { LARGE_BATCH = 256, LARGER_BATCH = 512, COLOURS = 3 };
 
 static struct cudnn *open_or_skip(const struct described *d) {
     struct cudnn *c = NULL;
@@ -74,14 +75,18 @@ static void convolution(struct cudnn *c, const char *device, const char *preset,
     }
 }
 
-/* Also as many images at a time as fill a large device: what an engine asks for mostly grows with them. */
+/* Also as many images at a time as fill a large device: what an engine asks for mostly grows with them, most of all
+ * where it has a copy of an image with its channels filled up. */
 static void convolution_at_sizes(struct cudnn *c, const char *device, const char *preset,
                                  const struct convolution_dims *d) {
     struct convolution_dims large = *d;
-    large.batch = LARGE_BATCH;
     for (int precision = KERNELS_BF16; precision <= KERNELS_FP16; precision++) {
         convolution(c, device, preset, d, (enum kernels_precision)precision);
+        large.batch = LARGE_BATCH;
         convolution(c, device, preset, &large, (enum kernels_precision)precision);
+        large.batch = LARGER_BATCH;
+        if (d->in == COLOURS)
+            convolution(c, device, preset, &large, (enum kernels_precision)precision);
     }
 }
 
@@ -140,11 +145,79 @@ static void a_shape_without_engine_is_told(void **state) {
     cudnn_close(c);
 }
 
+static void choose_by_time(struct cudnn *c, struct gemm_table *table) {
+    *table = (struct gemm_table){ .device = "a device, fast" };
+    cudnn_choose_by_time(c, table);
+}
+
+/* By a library that was opened for it, as a resumed run does. */
+static void assert_found_by_name(const struct cudnn_key *key, const char *name) {
+    struct cudnn *c = open_or_skip(&devices[1]);
+    struct gemm_table table;
+    struct err why = { { 0 } };
+    const int64_t *n = key->dims;
+    const struct convolution_dims d = { .batch = n[0],
+                                        .height = n[1],
+                                        .width = n[2],
+                                        .in = n[3],
+                                        .out = n[4],
+                                        .kernel = n[5],
+                                        .stride = n[6],
+                                        .padding = n[7] };
+    const enum engine_pass pass = (enum engine_pass)(key->pass - CUDNN_CONVOLUTION_FORWARD);
+    struct engine_choice choice = {
+        .pass = pass, .precision = key->precision, .version = (int64_t)cudnn_version(c), .room = key->room
+    };
+    memcpy(choice.dims, n, sizeof choice.dims);
+    snprintf(choice.name, sizeof choice.name, "%s", name);
+    choose_by_time(c, &table);
+    OK(gemm_table_add_engine(&table, &choice, e));
+    if (convolution_cudnn_find(c, (enum convolution_pass)pass, key->precision, &d, &why) != ST_OK)
+        fail_msg("%s: %s", name, why.msg);
+    const struct cudnn_plan *found = c->entries[0].plan;
+    assert_non_null(found);
+    assert_string_equal(found->engine, name);
+    assert_null(found->next);
+    cudnn_close(c);
+    gemm_table_done(&table);
+}
+
+/* A record tells engines by name: each of them comes again for its name alone. */
+static void engines_that_would_be_timed_are_found_by_names_of_their_own(void **state) {
+    static const struct convolution_dims shapes[] = {
+        { .batch = 256, .height = 224, .width = 224, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3 },
+        { .batch = 256, .height = 56, .width = 56, .in = 64, .out = 64, .kernel = 3, .stride = 1, .padding = 1 },
+        { .batch = 256, .height = 56, .width = 56, .in = 256, .out = 512, .kernel = 1, .stride = 2, .padding = 0 },
+    };
+    (void)state;
+    struct cudnn *c = open_or_skip(&devices[1]);
+    struct gemm_table table;
+    struct err e = { { 0 } };
+    int several = 0;
+    choose_by_time(c, &table);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int pass = CONVOLUTION_FORWARD; pass < CONVOLUTION_PASSES; pass++)
+            if (!(pass == CONVOLUTION_BACKWARD_INPUT && shapes[i].in == COLOURS) &&
+                convolution_cudnn_find(c, (enum convolution_pass)pass, KERNELS_BF16, &shapes[i], &e) != ST_OK)
+                fail_msg("shape %zu, pass %d: %s", i, pass, e.msg);
+    for (int i = 0; i < CUDNN_PLANS_MOST; i++)
+        for (const struct cudnn_plan *p = c->entries[i].plan; p; p = p->next) {
+            assert_true(strlen(p->engine) > 2);
+            several += p->next != NULL;
+            assert_found_by_name(&c->entries[i].key, p->engine);
+            for (const struct cudnn_plan *other = p->next; other; other = other->next)
+                assert_string_not_equal(p->engine, other->engine);
+        }
+    assert_true(several > 0);
+    cudnn_close(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models),
         cmocka_unit_test(engines_for_odd_shapes_fit_too),
         cmocka_unit_test(a_shape_without_engine_is_told),
+        cmocka_unit_test(engines_that_would_be_timed_are_found_by_names_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,25 @@ static struct gemm_choice choice(int64_t m, unsigned flags) {
                                  .workspace = 33554432 };
 }
 
+static struct engine_choice engine(enum engine_pass pass, int64_t batch) {
+    return (struct engine_choice){ .pass = pass,
+                                   .precision = KERNELS_FP16,
+                                   .dims = { batch, 56, 56, 64, 64, 3, 1, 0 },
+                                   .version = 91900,
+                                   .room = 462422272,
+                                   .name = "5:2=1,13=-1" };
+}
+
 static struct gemm_table table(void) {
     struct gemm_table t = { .device = "NVIDIA H200, 132 processors, cuBLASLt 130100" };
     const struct gemm_choice a = choice(65536, GEMM_BIAS | GEMM_GELU), b = choice(64, 0), c = choice(64, 63);
     OK(gemm_table_add(&t, &a, e));
     OK(gemm_table_add(&t, &b, e));
     OK(gemm_table_add(&t, &c, e));
+    for (int pass = ENGINE_FORWARD; pass < ENGINE_PASSES; pass++) {
+        const struct engine_choice chosen = engine((enum engine_pass)pass, 64);
+        OK(gemm_table_add_engine(&t, &chosen, e));
+    }
     return t;
 }
 
@@ -37,6 +50,12 @@ static void a_table_comes_back_from_its_text(void **state) {
         assert_memory_equal(found->algorithm, t.choices[i].algorithm, sizeof found->algorithm);
         assert_int_equal(found->workspace, t.choices[i].workspace);
     }
+    assert_int_equal(back.n_engines, ENGINE_PASSES);
+    for (size_t i = 0; i < t.n_engines; i++) {
+        const struct engine_choice *found = gemm_table_engine(&back, &t.engines[i]);
+        assert_non_null(found);
+        assert_string_equal(found->name, t.engines[i].name);
+    }
     free(text);
     gemm_table_done(&t);
     gemm_table_done(&back);
@@ -51,6 +70,16 @@ static void another_product_is_not_found(void **state) {
     p = t.choices[0].product;
     p.flags ^= GEMM_ACCUMULATE;
     assert_null(gemm_table_find(&t, &p));
+    struct engine_choice like[5];
+    for (int i = 0; i < 5; i++)
+        like[i] = t.engines[0];
+    like[0].dims[7] = 1;
+    like[1].version++;
+    like[2].precision = KERNELS_BF16;
+    like[3].pass = ENGINE_PASSES;
+    like[4].room--;
+    for (int i = 0; i < 5; i++)
+        assert_null(gemm_table_engine(&t, &like[i]));
     gemm_table_done(&t);
 }
 
@@ -83,6 +112,15 @@ static void text_that_is_no_table_is_refused_with_its_line(void **state) {
         { HEAD "bf16 1 2 3 4 5 6 16 - " DIGIT " 7\n", "line 3" },
         { HEAD "bf16 1 2 3 4 5 6 16 - " DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT "0123456789ABCDEF 7\n", "line 3" },
         { HEAD "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\nbf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\n", "line 4" },
+        { HEAD "convolutions bf16 1 2 3 4 5 6 7 8 9 0 1:2=3\n", "line 3" },
+        { HEAD "convolution bf17 1 2 3 4 5 6 7 8 9 0 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 \n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1:2=x\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 " ALGORITHM DIGIT DIGIT DIGIT DIGIT "\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1:2=3 4\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1\nconvolution bf16 1 2 3 4 5 6 7 8 9 0 2\n", "line 4" },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct gemm_table t = { 0 };
@@ -102,13 +140,19 @@ test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_fi
     (void)state;
     static const char text[] = ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" /* the first rank's */
         ON("a device, fast") "bf16 8 2 3 4 5 6 16 - " ALGORITHM " 1\n"                  /* never of this table */
-        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\nbf16 9 2 3 4 5 6 16 - " ALGORITHM " 2\n";
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\nbf16 9 2 3 4 5 6 16 - " ALGORITHM " 2\n"
+                       "convolution bf16 1 2 3 4 5 6 7 8 9 0 10\n" ON(
+                           "a device") "convolution bf16 1 2 3 4 5 6 7 8 9 0 11\nconvolution-input bf16 1 2 3 4 5 6 7 "
+                                       "8 9 0 12\n";
     struct gemm_table t = { .device = "a device" };
     OK(gemm_table_take(&t, text, sizeof text - 1, e));
     assert_int_equal(t.n, 2);
     assert_int_equal(t.choices[0].product.m, 1);
     assert_int_equal(t.choices[0].workspace, 7);
     assert_int_equal(t.choices[1].product.m, 9);
+    assert_int_equal(t.n_engines, 2);
+    assert_string_equal(t.engines[0].name, "10");
+    assert_string_equal(t.engines[1].name, "12");
     gemm_table_done(&t);
 }
 
@@ -137,6 +181,16 @@ static void a_table_has_a_most(void **state) {
     }
     const struct gemm_choice more = choice(GEMM_CHOICES_MOST + 1, 0);
     assert_int_equal(gemm_table_add(&t, &more, &full), ST_RESOURCE_EXHAUSTED);
+    for (int64_t batch = 1; batch <= ENGINE_CHOICES_MOST; batch++) {
+        const struct engine_choice c = engine(ENGINE_FORWARD, batch);
+        OK(gemm_table_add_engine(&t, &c, e));
+    }
+    const struct engine_choice other = engine(ENGINE_FORWARD, ENGINE_CHOICES_MOST + 1);
+    assert_int_equal(gemm_table_add_engine(&t, &other, &full), ST_RESOURCE_EXHAUSTED);
+    char *text = NULL;
+    OK(gemm_table_write(&t, &text, e));
+    assert_true(strlen(text) < KERNELS_RECORD_BYTES);
+    free(text);
     gemm_table_done(&t);
 }
 

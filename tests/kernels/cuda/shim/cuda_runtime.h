@@ -2,9 +2,11 @@
  * threads as fibres that stop at barriers and shuffles.
  *
  * What it finds beyond wrong results: threads and blocks run in an order drawn at random, so that a missing barrier or
- * an unordered sum shows; shared memory is full of NaNs when a block begins; a barrier or a shuffle that part of its
- * threads never reach aborts, as does more shared memory than a device has for certain. What it cannot find: races
- * within a warp, and the memory model's. It has no tensor cores, no asynchronous copies and no atomics. */
+ * an unordered sum shows; shared memory is full of NaNs when a block begins; a copy in the background may be made as
+ * late as it is waited for; a barrier or a shuffle that part of its threads never reach, or reach at another place of
+ * the source, aborts, as does more shared memory than a device has for certain. With TSan (races.h) it finds every two
+ * accesses that nothing orders, within a warp and between blocks too. What it cannot find: what the memory model lets
+ * others see late where there is an order. It has no tensor cores and no atomics. */
 #ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
 #define TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
 
@@ -37,10 +39,24 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shim {
 void run(const cudaLaunchConfig_t *c, std::function<void()> kernel);
-void wait_for_block();
+/* Of a call in the source: its default argument is the caller's. */
+struct where {
+    const char *file;
+    int line;
+};
+#define SHIM_HERE                                                                                                      \
+    { __builtin_FILE(), __builtin_LINE() }
+void wait_for_block(const struct where &where);
+void wait_for_warp(const struct where &where);
 /* Gives this lane's number, and returns that of the lane `from`. */
-uint64_t exchange(uint64_t mine, unsigned from);
+uint64_t exchange(uint64_t mine, unsigned from, const struct where &where);
+/* Gives this lane's bytes, 32 at most, and returns those of all 32 lanes. */
+void show(const void *mine, size_t bytes, void *all, const struct where &where);
 unsigned lane();
+/* Copies in the background: `make` makes them, at once or when they are waited for. */
+void copy_begin(void *to, const void *from, bool exist, void (*make)(void *, const void *, bool));
+void copy_commit();
+void copy_wait(unsigned newest, void (*make)(void *, const void *, bool));
 /* Room in the block's shared memory, the same for all its threads: `at` keeps its place during a launch. */
 struct place {
     uint64_t launch;
@@ -53,36 +69,40 @@ template <class T> T &shared() {
     return *(T *)room(&at, sizeof(T), alignof(T));
 }
 
-template <class T> T shuffle(T x, unsigned from) {
+template <class T> T shuffle(T x, unsigned from, const struct where &where) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle moves up to 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &x, sizeof x);
-    bits = exchange(bits, from);
+    bits = exchange(bits, from, where);
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 } // namespace shim
 
-static inline void __syncthreads() { shim::wait_for_block(); }
+static inline void __syncthreads(shim::where where = SHIM_HERE) { shim::wait_for_block(where); }
+static inline void __syncwarp(shim::where where = SHIM_HERE) { shim::wait_for_warp(where); }
 
-template <class T> T __shfl_xor_sync(unsigned, T x, unsigned mask) { return shim::shuffle(x, shim::lane() ^ mask); }
-template <class T> T __shfl_sync(unsigned, T x, unsigned from) { return shim::shuffle(x, from); }
-template <class T> T __shfl_up_sync(unsigned, T x, unsigned by) {
-    return shim::shuffle(x, shim::lane() >= by ? shim::lane() - by : shim::lane());
+template <class T> T __shfl_xor_sync(unsigned, T x, unsigned mask, shim::where where = SHIM_HERE) {
+    return shim::shuffle(x, shim::lane() ^ mask, where);
 }
-static inline unsigned __ballot_sync(unsigned, int yes) {
+template <class T> T __shfl_sync(unsigned, T x, unsigned from, shim::where where = SHIM_HERE) {
+    return shim::shuffle(x, from, where);
+}
+template <class T> T __shfl_up_sync(unsigned, T x, unsigned by, shim::where where = SHIM_HERE) {
+    return shim::shuffle(x, shim::lane() >= by ? shim::lane() - by : shim::lane(), where);
+}
+static inline unsigned __ballot_sync(unsigned, int yes, shim::where where = SHIM_HERE) {
     unsigned bits = 0;
     for (unsigned i = 0; i < 32; i++)
-        bits |= (shim::shuffle(yes ? 1u : 0u, i)) << i;
+        bits |= (shim::shuffle(yes ? 1u : 0u, i, where)) << i;
     return bits;
 }
-template <class T> unsigned __match_any_sync(unsigned, T x) {
+template <class T> unsigned __match_any_sync(unsigned, T x, shim::where where = SHIM_HERE) {
     unsigned bits = 0;
     for (unsigned i = 0; i < 32; i++)
-        bits |= (shim::shuffle(x, i) == x ? 1u : 0u) << i;
+        bits |= (shim::shuffle(x, i, where) == x ? 1u : 0u) << i;
     return bits;
 }
-static inline void __syncwarp() { (void)shim::shuffle(0, shim::lane()); }
 static inline unsigned __brev(unsigned x) {
     unsigned y = 0;
     for (int i = 0; i < 32; i++)

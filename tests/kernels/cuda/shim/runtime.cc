@@ -1,4 +1,5 @@
 #include "tests/kernels/cuda/shim/cuda_runtime.h"
+#include "tests/kernels/cuda/shim/races.h"
 #include "tests/sanitized.h"
 
 #include <setjmp.h>
@@ -18,11 +19,17 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace shim {
 
 /* What every device gives a block; what sm_80 gives one that asks for it; a fibre's stack. */
-enum { SHARED_MOST = 48 << 10, STACK = 128 << 10, WARP = 32 };
+enum { SHARED_MOST = 48 << 10, STACK = 128 << 10, WARP = 32, SHOWN_MOST = 32, COPIES_MOST = 64 };
+/* Of races.h's: of TSan, which takes a MB for each. */
+enum { THREADS_MOST = 1024 };
+/* Of memory that stands for an order, as much as TSan tells apart. */
+enum { PLACE = 8 };
 
-/* Threads that meet: the last one to come opens it. */
+/* Threads that meet, all where the first of them is in the source: the last one to come opens it. */
 struct barrier {
     unsigned arrived, generation;
+    struct where where;
+    char (*order)[PLACE]; /* two in turn, for races.h: who comes after it comes after all that came to it */
 };
 
 /* Where a stack goes on. It is entered by its context; from then on one jumps, since swapcontext asks the kernel for
@@ -31,10 +38,12 @@ struct context {
     ucontext_t entry;
     jmp_buf jump;
     bool left;
+    void *thread; /* of races.h */
 };
 
 static void go(struct context *from, struct context *to) {
-    if (SANITIZED) {
+    race_thread_goes_on(to->thread);
+    if (SANITIZED || RACES) {
         swapcontext(&from->entry, &to->entry);
     } else if (!_setjmp(from->jump)) {
         from->left = true;
@@ -44,12 +53,23 @@ static void go(struct context *from, struct context *to) {
     }
 }
 
+/* 16 bytes that are on their way: nobody may count on them before their group is waited for. */
+struct copy {
+    void *to;
+    const void *from;
+    bool exist;
+    unsigned group;
+};
+
 struct fibre {
     struct context context;
     std::unique_ptr<char[]> stack; /* made once: a thread that is done waits there for its next block */
     dim3 thread;
     unsigned lane, warp;
-    unsigned shuffles;
+    unsigned shuffles, shows;
+    unsigned groups; /* of copies, that are whole */
+    struct copy copies[COPIES_MOST];
+    unsigned first_copy, copies_end;
     bool done;
 };
 
@@ -57,6 +77,7 @@ struct warp {
     struct barrier barrier;
     unsigned lanes;
     uint64_t exchanged[2][WARP]; /* two in turn, so that one barrier a shuffle is enough */
+    char shown[2][WARP][SHOWN_MOST];
 };
 
 static std::deque<fibre> fibres; /* contexts must not move */
@@ -68,8 +89,12 @@ static bool progress;
 static struct barrier block_barrier;
 static std::mt19937_64 order;
 
-alignas(256) static char shared_memory[SHARED_MOST];
+alignas(256) static char shared_memory_of_all[SHARED_MOST];
+static char *shared_memory;
 static size_t shared_used;
+static std::unique_ptr<char[][PLACE]> block_order, launch_order;
+static std::vector<void *> threads;
+static size_t blocks_run;
 static uint64_t launches;
 static bool only_grids;
 
@@ -80,35 +105,87 @@ static void stop(const char *why) {
 
 static void yield() { go(&fibres[running].context, &scheduler); }
 
-static void wait(struct barrier *b, const size_t *members) {
+static void wait(struct barrier *b, const size_t *members, const struct where &where, bool orders) {
     const unsigned generation = b->generation;
-    b->arrived++;
+    if (b->arrived++ == 0)
+        b->where = where;
+    else if (b->where.line != where.line || strcmp(b->where.file, where.file) != 0)
+        stop("its threads meet at two places of the source at once");
     progress = true;
+    if (orders)
+        race_before(b->order[generation % 2]);
     while (b->generation == generation) {
         if (b->arrived == *members) {
             b->arrived = 0;
             b->generation++;
             progress = true;
-            return;
+            break;
         }
         yield();
     }
+    if (orders)
+        race_after(b->order[generation % 2]);
 }
 
-void wait_for_block() { wait(&block_barrier, &living); }
+void wait_for_block(const struct where &where) { wait(&block_barrier, &living, where, true); }
+
+static void wait_for_lanes(const struct where &where, bool orders) {
+    warp &w = warps[fibres[running].warp];
+    const size_t lanes = w.lanes;
+    wait(&w.barrier, &lanes, where, orders);
+}
+
+void wait_for_warp(const struct where &where) { wait_for_lanes(where, true); }
 
 unsigned lane() { return fibres[running].lane; }
 
-uint64_t exchange(uint64_t mine, unsigned from) {
+uint64_t exchange(uint64_t mine, unsigned from, const struct where &where) {
     fibre &f = fibres[running];
     warp &w = warps[f.warp];
-    const size_t lanes = w.lanes;
     uint64_t *at = w.exchanged[f.shuffles++ % 2];
     at[f.lane] = mine;
-    wait(&w.barrier, &lanes);
-    if (from >= lanes)
+    wait_for_lanes(where, false);
+    if (from >= w.lanes)
         stop("a shuffle reads a lane that is not there");
     return at[from];
+}
+
+void show(const void *mine, size_t bytes, void *all, const struct where &where) {
+    fibre &f = fibres[running];
+    auto &at = warps[f.warp].shown[f.shows++ % 2];
+    if (bytes > SHOWN_MOST || warps[f.warp].lanes < WARP)
+        stop("what lanes show each other is of a whole warp, and short");
+    race_look_away();
+    memcpy(at[f.lane], mine, bytes);
+    race_look_again();
+    wait_for_lanes(where, false);
+    race_look_away();
+    for (unsigned i = 0; i < WARP; i++)
+        memcpy((char *)all + i * bytes, at[i], bytes);
+    race_look_again();
+}
+
+void copy_begin(void *to, const void *from, bool exist, void (*make)(void *, const void *, bool)) {
+    fibre &f = fibres[running];
+    if (order() % 2)
+        make(to, from, exist);
+    else if (f.copies_end == COPIES_MOST)
+        stop("a thread has more copies on their way than the shim keeps");
+    else
+        f.copies[f.copies_end++] = { to, from, exist, f.groups };
+}
+
+void copy_commit() { fibres[running].groups++; }
+
+void copy_wait(unsigned newest, void (*make)(void *, const void *, bool)) {
+    fibre &f = fibres[running];
+    for (; f.first_copy < f.copies_end; f.first_copy++) {
+        const struct copy &c = f.copies[f.first_copy];
+        if (c.group + newest >= f.groups)
+            return;
+        make(c.to, c.from, c.exist);
+    }
+    f.first_copy = f.copies_end = 0;
 }
 
 void *room(struct place *p, size_t bytes, size_t alignment) {
@@ -124,7 +201,9 @@ void *room(struct place *p, size_t bytes, size_t alignment) {
 
 static void live() {
     for (;;) {
+        race_after(launch_order[0]);
         kernel();
+        race_before(launch_order[1]);
         fibres[running].done = true;
         living--;
         progress = true;
@@ -132,21 +211,53 @@ static void live() {
     }
 }
 
-static void fibre_begin(size_t i) {
+static void fibre_begin(size_t i, void *thread) {
     fibre &f = fibres[i];
     f.thread = dim3((unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
                     (unsigned)i / (blockDim.x * blockDim.y));
     f.lane = (unsigned)i % WARP;
     f.warp = (unsigned)i / WARP;
-    f.shuffles = 0;
+    f.shuffles = f.shows = f.groups = 0;
+    f.first_copy = f.copies_end = 0;
     f.done = false;
+    f.context.thread = thread;
     if (f.stack)
         return;
     f.stack.reset(new char[STACK]);
+    race_never(f.stack.get(), STACK);
     getcontext(&f.context.entry);
     f.context.entry.uc_stack.ss_sp = f.stack.get();
     f.context.entry.uc_stack.ss_size = STACK;
     makecontext(&f.context.entry, live, 0);
+}
+
+/* Of the next block alone, so that nothing comes after the one before. */
+static void orders_begin() {
+    block_order.reset(new char[2 * (1 + warps.size())][PLACE]);
+    block_barrier = { 0, 0, {}, block_order.get() };
+    for (size_t w = 0; w < warps.size(); w++)
+        warps[w].barrier = { 0, 0, {}, block_order.get() + 2 * (1 + w) };
+    if (RACES) {
+        shared_memory = (char *)aligned_alloc(256, SHARED_MOST);
+        memset(shared_memory, 0xff, SHARED_MOST);
+    }
+    race_before(launch_order[0]);
+}
+
+static void orders_end() {
+    if (!RACES)
+        return;
+    race_look_away();
+    free(shared_memory);
+    race_look_again();
+}
+
+/* races.h's thread for thread i of n: another one in each of some blocks in a row, so that these are apart. */
+static void *thread_of(size_t i, size_t n) {
+    const size_t at = blocks_run % (THREADS_MOST / n) * n + i;
+    while (RACES && threads.size() <= at)
+        threads.push_back(race_thread_new());
+    return RACES ? threads[at] : NULL;
 }
 
 static void run_block() {
@@ -158,9 +269,9 @@ static void run_block() {
     warps.assign((n + WARP - 1) / WARP, warp());
     for (size_t w = 0; w < warps.size(); w++)
         warps[w].lanes = (unsigned)std::min<size_t>(WARP, n - w * WARP);
-    block_barrier = barrier();
+    orders_begin();
     for (size_t i = 0; i < n; i++)
-        fibre_begin(i);
+        fibre_begin(i, thread_of(i, n));
     std::vector<size_t> turn(n);
     std::iota(turn.begin(), turn.end(), 0);
     std::shuffle(turn.begin(), turn.end(), order);
@@ -175,7 +286,10 @@ static void run_block() {
         if (!progress)
             stop("threads wait at a barrier or in a shuffle that others of theirs never reach");
     }
-    memset(shared_memory, 0xff, shared_used); /* the next one finds nothing of this one's */
+    if (!RACES)
+        memset(shared_memory, 0xff, shared_used); /* the next one finds nothing of this one's */
+    orders_end();
+    blocks_run++;
 }
 
 void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
@@ -190,7 +304,10 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
         stop("a grid has at least one block, and at most 2147483647 in x and 65535 in y and z");
     if (only_grids)
         return;
-    memset(shared_memory, 0xff, sizeof shared_memory);
+    shared_memory = shared_memory_of_all;
+    memset(shared_memory, 0xff, SHARED_MOST);
+    scheduler.thread = race_thread_mine();
+    launch_order.reset(new char[2][PLACE]);
     std::vector<size_t> turn(blocks);
     std::iota(turn.begin(), turn.end(), 0);
     std::shuffle(turn.begin(), turn.end(), order);
@@ -198,6 +315,7 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
         blockIdx = dim3((unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y), (unsigned)(i / grid.x / grid.y));
         run_block();
     }
+    race_after(launch_order[1]);
 }
 
 } // namespace shim

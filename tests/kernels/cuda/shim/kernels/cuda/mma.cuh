@@ -1,5 +1,6 @@
 /* The matrix units of kernels/cuda/mma.cuh on the CPU: the lanes of a warp show each other what they hold, and each
- * adds up its own four sums, along the 16 in order. Copies are made at once. */
+ * adds up its own four sums, along the 16 in order. Copies are made at once or when they are waited for, drawn for
+ * each: nobody may count on either. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
@@ -7,17 +8,14 @@
 
 namespace shim {
 
-enum { LANES = 32, WARPS_MOST = 32 };
+enum { LANES = 32 };
 
-/* What each lane of the warp shows, lane by lane. Two boards in turn: who shows again has seen that all have read. */
-template <class T> const T *show(const T &mine) {
-    static T board[2][WARPS_MOST][LANES];
-    static unsigned turn[WARPS_MOST][LANES];
-    const unsigned warp = threadIdx.x / LANES;
-    T *at = board[turn[warp][lane()]++ % 2][warp];
-    at[lane()] = mine;
-    __syncwarp();
-    return at;
+/* What each lane of the warp shows, lane by lane. */
+template <class T> struct shown { T of[LANES]; };
+template <class T> shown<T> show_all(const T &mine, where at) {
+    shown<T> all;
+    show(&mine, sizeof mine, &all, at);
+    return all;
 }
 
 struct operands {
@@ -41,38 +39,49 @@ template <class E> float b_at(const operands *held, unsigned k, unsigned column)
 
 } // namespace shim
 
-template <class E> void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, E) {
-    const shim::operands mine = { { a[0], a[1], a[2], a[3] }, { b0, b1 } }, *held = shim::show(mine);
+template <class E>
+void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, E, shim::where where = SHIM_HERE) {
+    const shim::operands mine = { { a[0], a[1], a[2], a[3] }, { b0, b1 } };
+    const shim::shown<shim::operands> all = shim::show_all(mine, where);
+    const shim::operands *held = all.of;
     const unsigned g = shim::lane() / 4, t = shim::lane() % 4;
     for (unsigned i = 0; i < 4; i++)
         for (unsigned k = 0; k < 16; k++)
             c[i] += shim::a_at<E>(held, g + i / 2 * 8, k) * shim::b_at<E>(held, k, 2 * t + i % 2);
 }
 
-static inline void load_matrices(uint32_t (&to)[4], const void *row) {
-    const void *const *rows = shim::show(row);
+static inline void load_matrices(uint32_t (&to)[4], const void *row, shim::where where = SHIM_HERE) {
+    const shim::shown<const void *> rows = shim::show_all(row, where);
     for (unsigned m = 0; m < 4; m++)
-        memcpy(&to[m], (const char *)rows[8 * m + shim::lane() / 4] + shim::lane() % 4 * 4, 4);
+        memcpy(&to[m], (const char *)rows.of[8 * m + shim::lane() / 4] + shim::lane() % 4 * 4, 4);
 }
 
-static inline void load_transposed(uint32_t (&to)[4], const void *row) {
-    const void *const *rows = shim::show(row);
+static inline void load_transposed(uint32_t (&to)[4], const void *row, shim::where where = SHIM_HERE) {
+    const shim::shown<const void *> rows = shim::show_all(row, where);
     for (unsigned m = 0; m < 4; m++) {
         uint16_t pair[2];
         for (unsigned i = 0; i < 2; i++)
-            memcpy(&pair[i], (const char *)rows[8 * m + shim::lane() % 4 * 2 + i] + shim::lane() / 4 * 2, 2);
+            memcpy(&pair[i], (const char *)rows.of[8 * m + shim::lane() % 4 * 2 + i] + shim::lane() / 4 * 2, 2);
         to[m] = (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
     }
 }
 
-static inline void copy_16(void *to, const void *from, bool exist) {
+namespace shim {
+static inline void copy_make(void *to, const void *from, bool exist) {
     if (exist)
         memcpy(to, from, 16);
     else
         memset(to, 0, 16);
 }
-static inline void copy_commit() {}
-template <int N> void copy_wait() {}
+} // namespace shim
+
+static inline void copy_16(void *to, const void *from, bool exist) {
+    if (((uintptr_t)to | (uintptr_t)from) % 16 != 0)
+        abort();
+    shim::copy_begin(to, from, exist, shim::copy_make);
+}
+static inline void copy_commit() { shim::copy_commit(); }
+template <int N> void copy_wait() { shim::copy_wait(N, shim::copy_make); }
 
 template <class E> uint32_t pack(float low, float high, E) {
     const E pair[2] = { element_of<E>(low), element_of<E>(high) };

@@ -1,9 +1,9 @@
 #include "api/rpc/server.h"
 #include "base/log.h"
 #include "service/controller/controller.h"
-#include "service/controller/options.h"
 #include "service/controller/planner.h"
 #include "service/http/http.h"
+#include "service/main/options.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
 
@@ -43,7 +43,7 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     CLEANUP(rpc_server_closep) struct rpc_server *server = NULL;
     TRY(rpc_server_open(&config, &server, e));
     TRY(rpc_services_add(server, c, e));
-    for (int i = 0; i < o->listen_n; i++) {
+    for (int i = 0; i < o->n_listen; i++) {
         char bound[RPC_ADDRESS_BYTES];
         TRY(rpc_server_listen(server, o->listen[i], o->tls.cert ? &o->tls : NULL, i == 0 ? ret_first : bound, e));
     }
@@ -91,7 +91,8 @@ static int serve(const struct options *o) {
     struct controller_options options = { .database = o->database,
                                           .checkpoints = o->checkpoints,
                                           .data_roots = o->data_roots,
-                                          .data_roots_n = (size_t)o->data_roots_n };
+                                          .n_data_roots = (size_t)o->n_data_roots,
+                                          .keep_ended_days = o->keep_ended_days };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
     struct rpc_server *server = NULL;

@@ -1,6 +1,6 @@
 /* The command line of trainyard-controller. */
-#ifndef SERVICE_CONTROLLER_OPTIONS_H
-#define SERVICE_CONTROLLER_OPTIONS_H
+#ifndef SERVICE_MAIN_OPTIONS_H
+#define SERVICE_MAIN_OPTIONS_H
 
 #include "api/rpc/tls.h"
 #include "base/log.h"
@@ -17,9 +17,10 @@ struct options {
     enum options_what what;
     const char *database, *checkpoints, *http;
     const char *listen[OPTIONS_LISTEN_MOST];
-    int listen_n;
+    int n_listen;
     const char *data_roots[OPTIONS_ROOTS_MOST]; /* whose data ValidateJob may look at */
-    int data_roots_n;
+    int n_data_roots;
+    int keep_ended_days; /* 0 = for ever */
     struct rpc_tls tls;
     enum log_format log_format;
     enum log_level log_level;

@@ -1,7 +1,8 @@
-#include "service/controller/options.h"
+#include "service/main/options.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@ const char *options_help(void) {
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
            "  --listen ADDR         unix:/path or host:port; may be given several times\n"
            "  --checkpoints DIR     where jobs that name no directory write; shared by all executors\n"
+           "  --keep-ended-days N   delete jobs that ended more than N days ago, as `trainyard delete` does; default: "
+           "none\n"
            "  --data-root DIR       data below it may be looked at to plan a job (ValidateJob); may be given several\n"
            "                        times; default: none\n"
            "  --http ADDR           serve /metrics and /healthz at host:port\n"
@@ -37,6 +40,7 @@ enum {
     OPT_DATABASE = 256,
     OPT_LISTEN,
     OPT_CHECKPOINTS,
+    OPT_KEEP_ENDED,
     OPT_DATA_ROOT,
     OPT_HTTP,
     OPT_CERT,
@@ -53,6 +57,7 @@ static const struct option OPTIONS[] = {
     { "database", required_argument, NULL, OPT_DATABASE },
     { "listen", required_argument, NULL, OPT_LISTEN },
     { "checkpoints", required_argument, NULL, OPT_CHECKPOINTS },
+    { "keep-ended-days", required_argument, NULL, OPT_KEEP_ENDED },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "http", required_argument, NULL, OPT_HTTP },
     { "tls-cert", required_argument, NULL, OPT_CERT },
@@ -78,14 +83,24 @@ static status_t take_log(struct options *o, int which, const char *value, struct
     return ST_OK;
 }
 
-static status_t take_version(struct options *o, const char *value, struct err *e) {
+static bool number(const char *value, long least, long most, int *ret) {
     char *end;
     errno = 0;
     long n = strtol(value, &end, 10);
-    if (errno || *end || end == value || n < 0 || n > 9999)
-        return err_set(e, ST_INVALID_ARGUMENT, "--to: '%s' is not a schema version", value);
-    o->to = (int)n;
-    return ST_OK;
+    *ret = (int)n;
+    return !errno && !*end && end != value && n >= least && n <= most;
+}
+
+static status_t take_version(struct options *o, const char *value, struct err *e) {
+    return number(value, 0, 9999, &o->to)
+               ? ST_OK
+               : err_set(e, ST_INVALID_ARGUMENT, "--to: '%s' is not a schema version", value);
+}
+
+static status_t take_days(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 36500, &o->keep_ended_days))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--keep-ended-days: '%s' is not from 1 to 36500", value);
 }
 
 static status_t take(struct options *o, int which, const char *value, struct err *e) {
@@ -99,17 +114,18 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
     case OPT_TO: return take_version(o, value, e);
+    case OPT_KEEP_ENDED: return take_days(o, value, e);
     case OPT_HELP: o->what = OPTIONS_HELP; return ST_OK;
     case OPT_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
     case OPT_DATA_ROOT:
-        if (o->data_roots_n == OPTIONS_ROOTS_MOST)
+        if (o->n_data_roots == OPTIONS_ROOTS_MOST)
             return err_set(e, ST_INVALID_ARGUMENT, "--data-root: more than %d folders", OPTIONS_ROOTS_MOST);
-        o->data_roots[o->data_roots_n++] = value;
+        o->data_roots[o->n_data_roots++] = value;
         return ST_OK;
     case OPT_LISTEN:
-        if (o->listen_n == OPTIONS_LISTEN_MOST)
+        if (o->n_listen == OPTIONS_LISTEN_MOST)
             return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_LISTEN_MOST);
-        o->listen[o->listen_n++] = value;
+        o->listen[o->n_listen++] = value;
         return ST_OK;
     default: return ST_OK;
     }
@@ -122,7 +138,7 @@ static status_t check(const struct options *o, struct err *e) {
         return err_set(e, ST_INVALID_ARGUMENT, "--database is missing");
     if (o->what == OPTIONS_MIGRATE)
         return ST_OK;
-    if (o->listen_n == 0)
+    if (o->n_listen == 0)
         return err_set(e, ST_INVALID_ARGUMENT, "--listen is missing");
     if (!o->checkpoints || o->checkpoints[0] != '/')
         return err_set(e, ST_INVALID_ARGUMENT, "--checkpoints must be an absolute path");

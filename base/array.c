@@ -1,0 +1,30 @@
+#include "base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static status_t refused(size_t n, size_t size, struct err *e) {
+    return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory: %zu elements of %zu bytes were refused", n, size);
+}
+
+status_t array_new_of(void *pp, int n, size_t size, struct err *e) {
+    const size_t least = n > 0 ? (size_t)n : 1;
+    void *p = calloc(least, size);
+    if (!p)
+        return refused(least, size, e);
+    memcpy(pp, &p, sizeof p);
+    return ST_OK;
+}
+
+status_t array_grow_of(void *pp, int n, size_t size, struct err *e) {
+    if (n & (n - 1))
+        return ST_OK;
+    const size_t room = n ? (size_t)n * 2 : 1;
+    void *p;
+    memcpy(&p, pp, sizeof p);
+    p = reallocarray(p, room, size);
+    if (!p)
+        return refused(room, size, e);
+    memcpy(pp, &p, sizeof p);
+    return ST_OK;
+}

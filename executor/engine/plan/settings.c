@@ -1,0 +1,19 @@
+#include "executor/engine/plan/settings.h"
+
+#include <stddef.h>
+
+const char *const PLAN_REDUCE_WORDS[] = {
+    [PLAN_REDUCE_STEP] = "step", [PLAN_REDUCE_MICRO_BATCH] = "micro_batch", NULL
+};
+
+const char *const PLAN_SCHEDULE_WORDS[] = { [SCHEDULE_1F1B] = "1f1b",
+                                            [SCHEDULE_GPIPE] = "gpipe",
+                                            [SCHEDULE_INTERLEAVED] = "interleaved",
+                                            [SCHEDULE_ZERO_BUBBLE] = "zero_bubble",
+                                            NULL };
+
+const char *const PLAN_RECOMPUTE_WORDS[] = { [RECOMPUTE_NONE] = "none",
+                                             [RECOMPUTE_SELECTIVE] = "selective",
+                                             [RECOMPUTE_BLOCK] = "block",
+                                             [RECOMPUTE_AUTO] = "auto",
+                                             NULL };

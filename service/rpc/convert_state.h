@@ -1,0 +1,19 @@
+/* States of rows as those of messages. */
+#ifndef SERVICE_RPC_CONVERT_STATE_H
+#define SERVICE_RPC_CONVERT_STATE_H
+
+#include "service/store/state.h"
+
+#include <trainyard/v1/checkpoint.pb-c.h>
+#include <trainyard/v1/executor.pb-c.h>
+#include <trainyard/v1/job.pb-c.h>
+
+Trainyard__V1__Job__State convert_job_state(enum store_job_state state);
+Trainyard__V1__Attempt__State convert_attempt_state(enum store_attempt_state state);
+Trainyard__V1__Checkpoint__State convert_checkpoint_state(enum store_checkpoint_state state);
+Trainyard__V1__Executor__State convert_executor_state(enum store_executor_state state);
+
+/* Of a request's filter: 0 = all. A number that is no state finds nothing. */
+int convert_job_state_filter(Trainyard__V1__Job__State state);
+
+#endif

@@ -1,0 +1,77 @@
+/* What trainyard lists is all that there is, or says that it is not: more rows than any page has, in text and in
+ * JSON. */
+#include "tests/rpc/service_yard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MANY 100500 /* more than a client once took of anything */
+
+/* Runs trainyard; its lines of stdout that contain `part`, counted. ret_last: the last line with it; may be NULL. */
+static size_t lines(const struct service_yard *y, const char *command, const char *part, char ret_last[400]) {
+    char shell[400], line[4096];
+    size_t n = 0;
+    snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/bin/trainyard %s", y->address, getenv("TRAINYARD_BUILD"),
+             command);
+    FILE *out = popen(shell, "r");
+    assert_non_null(out);
+    while (fgets(line, sizeof line, out))
+        if (strstr(line, part)) {
+            n++;
+            if (ret_last)
+                snprintf(ret_last, 400, "%.399s", line);
+        }
+    assert_int_equal(pclose(out), 0);
+    return n;
+}
+
+static void events_are_told_to_the_last(void **state) {
+    struct service_yard *y = *state;
+    char sql[400], last[400];
+    yard_submit(y, 1, 0);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO event (job, number, attempt, kind, state, message) "
+             "SELECT 1, n, 0, 'note', 1, 'flood' FROM generate_series(1000, %d) n",
+             MANY + 999);
+    pg_run(y->conninfo, sql);
+    assert_int_equal(lines(y, "events 1", " flood", last), MANY);
+    assert_true(strncmp(last, "101499 ", 7) == 0);
+    assert_int_equal(lines(y, "events 1 -o json", "\"flood\"", NULL), MANY);
+}
+
+static void checkpoints_and_executors_are_listed_to_the_last(void **state) {
+    struct service_yard *y = *state;
+    yard_submit(y, 1, 0);
+    pg_run(y->conninfo, "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
+                        "INSERT INTO checkpoint (job, attempt, step, world_size, directory) "
+                        "SELECT 1, 1, n, 1, 'd' FROM generate_series(1, 2500) n;"
+                        "INSERT INTO executor SELECT 'x' || n, 1, 2, 'h', 'a', 'v', 0, '', now(), now(), now() "
+                        "FROM generate_series(1, 2500) n");
+    assert_int_equal(lines(y, "checkpoints 1", "WRITING", NULL), 2500);
+    assert_int_equal(lines(y, "checkpoints 1 -o name", "jobs/1/checkpoints/", NULL), 2500);
+    assert_int_equal(lines(y, "executors", "LOST", NULL), 2500);
+    assert_int_equal(lines(y, "executors -o json", "\"LOST\"", NULL), 2500);
+}
+
+static void a_list_that_a_limit_cuts_says_so(void **state) {
+    struct service_yard *y = *state;
+    for (int i = 0; i < 5; i++)
+        yard_submit(y, 1, 0);
+    assert_int_equal(lines(y, "list -o name", "jobs/", NULL), 5);
+    assert_int_equal(lines(y, "list 2>&1", "there may be more", NULL), 0);
+    assert_int_equal(lines(y, "list --limit 3 -o name", "jobs/", NULL), 3);
+    assert_int_equal(lines(y, "list --limit 3 2>&1", "newest 3; there may be more: --limit 30", NULL), 1);
+    assert_int_equal(lines(y, "list --limit 3 -o json", "\"next_page_token\": \"\"", NULL), 0);
+    assert_int_equal(lines(y, "list --limit 3 -o json", "next_page_token", NULL), 1);
+}
+
+#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        YARD_TEST(events_are_told_to_the_last),
+        YARD_TEST(checkpoints_and_executors_are_listed_to_the_last),
+        YARD_TEST(a_list_that_a_limit_cuts_says_so),
+    };
+    return cmocka_run_group_tests_name("lists", tests, yard_group_setup, yard_group_teardown);
+}

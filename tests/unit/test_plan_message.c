@@ -1,0 +1,82 @@
+/* What `trainyard-train plan` says, made on a machine without memory: whichever allocation is refused, there is a
+ * status, no message, and nothing that stays. */
+#include "executor/worker/plan_message.h"
+#include "tests/engine/gpt_graph.h"
+#include "tests/refused_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The library's own free is not the one that is counted. */
+void __real_protobuf_c_message_free_unpacked(ProtobufCMessage *m, ProtobufCAllocator *allocator);
+void __wrap_protobuf_c_message_free_unpacked(ProtobufCMessage *m, ProtobufCAllocator *allocator);
+
+static void *allocate(void *ctx, size_t n) {
+    (void)ctx;
+    return malloc(n);
+}
+
+static void release(void *ctx, void *p) {
+    (void)ctx;
+    free(p);
+}
+
+void __wrap_protobuf_c_message_free_unpacked(ProtobufCMessage *m, ProtobufCAllocator *allocator) {
+    ProtobufCAllocator counted = { .alloc = allocate, .free = release };
+    assert_null(allocator);
+    __real_protobuf_c_message_free_unpacked(m, &counted);
+}
+
+static status_t make(void *ctx, struct err *e) {
+    CLEANUP(plan_message_freep) Trainyard__V1__Plan *m = NULL;
+    status_t st = plan_message_make(ctx, &m, e);
+    assert_true(!m == (st != ST_OK));
+    if (!m)
+        return st;
+    assert_string_equal(m->pipeline_schedule, "gpipe");
+    assert_string_equal(m->recompute, "block");
+    assert_string_equal(m->reduce, "micro_batch");
+    assert_string_equal(m->numerics, "fast");
+    assert_string_equal(m->optimizer, "adamw");
+    assert_int_equal(m->n_memory, 2);
+    assert_int_equal(m->memory[1]->n_families, FAMILIES);
+    assert_true(m->n_wire > 0 && m->wire[0]->bytes > 0);
+    return ST_OK;
+}
+
+static void a_plan_is_told_whole_or_not_at_all(void **state) {
+    (void)state;
+    static const struct gpt_shape SHAPE = { .layers = 4, .heads = 2, .width = 32, .context = 8, .vocabulary = 65 };
+    const struct plan_layout layout = { .stages = 2,
+                                        .schedule = SCHEDULE_GPIPE,
+                                        .recompute = RECOMPUTE_BLOCK,
+                                        .reduce = PLAN_REDUCE_MICRO_BATCH,
+                                        .lanes = 2,
+                                        .micro_batches = 4,
+                                        .bucket_bytes = 8192,
+                                        .optimizer = &optimizer_adamw };
+    const struct engine_config config = {
+        .train = { .numerics = ENGINE_NUMERICS_FAST, .global_batch = 8, .optimizer = { .kind = &optimizer_adamw } }
+    };
+    CLEANUP(graph_freep) struct graph *graph = NULL;
+    struct plan_profile profile;
+    struct plan_report report;
+    struct err e = { "" };
+    assert_int_equal(gpt_graph(&SHAPE, 2, &graph, &e), ST_OK);
+    assert_int_equal(plan_profile_find("h200", &profile, &e), ST_OK);
+    if (plan_report_make(graph, &layout, &profile, &report, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    struct plan_facts facts = { .report = &report, .config = &config, .profile = &profile, .note = "a note" };
+    assert_true(refuse_each_allocation("a plan's message", make, &facts) > 40);
+    plan_report_done(&report);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_plan_is_told_whole_or_not_at_all) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
