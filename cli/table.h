@@ -20,8 +20,8 @@ struct table {
 void table_init(struct table *t, const char *const heads[]);
 void table_done(struct table *t);
 
-/* The next cell. Control characters become '?': a peer's text must not steer a terminal. Where memory runs out, printing
- * says so. */
+/* The next cell. Control characters become '?': a peer's text must not steer a terminal. Where memory runs out,
+ * printing says so. */
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Appends heads and rows. Widths count code points. RESOURCE_EXHAUSTED where a cell is missing. */
