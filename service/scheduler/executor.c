@@ -31,6 +31,22 @@ struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_m
     return ex;
 }
 
+enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slot slot, int world_size) {
+    if (!ex->attached)
+        return SCHEDULER_HOST_AWAY;
+    if (ex->slots[slot] <= 0)
+        return SCHEDULER_HOST_WITHOUT;
+    if (world_size > 1 && slot == SCHEDULER_SLOT_CUDA && ex->lone)
+        return SCHEDULER_HOST_LONE;
+    if (ex->n_held > 0)
+        return SCHEDULER_HOST_HELD;
+    return ex->used[slot] < ex->slots[slot] ? SCHEDULER_HOST_TAKES : SCHEDULER_HOST_FULL;
+}
+
+int executor_free(const struct executor *ex, enum scheduler_slot slot, int world_size) {
+    return executor_judge(ex, slot, world_size) == SCHEDULER_HOST_TAKES ? ex->slots[slot] - ex->used[slot] : 0;
+}
+
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex) {
     if (!ex->lost || ex->parts > 0)
         return;

@@ -66,25 +66,19 @@ void queue_remove(struct scheduler *s, struct job *job) {
     s->dirty = true;
 }
 
-/* An executor takes new ranks when it is attached and nothing of an old attempt may still run there. */
-static bool takes_work(const struct executor *ex) { return ex->attached && ex->n_held == 0; }
-
-static bool takes_no_gangs(const struct executor *ex, enum scheduler_slot slot) {
-    return slot == SCHEDULER_SLOT_CUDA && ex->lone;
-}
-
 static struct room room_of(const struct scheduler *s, enum scheduler_slot slot) {
     struct room room = { 0 };
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
+        const int free_slots = executor_free(ex, slot, 1);
+        const bool alone = executor_judge(ex, slot, 2) == SCHEDULER_HOST_LONE;
         if (!ex->attached)
             continue;
         room.slots += ex->slots[slot];
         room.quarantined += slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0;
-        const int unused = ex->slots[slot] - ex->used[slot], free_slots = takes_work(ex) && unused > 0 ? unused : 0;
         room.free += free_slots;
-        room.lone_slots += takes_no_gangs(ex, slot) ? ex->slots[slot] : 0;
-        room.lone_free += takes_no_gangs(ex, slot) ? free_slots : 0;
+        room.lone_slots += alone ? ex->slots[slot] : 0;
+        room.lone_free += alone ? free_slots : 0;
     }
     return room;
 }
@@ -120,9 +114,8 @@ static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, stru
     int n = 0;
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        int free_slots = ex->slots[job->slot] - ex->used[job->slot];
-        const bool suits = job->world_size == 1 || !takes_no_gangs(ex, job->slot);
-        if (takes_work(ex) && suits && free_slots > 0)
+        const int free_slots = executor_free(ex, job->slot, job->world_size);
+        if (free_slots > 0)
             hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
     }
     bool fits = placement_choose(hosts, n, job->world_size, chosen);

@@ -38,6 +38,17 @@
 /* What a slot is. */
 enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
 
+/* What an executor is for a job that waits. */
+enum scheduler_host {
+    SCHEDULER_HOST_TAKES,   /* it has free slots for it */
+    SCHEDULER_HOST_FULL,    /* its slots are in use */
+    SCHEDULER_HOST_HELD,    /* something of an old attempt may still run there */
+    SCHEDULER_HOST_LONE,    /* its devices take jobs of one rank only */
+    SCHEDULER_HOST_WITHOUT, /* it has no slots of this kind */
+    SCHEDULER_HOST_AWAY,    /* it is not attached */
+    SCHEDULER_HOST_VERDICTS,
+};
+
 /* A job as its row says. */
 struct scheduler_job_row {
     int64_t job;

@@ -150,6 +150,10 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
 struct executor *executor_find(const struct scheduler *s, const char *id);
 struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms);
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex);
+/* Whether it takes ranks of such a job now, and what keeps it from that: the one place that says so. */
+enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slot slot, int world_size);
+/* Slots that such a job may have there now; 0 where it takes none. */
+int executor_free(const struct executor *ex, enum scheduler_slot slot, int world_size);
 void executor_release(struct executor *ex, int64_t job, int attempt); /* a held attempt has ended */
 void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
