@@ -3,23 +3,17 @@
 #include "kernels/kernels.h"
 #include "kernels/trace.h"
 #include "tests/engine/shut_line.h"
+#include "tests/engine/shut_rooms.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROOMS = 32, HOST_ROOMS = 256, SOURCES = 256 };
+enum { SOURCES = 256 };
 
 static const char RECORD[] = "products by algorithm %d\n";
-
-static struct room {
-    void *at;
-    size_t bytes;
-} rooms[ROOMS], host_rooms[HOST_ROOMS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct shut_memory_device *device; /* NULL: this one */
 
@@ -58,39 +52,15 @@ static void *call_new(const struct kernels *k, size_t bytes, status_t (*run)(str
     return line_call(line_of(k), open_of(k), bytes, run);
 }
 
-static void touch(bool may) {
-    const int rights = may ? PROT_READ | PROT_WRITE : PROT_NONE;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < ROOMS; i++)
-        if (rooms[i].at && mprotect(rooms[i].at, rooms[i].bytes, rights) != 0)
-            abort();
-    pthread_mutex_unlock(&lock);
-}
-
 static status_t shut_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
-    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TRY(line_run(line_of(k), NULL, e));
-    int i = 0;
-    pthread_mutex_lock(&lock);
-    while (i < ROOMS && rooms[i].at)
-        i++;
-    if (at == MAP_FAILED || i == ROOMS)
-        abort();
-    rooms[i] = (struct room){ at, bytes };
-    pthread_mutex_unlock(&lock);
-    *ret = at;
+    *ret = room_new(bytes);
     return ST_OK;
 }
 
 static void shut_memory_free(const struct kernels *k, void *p) {
     status_ignore(line_run(line_of(k), NULL, NULL));
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < ROOMS; i++)
-        if (p && rooms[i].at == p) {
-            munmap(p, rooms[i].bytes);
-            rooms[i].at = NULL;
-        }
-    pthread_mutex_unlock(&lock);
+    room_free(p);
 }
 
 /* A thread that captures reserves and frees nothing, of the host's either. */
@@ -99,54 +69,15 @@ static void captures_not(const struct kernels *k) {
         abort();
 }
 
-/* The first room in which a byte lies; HOST_ROOMS: none. */
-static int host_room_of(const void *p) {
-    int i = 0;
-    while (i < HOST_ROOMS && !((const char *)p >= (char *)host_rooms[i].at &&
-                               (const char *)p < (char *)host_rooms[i].at + host_rooms[i].bytes))
-        i++;
-    return i;
-}
-
-static bool is_behind_first(const void *p) {
-    pthread_mutex_lock(&lock);
-    const int i = host_room_of(p);
-    const bool behind = i < HOST_ROOMS && p != host_rooms[i].at;
-    pthread_mutex_unlock(&lock);
-    return behind;
-}
-
-static bool is_roomed(const void *p) {
-    pthread_mutex_lock(&lock);
-    const bool there = host_room_of(p) < HOST_ROOMS;
-    pthread_mutex_unlock(&lock);
-    return there;
-}
-
 static status_t shut_host_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
-    int i = 0;
     captures_not(k);
-    if (shared->capture == SHUT_MEMORY_PINS_LITTLE && bytes > SHUT_MEMORY_PINNED_MOST)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "this system pins no %zu bytes", bytes);
-    TRY(open_of(k)->host_memory_new(open_of(k), bytes, ret, e));
-    pthread_mutex_lock(&lock);
-    while (i < HOST_ROOMS && host_rooms[i].at)
-        i++;
-    if (i == HOST_ROOMS)
-        abort();
-    host_rooms[i] = (struct room){ *ret, bytes };
-    pthread_mutex_unlock(&lock);
-    return ST_OK;
+    return host_room_new(open_of(k), bytes,
+                         shared->capture == SHUT_MEMORY_PINS_LITTLE ? SHUT_MEMORY_PINNED_MOST : SIZE_MAX, ret, e);
 }
 
 static void shut_host_memory_free(const struct kernels *k, void *p) {
     captures_not(k);
-    pthread_mutex_lock(&lock);
-    for (int i = 0; p && i < HOST_ROOMS; i++)
-        if (host_rooms[i].at == p)
-            host_rooms[i] = (struct room){ NULL, 0 };
-    pthread_mutex_unlock(&lock);
-    open_of(k)->host_memory_free(open_of(k), p);
+    host_room_free(open_of(k), p);
 }
 
 int shut_memory_launches(void) { return shared->launches; }
@@ -645,39 +576,16 @@ EACH_FUNCTION(FUNCTION)
 EACH_LIST(LIST)
 EACH_WORKSPACE(WORKSPACE)
 
-struct held {
-    struct call call;
-    const void *host;
-};
-
-static status_t held_run(struct call *c, struct err *e) {
-    (void)e;
-    c->line->clock_ns -= SHUT_MEMORY_CALL_NS; /* to look takes no time */
-    if (!is_roomed(((const struct held *)c)->host))
-        abort(); /* freed before the device was done with it */
-    return ST_OK;
-}
-
-/* Whether it is in a room of the host's, which must still be there when the call runs that follows. */
-static bool hold(const struct kernels *k, const void *host) {
-    if (!is_roomed(host))
-        return false;
-    captures_not(k);
-    struct held *h = call_new(k, sizeof *h, held_run);
-    h->host = host;
-    return true;
-}
-
 static status_t shut_download_noted(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
-    const bool held = hold(k, to);
+    const bool held = host_room_hold(line_of(k), open_of(k), to);
     shared->downloaded_elsewhere += held ? 0 : bytes; /* by ranks that are threads, too */
-    if (held && shared->capture == SHUT_MEMORY_LOSES_ONE && is_behind_first(to))
+    if (held && shared->capture == SHUT_MEMORY_LOSES_ONE && host_room_begins_before(to))
         return err_set(e, ST_INTERNAL, "this device lost a download");
     return shut_download(k, to, from, bytes, e);
 }
 
 static status_t shut_upload_noted(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
-    (void)hold(k, from);
+    (void)host_room_hold(line_of(k), open_of(k), from);
     return shut_upload(k, to, from, bytes, e);
 }
 
@@ -802,7 +710,7 @@ status_t __wrap_kernels_open(const struct kernels_config *config, struct kernels
     c.device = "cpu";
     signal(SIGSEGV, SIG_DFL); /* no test goes on after it */
     TRY(__real_kernels_open(&c, &open, e));
-    struct shut *s = shut_new(open, line_new(touch, is_roomed));
+    struct shut *s = shut_new(open, line_new(rooms_touch, host_room_has));
     *ret = &s->table;
     if (device) {
         device->open(*ret);
