@@ -210,7 +210,7 @@ static void send_order(struct controller *c, const struct scheduler_action *a, T
     if (a->kind == ACT_SEND_STOP) {
         stop.job = a->job;
         stop.attempt = a->attempt;
-        stop.grace_ms = SCHEDULER_STOP_GRACE_MS;
+        stop.grace_ms = a->grace_ms;
         stop.reason = (char *)a->text;
         m->message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP;
         m->stop = &stop;

@@ -44,6 +44,7 @@ void action_send(struct scheduler_actions *out, enum scheduler_action_kind kind,
                  const struct executor *to) {
     struct scheduler_action *a = action_add(out, kind, job);
     memcpy(a->executor, to->id, sizeof a->executor);
+    a->grace_ms = kind == ACT_SEND_STOP ? SCHEDULER_STOP_GRACE_MS : 0;
 }
 
 void action_reply(struct scheduler_actions *out, uint64_t token) {

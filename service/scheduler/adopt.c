@@ -52,10 +52,8 @@ static void adopt(struct scheduler *s, struct job *job, struct part *part, const
         a->ranks[r->rank].offered |= r->offered;
         a->ranks[r->rank].joined |= r->joined;
     }
-    if (a->ending || job->state == JOB_STATE_CANCELLING || job->state == JOB_STATE_RESTARTING) {
-        a->ending = true;
-        action_send(out, ACT_SEND_STOP, job, part->executor);
-        action_text(&out->items[out->n - 1], "the attempt is ending");
+    if (a->ending) {
+        attempt_order_end(job, part, "the attempt is ending", out);
         return;
     }
     /* Lost with a stream may be the word that a checkpoint is committed, without which its ranks would hold back the
@@ -81,12 +79,10 @@ static bool part_started(const struct attempt *a, const struct executor *ex) {
 static void missing(struct scheduler *s, struct job *job, struct part *part, int64_t now_ms,
                     struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    bool stopping = a->ending || job->state == JOB_STATE_CANCELLING || job->state == JOB_STATE_RESTARTING;
-    if (!stopping && !part_started(a, part->executor)) {
+    if (!a->ending && !part_started(a, part->executor)) {
         action_send(out, ACT_SEND_START, job, part->executor); /* the order was lost with a stream or a controller */
         return;
     }
-    a->ending |= stopping;
     char why[160];
     snprintf(why, sizeof why, "executor %s came back without it", part->executor->id);
     attempt_part_lost(s, job, part, RANK_END_AGENT_LOST, why, out);

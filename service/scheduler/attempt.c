@@ -37,17 +37,30 @@ struct part *attempt_part(const struct attempt *a, const struct executor *ex) {
     return NULL;
 }
 
-void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out) {
+void attempt_order_end(const struct job *job, const struct part *part, const char *why, struct scheduler_actions *out) {
+    action_send(out, ACT_SEND_STOP, job, part->executor);
+    struct scheduler_action *a = &out->items[out->n - 1];
+    if (job->attempt->ending == ATTEMPT_CHECKPOINTS)
+        a->grace_ms = SCHEDULER_CHECKPOINT_GRACE_MS;
+    action_text(a, "%s", why);
+}
+
+static void end_by(struct job *job, enum attempt_ending how, const char *why, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
-    if (a->ending)
+    if (a->ending >= how)
         return;
-    a->ending = true;
-    for (int p = 0; p < a->n_parts; p++) {
-        if (a->parts[p].over)
-            continue;
-        action_send(out, ACT_SEND_STOP, job, a->parts[p].executor);
-        action_text(&out->items[out->n - 1], "%s", why);
-    }
+    a->ending = how;
+    for (int p = 0; p < a->n_parts; p++)
+        if (!a->parts[p].over)
+            attempt_order_end(job, &a->parts[p], why, out);
+}
+
+void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out) {
+    end_by(job, ATTEMPT_STOPS, why, out);
+}
+
+void attempt_checkpoint(struct job *job, const char *why, struct scheduler_actions *out) {
+    end_by(job, ATTEMPT_CHECKPOINTS, why, out);
 }
 
 void attempt_started(struct job *job, struct scheduler_actions *out) {
@@ -95,7 +108,9 @@ void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *e
     a->cause = *end;
     char why[sizeof((struct scheduler_action *)0)->text];
     describe(end, why, sizeof why);
-    attempt_stop(job, why, out);
+    /* The first to end as it was told does not hurry the others, who may still write. */
+    if (a->ending != ATTEMPT_CHECKPOINTS || end->cause != RANK_END_STOPPED)
+        attempt_stop(job, why, out);
     bool may_retry = !rank_end_fatal(end->cause);
     if (may_retry && (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING))
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);

@@ -114,6 +114,23 @@ void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t n
     action_reply(out, ev->token);
 }
 
+/* Ranks that have not all joined have done nothing that is worth a checkpoint. */
+void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
+    const bool trains = job->state == JOB_STATE_RUNNING;
+    if (!job->attempt || job->attempt->ending || (!trains && job->state != JOB_STATE_STARTING))
+        return;
+    job_move(s, job, JOB_STATE_PREEMPTING, JOB_CAUSE_PREEMPTED, why, out);
+    if (trains)
+        attempt_checkpoint(job, why, out);
+    else
+        attempt_stop(job, why, out);
+}
+
+void job_requeue(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
+    job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_STOPPED, why, out);
+    queue_insert(s, job);
+}
+
 void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
     if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
         action_refuse(out, ev->token, "JOB_NOT_FAILED", "job %lld is not FAILED: only a failed job is retried",

@@ -26,6 +26,16 @@ struct scheduler *scheduler_free(struct scheduler *s) {
     return NULL;
 }
 
+static enum attempt_ending ending_of(enum job_state state) {
+    switch (state) {
+    case JOB_STATE_RESTARTING:
+    case JOB_STATE_CANCELLING: return ATTEMPT_STOPS;
+    case JOB_STATE_PREEMPTING:
+    case JOB_STATE_PAUSING: return ATTEMPT_CHECKPOINTS;
+    default: return ATTEMPT_GOES_ON;
+    }
+}
+
 static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
     struct executor **host = scheduler_alloc((size_t)row->world_size, sizeof *host);
     for (int r = 0; r < row->world_size; r++)
@@ -36,6 +46,7 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
         job->attempt->ranks[r].started = row->started && row->started[r];
     job->attempt->final_committed = row->final_committed;
     job->attempt->committed_step = row->committed_step;
+    job->attempt->ending = ending_of(row->state);
     job->attempt->all_joined = job->attempt->all_started = row->state == JOB_STATE_RUNNING;
     job->attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
 }
@@ -47,9 +58,9 @@ void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, in
         return;
     }
     job_activate(s, job, true);
-    if (row->placement)
+    if (row->placement) {
         load_attempt(s, job, row, now_ms);
-    else {
+    } else {
         job->not_before_ms = now_ms;
         job->finished = row->final_committed;
     }
@@ -147,11 +158,15 @@ static void on_committed(struct scheduler *s, const struct scheduler_event *ev, 
 /* The last leader died between an attempt's end and the move that follows from it: two transactions. A failure is not
  * counted: which one it was is no longer known, and one that is fatal comes again. */
 static void settle_closed(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
-    if (job->state == JOB_STATE_RUNNING && job->finished)
+    static const char died[] = "the controller died while the attempt ended";
+    if (job->finished && (job->state == JOB_STATE_RUNNING || job->state == JOB_STATE_PREEMPTING))
         job_move(s, job, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE, "", out);
-    else
-        job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, "the controller died while the attempt ended",
-                 out);
+    else if (job->state == JOB_STATE_PREEMPTING)
+        job_requeue(s, job, died, out);
+    else if (job->state == JOB_STATE_CANCELLING)
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+    else if (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING)
+        job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, died, out);
 }
 
 static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
@@ -159,11 +174,9 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         if (!job->attempt) {
-            if (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING)
+            if (job->state != JOB_STATE_RESTARTING) {
                 settle_closed(s, job, out);
-            else if (job->state == JOB_STATE_CANCELLING)
-                job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
-            else if (job->state == JOB_STATE_RESTARTING && !job->in_queue && now_ms >= job->not_before_ms) {
+            } else if (!job->in_queue && now_ms >= job->not_before_ms) {
                 queue_insert(s, job);
                 s->dirty = true; /* it is placed now, or becomes QUEUED */
             }

@@ -32,8 +32,10 @@
  */
 #define SCHEDULER_START_TIMEOUT_MS 600000
 /* From a polite stop to kill. */
-#define SCHEDULER_STOP_GRACE_MS     5000
-#define SCHEDULER_EXECUTOR_ID_BYTES 64
+#define SCHEDULER_STOP_GRACE_MS 5000
+/* The same of a stop that is to lose nothing: a step ends and a checkpoint of tens of GB is written within. */
+#define SCHEDULER_CHECKPOINT_GRACE_MS 600000
+#define SCHEDULER_EXECUTOR_ID_BYTES   64
 
 /* What a slot is. */
 enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
@@ -134,7 +136,7 @@ enum scheduler_action_kind {
     /* To executors. One that is not attached loses the message: its next attach reconciles. */
     ACT_SEND_START,       /* executor, job, attempt: its ranks of the placement */
     ACT_SEND_RENDEZVOUS,  /* executor, job, attempt: every rank has offered its address */
-    ACT_SEND_STOP,        /* executor, job, attempt, text */
+    ACT_SEND_STOP,        /* executor, job, attempt, grace_ms, text */
     ACT_SEND_ACKNOWLEDGE, /* executor, job, attempt */
     ACT_SEND_COMMITTED,   /* executor, job, attempt, step */
     /* To the caller. */
@@ -151,6 +153,7 @@ struct scheduler_action {
     enum job_state from, to;
     enum job_cause cause;
     int restarts;
+    int grace_ms;
     uint64_t token;
     status_t status;
     const char *note;   /* static */

@@ -35,13 +35,20 @@ struct part {
     bool lost; /* over because the executor is: nobody to acknowledge */
 };
 
+/* Whether stop orders are out. A later value replaces an earlier one, never the other way round. */
+enum attempt_ending {
+    ATTEMPT_GOES_ON,
+    ATTEMPT_CHECKPOINTS, /* its ranks write what they have, and end */
+    ATTEMPT_STOPS,       /* its ranks end, soon */
+};
+
 struct attempt {
     int number;
     int n_ranks, n_parts;
     struct rank *ranks;
     struct part *parts;
     bool all_started, rendezvous_sent, all_joined;
-    bool ending; /* stop orders are out */
+    enum attempt_ending ending;
     bool has_cause;
     struct rank_end cause; /* the nearest known, with has_cause */
     bool final_committed;
@@ -110,6 +117,11 @@ void job_activate(struct scheduler *s, struct job *job, bool active);
 void job_submit(struct scheduler *s, const struct scheduler_event *ev);
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
 void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
+/* Its attempt leaves its hosts with all that it has done, and the job waits for others. One that is ending already, or
+ * has no attempt, is left as it is. */
+void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
+/* What was preempted, and has no attempt any more, waits at its old place in the queue. */
+void job_requeue(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
 void job_free(struct job *job);
 
 /* queue.c */
@@ -125,6 +137,10 @@ struct attempt *attempt_new(int number, int n_ranks, struct executor **host /* [
 void attempt_free(struct attempt *a);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
 void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out);
+/* The same at the end of a step, with a checkpoint of it: a stop that loses nothing. It gives way to attempt_stop. */
+void attempt_checkpoint(struct job *job, const char *why, struct scheduler_actions *out);
+/* Tells a part's host how the attempt ends. */
+void attempt_order_end(const struct job *job, const struct part *part, const char *why, struct scheduler_actions *out);
 /* After a rank started: tells when all have. */
 void attempt_started(struct job *job, struct scheduler_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */

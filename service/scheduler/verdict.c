@@ -62,18 +62,26 @@ void scheduler_refused(struct scheduler *s, int64_t id, int attempt) {
     scheduler_actions_done(&done);
 }
 
+enum { WHY_BYTES = 360 };
+
+/* Closes the attempt with what it died of, and says it. */
+static void close_for(struct scheduler *s, struct job *job, const struct rank_end *cause, char why[WHY_BYTES],
+                      struct scheduler_actions *out) {
+    snprintf(why, WHY_BYTES, "rank %d%s%s", cause->rank, cause->message[0] ? ": " : " ",
+             cause->message[0] ? cause->message : rank_end_text(cause->cause));
+    if (cause->cause == RANK_END_CHECKPOINT_BAD)
+        action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
+    close_attempt(s, job, why, out);
+}
+
 static void close_failed(struct scheduler *s, struct job *job, const struct rank_end *cause, int64_t now_ms,
                          struct scheduler_actions *out) {
-    char why[360];
-    snprintf(why, sizeof why, "rank %d%s%s", cause->rank, cause->message[0] ? ": " : " ",
-             cause->message[0] ? cause->message : rank_end_text(cause->cause));
+    char why[WHY_BYTES];
     bool counts = rank_end_counts(cause->cause), fatal = rank_end_fatal(cause->cause);
     bool used_up = counts && !fatal && job->restarts >= job->max_restarts;
     if (counts && !fatal && !used_up)
         job->restarts++;
-    if (cause->cause == RANK_END_CHECKPOINT_BAD)
-        action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
-    close_attempt(s, job, why, out);
+    close_for(s, job, cause, why, out);
     if (fatal || used_up) {
         char reason[sizeof((struct scheduler_action *)0)->text];
         if (used_up)
@@ -87,6 +95,14 @@ static void close_failed(struct scheduler *s, struct job *job, const struct rank
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
     job->failures++;
     job->not_before_ms = now_ms + retry_delay_ms(job->failures);
+}
+
+/* Whatever it died of while it was to leave its hosts counts for nothing, and what is fatal comes again. */
+static void close_preempted(struct scheduler *s, struct job *job, const struct rank_end *cause,
+                            struct scheduler_actions *out) {
+    char why[WHY_BYTES];
+    close_for(s, job, cause, why, out);
+    job_requeue(s, job, why, out);
 }
 
 void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
@@ -107,5 +123,8 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
         return;
     }
     struct rank_end cause = cause_of(a);
-    close_failed(s, job, &cause, now_ms, out);
+    if (job->state == JOB_STATE_PREEMPTING)
+        close_preempted(s, job, &cause, out);
+    else
+        close_failed(s, job, &cause, now_ms, out);
 }

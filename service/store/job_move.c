@@ -8,7 +8,8 @@
 
 static const struct sql JOB_MOVE = {
     "job_move", "WITH j AS (UPDATE job SET state = $4, reason = $6, restarts = $5, last_event = last_event + 1, "
-                "start_time = CASE WHEN $4 = " SQL_JOB_RUNNING " THEN coalesce(start_time, now()) ELSE start_time END, "
+                "start_time = CASE WHEN $4 IN (" SQL_JOB_RUNNING ", " SQL_JOB_SUCCEEDED
+                ") THEN coalesce(start_time, now()) ELSE start_time END, "
                 "end_time = CASE WHEN $4 >= " SQL_JOB_SUCCEEDED " THEN now() END "
                 "WHERE id = $1 AND attempt = $2 AND state = $3 RETURNING id, last_event) "
                 "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
