@@ -108,13 +108,13 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
         return cudnn_backward_input(k, dx, dy, d, accumulate, workspace, e);
     for (int64_t first = 0; first < d->batch; first += columns_samples(d)) {
         const struct convolution_dims part = part_of(d, first);
-        const struct gemm_product p = { .m = part.batch * columns_pixels(d),
-                                        .n = columns_width(d),
-                                        .k = d->out,
-                                        .lda = d->out,
-                                        .ldb = columns_width(d),
-                                        .ldc = columns_width(d),
-                                        .flags = GEMM_C_FP32 };
+        const struct gemm p = { .m = part.batch * columns_pixels(d),
+                                .n = columns_width(d),
+                                .k = d->out,
+                                .lda = d->out,
+                                .ldb = columns_width(d),
+                                .ldc = columns_width(d),
+                                .flags = GEMM_C_FP32 };
         TRY(cuda_products_run(k, p, r.columns, NULL, from_sample(k, dy, first * columns_pixels(d) * d->out), r.weights,
                               NULL, e));
         TRY(columns_back(k, to_sample(k, dx, first * d->height * d->width * d->in), r.columns, &part, accumulate, e));

@@ -72,14 +72,12 @@ static status_t staging_new(struct cuda *c, struct err *e) {
     return ST_OK;
 }
 
-/* cuBLASLt, whose table has what the run has chosen before; and cuDNN, where the host has one: then it must start. */
-static status_t libraries_open(struct cuda *c, const char *record, struct err *e) {
+/* cuBLASLt; and cuDNN, where the host has one: then it must start. */
+static status_t libraries_open(struct cuda *c, struct err *e) {
     TRY(cuda_products_new(c, &c->products, e));
-    if (record && *record)
-        TRY(cuda_products_replay(c->products, record, strlen(record), e));
     const status_t st = cudnn_open(c->stream, &c->cudnn, e);
     if (st == ST_OK && c->table.fast)
-        cudnn_choose_by_time(c->cudnn, cuda_products_table(c->products));
+        cudnn_choose_by_time(c->cudnn, c->choices);
     return st == ST_FAILED_PRECONDITION ? ST_OK : st;
 }
 
@@ -106,6 +104,7 @@ static struct cuda *cuda_free(struct cuda *c) {
         cuda_products_free(c->products);
         streams_free(c);
     }
+    cuda_choices_close(c);
     (void)cudaFree(c->staging);
     (void)cudaFreeHost(c->faults);
     free(c->fp32);
@@ -122,7 +121,8 @@ status_t cuda_open(const struct kernels_config *config, struct kernels **ret, st
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
     c->table.fast = config->fast;
     TRY(state_new(c, config->ordinal, e));
-    TRY(libraries_open(c, config->record, e));
+    TRY(cuda_choices_open(c, config->record, e));
+    TRY(libraries_open(c, e));
     table_fill(c, config->precision);
     c->table.fp32 = &c->table;
     if (config->precision != KERNELS_FP32) {

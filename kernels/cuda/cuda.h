@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+struct choices;  /* choices.h */
 struct products; /* product.c */
 struct cudnn;    /* cudnn.c */
 struct kernels_trace;
@@ -45,10 +46,11 @@ struct cuda {
     uint64_t *faults;              /* (CUDA_FAULTS), as both the host and the device see it */
     float *staging;                /* (CUDA_STAGING), of the device; NULL where the precision is fp32 */
     int ordinal;
-    int processors; /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
-    int capability; /* 80, 90, ... */
-    int clock_khz;  /* the highest of the processors; 0: the driver does not say */
-    char name[64];  /* the device's */
+    int processors;          /* streaming multiprocessors: how many blocks a grid has, never how a sum is cut */
+    int capability;          /* 80, 90, ... */
+    int clock_khz;           /* the highest of the processors; 0: the driver does not say */
+    char name[64];           /* the device's */
+    struct choices *choices; /* those that products and cudnn have made, and begin from */
     struct products *products;
     struct cudnn *cudnn; /* NULL: the host has none */
 };
@@ -62,6 +64,13 @@ MUST_CHECK status_t cuda_open(const struct kernels_config *config, struct kernel
 struct kernels *cuda_close(struct kernels *k);
 void cuda_numerics_id(const struct kernels *k, char *buf, size_t n);
 MUST_CHECK status_t cuda_check(char *ret_without, size_t n, struct err *e);
+
+/* record.c: choices of this device, library and `fast`, and those of an earlier part of the run, of one rank or of
+ * several, where there is a record (NULL: none). Choices made on another device, by another library or for another
+ * `fast` are left alone: here they cannot be repeated, or break what is promised, and the numerics id, which differs,
+ * has told so. DATA_LOSS when the text is no record. cuda_choices_close also follows a failure. */
+MUST_CHECK status_t cuda_choices_open(struct cuda *c, const char *record, struct err *e);
+void cuda_choices_close(struct cuda *c);
 
 /* cudaError_t as ours: OK, RESOURCE_EXHAUSTED for memory, else INTERNAL; "<what>: <CUDA's text>". Clears an error that
  * is not sticky. */

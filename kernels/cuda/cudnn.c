@@ -78,9 +78,9 @@ struct cudnn *cudnn_close(struct cudnn *c) {
     return NULL;
 }
 
-void cudnn_choose_by_time(struct cudnn *c, struct gemm_table *table) {
+void cudnn_choose_by_time(struct cudnn *c, struct choices *choices) {
     assert(c->clock == 0);
-    c->choices = table;
+    c->choices = choices;
 }
 
 size_t cudnn_version(const struct cudnn *c) { return c->cudnnGetVersion(); }
@@ -136,8 +136,7 @@ static struct engine_choice choice_of(const struct cudnn *c, const struct cudnn_
 }
 
 const char *cudnn_chosen(const struct cudnn *c, const struct cudnn_key *key) {
-    const struct engine_choice like = choice_of(c, key),
-                               *found = c->choices ? gemm_table_engine(c->choices, &like) : NULL;
+    const struct engine_choice like = choice_of(c, key), *found = c->choices ? choices_engine(c->choices, &like) : NULL;
     return found ? found->name : NULL;
 }
 
@@ -185,5 +184,5 @@ status_t cudnn_plan_decide(struct cudnn *c, const struct cudnn_key *key, int n, 
     keep(c, &t->plan, best);
     *plan = t->plan;
     memcpy(choice.name, t->plan->engine, sizeof choice.name);
-    return gemm_table_add_engine(c->choices, &choice, e);
+    return choices_add_engine(c->choices, &choice, e);
 }

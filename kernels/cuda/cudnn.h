@@ -23,11 +23,11 @@ MUST_CHECK status_t cudnn_open_deviceless(const char *properties, struct cudnn *
 struct cudnn *cudnn_close(struct cudnn *c);
 CLEANUP_DEFINE(struct cudnn *, cudnn_close)
 
-struct gemm_table;
+struct choices;
 /* Convolutions are computed by the fastest of cuDNN's engines, in whatever order it adds: timed when a shape is first
- * computed, entered in the table, and taken from there where that has a choice. Before the first plan; the table is
- * borrowed until cudnn_close. */
-void cudnn_choose_by_time(struct cudnn *c, struct gemm_table *table);
+ * computed, entered in the choices, and taken from there where they have one. Before the first plan; they are borrowed
+ * until cudnn_close. */
+void cudnn_choose_by_time(struct cudnn *c, struct choices *choices);
 
 /* 91900 is 9.19.0: a part of the numerics id. */
 size_t cudnn_version(const struct cudnn *c);

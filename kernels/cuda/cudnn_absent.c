@@ -16,7 +16,7 @@ status_t cudnn_check(struct err *e) { return absent(e); }
 struct cudnn *cudnn_close(struct cudnn *c) {
     return c;
 }
-void cudnn_choose_by_time(struct cudnn *c, struct gemm_table *table) { (void)c, (void)table; }
+void cudnn_choose_by_time(struct cudnn *c, struct choices *choices) { (void)c, (void)choices; }
 size_t cudnn_version(const struct cudnn *c) { return c ? 1 : 0; }
 
 status_t attention_cudnn_find(struct cudnn *c, const struct attention_cudnn *a, struct err *e) {

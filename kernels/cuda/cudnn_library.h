@@ -2,8 +2,8 @@
 #ifndef KERNELS_CUDA_CUDNN_LIBRARY_H
 #define KERNELS_CUDA_CUDNN_LIBRARY_H
 
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/cudnn_graph.h"
-#include "kernels/cuda/gemm_table.h"
 
 /* ResNet-50 has 32, since its convolutions of single pixels are products: five batch sizes of them. */
 enum { CUDNN_PLANS_MOST = 160 };
@@ -39,7 +39,7 @@ struct cudnn {
     cudnnHandle_t handle;        /* NULL without a device */
     void *stream;                /* the handle's */
     cudnn_descriptor properties; /* NULL with one */
-    struct gemm_table *choices;  /* borrowed; NULL: nothing is timed */
+    struct choices *choices;     /* borrowed; NULL: nothing is timed */
     uint64_t clock;
     struct cudnn_entry entries[CUDNN_PLANS_MOST];
 #define CUDNN_MEMBER(f) __typeof__(f) *f;
@@ -47,7 +47,7 @@ struct cudnn {
 #undef CUDNN_MEMBER
 };
 
-/* The engine of a configuration and its knobs, as gemm_table.h writes them: the same in each process of the same
+/* The engine of a configuration and its knobs, as choices.h writes them: the same in each process of the same
  * library, device and graph. */
 MUST_CHECK cudnnStatus_t cudnn_engine_name(struct cudnn *c, cudnn_descriptor config, char ret[ENGINE_NAME_BYTES]);
 

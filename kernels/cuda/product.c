@@ -1,9 +1,9 @@
 #include "kernels/cuda/product.h"
 
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/fastest.h"
 #include "kernels/cuda/product_layout.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* What NVIDIA recommends for Hopper. */
@@ -17,7 +17,7 @@ enum { ALIGNMENT_MOST = 16 };
 enum { BIAS_BYTES = 1 << 20 };
 
 struct entry {
-    struct gemm_product product;
+    struct gemm product;
     uint64_t used; /* the clock of the last use; 0 = free */
     struct product_layout layout;
     cublasLtMatmulAlgo_t algorithm;
@@ -30,11 +30,11 @@ struct products {
     void *workspace; /* WORKSPACE_BYTES, and behind them BIAS_BYTES for a copy of a bias */
     bool fast;
     uint64_t clock;
-    struct gemm_table table;
+    struct choices *choices; /* borrowed */
     struct entry entries[KERNELS_PRODUCTS_MOST];
 };
 
-_Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(uint64_t[GEMM_ALGORITHM_WORDS]), "the table keeps all of it");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(uint64_t[PRODUCT_ALGORITHM_WORDS]), "choices keep all of it");
 
 status_t cuda_products_new(const struct cuda *c, struct products **ret, struct err *e) {
     struct products *s = calloc(1, sizeof *s);
@@ -42,8 +42,7 @@ status_t cuda_products_new(const struct cuda *c, struct products **ret, struct e
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of products");
     s->stream = c->stream;
     s->fast = c->table.fast;
-    snprintf(s->table.device, sizeof s->table.device, "%s, %d processors, cuBLASLt %zu%s", c->name, c->processors,
-             cublasLtGetVersion(), s->fast ? ", fast" : "");
+    s->choices = c->choices;
     status_t st = product_status(cublasLtCreate(&s->lt), "beginning", e);
     if (st == ST_OK)
         st = cuda_status(cudaMalloc(&s->workspace, WORKSPACE_BYTES + BIAS_BYTES), "reserving cuBLASLt's workspace", e);
@@ -60,7 +59,6 @@ struct products *cuda_products_free(struct products *s) {
         return NULL;
     for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++)
         product_layout_done(&s->entries[i].layout);
-    gemm_table_done(&s->table);
     (void)cudaFree(s->workspace);
     if (s->lt)
         (void)cublasLtDestroy(s->lt);
@@ -69,20 +67,6 @@ struct products *cuda_products_free(struct products *s) {
 }
 
 size_t cuda_products_version(void) { return cublasLtGetVersion(); }
-
-status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
-    return gemm_table_write(&s->table, ret, e);
-}
-
-struct gemm_table *cuda_products_table(struct products *s) {
-    return &s->table;
-}
-
-status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
-    assert(s->clock == 0);
-    const status_t st = gemm_table_take(&s->table, text, n, e);
-    return st == ST_INVALID_ARGUMENT ? err_prefix(e, ST_DATA_LOSS, "the run's record: ") : st;
-}
 
 /* --- running ---*/
 
@@ -117,7 +101,7 @@ static cublasStatus_t multiply(struct products *s, const struct entry *t, const 
 
 /* Sums may be cut along k only into parts that fp32 keeps and a second kernel adds in order; `fast` lets them meet by
  * atomic additions, too. */
-static status_t preference_new(const struct products *s, const struct gemm_product *p, cublasLtMatmulPreference_t *ret,
+static status_t preference_new(const struct products *s, const struct gemm *p, cublasLtMatmulPreference_t *ret,
                                struct err *e) {
     const uint64_t workspace = WORKSPACE_BYTES;
     const uint32_t alignment = (uint32_t)p->alignment, reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
@@ -183,7 +167,7 @@ static bool try_one(void *ctx, int way) {
  * would wait for all work on the device, and that may be a receive whose sender waits for this rank. */
 static status_t fastest_of(struct products *s, const struct entry *t, const cublasLtMatmulHeuristicResult_t *all, int n,
                            const struct operands *o, int *ret, struct err *e) {
-    const struct gemm_product *p = &t->product;
+    const struct gemm *p = &t->product;
     const size_t bytes = p->flags & GEMM_C_FP32 || p->precision == KERNELS_FP32 ? 4 : 2;
     struct trial trial = { s, t, all, o, o->c };
     if (!(p->flags & GEMM_ACCUMULATE))
@@ -195,8 +179,8 @@ static status_t fastest_of(struct products *s, const struct entry *t, const cubl
     return st;
 }
 
-/* The table's choice, checked against the library: the text may be anyone's. */
-static status_t repeat(const struct products *s, struct entry *t, const struct gemm_choice *choice, struct err *e) {
+/* The run's choice, checked against the library: the text may be anyone's. */
+static status_t repeat(const struct products *s, struct entry *t, const struct product_choice *choice, struct err *e) {
     const struct product_layout *l = &t->layout;
     cublasLtMatmulHeuristicResult_t result = { 0 };
     memcpy(&t->algorithm, choice->algorithm, sizeof t->algorithm);
@@ -208,7 +192,7 @@ static status_t repeat(const struct products *s, struct entry *t, const struct g
 }
 
 static status_t choose(struct products *s, struct entry *t, const struct operands *o, struct err *e) {
-    const struct gemm_choice *before = gemm_table_find(&s->table, &t->product);
+    const struct product_choice *before = choices_product(s->choices, &t->product);
     if (before)
         return repeat(s, t, before, e);
     cublasLtMatmulHeuristicResult_t all[CANDIDATES];
@@ -221,19 +205,19 @@ static status_t choose(struct products *s, struct entry *t, const struct operand
         return ST_OK;
     if (s->fast)
         TRY(fastest_of(s, t, all, n, o, &best, e));
-    struct gemm_choice choice = { .product = t->product, .workspace = all[best].workspaceSize };
+    struct product_choice choice = { .product = t->product, .workspace = all[best].workspaceSize };
     t->algorithm = all[best].algo;
     memcpy(choice.algorithm, &all[best].algo, sizeof choice.algorithm);
-    return gemm_table_add(&s->table, &choice, e);
+    return choices_add_product(s->choices, &choice, e);
 }
 
 /* --- the cache ---*/
 
-static struct entry *entry_of(struct products *s, const struct gemm_product *p) {
+static struct entry *entry_of(struct products *s, const struct gemm *p) {
     struct entry *oldest = &s->entries[0];
     for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++) {
         struct entry *t = &s->entries[i];
-        if (t->used && gemm_product_equal(&t->product, p))
+        if (t->used && gemm_equal(&t->product, p))
             return t;
         if (t->used < oldest->used)
             oldest = t;
@@ -262,7 +246,7 @@ static status_t run(struct products *s, struct entry *t, const struct operands *
     return product_status(multiply(s, t, &t->algorithm, o, o->c), "multiplying", e);
 }
 
-static status_t bias_aligned(struct products *s, const struct gemm_product *p, struct operands *o, struct err *e) {
+static status_t bias_aligned(struct products *s, const struct gemm *p, struct operands *o, struct err *e) {
     const size_t bytes = (size_t)p->n * (p->precision == KERNELS_FP32 ? sizeof(float) : sizeof(uint16_t));
     if ((uintptr_t)o->bias % ALIGNMENT_MOST == 0)
         return ST_OK;
@@ -274,7 +258,7 @@ static status_t bias_aligned(struct products *s, const struct gemm_product *p, s
     return ST_OK;
 }
 
-status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
     struct operands o = { .c = c, .pre = pre, .a = a, .b = b, .bias = bias };
     struct products *s = cuda_of(k)->products;

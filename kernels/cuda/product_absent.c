@@ -15,22 +15,7 @@ struct products *cuda_products_free(struct products *s) {
 }
 size_t cuda_products_version(void) { return 0; }
 
-status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
-    (void)s, (void)ret;
-    return absent(e);
-}
-
-status_t cuda_products_replay(struct products *s, const char *text, size_t n, struct err *e) {
-    (void)s, (void)text, (void)n;
-    return absent(e);
-}
-
-struct gemm_table *cuda_products_table(struct products *s) {
-    (void)s;
-    return NULL;
-}
-
-status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
     (void)k, (void)p, (void)c, (void)pre, (void)a, (void)b, (void)bias;
     return absent(e);

@@ -29,7 +29,7 @@ static cublasLtEpilogue_t epilogue(unsigned flags) {
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static status_t describe(struct product_layout *l, const struct gemm_product *p, cudaDataType_t type, struct err *e) {
+static status_t describe(struct product_layout *l, const struct gemm *p, cudaDataType_t type, struct err *e) {
     const cublasOperation_t first = p->flags & GEMM_B_TRANSPOSED ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = p->flags & GEMM_A_TRANSPOSED ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t last = epilogue(p->flags);
@@ -47,7 +47,7 @@ static status_t describe(struct product_layout *l, const struct gemm_product *p,
     return ST_OK;
 }
 
-status_t product_layout_new(const struct gemm_product *p, struct product_layout *ret, struct err *e) {
+status_t product_layout_new(const struct gemm *p, struct product_layout *ret, struct err *e) {
     const cudaDataType_t type = p->precision == KERNELS_FP32   ? CUDA_R_32F
                                 : p->precision == KERNELS_BF16 ? CUDA_R_16BF
                                                                : CUDA_R_16F;

@@ -5,7 +5,7 @@
 #ifndef KERNELS_CUDA_PRODUCT_LAYOUT_H
 #define KERNELS_CUDA_PRODUCT_LAYOUT_H
 
-#include "kernels/cuda/gemm_table.h"
+#include "kernels/cuda/gemm.h"
 
 #include <cublasLt.h>
 
@@ -14,7 +14,7 @@ struct product_layout {
     cublasLtMatrixLayout_t first, second, c; /* our B, our A, our C */
 };
 
-MUST_CHECK status_t product_layout_new(const struct gemm_product *p, struct product_layout *ret, struct err *e);
+MUST_CHECK status_t product_layout_new(const struct gemm *p, struct product_layout *ret, struct err *e);
 void product_layout_done(struct product_layout *l);
 
 /* cublasStatus_t as ours: NOT_SUPPORTED is UNIMPLEMENTED. */

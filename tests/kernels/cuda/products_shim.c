@@ -1,11 +1,11 @@
-/* Products where there is no cuBLASLt: by rows, as kernels/cuda/gemm_table.h says of them, sums in fp32. */
+/* Products where there is no cuBLASLt: by rows, as kernels/cuda/gemm.h says of them, sums in fp32. */
 #include "kernels/cpu/element.h"
 #include "kernels/cuda/product.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t at(const struct gemm_product *p, bool of_a, int64_t row, int64_t column) {
+static int64_t at(const struct gemm *p, bool of_a, int64_t row, int64_t column) {
     const bool transposed = p->flags & (of_a ? GEMM_A_TRANSPOSED : GEMM_B_TRANSPOSED);
     const int64_t stride = of_a ? p->lda : p->ldb;
     return transposed ? column * stride + row : row * stride + column;
@@ -27,7 +27,7 @@ static void put(const struct kernels *k, element_t *to, int64_t i, float x) {
 
 static float gelu(float x) { return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x))); }
 
-static void store(const struct kernels *k, const struct gemm_product *p, void *c, element_t *pre, int64_t i, float x) {
+static void store(const struct kernels *k, const struct gemm *p, void *c, element_t *pre, int64_t i, float x) {
     if (p->flags & GEMM_C_FP32) {
         float *to = (float *)c + i;
         *to = p->flags & GEMM_ACCUMULATE ? *to + x : x;
@@ -40,7 +40,7 @@ static void store(const struct kernels *k, const struct gemm_product *p, void *c
     put(k, c, i, p->flags & GEMM_ACCUMULATE ? number(k, c, i) + x : x);
 }
 
-status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
     if (p.flags & GEMM_GELU && (p.ldc % 8 != 0 || ((uintptr_t)pre & 15) != 0))
         return err_set(e, ST_INTERNAL, "what goes into GELU is kept in rows of eights on a 16-byte boundary");
@@ -65,7 +65,4 @@ status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void 
     return ST_OK;
 }
 
-status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
-    (void)s, (void)ret;
-    return err_set(e, ST_UNIMPLEMENTED, "no products were chosen");
-}
+size_t cuda_products_version(void) { return 0; }

@@ -3,9 +3,9 @@
  * kernels are counted only. */
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/convolution_columns.h"
 #include "kernels/cuda/convolution_cudnn.h"
-#include "kernels/cuda/gemm_table.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/product.h"
 #include "tests/kernels/cuda/libcudnn.h"
@@ -83,7 +83,7 @@ status_t cuda_linear_backward_weight(const struct kernels *k, float *dw, const e
     (void)k, (void)dw, (void)x, (void)dy, (void)d, (void)accumulate, (void)workspace, (void)e;
     return ST_OK;
 }
-status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
     (void)k, (void)p, (void)c, (void)pre, (void)a, (void)b, (void)bias, (void)e;
     return ST_OK;
@@ -390,7 +390,7 @@ static void sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself(void **state
 
 /* --- engines that are timed ---*/
 
-static struct gemm_table choices;
+static struct choices choices;
 
 /* Three engines, of which the second is the fastest, and adds in any order. `record`: of an earlier part of the run. */
 static void begin_timed(const char *record) {
@@ -400,16 +400,16 @@ static void begin_timed(const char *record) {
         cudnn_script.engine[i].ms = 10 + i;
     cudnn_script.engine[1].ms = 5;
     cudnn_script.engine[1].nondeterministic = true;
-    choices = (struct gemm_table){ .device = "a device, fast" };
+    choices = (struct choices){ .device = "a device, fast" };
     if (record)
-        OK(gemm_table_take(&choices, record, strlen(record), e));
+        OK(choices_take(&choices, record, strlen(record), e));
     cudnn_choose_by_time(table.cudnn, &choices);
 }
 
 static char *end_timed(void) {
     char *record = NULL;
-    OK(gemm_table_write(&choices, &record, e));
-    gemm_table_done(&choices);
+    OK(choices_write(&choices, &record, e));
+    choices_done(&choices);
     end();
     return record;
 }

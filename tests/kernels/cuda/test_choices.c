@@ -1,297 +1,222 @@
-/* Which algorithm computes a product, over a cuBLASLt that only says which ones it has, how long each takes, and which
- * one it was told to run: chosen once, recorded, and taken again by the next part of the run whatever the library would
- * say by then. */
-#include "kernels/cuda/product.h"
-#include "kernels/cuda/product_layout.h"
-#include "tests/kernels/cuda/scripted_events.h"
+#include "kernels/cuda/choices.h"
 #include "tests/kernels/tensor.h"
+#include "tests/refused_memory.h"
 
 #include <setjmp.h>
-#include <stdalign.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-enum { HAS = 3 };
-
-/* The library and the device. Algorithms are told apart by their first word. */
-static struct {
-    size_t version;
-    uint64_t first;   /* its heuristic's first choice; the others follow, modulo HAS */
-    int ms[HAS];      /* of each */
-    uint64_t refused; /* by a check; HAS: none */
-    int void_results; /* so many of the first are none, whatever else stands there */
-    int asked, run;   /* heuristics asked for, products run */
-    uint64_t newest;  /* that was run */
-    int clock_ms;
-    const void *bias; /* as it was told of */
-    const void *copied;
-    size_t copied_bytes;
-} library;
-
-alignas(256) static char somewhere[64]; /* what pointers of the device point at */
-
-cublasStatus_t cublasLtCreate(cublasLtHandle_t *ret) {
-    *ret = (cublasLtHandle_t)(void *)somewhere;
-    return CUBLAS_STATUS_SUCCESS;
+static struct product_choice product(int64_t m, unsigned flags) {
+    return (struct product_choice){ .product = { KERNELS_BF16, m, 3072, 768, 768, 3072, 3072, 16, flags },
+                                    .algorithm = { 1, 0xfedcba9876543210U, 0, 0, 5, 0, 0, UINT64_MAX },
+                                    .workspace = 33554432 };
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-    (void)handle;
-    return CUBLAS_STATUS_SUCCESS;
-}
-size_t cublasLtGetVersion(void) { return library.version; }
-const char *cublasLtGetStatusString(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS ? "" : "no"; }
 
-#define DESCRIPTOR(name, type, ...)                                                                                    \
-    cublasStatus_t name##Create(type *ret __VA_ARGS__) {                                                               \
-        *ret = calloc(1, sizeof **ret);                                                                                \
-        return *ret ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;                                              \
-    }                                                                                                                  \
-    cublasStatus_t name##Destroy(type descriptor) {                                                                    \
-        free(descriptor);                                                                                              \
-        return CUBLAS_STATUS_SUCCESS;                                                                                  \
+static struct engine_choice engine(enum engine_pass pass, int64_t batch) {
+    return (struct engine_choice){ .pass = pass,
+                                   .precision = KERNELS_FP16,
+                                   .dims = { batch, 56, 56, 64, 64, 3, 1, 0 },
+                                   .version = 91900,
+                                   .room = 462422272,
+                                   .name = "5:2=1,13=-1" };
+}
+
+static struct choices table(void) {
+    struct choices t = { .device = "NVIDIA H200, 132 processors, cuBLASLt 130100" };
+    const struct product_choice a = product(65536, GEMM_BIAS | GEMM_GELU), b = product(64, 0), c = product(64, 63);
+    OK(choices_add_product(&t, &a, e));
+    OK(choices_add_product(&t, &b, e));
+    OK(choices_add_product(&t, &c, e));
+    for (int pass = ENGINE_FORWARD; pass < ENGINE_PASSES; pass++) {
+        const struct engine_choice chosen = engine((enum engine_pass)pass, 64);
+        OK(choices_add_engine(&t, &chosen, e));
     }
-#define SETTER(name, type, attribute)                                                                                  \
-    cublasStatus_t name##SetAttribute(type to, attribute what, const void *value, size_t bytes) {                      \
-        (void)to, (void)what, (void)value, (void)bytes;                                                                \
-        return CUBLAS_STATUS_SUCCESS;                                                                                  \
+    return t;
+}
+
+static void a_table_comes_back_from_its_text(void **state) {
+    (void)state;
+    struct choices t = table(), back = { 0 };
+    char *text = NULL;
+    OK(choices_write(&t, &text, e));
+    OK(choices_parse(text, strlen(text), &back, e));
+    assert_string_equal(back.device, t.device);
+    assert_int_equal(back.n_products, t.n_products);
+    for (int i = 0; i < t.n_products; i++) {
+        const struct product_choice *found = choices_product(&back, &t.products[i].product);
+        assert_non_null(found);
+        assert_memory_equal(found->algorithm, t.products[i].algorithm, sizeof found->algorithm);
+        assert_int_equal(found->workspace, t.products[i].workspace);
     }
-DESCRIPTOR(cublasLtMatmulDesc, cublasLtMatmulDesc_t, , __attribute__((unused)) cublasComputeType_t compute,
-           __attribute__((unused)) cudaDataType_t scale)
-DESCRIPTOR(cublasLtMatrixLayout, cublasLtMatrixLayout_t, , __attribute__((unused)) cudaDataType type,
-           __attribute__((unused)) uint64_t rows, __attribute__((unused)) uint64_t columns,
-           __attribute__((unused)) int64_t ld)
-DESCRIPTOR(cublasLtMatmulPreference, cublasLtMatmulPreference_t, )
-SETTER(cublasLtMatmulPreference, cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t)
-
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what,
-                                              const void *value, size_t bytes) {
-    (void)to, (void)bytes;
-    if (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
-        library.bias = *(const void *const *)value;
-    return CUBLAS_STATUS_SUCCESS;
+    assert_int_equal(back.n_engines, ENGINE_PASSES);
+    for (int i = 0; i < t.n_engines; i++) {
+        const struct engine_choice *found = choices_engine(&back, &t.engines[i]);
+        assert_non_null(found);
+        assert_string_equal(found->name, t.engines[i].name);
+    }
+    free(text);
+    choices_done(&t);
+    choices_done(&back);
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int most,
-                                              cublasLtMatmulHeuristicResult_t results[], int *ret_n) {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
-    *ret_n = most < HAS ? most : HAS;
-    for (int i = 0; i < *ret_n; i++)
-        results[i] = (cublasLtMatmulHeuristicResult_t){ .algo.data[0] = (library.first + (uint64_t)i) % HAS,
-                                                        .workspaceSize = 1024,
-                                                        .state = i < library.void_results ? CUBLAS_STATUS_NOT_SUPPORTED
-                                                                                          : CUBLAS_STATUS_SUCCESS };
-    library.asked++;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
-                                       cublasLtMatmulHeuristicResult_t *result) {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d;
-    result->workspaceSize = 1024;
-    return algorithm->data[0] == library.refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
-                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
-                              size_t bytes, cudaStream_t stream) {
-    (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c,
-        (void)c_layout, (void)d, (void)d_layout, (void)workspace, (void)bytes, (void)stream;
-    library.newest = algorithm->data[0];
-    library.clock_ms += library.ms[library.newest];
-    library.run++;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cudaError_t cudaMalloc(void **ret, size_t bytes) {
-    (void)bytes;
-    *ret = somewhere;
-    return cudaSuccess;
-}
-cudaError_t cudaFree(void *p) {
-    (void)p;
-    return cudaSuccess;
-}
-cudaError_t cudaMallocAsync(void **ret, size_t bytes, cudaStream_t stream) {
-    (void)stream;
-    return cudaMalloc(ret, bytes);
-}
-cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
-    (void)p, (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)to, (void)kind, (void)stream;
-    library.copied = from;
-    library.copied_bytes = bytes;
-    return cudaSuccess;
-}
-const int *const scripted_clock_ms = &library.clock_ms;
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "no"; }
-
-/* --- a part of a run -----------------------------------------------------------------------------------------------*/
-
-static int reset(void **state) {
+static void another_product_is_not_found(void **state) {
     (void)state;
-    memset(&library, 0, sizeof library);
-    library.version = 130100;
-    library.first = 1;
-    library.refused = HAS;
-    for (int i = 0; i < HAS; i++)
-        library.ms[i] = 10 + i;
-    return 0;
+    struct choices t = table();
+    struct gemm p = t.products[0].product;
+    p.alignment = 8;
+    assert_null(choices_product(&t, &p));
+    p = t.products[0].product;
+    p.flags ^= GEMM_ACCUMULATE;
+    assert_null(choices_product(&t, &p));
+    struct engine_choice like[5];
+    for (int i = 0; i < 5; i++)
+        like[i] = t.engines[0];
+    like[0].dims[7] = 1;
+    like[1].version++;
+    like[2].precision = KERNELS_BF16;
+    like[3].pass = ENGINE_PASSES;
+    like[4].room--;
+    for (int i = 0; i < 5; i++)
+        assert_null(choices_engine(&t, &like[i]));
+    choices_done(&t);
 }
 
-/* Ends with cuda_products_free. */
-static struct cuda opened(const char *device, bool fast, const char *record) {
-    struct cuda c = { .table = { .fast = fast }, .processors = 132 };
-    snprintf(c.name, sizeof c.name, "%s", device);
-    OK(cuda_products_new(&c, &c.products, e));
-    if (record)
-        OK(cuda_products_replay(c.products, record, strlen(record), e));
-    return c;
-}
+#define HEAD      "trainyard products 1\non a device\n"
+#define DIGIT     "0123456789abcdef"
+#define ALGORITHM DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT
 
-static status_t multiply(const struct cuda *c, int64_t m, struct err *e) {
-    const struct gemm_product p = { .m = m, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64 };
-    return cuda_products_run(&c->table, p, somewhere, NULL, somewhere, somewhere, NULL, e);
-}
-
-/* What the product of this many rows is computed by, and the record by then. */
-static uint64_t algorithm_of(const char *device, bool fast, int64_t m, const char *before, char **ret_record) {
-    struct cuda c = opened(device, fast, before);
-    char *record = NULL;
-    OK(multiply(&c, m, e));
-    OK(cuda_products_record(c.products, &record, e));
-    cuda_products_free(c.products);
-    if (ret_record)
-        *ret_record = record;
-    else
-        free(record);
-    return library.newest;
-}
-
-static void the_heuristics_first_is_chosen_once_and_taken_again_when_the_heuristic_says_another(void **state) {
+static void text_that_is_no_table_is_refused_with_its_line(void **state) {
     (void)state;
-    CLEANUP(freep) char *record = NULL, *again = NULL;
-    struct cuda c = opened("X", false, NULL);
-    OK(multiply(&c, 8, e));
-    OK(multiply(&c, 8, e));
-    OK(cuda_products_record(c.products, &record, e));
-    cuda_products_free(c.products);
-    assert_int_equal(library.newest, 1);
-    assert_int_equal(library.asked, 1);
-    assert_non_null(strstr(record, "\non X, 132 processors, cuBLASLt 130100\nfp32 8 64 64 "));
-    library.first = 2;
-    assert_int_equal(algorithm_of("X", false, 8, record, &again), 1);
-    assert_string_equal(again, record);
-    assert_int_equal(library.asked, 1);
-    assert_int_equal(algorithm_of("X", false, 9, record, NULL), 2); /* which it has no choice of */
-    assert_int_equal(algorithm_of("X", false, 8, NULL, NULL), 2);
+    static const struct bad {
+        const char *text, *line;
+    } all[] = {
+        { "", "second line" },
+        { "trainyard products 1\n", "second line" },
+        { "trainyard products 2\non a device\n", "line 1" },
+        { "trainyard products 1\non a device", "line 2" },
+        { "trainyard products 1\non \n", "line 2" },
+        { "trainyard products 1\nof a device\n", "line 2" },
+        { HEAD "\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " ALGORITHM "\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7 8\n", "line 3" },
+        { HEAD "bf17 1 2 3 4 5 6 16 - " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 01 2 3 4 5 6 16 - " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 0 2 3 4 5 6 16 - " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 -1 2 3 4 5 6 16 - " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 1234567890123456789 2 3 4 5 6 16 - " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 bias+ " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 bias+relu " ALGORITHM " 7\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " DIGIT " 7\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT DIGIT "0123456789ABCDEF 7\n", "line 3" },
+        { HEAD "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\nbf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\n", "line 4" },
+        { HEAD "convolutions bf16 1 2 3 4 5 6 7 8 9 0 1:2=3\n", "line 3" },
+        { HEAD "convolution bf17 1 2 3 4 5 6 7 8 9 0 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 1:2=3\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 \n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1:2=x\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 " ALGORITHM DIGIT DIGIT DIGIT DIGIT "\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1:2=3 4\n", "line 3" },
+        { HEAD "convolution bf16 1 2 3 4 5 6 7 8 9 0 1\nconvolution bf16 1 2 3 4 5 6 7 8 9 0 2\n", "line 4" },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct choices t = { 0 };
+        struct err e = { { 0 } };
+        const status_t st = choices_parse(all[i].text, strlen(all[i].text), &t, &e);
+        choices_done(&t);
+        assert_int_equal(st, ST_INVALID_ARGUMENT);
+        if (!strstr(e.msg, all[i].line))
+            fail_msg("'%s' for text %zu", e.msg, i);
+    }
 }
 
-static void a_fast_run_times_its_products_and_a_resumed_one_does_not(void **state) {
+#define ON(device) "trainyard products 1\non " device "\n"
+
+static void
+test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_first_choice_counts(void **state) {
     (void)state;
-    CLEANUP(freep) char *record = NULL;
-    assert_int_equal(algorithm_of("X", true, 8, NULL, &record), 0); /* the fastest, and not the first */
-    assert_true(library.run > HAS);
-    assert_non_null(strstr(record, "cuBLASLt 130100, fast\n"));
-    library.run = 0;
-    library.ms[0] = 30;
-    assert_int_equal(algorithm_of("X", true, 8, record, NULL), 0);
-    assert_int_equal(library.run, 1);
-    assert_int_equal(algorithm_of("X", true, 8, NULL, NULL), 1);
+    static const char text[] = ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" /* the first rank's */
+        ON("a device, fast") "bf16 8 2 3 4 5 6 16 - " ALGORITHM " 1\n"                  /* never of this table */
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 8\nbf16 9 2 3 4 5 6 16 - " ALGORITHM " 2\n"
+                       "convolution bf16 1 2 3 4 5 6 7 8 9 0 10\n" ON(
+                           "a device") "convolution bf16 1 2 3 4 5 6 7 8 9 0 11\nconvolution-input bf16 1 2 3 4 5 6 7 "
+                                       "8 9 0 12\n";
+    struct choices t = { .device = "a device" };
+    OK(choices_take(&t, text, sizeof text - 1, e));
+    assert_int_equal(t.n_products, 2);
+    assert_int_equal(t.products[0].product.m, 1);
+    assert_int_equal(t.products[0].workspace, 7);
+    assert_int_equal(t.products[1].product.m, 9);
+    assert_int_equal(t.n_engines, 2);
+    assert_string_equal(t.engines[0].name, "10");
+    assert_string_equal(t.engines[1].name, "12");
+    choices_done(&t);
 }
 
-static void a_result_that_the_library_calls_none_is_not_taken(void **state) {
+static void a_bad_table_behind_a_good_one_is_refused(void **state) {
     (void)state;
-    struct err e = { "" };
-    library.void_results = 2; /* 1 and 2 */
-    library.ms[0] = 30;
-    assert_int_equal(algorithm_of("X", true, 8, NULL, NULL), 0);
-    assert_int_equal(algorithm_of("X", false, 8, NULL, NULL), 0); /* which asks for one, and then for more */
-    library.void_results = HAS;
-    struct cuda c = opened("X", false, NULL);
-    assert_int_equal(multiply(&c, 8, &e), ST_UNIMPLEMENTED);
-    assert_string_equal(e.msg, "product 8 x 64 x 64: cuBLASLt has no algorithm");
-    cuda_products_free(c.products);
+    static const char *const all[] = {
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\n" ON("a device") "bf16 1 2 3\n",
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\ntrainyard products 1\n",
+        ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\ntrainyard products 2\non a device\n",
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct choices t = { .device = "a device" };
+        const status_t st = choices_take(&t, all[i], strlen(all[i]), NULL);
+        choices_done(&t);
+        assert_int_equal(st, ST_INVALID_ARGUMENT);
+    }
 }
 
-static void choices_of_another_device_library_or_promise_are_made_anew(void **state) {
+static void a_table_has_a_most(void **state) {
     (void)state;
-    CLEANUP(freep) char *record = NULL, *fast = NULL;
-    assert_int_equal(algorithm_of("X", false, 8, NULL, &record), 1);
-    assert_int_equal(algorithm_of("X", true, 8, record, &fast), 0);
-    assert_int_equal(algorithm_of("X", false, 8, fast, NULL), 1); /* never one that adds by atomic operations */
-    library.first = 2;
-    assert_int_equal(algorithm_of("Y", false, 8, record, NULL), 2);
-    library.version = 130200;
-    assert_int_equal(algorithm_of("X", false, 8, record, NULL), 2);
+    struct choices t = { .device = "a device" };
+    struct err full = { { 0 } };
+    for (int64_t m = 1; m <= CHOICES_PRODUCTS_MOST; m++) {
+        const struct product_choice c = product(m, 0);
+        OK(choices_add_product(&t, &c, e));
+    }
+    const struct product_choice more = product(CHOICES_PRODUCTS_MOST + 1, 0);
+    assert_int_equal(choices_add_product(&t, &more, &full), ST_RESOURCE_EXHAUSTED);
+    for (int64_t batch = 1; batch <= CHOICES_ENGINES_MOST; batch++) {
+        const struct engine_choice c = engine(ENGINE_FORWARD, batch);
+        OK(choices_add_engine(&t, &c, e));
+    }
+    const struct engine_choice other = engine(ENGINE_FORWARD, CHOICES_ENGINES_MOST + 1);
+    assert_int_equal(choices_add_engine(&t, &other, &full), ST_RESOURCE_EXHAUSTED);
+    char *text = NULL;
+    OK(choices_write(&t, &text, e));
+    assert_true(strlen(text) < KERNELS_RECORD_BYTES);
+    free(text);
+    choices_done(&t);
 }
 
-static void an_algorithm_that_does_not_run_here_is_one_sentence(void **state) {
-    (void)state;
-    CLEANUP(freep) char *record = NULL;
-    struct err e = { "" };
-    assert_int_equal(algorithm_of("X", false, 8, NULL, &record), 1);
-    library.refused = 1;
-    struct cuda c = opened("X", false, record);
-    assert_int_equal(multiply(&c, 8, &e), ST_FAILED_PRECONDITION);
-    assert_string_equal(e.msg, "product 8 x 64 x 64: the run's record chose an algorithm that does not run here");
-    cuda_products_free(c.products);
+static status_t taken(void *ctx, struct err *e) {
+    CLEANUP(choices_donep) struct choices c = { .device = "a device" };
+    return choices_take(&c, ctx, strlen(ctx), e);
 }
 
-static void a_record_that_is_none_is_lost_data(void **state) {
+static void memory_that_is_refused_is_a_status(void **state) {
     (void)state;
-    struct err e = { "" };
-    struct cuda c = opened("X", false, NULL);
-    assert_int_equal(cuda_products_replay(c.products, "nonsense\n", 9, &e), ST_DATA_LOSS);
-    assert_string_equal(e.msg, "the run's record: line 1 of a table of matrix products is not one");
-    cuda_products_free(c.products);
-}
-
-/* The library's kernels load a bias in vectors whatever the matrices' alignment. */
-static void a_bias_that_is_not_on_a_boundary_is_copied_to_one(void **state) {
-    (void)state;
-    struct cuda c = opened("X", false, NULL);
-    const struct gemm_product p = { .m = 8, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .flags = GEMM_BIAS };
-    OK(cuda_products_run(&c.table, p, somewhere, NULL, somewhere, somewhere, somewhere, e));
-    assert_ptr_equal(library.bias, somewhere);
-    assert_null(library.copied);
-    OK(cuda_products_run(&c.table, p, somewhere, NULL, somewhere, somewhere, somewhere + 4, e));
-    assert_int_equal((uintptr_t)library.bias % 16, 0);
-    assert_ptr_not_equal(library.bias, somewhere);
-    assert_ptr_equal(library.copied, somewhere + 4);
-    assert_int_equal(library.copied_bytes, 64 * sizeof(float));
-    assert_int_equal(library.asked, 1); /* one product, wherever its bias lies */
-    struct gemm_product wide = p;
-    wide.n = wide.ldb = wide.ldc = 1 << 20;
-    struct err why = { "" };
-    assert_int_equal(cuda_products_run(&c.table, wide, somewhere, NULL, somewhere, somewhere, somewhere + 4, &why),
-                     ST_UNIMPLEMENTED);
-    assert_non_null(strstr(why.msg, "a bias of 4194304 bytes is not on a boundary of 16"));
-    cuda_products_free(c.products);
+    static char text[] = ON("a device") "bf16 1 2 3 4 5 6 16 - " ALGORITHM " 7\nbf16 9 2 3 4 5 6 16 - " ALGORITHM
+                                        " 2\nconvolution bf16 1 2 3 4 5 6 7 8 9 0 10\n";
+    assert_int_equal(refuse_each_allocation("choices_take", taken, text), 6);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_heuristics_first_is_chosen_once_and_taken_again_when_the_heuristic_says_another,
-                               reset),
-        cmocka_unit_test_setup(a_fast_run_times_its_products_and_a_resumed_one_does_not, reset),
-        cmocka_unit_test_setup(a_result_that_the_library_calls_none_is_not_taken, reset),
-        cmocka_unit_test_setup(choices_of_another_device_library_or_promise_are_made_anew, reset),
-        cmocka_unit_test_setup(an_algorithm_that_does_not_run_here_is_one_sentence, reset),
-        cmocka_unit_test_setup(a_record_that_is_none_is_lost_data, reset),
-        cmocka_unit_test_setup(a_bias_that_is_not_on_a_boundary_is_copied_to_one, reset),
+        cmocka_unit_test(a_table_comes_back_from_its_text),
+        cmocka_unit_test(another_product_is_not_found),
+        cmocka_unit_test(text_that_is_no_table_is_refused_with_its_line),
+        cmocka_unit_test(
+            test_tables_behind_one_another_are_taken_where_the_device_is_the_same_and_the_first_choice_counts),
+        cmocka_unit_test(a_bad_table_behind_a_good_one_is_refused),
+        cmocka_unit_test(a_table_has_a_most),
+        cmocka_unit_test(memory_that_is_refused_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

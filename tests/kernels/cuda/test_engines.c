@@ -145,15 +145,15 @@ static void a_shape_without_engine_is_told(void **state) {
     cudnn_close(c);
 }
 
-static void choose_by_time(struct cudnn *c, struct gemm_table *table) {
-    *table = (struct gemm_table){ .device = "a device, fast" };
+static void choose_by_time(struct cudnn *c, struct choices *table) {
+    *table = (struct choices){ .device = "a device, fast" };
     cudnn_choose_by_time(c, table);
 }
 
 /* By a library that was opened for it, as a resumed run does. */
 static void assert_found_by_name(const struct cudnn_key *key, const char *name) {
     struct cudnn *c = open_or_skip(&devices[1]);
-    struct gemm_table table;
+    struct choices table;
     struct err why = { { 0 } };
     const int64_t *n = key->dims;
     const struct convolution_dims d = { .batch = n[0],
@@ -171,7 +171,7 @@ static void assert_found_by_name(const struct cudnn_key *key, const char *name) 
     memcpy(choice.dims, n, sizeof choice.dims);
     snprintf(choice.name, sizeof choice.name, "%s", name);
     choose_by_time(c, &table);
-    OK(gemm_table_add_engine(&table, &choice, e));
+    OK(choices_add_engine(&table, &choice, e));
     if (convolution_cudnn_find(c, (enum convolution_pass)pass, key->precision, &d, &why) != ST_OK)
         fail_msg("%s: %s", name, why.msg);
     const struct cudnn_plan *found = c->entries[0].plan;
@@ -179,7 +179,7 @@ static void assert_found_by_name(const struct cudnn_key *key, const char *name) 
     assert_string_equal(found->engine, name);
     assert_null(found->next);
     cudnn_close(c);
-    gemm_table_done(&table);
+    choices_done(&table);
 }
 
 /* A record tells engines by name: each of them comes again for its name alone. */
@@ -191,7 +191,7 @@ static void engines_that_would_be_timed_are_found_by_names_of_their_own(void **s
     };
     (void)state;
     struct cudnn *c = open_or_skip(&devices[1]);
-    struct gemm_table table;
+    struct choices table;
     struct err e = { { 0 } };
     int several = 0;
     choose_by_time(c, &table);

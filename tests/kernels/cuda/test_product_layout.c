@@ -46,7 +46,7 @@ static bool transposes(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttribu
 }
 
 /* The product as cuBLASLt documents it: D = op(A) op(B), by columns; a bias is added to each row. */
-static void by_columns(const struct gemm_product *p, float *c, float *a, float *b, const float *bias) {
+static void by_columns(const struct gemm *p, float *c, float *a, float *b, const float *bias) {
     struct product_layout l;
     OK(product_layout_new(p, &l, e));
     const struct matrix first = matrix_of(l.first, transposes(l.operation, CUBLASLT_MATMUL_DESC_TRANSA), b),
@@ -66,7 +66,7 @@ static void by_columns(const struct gemm_product *p, float *c, float *a, float *
     product_layout_done(&l);
 }
 
-static void by_rows(const struct gemm_product *p, float *c, const float *a, const float *b, const float *bias) {
+static void by_rows(const struct gemm *p, float *c, const float *a, const float *b, const float *bias) {
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             float sum = bias ? bias[j] : 0;
@@ -83,15 +83,15 @@ static void a_product_by_columns_is_ours(void **state) {
     float *a = tensor_random(ROOM, 1, 1), *b = tensor_random(ROOM, 2, 1), *bias = tensor_random(N, 3, 1);
     for (unsigned flags = 0; flags < 4; flags++)
         for (unsigned with = 0; with < 2; with++) {
-            const struct gemm_product p = { .precision = KERNELS_FP32,
-                                            .m = M,
-                                            .n = N,
-                                            .k = K,
-                                            .lda = (flags & GEMM_A_TRANSPOSED ? M : K) + 2,
-                                            .ldb = (flags & GEMM_B_TRANSPOSED ? K : N) + 1,
-                                            .ldc = N + 3,
-                                            .alignment = 4,
-                                            .flags = flags | (with ? GEMM_BIAS : 0u) };
+            const struct gemm p = { .precision = KERNELS_FP32,
+                                    .m = M,
+                                    .n = N,
+                                    .k = K,
+                                    .lda = (flags & GEMM_A_TRANSPOSED ? M : K) + 2,
+                                    .ldb = (flags & GEMM_B_TRANSPOSED ? K : N) + 1,
+                                    .ldc = N + 3,
+                                    .alignment = 4,
+                                    .flags = flags | (with ? GEMM_BIAS : 0u) };
             float *got = tensor_random(ROOM, 4, 1), *want = tensor_random(ROOM, 4, 1);
             by_columns(&p, got, a, b, with ? bias : NULL);
             by_rows(&p, want, a, b, with ? bias : NULL);
@@ -106,7 +106,7 @@ static void a_product_by_columns_is_ours(void **state) {
 
 /* linear.c asks these for its products. */
 static int described;
-status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void *c, element_t *pre, const element_t *a,
+status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
     (void)c, (void)a, (void)b;
     struct product_layout l;
@@ -119,11 +119,6 @@ status_t cuda_products_run(const struct kernels *k, struct gemm_product p, void 
     product_layout_done(&l);
     described++;
     return ST_OK;
-}
-
-status_t cuda_products_record(const struct products *s, char **ret, struct err *e) {
-    (void)s, (void)ret;
-    return err_set(e, ST_UNIMPLEMENTED, "nothing was chosen");
 }
 
 /* Where the product does not. */

@@ -1,12 +1,14 @@
-#include "kernels/cuda/gemm_table.h"
+#include "kernels/cuda/choices.h"
+
+#include "base/array.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 static const char heading[] = "trainyard products 1", device_before[] = "on ";
 
-enum { NUMBERS = 7, HEX_DIGITS = 16 * GEMM_ALGORITHM_WORDS, FLAGS = 6, LINE_BYTES = 408 };
-_Static_assert((GEMM_CHOICES_MOST + ENGINE_CHOICES_MOST + 2) * LINE_BYTES < KERNELS_RECORD_BYTES, "the text fits");
+enum { NUMBERS = 7, HEX_DIGITS = 16 * PRODUCT_ALGORITHM_WORDS, FLAGS = 6, LINE_BYTES = 408 };
+_Static_assert((CHOICES_PRODUCTS_MOST + CHOICES_ENGINES_MOST + 2) * LINE_BYTES < KERNELS_RECORD_BYTES, "the text fits");
 static const char *const flag_name[FLAGS] = { "a_transposed", "b_transposed", "accumulate", "c_fp32", "bias", "gelu" };
 static const char *const precision_name[] = {
     [KERNELS_FP32] = "fp32", [KERNELS_BF16] = "bf16", [KERNELS_FP16] = "fp16"
@@ -15,64 +17,43 @@ static const char *const pass_name[] = {
     [ENGINE_FORWARD] = "convolution", [ENGINE_INPUT] = "convolution-input", [ENGINE_WEIGHT] = "convolution-weight"
 };
 
-void gemm_table_done(struct gemm_table *t) {
-    free(t->choices);
-    free(t->engines);
-    *t = (struct gemm_table){ 0 };
+void choices_done(struct choices *c) {
+    free(c->products);
+    free(c->engines);
+    *c = (struct choices){ 0 };
 }
 
-bool gemm_product_equal(const struct gemm_product *a, const struct gemm_product *b) {
-    return a->precision == b->precision && a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda &&
-           a->ldb == b->ldb && a->ldc == b->ldc && a->alignment == b->alignment && a->flags == b->flags;
-}
-
-const struct gemm_choice *gemm_table_find(const struct gemm_table *t, const struct gemm_product *p) {
-    for (size_t i = 0; i < t->n; i++)
-        if (gemm_product_equal(&t->choices[i].product, p))
-            return &t->choices[i];
+const struct product_choice *choices_product(const struct choices *c, const struct gemm *product) {
+    for (int i = 0; i < c->n_products; i++)
+        if (gemm_equal(&c->products[i].product, product))
+            return &c->products[i];
     return NULL;
 }
 
-const struct engine_choice *gemm_table_engine(const struct gemm_table *t, const struct engine_choice *like) {
-    for (size_t i = 0; i < t->n_engines; i++) {
-        const struct engine_choice *c = &t->engines[i];
-        if (c->pass == like->pass && c->precision == like->precision && c->version == like->version &&
-            c->room == like->room && memcmp(c->dims, like->dims, sizeof c->dims) == 0)
-            return c;
+const struct engine_choice *choices_engine(const struct choices *c, const struct engine_choice *like) {
+    for (int i = 0; i < c->n_engines; i++) {
+        const struct engine_choice *one = &c->engines[i];
+        if (one->pass == like->pass && one->precision == like->precision && one->version == like->version &&
+            one->room == like->room && memcmp(one->dims, like->dims, sizeof one->dims) == 0)
+            return one;
     }
     return NULL;
 }
 
-/* The array with room for one more than n; NULL: no memory, and it is as it was. */
-static void *grown(void *array, size_t n, size_t *room, size_t each, struct err *e) {
-    const size_t more = *room ? 2 * *room : 16;
-    void *const larger = n < *room ? array : realloc(array, more * each);
-    if (!larger)
-        status_ignore(err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products"));
-    else if (n == *room)
-        *room = more;
-    return larger;
-}
-
-status_t gemm_table_add(struct gemm_table *t, const struct gemm_choice *choice, struct err *e) {
-    if (t->n == GEMM_CHOICES_MOST)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different matrix products", GEMM_CHOICES_MOST);
-    void *const more = grown(t->choices, t->n, &t->room, sizeof *choice, e);
-    if (!more)
-        return ST_RESOURCE_EXHAUSTED;
-    t->choices = more;
-    t->choices[t->n++] = *choice;
+status_t choices_add_product(struct choices *c, const struct product_choice *choice, struct err *e) {
+    if (c->n_products == CHOICES_PRODUCTS_MOST)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different matrix products",
+                       CHOICES_PRODUCTS_MOST);
+    TRY(array_grow(&c->products, c->n_products, e));
+    c->products[c->n_products++] = *choice;
     return ST_OK;
 }
 
-status_t gemm_table_add_engine(struct gemm_table *t, const struct engine_choice *choice, struct err *e) {
-    if (t->n_engines == ENGINE_CHOICES_MOST)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different convolutions", ENGINE_CHOICES_MOST);
-    void *const more = grown(t->engines, t->n_engines, &t->engines_room, sizeof *choice, e);
-    if (!more)
-        return ST_RESOURCE_EXHAUSTED;
-    t->engines = more;
-    t->engines[t->n_engines++] = *choice;
+status_t choices_add_engine(struct choices *c, const struct engine_choice *choice, struct err *e) {
+    if (c->n_engines == CHOICES_ENGINES_MOST)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a run has more than %d different convolutions", CHOICES_ENGINES_MOST);
+    TRY(array_grow(&c->engines, c->n_engines, e));
+    c->engines[c->n_engines++] = *choice;
     return ST_OK;
 }
 
@@ -89,13 +70,13 @@ static void write_flags(FILE *f, unsigned flags) {
         fputs("-", f);
 }
 
-static void write_choice(FILE *f, const struct gemm_choice *c) {
-    const struct gemm_product *p = &c->product;
+static void write_product(FILE *f, const struct product_choice *c) {
+    const struct gemm *p = &c->product;
     fprintf(f, "%s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " ",
             precision_name[p->precision], p->m, p->n, p->k, p->lda, p->ldb, p->ldc, p->alignment);
     write_flags(f, p->flags);
     fputs(" ", f);
-    for (int i = 0; i < GEMM_ALGORITHM_WORDS; i++)
+    for (int i = 0; i < PRODUCT_ALGORITHM_WORDS; i++)
         fprintf(f, "%016" PRIx64, c->algorithm[i]);
     fprintf(f, " %" PRIu64 "\n", c->workspace);
 }
@@ -107,20 +88,20 @@ static void write_engine(FILE *f, const struct engine_choice *c) {
     fprintf(f, " %" PRId64 " %" PRId64 " %s\n", c->version, c->room, c->name);
 }
 
-status_t gemm_table_write(const struct gemm_table *t, char **ret, struct err *e) {
+status_t choices_write(const struct choices *c, char **ret, struct err *e) {
     CLEANUP(freep) char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     if (!f)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products");
-    fprintf(f, "%s\n%s%s\n", heading, device_before, t->device);
-    for (size_t i = 0; i < t->n; i++)
-        write_choice(f, &t->choices[i]);
-    for (size_t i = 0; i < t->n_engines; i++)
-        write_engine(f, &t->engines[i]);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the text of a run's choices");
+    fprintf(f, "%s\n%s%s\n", heading, device_before, c->device);
+    for (int i = 0; i < c->n_products; i++)
+        write_product(f, &c->products[i]);
+    for (int i = 0; i < c->n_engines; i++)
+        write_engine(f, &c->engines[i]);
     const bool bad = ferror(f) != 0;
     if (fclose(f) != 0 || bad)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of matrix products");
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the text of a run's choices");
     *ret = take_ptr(&text);
     return ST_OK;
 }
@@ -188,7 +169,7 @@ static bool flags(struct rest w, unsigned *ret) {
     return *ret != 0;
 }
 
-static bool algorithm(struct rest w, uint64_t ret[GEMM_ALGORITHM_WORDS]) {
+static bool algorithm(struct rest w, uint64_t ret[PRODUCT_ALGORITHM_WORDS]) {
     static const char digits[] = "0123456789abcdef";
     if (w.end - w.at != HEX_DIGITS)
         return false;
@@ -201,8 +182,8 @@ static bool algorithm(struct rest w, uint64_t ret[GEMM_ALGORITHM_WORDS]) {
     return true;
 }
 
-static bool choice(struct rest line, struct gemm_choice *c) {
-    struct gemm_product *p = &c->product;
+static bool product(struct rest line, struct product_choice *c) {
+    struct gemm *p = &c->product;
     int64_t *const numbers[NUMBERS] = { &p->m, &p->n, &p->k, &p->lda, &p->ldb, &p->ldc, &p->alignment };
     int64_t workspace = 0;
     if (!precision(word(&line), &p->precision))
@@ -248,46 +229,49 @@ static bool engine(struct rest line, struct engine_choice *c) {
 }
 
 /* Line 2. Kept as it is: it is compared, and never more than printed. */
-static bool device(struct rest line, struct gemm_table *t) {
+static bool device(struct rest line, struct choices *c) {
     const size_t before = sizeof device_before - 1, n = (size_t)(line.end - line.at);
-    if (n <= before || n - before >= sizeof t->device || memcmp(line.at, device_before, before) != 0 ||
+    if (n <= before || n - before >= sizeof c->device || memcmp(line.at, device_before, before) != 0 ||
         memchr(line.at, 0, n))
         return false;
-    memcpy(t->device, line.at + before, n - before);
+    memcpy(c->device, line.at + before, n - before);
     return true;
 }
 
-/* A line that chooses. */
-static status_t take_line(struct rest line, int line_number, struct gemm_table *t, struct err *e) {
-    struct gemm_choice c = { 0 };
-    struct engine_choice of_engine = { 0 };
-    const bool product = choice(line, &c);
-    if (!product && !engine(line, &of_engine))
-        return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products is not one", line_number);
-    if (product ? gemm_table_find(t, &c.product) != NULL : gemm_table_engine(t, &of_engine) != NULL)
-        return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products names a product again",
-                       line_number);
-    return product ? gemm_table_add(t, &c, e) : gemm_table_add_engine(t, &of_engine, e);
+static status_t no_line(int line_number, struct err *e) {
+    return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of choices is not one", line_number);
 }
 
-status_t gemm_table_parse(const char *text, size_t n, struct gemm_table *ret, struct err *e) {
-    CLEANUP(gemm_table_donep) struct gemm_table t = { 0 };
+/* A line that chooses. */
+static status_t take_line(struct rest line, int line_number, struct choices *c, struct err *e) {
+    struct product_choice of_product = { 0 };
+    struct engine_choice of_engine = { 0 };
+    const bool multiplies = product(line, &of_product);
+    if (!multiplies && !engine(line, &of_engine))
+        return no_line(line_number, e);
+    if (multiplies ? choices_product(c, &of_product.product) != NULL : choices_engine(c, &of_engine) != NULL)
+        return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of choices makes a choice again", line_number);
+    return multiplies ? choices_add_product(c, &of_product, e) : choices_add_engine(c, &of_engine, e);
+}
+
+status_t choices_parse(const char *text, size_t n, struct choices *ret, struct err *e) {
+    CLEANUP(choices_donep) struct choices c = { 0 };
     const char *end = text + n;
     int line_number = 0;
     for (const char *at = text; at < end;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const struct rest line = { at, newline ? newline : end };
         line_number++;
-        if (!newline || (line_number == 1 && !is(line, heading)) || (line_number == 2 && !device(line, &t)))
-            return err_set(e, ST_INVALID_ARGUMENT, "line %d of a table of matrix products is not one", line_number);
+        if (!newline || (line_number == 1 && !is(line, heading)) || (line_number == 2 && !device(line, &c)))
+            return no_line(line_number, e);
         if (line_number > 2)
-            TRY(take_line(line, line_number, &t, e));
+            TRY(take_line(line, line_number, &c, e));
         at = newline + 1;
     }
     if (line_number < 2)
-        return err_set(e, ST_INVALID_ARGUMENT, "a table of matrix products ends before its second line");
-    *ret = t;
-    t = (struct gemm_table){ 0 };
+        return err_set(e, ST_INVALID_ARGUMENT, "a table of choices ends before its second line");
+    *ret = c;
+    c = (struct choices){ 0 };
     return ST_OK;
 }
 
@@ -303,23 +287,23 @@ static size_t table_bytes(const char *text, size_t n) {
     return n;
 }
 
-static status_t take_choices(struct gemm_table *t, const struct gemm_table *from, struct err *e) {
-    for (size_t i = 0; i < from->n; i++)
-        if (!gemm_table_find(t, &from->choices[i].product))
-            TRY(gemm_table_add(t, &from->choices[i], e));
-    for (size_t i = 0; i < from->n_engines; i++)
-        if (!gemm_table_engine(t, &from->engines[i]))
-            TRY(gemm_table_add_engine(t, &from->engines[i], e));
+static status_t take_all(struct choices *c, const struct choices *from, struct err *e) {
+    for (int i = 0; i < from->n_products; i++)
+        if (!choices_product(c, &from->products[i].product))
+            TRY(choices_add_product(c, &from->products[i], e));
+    for (int i = 0; i < from->n_engines; i++)
+        if (!choices_engine(c, &from->engines[i]))
+            TRY(choices_add_engine(c, &from->engines[i], e));
     return ST_OK;
 }
 
-status_t gemm_table_take(struct gemm_table *t, const char *text, size_t n, struct err *e) {
+status_t choices_take(struct choices *c, const char *text, size_t n, struct err *e) {
     while (n > 0) {
-        CLEANUP(gemm_table_donep) struct gemm_table one = { 0 };
+        CLEANUP(choices_donep) struct choices one = { 0 };
         const size_t bytes = table_bytes(text, n);
-        TRY(gemm_table_parse(text, bytes, &one, e));
-        if (strcmp(one.device, t->device) == 0)
-            TRY(take_choices(t, &one, e));
+        TRY(choices_parse(text, bytes, &one, e));
+        if (strcmp(one.device, c->device) == 0)
+            TRY(take_all(c, &one, e));
         text += bytes;
         n -= bytes;
     }
