@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool before(const struct job *a, const struct job *b) {
+bool queue_before(const struct job *a, const struct job *b) {
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
@@ -15,7 +15,7 @@ static size_t place_of(const struct scheduler *s, const struct job *job) {
     size_t low = 0, high = s->n_queue;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (before(s->queue[middle], job))
+        if (queue_before(s->queue[middle], job))
             low = middle + 1;
         else
             high = middle;
@@ -23,8 +23,7 @@ static size_t place_of(const struct scheduler *s, const struct job *job) {
     return low;
 }
 
-/* What of it a job may have. */
-static struct room room_for(struct room all, const struct job *job) {
+struct room queue_room_for(struct room all, const struct job *job) {
     if (job->world_size > 1) {
         all.free -= all.lone_free;
         all.slots -= all.lone_slots;
@@ -32,12 +31,16 @@ static struct room room_for(struct room all, const struct job *job) {
     return all;
 }
 
+bool queue_holds_up(const struct job *job, struct room all) {
+    return job->world_size <= queue_room_for(all, job).slots;
+}
+
 /* Whether placing again could start the new one: a long queue is not walked for each job that joins its end. */
 static bool may_start(const struct scheduler *s, const struct job *job, size_t at) {
     const struct job *blocker = s->blocker[job->slot];
     if (at == 0)
         return true;
-    return !(blocker && before(blocker, job)) && job->world_size <= room_for(s->room[job->slot], job).slots;
+    return !(blocker && queue_before(blocker, job)) && queue_holds_up(job, s->room[job->slot]);
 }
 
 void queue_insert(struct scheduler *s, struct job *job) {
@@ -66,7 +69,7 @@ void queue_remove(struct scheduler *s, struct job *job) {
     s->dirty = true;
 }
 
-static struct room room_of(const struct scheduler *s, enum scheduler_slot slot) {
+struct room queue_room(const struct scheduler *s, enum scheduler_slot slot) {
     struct room room = { 0 };
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
@@ -74,6 +77,7 @@ static struct room room_of(const struct scheduler *s, enum scheduler_slot slot) 
         const bool alone = executor_judge(ex, slot, 2) == SCHEDULER_HOST_LONE;
         if (!ex->attached)
             continue;
+        room.attached++;
         room.slots += ex->slots[slot];
         room.quarantined += slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0;
         room.free += free_slots;
@@ -126,11 +130,7 @@ static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, stru
     return fits;
 }
 
-static void tell_waiting(struct job *job, struct room room, struct scheduler_actions *out) {
-    if (job->told_waiting)
-        return;
-    job->told_waiting = true;
-    struct scheduler_action *a = action_add(out, ACT_WAITING, job);
+void queue_room_text(const struct job *job, struct room room, char *ret, size_t n) {
     const char *slot = job->slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
     const int lone = job->world_size > 1 ? room.lone_slots : 0;
     char ill[40] = "", apart[96];
@@ -139,12 +139,23 @@ static void tell_waiting(struct job *job, struct room room, struct scheduler_act
     snprintf(apart, sizeof apart, "%s", ill);
     if (lone)
         snprintf(apart, sizeof apart, "%s; %d more take%s jobs of one rank only", ill, lone, lone == 1 ? "s" : "");
-    if (job->world_size > room.slots)
-        action_text(a, "needs %d %s slot%s, more than the %d of all attached executors%s", job->world_size, slot,
-                    plural, room.slots, apart);
+    if (room.attached == 0)
+        snprintf(ret, n, "needs %d %s slot%s, and no executor is attached", job->world_size, slot, plural);
+    else if (job->world_size > room.slots)
+        snprintf(ret, n, "needs %d %s slot%s, more than the %d of all attached executors%s", job->world_size, slot,
+                 plural, room.slots, apart);
     else
-        action_text(a, "needs %d %s slot%s, %d of %d are free%s", job->world_size, slot, plural, room.free, room.slots,
-                    apart);
+        snprintf(ret, n, "needs %d %s slot%s, %d of %d are free%s", job->world_size, slot, plural, room.free,
+                 room.slots, apart);
+}
+
+static void tell_waiting(struct job *job, struct room room, struct scheduler_actions *out) {
+    if (job->told_waiting)
+        return;
+    job->told_waiting = true;
+    char text[sizeof((struct scheduler_action *)0)->text];
+    queue_room_text(job, room, text, sizeof text);
+    action_text(action_add(out, ACT_WAITING, job), "%s", text);
 }
 
 void queue_tell_again(struct scheduler *s) {
@@ -155,7 +166,7 @@ void queue_tell_again(struct scheduler *s) {
 
 static void look_around(struct scheduler *s) {
     for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
-        s->room[k] = room_of(s, (enum scheduler_slot)k);
+        s->room[k] = queue_room(s, (enum scheduler_slot)k);
         s->blocker[k] = NULL;
     }
 }
@@ -181,20 +192,20 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
     size_t kept = 0, i = 0;
     for (; i < s->n_queue; i++) {
         struct job *job = s->queue[i];
-        const struct room room = room_for(s->room[job->slot], job);
+        const struct room room = queue_room_for(s->room[job->slot], job);
         if (s->blocker[SCHEDULER_SLOT_CPU] && s->blocker[SCHEDULER_SLOT_CUDA])
             break;
         bool open = !s->blocker[job->slot];
         if (open && room.free >= job->world_size && try_start(s, job, now_ms, out)) {
             job->in_queue = false;
-            s->room[job->slot] = room_of(s, job->slot);
+            s->room[job->slot] = queue_room(s, job->slot);
             continue;
         }
         if (kept == 0) { /* the others wait behind it: one event each would be a flood */
             settle_restart(s, job, out);
             tell_waiting(job, room, out);
         }
-        if (open && (s->room[job->slot].free == 0 || job->world_size <= room.slots))
+        if (open && (s->room[job->slot].free == 0 || queue_holds_up(job, s->room[job->slot])))
             s->blocker[job->slot] = job;
         s->queue[kept++] = job;
     }

@@ -72,7 +72,8 @@ struct job {
 };
 
 struct room {
-    int free, slots;           /* of the executors that take work; of all that are attached */
+    int attached;              /* executors */
+    int free, slots;           /* of those that take work; of all that are attached */
     int lone_free, lone_slots; /* of these, on hosts that take no gangs */
     int quarantined;           /* devices of those that are no slots */
 };
@@ -127,6 +128,14 @@ void job_free(struct job *job);
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);
 void queue_remove(struct scheduler *s, struct job *job);
+bool queue_before(const struct job *a, const struct job *b);
+/* What there is of a kind; of that what a job may have: a gang nothing on hosts that take none. */
+struct room queue_room(const struct scheduler *s, enum scheduler_slot slot);
+struct room queue_room_for(struct room all, const struct job *job);
+/* Whether jobs behind one that waits have to wait too: not behind one that no waiting helps. all: of its kind. */
+bool queue_holds_up(const struct job *job, struct room all);
+/* Why a job waits for slots, one sentence; room: what it may have. */
+void queue_room_text(const struct job *job, struct room room, char *ret, size_t n);
 /* Whoever waits at the head is told again why. */
 void queue_tell_again(struct scheduler *s);
 /* Places what fits, in order. */

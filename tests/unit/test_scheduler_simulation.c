@@ -1,7 +1,7 @@
 /* The scheduler against a random world: agents that crash, vanish and come back, streams that break, a controller that
  * starts again from its rows, users that cancel and retry. After every step the rules of scheduler.h must hold, and
  * once the faults stop every job must end. A failure prints its seed: TRAINYARD_SEED=n replays it. */
-#include "service/scheduler/scheduler.h"
+#include "service/scheduler/explain.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,6 +56,7 @@ struct world {
     struct scheduler_action awaits[AWAITS];
     int n_awaits;
     int succeeded, failed, cancelled;
+    int explained;
 };
 
 static uint64_t draw(struct world *w) { /* splitmix64 */
@@ -185,6 +186,21 @@ static void check_job(void *ctx, const struct scheduler_job_view *v) {
             (long long)v->job);
 }
 
+/* Whoever waits after a step has a reason, and each reason a way out: one job a step, in turn. */
+static void check_explanation(struct world *w) {
+    struct scheduler_explanation x;
+    const int64_t id = w->n_jobs ? 1 + w->explained++ % w->n_jobs : 0;
+    scheduler_explain(w->scheduler, id, w->now, &x);
+    if (!x.live)
+        return;
+    REQUIRE(w, x.state == w->jobs[id].row.state, "job %lld: explained in another state\n", (long long)id);
+    REQUIRE(w, x.summary[0], "job %lld: nothing is said\n", (long long)id);
+    REQUIRE(w, x.state != JOB_STATE_QUEUED || x.n_reasons > 0, "job %lld waits without a reason\n", (long long)id);
+    for (int i = 0; i < x.n_reasons; i++)
+        REQUIRE(w, x.reasons[i].kind != SCHEDULER_WAIT_NOTHING && x.reasons[i].message[0] && x.reasons[i].remedy[0],
+                "job %lld: '%s', '%s'\n", (long long)id, x.reasons[i].message, x.reasons[i].remedy);
+}
+
 static void step(struct world *w, const struct scheduler_event *ev) {
     struct scheduler_actions actions = { 0 };
     scheduler_step(w->scheduler, ev, w->now, &actions);
@@ -192,6 +208,7 @@ static void step(struct world *w, const struct scheduler_event *ev) {
     scheduler_actions_done(&actions);
     scheduler_each_executor(w->scheduler, check_slots, w);
     scheduler_each_job(w->scheduler, check_job, w);
+    check_explanation(w);
     /* The processes that really run, zombies included, never need more slots than there are. */
     for (int i = 0; i < AGENTS; i++) {
         int running = 0;
