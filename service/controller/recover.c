@@ -80,7 +80,7 @@ static status_t load_executors(struct controller *c, struct store_memory *m, str
         TRY(store_executor_list(c->store, m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
         for (size_t i = 0; i < n; i++)
             if (rows[i].state == STORE_EXECUTOR_ATTACHED)
-                scheduler_load_executor(c->scheduler, rows[i].id, clock_mono_ms());
+                scheduler_load_executor(c->scheduler, rows[i].id, true, NULL, clock_mono_ms());
         if (n > 0)
             after = rows[n - 1].id;
     } while (n == LIMIT_PAGE_SIZE);

@@ -38,6 +38,8 @@ enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slo
         return SCHEDULER_HOST_WITHOUT;
     if (world_size > 1 && slot == SCHEDULER_SLOT_CUDA && ex->lone)
         return SCHEDULER_HOST_LONE;
+    if (ex->drained)
+        return SCHEDULER_HOST_DRAINED;
     if (ex->n_held > 0)
         return SCHEDULER_HOST_HELD;
     return ex->used[slot] < ex->slots[slot] ? SCHEDULER_HOST_TAKES : SCHEDULER_HOST_FULL;
@@ -48,7 +50,7 @@ int executor_free(const struct executor *ex, enum scheduler_slot slot, int world
 }
 
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex) {
-    if (!ex->lost || ex->parts > 0)
+    if (!ex->lost || ex->parts > 0 || ex->drained) /* a drained one is still so when it comes back */
         return;
     int at = 0;
     while (s->all[at] != ex)

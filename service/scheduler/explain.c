@@ -130,6 +130,17 @@ static void say_away(const struct scheduler *s, int64_t now_ms, struct scheduler
            seconds(first->lease_until_ms - now_ms));
 }
 
+static void say_drained(const struct job *job, struct room room, struct scheduler_explanation *x) {
+    if (!room.drained)
+        return;
+    char hosts[DRAINED_BYTES];
+    executor_drained_text(room, hosts);
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_DRAINED);
+    MESSAGE(r, "%d %s slot%s %s drained: %s", room.drained, kinds[job->slot], s_of(room.drained), is_of(room.drained),
+            hosts);
+    REMEDY(r, "trainyard undrain %s", room.drained_at->id);
+}
+
 static void say_out_of_use(const struct job *job, struct room all, struct scheduler_explanation *x) {
     if (all.quarantined) {
         struct scheduler_reason *r = add(x, SCHEDULER_WAIT_QUARANTINED);
@@ -228,6 +239,7 @@ static void say_waiting(const struct scheduler *s, const struct job *job, int64_
         say_lacking(job, room, x);
     if (!free) {
         say_away(s, now_ms, x);
+        say_drained(job, room, x);
         say_out_of_use(job, all, x);
     }
     if (ahead.n)
@@ -270,8 +282,9 @@ static void say_ending(const struct job *job, struct scheduler_explanation *x) {
     if (where) {
         MESSAGE(r, "attempt %d has not ended on %d of %d executors: %s%s", job->number, parts, a->n_parts, where->id,
                 parts > 1 ? " and others" : "");
+        const int grace_ms = a->ending == ATTEMPT_CHECKPOINTS ? SCHEDULER_CHECKPOINT_GRACE_MS : SCHEDULER_STOP_GRACE_MS;
         REMEDY(r, "its agent ends what is left, by force after %d s; an executor that falls silent is lost after %d s",
-               SCHEDULER_STOP_GRACE_MS / 1000, LEASE_TTL_MS / 1000);
+               grace_ms / 1000, LEASE_TTL_MS / 1000);
     } else {
         MESSAGE(r, "the last records of rank %d of attempt %d are not stored yet", rank, job->number);
         REMEDY(r, "its executor sends them, or is lost %d s after it falls silent", LEASE_TTL_MS / 1000);

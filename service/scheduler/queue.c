@@ -27,6 +27,7 @@ struct room queue_room_for(struct room all, const struct job *job) {
     if (job->world_size > 1) {
         all.free -= all.lone_free;
         all.slots -= all.lone_slots;
+        all.drained -= all.lone_drained;
     }
     return all;
 }
@@ -78,6 +79,10 @@ struct room queue_room(const struct scheduler *s, enum scheduler_slot slot) {
         if (!ex->attached)
             continue;
         room.attached++;
+        if (ex->drained) { /* no room: whoever needs it waits for a person, and holds nobody up */
+            executor_count_drained(ex, slot, &room);
+            continue;
+        }
         room.slots += ex->slots[slot];
         room.quarantined += slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0;
         room.free += free_slots;
@@ -133,20 +138,26 @@ static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, stru
 void queue_room_text(const struct job *job, struct room room, char *ret, size_t n) {
     const char *slot = job->slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
     const int lone = job->world_size > 1 ? room.lone_slots : 0;
-    char ill[40] = "", apart[96];
+    char ill[40] = "", apart[96], drained[320] = "";
     if (room.quarantined)
         snprintf(ill, sizeof ill, "; %d more %s quarantined", room.quarantined, room.quarantined == 1 ? "is" : "are");
     snprintf(apart, sizeof apart, "%s", ill);
     if (lone)
         snprintf(apart, sizeof apart, "%s; %d more take%s jobs of one rank only", ill, lone, lone == 1 ? "s" : "");
+    if (room.drained) {
+        char hosts[DRAINED_BYTES];
+        executor_drained_text(room, hosts);
+        snprintf(drained, sizeof drained, "; %d more %s drained: %s", room.drained, room.drained == 1 ? "is" : "are",
+                 hosts);
+    }
     if (room.attached == 0)
         snprintf(ret, n, "needs %d %s slot%s, and no executor is attached", job->world_size, slot, plural);
     else if (job->world_size > room.slots)
-        snprintf(ret, n, "needs %d %s slot%s, more than the %d of all attached executors%s", job->world_size, slot,
-                 plural, room.slots, apart);
+        snprintf(ret, n, "needs %d %s slot%s, more than the %d of all attached executors%s%s", job->world_size, slot,
+                 plural, room.slots, apart, drained);
     else
-        snprintf(ret, n, "needs %d %s slot%s, %d of %d are free%s", job->world_size, slot, plural, room.free,
-                 room.slots, apart);
+        snprintf(ret, n, "needs %d %s slot%s, %d of %d are free%s%s", job->world_size, slot, plural, room.free,
+                 room.slots, apart, drained);
 }
 
 static void tell_waiting(struct job *job, struct room room, struct scheduler_actions *out) {

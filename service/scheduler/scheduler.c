@@ -38,8 +38,10 @@ static enum attempt_ending ending_of(enum job_state state) {
 
 static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
     struct executor **host = scheduler_alloc((size_t)row->world_size, sizeof *host);
-    for (int r = 0; r < row->world_size; r++)
+    for (int r = 0; r < row->world_size; r++) {
         host[r] = executor_add(s, row->placement[r], now_ms);
+        host[r]->lost = false; /* its lease is judged, whatever its row says */
+    }
     job->attempt = attempt_new(row->attempt, row->world_size, host, row->slot);
     free(host);
     for (int r = 0; r < row->world_size; r++)
@@ -66,7 +68,14 @@ void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, in
     }
 }
 
-void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms) { executor_add(s, id, now_ms); }
+void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
+                             int64_t now_ms) {
+    struct executor *ex = executor_add(s, id, now_ms);
+    ex->lost = !attached;
+    if (drain)
+        executor_mark(ex, drain);
+    s->drain_due |= ex->drained_now;
+}
 
 /* The job, when the event is of its current attempt and that may still run. */
 static struct job *current(const struct scheduler *s, const struct scheduler_event *ev) {
@@ -171,6 +180,7 @@ static void settle_closed(struct scheduler *s, struct job *job, struct scheduler
 
 static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     executor_judge_leases(s, now_ms, out);
+    executor_drain_loaded(s, out);
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         if (!job->attempt) {
@@ -218,6 +228,7 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
             queue_tell_again(s);
         }
         break;
+    case EV_EXECUTOR_DRAIN: executor_drain(s, ev, now_ms, ret); break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;

@@ -46,6 +46,7 @@ enum scheduler_host {
     SCHEDULER_HOST_FULL,    /* its slots are in use */
     SCHEDULER_HOST_HELD,    /* something of an old attempt may still run there */
     SCHEDULER_HOST_LONE,    /* its devices take jobs of one rank only */
+    SCHEDULER_HOST_DRAINED, /* a person has asked that it gets no more ranks */
     SCHEDULER_HOST_WITHOUT, /* it has no slots of this kind */
     SCHEDULER_HOST_AWAY,    /* it is not attached */
     SCHEDULER_HOST_VERDICTS,
@@ -66,6 +67,13 @@ struct scheduler_job_row {
     const bool *started;          /* [world_size] the row has a pid; NULL = none */
     bool final_committed;         /* the current or last attempt's final checkpoint is COMMITTED */
     int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1 = none */
+};
+
+/* Whether an executor gets no more ranks. */
+struct scheduler_drain {
+    bool drained;
+    bool now;           /* nor keeps those that it has */
+    const char *reason; /* of whoever asked; NULL or "" = none given */
 };
 
 /* What an executor says of one attempt when it attaches. */
@@ -94,6 +102,7 @@ enum scheduler_event_kind {
     EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined are
                            * others now
                            */
+    EV_EXECUTOR_DRAIN,    /* executor, drain, token: as its row says by now; again when that has changed, or ends */
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
     EV_RANK_JOINED,
@@ -120,6 +129,7 @@ struct scheduler_event {
         int n_parts;
         const struct scheduler_part_report *parts;
     } attach;
+    struct scheduler_drain drain;
     int n_ends;
     const struct rank_end *ends;
 };
@@ -180,8 +190,10 @@ CLEANUP_DEFINE(struct scheduler *, scheduler_free)
  * have attached, or it is over, nothing is decided about their ranks. */
 void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms);
 
-/* At start, for an executor that was attached to the last leader: it is lost unless it attaches within a lease. */
-void scheduler_load_executor(struct scheduler *s, const char *id, int64_t now_ms);
+/* At start, before the jobs: for an executor that was attached to the last leader (it is lost unless it attaches within
+ * a lease), and for one that is drained (NULL: it is not). */
+void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
+                             int64_t now_ms);
 
 void scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
                     struct scheduler_actions *ret);
@@ -194,6 +206,7 @@ void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
 struct scheduler_counts {
     int jobs, queued, executors, attached;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
+    int drained[SCHEDULER_SLOT_KINDS]; /* of slots */
 };
 struct scheduler_counts scheduler_counts(const struct scheduler *s);
 
@@ -210,7 +223,7 @@ struct scheduler_job_view {
 };
 struct scheduler_executor_view {
     const char *id;
-    bool attached, lost;
+    bool attached, lost, drained;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int held; /* old attempts that may still run there */
 };

@@ -13,7 +13,9 @@ struct executor {
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int quarantined; /* CUDA devices that are no slots */
     bool lone;       /* CUDA ranks there cannot talk: no gangs */
-    int parts;       /* of live attempts that name it: a lost executor is forgotten at 0 */
+    bool drained, drained_now;
+    char drain_reason[160]; /* for sentences: the row has all of it */
+    int parts;              /* of live attempts that name it: a lost executor is forgotten at 0 */
     struct held {
         int64_t job;
         int attempt;
@@ -76,6 +78,9 @@ struct room {
     int free, slots;           /* of those that take work; of all that are attached */
     int lone_free, lone_slots; /* of these, on hosts that take no gangs */
     int quarantined;           /* devices of those that are no slots */
+    int drained, lone_drained; /* slots of attached executors that are drained, which are in none of the above */
+    int drained_hosts;
+    const struct executor *drained_at; /* the first of them */
 };
 
 struct scheduler {
@@ -86,7 +91,8 @@ struct scheduler {
     size_t n_queue, queue_cap;
     struct job *active;
     int n_jobs;
-    bool dirty; /* room or the queue changed: place again */
+    bool dirty;     /* room or the queue changed: place again */
+    bool drain_due; /* loaded: the last leader may have died before what a drain asks of running attempts */
     /* What the last placing found; good until dirty. */
     struct room room[SCHEDULER_SLOT_KINDS];
     const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* behind it nothing starts; NULL = none */
@@ -181,6 +187,17 @@ enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slo
 int executor_free(const struct executor *ex, enum scheduler_slot slot, int world_size);
 void executor_release(struct executor *ex, int64_t job, int attempt); /* a held attempt has ended */
 void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
+
+/* drain.c */
+void executor_mark(struct executor *ex, const struct scheduler_drain *drain);
+void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *out);
+/* After a start: attempts leave the hosts that are drained without waiting for their ends. */
+void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out);
+void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct room *room);
+/* Where a room's drained slots are, and why: "executor host-1 (new disk) and 1 other". */
+#define DRAINED_BYTES 280
+void executor_drained_text(struct room room, char ret[DRAINED_BYTES]);
 
 /* adopt.c */
 void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,

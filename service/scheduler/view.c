@@ -10,6 +10,7 @@ struct scheduler_counts scheduler_counts(const struct scheduler *s) {
         for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
             c.slots[k] += s->all[i]->attached ? s->all[i]->slots[k] : 0;
             c.used[k] += s->all[i]->used[k];
+            c.drained[k] += s->all[i]->attached && s->all[i]->drained ? s->all[i]->slots[k] : 0;
         }
     }
     return c;
@@ -38,7 +39,7 @@ void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
         struct scheduler_executor_view view = {
-            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .held = ex->n_held
+            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .drained = ex->drained, .held = ex->n_held
         };
         for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
             view.slots[k] = ex->slots[k];

@@ -286,7 +286,7 @@ static void a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncou
 
 static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **state) {
     struct bench *b = *state;
-    scheduler_load_executor(b->s, "a", b->now);
+    scheduler_load_executor(b->s, "a", true, NULL, b->now);
     every_tick_for(b, 2 * LEASE_TTL_MS);
     assert_string_equal(find(b, ACT_EXECUTOR_LOST)->executor, "a");
     assert_int_equal(scheduler_counts(b->s).executors, 0);

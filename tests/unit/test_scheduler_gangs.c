@@ -311,7 +311,7 @@ static void load(struct bench *b, enum job_state state) {
                                            .placement = on,
                                            .final_committed = true,
                                            .committed_step = 9 };
-    scheduler_load_executor(b->s, "a", b->now);
+    scheduler_load_executor(b->s, "a", true, NULL, b->now);
     scheduler_load(b->s, &row, b->now);
 }
 

@@ -35,7 +35,7 @@ struct sim_agent {
     char id[SCHEDULER_EXECUTOR_ID_BYTES];
     int slots;
     int64_t incarnation, away_until;
-    bool up, connected;
+    bool up, connected, drained, drained_now;
     struct sim_part parts[PARTS];
     struct scheduler_action inbox[INBOX];
     int n_inbox;
@@ -97,6 +97,9 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
             job_state_name(a->from));
     REQUIRE(w, job_state_edge(a->from, a->to, a->cause), "%s -> %s is no edge\n", job_state_name(a->from),
             job_state_name(a->to));
+    if (a->from == JOB_STATE_PREEMPTING)
+        REQUIRE(w, a->restarts == job->row.restarts, "job %lld: to leave a host counts as a restart\n",
+                (long long)a->job);
     job->row.state = a->to;
     job->row.restarts = a->restarts;
     if (a->to == JOB_STATE_SUCCEEDED) {
@@ -121,6 +124,9 @@ static void store_attempt(struct world *w, struct sim_job *job, const struct sch
     memset(job->stored, 0, sizeof job->stored);
     memset(job->lost, 0, sizeof job->lost);
     memcpy(job->placement, a->placement, (size_t)a->world_size * sizeof *a->placement);
+    for (int r = 0; r < a->world_size; r++)
+        REQUIRE(w, !agent_of(w, a->placement[r])->drained, "job %lld is placed on %s, which is drained\n",
+                (long long)a->job, a->placement[r]);
 }
 
 /* Of every open attempt on that host, but for those that it still knows. */
@@ -402,6 +408,12 @@ static void restart_controller(struct world *w) {
         w->agents[i].n_inbox = 0;
         w->agents[i].away_until = w->now + below(w, 1000);
     }
+    for (int i = 0; i < AGENTS; i++) {
+        const struct sim_agent *a = &w->agents[i];
+        if (a->drained)
+            scheduler_load_executor(w->scheduler, a->id, chance(w, 2),
+                                    &(struct scheduler_drain){ true, a->drained_now, "new disk" }, w->now);
+    }
     for (int64_t id = 1; id <= w->n_jobs; id++) {
         struct sim_job *job = &w->jobs[id];
         if (job_state_final(job->row.state))
@@ -436,6 +448,13 @@ static void user_acts(struct world *w) {
     struct scheduler_job_row row = job->row;
     struct scheduler_event ev = { .kind = chance(w, 2) ? EV_JOB_RETRY : EV_JOB_CANCEL, .job = row.job, .row = &row };
     step(w, &ev);
+}
+
+static void drain_or_not(struct world *w, struct sim_agent *a, bool drained) {
+    a->drained_now = drained && ((a->drained && a->drained_now) || chance(w, 2));
+    a->drained = drained;
+    step(w, &(struct scheduler_event){
+                .kind = EV_EXECUTOR_DRAIN, .executor = a->id, .drain = { drained, a->drained_now, "new disk" } });
 }
 
 static void pass_time(struct world *w) {
@@ -498,6 +517,8 @@ static void one_step(struct world *w, bool faults) {
         restart_controller(w);
     if (chance(w, 60))
         user_acts(w);
+    if (chance(w, 150))
+        drain_or_not(w, &w->agents[below(w, AGENTS)], chance(w, 3));
 }
 
 static bool all_ended(const struct world *w) {
@@ -522,6 +543,8 @@ static void run_world(uint64_t seed) {
     /* One host never comes back; the others suffice. */
     kill_agent(w, &w->agents[0]);
     w->agents[0].away_until = INT64_MAX;
+    for (int i = 0; i < AGENTS; i++)
+        drain_or_not(w, &w->agents[i], false);
     int i = 0;
     for (; i < HEAL_STEPS && !all_ended(w); i++)
         one_step(w, false);
