@@ -31,7 +31,8 @@ void attempts_committed(struct attempts *a, const Trainyard__V1__AttemptCommitte
     attempt_send(at, &command);
 }
 
-/* A word first, TERM in the middle of the grace, KILL at its end. */
+/* A word first; KILL at the end of the grace, and TERM shortly before: whoever writes a checkpoint has the rest for it.
+ * A second stop may end sooner, never later. */
 static void attempt_stop(struct attempt *at, int grace_ms, const char *reason) {
     at->stopping = true;
     Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
@@ -41,9 +42,10 @@ static void attempt_stop(struct attempt *at, int grace_ms, const char *reason) {
     command.stop = &stop;
     if (grace_ms > 0)
         attempt_send(at, &command);
+    const int ladder_ms = grace_ms / 2 < LADDER_MS ? grace_ms / 2 : LADDER_MS;
     for (size_t i = 0; i < at->n_ranks; i++)
         if (at->ranks[i].child)
-            child_end(at->ranks[i].child, grace_ms / 2, grace_ms, "did not stop in time and was killed");
+            child_end(at->ranks[i].child, grace_ms - ladder_ms, grace_ms, "did not stop in time and was killed");
 }
 
 void attempts_stop(struct attempts *a, const Trainyard__V1__StopAttempt *stop) {

@@ -26,11 +26,21 @@ struct control {
     struct engine *engine;
     struct collective *collective;
     Trainyard__V1__WorkerCommand *rendezvous;
+    bool trains; /* all ranks have joined: there may be steps to keep */
     bool stopped, terminated;
     char reason[240];
 };
 
 static void exit_as(Trainyard__V1__WorkerEnd__Cause cause) { _exit(worker_exit_code(cause)); }
+
+/* With the lock held. What the compute thread is at does not matter: at its next exchange it learns of it. */
+static void abort_rank(struct control *c) {
+    c->terminated = true;
+    if (c->engine)
+        engine_stop_request(c->engine);
+    if (c->collective)
+        collective_abort(c->collective, "this rank was told to stop");
+}
 
 static void command_take(struct control *c, Trainyard__V1__WorkerCommand *command) {
     pthread_mutex_lock(&c->lock);
@@ -51,6 +61,8 @@ static void command_take(struct control *c, Trainyard__V1__WorkerCommand *comman
         c->stopped = true;
         if (c->engine)
             engine_stop_request(c->engine);
+        else if (!c->trains) /* no step is done: there is nothing to write, and loading may take minutes */
+            abort_rank(c);
         break;
     default: break;
     }
@@ -84,11 +96,8 @@ static void terminate(struct control *c) {
     pthread_mutex_lock(&c->lock);
     if (!c->stopped)
         snprintf(c->reason, sizeof c->reason, "by signal %u", info.ssi_signo);
-    c->stopped = c->terminated = true;
-    if (c->engine)
-        engine_stop_request(c->engine);
-    if (c->collective)
-        collective_abort(c->collective, "this rank was told to stop");
+    c->stopped = true;
+    abort_rank(c);
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
 }
@@ -98,6 +107,8 @@ static void *control_run(void *ctx) {
     deadline_ms_t exit_at = DEADLINE_NEVER;
     commands_take(c);
     for (;;) {
+        if (exit_at == DEADLINE_NEVER && control_terminated(c))
+            exit_at = deadline_in(TERM_MS);
         struct pollfd p[] = { { .fd = c->leave, .events = POLLIN },
                               { .fd = c->signals, .events = POLLIN },
                               { .fd = c->fd, .events = POLLIN } };
@@ -108,10 +119,8 @@ static void *control_run(void *ctx) {
             continue;
         if (p[0].revents)
             return NULL;
-        if (p[1].revents) {
+        if (p[1].revents)
             terminate(c);
-            exit_at = exit_at == DEADLINE_NEVER ? deadline_in(TERM_MS) : exit_at;
-        }
         if (p[2].revents) {
             commands_read(c);
             commands_take(c);
@@ -163,6 +172,12 @@ void control_set_engine(struct control *c, struct engine *engine) {
     c->engine = engine;
     if (engine && c->stopped)
         engine_stop_request(engine);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_joined(struct control *c) {
+    pthread_mutex_lock(&c->lock);
+    c->trains = true;
     pthread_mutex_unlock(&c->lock);
 }
 

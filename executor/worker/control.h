@@ -2,7 +2,7 @@
  *
  *   rendezvous            wakes control_rendezvous
  *   checkpoint_committed  goes to the engine
- *   stop                  the engine is asked to stop at its next step
+ *   stop                  the engine is asked to stop at its next step; before all ranks have joined, as SIGTERM
  *   SIGTERM               the collective is aborted; a process that is not gone a second and a half later exits
  *   the pipe's end        the agent is gone: the process exits with AGENT_LOST at once
  *
@@ -32,6 +32,8 @@ CLEANUP_DEFINE(struct control *, control_close)
  * on at once. */
 void control_set_engine(struct control *c, struct engine *engine);
 void control_set_collective(struct control *c, struct collective *collective);
+/* All ranks have met with their state: from now on a stop lets them write a checkpoint. */
+void control_joined(struct control *c);
 
 /* Waits for the rendezvous. The message stays valid until control_close. OK with NULL after tick_ms without one: call
  * again. CANCELLED once a stop has come. */
@@ -40,7 +42,7 @@ MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Tra
 
 /* Whether a stop or SIGTERM has come, and why ("" when none was given). ret has n bytes. */
 bool control_stopped(struct control *c, char *ret, size_t n);
-/* Whether SIGTERM has come: the agent waits for nothing. */
+/* Whether SIGTERM has come, or a stop before all ranks had joined: nothing is waited for. */
 bool control_terminated(struct control *c);
 
 #endif

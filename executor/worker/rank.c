@@ -50,6 +50,7 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(enum engine_outcome outcome) {
 
 static void on_joined(void *ctx, int64_t from_step, const char *numerics_id) {
     struct rank *r = ctx;
+    control_joined(r->control);
     Trainyard__V1__RankJoined joined = TRAINYARD__V1__RANK_JOINED__INIT;
     joined.from_step = from_step;
     joined.numerics_id = text(numerics_id);
@@ -293,10 +294,14 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
     control_set_collective(r->control, NULL);
 }
 
-/* What fails after a stop was asked for, fails because of it. */
+/* What fails after SIGTERM, fails because of it; so does a rank that loses its peers, who were told to stop too. A stop
+ * alone lets the checkpoint be written: what fails then is told as it is. */
 static void end_by_stop(struct control *control, struct rank_end *ret) {
     char reason[240];
-    if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED || !control_stopped(control, reason, sizeof reason))
+    bool by_peers = ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__PEER_LOST ||
+                    ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
+    if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED || !control_stopped(control, reason, sizeof reason) ||
+        !(by_peers || control_terminated(control)))
         return;
     ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
     status_ignore(err_set(&ret->why, ST_CANCELLED, "told to stop%s%s", *reason ? ": " : "", reason));

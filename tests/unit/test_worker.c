@@ -32,7 +32,7 @@ struct member {
     char message[400], sha[65];
     struct reaped how;
     int losses, finals, joined;
-    int64_t died_ms, from_step;
+    int64_t died_ms, from_step, step, saved_step; /* done, by the last word; of the newest shard */
     bool ended;
 };
 struct gang {
@@ -49,6 +49,9 @@ struct gang {
     int stop_at_loss;      /* as WorkerStop */
     bool forked;           /* what it resumes from is another job's */
     bool term;             /* stop by SIGTERM instead */
+    bool full;             /* where checkpoints go there is a file by then */
+    bool unmet;            /* rank 1 stands still when the ranks are to meet, and rank 0 is told to stop */
+    int alive;             /* signs of rank 0's life since then */
     int64_t killed_ms;
     bool overdue;
 };
@@ -87,6 +90,30 @@ static void rendezvous(struct gang *g) {
     all_send(g, &command);
 }
 
+static void stop_send(struct member *m) {
+    Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
+    stop.reason = (char *)(uintptr_t) "cancelled by a test";
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
+    command.stop = &stop;
+    assert_int_equal(child_send(m->child, &command, NULL), ST_OK);
+}
+
+static void all_offered(struct gang *g) {
+    if (g->unmet)
+        kill(child_pid(g->members[1].child), SIGSTOP);
+    rendezvous(g);
+}
+
+/* By its third sign of life after the rendezvous the rank is on its way to the others. */
+static void stop_unmet(struct member *m) {
+    struct gang *g = m->gang;
+    if (!g->unmet || m->rank != 0 || g->offered < g->world_size || ++g->alive != 3)
+        return;
+    g->killed_ms = clock_mono_ms();
+    stop_send(m);
+}
+
 static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     struct member *m = ctx;
     struct gang *g = m->gang;
@@ -95,12 +122,15 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
         m->address.data = malloc(m->address.len + 1);
         memcpy(m->address.data, record->address->address.data, m->address.len);
         if (++g->offered == g->world_size)
-            rendezvous(g);
+            all_offered(g);
     } else if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED) {
         m->joined++;
         m->from_step = record->joined->from_step;
+    } else if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE) {
+        stop_unmet(m);
     } else if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_END) {
         m->cause = record->end->cause;
+        m->step = record->end->step;
         snprintf(m->message, sizeof m->message, "%s", record->end->message);
         snprintf(m->sha, sizeof m->sha, "%s", record->end->weights_sha256);
     }
@@ -114,7 +144,10 @@ static bool count_visit(void *ctx, int64_t sequence, const uint8_t *data, size_t
     if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS)
         for (size_t i = 0; i < record->metrics->n_names; i++)
             m->losses += strcmp(record->metrics->names[i], "loss") == 0;
-    m->finals += record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD && record->shard->final;
+    if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD) {
+        m->finals += record->shard->final;
+        m->saved_step = record->shard->step;
+    }
     if (record->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG && strcmp(record->log->stream, "worker") != 0)
         print_message("rank %d %s: %s\n", m->rank, record->log->stream, record->log->text);
     trainyard__v1__worker_record__free_unpacked(record, NULL);
@@ -140,16 +173,15 @@ static void on_spooled(void *ctx, bool urgent) {
         kill(child_pid(g->members[1].child), SIGKILL);
     } else if (g->stop_at_loss && m->losses >= g->stop_at_loss) {
         g->killed_ms = clock_mono_ms();
-        Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
-        stop.reason = (char *)(uintptr_t) "cancelled by a test";
-        Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
-        command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
-        command.stop = &stop;
-        if (g->term)
-            for (int i = 0; i < g->world_size; i++)
+        if (g->full) {
+            assert_int_equal(rmdir(g->checkpoints), 0);
+            assert_int_equal(close(open(g->checkpoints, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+        }
+        for (int i = 0; i < g->world_size; i++)
+            if (g->term)
                 child_end(g->members[i].child, 0, PATIENCE_MS, NULL);
-        else
-            all_send(g, &command);
+            else
+                stop_send(&g->members[i]);
     }
 }
 
@@ -159,6 +191,8 @@ static void on_ended(void *ctx, const struct reaped *how, bool drained) {
     m->how = *how;
     m->died_ms = clock_mono_ms();
     m->ended = true;
+    if (m->gang->unmet && m->rank == 0)
+        kill(child_pid(m->gang->members[1].child), SIGKILL);
     if (++m->gang->gone == m->gang->world_size)
         reactor_quit(m->gang->loop);
 }
@@ -289,7 +323,7 @@ static void a_killed_rank_is_known_at_once_and_its_peer_says_so(void **state) {
     gang_close(&g);
 }
 
-static void a_stop_ends_all_ranks_with_its_reason(void **state) {
+static void a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last_step(void **state) {
     (void)state;
     struct gang g;
     gang_open(&g, 2, NULL);
@@ -300,7 +334,36 @@ static void a_stop_ends_all_ranks_with_its_reason(void **state) {
         assert_int_equal(g.members[i].cause, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
         assert_string_equal(g.members[i].message, "told to stop: cancelled by a test");
         assert_int_equal(g.members[i].how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+        assert_true(g.members[i].step >= 3 && g.members[i].step == g.members[0].step);
+        assert_int_equal(g.members[i].saved_step, g.members[i].step);
+        assert_int_equal(g.members[i].finals, 0); /* steps are left to do */
     }
+    gang_close(&g);
+}
+
+static void what_keeps_a_stopped_rank_from_its_checkpoint_is_told(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 1, NULL);
+    g.spec->train->steps = 100000;
+    g.spec->checkpoint->every = 0;
+    g.stop_at_loss = 3;
+    g.full = true;
+    gang_run(&g);
+    assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE);
+    assert_non_null(strstr(g.members[0].message, "Not a directory"));
+    gang_close(&g);
+}
+
+static void a_stop_before_all_ranks_have_met_waits_for_nobody(void **state) {
+    (void)state;
+    struct gang g;
+    gang_open(&g, 2, NULL);
+    g.unmet = true;
+    gang_run(&g);
+    assert_int_equal(g.members[0].how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
+    assert_true(g.members[0].died_ms - g.killed_ms < AT_ONCE_MS);
+    assert_int_equal(g.members[1].how.signal, SIGKILL);
     gang_close(&g);
 }
 
@@ -466,7 +529,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_trains_alone_and_a_gang_of_two_gets_the_same_bits),
         cmocka_unit_test(a_killed_rank_is_known_at_once_and_its_peer_says_so),
-        cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason),
+        cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last_step),
+        cmocka_unit_test(what_keeps_a_stopped_rank_from_its_checkpoint_is_told),
+        cmocka_unit_test(a_stop_before_all_ranks_have_met_waits_for_nobody),
         cmocka_unit_test(sigterm_ends_a_rank_at_once_and_with_a_last_word),
         cmocka_unit_test(missing_data_is_a_bad_spec_with_the_fields_path),
         cmocka_unit_test(a_fork_of_what_cannot_be_read_is_a_bad_spec_and_a_resume_a_bad_checkpoint),

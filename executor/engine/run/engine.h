@@ -143,7 +143,7 @@ struct engine_shard {
     const char *weights_sha256; /* of the whole model, on the rank that knows it; else "" */
     bool has_validation_loss;
     double validation_loss; /* the newest one known */
-    bool final;             /* the state after the last step, or after a stop */
+    bool final;             /* the state after the last step */
 };
 
 /* Any pointer may be NULL. */

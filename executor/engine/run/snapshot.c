@@ -92,7 +92,7 @@ static void written(void *ctx, const struct checkpoint_result *r) {
                                   .weights_sha256 = r->weights_sha256,
                                   .has_validation_loss = s->has_validation_loss,
                                   .validation_loss = s->validation_loss,
-                                  .final = s->final };
+                                  .final = s->final && r->step == engine->config.train.steps };
     if (engine->hooks.shard)
         engine->hooks.shard(engine->hooks.ctx, &shard);
 }
