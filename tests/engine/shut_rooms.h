@@ -1,6 +1,6 @@
-/* What shut_memory's device (shut_memory.h) has given away: rooms of its own memory, which only what runs may touch, and
- * rooms of the host's (host_memory_new), which must be there until the last call that reads or writes them has run. For
- * all tables of a process, on any thread; where there is no room left, the process ends. */
+/* What shut_memory's device (shut_memory.h) has given away: rooms of its own memory, which only what runs may touch,
+ * and rooms of the host's (host_memory_new), which must be there until the last call that reads or writes them has run.
+ * For all tables of a process, on any thread; where there is no room left, the process ends. */
 #ifndef TESTS_ENGINE_SHUT_ROOMS_H
 #define TESTS_ENGINE_SHUT_ROOMS_H
 
