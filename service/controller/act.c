@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Between two tries of what finds no memory. */
+#define MEMORY_PAUSE_MS 50
+
 struct request_id act_request(struct controller *c, const struct ask *ask) {
     struct request_id id;
     if (ask && ask_request_id(ask)[0])
@@ -257,8 +260,26 @@ static void act(struct controller *c, const struct scheduler_action *a, struct a
     }
 }
 
+/* Told again until there is memory for it; false: this controller leads no more. As with a database that is away, the
+ * next tick is late, and leases are longer by that. */
+static bool step(struct controller *c, const struct scheduler_event *ev) {
+    struct err e = { "" };
+    for (int tries = 0; scheduler_step(c->scheduler, ev, clock_mono_ms(), &c->actions, &e) != ST_OK; tries++) {
+        if (tries == 0)
+            log_event(LOG_WARN, "event_waits", "job", LOG_INT(ev->job), "reason", LOG_STR(e.msg), NULL);
+        lead_pause(c, MEMORY_PAUSE_MS);
+        if (lead_over(c))
+            return false;
+    }
+    return true;
+}
+
 void act_ask(struct controller *c, const struct scheduler_event *ev, struct ask *ask) {
-    scheduler_step(c->scheduler, ev, clock_mono_ms(), &c->actions);
+    if (!step(c, ev)) {
+        if (ask)
+            ask_answer(ask, ST_UNAVAILABLE, NULL, "this controller leads no more");
+        return;
+    }
     for (size_t i = 0; i < c->actions.n && !lead_over(c); i++) {
         act(c, &c->actions.items[i], ask);
         atomic_fetch_add(&c->actions_done, 1);

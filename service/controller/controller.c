@@ -17,7 +17,8 @@ static void on_stored(void *ctx, int64_t job, int attempt, int rank, int64_t seq
     struct inbox_item item = {
         .kind = INBOX_STORED, .job = job, .attempt = attempt, .rank = rank, .sequence = sequence
     };
-    status_ignore(inbox_put(c->inbox, &item, true, NULL));
+    if (inbox_put(c->inbox, &item, true, NULL) != ST_OK)
+        controller_submitted_perhaps(c);
 }
 
 static void on_checkpoint(void *ctx, int64_t job, int attempt, int64_t step, bool final) {

@@ -109,14 +109,14 @@ struct attach_room { /* for one attempt of a hello */
     struct rank_end *ends;
 };
 
-static void fill_part(const Trainyard__V1__AttemptStatus *a, struct attach_room *room,
+static bool fill_part(const Trainyard__V1__AttemptStatus *a, struct attach_room *room,
                       struct scheduler_part_report *ret) {
     size_t n_ends = a->end ? a->end->n_ranks : 0;
     room->ranks = calloc(a->n_ranks + 1, sizeof *room->ranks);
     room->ends = calloc(n_ends + 1, sizeof *room->ends);
     *ret = (struct scheduler_part_report){ .job = a->job, .attempt = a->attempt, .ended = a->ended };
     if (!room->ranks || !room->ends)
-        return;
+        return false;
     for (size_t r = 0; r < a->n_ranks; r++)
         room->ranks[r] = (struct scheduler_rank_report){ .rank = a->ranks[r]->rank,
                                                          .offered = a->ranks[r]->address.len > 0,
@@ -127,6 +127,7 @@ static void fill_part(const Trainyard__V1__AttemptStatus *a, struct attach_room 
     ret->n_ranks = (int)a->n_ranks;
     ret->ends = room->ends;
     ret->n_ends = (int)n_ends;
+    return true;
 }
 
 /* False: it is not to attach. */
@@ -168,11 +169,12 @@ void hello_tell(struct controller *c, const struct inbox_item *item) {
     size_t n = h->n_attempts;
     struct scheduler_part_report *parts = calloc(n + 1, sizeof *parts);
     struct attach_room *rooms = calloc(n + 1, sizeof *rooms);
-    if (parts && rooms) {
-        for (size_t i = 0; i < n; i++) {
-            fill_part(h->attempts[i], &rooms[i], &parts[i]);
-            offer_again(c, h->attempts[i]);
-        }
+    bool whole = parts && rooms;
+    for (size_t i = 0; whole && i < n; i++) {
+        whole = fill_part(h->attempts[i], &rooms[i], &parts[i]);
+        offer_again(c, h->attempts[i]);
+    }
+    if (whole) {
         struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = executor };
         ev.attach.incarnation = h->incarnation;
         ev.attach.slots[SCHEDULER_SLOT_CPU] = h->slots;
@@ -182,6 +184,9 @@ void hello_tell(struct controller *c, const struct inbox_item *item) {
         ev.attach.parts = parts;
         ev.attach.n_parts = (int)n;
         act_on(c, &ev);
+    } else {
+        dispatch_refuse(c->dispatch, executor, item->incarnation, ST_RESOURCE_EXHAUSTED,
+                        "the controller has no memory for what the executor tells of its attempts: attach again");
     }
     for (size_t i = 0; rooms && i < n; i++) {
         free(rooms[i].ranks);

@@ -18,7 +18,7 @@
 static void note_heard(void *ctx, const char *executor, int64_t heard_ms) {
     struct controller *c = ctx;
     struct scheduler_event ev = { .kind = EV_EXECUTOR_HEARD, .executor = executor, .heard_ms = heard_ms };
-    scheduler_step(c->scheduler, &ev, clock_mono_ms(), &c->actions);
+    status_ignore(scheduler_step(c->scheduler, &ev, clock_mono_ms(), &c->actions, NULL)); /* never refused */
 }
 
 /* For people only: a write that fails is made good by the next one. */

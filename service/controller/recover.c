@@ -54,7 +54,7 @@ static status_t load_job(struct controller *c, struct store_memory *m, const str
         st = load_attempt(c, m, live, &row, e);
     }
     if (st == ST_OK)
-        scheduler_load(c->scheduler, &row, clock_mono_ms());
+        st = scheduler_load(c->scheduler, &row, clock_mono_ms(), e);
     free(started);
     return st;
 }
@@ -80,7 +80,7 @@ static status_t load_executors(struct controller *c, struct store_memory *m, str
         TRY(store_executor_list(c->store, m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
         for (size_t i = 0; i < n; i++)
             if (rows[i].state == STORE_EXECUTOR_ATTACHED)
-                scheduler_load_executor(c->scheduler, rows[i].id, true, NULL, clock_mono_ms());
+                TRY(scheduler_load_executor(c->scheduler, rows[i].id, true, NULL, clock_mono_ms(), e));
         if (n > 0)
             after = rows[n - 1].id;
     } while (n == LIMIT_PAGE_SIZE);
@@ -91,6 +91,8 @@ status_t recover(struct controller *c, struct err *e) {
     scheduler_free(c->scheduler);
     launches_done(&c->launches);
     c->scheduler = scheduler_new(clock_mono_ms());
+    if (!c->scheduler)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the scheduler");
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_live_job *jobs;
     size_t n;

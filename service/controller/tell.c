@@ -53,7 +53,9 @@ static void tell_ends(struct controller *c, const char *executor, enum scheduler
                       int attempt, Trainyard__V1__RankEnd *const *ranks, size_t n) {
     struct rank_end *ends = calloc(n + 1, sizeof *ends);
     struct store_rank_end *rows = calloc(n + 1, sizeof *rows);
-    if (!ends || !rows) {
+    if (!ends || !rows) { /* it is told again when the executor attaches */
+        dispatch_close(c->dispatch, executor, ST_RESOURCE_EXHAUSTED,
+                       "the controller has no memory for how ranks ended: attach again");
         free(ends);
         free(rows);
         return;

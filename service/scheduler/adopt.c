@@ -1,16 +1,9 @@
 /* An executor attaches: what it says is compared with what is known, and each difference has one answer. */
+#include "base/array.h"
 #include "base/limits.h"
 #include "service/scheduler/state.h"
 
 #include <stdio.h>
-
-static void hold(struct executor *ex, int64_t job, int attempt) {
-    if (ex->n_held == ex->held_cap) {
-        ex->held_cap = ex->held_cap ? 2 * ex->held_cap : 4;
-        ex->held = scheduler_grow(ex->held, (size_t)ex->held_cap, sizeof *ex->held);
-    }
-    ex->held[ex->n_held++] = (struct held){ .job = job, .attempt = attempt };
-}
 
 static struct part *current_part(const struct scheduler *s, const struct executor *ex, int64_t id, int attempt,
                                  struct job **ret_job) {
@@ -31,7 +24,7 @@ static void refuse(struct executor *ex, const struct scheduler_part_report *repo
         action_send(out, ACT_SEND_ACKNOWLEDGE, &named, ex);
         return;
     }
-    hold(ex, report->job, report->attempt);
+    ex->held[ex->n_held++] = (struct held){ .job = report->job, .attempt = report->attempt };
     action_send(out, ACT_SEND_STOP, &named, ex);
     action_text(&out->items[out->n - 1], "attempt %d of job %lld is over", report->attempt, (long long)report->job);
 }
@@ -96,11 +89,16 @@ static bool reported(const struct scheduler_event *ev, const struct job *job) {
     return false;
 }
 
-void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                     struct scheduler_actions *out) {
-    struct executor *ex = executor_add(s, ev->executor, now_ms);
+status_t executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                         struct scheduler_actions *out, struct err *e) {
+    CLEANUP(freep) struct held *held = NULL; /* room for all that it names */
+    struct executor *ex;
+    TRY(array_new(&held, ev->attach.n_parts, e));
+    TRY(executor_add(s, ev->executor, now_ms, &ex, e));
     if (ev->attach.incarnation < ex->incarnation)
-        return; /* a half-open stream of an older start */
+        return ST_OK; /* a half-open stream of an older start */
+    free(ex->held);
+    ex->held = take_ptr(&held);
     ex->incarnation = ev->attach.incarnation;
     ex->attached = true;
     ex->lost = false;
@@ -128,4 +126,5 @@ void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int6
         else
             refuse(ex, report, out);
     }
+    return ST_OK;
 }

@@ -1,33 +1,54 @@
+#include "base/array.h"
 #include "service/scheduler/state.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct attempt *attempt_new(int number, int n_ranks, struct executor **host, enum scheduler_slot slot) {
-    struct attempt *a = scheduler_alloc(1, sizeof *a);
+status_t attempt_new(int number, int n_ranks, struct attempt **ret, struct err *e) {
+    CLEANUP(attempt_freep) struct attempt *a = NULL;
+    TRY(array_new(&a, 1, e));
     a->number = number;
     a->n_ranks = n_ranks;
     a->committed_step = -1;
-    a->ranks = scheduler_alloc((size_t)n_ranks, sizeof *a->ranks);
-    a->parts = scheduler_alloc((size_t)n_ranks, sizeof *a->parts);
-    for (int r = 0; r < n_ranks; r++) {
-        a->ranks[r].executor = host[r];
-        host[r]->used[slot]++;
-        if (!attempt_part(a, host[r])) {
-            a->parts[a->n_parts++].executor = host[r];
-            host[r]->parts++;
-        }
-    }
-    return a;
+    TRY(array_new(&a->ranks, n_ranks, e));
+    TRY(array_new(&a->parts, n_ranks, e));
+    *ret = take_ptr(&a);
+    return ST_OK;
 }
 
-void attempt_free(struct attempt *a) {
+struct attempt *attempt_free(struct attempt *a) {
     if (!a)
-        return;
+        return NULL;
     free(a->ranks);
     free(a->parts);
     free(a);
+    return NULL;
+}
+
+void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a) {
+    for (int r = 0; r < a->n_ranks; r++) {
+        struct executor *host = a->ranks[r].executor;
+        host->used[job->slot]++;
+        if (!attempt_part(a, host)) {
+            a->parts[a->n_parts++].executor = host;
+            host->parts++;
+        }
+    }
+    s->n_ranks += (size_t)a->n_ranks;
+    s->n_parts += (size_t)a->n_parts;
+    job->attempt = a;
+}
+
+void attempt_drop(struct scheduler *s, struct job *job) {
+    struct attempt *a = job->attempt;
+    s->n_ranks -= (size_t)a->n_ranks;
+    s->n_parts -= (size_t)a->n_parts;
+    for (int p = 0; p < a->n_parts; p++) {
+        a->parts[p].executor->parts--;
+        executor_forget_if_gone(s, a->parts[p].executor);
+    }
+    job->attempt = attempt_free(a);
 }
 
 struct part *attempt_part(const struct attempt *a, const struct executor *ex) {

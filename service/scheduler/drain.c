@@ -19,11 +19,11 @@ static void leave(struct scheduler *s, const struct executor *ex, struct schedul
             job_preempt(s, job, why, out);
 }
 
-void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                    struct scheduler_actions *out) {
+status_t executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                        struct scheduler_actions *out, struct err *e) {
     struct executor *ex = executor_find(s, ev->executor);
     if (!ex && ev->drain.drained) { /* lost long ago: it is drained when it comes back */
-        ex = executor_add(s, ev->executor, now_ms);
+        TRY(executor_add(s, ev->executor, now_ms, &ex, e));
         ex->lost = true;
     }
     if (ex) {
@@ -34,6 +34,7 @@ void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64
     }
     queue_tell_again(s);
     action_reply(out, ev->token);
+    return ST_OK;
 }
 
 void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out) {

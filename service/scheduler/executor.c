@@ -1,3 +1,4 @@
+#include "base/array.h"
 #include "base/limits.h"
 #include "service/scheduler/state.h"
 
@@ -13,22 +14,21 @@ struct executor *executor_find(const struct scheduler *s, const char *id) {
     return node ? *node : NULL;
 }
 
-struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms) {
-    struct executor *ex = executor_find(s, id);
+status_t executor_add(struct scheduler *s, const char *id, int64_t now_ms, struct executor **ret, struct err *e) {
+    struct executor *ex = *ret = executor_find(s, id);
     if (ex)
-        return ex;
-    ex = scheduler_alloc(1, sizeof *ex);
+        return ST_OK;
+    TRY(array_grow(&s->all, s->n_all, e));
+    TRY(array_new(&ex, 1, e));
     snprintf(ex->id, sizeof ex->id, "%s", id);
-    ex->order = s->next_order++;
     ex->lease_until_ms = now_ms + LEASE_TTL_MS;
-    if (!tsearch(ex, &s->executors, by_name))
-        abort();
-    if (s->n_all == s->all_cap) {
-        s->all_cap = s->all_cap ? 2 * s->all_cap : 16;
-        s->all = scheduler_grow(s->all, (size_t)s->all_cap, sizeof(struct executor *));
+    if (!tsearch(ex, &s->executors, by_name)) {
+        free(ex);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for executor %s", id);
     }
-    s->all[s->n_all++] = ex;
-    return ex;
+    ex->order = s->next_order++;
+    s->all[s->n_all++] = *ret = ex;
+    return ST_OK;
 }
 
 enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slot slot, int world_size) {

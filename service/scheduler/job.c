@@ -1,3 +1,4 @@
+#include "base/array.h"
 #include "service/scheduler/state.h"
 
 #include <assert.h>
@@ -15,8 +16,7 @@ struct job *job_find(const struct scheduler *s, int64_t id) {
     return node ? *node : NULL;
 }
 
-struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
-    struct job *job = scheduler_alloc(1, sizeof *job);
+static struct job *job_of(struct job *job, const struct scheduler_job_row *row) {
     *job = (struct job){ .id = row->job,
                          .state = row->state,
                          .priority = row->priority,
@@ -25,10 +25,19 @@ struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
                          .max_restarts = row->max_restarts,
                          .restarts = row->restarts,
                          .number = row->attempt };
-    if (!tsearch(job, &s->jobs, by_id))
-        abort();
-    s->n_jobs++;
     return job;
+}
+
+status_t job_add(struct scheduler *s, const struct scheduler_job_row *row, struct job **ret, struct err *e) {
+    TRY(array_grow(&s->queue, s->n_jobs, e));
+    struct job *job = malloc(sizeof *job);
+    if (!job || !tsearch(job_of(job, row), &s->jobs, by_id)) {
+        free(job);
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)row->job);
+    }
+    s->n_jobs++;
+    *ret = job;
+    return ST_OK;
 }
 
 void job_free(struct job *job) {
@@ -41,6 +50,7 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
         return;
     job->active = active;
     if (active) {
+        s->n_active++;
         job->prev = NULL;
         job->next = s->active;
         if (s->active)
@@ -48,6 +58,7 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
         s->active = job;
         return;
     }
+    s->n_active--;
     if (job->next)
         job->next->prev = job->prev;
     if (job->prev)
@@ -83,10 +94,13 @@ void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_
     job_activate(s, job, to != JOB_STATE_QUEUED);
 }
 
-void job_submit(struct scheduler *s, const struct scheduler_event *ev) {
+status_t job_submit(struct scheduler *s, const struct scheduler_event *ev, struct err *e) {
+    struct job *job;
     if (job_find(s, ev->row->job)) /* told twice: by its handler and by a scan of the rows */
-        return;
-    queue_insert(s, job_add(s, ev->row));
+        return ST_OK;
+    TRY(job_add(s, ev->row, &job, e));
+    queue_insert(s, job);
+    return ST_OK;
 }
 
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out) {
@@ -131,15 +145,18 @@ void job_requeue(struct scheduler *s, struct job *job, const char *why, struct s
     queue_insert(s, job);
 }
 
-void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
+status_t job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out,
+                   struct err *e) {
     if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
         action_refuse(out, ev->token, "JOB_NOT_FAILED", "job %lld is not FAILED: only a failed job is retried",
                       (long long)ev->row->job);
-        return;
+        return ST_OK;
     }
-    struct job *job = job_add(s, ev->row);
+    struct job *job;
+    TRY(job_add(s, ev->row, &job, e));
     job->restarts = 0;
     job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_RETRY_ASKED, "retried by its user", out);
     queue_insert(s, job);
     action_reply(out, ev->token);
+    return ST_OK;
 }

@@ -1,3 +1,4 @@
+#include "base/array.h"
 #include "service/scheduler/placement.h"
 #include "service/scheduler/state.h"
 
@@ -46,10 +47,6 @@ static bool may_start(const struct scheduler *s, const struct job *job, size_t a
 
 void queue_insert(struct scheduler *s, struct job *job) {
     assert(!job->in_queue);
-    if (s->n_queue == s->queue_cap) {
-        s->queue_cap = s->queue_cap ? 2 * s->queue_cap : 64;
-        s->queue = scheduler_grow(s->queue, s->queue_cap, sizeof *s->queue);
-    }
     size_t at = place_of(s, job);
     memmove(s->queue + at + 1, s->queue + at, (s->n_queue - at) * sizeof *s->queue);
     s->queue[at] = job;
@@ -92,47 +89,51 @@ struct room queue_room(const struct scheduler *s, enum scheduler_slot slot) {
     return room;
 }
 
-static void start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms,
-                  struct scheduler_actions *out) {
-    struct executor **executors = scheduler_alloc((size_t)job->world_size, sizeof *executors);
-    for (int r = 0; r < job->world_size; r++)
-        executors[r] = s->all[host[r]];
+/* All memory that it takes is there before anything changes. */
+static status_t start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms,
+                      struct scheduler_actions *out, struct err *e) {
+    CLEANUP(attempt_freep) struct attempt *attempt = NULL;
+    CLEANUP(freep) char(*placement)[SCHEDULER_EXECUTOR_ID_BYTES] = NULL;
+    TRY(attempt_new(job->number + 1, job->world_size, &attempt, e));
+    TRY(array_new(&placement, job->world_size, e));
+    TRY(actions_reserve(out, actions_most(s, NULL) + 1 + (size_t)job->world_size, e));
+    for (int r = 0; r < job->world_size; r++) {
+        attempt->ranks[r].executor = s->all[host[r]];
+        memcpy(placement[r], s->all[host[r]]->id, sizeof *placement);
+    }
+    attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
     job->number++;
-    job->attempt = attempt_new(job->number, job->world_size, executors, job->slot);
-    job->attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
-    free(executors);
+    attempt_begin(s, job, take_ptr(&attempt));
 
     struct scheduler_action *a = action_add(out, ACT_ATTEMPT_CREATE, job);
     a->from = job->state;
     a->to = JOB_STATE_STARTING;
     a->cause = JOB_CAUSE_PLACED;
     a->world_size = job->world_size;
-    a->placement = scheduler_alloc((size_t)job->world_size, sizeof *a->placement);
-    for (int r = 0; r < job->world_size; r++)
-        memcpy(a->placement[r], job->attempt->ranks[r].executor->id, sizeof *a->placement);
+    a->placement = take_ptr(&placement);
     assert(job_state_edge(job->state, JOB_STATE_STARTING, JOB_CAUSE_PLACED));
     job->state = JOB_STATE_STARTING;
     job_activate(s, job, true);
     for (int p = 0; p < job->attempt->n_parts; p++)
         action_send(out, ACT_SEND_START, job, job->attempt->parts[p].executor);
+    return ST_OK;
 }
 
-static bool try_start(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
-    struct placement_host *hosts = scheduler_alloc((size_t)s->n_all, sizeof *hosts);
-    int *chosen = scheduler_alloc((size_t)job->world_size, sizeof *chosen);
+static status_t try_start(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out,
+                          bool *ret_starts, struct err *e) {
+    CLEANUP(freep) struct placement_host *hosts = NULL;
+    CLEANUP(freep) int *chosen = NULL;
     int n = 0;
+    TRY(array_new(&hosts, s->n_all, e));
+    TRY(array_new(&chosen, job->world_size, e));
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
         const int free_slots = executor_free(ex, job->slot, job->world_size);
         if (free_slots > 0)
             hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
     }
-    bool fits = placement_choose(hosts, n, job->world_size, chosen);
-    if (fits)
-        start(s, job, chosen, now_ms, out);
-    free(hosts);
-    free(chosen);
-    return fits;
+    *ret_starts = placement_choose(hosts, n, job->world_size, chosen);
+    return *ret_starts ? start(s, job, chosen, now_ms, out, e) : ST_OK;
 }
 
 void queue_room_text(const struct job *job, struct room room, char *ret, size_t n) {
@@ -198,6 +199,9 @@ static void settle_restarts(struct scheduler *s, struct scheduler_actions *out) 
 /* Strict order: behind a job that must wait for slots nothing of the same kind starts, so that a wide gang is not
  * starved by narrow ones. A gang wider than all hosts together holds nobody up. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
+    status_t st = actions_reserve(out, actions_most(s, NULL), NULL);
+    if (st != ST_OK)
+        return;
     s->dirty = false;
     look_around(s);
     size_t kept = 0, i = 0;
@@ -206,8 +210,12 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
         const struct room room = queue_room_for(s->room[job->slot], job);
         if (s->blocker[SCHEDULER_SLOT_CPU] && s->blocker[SCHEDULER_SLOT_CUDA])
             break;
-        bool open = !s->blocker[job->slot];
-        if (open && room.free >= job->world_size && try_start(s, job, now_ms, out)) {
+        bool open = !s->blocker[job->slot], starts = false;
+        if (open && room.free >= job->world_size)
+            st = try_start(s, job, now_ms, out, &starts, NULL);
+        if (st != ST_OK)
+            break;
+        if (starts) {
             job->in_queue = false;
             s->room[job->slot] = queue_room(s, job->slot);
             continue;
@@ -224,5 +232,8 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
         memmove(s->queue + kept, s->queue + i, (s->n_queue - i) * sizeof *s->queue);
         s->n_queue -= i - kept;
     }
-    settle_restarts(s, out);
+    if (st == ST_OK)
+        settle_restarts(s, out);
+    else
+        s->dirty = true; /* nor is it known whether those behind have to wait */
 }

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 
 struct scheduler *scheduler_new(int64_t now_ms) {
-    struct scheduler *s = scheduler_alloc(1, sizeof *s);
-    s->last_tick_ms = now_ms;
+    struct scheduler *s = calloc(1, sizeof *s);
+    if (s)
+        s->last_tick_ms = now_ms;
     return s;
 }
 
@@ -36,45 +37,48 @@ static enum attempt_ending ending_of(enum job_state state) {
     }
 }
 
-static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
-    struct executor **host = scheduler_alloc((size_t)row->world_size, sizeof *host);
+static status_t load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms,
+                             struct err *e) {
+    CLEANUP(attempt_freep) struct attempt *a = NULL;
+    TRY(attempt_new(row->attempt, row->world_size, &a, e));
     for (int r = 0; r < row->world_size; r++) {
-        host[r] = executor_add(s, row->placement[r], now_ms);
-        host[r]->lost = false; /* its lease is judged, whatever its row says */
+        TRY(executor_add(s, row->placement[r], now_ms, &a->ranks[r].executor, e));
+        a->ranks[r].executor->lost = false; /* its lease is judged, whatever its row says */
+        a->ranks[r].started = row->started && row->started[r];
     }
-    job->attempt = attempt_new(row->attempt, row->world_size, host, row->slot);
-    free(host);
-    for (int r = 0; r < row->world_size; r++)
-        job->attempt->ranks[r].started = row->started && row->started[r];
-    job->attempt->final_committed = row->final_committed;
-    job->attempt->committed_step = row->committed_step;
-    job->attempt->ending = ending_of(row->state);
-    job->attempt->all_joined = job->attempt->all_started = row->state == JOB_STATE_RUNNING;
-    job->attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
+    a->final_committed = row->final_committed;
+    a->committed_step = row->committed_step;
+    a->ending = ending_of(row->state);
+    a->all_joined = a->all_started = row->state == JOB_STATE_RUNNING;
+    a->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
+    attempt_begin(s, job, take_ptr(&a));
+    return ST_OK;
 }
 
-void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms) {
-    struct job *job = job_add(s, row);
+status_t scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms, struct err *e) {
+    struct job *job;
+    TRY(job_add(s, row, &job, e));
     if (row->state == JOB_STATE_QUEUED) {
         queue_insert(s, job);
-        return;
+        return ST_OK;
     }
     job_activate(s, job, true);
-    if (row->placement) {
-        load_attempt(s, job, row, now_ms);
-    } else {
-        job->not_before_ms = now_ms;
-        job->finished = row->final_committed;
-    }
+    if (row->placement)
+        return load_attempt(s, job, row, now_ms, e);
+    job->not_before_ms = now_ms;
+    job->finished = row->final_committed;
+    return ST_OK;
 }
 
-void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
-                             int64_t now_ms) {
-    struct executor *ex = executor_add(s, id, now_ms);
+status_t scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
+                                 const struct scheduler_drain *drain, int64_t now_ms, struct err *e) {
+    struct executor *ex;
+    TRY(executor_add(s, id, now_ms, &ex, e));
     ex->lost = !attached;
     if (drain)
         executor_mark(ex, drain);
     s->drain_due |= ex->drained_now;
+    return ST_OK;
 }
 
 /* The job, when the event is of its current attempt and that may still run. */
@@ -206,20 +210,26 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
     }
 }
 
-void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                    struct scheduler_actions *ret) {
+static void on_heard(struct scheduler *s, const struct scheduler_event *ev) {
+    struct executor *ex = executor_find(s, ev->executor);
+    if (ex && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
+        ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
+}
+
+status_t scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                        struct scheduler_actions *ret, struct err *e) {
     struct executor *ex;
+    if (ev->kind == EV_EXECUTOR_HEARD) {
+        on_heard(s, ev);
+        return ST_OK;
+    }
+    TRY(actions_reserve(ret, actions_most(s, ev), e));
     switch (ev->kind) {
     case EV_TICK: on_tick(s, now_ms, ret); break;
-    case EV_JOB_SUBMITTED: job_submit(s, ev); break;
+    case EV_JOB_SUBMITTED: TRY(job_submit(s, ev, e)); break;
     case EV_JOB_CANCEL: job_cancel(s, ev, now_ms, ret); break;
-    case EV_JOB_RETRY: job_retry(s, ev, ret); break;
-    case EV_EXECUTOR_ATTACHED: executor_attach(s, ev, now_ms, ret); break;
-    case EV_EXECUTOR_HEARD:
-        ex = executor_find(s, ev->executor);
-        if (ex && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
-            ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
-        break;
+    case EV_JOB_RETRY: TRY(job_retry(s, ev, ret, e)); break;
+    case EV_EXECUTOR_ATTACHED: TRY(executor_attach(s, ev, now_ms, ret, e)); break;
     case EV_EXECUTOR_DEVICES:
         ex = executor_find(s, ev->executor);
         if (ex && ev->attach.incarnation >= ex->incarnation) { /* an older start's word comes too late */
@@ -228,7 +238,7 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
             queue_tell_again(s);
         }
         break;
-    case EV_EXECUTOR_DRAIN: executor_drain(s, ev, now_ms, ret); break;
+    case EV_EXECUTOR_DRAIN: TRY(executor_drain(s, ev, now_ms, ret, e)); break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;
@@ -236,4 +246,5 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
     }
     if (s->dirty)
         queue_place(s, now_ms, ret);
+    return ST_OK;
 }

@@ -1,7 +1,7 @@
 /* The scheduler: a pure core, (state, event, now) -> (state, actions). It reads no clock, does no I/O and starts no
  * thread, so that a simulation can drive it through any history.
  *
- *     scheduler_step(s, &event, now_ms, &actions);      // state changed in memory
+ *     scheduler_step(s, &event, now_ms, &actions, e);   // state changed in memory, or refused: told again
  *     for each of actions: do it, in this order         // store first, then send: the caller's duty
  *     scheduler_actions_clear(&actions);
  *
@@ -12,8 +12,11 @@
  * may run; every change of a job's state is an edge of job_state.h; attempt numbers grow; a host that may still run
  * something of an old attempt gets nothing.
  *
- * Times are milliseconds on one monotonic clock. Memory: proportional to live jobs, ranks and executors; an allocation
- * that fails aborts (some hundred bytes a time). Not thread-safe: one thread owns a scheduler. */
+ * Times are milliseconds on one monotonic clock. Memory: proportional to live jobs, ranks and executors. Whatever may
+ * follow from an event has its room before anything changes, so that an event is refused as a whole: on
+ * RESOURCE_EXHAUSTED state and actions are as they were, and the caller tells it again. A job for which there are slots
+ * but no memory keeps its place in the queue, and starts after one of the next events. Not thread-safe: one thread owns
+ * a scheduler. */
 #ifndef SERVICE_SCHEDULER_SCHEDULER_H
 #define SERVICE_SCHEDULER_SCHEDULER_H
 
@@ -98,7 +101,7 @@ enum scheduler_event_kind {
     EV_JOB_CANCEL,        /* job, token: answered by one ACT_REPLY */
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
-    EV_EXECUTOR_HEARD,    /* executor, heard_ms */
+    EV_EXECUTOR_HEARD,    /* executor, heard_ms; never refused, and nothing follows from it */
     EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined are
                            * others now
                            */
@@ -182,21 +185,24 @@ void scheduler_actions_clear(struct scheduler_actions *a); /* keeps the room */
 void scheduler_actions_done(struct scheduler_actions *a);
 
 struct scheduler;
-struct scheduler *scheduler_new(int64_t now_ms);
+struct scheduler *scheduler_new(int64_t now_ms); /* NULL: no memory */
 struct scheduler *scheduler_free(struct scheduler *s);
 CLEANUP_DEFINE(struct scheduler *, scheduler_free)
 
 /* At start, once per job that has not ended. Executors named by a placement get one fresh lease from now: until they
- * have attached, or it is over, nothing is decided about their ranks. */
-void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms);
+ * have attached, or it is over, nothing is decided about their ranks. RESOURCE_EXHAUSTED, of scheduler_load_executor
+ * too: the scheduler may have a part of it, and is of no use but to be freed. */
+MUST_CHECK status_t scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms,
+                                   struct err *e);
 
 /* At start, before the jobs: for an executor that was attached to the last leader (it is lost unless it attaches within
  * a lease), and for one that is drained (NULL: it is not). */
-void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
-                             int64_t now_ms);
+MUST_CHECK status_t scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
+                                            const struct scheduler_drain *drain, int64_t now_ms, struct err *e);
 
-void scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
-                    struct scheduler_actions *ret);
+/* Adds what is to be done to ret. RESOURCE_EXHAUSTED: nothing has happened. */
+MUST_CHECK status_t scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
+                                   struct scheduler_actions *ret, struct err *e);
 
 /* An ACT_ATTEMPT_CREATE that the store has refused by making the job FAILED: forgets it, and its slots are free. Orders
  * for its hosts that follow in the same list are the caller's to drop. */

@@ -20,7 +20,7 @@ struct executor {
         int64_t job;
         int attempt;
     } * held; /* old attempts that may still run there */
-    int n_held, held_cap;
+    int n_held;
 };
 
 struct rank {
@@ -86,12 +86,13 @@ struct room {
 struct scheduler {
     void *jobs, *executors; /* tsearch(3) trees */
     struct executor **all;  /* in order of arrival */
-    int n_all, all_cap, next_order;
-    struct job **queue; /* sorted: priority down, id up */
-    size_t n_queue, queue_cap;
+    int n_all, next_order;
+    struct job **queue; /* room for all jobs; sorted: priority down, id up */
+    size_t n_queue;
     struct job *active;
     int n_jobs;
-    bool dirty;     /* room or the queue changed: place again */
+    size_t n_active, n_parts, n_ranks; /* active jobs; parts and ranks of all attempts */
+    bool dirty;                        /* room or the queue changed: place again */
     bool drain_due; /* loaded: the last leader may have died before what a drain asks of running attempts */
     /* What the last placing found; good until dirty. */
     struct room room[SCHEDULER_SLOT_KINDS];
@@ -99,11 +100,11 @@ struct scheduler {
     int64_t last_tick_ms;
 };
 
-/* memory.c: allocation that aborts when the machine has no more */
-void *scheduler_alloc(size_t n, size_t size);
-void *scheduler_grow(void *p, size_t n, size_t size);
-
-/* actions.c */
+/* actions.c. What may follow from one event, or from placing, has room before anything changes: so an action is always
+ * added. */
+MUST_CHECK status_t actions_reserve(struct scheduler_actions *out, size_t more, struct err *e);
+/* No more can follow from the event (NULL: from placing), but for the starts of attempts, which reserve their own. */
+size_t actions_most(const struct scheduler *s, const struct scheduler_event *ev);
 struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
                                     const struct job *job);
 void action_text(struct scheduler_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -115,15 +116,17 @@ void action_refuse(struct scheduler_actions *out, uint64_t token, const char *re
 
 /* job.c */
 struct job *job_find(const struct scheduler *s, int64_t id);
-struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row);
+/* With room for it in the queue. RESOURCE_EXHAUSTED: nothing was added. */
+MUST_CHECK status_t job_add(struct scheduler *s, const struct scheduler_job_row *row, struct job **ret, struct err *e);
 /* The one door: asserts that the table has the edge, writes the action, keeps the lists, forgets an ended job (the
  * pointer is dead then). */
 void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
               struct scheduler_actions *out);
 void job_activate(struct scheduler *s, struct job *job, bool active);
-void job_submit(struct scheduler *s, const struct scheduler_event *ev);
+MUST_CHECK status_t job_submit(struct scheduler *s, const struct scheduler_event *ev, struct err *e);
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
-void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
+MUST_CHECK status_t job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out,
+                              struct err *e);
 /* Its attempt leaves its hosts with all that it has done, and the job waits for others. One that is ending already, or
  * has no attempt, is left as it is. */
 void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
@@ -144,12 +147,18 @@ bool queue_holds_up(const struct job *job, struct room all);
 void queue_room_text(const struct job *job, struct room room, char *ret, size_t n);
 /* Whoever waits at the head is told again why. */
 void queue_tell_again(struct scheduler *s);
-/* Places what fits, in order. */
+/* Places what fits, in order. What finds no memory for it is placed after the next event: it stays dirty. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
 /* attempt.c */
-struct attempt *attempt_new(int number, int n_ranks, struct executor **host /* [n_ranks] */, enum scheduler_slot slot);
-void attempt_free(struct attempt *a);
+/* Of no host yet. */
+MUST_CHECK status_t attempt_new(int number, int n_ranks, struct attempt **ret, struct err *e);
+struct attempt *attempt_free(struct attempt *a);
+CLEANUP_DEFINE(struct attempt *, attempt_free)
+/* The job's attempt begins: each rank has its executor, whose slots are in use from now. attempt_drop: all its parts
+ * are over. */
+void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a);
+void attempt_drop(struct scheduler *s, struct job *job);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
 void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out);
 /* The same at the end of a step, with a checkpoint of it: a stop that loses nothing. It gives way to attempt_stop. */
@@ -179,7 +188,9 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
 
 /* executor.c */
 struct executor *executor_find(const struct scheduler *s, const char *id);
-struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms);
+/* The one of this id, new where there is none. RESOURCE_EXHAUSTED: nothing was added. */
+MUST_CHECK status_t executor_add(struct scheduler *s, const char *id, int64_t now_ms, struct executor **ret,
+                                 struct err *e);
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex);
 /* Whether it takes ranks of such a job now, and what keeps it from that: the one place that says so. */
 enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slot slot, int world_size);
@@ -190,8 +201,8 @@ void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler
 
 /* drain.c */
 void executor_mark(struct executor *ex, const struct scheduler_drain *drain);
-void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                    struct scheduler_actions *out);
+MUST_CHECK status_t executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                                   struct scheduler_actions *out, struct err *e);
 /* After a start: attempts leave the hosts that are drained without waiting for their ends. */
 void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out);
 void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct room *room);
@@ -200,7 +211,7 @@ void executor_count_drained(const struct executor *ex, enum scheduler_slot slot,
 void executor_drained_text(struct room room, char ret[DRAINED_BYTES]);
 
 /* adopt.c */
-void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                     struct scheduler_actions *out);
+MUST_CHECK status_t executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                                    struct scheduler_actions *out, struct err *e);
 
 #endif

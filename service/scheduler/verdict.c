@@ -29,17 +29,6 @@ static struct rank_end cause_of(const struct attempt *a) {
     return end;
 }
 
-/* All its parts are over. */
-static void drop_attempt(struct scheduler *s, struct job *job) {
-    struct attempt *a = job->attempt;
-    for (int p = 0; p < a->n_parts; p++) {
-        a->parts[p].executor->parts--;
-        executor_forget_if_gone(s, a->parts[p].executor);
-    }
-    attempt_free(a);
-    job->attempt = NULL;
-}
-
 /* Writes the attempt's end, lets the agents forget it, and drops it from memory. */
 static void close_attempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
     const struct attempt *a = job->attempt;
@@ -47,19 +36,19 @@ static void close_attempt(struct scheduler *s, struct job *job, const char *why,
     for (int p = 0; p < a->n_parts; p++)
         if (!a->parts[p].lost)
             action_send(out, ACT_SEND_ACKNOWLEDGE, job, a->parts[p].executor);
-    drop_attempt(s, job);
+    attempt_drop(s, job);
 }
 
 void scheduler_refused(struct scheduler *s, int64_t id, int attempt) {
     struct job *job = job_find(s, id);
     if (!job || !job->attempt || job->attempt->number != attempt)
         return;
-    struct scheduler_actions done = { 0 }; /* by the store */
+    struct scheduler_action room[2]; /* its move, which the store has made, and that it is forgotten */
+    struct scheduler_actions done = { .items = room, .cap = 2 };
     for (int p = 0; p < job->attempt->n_parts; p++)
         attempt_part_over(s, job, &job->attempt->parts[p], false);
-    drop_attempt(s, job);
+    attempt_drop(s, job);
     job_move(s, job, JOB_STATE_FAILED, JOB_CAUSE_ORIGIN_GONE, "", &done);
-    scheduler_actions_done(&done);
 }
 
 enum { WHY_BYTES = 360 };

@@ -35,7 +35,15 @@ static inline int teardown(void **state) {
 
 static inline void tell(struct bench *b, struct scheduler_event ev) {
     scheduler_actions_clear(&b->out);
-    scheduler_step(b->s, &ev, b->now, &b->out);
+    assert_int_equal(scheduler_step(b->s, &ev, b->now, &b->out, NULL), ST_OK);
+}
+
+static inline void load_row(struct bench *b, const struct scheduler_job_row *row) {
+    assert_int_equal(scheduler_load(b->s, row, b->now, NULL), ST_OK);
+}
+
+static inline void load_executor(struct bench *b, const char *id, bool attached, const struct scheduler_drain *drain) {
+    assert_int_equal(scheduler_load_executor(b->s, id, attached, drain, b->now, NULL), ST_OK);
 }
 
 static inline const struct scheduler_action *find(const struct bench *b, enum scheduler_action_kind kind) {

@@ -286,7 +286,7 @@ static void a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncou
 
 static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **state) {
     struct bench *b = *state;
-    scheduler_load_executor(b->s, "a", true, NULL, b->now);
+    load_executor(b, "a", true, NULL);
     every_tick_for(b, 2 * LEASE_TTL_MS);
     assert_string_equal(find(b, ACT_EXECUTOR_LOST)->executor, "a");
     assert_int_equal(scheduler_counts(b->s).executors, 0);
@@ -298,13 +298,13 @@ static void a_job_whose_attempt_has_ended_goes_on_under_the_next_leader(void **s
     struct scheduler_job_row row = {
         .job = 1, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1, .final_committed = true
     };
-    scheduler_load(b->s, &row, b->now);
+    load_row(b, &row);
     tell(b, (struct scheduler_event){ .kind = EV_TICK });
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_SUCCEEDED);
     assert_int_equal(scheduler_counts(b->s).jobs, 0);
 
     row = (struct scheduler_job_row){ .job = 2, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1 };
-    scheduler_load(b->s, &row, b->now);
+    load_row(b, &row);
     tell(b, (struct scheduler_event){ .kind = EV_TICK });
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RESTARTING);
     attach(b, "a", 1, 1, NULL);

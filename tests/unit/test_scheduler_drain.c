@@ -297,14 +297,14 @@ static void load(struct bench *b, enum job_state state, bool attached, bool now)
                                            .attempt = 1,
                                            .placement = on,
                                            .committed_step = -1 };
-    scheduler_load_executor(b->s, "a", attached, &(struct scheduler_drain){ true, now, "new disk" }, b->now);
-    scheduler_load(b->s, &row, b->now);
+    load_executor(b, "a", attached, &(struct scheduler_drain){ true, now, "new disk" });
+    load_row(b, &row);
 }
 
 static void the_next_leader_keeps_a_host_drained(void **state) {
     struct bench *b = *state;
-    scheduler_load_executor(b->s, "a", true, &(struct scheduler_drain){ true, false, "" }, b->now);
-    scheduler_load_executor(b->s, "b", false, &(struct scheduler_drain){ true, false, "" }, b->now);
+    load_executor(b, "a", true, &(struct scheduler_drain){ true, false, "" });
+    load_executor(b, "b", false, &(struct scheduler_drain){ true, false, "" });
     submit(b, 1, 0, 1, 0);
     attach(b, "a", 1, 1, NULL);
     attach(b, "b", 1, 1, NULL);
@@ -355,7 +355,7 @@ static void the_next_leader_makes_the_move_that_follows_from_an_end(void **state
                                                .attempt = 1,
                                                .final_committed = finished,
                                                .committed_step = -1 };
-        scheduler_load(b->s, &row, b->now);
+        load_row(b, &row);
         every_tick_for(b, SCHEDULER_TICK_MS);
         move_to(b, finished ? JOB_STATE_SUCCEEDED : JOB_STATE_QUEUED);
     }

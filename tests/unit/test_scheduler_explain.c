@@ -210,7 +210,7 @@ static void slots_on_a_host_that_still_ends_an_old_attempt_are_told_apart(void *
 
 static void executors_that_have_not_come_back_are_named_until_their_lease_is_over(void **state) {
     struct bench *b = *state;
-    scheduler_load_executor(b->s, "a", true, NULL, b->now);
+    load_executor(b, "a", true, NULL);
     submit(b, 1, 0, 1, 0);
     const struct scheduler_explanation *x = explain(b, 1);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_NO_EXECUTOR);

@@ -311,8 +311,8 @@ static void load(struct bench *b, enum job_state state) {
                                            .placement = on,
                                            .final_committed = true,
                                            .committed_step = 9 };
-    scheduler_load_executor(b->s, "a", true, NULL, b->now);
-    scheduler_load(b->s, &row, b->now);
+    load_executor(b, "a", true, NULL);
+    load_row(b, &row);
 }
 
 static void an_attempt_that_is_cancelled_is_stopped_and_meets_no_more(void **state) {

@@ -2,6 +2,7 @@
  * starts again from its rows, users that cancel and retry. After every step the rules of scheduler.h must hold, and
  * once the faults stop every job must end. A failure prints its seed: TRAINYARD_SEED=n replays it. */
 #include "service/scheduler/explain.h"
+#include "tests/refused_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,6 +58,8 @@ struct world {
     int n_awaits;
     int succeeded, failed, cancelled;
     int explained;
+    int told, refused;    /* events */
+    bool short_of_memory; /* a job waits for nothing else */
 };
 
 static uint64_t draw(struct world *w) { /* splitmix64 */
@@ -203,13 +206,57 @@ static void check_explanation(struct world *w) {
     REQUIRE(w, x.summary[0], "job %lld: nothing is said\n", (long long)id);
     REQUIRE(w, x.state != JOB_STATE_QUEUED || x.n_reasons > 0, "job %lld waits without a reason\n", (long long)id);
     for (int i = 0; i < x.n_reasons; i++)
-        REQUIRE(w, x.reasons[i].kind != SCHEDULER_WAIT_NOTHING && x.reasons[i].message[0] && x.reasons[i].remedy[0],
+        REQUIRE(w,
+                (x.reasons[i].kind != SCHEDULER_WAIT_NOTHING || w->short_of_memory) && x.reasons[i].message[0] &&
+                    x.reasons[i].remedy[0],
                 "job %lld: '%s', '%s'\n", (long long)id, x.reasons[i].message, x.reasons[i].remedy);
+}
+
+static void mix(uint64_t *print, const void *p, size_t n) { /* FNV-1a */
+    for (const unsigned char *c = p; n > 0; n--, c++)
+        *print = (*print ^ *c) * 0x100000001b3u;
+}
+
+static void mix_job(void *ctx, const struct scheduler_job_view *v) {
+    const int64_t all[] = { v->job, (int64_t)v->state, v->attempt, v->restarts, v->world_size, v->attempt_open };
+    mix(ctx, all, sizeof all);
+}
+
+static void mix_executor(void *ctx, const struct scheduler_executor_view *v) {
+    const int64_t all[] = { v->attached, v->lost,   v->slots[SCHEDULER_SLOT_CPU], v->used[SCHEDULER_SLOT_CPU],
+                            v->held,     v->drained };
+    mix(ctx, v->id, strlen(v->id));
+    mix(ctx, all, sizeof all);
+}
+
+/* Of all that can be seen. */
+static uint64_t print_of(const struct scheduler *s) {
+    uint64_t print = 0xcbf29ce484222325u;
+    scheduler_each_job(s, mix_job, &print);
+    scheduler_each_executor(s, mix_executor, &print);
+    return print;
+}
+
+/* With one of the step's allocations refused, another one each time. An event that is refused for it has not happened,
+ * and is told again. */
+static void told(struct world *w, const struct scheduler_event *ev, struct scheduler_actions *actions) {
+    const uint64_t before = print_of(w->scheduler);
+    refuse_allocation(w->told++ % 9);
+    const status_t st = scheduler_step(w->scheduler, ev, w->now, actions, NULL);
+    const bool refused = allow_allocations();
+    w->refused += st != ST_OK;
+    if (ev->kind != EV_EXECUTOR_HEARD) /* which places nothing */
+        w->short_of_memory = st == ST_OK && refused;
+    if (st == ST_OK)
+        return;
+    REQUIRE(w, refused && st == ST_RESOURCE_EXHAUSTED, "an event is refused: %s\n", status_name(st));
+    REQUIRE(w, actions->n == 0 && print_of(w->scheduler) == before, "a refused event has left its traces\n");
+    REQUIRE(w, scheduler_step(w->scheduler, ev, w->now, actions, NULL) == ST_OK, "an event is refused again\n");
 }
 
 static void step(struct world *w, const struct scheduler_event *ev) {
     struct scheduler_actions actions = { 0 };
-    scheduler_step(w->scheduler, ev, w->now, &actions);
+    told(w, ev, &actions);
     apply(w, &actions);
     scheduler_actions_done(&actions);
     scheduler_each_executor(w->scheduler, check_slots, w);
@@ -411,8 +458,11 @@ static void restart_controller(struct world *w) {
     for (int i = 0; i < AGENTS; i++) {
         const struct sim_agent *a = &w->agents[i];
         if (a->drained)
-            scheduler_load_executor(w->scheduler, a->id, chance(w, 2),
-                                    &(struct scheduler_drain){ true, a->drained_now, "new disk" }, w->now);
+            REQUIRE(w,
+                    scheduler_load_executor(w->scheduler, a->id, chance(w, 2),
+                                            &(struct scheduler_drain){ true, a->drained_now, "new disk" }, w->now,
+                                            NULL) == ST_OK,
+                    "a host is not loaded\n");
     }
     for (int64_t id = 1; id <= w->n_jobs; id++) {
         struct sim_job *job = &w->jobs[id];
@@ -425,7 +475,7 @@ static void restart_controller(struct world *w) {
         row.placement = job->attempt_open ? names : NULL;
         row.final_committed = job->final_committed;
         row.committed_step = -1;
-        scheduler_load(w->scheduler, &row, w->now);
+        REQUIRE(w, scheduler_load(w->scheduler, &row, w->now, NULL) == ST_OK, "a job is not loaded\n");
     }
 }
 
@@ -550,8 +600,9 @@ static void run_world(uint64_t seed) {
         one_step(w, false);
     REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
     REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
-    print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled\n", (unsigned long long)seed,
-                  w->n_jobs, w->succeeded, w->failed, w->cancelled);
+    REQUIRE(w, w->refused > 0, "no event was ever refused\n");
+    print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled, %d events refused\n",
+                  (unsigned long long)seed, w->n_jobs, w->succeeded, w->failed, w->cancelled, w->refused);
     scheduler_free(w->scheduler);
     free(w);
 }
