@@ -215,6 +215,25 @@ status_t controller_retry(struct controller *c, int64_t job, const char *request
                     ret_reason, e);
 }
 
+status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
+                            struct scheduler_explanation **ret, struct err *e) {
+    struct ask *ask = ask_new("");
+    if (!ask)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a question to the loop");
+    const char *reason;
+    status_t st = inbox_put(c->inbox, &(struct inbox_item){ .kind = INBOX_EXPLAIN, .job = job, .ask = ask }, false, e);
+    if (st == ST_OK)
+        st = ask_wait(ask, deadline, &reason, e);
+    else
+        ask_unref(ask); /* the loop's */
+    if (st == ST_OK)
+        *ret = ask_take_explanation(ask);
+    if (st == ST_DEADLINE_EXCEEDED)
+        st = err_set(e, st, "the controller could not answer in time: its database is away, or it is behind");
+    ask_unref(ask);
+    return st;
+}
+
 status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));

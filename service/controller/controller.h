@@ -14,7 +14,7 @@
 #include "service/controller/progress.h"
 #include "service/controller/sample.h"
 #include "service/controller/wake.h"
-#include "service/scheduler/scheduler.h"
+#include "service/scheduler/explain.h"
 #include "service/store/job.h"
 #include "service/store/store.h"
 
@@ -77,6 +77,10 @@ MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const c
                                       const char **ret_reason, struct err *e);
 MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                      const char **ret_reason, struct err *e);
+
+/* What the scheduler says of a job now; free(*ret). DEADLINE_EXCEEDED when the loop does not answer in time. */
+MUST_CHECK status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
+                                       struct scheduler_explanation **ret, struct err *e);
 
 /* Pins a checkpoint, or takes the pin away; deletes one, as store_checkpoint_delete says, and its files soon after. */
 MUST_CHECK status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned,

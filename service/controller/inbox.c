@@ -15,6 +15,7 @@ struct ask {
     const char *reason;
     struct err err;
     char request_id[ASK_REQUEST_BYTES];
+    struct scheduler_explanation *explanation;
 };
 
 struct ask *ask_new(const char *request_id) {
@@ -39,6 +40,7 @@ struct ask *ask_unref(struct ask *a) {
     if (last) {
         pthread_cond_destroy(&a->answered);
         pthread_mutex_destroy(&a->lock);
+        free(a->explanation);
         free(a);
     }
     return NULL;
@@ -51,6 +53,21 @@ void ask_answer(struct ask *a, status_t st, const char *reason, const char *text
     a->reason = reason;
     pthread_cond_signal(&a->answered);
     pthread_mutex_unlock(&a->lock);
+}
+
+void ask_explained(struct ask *a, struct scheduler_explanation *explanation) {
+    pthread_mutex_lock(&a->lock);
+    a->explanation = explanation;
+    pthread_mutex_unlock(&a->lock);
+    ask_answer(a, explanation ? ST_OK : ST_RESOURCE_EXHAUSTED, NULL, explanation ? "" : "no memory for an explanation");
+}
+
+struct scheduler_explanation *ask_take_explanation(struct ask *a) {
+    pthread_mutex_lock(&a->lock);
+    struct scheduler_explanation *explanation = a->explanation;
+    a->explanation = NULL;
+    pthread_mutex_unlock(&a->lock);
+    return explanation;
 }
 
 status_t ask_wait(struct ask *a, deadline_ms_t deadline, const char **ret_reason, struct err *e) {

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "service/scheduler/scheduler.h"
+#include "service/scheduler/explain.h"
 
 #include <stdbool.h>
 #include <trainyard/v1/dispatch.pb-c.h>
@@ -27,6 +27,10 @@ const char *ask_request_id(const struct ask *a);
 struct ask *ask_unref(struct ask *a);
 /* reason: of a refusal, for programs; static, NULL = the status says enough. */
 void ask_answer(struct ask *a, status_t st, const char *reason, const char *text);
+/* The answer to INBOX_EXPLAIN, which the question owns from now on; NULL: there was no memory for it. */
+void ask_explained(struct ask *a, struct scheduler_explanation *explanation);
+/* After ask_wait has answered ST_OK to INBOX_EXPLAIN: the caller's to free. */
+struct scheduler_explanation *ask_take_explanation(struct ask *a);
 /* DEADLINE_EXCEEDED when there is no answer in time. */
 MUST_CHECK status_t ask_wait(struct ask *a, deadline_ms_t deadline, const char **ret_reason, struct err *e);
 
@@ -36,6 +40,7 @@ struct inbox_item {
         INBOX_SUBMITTED, /* row */
         INBOX_CANCEL,    /* job, ask */
         INBOX_RETRY,     /* job, ask; row: the loop's */
+        INBOX_EXPLAIN,   /* job, ask */
         INBOX_STORED,    /* job, attempt, rank, sequence */
         INBOX_COMMITTED, /* job, attempt, step, final */
     } kind;

@@ -143,6 +143,13 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
     return st == ST_OK;
 }
 
+static void explain(struct controller *c, const struct inbox_item *item) {
+    struct scheduler_explanation *x = malloc(sizeof *x);
+    if (x)
+        scheduler_explain(c->scheduler, item->job, clock_mono_ms(), x);
+    ask_explained(item->ask, x);
+}
+
 static void handle(struct controller *c, struct inbox_item *item) {
     if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !retry_row(c, item)))
         return;
@@ -155,6 +162,7 @@ static void handle(struct controller *c, struct inbox_item *item) {
                                   .row = &item->row };
     switch (item->kind) {
     case INBOX_AGENT: tell_agent(c, item); return;
+    case INBOX_EXPLAIN: explain(c, item); return;
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
     case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;

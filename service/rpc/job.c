@@ -6,6 +6,7 @@
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/convert_state.h"
+#include "service/rpc/explain.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/profile.h"
@@ -381,6 +382,7 @@ static const struct rpc_method methods[] = {
     { .name = "WatchJob",
       .kind = RPC_SERVER_STREAM,
       .events = { .work = watch_work, .writable = rpc_wake, .done = watch_done } },
+    { .name = "ExplainJob", .kind = RPC_UNARY, .unary = explain_job },
     { .name = "GetProfile",
       .kind = RPC_SERVER_STREAM,
       .events = { .work = profile_work, .writable = rpc_wake, .done = profile_done } },

@@ -17,6 +17,7 @@ extern const struct rpc_service rpc_job_service;
 extern const struct rpc_service rpc_dispatch_service;
 extern const struct rpc_service rpc_checkpoint_service;
 extern const struct rpc_service rpc_executor_service;
+extern const struct rpc_service rpc_queue_service;
 extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 

@@ -76,11 +76,14 @@ static void list_host(struct scheduler_explanation *x, const struct scheduler_ho
 static void list_hosts(const struct scheduler *s, const struct job *job, struct scheduler_explanation *x) {
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
+        if (ex->lost)
+            continue;
         struct scheduler_host_view h = { .verdict = executor_judge(ex, job->slot, job->world_size),
                                          .slots = ex->slots[job->slot],
                                          .free = executor_free(ex, job->slot, job->world_size),
                                          .quarantined = job->slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0 };
         memcpy(h.id, ex->id, sizeof h.id);
+        memcpy(h.drain_reason, ex->drain_reason, sizeof h.drain_reason);
         if (ex->n_held > 0) {
             h.held_job = ex->held[0].job;
             h.held_attempt = ex->held[0].attempt;
@@ -279,16 +282,19 @@ static void say_ending(const struct job *job, struct scheduler_explanation *x) {
     for (int r = 0; r < a->n_ranks && rank < 0; r++)
         rank = a->ranks[r].stored ? -1 : r;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_ENDING);
-    if (where) {
-        MESSAGE(r, "attempt %d has not ended on %d of %d executors: %s%s", job->number, parts, a->n_parts, where->id,
-                parts > 1 ? " and others" : "");
-        const int grace_ms = a->ending == ATTEMPT_CHECKPOINTS ? SCHEDULER_CHECKPOINT_GRACE_MS : SCHEDULER_STOP_GRACE_MS;
-        REMEDY(r, "its agent ends what is left, by force after %d s; an executor that falls silent is lost after %d s",
-               grace_ms / 1000, LEASE_TTL_MS / 1000);
-    } else {
+    if (!where) {
         MESSAGE(r, "the last records of rank %d of attempt %d are not stored yet", rank, job->number);
         REMEDY(r, "its executor sends them, or is lost %d s after it falls silent", LEASE_TTL_MS / 1000);
+        return;
     }
+    MESSAGE(r, "attempt %d has not ended on %d of %d executors: %s%s", job->number, parts, a->n_parts, where->id,
+            parts > 1 ? " and others" : "");
+    if (a->ending == ATTEMPT_CHECKPOINTS)
+        REMEDY(r, "its ranks end their step and write a checkpoint; what is left after %d s is ended by force",
+               SCHEDULER_CHECKPOINT_GRACE_MS / 1000);
+    else
+        REMEDY(r, "its agent ends what is left, by force after %d s; an executor that falls silent is lost after %d s",
+               SCHEDULER_STOP_GRACE_MS / 1000, LEASE_TTL_MS / 1000);
 }
 
 static void say_gathering(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {

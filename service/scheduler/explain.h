@@ -64,7 +64,8 @@ struct scheduler_explanation {
         int quarantined;
         int64_t held_job; /* with SCHEDULER_HOST_HELD */
         int held_attempt;
-    } hosts[SCHEDULER_LISTED]; /* as enum scheduler_host is ordered, then most free slots first */
+        char drain_reason[160]; /* with SCHEDULER_HOST_DRAINED; "" = none was given */
+    } hosts[SCHEDULER_LISTED];  /* as enum scheduler_host is ordered, then most free slots first */
     int n_hosts, more_hosts;
 };
 

@@ -62,6 +62,11 @@ MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64
 MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret, int64_t *ret_step,
                                      struct err *e);
 
+/* Whether an attempt of the job would be refused now, since it has no COMMITTED checkpoint and what it began with is
+ * COMMITTED no more; then ret_why is the sentence. */
+MUST_CHECK status_t store_job_origin_gone(struct store *s, int64_t job, bool *ret_gone, struct err *ret_why,
+                                          struct err *e);
+
 struct store_job_filter {
     int state;         /* 0 = all */
     const char *queue; /* NULL or "" = all */

@@ -106,3 +106,21 @@ status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret
     *ret_step = x.step;
     return ST_OK;
 }
+
+struct gone {
+    int64_t job;
+    bool gone;
+    struct err *ret_why;
+};
+
+static status_t gone_body(struct connection *c, void *ctx, struct err *e) {
+    struct gone *x = ctx;
+    return origin_gone(c, x->job, &x->gone, x->ret_why, e);
+}
+
+status_t store_job_origin_gone(struct store *s, int64_t job, bool *ret_gone, struct err *ret_why, struct err *e) {
+    struct gone x = { .job = job, .ret_why = ret_why };
+    TRY(store_query(s, gone_body, &x, e));
+    *ret_gone = x.gone;
+    return ST_OK;
+}

@@ -11,6 +11,7 @@
 #include <trainyard/v1/job.pb-c.h>
 #include <trainyard/v1/log.pb-c.h>
 #include <trainyard/v1/metric.pb-c.h>
+#include <trainyard/v1/queue.pb-c.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -18,6 +19,7 @@ static const ProtobufCServiceDescriptor *const services[] = {
     &trainyard__v1__job_service__descriptor,      &trainyard__v1__metric_service__descriptor,
     &trainyard__v1__log_service__descriptor,      &trainyard__v1__checkpoint_service__descriptor,
     &trainyard__v1__executor_service__descriptor, &trainyard__v1__dispatch_service__descriptor,
+    &trainyard__v1__queue_service__descriptor,
 };
 
 static const ProtobufCMessageDescriptor *request_of(unsigned choice) {

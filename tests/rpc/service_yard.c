@@ -1,6 +1,7 @@
 #include "tests/rpc/service_yard.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "service/rpc/services.h"
 
 #include <stdio.h>
@@ -187,6 +188,9 @@ struct agent {
     int64_t mark;
     bool closed;
     char why[200];
+    pthread_t beats;
+    pthread_cond_t freed;
+    bool beating, freeing;
 };
 
 static void on_closed(struct rpc_call *call, status_t st, const char *why) {
@@ -230,12 +234,49 @@ struct agent *agent_new(struct service_yard *y, const char *id, int64_t incarnat
     a->last = &a->first;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
+    pthread_cond_init(&a->freed, NULL);
     struct rpc_channel_config config = { .address = y->address };
     OK(rpc_channel_open(&config, &a->channel, &e));
     return a;
 }
 
+static void *beat(void *agent) {
+    struct agent *a = agent;
+    Trainyard__V1__AgentHeartbeat heartbeat = TRAINYARD__V1__AGENT_HEARTBEAT__INIT;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT;
+    m.heartbeat = &heartbeat;
+    pthread_mutex_lock(&a->lock);
+    while (!a->freeing) {
+        pthread_mutex_unlock(&a->lock);
+        heartbeat.number++;
+        rpc_send(a->control, &m.base);
+        pthread_mutex_lock(&a->lock);
+        struct timespec until = deadline_timespec(deadline_in(HEARTBEAT_INTERVAL_MS));
+        if (!a->freeing)
+            pthread_cond_clockwait(&a->freed, &a->lock, CLOCK_MONOTONIC, &until);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+void agent_attach_alive(struct agent *a) {
+    agent_attach(a, NULL);
+    assert_int_equal(pthread_create(&a->beats, NULL, beat, a), 0);
+    a->beating = true;
+}
+
+static void stop_beating(struct agent *a) {
+    pthread_mutex_lock(&a->lock);
+    a->freeing = true;
+    pthread_cond_signal(&a->freed);
+    pthread_mutex_unlock(&a->lock);
+    if (a->beating)
+        pthread_join(a->beats, NULL);
+}
+
 void agent_free(struct agent *a) {
+    stop_beating(a);
     if (a->control)
         rpc_cancel(a->control);
     if (a->bulk)
@@ -251,6 +292,7 @@ void agent_free(struct agent *a) {
     if (a->current)
         trainyard__v1__controller_message__free_unpacked(a->current, NULL);
     pthread_cond_destroy(&a->changed);
+    pthread_cond_destroy(&a->freed);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }

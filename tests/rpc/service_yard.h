@@ -49,6 +49,8 @@ void agent_free(struct agent *a); /* its streams are cut */
 void agent_hello(struct agent *a, Trainyard__V1__AttemptStatus *status);
 /* And waits for the welcome. */
 void agent_attach(struct agent *a, Trainyard__V1__AttemptStatus *status);
+/* Attaches, and sends heartbeats from now on: for tests whose executor must not be lost while the disk is slow. */
+void agent_attach_alive(struct agent *a);
 /* The next order, which must be of this kind; valid until the next call. */
 const Trainyard__V1__ControllerMessage *agent_expect(struct agent *a,
                                                      Trainyard__V1__ControllerMessage__MessageCase kind);

@@ -6,7 +6,8 @@ from google.protobuf import descriptor_pb2
 from reflect import Reflector, as_dict, channel, fields
 
 V1 = "trainyard.v1."
-SERVICES = {"JobService", "MetricService", "LogService", "CheckpointService", "ExecutorService", "DispatchService"}
+SERVICES = {"JobService", "MetricService", "LogService", "CheckpointService", "ExecutorService", "QueueService",
+            "DispatchService"}
 
 
 @pytest.fixture(params=["v1", "v1alpha"])

@@ -1,0 +1,287 @@
+#include "service/rpc/explain.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "service/controller/controller.h"
+#include "service/controller/row_state.h"
+#include "service/rpc/convert_job.h"
+#include "service/rpc/convert_state.h"
+#include "service/rpc/name.h"
+#include "service/store/executor.h"
+
+#include <string.h>
+
+/* One answer while it is made. */
+struct answer {
+    struct store *store;
+    struct store_memory *m;
+    struct arena *a;
+    const struct scheduler_explanation *x;
+    struct store_job row;
+    Trainyard__V1__ExplainJobResponse out;
+};
+
+/* ---- reasons ---- */
+
+static Trainyard__V1__WaitReason *add_reason(struct answer *w, enum scheduler_wait kind, const char *message,
+                                             const char *remedy) {
+    Trainyard__V1__WaitReason *r = arena_alloc(w->a, 1, sizeof *r);
+    trainyard__v1__wait_reason__init(r);
+    r->kind = (Trainyard__V1__WaitReason__Kind)kind;
+    r->message = (char *)message;
+    r->remedy = (char *)remedy;
+    w->out.reasons[w->out.n_reasons++] = r;
+    return r;
+}
+
+/* Nothing else matters for a job that will not be let start. */
+static status_t add_origin(struct answer *w, struct err *e) {
+    const enum job_state state = w->x->state;
+    bool gone = false;
+    struct err why = { "" };
+    if (w->x->live && (state == JOB_STATE_QUEUED || state == JOB_STATE_RESTARTING))
+        TRY(store_job_origin_gone(w->store, w->row.id, &gone, &why, e));
+    if (gone)
+        add_reason(w, SCHEDULER_WAIT_ORIGIN_GONE, arena_printf(w->a, "%s", why.msg),
+                   "none: it ends FAILED when its turn comes; cancel it, and submit it again with another origin");
+    return ST_OK;
+}
+
+static void add_backoff(struct answer *w, const struct scheduler_reason *r) {
+    const char *message = r->message;
+    if (w->row.state == STORE_JOB_RESTARTING && *w->row.reason)
+        message = arena_printf(w->a, "%s; attempt %d ended: %s", r->message, w->x->attempt, w->row.reason);
+    const int64_t until_us = clock_wall_us() + (w->x->next_attempt_ms - clock_mono_ms()) * 1000;
+    add_reason(w, r->kind, message, r->remedy)->until = convert_timestamp(w->a, until_us);
+}
+
+static status_t add_reasons(struct answer *w, struct err *e) {
+    w->out.reasons = arena_alloc(w->a, (size_t)w->x->n_reasons + 2, sizeof *w->out.reasons);
+    TRY(add_origin(w, e));
+    for (int i = 0; i < w->x->n_reasons; i++) {
+        const struct scheduler_reason *r = &w->x->reasons[i];
+        if (r->kind == SCHEDULER_WAIT_BACKOFF)
+            add_backoff(w, r);
+        else
+            add_reason(w, r->kind, r->message, r->remedy);
+    }
+    if (!w->x->live && w->row.state == STORE_JOB_QUEUED)
+        add_reason(w, SCHEDULER_WAIT_NOTHING, "it was stored, and the scheduler has not been told of it yet",
+                   "none is needed: the scheduler looks for such jobs every few seconds");
+    return ST_OK;
+}
+
+/* ---- who holds slots ---- */
+
+int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_step, int64_t step, int64_t steps) {
+    if (start_us <= 0 || now_us <= start_us || step <= from_step || steps < step)
+        return 0;
+    return now_us + (int64_t)((double)(now_us - start_us) * (double)(steps - step) / (double)(step - from_step));
+}
+
+/* One that has ended meanwhile keeps its name and its slots. */
+static status_t convert_holder(struct answer *w, const struct scheduler_holder *h, Trainyard__V1__SlotHolder *ret,
+                               struct err *e) {
+    struct store_job job;
+    struct store_attempt *attempts;
+    size_t n;
+    ret->job = arena_printf(w->a, "jobs/%lld", (long long)h->job);
+    ret->attempt = h->attempt;
+    ret->slots = h->slots;
+    status_t st = store_job_get(w->store, w->m, h->job, &job, e);
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    TRY(st);
+    ret->display_name = (char *)job.name;
+    ret->state = convert_job_state(job.state);
+    ret->step = job.step;
+    ret->steps = job.steps;
+    TRY(store_attempt_list(w->store, w->m, h->job, &attempts, &n, e));
+    for (size_t i = 0; i < n; i++) {
+        if (attempts[i].number != h->attempt)
+            continue;
+        ret->since = convert_timestamp(w->a, attempts[i].create_time_us);
+        if (job.state == STORE_JOB_RUNNING && job.attempt == h->attempt)
+            ret->end_estimate = convert_timestamp(w->a,
+                                                  explain_end_estimate_us(attempts[i].start_time_us, clock_wall_us(),
+                                                                          attempts[i].from_step, job.step, job.steps));
+    }
+    return ST_OK;
+}
+
+static status_t add_holders(struct answer *w, struct err *e) {
+    w->out.holders = arena_alloc(w->a, (size_t)w->x->n_holders + 1, sizeof *w->out.holders);
+    w->out.holders_omitted = w->x->more_holders;
+    for (int i = 0; i < w->x->n_holders; i++) {
+        Trainyard__V1__SlotHolder *h = arena_alloc(w->a, 1, sizeof *h);
+        trainyard__v1__slot_holder__init(h);
+        TRY(convert_holder(w, &w->x->holders[i], h, e));
+        w->out.holders[w->out.n_holders++] = h;
+    }
+    return ST_OK;
+}
+
+/* ---- what each executor is for it ---- */
+
+static const char *own_word(struct answer *w, const struct store_executor *row, const char *otherwise) {
+    const struct store_device *ill = NULL;
+    int n = 0;
+    for (size_t i = 0; row && i < row->n_devices; i++)
+        if (row->devices[i].quarantined && n++ == 0)
+            ill = &row->devices[i];
+    const char *word = row && *row->reason ? row->reason : otherwise;
+    if (!ill)
+        return word;
+    return arena_printf(w->a, "%s%s%s device %d is quarantined%s: %s", word, *word ? "; " : "", ill->kind, ill->index,
+                        n > 1 ? ", as are others" : "", ill->reason);
+}
+
+static const char *verdict_text(struct answer *w, const struct scheduler_host_view *h,
+                                const struct store_executor *row) {
+    const bool cuda = w->x->slot == SCHEDULER_SLOT_CUDA;
+    switch (h->verdict) {
+    case SCHEDULER_HOST_TAKES:
+        return own_word(w, cuda ? row : NULL, arena_printf(w->a, "%d of %d slots are free", h->free, h->slots));
+    case SCHEDULER_HOST_FULL:
+        return own_word(w, cuda ? row : NULL, arena_printf(w->a, "all of its slots (%d) are in use", h->slots));
+    case SCHEDULER_HOST_HELD:
+        return arena_printf(w->a, "attempt %d of job %lld may still run there", h->held_attempt,
+                            (long long)h->held_job);
+    case SCHEDULER_HOST_DRAINED:
+        return *h->drain_reason ? arena_printf(w->a, "it is drained: %s", h->drain_reason) : "it is drained";
+    case SCHEDULER_HOST_LONE: return own_word(w, row, "ranks on its devices cannot talk to each other");
+    case SCHEDULER_HOST_WITHOUT:
+        return cuda ? own_word(w, row, h->quarantined ? "" : "it has no CUDA devices") : "it offers no cpu slots";
+    default: return "it has not come back since this controller leads";
+    }
+}
+
+static void add_executor(struct answer *w, const char *id, Trainyard__V1__ExecutorVerdict__Verdict verdict, int slots,
+                         int free, const char *message) {
+    Trainyard__V1__ExecutorVerdict *v = arena_alloc(w->a, 1, sizeof *v);
+    trainyard__v1__executor_verdict__init(v);
+    v->executor = arena_printf(w->a, "executors/%s", id);
+    v->verdict = verdict;
+    v->slots = slots;
+    v->slots_free = free;
+    v->message = (char *)message;
+    w->out.executors[w->out.n_executors++] = v;
+}
+
+static bool is_shown(const struct scheduler_explanation *x, const char *id, size_t *ret) {
+    for (*ret = 0; *ret < (size_t)x->n_hosts; ++*ret)
+        if (strcmp(x->hosts[*ret].id, id) == 0)
+            return true;
+    return false;
+}
+
+static bool lacks_executors(const struct scheduler_explanation *x) {
+    for (int i = 0; i < x->n_reasons; i++)
+        if (x->reasons[i].kind == SCHEDULER_WAIT_NO_EXECUTOR || x->reasons[i].kind == SCHEDULER_WAIT_NO_SLOTS ||
+            x->reasons[i].kind == SCHEDULER_WAIT_TOO_WIDE)
+            return true;
+    return false;
+}
+
+/* The rows of those that are shown, and those that are lost, as many as there is room for. */
+struct executor_rows {
+    const struct store_executor *shown[SCHEDULER_LISTED], *lost[SCHEDULER_LISTED];
+    size_t n_lost;
+    int more_lost;
+};
+
+static status_t read_executors(struct answer *w, struct executor_rows *ret, struct err *e) {
+    const char *after = "";
+    size_t n, at;
+    do {
+        struct store_executor *rows;
+        TRY(store_executor_list(w->store, w->m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
+        for (size_t i = 0; i < n; i++) {
+            after = rows[i].id;
+            if (is_shown(w->x, rows[i].id, &at))
+                ret->shown[at] = &rows[i];
+            else if (rows[i].state == STORE_EXECUTOR_LOST && ret->n_lost + (size_t)w->x->n_hosts < SCHEDULER_LISTED)
+                ret->lost[ret->n_lost++] = &rows[i];
+            else
+                ret->more_lost += rows[i].state == STORE_EXECUTOR_LOST;
+        }
+    } while (n == LIMIT_PAGE_SIZE);
+    return ST_OK;
+}
+
+/* Of the many lost ones that a service has had, those matter only to a job that lacks executors. */
+static status_t add_executors(struct answer *w, struct err *e) {
+    const struct scheduler_explanation *x = w->x;
+    const bool lacks = lacks_executors(x);
+    struct executor_rows rows = { 0 };
+    if (x->waiting == 0)
+        return ST_OK;
+    if (x->slot == SCHEDULER_SLOT_CUDA || lacks)
+        TRY(read_executors(w, &rows, e));
+    w->out.executors = arena_alloc(w->a, SCHEDULER_LISTED, sizeof *w->out.executors);
+    w->out.executors_omitted = x->more_hosts + (lacks ? rows.more_lost : 0);
+    for (int i = 0; i < x->n_hosts; i++) {
+        const struct scheduler_host_view *h = &x->hosts[i];
+        add_executor(w, h->id, (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots, h->free,
+                     verdict_text(w, h, rows.shown[i]));
+    }
+    for (size_t i = 0; lacks && i < rows.n_lost; i++)
+        add_executor(w, rows.lost[i]->id, TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LOST, 0, 0, rows.lost[i]->reason);
+    return ST_OK;
+}
+
+/* ---- the whole ---- */
+
+static const char *summary_of(struct answer *w) {
+    const struct store_job *row = &w->row;
+    const long long step = row->step, steps = row->steps;
+    if (w->x->live && w->x->state == JOB_STATE_RUNNING)
+        return arena_printf(w->a, "%s, step %lld of %lld", w->x->summary, step, steps);
+    if (w->x->live)
+        return w->x->summary;
+    switch (row->state) {
+    case STORE_JOB_QUEUED: return "waits for the scheduler to take it up";
+    case STORE_JOB_SUCCEEDED: return arena_printf(w->a, "has ended after its %lld steps", steps);
+    case STORE_JOB_FAILED:
+        return arena_printf(w->a, "has ended at step %lld of %lld: %s; 'trainyard retry %lld' lets it go on", step,
+                            steps, row->reason, (long long)row->id);
+    case STORE_JOB_CANCELLED: return arena_printf(w->a, "has ended at step %lld of %lld: %s", step, steps, row->reason);
+    default: return *row->reason ? row->reason : "is between two states";
+    }
+}
+
+static status_t answer(struct answer *w, struct rpc_call *call, struct err *e) {
+    const struct scheduler_explanation *x = w->x;
+    trainyard__v1__explain_job_response__init(&w->out);
+    w->out.name = arena_printf(w->a, "jobs/%lld", (long long)w->row.id);
+    w->out.state = convert_job_state(x->live ? row_state_write(x->state) : w->row.state);
+    w->out.accelerator = (char *)w->row.accelerator;
+    w->out.slots = w->row.world_size;
+    w->out.slots_free = x->free;
+    w->out.slots_attached = x->slots;
+    w->out.position = x->position;
+    w->out.waiting = x->waiting;
+    w->out.summary = (char *)summary_of(w);
+    TRY(add_reasons(w, e));
+    TRY(add_holders(w, e));
+    TRY(add_executors(w, e));
+    rpc_reply(call, &w->out.base);
+    return ST_OK;
+}
+
+/* The scheduler first: a job that it does not know any more has its end in its row. */
+status_t explain_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    int64_t job, epoch, left = rpc_time_left_ms(call);
+    TRY(name_job(((const Trainyard__V1__ExplainJobRequest *)request)->name, &job, e));
+    TRY(controller_leads(service, &epoch, e));
+    CLEANUP(freep) struct scheduler_explanation *x = NULL;
+    TRY(controller_explain(service, job, deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left), &x, e));
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct answer w = { .store = controller_store(service), .m = m, .a = a, .x = x };
+    status_t st = store_job_get(w.store, m, job, &w.row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    return answer(&w, call, e);
+}
