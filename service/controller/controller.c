@@ -234,6 +234,32 @@ status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t dea
     return st;
 }
 
+/* The loop reads the row: of marks that are set at once by several it takes the one that stayed. */
+static status_t tell_drain(struct controller *c, const char *executor, deadline_ms_t deadline, struct err *e) {
+    struct inbox_item item = { .kind = INBOX_DRAIN };
+    const char *reason;
+    snprintf(item.executor, sizeof item.executor, "%s", executor);
+    return ask_loop(c, &item, "drain", "", deadline, &reason, e);
+}
+
+status_t controller_drain(struct controller *c, const char *executor, const char *reason, const char *requester,
+                          bool now, deadline_ms_t deadline, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_judge(c, epoch, store_executor_drain(c->store, epoch, executor, reason, requester, now, e), e));
+    log_event(LOG_INFO, "executor_drained", "executor", LOG_STR(executor), "reason", LOG_STR(reason), "requester",
+              LOG_STR(requester), "now", LOG_INT(now), NULL);
+    return tell_drain(c, executor, deadline, e);
+}
+
+status_t controller_undrain(struct controller *c, const char *executor, deadline_ms_t deadline, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_judge(c, epoch, store_executor_undrain(c->store, epoch, executor, e), e));
+    log_event(LOG_INFO, "executor_undrained", "executor", LOG_STR(executor), NULL);
+    return tell_drain(c, executor, deadline, e);
+}
+
 status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));

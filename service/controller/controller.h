@@ -82,6 +82,13 @@ MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const ch
 MUST_CHECK status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
                                        struct scheduler_explanation **ret, struct err *e);
 
+/* Marks an executor as one that gets no more ranks, or changes the mark, as store_executor_drain says; takes it away.
+ * Returns when the loop knows, which has then ordered what follows. DEADLINE_EXCEEDED: the mark may stand. */
+MUST_CHECK status_t controller_drain(struct controller *c, const char *executor, const char *reason,
+                                     const char *requester, bool now, deadline_ms_t deadline, struct err *e);
+MUST_CHECK status_t controller_undrain(struct controller *c, const char *executor, deadline_ms_t deadline,
+                                       struct err *e);
+
 /* Pins a checkpoint, or takes the pin away; deletes one, as store_checkpoint_delete says, and its files soon after. */
 MUST_CHECK status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned,
                                               struct err *e);

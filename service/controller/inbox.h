@@ -41,6 +41,7 @@ struct inbox_item {
         INBOX_CANCEL,    /* job, ask */
         INBOX_RETRY,     /* job, ask; row: the loop's */
         INBOX_EXPLAIN,   /* job, ask */
+        INBOX_DRAIN,     /* executor, ask: its row has another mark */
         INBOX_STORED,    /* job, attempt, rank, sequence */
         INBOX_COMMITTED, /* job, attempt, step, final */
     } kind;

@@ -150,6 +150,25 @@ static void explain(struct controller *c, const struct inbox_item *item) {
     ask_explained(item->ask, x);
 }
 
+/* The row has changed before the scheduler is told. */
+static void tell_drain(struct controller *c, const struct inbox_item *item) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_executor row;
+    struct err e = { "" };
+    int tries = 0;
+    status_t st;
+    do
+        st = store_executor_get(c->store, m, item->executor, &row, &e);
+    while (write_judge(c, st, &e, &tries) == WRITE_AGAIN);
+    if (st == ST_OK)
+        act_ask(c,
+                &(struct scheduler_event){
+                    .kind = EV_EXECUTOR_DRAIN, .executor = item->executor, .drain = scheduler_drain_of(&row) },
+                item->ask);
+    else
+        answer_refused(c, item->ask, st, NULL, &e);
+}
+
 static void handle(struct controller *c, struct inbox_item *item) {
     if (answered_before(c, item->ask) || (item->kind == INBOX_RETRY && !retry_row(c, item)))
         return;
@@ -166,6 +185,7 @@ static void handle(struct controller *c, struct inbox_item *item) {
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
     case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
+    case INBOX_DRAIN: tell_drain(c, item); return;
     case INBOX_STORED: ev.kind = EV_RANK_STORED; break;
     case INBOX_COMMITTED: ev.kind = EV_COMMITTED; break;
     }

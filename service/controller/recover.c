@@ -72,15 +72,24 @@ struct scheduler_job_row scheduler_row_of(const struct store_job *job) {
                                        .committed_step = -1 };
 }
 
+struct scheduler_drain scheduler_drain_of(const struct store_executor *row) {
+    return (struct scheduler_drain){ .drained = row->drain_time_us != 0,
+                                     .now = row->drain_now,
+                                     .reason = row->drain_reason };
+}
+
 static status_t load_executors(struct controller *c, struct store_memory *m, struct err *e) {
     struct store_executor *rows;
     size_t n;
     const char *after = "";
     do {
         TRY(store_executor_list(c->store, m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
-        for (size_t i = 0; i < n; i++)
-            if (rows[i].state == STORE_EXECUTOR_ATTACHED)
-                TRY(scheduler_load_executor(c->scheduler, rows[i].id, true, NULL, clock_mono_ms(), e));
+        for (size_t i = 0; i < n; i++) {
+            const bool attached = rows[i].state == STORE_EXECUTOR_ATTACHED;
+            const struct scheduler_drain drain = scheduler_drain_of(&rows[i]);
+            if (attached || drain.drained)
+                TRY(scheduler_load_executor(c->scheduler, rows[i].id, attached, &drain, clock_mono_ms(), e));
+        }
         if (n > 0)
             after = rows[n - 1].id;
     } while (n == LIMIT_PAGE_SIZE);

@@ -118,6 +118,8 @@ struct rank_end rank_end_of(const Trainyard__V1__RankEnd *m);
 /* tell.c: writes the rows of started processes. */
 void tell_starts(struct controller *c);
 
+/* recover.c: what the scheduler needs of an executor's row, which it borrows from. */
+struct scheduler_drain scheduler_drain_of(const struct store_executor *row);
 /* recover.c: a new leader reads what there is. */
 MUST_CHECK status_t recover(struct controller *c, struct err *e);
 

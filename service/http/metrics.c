@@ -42,6 +42,9 @@ static status_t put_slots(struct bytes *b, const struct scheduler_counts *n, str
     TRY(put_head(b, "trainyard_slots_used", "gauge", "Slots with a rank.", e));
     for (int kind = 0; kind < SCHEDULER_SLOT_KINDS; kind++)
         TRY(bytes_printf(b, e, "trainyard_slots_used{kind=\"%s\"} %d\n", kinds[kind], n->used[kind]));
+    TRY(put_head(b, "trainyard_slots_drained", "gauge", "Slots of attached executors that get no more ranks.", e));
+    for (int kind = 0; kind < SCHEDULER_SLOT_KINDS; kind++)
+        TRY(bytes_printf(b, e, "trainyard_slots_drained{kind=\"%s\"} %d\n", kinds[kind], n->drained[kind]));
     return ST_OK;
 }
 

@@ -16,11 +16,30 @@ static void convert_links(struct arena *a, const char *links, Trainyard__V1__Dev
     }
 }
 
+static Trainyard__V1__Executor__State executor_state(const struct store_executor *row) {
+    if (row->state != STORE_EXECUTOR_ATTACHED || !row->drain_time_us)
+        return convert_executor_state(row->state);
+    return row->slots_used ? TRAINYARD__V1__EXECUTOR__STATE__DRAINING : TRAINYARD__V1__EXECUTOR__STATE__DRAINED;
+}
+
+static Trainyard__V1__Drain *convert_drain(struct arena *a, const struct store_executor *row) {
+    if (!row->drain_time_us)
+        return NULL;
+    Trainyard__V1__Drain *drain = arena_alloc(a, 1, sizeof *drain);
+    trainyard__v1__drain__init(drain);
+    drain->time = convert_timestamp(a, row->drain_time_us);
+    drain->reason = (char *)row->drain_reason;
+    drain->requester = (char *)row->drain_requester;
+    drain->now = row->drain_now;
+    return drain;
+}
+
 Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_executor *row) {
     Trainyard__V1__Executor *x = arena_alloc(a, 1, sizeof *x);
     trainyard__v1__executor__init(x);
     x->name = arena_printf(a, "executors/%s", row->id);
-    x->state = convert_executor_state(row->state);
+    x->state = executor_state(row);
+    x->drain = convert_drain(a, row);
     x->hostname = (char *)row->hostname;
     x->address = (char *)row->address;
     x->slots = row->slots;

@@ -1,8 +1,12 @@
 #include "service/store/executor.h"
 
+#include "base/limits.h"
 #include "service/rpc/convert_executor.h"
+#include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/services.h"
+
+#include <string.h>
 
 /* The token is the last id of the page: ids are what the list is ordered by. */
 static status_t list_executors(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -25,8 +29,51 @@ static status_t list_executors(void *service, struct rpc_call *call, const Proto
     return ST_OK;
 }
 
+static status_t reply_executor(struct controller *c, struct rpc_call *call, const char *id, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_executor row;
+    TRY(store_executor_get(controller_store(c), m, id, &row, e));
+    rpc_reply(call, &convert_executor(a, &row)->base);
+    return ST_OK;
+}
+
+static deadline_ms_t deadline_of(const struct rpc_call *call) {
+    int64_t left = rpc_time_left_ms(call);
+    return deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left);
+}
+
+static status_t check_length(const char *field, const char *text, size_t most, struct err *e) {
+    return strlen(text) <= most ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "%s: has more than %zu bytes", field, most);
+}
+
+static status_t found(struct rpc_call *call, status_t st) {
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "EXECUTOR_NOT_FOUND");
+    return st;
+}
+
+static status_t drain_executor(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__DrainExecutorRequest *in = (const void *)request;
+    const char *id;
+    TRY(name_executor(in->name, &id, e));
+    TRY(check_length("reason", in->reason, 500, e));
+    TRY(check_length("requester", in->requester, 200, e));
+    TRY(found(call, controller_drain(service, id, in->reason, in->requester, in->now, deadline_of(call), e)));
+    return reply_executor(service, call, id, e);
+}
+
+static status_t undrain_executor(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const char *id;
+    TRY(name_executor(((const Trainyard__V1__UndrainExecutorRequest *)request)->name, &id, e));
+    TRY(found(call, controller_undrain(service, id, deadline_of(call), e)));
+    return reply_executor(service, call, id, e);
+}
+
 static const struct rpc_method methods[] = {
     { .name = "ListExecutors", .kind = RPC_UNARY, .unary = list_executors },
+    { .name = "DrainExecutor", .kind = RPC_UNARY, .unary = drain_executor },
+    { .name = "UndrainExecutor", .kind = RPC_UNARY, .unary = undrain_executor },
 };
 
 const struct rpc_service rpc_executor_service = { &trainyard__v1__executor_service__descriptor, methods,

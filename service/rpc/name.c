@@ -56,6 +56,16 @@ status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, int64_t *ret
     return name_job(name, ret_job, e);
 }
 
+status_t name_executor(const char *name, const char **ret_id, struct err *e) {
+    const char *at = name;
+    word(&at, "executors/");
+    if (!*at || strchr(at, '/'))
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not the name of an executor, such as executors/host-1",
+                       name);
+    *ret_id = at;
+    return ST_OK;
+}
+
 status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e) {
     const char *at = name;
     int64_t job, step;

@@ -15,6 +15,9 @@ MUST_CHECK status_t name_checkpoint(const char *name, int64_t *ret_job, int64_t 
 /* A job or a checkpoint: *ret_id is 0 for a job. */
 MUST_CHECK status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e);
 
+/* `executors/<id>`, or the id alone. ret_id points into name. */
+MUST_CHECK status_t name_executor(const char *name, const char **ret_id, struct err *e);
+
 /* As name_job_or_checkpoint, and a job's state at a step, `jobs/42@300`: *ret_step is -1 when none is given. */
 MUST_CHECK status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e);
 

@@ -32,16 +32,26 @@ static const struct sql EXECUTOR_HEARD = {
     "executor_heard", "UPDATE executor SET heartbeat_time = h.time FROM unnest($1, $2) AS h(id, time) "
                       "WHERE executor.id = h.id AND heartbeat_time < h.time"
 };
-static const struct sql EXECUTOR_LIST = {
-    "executor_list",
-    "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "
-    "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "
-    "WHERE a.state < " SQL_ATTEMPT_ENDED " AND p.executor = x.id AND p.end_time IS NULL), "
-    "d.kind, d.index, d.model, d.memory_bytes, "
-    "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "
-    "FROM (SELECT * FROM executor WHERE id > $1 ORDER BY id LIMIT $2) x LEFT JOIN device d ON d.executor = x.id "
-    "ORDER BY x.id, d.position"
+static const struct sql EXECUTOR_DRAIN = {
+    "executor_drain", "UPDATE executor SET drain_time = coalesce(drain_time, now()), drain_now = drain_now OR $4, "
+                      "drain_reason = CASE WHEN drain_time IS NULL OR $2 <> '' THEN $2 ELSE drain_reason END, "
+                      "drain_requester = CASE WHEN drain_time IS NULL OR $2 <> '' THEN $3 ELSE drain_requester END "
+                      "WHERE id = $1 RETURNING 1"
 };
+static const struct sql EXECUTOR_UNDRAIN = { "executor_undrain",
+                                             "UPDATE executor SET drain_time = NULL, drain_now = false, "
+                                             "drain_reason = '', drain_requester = '' WHERE id = $1 RETURNING 1" };
+
+#define EXECUTORS_OF(rows)                                                                                             \
+    "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "        \
+    "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "    \
+    "WHERE a.state < " SQL_ATTEMPT_ENDED " AND p.executor = x.id AND p.end_time IS NULL), "                            \
+    "x.drain_time, x.drain_reason, x.drain_requester, x.drain_now, "                                                   \
+    "d.kind, d.index, d.model, d.memory_bytes, "                                                                       \
+    "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "                                                          \
+    "FROM (SELECT * FROM executor WHERE " rows ") x LEFT JOIN device d ON d.executor = x.id ORDER BY x.id, d.position"
+static const struct sql EXECUTOR_LIST = { "executor_list", EXECUTORS_OF("id > $1 ORDER BY id LIMIT $2") };
+static const struct sql EXECUTOR_GET = { "executor_get", EXECUTORS_OF("id = $1 LIMIT $2") };
 static const struct sql EXECUTOR_COUNTS = { "executor_counts", "SELECT state, count(*) FROM executor GROUP BY state" };
 
 /* ---- attach, lost, heard ---- */
@@ -73,6 +83,10 @@ static status_t devices_write(struct connection *c, const struct store_executor 
     return ST_OK;
 }
 
+static status_t never_attached(const char *id, struct err *e) {
+    return err_set(e, ST_NOT_FOUND, "executors/%s does not exist: it has never attached", id);
+}
+
 static status_t refuse_older(const struct store_executor *x, struct err *e) {
     return err_set(e, ST_FAILED_PRECONDITION, "executors/%s: a newer start than %lld of it has attached", x->id,
                    (long long)x->incarnation);
@@ -92,7 +106,7 @@ static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
     CLEANUP(sql_clearp) PGresult *row = NULL;
     TRY(sql_run(c, &EXECUTOR_EXISTS, &id, &row, e));
     if (PQntuples(row) == 0)
-        return err_set(e, ST_NOT_FOUND, "executors/%s does not exist: it has never attached", x->id);
+        return never_attached(x->id, e);
     return refuse_older(x, e);
 }
 
@@ -174,11 +188,50 @@ status_t store_executor_heard(struct store *s, int64_t epoch, const char *const 
     return store_transact(s, epoch, heard_body, &(struct heard){ ids, times_us, n }, e);
 }
 
+/* ---- drain ---- */
+
+struct drain {
+    const char *id, *reason, *requester;
+    bool now;
+};
+
+static status_t drain_body(struct connection *c, void *ctx, struct err *e) {
+    const struct drain *x = ctx;
+    struct sql_args a = { 0 };
+    struct sentence reason, requester;
+    sql_add_text(&a, x->id);
+    sql_add_text(&a, sentence_of(x->reason, &reason));
+    sql_add_text(&a, sentence_of(x->requester, &requester));
+    sql_add_bool(&a, x->now);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_DRAIN, &a, &r, e));
+    return PQntuples(r) ? ST_OK : never_attached(x->id, e);
+}
+
+status_t store_executor_drain(struct store *s, int64_t epoch, const char *id, const char *reason, const char *requester,
+                              bool now, struct err *e) {
+    return store_transact(s, epoch, drain_body, &(struct drain){ id, reason, requester, now }, e);
+}
+
+static status_t undrain_body(struct connection *c, void *ctx, struct err *e) {
+    const char *id = ctx;
+    struct sql_args a = { 0 };
+    sql_add_text(&a, id);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &EXECUTOR_UNDRAIN, &a, &r, e));
+    return PQntuples(r) ? ST_OK : never_attached(id, e);
+}
+
+status_t store_executor_undrain(struct store *s, int64_t epoch, const char *id, struct err *e) {
+    return store_transact(s, epoch, undrain_body, (void *)(uintptr_t)id, e);
+}
+
 /* ---- read ---- */
 
 struct list {
     struct store_memory *m;
-    const char *after;
+    const struct sql *statement;
+    const char *id; /* that, or those after it */
     int limit;
     struct store_executor *executors;
     size_t n;
@@ -197,6 +250,10 @@ static void read_executor(const PGresult *r, int row, struct store_executor *ret
         .attach_time_us = sql_time(r, row, 8),
         .heartbeat_time_us = sql_time(r, row, 9),
         .slots_used = (int)sql_int8(r, row, 10),
+        .drain_time_us = sql_is_null(r, row, 11) ? 0 : sql_time(r, row, 11),
+        .drain_reason = sql_text(r, row, 12),
+        .drain_requester = sql_text(r, row, 13),
+        .drain_now = sql_bool(r, row, 14),
     };
 }
 
@@ -204,10 +261,10 @@ static void read_executor(const PGresult *r, int row, struct store_executor *ret
 static status_t list_body(struct connection *c, void *ctx, struct err *e) {
     struct list *x = ctx;
     struct sql_args a = { 0 };
-    sql_add_text(&a, x->after);
+    sql_add_text(&a, x->id);
     sql_add_int8(&a, x->limit);
     CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_LIST, &a, &r, e));
+    TRY(sql_run(c, x->statement, &a, &r, e));
     int rows = PQntuples(r);
     struct store_device *devices;
     TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->executors, &x->executors, e));
@@ -218,17 +275,17 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
             read_executor(r, row, &x->executors[x->n++]);
             x->executors[x->n - 1].devices = &devices[row];
         }
-        if (sql_is_null(r, row, 11))
+        if (sql_is_null(r, row, 15))
             continue;
-        devices[row] = (struct store_device){ .kind = sql_text(r, row, 11),
-                                              .index = sql_int4(r, row, 12),
-                                              .model = sql_text(r, row, 13),
-                                              .memory_bytes = sql_int8(r, row, 14),
-                                              .uuid = sql_text(r, row, 15),
-                                              .pci_bus_id = sql_text(r, row, 16),
-                                              .quarantined = sql_bool(r, row, 17),
-                                              .reason = sql_text(r, row, 18),
-                                              .links = sql_text(r, row, 19) };
+        devices[row] = (struct store_device){ .kind = sql_text(r, row, 15),
+                                              .index = sql_int4(r, row, 16),
+                                              .model = sql_text(r, row, 17),
+                                              .memory_bytes = sql_int8(r, row, 18),
+                                              .uuid = sql_text(r, row, 19),
+                                              .pci_bus_id = sql_text(r, row, 20),
+                                              .quarantined = sql_bool(r, row, 21),
+                                              .reason = sql_text(r, row, 22),
+                                              .links = sql_text(r, row, 23) };
         x->executors[x->n - 1].n_devices++;
     }
     return store_memory_keep(x->m, &r, e);
@@ -236,10 +293,20 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
 
 status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                              struct store_executor **ret, size_t *ret_n, struct err *e) {
-    struct list x = { .m = m, .after = after ? after : "", .limit = limit };
+    struct list x = { .m = m, .statement = &EXECUTOR_LIST, .id = after ? after : "", .limit = limit };
     TRY(store_query(s, list_body, &x, e));
     *ret = x.executors;
     *ret_n = x.n;
+    return ST_OK;
+}
+
+status_t store_executor_get(struct store *s, struct store_memory *m, const char *id, struct store_executor *ret,
+                            struct err *e) {
+    struct list x = { .m = m, .statement = &EXECUTOR_GET, .id = id, .limit = 1 };
+    TRY(store_query(s, list_body, &x, e));
+    if (x.n == 0)
+        return never_attached(id, e);
+    *ret = x.executors[0];
     return ST_OK;
 }
 

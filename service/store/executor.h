@@ -28,6 +28,10 @@ struct store_executor {
     int slots_used; /* read only: ranks of attempts that have not ended */
     const char *reason;
     int64_t attach_time_us, heartbeat_time_us; /* read only */
+    /* Read only: a person has asked that it gets no more ranks. */
+    int64_t drain_time_us; /* 0 = nobody has, and the rest is empty */
+    const char *drain_reason, *drain_requester;
+    bool drain_now; /* nor keeps those that it has */
     const struct store_device *devices;
     size_t n_devices;
 };
@@ -45,6 +49,15 @@ MUST_CHECK status_t store_executor_lost(struct store *s, int64_t epoch, const ch
 /* Heartbeats of many at once. */
 MUST_CHECK status_t store_executor_heard(struct store *s, int64_t epoch, const char *const *ids,
                                          const int64_t *times_us, size_t n, struct err *e);
+/* Marks it as drained, or changes the mark: since when stays, a reason that is not "" replaces that which was given and
+ * who gave it, and `now` is not taken back. NOT_FOUND when it has never attached. */
+MUST_CHECK status_t store_executor_drain(struct store *s, int64_t epoch, const char *id, const char *reason,
+                                         const char *requester, bool now, struct err *e);
+/* Takes the mark away; one without it stays as it is. NOT_FOUND as above. */
+MUST_CHECK status_t store_executor_undrain(struct store *s, int64_t epoch, const char *id, struct err *e);
+/* NOT_FOUND as above. */
+MUST_CHECK status_t store_executor_get(struct store *s, struct store_memory *m, const char *id,
+                                       struct store_executor *ret, struct err *e);
 /* By id; those after `after` (NULL or "" = from the first). */
 MUST_CHECK status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                                         struct store_executor **ret, size_t *ret_n, struct err *e);

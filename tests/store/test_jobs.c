@@ -380,6 +380,66 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);
 }
 
+/* ---- drained ones ---- */
+
+static struct store_executor attach_one(struct fixture *f, int64_t incarnation) {
+    struct store_executor x = {
+        .id = "one", .incarnation = incarnation, .hostname = "h", .address = "a", .version = "1", .slots = 2
+    };
+    OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
+    OK(store_executor_get(f->store, f->m, "one", &x, &e));
+    return x;
+}
+
+static void a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undrained(void **state) {
+    struct fixture *f = *state;
+    struct store_executor x = attach_one(f, 1);
+    assert_int_equal(x.drain_time_us, 0);
+    OK(store_executor_drain(f->store, f->epoch, "one", "new disk", "ops@desk", false, &e));
+    OK(store_executor_lost(f->store, f->epoch, "one", "its lease is over", &e));
+    x = attach_one(f, 2);
+    assert_true(x.drain_time_us > 0);
+    assert_string_equal(x.drain_reason, "new disk");
+    assert_string_equal(x.drain_requester, "ops@desk");
+    assert_false(x.drain_now);
+    OK(store_executor_undrain(f->store, f->epoch, "one", &e));
+    OK(store_executor_undrain(f->store, f->epoch, "one", &e));
+    x = attach_one(f, 3);
+    assert_int_equal(x.drain_time_us, 0);
+    assert_string_equal(x.drain_reason, "");
+    assert_string_equal(x.drain_requester, "");
+    assert_false(x.drain_now);
+}
+
+static void draining_again_changes_what_is_said_anew_and_not_since_when(void **state) {
+    struct fixture *f = *state;
+    attach_one(f, 1);
+    OK(store_executor_drain(f->store, f->epoch, "one", "", "ops", false, &e));
+    struct store_executor first, x;
+    OK(store_executor_get(f->store, f->m, "one", &first, &e));
+    assert_string_equal(first.drain_requester, "ops");
+    OK(store_executor_drain(f->store, f->epoch, "one", "", "another", true, &e));
+    OK(store_executor_get(f->store, f->m, "one", &x, &e));
+    assert_string_equal(x.drain_requester, "ops");
+    assert_true(x.drain_now);
+    OK(store_executor_drain(f->store, f->epoch, "one", "new disk", "another", false, &e));
+    OK(store_executor_get(f->store, f->m, "one", &x, &e));
+    assert_string_equal(x.drain_reason, "new disk");
+    assert_string_equal(x.drain_requester, "another");
+    assert_true(x.drain_now);
+    assert_int_equal(x.drain_time_us, first.drain_time_us);
+}
+
+static void an_executor_that_never_attached_is_neither_drained_nor_undrained_nor_read(void **state) {
+    struct fixture *f = *state;
+    struct store_executor x = attach_one(f, 1);
+    FAILS(store_executor_drain(f->store, f->epoch, "two", "", "", false, &e), ST_NOT_FOUND, "executors/two does not");
+    FAILS(store_executor_undrain(f->store, f->epoch, "two", &e), ST_NOT_FOUND, "executors/two does not exist");
+    FAILS(store_executor_get(f->store, f->m, "two", &x, &e), ST_NOT_FOUND, "executors/two does not exist");
+    FAILS(store_executor_drain(f->store, f->epoch + 1, "one", "", "", false, &e), ST_FAILED_PRECONDITION, "epoch");
+    FAILS(store_executor_undrain(f->store, f->epoch + 1, "one", &e), ST_FAILED_PRECONDITION, "epoch");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_job_is_read_back_as_it_was_stored),
@@ -396,6 +456,9 @@ int main(void) {
         TEST(a_job_that_waits_says_why_until_it_moves),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
+        TEST(a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undrained),
+        TEST(draining_again_changes_what_is_said_anew_and_not_since_when),
+        TEST(an_executor_that_never_attached_is_neither_drained_nor_undrained_nor_read),
     };
     return cmocka_run_group_tests_name("store jobs", tests, fixture_group_setup, fixture_group_teardown);
 }

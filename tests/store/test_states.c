@@ -104,7 +104,8 @@ static void messages_and_rows_have_the_same_states(void **state) {
     /* The compiler has compared the numbers of those that rows have; messages have no more of them. */
     assert_int_equal(trainyard__v1__attempt__state__descriptor.n_values, STORE_ATTEMPT_ENDED + 1);
     assert_int_equal(trainyard__v1__checkpoint__state__descriptor.n_values, STORE_CHECKPOINT_DELETED + 1);
-    assert_int_equal(trainyard__v1__executor__state__descriptor.n_values, STORE_EXECUTOR_LOST + 1);
+    /* DRAINING and DRAINED follow from the row's mark and its ranks. */
+    assert_int_equal(trainyard__v1__executor__state__descriptor.n_values, STORE_EXECUTOR_LOST + 1 + 2);
 }
 
 int main(void) {

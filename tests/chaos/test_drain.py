@@ -1,0 +1,52 @@
+"""The controller dies after a drain, and in its midst: the host is still drained, and what had to leave it has left."""
+
+import os
+import signal
+
+from yard import process_start_time, wait_until
+
+ENDLESS = 1_000_000
+
+
+def hosts(service):
+    return {x["name"].split("/")[1]: x for x in service.json("executors")["executors"]}
+
+
+def host_of(service, job):
+    return service.json("get", job)["attempts"][-1]["placements"][0]["executor"].split("/")[1]
+
+
+def kill_controller(service):
+    pid = service.pid_of("trainyard-controller")
+    start = process_start_time(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_start_time(pid) != start, 5, "the controller is gone")
+
+
+def test_a_host_is_still_drained_for_the_next_controller(two_hosts, tiny):
+    first, second = sorted(hosts(two_hosts))
+    mark = two_hosts.json("drain", first, "--reason", "new disk")["drain"]
+    kill_controller(two_hosts)
+    job = two_hosts.submit(tiny(steps=3))
+    two_hosts.wait_end(job)
+    assert host_of(two_hosts, job) == second
+    assert hosts(two_hosts)[first]["state"] == "DRAINED" and hosts(two_hosts)[first]["drain"] == mark
+
+
+def test_what_had_to_leave_leaves_though_the_controller_dies_meanwhile(two_hosts, tiny):
+    """Killed as soon as the mark is stored: the order to stop may have gone out, or not."""
+    job = two_hosts.submit(tiny(steps=ENDLESS, every=ENDLESS))
+    with two_hosts.watch(job) as watch:
+        watch.until_step(1)
+        host = host_of(two_hosts, job)
+        two_hosts.cli("drain", host, "--now")
+        kill_controller(two_hosts)
+        wait_until(lambda: two_hosts.json("get", job)["attempt"] == 2, 60, "the next attempt")
+        begun = int(two_hosts.json("get", job)["attempts"][-1]["from_step"])
+        seen = max(int(u.get("progress", {}).get("step", 0)) for u in watch.seen)
+        assert begun >= seen > 0, "it goes on from the checkpoint that it wrote as it left"
+        watch.until_step(begun + 1)
+    now = two_hosts.json("get", job)
+    assert int(now.get("restarts", 0)) == 0 and host_of(two_hosts, job) != host
+    two_hosts.cli("cancel", job)
+    two_hosts.wait_end(job, "CANCELLED")
