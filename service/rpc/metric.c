@@ -1,8 +1,12 @@
 #include "service/store/metric.h"
 #include "service/rpc/arena.h"
 #include "service/rpc/name.h"
+#include "service/rpc/page.h"
 #include "service/rpc/services.h"
+#include "service/store/metric_points.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <trainyard/v1/metric.pb-c.h>
 
 #define DEFAULT_POINTS 1000
@@ -22,6 +26,10 @@ static void convert_series(struct arena *a, const struct store_series *row, Trai
     s->max = (double *)row->max;
 }
 
+static status_t refuse_negative(bool one_rank, int32_t rank, struct err *e) {
+    return one_rank && rank < 0 ? err_set(e, ST_INVALID_ARGUMENT, "rank: %d is negative", (int)rank) : ST_OK;
+}
+
 static status_t query_metrics(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__QueryMetricsRequest *in = (const void *)request;
     bool one_rank = in->_rank_case == TRAINYARD__V1__QUERY_METRICS_REQUEST___RANK_RANK;
@@ -33,8 +41,7 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
         .rank = one_rank ? in->rank : -1,
     };
     TRY(name_job(in->job, &query.job, e));
-    if (one_rank && in->rank < 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "rank: %d is negative", (int)in->rank);
+    TRY(refuse_negative(one_rank, in->rank, e));
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_series *rows;
@@ -52,8 +59,96 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
     return ST_OK;
 }
 
+/* ---- point by point ---- */
+
+static void convert_points(struct arena *a, const struct store_points *row, Trainyard__V1__MetricPoints **ret) {
+    Trainyard__V1__MetricPoints *p = *ret = arena_alloc(a, 1, sizeof *p);
+    trainyard__v1__metric_points__init(p);
+    p->name = (char *)row->name;
+    p->rank = row->rank;
+    p->attempt = row->attempt;
+    p->n_step = p->n_value = p->n_time_us = row->n;
+    p->step = (int64_t *)row->step;
+    p->value = (double *)row->value;
+    p->time_us = (int64_t *)row->time_us;
+}
+
+/* Everything of the request that its pages have in common. */
+static const char *filter_of(struct arena *a, const Trainyard__V1__ListPointsRequest *in, int rank) {
+    size_t room = strlen(in->job) + 16, len;
+    for (size_t i = 0; i < in->n_names; i++)
+        room += strlen(in->names[i]) + 1;
+    char *text = arena_alloc(a, room, 1);
+    len = (size_t)snprintf(text, room, "%s %d", in->job, rank);
+    for (size_t i = 0; i < in->n_names; i++)
+        len += (size_t)snprintf(text + len, room - len, "\n%s", in->names[i]);
+    return text;
+}
+
+/* A place as a token's numbers. */
+enum { PLACE_NUMBERS = 6 };
+
+static void place_write(const struct store_points_place *at, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
+    const int64_t numbers[PLACE_NUMBERS] = { at->attempts, at->name, at->rank, at->attempt, at->chunk, at->taken };
+    page_token_write_all(numbers, PLACE_NUMBERS, filter, ret);
+}
+
+static status_t place_read(const char *token, const char *filter, struct store_points_place *ret, struct err *e) {
+    int64_t numbers[PLACE_NUMBERS] = { 0 };
+    TRY(page_token_read_all(token, filter, numbers, PLACE_NUMBERS, e));
+    for (int i = 0; i < PLACE_NUMBERS; i++)
+        if (numbers[i] > INT32_MAX)
+            return err_set(e, ST_INVALID_ARGUMENT, "page_token: '%.40s' is not a token of this service", token);
+    *ret = (struct store_points_place){ (int)numbers[0], (int)numbers[1], (int)numbers[2],
+                                        (int)numbers[3], (int)numbers[4], (int)numbers[5] };
+    return ST_OK;
+}
+
+static status_t read_points_request(const Trainyard__V1__ListPointsRequest *in, const char *filter,
+                                    struct store_points_query *ret, struct err *e) {
+    TRY(name_job(in->job, &ret->job, e));
+    if (in->page_size < 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "page_size: %d is negative", (int)in->page_size);
+    if (in->page_size > 0 && in->page_size < STORE_POINTS_MOST)
+        ret->max_points = in->page_size;
+    return place_read(in->page_token, filter, &ret->from, e);
+}
+
+static status_t list_points(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ListPointsRequest *in = (const void *)request;
+    bool one_rank = in->_rank_case == TRAINYARD__V1__LIST_POINTS_REQUEST___RANK_RANK;
+    struct store_points_query query = { .names = (const char *const *)in->names,
+                                        .n_names = in->n_names,
+                                        .rank = one_rank ? in->rank : -1,
+                                        .max_points = STORE_POINTS_MOST };
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    const char *filter = filter_of(a, in, query.rank);
+    struct store_points *rows;
+    size_t n;
+    bool more;
+    TRY(refuse_negative(one_rank, in->rank, e));
+    TRY(read_points_request(in, filter, &query, e));
+    status_t st = store_points_list(controller_store(service), m, &query, &rows, &n, &more, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "JOB_NOT_FOUND");
+    TRY(st);
+    char token[PAGE_TOKEN_BYTES] = "";
+    if (more)
+        place_write(&query.from, filter, token);
+    Trainyard__V1__ListPointsResponse out = TRAINYARD__V1__LIST_POINTS_RESPONSE__INIT;
+    out.next_page_token = token;
+    out.n_runs = n;
+    out.runs = arena_alloc(a, n, sizeof *out.runs);
+    for (size_t i = 0; i < n; i++)
+        convert_points(a, &rows[i], &out.runs[i]);
+    rpc_reply(call, &out.base);
+    return ST_OK;
+}
+
 static const struct rpc_method methods[] = {
     { .name = "QueryMetrics", .kind = RPC_UNARY, .unary = query_metrics },
+    { .name = "ListPoints", .kind = RPC_UNARY, .unary = list_points },
 };
 
 const struct rpc_service rpc_metric_service = { &trainyard__v1__metric_service__descriptor, methods,

@@ -3,6 +3,8 @@
 #include "base/limits.h"
 #include "base/sha256.h"
 
+#include <assert.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,22 +21,47 @@ static unsigned filter_mark(const char *filter) {
     return (unsigned)digest[0] << 16 | (unsigned)digest[1] << 8 | digest[2];
 }
 
-void page_token_write(int64_t last, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
-    snprintf(ret, PAGE_TOKEN_BYTES, "%06x%llx", filter_mark(filter), (unsigned long long)last);
+void page_token_write_all(const int64_t *numbers, size_t n, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
+    assert(n <= PAGE_NUMBERS_MOST);
+    int len = snprintf(ret, PAGE_TOKEN_BYTES, "%06x", filter_mark(filter));
+    for (size_t i = 0; i < n; i++)
+        len += snprintf(ret + len, PAGE_TOKEN_BYTES - (size_t)len, "%s%llx", i ? "-" : "",
+                        (unsigned long long)numbers[i]);
 }
 
-status_t page_token_read(const char *token, const char *filter, int64_t *ret_last, struct err *e) {
-    if (!token[0]) {
-        *ret_last = 0;
-        return ST_OK;
-    }
-    unsigned mark;
-    unsigned long long last;
+static bool parse(const char *at, unsigned *ret_mark, int64_t *ret_numbers, size_t n) {
     int used = 0;
-    if (sscanf(token, "%6x%llx%n", &mark, &last, &used) != 2 || token[used] || last == 0 || last > INT64_MAX)
+    if (sscanf(at, "%6x%n", ret_mark, &used) != 1 || used != 6)
+        return false;
+    at += used;
+    for (size_t i = 0; i < n; i++, at += used) {
+        unsigned long long number;
+        if ((i > 0 && *at++ != '-') || sscanf(at, "%llx%n", &number, &used) != 1 || number > INT64_MAX)
+            return false;
+        ret_numbers[i] = (int64_t)number;
+    }
+    return *at == '\0';
+}
+
+status_t page_token_read_all(const char *token, const char *filter, int64_t *ret_numbers, size_t n, struct err *e) {
+    unsigned mark;
+    if (!token[0])
+        return ST_OK;
+    if (!parse(token, &mark, ret_numbers, n))
         return err_set(e, ST_INVALID_ARGUMENT, "page_token: '%.40s' is not a token of this service", token);
     if (mark != filter_mark(filter))
         return err_set(e, ST_INVALID_ARGUMENT, "page_token: it belongs to a request with other filters");
-    *ret_last = (int64_t)last;
+    return ST_OK;
+}
+
+void page_token_write(int64_t last, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
+    page_token_write_all(&last, 1, filter, ret);
+}
+
+status_t page_token_read(const char *token, const char *filter, int64_t *ret_last, struct err *e) {
+    *ret_last = 0;
+    TRY(page_token_read_all(token, filter, ret_last, 1, e));
+    if (token[0] && *ret_last == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "page_token: '%.40s' is not a token of this service", token);
     return ST_OK;
 }

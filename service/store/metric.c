@@ -1,9 +1,10 @@
 #include "service/store/metric.h"
 
 #include "service/store/metric_fold.h"
-#include "service/store/pool.h"
+#include "service/store/metric_story.h"
 #include "service/store/report.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,6 @@
 /* A series longer than this many points an entry is folded from its chunks' headers, without reading its values. */
 #define POINTS_PER_ENTRY STORE_CHUNK_POINTS
 
-static const struct sql STORY = {
-    "story", "SELECT a.number, a.from_step FROM job j LEFT JOIN attempt a ON a.job = j.id WHERE j.id = $1 "
-             "AND j.delete_time IS NULL ORDER BY a.number"
-};
 static const struct sql CHUNK_HEADERS = {
     "chunk_headers",
     "SELECT m.id, m.name, k.rank, k.attempt, k.number, k.n, k.first_step, k.last_step, k.min, k.max, k.sum "
@@ -42,36 +39,10 @@ static const struct sql METRIC_LAST = {
 struct query {
     struct store_memory *m;
     const struct store_metric_query *in;
-    int64_t *cutoff; /* [attempts + 1] by number: points after it are hidden */
-    int attempts;
+    struct story story;
     struct store_series *series;
     size_t n;
 };
-
-/* ---- the story ---- */
-
-static status_t read_story(struct connection *c, struct query *q, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, q->in->job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &STORY, &a, &r, e));
-    int rows = PQntuples(r);
-    if (rows == 0)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)q->in->job);
-    q->attempts = sql_int4(r, rows - 1, 0);
-    TRY(store_memory_get(q->m, (size_t)q->attempts + 1, sizeof *q->cutoff, &q->cutoff, e));
-    int64_t cutoff = INT64_MAX;
-    for (int row = rows - 1; row >= 0; row--) {
-        q->cutoff[sql_int4(r, row, 0)] = cutoff;
-        if (sql_int8(r, row, 1) < cutoff)
-            cutoff = sql_int8(r, row, 1);
-    }
-    return ST_OK;
-}
-
-static int64_t cutoff_of(const struct query *q, int attempt) {
-    return attempt <= q->attempts ? q->cutoff[attempt] : INT64_MAX;
-}
 
 /* ---- points ---- */
 
@@ -100,7 +71,7 @@ static void take_point(struct sink *k, int64_t step, double value) {
 
 /* A row of CHUNK_VALUES: its points that the story shows, in the range that is asked for. */
 static void take_chunk(struct sink *k, const PGresult *r, int row) {
-    int64_t cutoff = cutoff_of(k->q, sql_int4(r, row, 0)), after = k->q->in->after_step;
+    int64_t cutoff = story_cutoff(&k->q->story, sql_int4(r, row, 0)), after = k->q->in->after_step;
     int64_t stride = sql_int4(r, row, 1), first = sql_int8(r, row, 2);
     size_t n, n_offsets;
     const char *values = sql_array(r, row, 3, &n), *offsets = sql_array(r, row, 4, &n_offsets);
@@ -184,11 +155,11 @@ static status_t series_by_chunks(struct connection *c, struct query *q, const st
     struct fold fold = { 0 };
     TRY(fold_room(q, &fold, (size_t)(h->to - h->from), most, e));
     int last = h->to - 1;
-    while (last > h->from && sql_int8(h->r, last, 6) > cutoff_of(q, sql_int4(h->r, last, 3)))
+    while (last > h->from && sql_int8(h->r, last, 6) > story_cutoff(&q->story, sql_int4(h->r, last, 3)))
         last--;
     for (int row = h->from; row <= last; row++) {
         int64_t first = sql_int8(h->r, row, 6), last_step = sql_int8(h->r, row, 7);
-        int64_t cutoff = cutoff_of(q, sql_int4(h->r, row, 3));
+        int64_t cutoff = story_cutoff(&q->story, sql_int4(h->r, row, 3));
         struct piece piece = { 0 };
         if (first > cutoff)
             continue;
@@ -240,7 +211,7 @@ static status_t read_headers(struct connection *c, const struct query *q, PGresu
 static status_t query_body(struct connection *c, void *ctx, struct err *e) {
     struct query *q = ctx;
     q->n = 0;
-    TRY(read_story(c, q, e));
+    TRY(story_read(c, q->m, q->in->job, INT_MAX, &q->story, e));
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(read_headers(c, q, &r, e));
     int rows = PQntuples(r);

@@ -296,12 +296,12 @@ static status_t send_row(struct pipe *p, struct write *w, struct rank_memory *k,
         struct series *s = rank_series_find(k, record->metrics.names[i], i);
         if (!s)
             continue;
-        if (!series_has_room(s, record->metrics.step)) {
+        if (!series_has_room(s, record->metrics.step, record->time_us)) {
             if (s->dirty)
                 TRY(send_chunk(p, k, s, e));
             series_turn(s);
         }
-        series_append(s, record->metrics.step, record->metrics.values[i]);
+        series_append(s, record->metrics.step, record->metrics.values[i], record->time_us);
         w->points++;
     }
     return ST_OK;

@@ -24,14 +24,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Values of one chunk's row: 1,920 bytes, so that a row stays below PostgreSQL's threshold of 2,032 for moving values
- * out of line. */
+/* Points of one chunk's row, all of it inline: 1,920 bytes of values and most often less than 500 of times. */
 #define STORE_CHUNK_POINTS 240
 /* Names that one rank may report: the engine has some twenty, and when asked one for each parameter (80 layers of Llama
  * have 723). */
 #define STORE_SERIES_PER_RANK 1024
-/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 4 KiB = 160 MiB; a rank that tells every
- * parameter's norm has up to 4 MiB. */
+/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 5 KiB = 200 MiB; a rank that tells every
+ * parameter's norm has up to 5 MiB. */
 #define STORE_REPORT_RANKS 4096
 /* Log text kept of one job; what comes after it is dropped and told. */
 #define STORE_LOG_BYTES_PER_JOB (256LL << 20)

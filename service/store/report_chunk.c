@@ -3,33 +3,43 @@
 
 #include <math.h>
 
-#define CHUNK_ARGUMENTS                                                                                                \
-    "job, name, rank, attempt, number, n, stride, first_step, last_step, min, max, sum, values, offsets"
+#define US_PER_MS 1000LL
 
-static const struct sql CHUNK_INSERT = { "chunk_insert",
-                                         "INSERT INTO metric_chunk (" CHUNK_ARGUMENTS
-                                         ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)" };
+#define CHUNK_ARGUMENTS                                                                                                \
+    "job, name, rank, attempt, number, n, stride, first_step, last_step, min, max, sum, values, offsets, first_time, " \
+    "times"
+
+static const struct sql CHUNK_INSERT = {
+    "chunk_insert", "INSERT INTO metric_chunk (" CHUNK_ARGUMENTS
+                    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
+};
 static const struct sql CHUNK_UPDATE = {
     "chunk_update",
     "UPDATE metric_chunk SET n = $6, stride = $7, first_step = $8, last_step = $9, min = $10, max = $11, "
-    "sum = $12, values = $13, offsets = $14 "
+    "sum = $12, values = $13, offsets = $14, first_time = $15, times = $16 "
     "WHERE job = $1 AND name = $2 AND rank = $3 AND attempt = $4 AND number = $5"
 };
 
-bool series_has_room(const struct series *s, int64_t step) {
+static bool near(int64_t a, int64_t b, int64_t reach) {
+    int64_t d;
+    return !__builtin_sub_overflow(a, b, &d) && d > -reach && d < reach;
+}
+
+bool series_has_room(const struct series *s, int64_t step, int64_t time_us) {
     if (s->n == 0)
         return true;
     if (s->n == STORE_CHUNK_POINTS)
         return false;
-    /* Offsets are 32 bits wide and counted from the lowest step, which may come after the first. */
-    const int64_t reach = INT32_MAX / 4;
-    int64_t d;
-    return !__builtin_sub_overflow(step, s->steps[0], &d) && d > -reach && d < reach;
+    /* Offsets are 32 bits wide; those of steps are counted from the lowest, which may come after the first. */
+    return near(step, s->steps[0], INT32_MAX / 4) && near(time_us, s->first_time_us, INT32_MAX * US_PER_MS);
 }
 
-void series_append(struct series *s, int64_t step, double value) {
+void series_append(struct series *s, int64_t step, double value, int64_t time_us) {
+    if (s->n == 0)
+        s->first_time_us = time_us;
     s->steps[s->n] = step;
     s->values[s->n] = value;
+    s->times_ms[s->n] = (int32_t)((time_us - s->first_time_us) / US_PER_MS);
     s->n++;
     s->dirty = true;
 }
@@ -85,14 +95,15 @@ void series_arguments(const struct rank_memory *k, const struct series *s, struc
     sql_add_double(a, h.max);
     sql_add_double(a, h.sum);
     sql_add_double_array(a, ret->values, s->values, (size_t)s->n);
-    if (h.stride >= 0) {
-        sql_add_int4_array_null(a);
-        return;
-    }
     int32_t offsets[STORE_CHUNK_POINTS];
     for (int i = 0; i < s->n; i++)
         offsets[i] = (int32_t)(s->steps[i] - h.first);
-    sql_add_int4_array(a, ret->offsets, offsets, (size_t)s->n);
+    if (h.stride >= 0)
+        sql_add_int4_array_null(a);
+    else
+        sql_add_int4_array(a, ret->offsets, offsets, (size_t)s->n);
+    sql_add_time(a, s->first_time_us);
+    sql_add_bytes(a, ret->times, times_pack(s->times_ms, (size_t)s->n, ret->times));
 }
 
 status_t series_prepare(struct connection *c, struct err *e) {

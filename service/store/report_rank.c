@@ -10,7 +10,8 @@ static const struct sql RANK_MARK = {
 };
 /* Names are few, and each one's last chunk is one step into the index. */
 static const struct sql RANK_TAILS = {
-    "rank_tails", "SELECT m.id, m.name, k.number, k.n, k.stride, k.first_step, k.values, k.offsets FROM metric_name m "
+    "rank_tails", "SELECT m.id, m.name, k.number, k.n, k.stride, k.first_step, k.values, k.offsets, "
+                  "k.first_time, k.times FROM metric_name m "
                   "CROSS JOIN LATERAL (SELECT * FROM metric_chunk WHERE job = $1 AND name = m.id AND rank = $3 "
                   "AND attempt = $2 ORDER BY number DESC LIMIT 1) k"
 };
@@ -146,7 +147,10 @@ static status_t load_tail(struct rank_memory *k, const PGresult *r, int row, str
         s->values[i] = sql_array_double(values, i);
         s->steps[i] = first + (offsets ? sql_array_int4(offsets, i) : (int64_t)i * stride);
     }
-    if (s->n == STORE_CHUNK_POINTS)
+    s->first_time_us = sql_time(r, row, 8);
+    times_unpack((const uint8_t *)PQgetvalue(r, row, 9), (size_t)PQgetlength(r, row, 9), (size_t)s->n, s->times_ms);
+    /* One from before there were times is left as it is. */
+    if (s->n == STORE_CHUNK_POINTS || sql_is_null(r, row, 9))
         series_turn(s);
     return ST_OK;
 }

@@ -7,6 +7,7 @@
 #define SERVICE_STORE_REPORT_RANK_H
 
 #include "base/limits.h"
+#include "service/store/metric_times.h"
 #include "service/store/report.h"
 #include "service/store/sql.h"
 
@@ -20,6 +21,8 @@ struct series {
     bool dirty;  /* points were added since */
     int64_t steps[STORE_CHUNK_POINTS];
     double values[STORE_CHUNK_POINTS];
+    int64_t first_time_us;
+    int32_t times_ms[STORE_CHUNK_POINTS]; /* after it */
 };
 
 struct rank_memory {
@@ -51,9 +54,10 @@ struct series *rank_series_find(const struct rank_memory *k, const char *name, s
 MUST_CHECK status_t rank_series_add(struct rank_memory *k, struct connection *c, const char *name, struct series **ret,
                                     struct err *e);
 
-/* Does a point of this step fit into the chunk? No: it is full, or its steps would lie too far apart. */
-bool series_has_room(const struct series *s, int64_t step);
-void series_append(struct series *s, int64_t step, double value);
+/* Does a point of this step and time fit into the chunk? No: it is full, or its steps or times would lie too far
+ * apart. */
+bool series_has_room(const struct series *s, int64_t step, int64_t time_us);
+void series_append(struct series *s, int64_t step, double value, int64_t time_us);
 /* The chunk is stored for good: the next one begins. */
 void series_turn(struct series *s);
 
@@ -62,6 +66,7 @@ struct chunk_args {
     struct sql_args args;
     char values[SQL_ARRAY_HEAD_BYTES + STORE_CHUNK_POINTS * 12];
     char offsets[SQL_ARRAY_HEAD_BYTES + STORE_CHUNK_POINTS * 8];
+    uint8_t times[STORE_CHUNK_POINTS * TIMES_POINT_BYTES];
 };
 const struct sql *series_statement(const struct series *s);
 void series_arguments(const struct rank_memory *k, const struct series *s, struct chunk_args *ret);

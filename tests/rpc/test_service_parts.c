@@ -65,6 +65,17 @@ static void a_page_token_comes_back_for_its_own_filter_only(void **state) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(page_token_read(wrong[i], "queue a", &last, NULL), ST_INVALID_ARGUMENT);
+    static const int64_t place[] = { 0, 4711, INT64_MAX, 1 };
+    int64_t back[] = { 9, 9, 9, 9 };
+    assert_int_equal(page_token_read_all("", "a", back, 4, NULL), ST_OK);
+    assert_int_equal(back[0], 9);
+    page_token_write_all(place, 4, "a", token);
+    assert_int_equal(page_token_read_all(token, "b", back, 4, NULL), ST_INVALID_ARGUMENT);
+    assert_int_equal(page_token_read_all(token, "a", back, 4, NULL), ST_OK);
+    assert_memory_equal(back, place, sizeof place);
+    assert_int_equal(page_token_read_all(token, "a", back, 3, NULL), ST_INVALID_ARGUMENT);
+    page_token_write_all(place, 3, "a", token);
+    assert_int_equal(page_token_read_all(token, "a", back, 4, NULL), ST_INVALID_ARGUMENT);
     int size;
     assert_int_equal(page_size(0, &size, NULL), ST_OK);
     assert_int_equal(size, DEFAULT_PAGE_SIZE);

@@ -6,6 +6,7 @@
 #include "service/store/report.h"
 
 #include <arpa/inet.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -110,6 +111,95 @@ static void metrics_are_queried_by_name_and_downsampled(void **state) {
     in.job = "job 9";
     refused(y, METRICS, "QueryMetrics", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "'job 9'");
     run_stop(&r);
+}
+
+/* A thousand steps of loss, the first NaN, and grad_norm. */
+static void report_points(struct run *r) {
+    static char *const names[] = { "loss", "grad_norm" };
+    static struct store_record records[1000];
+    static double values[1000][2];
+    for (int i = 0; i < 1000; i++) {
+        values[i][0] = i ? i : (double)NAN;
+        values[i][1] = -i;
+        records[i] = record_metrics(i + 1, 2, names, values[i]);
+        records[i].time_us = 1795363200000000 + i * 1000000LL;
+    }
+    run_report(r, records, 1000);
+}
+
+/* Point number `seen` on, by name and step. */
+static int check_points(const Trainyard__V1__MetricPoints *run, int seen) {
+    assert_true(run->n_step == run->n_value && run->n_step == run->n_time_us && run->attempt == 1);
+    for (size_t i = 0; i < run->n_step; i++, seen++) {
+        int64_t step = seen % 1000 + 1;
+        assert_string_equal(run->name, seen < 1000 ? "grad_norm" : "loss");
+        assert_int_equal(run->step[i], step);
+        assert_int_equal(run->time_us[i], 1795363199000000 + step * 1000000);
+        if (seen == 1000)
+            assert_true(isnan(run->value[i]));
+        else
+            assert_true(run->value[i] == (double)(seen < 1000 ? 1 - step : step - 1));
+    }
+    return seen;
+}
+
+static void points_are_listed_page_by_page(void **state) {
+    struct service_yard *y = *state;
+    struct run r = run_start(y);
+    Trainyard__V1__ListPointsRequest in = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
+    Trainyard__V1__ListPointsResponse *out;
+    char token[200] = "", second[200] = "";
+    int seen = 0;
+    report_points(&r);
+    in.job = job_name(r.job);
+    in.page_size = 300;
+    in.page_token = token;
+    do {
+        int before = seen;
+        out = call(y, METRICS, "ListPoints", &in.base);
+        for (size_t k = 0; k < out->n_runs; k++)
+            seen = check_points(out->runs[k], seen);
+        assert_true(seen - before <= 300);
+        snprintf(token, sizeof token, "%s", out->next_page_token);
+        protobuf_c_message_free_unpacked(&out->base, NULL);
+        if (before == 0)
+            snprintf(second, sizeof second, "%s", token);
+    } while (*token);
+    assert_int_equal(seen, 2000);
+    char *loss = (char *)"loss";
+    in.names = &loss;
+    in.n_names = 1;
+    in.page_token = second;
+    refused(y, METRICS, "ListPoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "other filters");
+    in.page_token = (char *)"";
+    in.page_size = 0;
+    in._rank_case = TRAINYARD__V1__LIST_POINTS_REQUEST___RANK_RANK;
+    out = call(y, METRICS, "ListPoints", &in.base);
+    assert_string_equal(out->next_page_token, "");
+    assert_int_equal(check_points(out->runs[0], 1000), 1240);
+    protobuf_c_message_free_unpacked(&out->base, NULL);
+    run_stop(&r);
+}
+
+static void a_request_for_points_that_cannot_be_is_refused(void **state) {
+    struct service_yard *y = *state;
+    Trainyard__V1__ListPointsRequest in = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
+    in.job = job_name(yard_submit(y, 1, 0));
+    in._rank_case = TRAINYARD__V1__LIST_POINTS_REQUEST___RANK_RANK;
+    in.rank = -1;
+    refused(y, METRICS, "ListPoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "rank: -1");
+    in.rank = 0;
+    static const char *const tokens[] = { "abcdef1-2-3", "abcdef0-0-0-0-0-100000000" };
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        in.page_token = (char *)tokens[i];
+        refused(y, METRICS, "ListPoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "page_token");
+    }
+    in.page_token = (char *)"";
+    in.page_size = -1;
+    refused(y, METRICS, "ListPoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "page_size: -1");
+    in.page_size = 0;
+    in.job = "jobs/999";
+    refused(y, METRICS, "ListPoints", &in.base, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/999 does not exist");
 }
 
 /* ---- logs ---- */
@@ -386,6 +476,8 @@ int main(void) {
         /* First, while the cluster is small: recovery syncs each of its files. */
         YARD_TEST(pages_tell_health_and_metrics),
         YARD_TEST(metrics_are_queried_by_name_and_downsampled),
+        YARD_TEST(points_are_listed_page_by_page),
+        YARD_TEST(a_request_for_points_that_cannot_be_is_refused),
         YARD_TEST(logs_are_read_on_from_a_cursor),
         YARD_TEST(a_followed_log_ends_with_its_job),
         YARD_TEST(checkpoints_are_listed_in_pages_newest_first),

@@ -1,0 +1,1 @@
+ALTER TABLE metric_chunk DROP COLUMN first_time, DROP COLUMN times;
