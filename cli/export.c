@@ -1,4 +1,6 @@
 /* trainyard export. */
+#include "cli/export.h"
+
 #include "cli/client.h"
 #include "cli/output.h"
 #include "cli/sibling.h"
@@ -11,8 +13,8 @@
 static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
 
 struct export_args {
-    const char *huggingface;
-    bool average;
+    const char *huggingface, *csv, *tensorboard;
+    bool average, overwrite;
 };
 
 static status_t get_checkpoint(struct cli *c, const char *name, Trainyard__V1__Checkpoint **ret, struct err *e) {
@@ -60,20 +62,42 @@ static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const str
     return sibling_become(&s, "trainyard-train", e);
 }
 
-static status_t run_export(struct cli *c, const void *args_, char *const words[], struct err *e) {
-    const struct export_args *args = args_;
-    char name[80];
+static status_t export_checkpoint(struct cli *c, const char *name, const struct export_args *args, struct err *e) {
     Trainyard__V1__Checkpoint *checkpoint = NULL;
-    if (!args->huggingface)
-        return err_set(e, ST_INVALID_ARGUMENT, "export: give --huggingface DIR");
-    TRY(client_job_name(words[0], name, e));
     TRY(find_checkpoint(c, name, &checkpoint, e));
     status_t st = export_it(checkpoint, args, e);
     trainyard__v1__checkpoint__free_unpacked(checkpoint, NULL);
     return st;
 }
 
+static status_t check_args(const struct export_args *args, struct err *e) {
+    if (!!args->huggingface + !!args->csv + !!args->tensorboard != 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "export: give one of --csv, --tensorboard and --huggingface");
+    if (args->average && !args->huggingface)
+        return err_set(e, ST_INVALID_ARGUMENT, "export: --average is of --huggingface, which exports weights");
+    if (args->overwrite && args->huggingface)
+        return err_set(e, ST_INVALID_ARGUMENT, "export: --overwrite is of --csv and --tensorboard");
+    return ST_OK;
+}
+
+static status_t run_export(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct export_args *args = args_;
+    char name[80];
+    TRY(check_args(args, e));
+    TRY(client_job_name(words[0], name, e));
+    if (args->huggingface)
+        return export_checkpoint(c, name, args, e);
+    struct export_target to = { name, args->csv ? args->csv : args->tensorboard, args->overwrite };
+    return args->csv ? export_csv(c, &to, e) : export_tensorboard(c, &to, e);
+}
+
 static const struct option_row export_options[] = {
+    { "csv", 0, "FILE", "write every point of every metric there: metric, rank, attempt, step, time, value",
+      OPTION_TEXT, offsetof(struct export_args, csv), NULL },
+    { "tensorboard", 0, "DIR", "write an event file of every rank there: DIR/rank-R", OPTION_TEXT,
+      offsetof(struct export_args, tensorboard), NULL },
+    { "overwrite", 0, NULL, "replace files that exist; others in DIR stay", OPTION_FLAG,
+      offsetof(struct export_args, overwrite), NULL },
     { "huggingface", 0, "DIR", "write config.json, the weights as safetensors and the tokenizer there", OPTION_TEXT,
       offsetof(struct export_args, huggingface), NULL },
     { "average", 0, NULL, "the averaged weights (train.ema) in place of the last ones", OPTION_FLAG,
@@ -83,12 +107,19 @@ static const struct option_row export_options[] = {
 
 const struct command command_export = {
     .name = "export",
-    .arguments = "JOB|CHECKPOINT --huggingface DIR [--average]",
-    .summary =
-        "Writes a GPT-2 or Llama checkpoint as Hugging Face's transformers opens it; of a JOB, its newest good one.",
-    .details = "Runs here, so the checkpoint's folder must be readable on this machine.\n"
-               "The way back is train.init_from: the file:// URI of such a folder.",
-    .example = "trainyard export 42 --huggingface /tmp/model",
+    .arguments = "JOB --csv FILE | JOB --tensorboard DIR | JOB|CHECKPOINT --huggingface DIR [--average]",
+    .summary = "Writes a job's metrics as CSV or for TensorBoard, or a checkpoint for Hugging Face's transformers.",
+    .details =
+        "Metrics: every point that was stored of every rank, none averaged; where an attempt did steps again, only\n"
+        "its points. FILE may be -, standard output; values are NaN, Infinity, -Infinity or numbers that read back\n"
+        "as the same double. TensorBoard shows a run for each rank, and keeps 32-bit floats. A file appears when it\n"
+        "is whole; one that exists, or a DIR that is not empty, is refused.\n"
+        "\n"
+        "Checkpoints: GPT-2 and Llama; of a JOB its newest good one. Runs here, so the checkpoint's folder must be\n"
+        "readable on this machine. The way back is train.init_from: the file:// URI of such a folder.",
+    .example = "trainyard export 42 --csv metrics.csv\ntrainyard export 42 --csv - | grep ^loss,\n"
+               "trainyard export 42 --tensorboard runs/42 && tensorboard --logdir runs\n"
+               "trainyard export 42 --huggingface /tmp/model",
     .options = export_options,
     .args_bytes = sizeof(struct export_args),
     .least = 1,

@@ -53,6 +53,23 @@ static void checkpoints_and_executors_are_listed_to_the_last(void **state) {
     assert_int_equal(lines(y, "executors -o json", "\"LOST\"", NULL), 2500);
 }
 
+static void points_are_exported_to_the_last(void **state) {
+    struct service_yard *y = *state;
+    char sql[600], last[400];
+    yard_submit(y, 1, 0);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
+             "INSERT INTO metric_name (name) VALUES ('flood');"
+             "INSERT INTO metric_chunk SELECT 1, (SELECT id FROM metric_name WHERE name = 'flood'), 0, 1, n, 100, 1, "
+             "n * 100, n * 100 + 99, 0, 1, 1, array_fill(0.5::float8, '{100}'), NULL, to_timestamp(1795363200), "
+             "decode(repeat('00', 99) || '08', 'hex') FROM generate_series(0, %d) n",
+             MANY / 100 - 1);
+    pg_run(y->conninfo, sql);
+    assert_int_equal(lines(y, "export 1 --csv -", "flood,", last), MANY);
+    assert_string_equal(last, "flood,0,1,100499,2026-11-22T16:00:00.004Z,0.5\r\n");
+    assert_int_equal(lines(y, "export 1 --csv - 2>&1", "jobs/1: 100500 points of 1 series\n", NULL), 1);
+}
+
 static void a_list_that_a_limit_cuts_says_so(void **state) {
     struct service_yard *y = *state;
     for (int i = 0; i < 5; i++)
@@ -71,6 +88,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         YARD_TEST(events_are_told_to_the_last),
         YARD_TEST(checkpoints_and_executors_are_listed_to_the_last),
+        YARD_TEST(points_are_exported_to_the_last),
         YARD_TEST(a_list_that_a_limit_cuts_says_so),
     };
     return cmocka_run_group_tests_name("lists", tests, yard_group_setup, yard_group_teardown);

@@ -1,6 +1,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -121,6 +122,26 @@ static void sha256_agrees_with_the_standard(void **state) {
 
 static int64_t fixed_ns(void *ctx) { return *(int64_t *)ctx; }
 static int64_t fixed_us(void *ctx) { return *(int64_t *)ctx / 1000; }
+
+/* The values of RFC 3720, B.4, and of each byte alone by the definition. */
+static void crc32c_agrees_with_the_standard(void **state) {
+    (void)state;
+    uint8_t bytes[32] = { 0 };
+    assert_int_equal(crc32c(0, bytes, 32), 0x8a9136aa);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(crc32c(0, bytes, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (uint8_t)i;
+    assert_int_equal(crc32c(0, bytes, 32), 0x46dd794e);
+    assert_int_equal(crc32c(crc32c(0, bytes, 7), bytes + 7, 25), 0x46dd794e);
+    assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t crc = 0xffffffffu ^ (uint32_t)byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0x82f63b78u : crc >> 1;
+        assert_int_equal(crc32c(0, &(uint8_t){ (uint8_t)byte }, 1), ~crc);
+    }
+}
 
 static void a_test_clock_replaces_all_three_clocks(void **state) {
     (void)state;
@@ -257,6 +278,7 @@ int main(void) {
         cmocka_unit_test(a_buffer_refuses_what_exceeds_its_limit_and_keeps_what_it_has),
         cmocka_unit_test(a_file_written_atomically_reads_back_and_leaves_no_temporary),
         cmocka_unit_test(sha256_agrees_with_the_standard),
+        cmocka_unit_test(crc32c_agrees_with_the_standard),
         cmocka_unit_test(a_test_clock_replaces_all_three_clocks),
         cmocka_unit_test(a_log_line_cannot_be_forged_by_its_values),
         cmocka_unit_test(a_log_line_too_long_drops_whole_fields_and_says_so),

@@ -1,0 +1,58 @@
+#include "cli/export.h"
+
+#include "cli/client.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct tally {
+    int64_t points, series, odd;
+    char name[80]; /* of the last run */
+    int rank;
+};
+
+static void count_run(struct tally *t, const Trainyard__V1__MetricPoints *run) {
+    if (t->points == 0 || strncmp(t->name, run->name, sizeof t->name - 1) != 0 || t->rank != run->rank)
+        t->series++;
+    snprintf(t->name, sizeof t->name, "%s", run->name);
+    t->rank = run->rank;
+    t->points += (int64_t)run->n_value;
+    for (size_t i = 0; i < run->n_value; i++)
+        t->odd += !isfinite(run->value[i]);
+}
+
+static void tell(const char *job, const struct tally *t) {
+    fprintf(stderr, "%s: %" PRId64 " points of %" PRId64 " series", job, t->points, t->series);
+    if (t->odd)
+        fprintf(stderr, ", %" PRId64 " of them NaN or infinite", t->odd);
+    fputc('\n', stderr);
+}
+
+status_t export_points(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e) {
+    Trainyard__V1__ListPointsRequest request = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
+    struct tally tally = { 0 };
+    ProtobufCMessage *page = NULL;
+    status_t st = ST_OK;
+    request.job = (char *)job;
+    do {
+        ProtobufCMessage *next = NULL;
+        st = client_call(c, &trainyard__v1__metric_service__descriptor, "ListPoints", &request.base, &next, e);
+        if (page)
+            protobuf_c_message_free_unpacked(page, NULL); /* the token was its */
+        page = next;
+        const Trainyard__V1__ListPointsResponse *points = (const Trainyard__V1__ListPointsResponse *)page;
+        for (size_t i = 0; st == ST_OK && i < points->n_runs; i++) {
+            count_run(&tally, points->runs[i]);
+            st = take(ctx, points->runs[i], e);
+        }
+        if (st == ST_OK)
+            request.page_token = points->next_page_token;
+    } while (st == ST_OK && *request.page_token);
+    if (page)
+        protobuf_c_message_free_unpacked(page, NULL);
+    if (st == ST_OK)
+        tell(job, &tally);
+    return st;
+}
