@@ -96,9 +96,47 @@ const struct command command_executors = {
 
 enum { LOOK_AGAIN_MS = 500, NAME_BYTES = 80 };
 
-static status_t executor_name(const char *word, char ret[NAME_BYTES], struct err *e) {
-    int n = snprintf(ret, NAME_BYTES, "%s%s", strncmp(word, "executors/", 10) == 0 ? "" : "executors/", word);
-    return n < NAME_BYTES ? ST_OK : err_set(e, ST_NOT_FOUND, "no executor has so long a name: '%.40s...'", word);
+/* Whose id it is, else the only one on a host of that name; of several there the one that is not lost. */
+static status_t choose(const Trainyard__V1__ListExecutorsResponse *all, const char *word, const char **ret,
+                       struct err *e) {
+    const char *found = NULL, *lost = NULL, *second = NULL;
+    int n_lost = 0;
+    for (size_t i = 0; i < all->n_executors; i++) {
+        const Trainyard__V1__Executor *x = all->executors[i];
+        if (strcmp(output_id(x->name), word) == 0) {
+            *ret = x->name;
+            return ST_OK;
+        }
+        if (strcmp(x->hostname, word) != 0)
+            continue;
+        if (x->state == TRAINYARD__V1__EXECUTOR__STATE__LOST) {
+            lost = x->name;
+            n_lost++;
+            continue;
+        }
+        second = found ? x->name : second;
+        found = found ? found : x->name;
+    }
+    if (second || (!found && n_lost > 1))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "several executors are on host %.80s: give an id of 'trainyard executors'", word);
+    *ret = found ? found : lost;
+    return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "no executor has the id or the host '%.80s'", word);
+}
+
+static status_t executor_name(struct cli *c, const char *word, char ret[NAME_BYTES], struct err *e) {
+    const char *name = word;
+    ProtobufCMessage *all = NULL;
+    status_t st = ST_OK;
+    if (strncmp(word, "executors/", 10) != 0) {
+        TRY(list_all(c, &all, e));
+        st = choose((Trainyard__V1__ListExecutorsResponse *)all, word, &name, e);
+    }
+    if (st == ST_OK && snprintf(ret, NAME_BYTES, "%s", name) >= NAME_BYTES)
+        st = err_set(e, ST_NOT_FOUND, "no executor has so long a name: '%.40s...'", word);
+    if (all)
+        protobuf_c_message_free_unpacked(all, NULL);
+    return st;
 }
 
 static status_t show_one(const struct cli *c, const Trainyard__V1__Executor *x, struct err *e) {
@@ -156,7 +194,7 @@ struct drain_args {
 static status_t run_drain(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct drain_args *args = args_;
     char name[NAME_BYTES], who[160];
-    TRY(executor_name(words[0], name, e));
+    TRY(executor_name(c, words[0], name, e));
     requester(who, sizeof who);
     Trainyard__V1__DrainExecutorRequest request = TRAINYARD__V1__DRAIN_EXECUTOR_REQUEST__INIT;
     request.name = name;
@@ -188,6 +226,7 @@ const struct command command_drain = {
     .arguments = "EXECUTOR [--reason TEXT] [--now] [--wait]",
     .summary = "Takes a host out of use: it gets no more ranks until it is undrained.",
     .details =
+        "EXECUTOR is an id of 'trainyard executors', or the name of a host that has one executor.\n"
         "What runs there goes on to its end, and the host is DRAINING until then; a job whose attempt fails meanwhile\n"
         "goes on elsewhere. With --now the attempts end after the step that they are at, with a checkpoint, and go on "
         "on\n"
@@ -204,7 +243,7 @@ const struct command command_drain = {
 static status_t run_undrain(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     char name[NAME_BYTES];
-    TRY(executor_name(words[0], name, e));
+    TRY(executor_name(c, words[0], name, e));
     Trainyard__V1__UndrainExecutorRequest request = TRAINYARD__V1__UNDRAIN_EXECUTOR_REQUEST__INIT;
     request.name = name;
     ProtobufCMessage *reply = NULL;

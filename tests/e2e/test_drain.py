@@ -120,9 +120,23 @@ def test_a_gang_leaves_as_a_whole_and_waits_for_the_host(two_hosts, tiny):
     two_hosts.wait_end(job, "CANCELLED")
 
 
+def test_the_only_executor_of_a_host_goes_by_the_hosts_name(shared_service):
+    name, host = next((name, x["hostname"]) for name, x in hosts(shared_service).items())
+    assert shared_service.cli("drain", host, "-o", "name").stdout == f"executors/{name}\n"
+    assert shared_service.cli("undrain", host, "-o", "name").stdout == f"executors/{name}\n"
+
+
+def test_of_two_executors_on_a_host_one_must_be_named(two_hosts):
+    host = next(iter(hosts(two_hosts).values()))["hostname"]
+    assert "several executors are on host" in two_hosts.cli("drain", host, status=2).stderr
+    assert not any("drain" in x for x in hosts(two_hosts).values())
+
+
 def test_an_unknown_host_is_not_found_and_wrong_usage_says_so(shared_service):
-    assert "executors/nobody does not exist" in shared_service.cli("drain", "nobody", status=4).stderr
-    assert "executors/nobody does not exist" in shared_service.cli("undrain", "nobody", status=4).stderr
-    shared_service.cli("drain", "x" * 300, status=4)
+    for command in ("drain", "undrain"):
+        assert "no executor has the id or the host 'nobody'" in shared_service.cli(command, "nobody", status=4).stderr
+        assert "executors/nobody does not exist" in shared_service.cli(command, "executors/nobody", status=4).stderr
+        shared_service.cli(command, "executors/" + "x" * 300, status=4)
+        shared_service.cli(command, "executors/a/b", status=2)
     shared_service.cli("drain", status=2)
-    shared_service.cli("drain", "nobody", "--reason", "x" * 501, status=2)
+    shared_service.cli("drain", "executors/nobody", "--reason", "x" * 501, status=2)

@@ -56,7 +56,7 @@ struct world {
     int n_jobs;
     struct scheduler_action awaits[AWAITS];
     int n_awaits;
-    int succeeded, failed, cancelled;
+    int succeeded, failed, cancelled, left;
     int explained;
     int told, refused;    /* events */
     bool short_of_memory; /* a job waits for nothing else */
@@ -112,6 +112,7 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
     }
     if (job_state_final(a->to))
         REQUIRE(w, !job->attempt_open, "job %lld ended with an open attempt\n", (long long)a->job);
+    w->left += a->from == JOB_STATE_PREEMPTING && a->to == JOB_STATE_QUEUED;
     w->succeeded += a->to == JOB_STATE_SUCCEEDED;
     w->failed += a->to == JOB_STATE_FAILED;
     w->cancelled += a->to == JOB_STATE_CANCELLED;
@@ -599,7 +600,7 @@ static void run_world(uint64_t seed) {
     for (; i < HEAL_STEPS && !all_ended(w); i++)
         one_step(w, false);
     REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
-    REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
+    REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0 && w->left > 0, "a kind of end never happened\n");
     REQUIRE(w, w->refused > 0, "no event was ever refused\n");
     print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled, %d events refused\n",
                   (unsigned long long)seed, w->n_jobs, w->succeeded, w->failed, w->cancelled, w->refused);
