@@ -16,6 +16,10 @@ static void show_reasons(const Trainyard__V1__ExplainJobResponse *x) {
     printf("job %s is %s: ", output_id(x->name), state_name(x->state));
     output_text(stdout, x->summary);
     putchar('\n');
+    char starts[24];
+    output_time(x->start_estimate, starts);
+    if (x->start_estimate)
+        printf("starts about %s, if those that hold its slots go on at their pace\n", starts);
     for (size_t i = 0; i < x->n_reasons; i++) {
         printf("%zu. ", i + 1);
         output_text(stdout, x->reasons[i]->message);

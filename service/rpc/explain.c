@@ -9,6 +9,7 @@
 #include "service/rpc/name.h"
 #include "service/store/executor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* One answer while it is made. */
@@ -79,9 +80,24 @@ int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_s
     return now_us + (int64_t)((double)(now_us - start_us) * (double)(steps - step) / (double)(step - from_step));
 }
 
+static int sooner_first(const void *a, const void *b) {
+    const struct explain_slots *x = a, *y = b;
+    return x->ends_us < y->ends_us ? -1 : x->ends_us > y->ends_us;
+}
+
+int64_t explain_start_estimate_us(struct explain_slots *holders, size_t n, int lacking) {
+    qsort(holders, n, sizeof *holders, sooner_first);
+    for (size_t i = 0; i < n; i++) {
+        lacking -= holders[i].ends_us ? holders[i].n : 0;
+        if (holders[i].ends_us && lacking <= 0)
+            return holders[i].ends_us;
+    }
+    return 0;
+}
+
 /* One that has ended meanwhile keeps its name and its slots. */
 static status_t convert_holder(struct answer *w, const struct scheduler_holder *h, Trainyard__V1__SlotHolder *ret,
-                               struct err *e) {
+                               int64_t *ret_ends_us, struct err *e) {
     struct store_job job;
     struct store_attempt *attempts;
     size_t n;
@@ -102,22 +118,28 @@ static status_t convert_holder(struct answer *w, const struct scheduler_holder *
             continue;
         ret->since = convert_timestamp(w->a, attempts[i].create_time_us);
         if (job.state == STORE_JOB_RUNNING && job.attempt == h->attempt)
-            ret->end_estimate = convert_timestamp(w->a,
-                                                  explain_end_estimate_us(attempts[i].start_time_us, clock_wall_us(),
-                                                                          attempts[i].from_step, job.step, job.steps));
+            *ret_ends_us = explain_end_estimate_us(attempts[i].start_time_us, clock_wall_us(), attempts[i].from_step,
+                                                   job.step, job.steps);
+        ret->end_estimate = convert_timestamp(w->a, *ret_ends_us);
     }
     return ST_OK;
 }
 
 static status_t add_holders(struct answer *w, struct err *e) {
-    w->out.holders = arena_alloc(w->a, (size_t)w->x->n_holders + 1, sizeof *w->out.holders);
-    w->out.holders_omitted = w->x->more_holders;
-    for (int i = 0; i < w->x->n_holders; i++) {
+    const struct scheduler_explanation *x = w->x;
+    struct explain_slots slots[SCHEDULER_LISTED] = { 0 };
+    w->out.holders = arena_alloc(w->a, (size_t)x->n_holders + 1, sizeof *w->out.holders);
+    w->out.holders_omitted = x->more_holders;
+    for (int i = 0; i < x->n_holders; i++) {
         Trainyard__V1__SlotHolder *h = arena_alloc(w->a, 1, sizeof *h);
         trainyard__v1__slot_holder__init(h);
-        TRY(convert_holder(w, &w->x->holders[i], h, e));
+        slots[i].n = x->holders[i].slots;
+        TRY(convert_holder(w, &x->holders[i], h, &slots[i].ends_us, e));
         w->out.holders[w->out.n_holders++] = h;
     }
+    if (w->out.n_reasons == 1 && w->out.reasons[0]->kind == TRAINYARD__V1__WAIT_REASON__KIND__BUSY)
+        w->out.start_estimate = convert_timestamp(
+            w->a, explain_start_estimate_us(slots, w->out.n_holders, x->world_size - x->free));
     return ST_OK;
 }
 

@@ -15,4 +15,12 @@ MUST_CHECK status_t explain_job(void *service, struct rpc_call *call, const Prot
  * 0 when that cannot be told: it has done no step yet. */
 int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_step, int64_t step, int64_t steps);
 
+/* When so many slots are free that their holders, each to end at ends_us (0 = not known), have given back `lacking`; 0
+ * when those whose end is known do not suffice. */
+struct explain_slots {
+    int64_t ends_us;
+    int n;
+};
+int64_t explain_start_estimate_us(struct explain_slots *holders /* reordered */, size_t n, int lacking);
+
 #endif

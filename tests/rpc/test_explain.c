@@ -96,6 +96,17 @@ static void an_end_is_estimated_by_the_steps_of_this_attempt_and_only_once_there
     assert_int_equal(explain_end_estimate_us(1000, 2000, 5, 10, 10), 2000);
 }
 
+static void a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_which_nothing_is_known(void **state) {
+    (void)state;
+    struct explain_slots holders[] = { { 300, 2 }, { 0, 8 }, { 100, 1 }, { 200, 1 } };
+    assert_int_equal(explain_start_estimate_us(holders, 4, 1), 100);
+    assert_int_equal(explain_start_estimate_us(holders, 4, 2), 200);
+    assert_int_equal(explain_start_estimate_us(holders, 4, 3), 300);
+    assert_int_equal(explain_start_estimate_us(holders, 4, 4), 300);
+    assert_int_equal(explain_start_estimate_us(holders, 4, 5), 0);
+    assert_int_equal(explain_start_estimate_us(NULL, 0, 1), 0);
+}
+
 static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost(void **state) {
     struct service_yard *y = *state;
     pg_run(y->conninfo, "INSERT INTO executor SELECT 'gone' || n, 1, 2, 'h', 'a', 'v', 8, 'no heartbeat for 10 s', "
@@ -154,6 +165,7 @@ static void a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_s
     assert_int_equal(x->holders[0]->slots, 1);
     assert_int_equal(x->holders[0]->steps, 10);
     assert_null(x->holders[0]->end_estimate);
+    assert_null(x->start_estimate);
     const int64_t created = pg_number(y->conninfo, "SELECT extract(epoch FROM create_time)::int8 FROM attempt");
     assert_in_range(x->holders[0]->since->seconds, created - 1, created + 1);
     assert_int_equal(x->executors[0]->verdict, VERDICT(FULL));
@@ -169,6 +181,11 @@ static void a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_s
     const int64_t now = clock_wall_us() / 1000000;
     assert_in_range(x->holders[0]->since->seconds, now - 260, now - 200);
     assert_in_range(x->holders[0]->end_estimate->seconds, now, now + 160);
+    assert_int_equal(x->start_estimate->seconds, x->holders[0]->end_estimate->seconds);
+    done(x);
+    x = explain(y, third);
+    assert_non_null(x->holders[0]->end_estimate);
+    assert_null(x->start_estimate); /* another's turn comes first */
     done(x);
 
     x = explain(y, first); /* it waits for nothing, and is told how far it is */
@@ -376,6 +393,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_of_reasons_and_verdicts_are_the_schedulers),
         cmocka_unit_test(an_end_is_estimated_by_the_steps_of_this_attempt_and_only_once_there_are_some),
+        cmocka_unit_test(a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_which_nothing_is_known),
         YARD_TEST(a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost),
         YARD_TEST(a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_since_when),
         YARD_TEST(a_job_for_gpus_hears_in_each_executors_own_words_what_that_lacks),

@@ -220,6 +220,43 @@ static void executors_that_have_not_come_back_are_named_until_their_lease_is_ove
     assert_null(reason(explain(b, 1), SCHEDULER_WAIT_AWAY));
 }
 
+static void an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    attach(b, "b", 1, 1, NULL);
+    submit(b, 1, 0, 2, 0);
+    submit(b, 2, 0, 1, 0);
+    assert_int_equal(explain(b, 2)->n_hosts, 2);
+    while (explain(b, 1)->state == JOB_STATE_STARTING) { /* a is heard, b is not */
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+        b->now += SCHEDULER_TICK_MS;
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+    }
+    const struct scheduler_explanation *x = explain(b, 2);
+    assert_int_equal(x->n_hosts, 1);
+    assert_string_equal(x->hosts[0].id, "a");
+    assert_int_equal(x->holders[0].job, 1);
+    assert_int_equal(x->holders[0].slots, 1);
+    x = explain(b, 1);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ENDING);
+    assert_string_equal(x->reasons[0].message, "attempt 1 has not ended on 1 of 2 executors: a");
+}
+
+static void a_drained_executor_is_a_reason_and_says_why(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 2, NULL);
+    tell(b, (struct scheduler_event){
+                .kind = EV_EXECUTOR_DRAIN, .executor = "a", .drain = { .drained = true, .reason = "new disk" } });
+    submit(b, 1, 0, 1, 0);
+    const struct scheduler_explanation *x = explain(b, 1);
+    assert_int_equal(x->n_reasons, 2);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_NO_SLOTS);
+    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_DRAINED);
+    assert_string_equal(x->reasons[1].remedy, "trainyard undrain a");
+    assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_DRAINED);
+    assert_string_equal(x->hosts[0].drain_reason, "new disk");
+}
+
 static void backoff_is_first_and_then_what_it_would_find_now(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -337,6 +374,8 @@ int main(void) {
         ON_BENCH(quarantined_devices_and_hosts_that_take_no_gangs_are_reasons_of_their_own),
         ON_BENCH(slots_on_a_host_that_still_ends_an_old_attempt_are_told_apart),
         ON_BENCH(executors_that_have_not_come_back_are_named_until_their_lease_is_over),
+        ON_BENCH(an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it),
+        ON_BENCH(a_drained_executor_is_a_reason_and_says_why),
         ON_BENCH(backoff_is_first_and_then_what_it_would_find_now),
         ON_BENCH(an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_runs_gives_no_reason),
         ON_BENCH(what_is_said_to_be_missing_is_what_starts_the_job),
