@@ -380,6 +380,27 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);
 }
 
+/* It was told to leave its host before anybody heard that it had begun, and all its steps were done. */
+static void a_job_that_ends_as_it_leaves_its_host_has_begun(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_job(f, 1);
+    fixture_attempt(f, job, STORE_JOB_QUEUED, 1);
+    struct store_job_move move = { .request_id = "leave",
+                                   .job = job,
+                                   .attempt = 1,
+                                   .from = STORE_JOB_STARTING,
+                                   .to = STORE_JOB_PREEMPTING,
+                                   .reason = "executor host is drained" };
+    OK(store_job_move(f->store, f->epoch, &move, NULL, &e));
+    move.request_id = "done";
+    move.from = STORE_JOB_PREEMPTING;
+    move.to = STORE_JOB_SUCCEEDED;
+    OK(store_job_move(f->store, f->epoch, &move, NULL, &e));
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, job, &row, &e));
+    assert_true(row.start_time_us > 0);
+}
+
 /* ---- drained ones ---- */
 
 static struct store_executor attach_one(struct fixture *f, int64_t incarnation) {
@@ -456,6 +477,7 @@ int main(void) {
         TEST(a_job_that_waits_says_why_until_it_moves),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
+        TEST(a_job_that_ends_as_it_leaves_its_host_has_begun),
         TEST(a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undrained),
         TEST(draining_again_changes_what_is_said_anew_and_not_since_when),
         TEST(an_executor_that_never_attached_is_neither_drained_nor_undrained_nor_read),

@@ -110,6 +110,31 @@ static void who_waits_for_a_drained_host_is_told_which_and_why_and_holds_nobody_
     assert_string_equal(why->remedy, "trainyard undrain a");
 }
 
+static void attach_lone(struct bench *b, const char *id, int devices) {
+    struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = id };
+    ev.attach.incarnation = 1;
+    ev.attach.slots[SCHEDULER_SLOT_CUDA] = devices;
+    ev.attach.lone = true;
+    tell(b, ev);
+}
+
+static void a_gang_is_not_told_of_drained_slots_that_it_could_not_have(void **state) {
+    struct bench *b = *state;
+    attach_lone(b, "a", 2);
+    drain(b, "a", false, "");
+    for (int world_size = 1; world_size <= 2; world_size++) {
+        const struct scheduler_job_row row = {
+            .job = 3 - world_size, .state = JOB_STATE_QUEUED, .world_size = world_size, .slot = SCHEDULER_SLOT_CUDA
+        };
+        tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+        assert_string_equal(only(b, ACT_WAITING)->text,
+                            world_size == 1
+                                ? "needs 1 cuda slot, more than the 0 of all attached executors; 2 more are "
+                                  "drained: executor a"
+                                : "needs 2 cuda slots, more than the 0 of all attached executors");
+    }
+}
+
 static void an_undrained_host_gets_what_waits_at_once(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -369,6 +394,7 @@ int main(void) {
         ON_BENCH(no_gang_reaches_into_a_drained_host),
         ON_BENCH(what_runs_there_goes_on_to_its_end_and_is_not_tried_again_there),
         ON_BENCH(who_waits_for_a_drained_host_is_told_which_and_why_and_holds_nobody_up),
+        ON_BENCH(a_gang_is_not_told_of_drained_slots_that_it_could_not_have),
         ON_BENCH(an_undrained_host_gets_what_waits_at_once),
         ON_BENCH(draining_and_undraining_twice_is_doing_it_once),
         ON_BENCH(slots_of_drained_hosts_are_counted_apart),
