@@ -254,6 +254,18 @@ static void a_job_in_backoff_is_told_until_when_and_after_which_failure(void **s
     assert_true(seen);
 }
 
+static int64_t fork_first(struct service_yard *y, int ranks) {
+    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
+    request.spec = yard_spec(ranks, 0);
+    request.spec->train->steps = 20;
+    request.fork = "1";
+    ProtobufCMessage *reply;
+    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+    int64_t job = atoll(((Trainyard__V1__Job *)reply)->name + strlen("jobs/"));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return job;
+}
+
 static void a_fork_whose_origin_is_gone_hears_that_before_all_else(void **state) {
     struct service_yard *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
@@ -262,24 +274,23 @@ static void a_fork_whose_origin_is_gone_hears_that_before_all_else(void **state)
     yard_run(y, &a, 1, parent, 1);
     yard_finish(&a, 1, parent, 1);
     yard_await_state(y, parent, STATE(SUCCEEDED));
-    Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
-    request.spec = yard_spec(4, 0); /* wider than the host: it waits */
-    request.spec->train->steps = 20;
-    request.fork = "1";
-    ProtobufCMessage *reply;
-    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
-    protobuf_c_message_free_unpacked(reply, NULL);
-    Explanation *x = explain(y, parent + 1);
+    int64_t waits = fork_first(y, 4), starts = fork_first(y, 1);
+    agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START);
+    Explanation *x = explain(y, waits);
     assert_int_equal(x->n_reasons, 1);
     assert_int_equal(x->reasons[0]->kind, KIND(TOO_WIDE));
     done(x);
     pg_force(y->conninfo, "UPDATE checkpoint SET state = 3, reason = 'a digest differs'");
-    x = explain(y, parent + 1);
+    x = explain(y, waits);
     assert_int_equal(x->n_reasons, 2);
     assert_int_equal(x->reasons[0]->kind, KIND(ORIGIN_GONE));
     assert_string_equal(x->reasons[0]->message, "jobs/2 has nothing to go on from: jobs/1/checkpoints/1, which it "
                                                 "began with, is corrupt, and it has no checkpoint of its own");
     assert_int_equal(x->reasons[1]->kind, KIND(TOO_WIDE));
+    done(x);
+    x = explain(y, starts); /* it has begun with it */
+    assert_int_equal(x->n_reasons, 1);
+    assert_int_equal(x->reasons[0]->kind, KIND(GATHERING));
     done(x);
     x = explain(y, parent);
     assert_int_equal(x->state, STATE(SUCCEEDED));
@@ -304,7 +315,14 @@ static void what_has_ended_or_is_not_there_is_told_as_it_is(void **state) {
     assert_int_equal(x->n_reasons, 0);
     assert_string_equal(x->summary, "has ended at step 0 of 10: cancelled while it was queued");
     done(x);
-    pg_force(y->conninfo, "UPDATE job SET state = 10, reason = 'rank 0: broke'");
+    pg_force(y->conninfo, "UPDATE job SET state = 1, end_time = NULL"); /* as one whose COMMIT was told to nobody */
+    x = explain(y, job);
+    assert_int_equal(x->state, STATE(QUEUED));
+    assert_int_equal(x->n_reasons, 1);
+    assert_int_equal(x->reasons[0]->kind, KIND(NOTHING));
+    assert_string_equal(x->summary, "waits for the scheduler to take it up");
+    done(x);
+    pg_force(y->conninfo, "UPDATE job SET state = 10, end_time = now(), reason = 'rank 0: broke'");
     x = explain(y, job);
     assert_string_equal(x->summary, "has ended at step 0 of 10: rank 0: broke; 'trainyard retry 1' lets it go on");
     done(x);
