@@ -2,10 +2,9 @@
 #include "executor/agent/attempt.h"
 #include "executor/agent/child.h"
 #include "executor/agent/devices.h"
+#include "executor/agent/worker.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool is_cuda(const Trainyard__V1__StartAttempt *start) {
     const Trainyard__V1__ResourcesSpec *resources = start->spec->resources;
@@ -18,21 +17,9 @@ static status_t rank_spawn(struct rank *r, bool cuda, struct err *e) {
     if (cuda)
         TRY(devices_take(agent->devices, &r->device, e));
     TRY(spool_log_open(agent->spool, &key, &r->log, e));
-    char parent[16];
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
-    const char *argv[] = { agent->options->worker, "--agent-pid", parent, NULL };
-    struct child_options options = {
-        .loop = agent->loop,
-        .spool = agent->spool,
-        .log = r->log,
-        .spawn = { .program = agent->options->worker,
-                   .argv = argv,
-                   .threads = agent->inventory.threads_per_rank,
-                   .device = cuda ? devices_uuid(agent->devices, r->device) : NULL,
-                   .library_path = agent->options->library_path },
-        .owner = { .ctx = r, .record = rank_record, .spooled = rank_spooled, .ended = rank_ended },
-    };
-    TRY(child_open(&options, &r->child, e));
+    const char *device = cuda ? devices_uuid(agent->devices, r->device) : NULL;
+    const struct child_owner owner = { .ctx = r, .record = rank_record, .spooled = rank_spooled, .ended = rank_ended };
+    TRY(worker_open(agent, r->log, device, &owner, &r->child, e));
     r->pid = child_pid(r->child);
     r->start_time = child_start_time(r->child);
     rank_moved(r);

@@ -1,7 +1,7 @@
 #include "executor/agent/sample.h"
 
 #include "executor/agent/attach.h"
-#include "executor/agent/child.h"
+#include "executor/agent/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,16 +91,10 @@ static void limit_fire(void *ctx) {
 
 static status_t sample_spawn(struct sample *one, const Trainyard__V1__WorkerSample *request, struct err *e) {
     struct agent *agent = one->owner->agent;
-    char parent[16];
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
-    const char *argv[] = { agent->options->worker, "--agent-pid", parent, NULL };
-    struct child_options options = {
-        .loop = agent->loop,
-        .spool = agent->spool,
-        .spawn = { .program = agent->options->worker, .argv = argv, .threads = agent->inventory.threads_per_rank },
-        .owner = { .ctx = one, .record = sample_record, .spooled = sample_spooled, .ended = sample_ended },
+    const struct child_owner owner = {
+        .ctx = one, .record = sample_record, .spooled = sample_spooled, .ended = sample_ended
     };
-    TRY(child_open(&options, &one->child, e));
+    TRY(worker_open(agent, NULL, NULL, &owner, &one->child, e));
     Trainyard__V1__WorkerSample with_threads = *request;
     with_threads.threads = agent->inventory.threads_per_rank;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
@@ -122,12 +116,16 @@ void samples_start(struct samples *s, const Trainyard__V1__StartSample *start) {
     int slot = 0;
     while (slot < SAMPLES_MOST && s->list[slot])
         slot++;
-    struct err why = { "the start names no checkpoint" };
-    status_t st = ST_INVALID_ARGUMENT;
+    struct err why;
+    status_t st;
     struct sample *one = NULL;
     if (slot == SAMPLES_MOST)
         st = err_set(&why, ST_RESOURCE_EXHAUSTED, "this executor writes %d samples already", SAMPLES_MOST);
-    else if (start->request && (one = calloc(1, sizeof *one))) {
+    else if (!start->request)
+        st = err_set(&why, ST_INVALID_ARGUMENT, "the start names no checkpoint");
+    else if (!(one = calloc(1, sizeof *one)))
+        st = err_set(&why, ST_RESOURCE_EXHAUSTED, "no memory for a sample");
+    else {
         *one = (struct sample){ .owner = s, .id = start->sample };
         one->limit = (struct reactor_timer){ .fire = limit_fire, .ctx = one };
         s->list[slot] = one;
