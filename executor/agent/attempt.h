@@ -6,6 +6,12 @@
 #include "executor/agent/attempts.h"
 #include "executor/agent/reap.h"
 
+/* Room for a rank's end: a death waits for no memory. */
+struct rank_end_room {
+    Trainyard__V1__RankEnd end;
+    char message[sizeof((struct err *)0)->msg], weights_sha256[65];
+};
+
 struct rank {
     struct attempt *attempt;
     int32_t rank;
@@ -17,12 +23,13 @@ struct rank {
     ProtobufCBinaryData address;
     Trainyard__V1__RankJoined *joined;
     Trainyard__V1__WorkerEnd *word; /* its last one */
-    Trainyard__V1__RankEnd *end;    /* NULL until it is dead and its device has been looked at */
-    struct reaped how;              /* how it died; zeros while ended_us is 0 */
-    int64_t ended_us;               /* when its death was seen; 0 before */
-    bool left;                      /* the agent was leaving when its death was seen */
-    bool drained;                   /* its last records are in the spool */
-    struct reactor_timer look;      /* armed: its device is being looked at */
+    Trainyard__V1__RankEnd *end;    /* NULL until it is dead and its device has been looked at; then end_room's */
+    struct rank_end_room end_room;
+    struct reaped how;         /* how it died; zeros while ended_us is 0 */
+    int64_t ended_us;          /* when its death was seen; 0 before */
+    bool left;                 /* the agent was leaving when its death was seen */
+    bool drained;              /* its last records are in the spool */
+    struct reactor_timer look; /* armed: its device is being looked at */
     int64_t progress, moved_ms, seen_ms;
 };
 
@@ -67,9 +74,10 @@ void rank_ended(void *ctx, const struct reaped *how, bool drained); /* a child's
 /* The rank's device has been looked at, or that takes too long (ctx: the rank, whose timer it is). */
 void rank_looked(struct rank *r);
 void rank_look_over(void *ctx);
-/* r->end, from how the process ended (NULL: it never started) and its last word. */
-MUST_CHECK status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
-                                  const char *sentence);
+/* r->end, from how the process ended (NULL: it never started) and its last word; or as an earlier agent has told it. */
+void rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
+                   const char *sentence);
+void rank_end_keep(struct rank *r, const Trainyard__V1__RankEnd *end);
 void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, const char *sentence); /* could not be started */
 /* When all ranks are gone: tells it, and forgets the attempt when the controller has done so already. */
 void attempt_check_ended(struct attempt *at);

@@ -6,7 +6,7 @@
 #include "executor/agent/report.h"
 #include "executor/agent/verdict.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 
 enum { LOOK_MOST_MS = 900 }; /* a death is told within a second, whatever the driver does */
 
@@ -27,8 +27,20 @@ static void others_end(struct attempt *at) {
             child_end(at->ranks[i].child, 0, LADDER_MS, "did not end after another rank's death and was killed");
 }
 
-status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
-                       const char *sentence) {
+void rank_end_keep(struct rank *r, const Trainyard__V1__RankEnd *end) {
+    struct rank_end_room *room = &r->end_room;
+    snprintf(room->message, sizeof room->message, "%s", end->message);
+    snprintf(room->weights_sha256, sizeof room->weights_sha256, "%s", end->weights_sha256);
+    room->end = *end;
+    room->end.message = room->message;
+    room->end.weights_sha256 = room->weights_sha256;
+    room->end.base.n_unknown_fields = 0; /* which are another message's memory */
+    room->end.base.unknown_fields = NULL;
+    r->end = &room->end;
+}
+
+void rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__WorkerEnd__Cause cause,
+                   const char *sentence) {
     Trainyard__V1__RankEnd end = TRAINYARD__V1__RANK_END__INIT;
     end.rank = r->rank;
     end.exit_code = how ? how->exit_code : -1;
@@ -41,8 +53,7 @@ status_t rank_end_make(struct rank *r, const struct reaped *how, Trainyard__V1__
     end.step = r->word ? r->word->step : step < 0 ? 0 : step;
     if (r->word)
         end.weights_sha256 = r->word->weights_sha256;
-    r->end = message_copy(&end.base);
-    return r->end ? ST_OK : ST_RESOURCE_EXHAUSTED;
+    rank_end_keep(r, &end);
 }
 
 static void rank_verdict(const struct rank *r, struct verdict *ret) {
@@ -63,8 +74,7 @@ static void rank_judge(struct rank *r) {
     rank_verdict(r, &v);
     if (!v.by_word)
         child_say(r->child, v.sentence);
-    if (rank_end_make(r, &r->how, v.cause, v.sentence) != ST_OK)
-        abort(); /* 200 bytes were refused: the next start tells the end from the directory's record */
+    rank_end_make(r, &r->how, v.cause, v.sentence);
     rank_tell_ended(r);
     status_ignore(attempt_record(r->attempt, NULL));
 }
@@ -131,7 +141,6 @@ void rank_ended(void *ctx, const struct reaped *how, bool drained) {
 void rank_fail(struct rank *r, Trainyard__V1__WorkerEnd__Cause cause, const char *sentence) {
     devices_release(r->attempt->owner->agent->devices, r->device);
     r->device = DEVICE_NONE;
-    if (rank_end_make(r, NULL, cause, sentence) != ST_OK)
-        abort();
+    rank_end_make(r, NULL, cause, sentence);
     rank_tell_ended(r);
 }

@@ -14,7 +14,7 @@ static status_t rank_recover(struct rank *r, const Trainyard__V1__RankStatus *st
     r->log = spool_log_find(r->attempt->owner->agent->spool, &key);
     for (size_t i = 0; known && i < known->n_ranks && !r->end; i++)
         if (known->ranks[i]->rank == r->rank)
-            r->end = message_copy(&known->ranks[i]->base);
+            rank_end_keep(r, known->ranks[i]);
     if (r->end) {
         if (r->log)
             r->end->last_sequence = spool_log_last(r->log);
@@ -23,8 +23,7 @@ static status_t rank_recover(struct rank *r, const Trainyard__V1__RankStatus *st
     if (r->pid > 0)
         TRY(reap_stranger(r->pid, r->start_time, STRANGER_MS, e));
     struct reaped how = { .exit_code = -1, .signal = SIGKILL };
-    if (rank_end_make(r, &how, TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST, "died with its executor's agent") != ST_OK)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a rank's end");
+    rank_end_make(r, &how, TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST, "died with its executor's agent");
     return ST_OK;
 }
 

@@ -31,7 +31,6 @@ static void attempt_free(struct attempt *at) {
         free(r->address.data);
         message_free(r->joined);
         message_free(r->word);
-        message_free(r->end);
     }
     free(at->ranks);
     free(at);
