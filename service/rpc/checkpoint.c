@@ -25,15 +25,16 @@ static status_t list_checkpoints(void *service, struct rpc_call *call, const Pro
     size_t n;
     TRY(store_checkpoint_list(s, m, job, before, size, &rows, &n, e));
     Trainyard__V1__ListCheckpointsResponse out = TRAINYARD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
-    out.n_checkpoints = n;
     out.checkpoints = arena_alloc(a, n, sizeof *out.checkpoints);
-    for (size_t i = 0; i < n; i++)
+    out.n_checkpoints = out.checkpoints ? n : 0;
+    for (size_t i = 0; i < out.n_checkpoints; i++)
         out.checkpoints[i] = convert_checkpoint(a, &rows[i]);
     char token[PAGE_TOKEN_BYTES];
     if (n == (size_t)size) {
         page_token_write(rows[n - 1].id, in->parent, token);
         out.next_page_token = token;
     }
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -46,7 +47,9 @@ static status_t reply_checkpoint(void *service, struct rpc_call *call, int64_t j
     if (st == ST_NOT_FOUND)
         rpc_set_reason(call, "CHECKPOINT_NOT_FOUND");
     TRY(st);
-    rpc_reply(call, &convert_checkpoint(a, &row)->base);
+    const Trainyard__V1__Checkpoint *k = convert_checkpoint(a, &row);
+    TRY(arena_status(a, e));
+    rpc_reply(call, &k->base);
     return ST_OK;
 }
 

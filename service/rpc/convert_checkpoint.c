@@ -4,8 +4,9 @@
 #include "service/rpc/convert_state.h"
 
 Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct store_checkpoint *row) {
-    Trainyard__V1__Checkpoint *k = arena_alloc(a, 1, sizeof *k);
-    trainyard__v1__checkpoint__init(k);
+    Trainyard__V1__Checkpoint *k = arena_message(a, &trainyard__v1__checkpoint__descriptor);
+    if (!k)
+        return NULL;
     k->name = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)row->job, (long long)row->id);
     k->attempt = row->attempt;
     k->step = row->step;

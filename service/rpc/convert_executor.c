@@ -9,7 +9,7 @@
 static void convert_links(struct arena *a, const char *links, Trainyard__V1__Device *d) {
     size_t most = strlen(links) / 2 + 1;
     d->links = arena_alloc(a, most, sizeof *d->links);
-    for (const char *word = links; *word;) {
+    for (const char *word = links; d->links && *word;) {
         size_t n = strcspn(word, " ");
         d->links[d->n_links++] = arena_printf(a, "%.*s", (int)n, word);
         word += n + strspn(word + n, " ");
@@ -25,8 +25,9 @@ static Trainyard__V1__Executor__State executor_state(const struct store_executor
 static Trainyard__V1__Drain *convert_drain(struct arena *a, const struct store_executor *row) {
     if (!row->drain_time_us)
         return NULL;
-    Trainyard__V1__Drain *drain = arena_alloc(a, 1, sizeof *drain);
-    trainyard__v1__drain__init(drain);
+    Trainyard__V1__Drain *drain = arena_message(a, &trainyard__v1__drain__descriptor);
+    if (!drain)
+        return NULL;
     drain->time = convert_timestamp(a, row->drain_time_us);
     drain->reason = (char *)row->drain_reason;
     drain->requester = (char *)row->drain_requester;
@@ -35,8 +36,9 @@ static Trainyard__V1__Drain *convert_drain(struct arena *a, const struct store_e
 }
 
 Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_executor *row) {
-    Trainyard__V1__Executor *x = arena_alloc(a, 1, sizeof *x);
-    trainyard__v1__executor__init(x);
+    Trainyard__V1__Executor *x = arena_message(a, &trainyard__v1__executor__descriptor);
+    if (!x)
+        return NULL;
     x->name = arena_printf(a, "executors/%s", row->id);
     x->state = executor_state(row);
     x->drain = convert_drain(a, row);
@@ -48,11 +50,12 @@ Trainyard__V1__Executor *convert_executor(struct arena *a, const struct store_ex
     x->attach_time = convert_timestamp(a, row->attach_time_us);
     x->heartbeat_time = convert_timestamp(a, row->heartbeat_time_us);
     x->reason = (char *)row->reason;
-    x->n_devices = row->n_devices;
     x->devices = arena_alloc(a, row->n_devices, sizeof *x->devices);
-    for (size_t i = 0; i < row->n_devices; i++) {
-        Trainyard__V1__Device *d = x->devices[i] = arena_alloc(a, 1, sizeof *d);
-        trainyard__v1__device__init(d);
+    x->n_devices = x->devices ? row->n_devices : 0;
+    for (size_t i = 0; i < x->n_devices; i++) {
+        Trainyard__V1__Device *d = x->devices[i] = arena_message(a, &trainyard__v1__device__descriptor);
+        if (!d)
+            return NULL;
         d->kind = (char *)row->devices[i].kind;
         d->index = row->devices[i].index;
         d->model = (char *)row->devices[i].model;

@@ -6,15 +6,17 @@
 Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us) {
     if (time_us == 0)
         return NULL;
-    Google__Protobuf__Timestamp *t = arena_alloc(a, 1, sizeof *t);
-    google__protobuf__timestamp__init(t);
+    Google__Protobuf__Timestamp *t = arena_message(a, &google__protobuf__timestamp__descriptor);
+    if (!t)
+        return NULL;
     timestamp_of_us(time_us, t);
     return t;
 }
 
 Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
-    Trainyard__V1__Job *job = arena_alloc(a, 1, sizeof *job);
-    trainyard__v1__job__init(job);
+    Trainyard__V1__Job *job = arena_message(a, &trainyard__v1__job__descriptor);
+    if (!job)
+        return NULL;
     job->name = arena_printf(a, "jobs/%lld", (long long)row->id);
     job->display_name = (char *)row->name;
     job->state = convert_job_state(row->state);
@@ -36,8 +38,9 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
 }
 
 static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, const struct store_attempt *row) {
-    Trainyard__V1__Attempt *attempt = arena_alloc(a, 1, sizeof *attempt);
-    trainyard__v1__attempt__init(attempt);
+    Trainyard__V1__Attempt *attempt = arena_message(a, &trainyard__v1__attempt__descriptor);
+    if (!attempt)
+        return NULL;
     attempt->number = row->number;
     attempt->state = convert_attempt_state(row->state);
     attempt->from_step = row->from_step;
@@ -49,11 +52,12 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
     attempt->create_time = convert_timestamp(a, row->create_time_us);
     attempt->start_time = convert_timestamp(a, row->start_time_us);
     attempt->end_time = convert_timestamp(a, row->end_time_us);
-    attempt->n_placements = row->n_placements;
     attempt->placements = arena_alloc(a, row->n_placements, sizeof *attempt->placements);
-    for (size_t i = 0; i < row->n_placements; i++) {
-        Trainyard__V1__Placement *p = attempt->placements[i] = arena_alloc(a, 1, sizeof *p);
-        trainyard__v1__placement__init(p);
+    attempt->n_placements = attempt->placements ? row->n_placements : 0;
+    for (size_t i = 0; i < attempt->n_placements; i++) {
+        Trainyard__V1__Placement *p = attempt->placements[i] = arena_message(a, &trainyard__v1__placement__descriptor);
+        if (!p)
+            return NULL;
         p->rank = row->placements[i].rank;
         p->executor = arena_printf(a, "executors/%s", row->placements[i].executor);
         p->pid = row->placements[i].pid;
@@ -64,9 +68,9 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
 
 void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *rows, size_t n,
                       Trainyard__V1__Job *ret) {
-    ret->n_attempts = n;
     ret->attempts = arena_alloc(a, n, sizeof *ret->attempts);
-    for (size_t i = 0; i < n; i++)
+    ret->n_attempts = ret->attempts ? n : 0;
+    for (size_t i = 0; i < ret->n_attempts; i++)
         ret->attempts[i] = convert_attempt(a, job, &rows[i]);
 }
 
@@ -83,8 +87,9 @@ void convert_origin(struct arena *a, const struct store_origin *origin, int64_t 
 }
 
 Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *row) {
-    Trainyard__V1__Event *event = arena_alloc(a, 1, sizeof *event);
-    trainyard__v1__event__init(event);
+    Trainyard__V1__Event *event = arena_message(a, &trainyard__v1__event__descriptor);
+    if (!event)
+        return NULL;
     event->number = row->number;
     event->time = convert_timestamp(a, row->time_us);
     event->attempt = row->attempt;

@@ -1,5 +1,5 @@
 /* Rows of jobs, attempts and events as messages. Strings stay where the store put them: a message lives no longer than
- * the arena and the store's memory. */
+ * the arena and the store's memory. Where the arena is refused memory, they are NULL or have holes: arena_status. */
 #ifndef SERVICE_RPC_CONVERT_JOB_H
 #define SERVICE_RPC_CONVERT_JOB_H
 
@@ -10,9 +10,10 @@
 
 #include <trainyard/v1/job.pb-c.h>
 
-/* NULL for 0: "there is none". */
+/* NULL also for 0: "there is none". */
 Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us);
 Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row);
+/* Of what convert_job has made of the job, which is there, as is convert_origin's. */
 void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *rows, size_t n,
                       Trainyard__V1__Job *ret);
 /* What the job began with; step: of the checkpoint. */

@@ -19,12 +19,13 @@ static status_t list_executors(void *service, struct rpc_call *call, const Proto
     size_t n;
     TRY(store_executor_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
     Trainyard__V1__ListExecutorsResponse out = TRAINYARD__V1__LIST_EXECUTORS_RESPONSE__INIT;
-    out.n_executors = n;
     out.executors = arena_alloc(a, n, sizeof *out.executors);
-    for (size_t i = 0; i < n; i++)
+    out.n_executors = out.executors ? n : 0;
+    for (size_t i = 0; i < out.n_executors; i++)
         out.executors[i] = convert_executor(a, &rows[i]);
     if (n == (size_t)size)
         out.next_page_token = (char *)rows[n - 1].id;
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -34,7 +35,9 @@ static status_t reply_executor(struct controller *c, struct rpc_call *call, cons
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_executor row;
     TRY(store_executor_get(controller_store(c), m, id, &row, e));
-    rpc_reply(call, &convert_executor(a, &row)->base);
+    const Trainyard__V1__Executor *x = convert_executor(a, &row);
+    TRY(arena_status(a, e));
+    rpc_reply(call, &x->base);
     return ST_OK;
 }
 

@@ -24,10 +24,12 @@ struct answer {
 
 /* ---- reasons ---- */
 
+/* Where there is no memory nothing is added. */
 static Trainyard__V1__WaitReason *add_reason(struct answer *w, enum scheduler_wait kind, const char *message,
                                              const char *remedy) {
-    Trainyard__V1__WaitReason *r = arena_alloc(w->a, 1, sizeof *r);
-    trainyard__v1__wait_reason__init(r);
+    Trainyard__V1__WaitReason *r = arena_message(w->a, &trainyard__v1__wait_reason__descriptor);
+    if (!r || !w->out.reasons)
+        return NULL;
     r->kind = (Trainyard__V1__WaitReason__Kind)kind;
     r->message = (char *)message;
     r->remedy = (char *)remedy;
@@ -53,7 +55,9 @@ static void add_backoff(struct answer *w, const struct scheduler_reason *r) {
     if (w->row.state == STORE_JOB_RESTARTING && *w->row.reason)
         message = arena_printf(w->a, "%s; attempt %d ended: %s", r->message, w->x->attempt, w->row.reason);
     const int64_t until_us = clock_wall_us() + (w->x->next_attempt_ms - clock_mono_ms()) * 1000;
-    add_reason(w, r->kind, message, r->remedy)->until = convert_timestamp(w->a, until_us);
+    Trainyard__V1__WaitReason *added = add_reason(w, r->kind, message, r->remedy);
+    if (added)
+        added->until = convert_timestamp(w->a, until_us);
 }
 
 static status_t add_reasons(struct answer *w, struct err *e) {
@@ -130,9 +134,9 @@ static status_t add_holders(struct answer *w, struct err *e) {
     struct explain_slots slots[SCHEDULER_LISTED] = { 0 };
     w->out.holders = arena_alloc(w->a, (size_t)x->n_holders + 1, sizeof *w->out.holders);
     w->out.holders_omitted = x->more_holders;
-    for (int i = 0; i < x->n_holders; i++) {
-        Trainyard__V1__SlotHolder *h = arena_alloc(w->a, 1, sizeof *h);
-        trainyard__v1__slot_holder__init(h);
+    for (int i = 0; w->out.holders && i < x->n_holders; i++) {
+        Trainyard__V1__SlotHolder *h = arena_message(w->a, &trainyard__v1__slot_holder__descriptor);
+        TRY(arena_status(w->a, e));
         slots[i].n = x->holders[i].slots;
         TRY(convert_holder(w, &x->holders[i], h, &slots[i].ends_us, e));
         w->out.holders[w->out.n_holders++] = h;
@@ -152,7 +156,7 @@ static const char *own_word(struct answer *w, const struct store_executor *row, 
         if (row->devices[i].quarantined && n++ == 0)
             ill = &row->devices[i];
     const char *word = row && *row->reason ? row->reason : otherwise;
-    if (!ill)
+    if (!ill || !word)
         return word;
     return arena_printf(w->a, "%s%s%s device %d is quarantined%s: %s", word, *word ? "; " : "", ill->kind, ill->index,
                         n > 1 ? ", as are others" : "", ill->reason);
@@ -180,8 +184,9 @@ static const char *verdict_text(struct answer *w, const struct scheduler_host_vi
 
 static void add_executor(struct answer *w, const char *id, Trainyard__V1__ExecutorVerdict__Verdict verdict, int slots,
                          int free, const char *message) {
-    Trainyard__V1__ExecutorVerdict *v = arena_alloc(w->a, 1, sizeof *v);
-    trainyard__v1__executor_verdict__init(v);
+    Trainyard__V1__ExecutorVerdict *v = arena_message(w->a, &trainyard__v1__executor_verdict__descriptor);
+    if (!v || !w->out.executors)
+        return;
     v->executor = arena_printf(w->a, "executors/%s", id);
     v->verdict = verdict;
     v->slots = slots;
@@ -287,6 +292,7 @@ static status_t answer(struct answer *w, struct rpc_call *call, struct err *e) {
     TRY(add_reasons(w, e));
     TRY(add_holders(w, e));
     TRY(add_executors(w, e));
+    TRY(arena_status(w->a, e));
     rpc_reply(call, &w->out.base);
     return ST_OK;
 }

@@ -72,7 +72,7 @@ static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t i
         rpc_set_reason(call, "JOB_NOT_FOUND");
     TRY(st);
     Trainyard__V1__Job *job = convert_job(a, &row);
-    if (with_attempts) {
+    if (job && with_attempts) {
         struct store_attempt *attempts;
         size_t n;
         TRY(store_attempt_list(controller_store(c), m, id, &attempts, &n, e));
@@ -82,6 +82,7 @@ static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t i
         TRY(store_job_origin(controller_store(c), id, &origin, &step, e));
         convert_origin(a, &origin, step, job);
     }
+    TRY(arena_status(a, e));
     rpc_reply(call, &job->base);
     return ST_OK;
 }
@@ -223,21 +224,23 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
                                        .queue = in->queue,
                                        .with_spec = true };
     const char *bound = arena_printf(a, "%d %s", (int)in->state, in->queue);
+    TRY(arena_status(a, e));
     TRY(page_size(in->page_size, &filter.limit, e));
     TRY(page_token_read(in->page_token, bound, &filter.before, e));
     struct store_job *rows;
     size_t n;
     TRY(store_job_list(controller_store(service), m, &filter, &rows, &n, e));
     Trainyard__V1__ListJobsResponse out = TRAINYARD__V1__LIST_JOBS_RESPONSE__INIT;
-    out.n_jobs = n;
     out.jobs = arena_alloc(a, n, sizeof *out.jobs);
-    for (size_t i = 0; i < n; i++)
+    out.n_jobs = out.jobs ? n : 0;
+    for (size_t i = 0; i < out.n_jobs; i++)
         out.jobs[i] = convert_job(a, &rows[i]);
     char token[PAGE_TOKEN_BYTES];
     if (n == (size_t)filter.limit) {
         page_token_write(rows[n - 1].id, bound, token);
         out.next_page_token = token;
     }
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -319,10 +322,11 @@ static status_t list_events(void *service, struct rpc_call *call, const Protobuf
         rpc_set_reason(call, "JOB_NOT_FOUND");
     TRY(st);
     Trainyard__V1__ListEventsResponse out = TRAINYARD__V1__LIST_EVENTS_RESPONSE__INIT;
-    out.n_events = n;
     out.events = arena_alloc(a, n, sizeof *out.events);
-    for (size_t i = 0; i < n; i++)
+    out.n_events = out.events ? n : 0;
+    for (size_t i = 0; i < out.n_events; i++)
         out.events[i] = convert_event(a, &rows[i]);
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -341,9 +345,10 @@ static void add_plan(struct controller *c, const struct rpc_call *call, struct a
         return;
     }
     out->resolved = NULL;
-    out->n_problems = 1;
     out->problems = arena_alloc(a, 1, sizeof *out->problems);
-    out->problems[0] = arena_printf(a, "%s", e.msg);
+    out->n_problems = out->problems ? 1 : 0;
+    if (out->problems)
+        out->problems[0] = arena_printf(a, "%s", e.msg);
 }
 
 static status_t validate_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -357,16 +362,17 @@ static status_t validate_job(void *service, struct rpc_call *call, const Protobu
     status_t st = spec_resolve(in->spec, &spec, &problems, e);
     if (st == ST_OK || st == ST_INVALID_ARGUMENT) {
         out.resolved = spec;
-        out.n_problems = problems.n;
         out.problems = arena_alloc(a, problems.n, sizeof *out.problems);
-        for (size_t i = 0; i < problems.n; i++)
+        out.n_problems = out.problems ? problems.n : 0;
+        for (size_t i = 0; i < out.n_problems; i++)
             out.problems[i] = problems.lines[i];
         if (problems.n == 0)
             add_plan(service, call, a, spec, &out);
-        rpc_reply(call, &out.base);
+        st = arena_status(a, e);
+        if (st == ST_OK)
+            rpc_reply(call, &out.base);
         if (out.plan)
             trainyard__v1__plan__free_unpacked(out.plan, NULL);
-        st = ST_OK;
     }
     spec_problems_done(&problems);
     return st;

@@ -60,8 +60,9 @@ static struct tail *begin(struct rpc_call *call, struct controller *c) {
 }
 
 static void convert_line(struct arena *a, const struct store_log_line *row, Trainyard__V1__LogLine **ret) {
-    Trainyard__V1__LogLine *line = *ret = arena_alloc(a, 1, sizeof *line);
-    trainyard__v1__log_line__init(line);
+    Trainyard__V1__LogLine *line = *ret = arena_message(a, &trainyard__v1__log_line__descriptor);
+    if (!line)
+        return;
     line->attempt = row->attempt;
     line->rank = row->rank;
     line->time = convert_timestamp(a, row->time_us);
@@ -69,15 +70,18 @@ static void convert_line(struct arena *a, const struct store_log_line *row, Trai
     line->text = (char *)row->text;
 }
 
-static enum rpc_sent send_page(struct rpc_call *call, const struct store_log_line *rows, size_t n, int64_t cursor) {
+static status_t send_page(struct rpc_call *call, const struct store_log_line *rows, size_t n, int64_t cursor,
+                          bool *ret_sent, struct err *e) {
     CLEANUP(arena_freep) struct arena *a = arena_new();
     Trainyard__V1__TailLogsResponse out = TRAINYARD__V1__TAIL_LOGS_RESPONSE__INIT;
     out.cursor = arena_printf(a, "%lld", (long long)cursor);
-    out.n_lines = n;
     out.lines = arena_alloc(a, n, sizeof *out.lines);
-    for (size_t i = 0; i < n; i++)
+    out.n_lines = out.lines ? n : 0;
+    for (size_t i = 0; i < out.n_lines; i++)
         convert_line(a, &rows[i], &out.lines[i]);
-    return rpc_send(call, &out.base);
+    TRY(arena_status(a, e));
+    *ret_sent = rpc_send(call, &out.base) == RPC_SENT;
+    return ST_OK;
 }
 
 /* Everything that is stored now. *ret_sent: false when the peer must read first; `writable` comes back here. */
@@ -91,7 +95,7 @@ static status_t send_stored(struct rpc_call *call, struct store *s, struct tail 
         TRY(store_log_list(s, m, &t->query, &rows, &n, &cursor, e));
         if (n == 0)
             return ST_OK;
-        *ret_sent = send_page(call, rows, n, cursor) == RPC_SENT;
+        TRY(send_page(call, rows, n, cursor, ret_sent, e));
         if (!*ret_sent)
             return ST_OK;
         t->query.cursor = cursor;

@@ -12,8 +12,9 @@
 #define DEFAULT_POINTS 1000
 
 static void convert_series(struct arena *a, const struct store_series *row, Trainyard__V1__MetricSeries **ret) {
-    Trainyard__V1__MetricSeries *s = *ret = arena_alloc(a, 1, sizeof *s);
-    trainyard__v1__metric_series__init(s);
+    Trainyard__V1__MetricSeries *s = *ret = arena_message(a, &trainyard__v1__metric_series__descriptor);
+    if (!s)
+        return;
     s->name = (char *)row->name;
     s->rank = row->rank;
     s->points = row->points;
@@ -51,10 +52,11 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
         rpc_set_reason(call, "JOB_NOT_FOUND");
     TRY(st);
     Trainyard__V1__QueryMetricsResponse out = TRAINYARD__V1__QUERY_METRICS_RESPONSE__INIT;
-    out.n_series = n;
     out.series = arena_alloc(a, n, sizeof *out.series);
-    for (size_t i = 0; i < n; i++)
+    out.n_series = out.series ? n : 0;
+    for (size_t i = 0; i < out.n_series; i++)
         convert_series(a, &rows[i], &out.series[i]);
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -62,8 +64,9 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
 /* ---- point by point ---- */
 
 static void convert_points(struct arena *a, const struct store_points *row, Trainyard__V1__MetricPoints **ret) {
-    Trainyard__V1__MetricPoints *p = *ret = arena_alloc(a, 1, sizeof *p);
-    trainyard__v1__metric_points__init(p);
+    Trainyard__V1__MetricPoints *p = *ret = arena_message(a, &trainyard__v1__metric_points__descriptor);
+    if (!p)
+        return;
     p->name = (char *)row->name;
     p->rank = row->rank;
     p->attempt = row->attempt;
@@ -79,6 +82,8 @@ static const char *filter_of(struct arena *a, const Trainyard__V1__ListPointsReq
     for (size_t i = 0; i < in->n_names; i++)
         room += strlen(in->names[i]) + 1;
     char *text = arena_alloc(a, room, 1);
+    if (!text)
+        return NULL;
     len = (size_t)snprintf(text, room, "%s %d", in->job, rank);
     for (size_t i = 0; i < in->n_names; i++)
         len += (size_t)snprintf(text + len, room - len, "\n%s", in->names[i]);
@@ -127,6 +132,7 @@ static status_t list_points(void *service, struct rpc_call *call, const Protobuf
     struct store_points *rows;
     size_t n;
     bool more;
+    TRY(arena_status(a, e));
     TRY(refuse_negative(one_rank, in->rank, e));
     TRY(read_points_request(in, filter, &query, e));
     status_t st = store_points_list(controller_store(service), m, &query, &rows, &n, &more, e);
@@ -138,10 +144,11 @@ static status_t list_points(void *service, struct rpc_call *call, const Protobuf
         place_write(&query.from, filter, token);
     Trainyard__V1__ListPointsResponse out = TRAINYARD__V1__LIST_POINTS_RESPONSE__INIT;
     out.next_page_token = token;
-    out.n_runs = n;
     out.runs = arena_alloc(a, n, sizeof *out.runs);
-    for (size_t i = 0; i < n; i++)
+    out.n_runs = out.runs ? n : 0;
+    for (size_t i = 0; i < out.n_runs; i++)
         convert_points(a, &rows[i], &out.runs[i]);
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }

@@ -75,6 +75,7 @@ static status_t begin(struct rpc_call *call, struct reader *ret, struct err *e) 
         rpc_set_reason(call, "JOB_NOT_FOUND");
     TRY(st);
     const Trainyard__V1__JobSpec *spec = arena_spec(a, row.spec, row.spec_bytes);
+    TRY(arena_status(a, e));
     if (!spec)
         return err_set(e, ST_DATA_LOSS, "jobs/%lld: its stored spec cannot be read", (long long)job);
     ret->world_size = row.world_size;

@@ -7,8 +7,9 @@
 #include <trainyard/v1/queue.pb-c.h>
 
 static Trainyard__V1__Queue *convert_queue(struct arena *a, const struct store_queue *row) {
-    Trainyard__V1__Queue *q = arena_alloc(a, 1, sizeof *q);
-    trainyard__v1__queue__init(q);
+    Trainyard__V1__Queue *q = arena_message(a, &trainyard__v1__queue__descriptor);
+    if (!q)
+        return NULL;
     q->name = (char *)row->name;
     q->waiting = row->waiting;
     q->running = row->running;
@@ -34,12 +35,13 @@ static status_t list_queues(void *service, struct rpc_call *call, const Protobuf
     size_t n;
     TRY(store_queue_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
     Trainyard__V1__ListQueuesResponse out = TRAINYARD__V1__LIST_QUEUES_RESPONSE__INIT;
-    out.n_queues = n;
     out.queues = arena_alloc(a, n, sizeof *out.queues);
-    for (size_t i = 0; i < n; i++)
+    out.n_queues = out.queues ? n : 0;
+    for (size_t i = 0; i < out.n_queues; i++)
         out.queues[i] = convert_queue(a, &rows[i]);
     if (n == (size_t)size)
         out.next_page_token = (char *)rows[n - 1].name;
+    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }

@@ -45,18 +45,22 @@ static struct watch *begin(struct rpc_call *call, struct controller *c) {
     return w;
 }
 
-static enum rpc_sent send_events(struct rpc_call *call, struct watch *w, const struct store_event *rows, size_t n) {
+/* *ret_sent: false when the peer must read first, or is gone. */
+static status_t send_events(struct rpc_call *call, struct watch *w, const struct store_event *rows, size_t n,
+                            bool *ret_sent, struct err *e) {
+    *ret_sent = true;
     for (size_t i = 0; i < n; i++) {
         CLEANUP(arena_freep) struct arena *a = arena_new();
         Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
         out.update_case = TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT;
         out.event = convert_event(a, &rows[i]);
-        enum rpc_sent sent = rpc_send(call, &out.base);
-        if (sent != RPC_SENT)
-            return sent;
+        TRY(arena_status(a, e));
+        *ret_sent = rpc_send(call, &out.base) == RPC_SENT;
+        if (!*ret_sent)
+            return ST_OK;
         w->seen = rows[i].number;
     }
-    return RPC_SENT;
+    return ST_OK;
 }
 
 static void put_optional(Trainyard__V1__Progress *p, const struct progress_values *v) {
@@ -124,7 +128,10 @@ static void send_last(struct rpc_call *call, struct controller *c, struct watch 
     CLEANUP(arena_freep) struct arena *a = arena_new();
     Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
     out.job = convert_job(a, row);
-    if (rpc_send(call, &out.base) != RPC_FULL)
+    struct err e;
+    if (arena_status(a, &e) != ST_OK)
+        rpc_finish(call, ST_RESOURCE_EXHAUSTED, e.msg);
+    else if (rpc_send(call, &out.base) != RPC_FULL)
         rpc_finish(call, ST_OK, NULL);
 }
 
@@ -142,7 +149,10 @@ void watch_work(struct rpc_call *call) {
     status_t st = store_job_get(controller_store(c), m, w->job, &row, &e);
     while (st == ST_OK && n == WATCH_PAGE) {
         st = store_event_list(controller_store(c), m, w->job, w->seen, WATCH_PAGE, &events, &n, &e);
-        if (st == ST_OK && send_events(call, w, events, n) != RPC_SENT)
+        bool sent = false;
+        if (st == ST_OK)
+            st = send_events(call, w, events, n, &sent, &e);
+        if (st == ST_OK && !sent)
             return; /* `writable` comes back here, or `done` */
     }
     if (st != ST_OK) {
