@@ -104,7 +104,7 @@ static void a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_whi
     assert_int_equal(explain_start_estimate_us(holders, 4, 3), 300);
     assert_int_equal(explain_start_estimate_us(holders, 4, 4), 300);
     assert_int_equal(explain_start_estimate_us(holders, 4, 5), 0);
-    assert_int_equal(explain_start_estimate_us(NULL, 0, 1), 0);
+    assert_int_equal(explain_start_estimate_us(holders, 0, 1), 0);
 }
 
 static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost(void **state) {
