@@ -347,7 +347,7 @@ const struct command command_get = {
     .run = run_get,
 };
 
-/* ---- cancel, retry, delete ---- */
+/* ---- cancel, pause, resume, retry, delete ---- */
 
 static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, struct err *e) {
     const Trainyard__V1__Job *job = (const Trainyard__V1__Job *)reply;
@@ -360,19 +360,27 @@ static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, s
     return ST_OK;
 }
 
-static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
+/* request: of the method, with a name and a request id, which these fill in. */
+static status_t move_job(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
+                         char **ret_name, char **ret_id, struct err *e) {
     char name[80], id[37];
-    (void)args;
-    Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
+    TRY(client_job_name(word, name, e));
     client_request_id(id);
-    request.name = name;
-    request.request_id = id;
+    *ret_name = name;
+    *ret_id = id;
     ProtobufCMessage *reply = NULL;
-    TRY(client_call_again(c, jobs, "CancelJob", &request.base, &reply, e));
-    status_t st = show_moved(c, reply, e);
+    status_t st = client_call_again(c, jobs, method, request, &reply, e);
+    *ret_name = *ret_id = NULL;
+    TRY(st);
+    st = show_moved(c, reply, e);
     protobuf_c_message_free_unpacked(reply, NULL);
     return st;
+}
+
+static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
+    (void)args;
+    Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
+    return move_job(c, words[0], "CancelJob", &request.base, &request.name, &request.request_id, e);
 }
 
 const struct command command_cancel = {
@@ -386,19 +394,52 @@ const struct command command_cancel = {
     .run = run_cancel,
 };
 
+static status_t run_pause(struct cli *c, const void *args, char *const words[], struct err *e) {
+    (void)args;
+    Trainyard__V1__PauseJobRequest request = TRAINYARD__V1__PAUSE_JOB_REQUEST__INIT;
+    return move_job(c, words[0], "PauseJob", &request.base, &request.name, &request.request_id, e);
+}
+
+const struct command command_pause = {
+    .name = "pause",
+    .arguments = "JOB",
+    .summary = "Lets a job leave its slots until it is resumed, without losing a step.",
+    .details =
+        "A job that waits is PAUSED at once. One that runs is PAUSING: its ranks end the step they are at, write a\n"
+        "checkpoint and leave; then it is PAUSED. The job's reason (trainyard get) says after which step, or, where\n"
+        "that checkpoint could not be written within ten minutes, from which older one it will go on.\n"
+        "Does not count against retry.max_restarts.",
+    .example = "trainyard pause 42\ntrainyard resume 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_pause,
+};
+
+static status_t run_resume(struct cli *c, const void *args, char *const words[], struct err *e) {
+    (void)args;
+    Trainyard__V1__ResumeJobRequest request = TRAINYARD__V1__RESUME_JOB_REQUEST__INIT;
+    return move_job(c, words[0], "ResumeJob", &request.base, &request.name, &request.request_id, e);
+}
+
+const struct command command_resume = {
+    .name = "resume",
+    .arguments = "JOB",
+    .summary = "Lets a PAUSED job go on from its newest good checkpoint.",
+    .details =
+        "It is QUEUED at its old place: before all of its priority that were submitted after it. Its weights become\n"
+        "those of a job that was never paused.",
+    .example = "trainyard resume 42",
+    .args_bytes = 1,
+    .least = 1,
+    .most = 1,
+    .run = run_resume,
+};
+
 static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80], id[37];
     (void)args;
     Trainyard__V1__RetryJobRequest request = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
-    client_request_id(id);
-    request.name = name;
-    request.request_id = id;
-    ProtobufCMessage *reply = NULL;
-    TRY(client_call_again(c, jobs, "RetryJob", &request.base, &reply, e));
-    status_t st = show_moved(c, reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    return move_job(c, words[0], "RetryJob", &request.base, &request.name, &request.request_id, e);
 }
 
 const struct command command_retry = {

@@ -32,7 +32,7 @@ struct watch {
     bool heard;    /* something came on this stream */
     bool told;     /* that the controller is away */
     int64_t plain_at_ms;
-    int64_t first_step, first_ms; /* since when the rate is measured */
+    int64_t first_step, first_ms; /* since when the rate is measured; first_ms 0 = not yet */
     bool ended;
     Trainyard__V1__Job__State state;
 };
@@ -47,6 +47,8 @@ static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
     char when[24];
     output_time(event->time, when);
     clear_line(w);
+    if (strcmp(event->kind, "state_changed") == 0)
+        w->first_ms = 0; /* how long it waits, or is paused, says nothing of the rate */
     fprintf(stderr, "%s  %s", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
     if (strcmp(event->kind, "state_changed") != 0) {
         fputs("  ", stderr);
@@ -191,9 +193,11 @@ const struct command command_watch = {
     .name = "watch",
     .arguments = "JOB",
     .summary = "Shows a job's events and progress until it ends.",
-    .details = "Exits with 0 when the job SUCCEEDED, 1 when it FAILED, 3 when it was CANCELLED. With -o json each "
-               "update is one\n"
-               "line of JSON (a WatchJobResponse) on stdout. Goes on by itself after a restart of the controller.",
+    .details =
+        "Exits with 0 when the job SUCCEEDED, 1 when it FAILED, 3 when it was CANCELLED; a PAUSED one has not "
+        "ended.\n"
+        "With -o json each update is one line of JSON (a WatchJobResponse) on stdout. Goes on by itself after a\n"
+        "restart of the controller.",
     .example = "trainyard watch 42",
     .args_bytes = 1,
     .least = 1,

@@ -269,7 +269,8 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
     ret->cause = st != ST_OK && outcome == ENGINE_FINISHED ? TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL
                                                            : cause_of(outcome);
     ret->step = engine_step(engine);
-    snprintf(ret->weights_sha256, sizeof ret->weights_sha256, "%s", engine_weights_sha256(engine));
+    if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
+        snprintf(ret->weights_sha256, sizeof ret->weights_sha256, "%s", engine_weights_sha256(engine));
 }
 
 static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {

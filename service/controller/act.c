@@ -105,8 +105,13 @@ static void attempt_create(struct controller *c, const struct scheduler_action *
     free(executors);
 }
 
+/* The first move that a question asks for has its id. */
+static bool is_asked(enum job_cause cause) {
+    return cause == JOB_CAUSE_CANCEL_ASKED || cause == JOB_CAUSE_PAUSE_ASKED || cause == JOB_CAUSE_RESUME_ASKED;
+}
+
 static void job_move(struct controller *c, const struct scheduler_action *a, const struct ask *ask) {
-    struct request_id id = act_request(c, a->cause == JOB_CAUSE_CANCEL_ASKED ? ask : NULL);
+    struct request_id id = act_request(c, is_asked(a->cause) ? ask : NULL);
     struct store_job_move move = { .request_id = id.text,
                                    .job = a->job,
                                    .attempt = a->attempt,
@@ -127,6 +132,10 @@ static void job_state(struct controller *c, const struct scheduler_action *a, co
     tell_starts(c);                        /* whoever sees the job RUNNING sees its processes */
     if (a->cause != JOB_CAUSE_RETRY_ASKED) /* a retry's row has moved before the scheduler was told: loop.c */
         job_move(c, a, ask);
+    if (a->to == JOB_STATE_PAUSED) { /* for long, perhaps: the next attempt makes them anew */
+        launch_forget(&c->launches, a->job);
+        progress_forget(c->progress, a->job);
+    }
     log_event(LOG_INFO, "job_state", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "from",
               LOG_STR(job_state_name(a->from)), "to", LOG_STR(job_state_name(a->to)), "reason", LOG_STR(a->text), NULL);
     wake_now(c->wakes, a->job);

@@ -209,6 +209,18 @@ status_t controller_cancel(struct controller *c, int64_t job, const char *reques
                     ret_reason, e);
 }
 
+status_t controller_pause(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                          const char **ret_reason, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_PAUSE, .job = job }, "pause", request_id, deadline,
+                    ret_reason, e);
+}
+
+status_t controller_resume(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                           const char **ret_reason, struct err *e) {
+    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RESUME, .job = job }, "resume", request_id, deadline,
+                    ret_reason, e);
+}
+
 status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                           const char **ret_reason, struct err *e) {
     return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = job }, "retry", request_id, deadline,

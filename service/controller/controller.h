@@ -68,12 +68,16 @@ void controller_submitted(struct controller *c, const struct scheduler_job_row *
  * that may not have known it: the loop looks for QUEUED rows that it was not told of, within seconds. */
 void controller_submitted_perhaps(struct controller *c);
 /* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, NOT_FOUND for a job that was deleted
- * meanwhile, with *ret_reason for programs (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_FAILED, JOB_ORIGIN_GONE,
- * JOB_NOT_FOUND; else NULL); DEADLINE_EXCEEDED when the database was away for so long (the move may still happen).
- * Asking again with the same request_id, of at most CONTROLLER_REQUEST_BYTES ("" = none), is ST_OK and moves
- * nothing. */
+ * meanwhile, with *ret_reason for programs (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_PAUSABLE, JOB_NOT_PAUSED,
+ * JOB_NOT_FAILED, JOB_ORIGIN_GONE, JOB_NOT_FOUND; else NULL); DEADLINE_EXCEEDED when the database was away for so long
+ * (the move may still happen). Asking again with the same request_id, of at most CONTROLLER_REQUEST_BYTES ("" = none),
+ * is ST_OK and moves nothing. */
 #define CONTROLLER_REQUEST_BYTES 128
 MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                                      const char **ret_reason, struct err *e);
+MUST_CHECK status_t controller_pause(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
+                                     const char **ret_reason, struct err *e);
+MUST_CHECK status_t controller_resume(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                       const char **ret_reason, struct err *e);
 MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                      const char **ret_reason, struct err *e);

@@ -39,6 +39,8 @@ struct inbox_item {
         INBOX_AGENT,     /* executor, incarnation, message */
         INBOX_SUBMITTED, /* row */
         INBOX_CANCEL,    /* job, ask */
+        INBOX_PAUSE,     /* job, ask */
+        INBOX_RESUME,    /* job, ask */
         INBOX_RETRY,     /* job, ask; row: the loop's */
         INBOX_EXPLAIN,   /* job, ask */
         INBOX_DRAIN,     /* executor, ask: its row has another mark */

@@ -184,6 +184,8 @@ static void handle(struct controller *c, struct inbox_item *item) {
     case INBOX_EXPLAIN: explain(c, item); return;
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
     case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
+    case INBOX_PAUSE: ev.kind = EV_JOB_PAUSE; break;
+    case INBOX_RESUME: ev.kind = EV_JOB_RESUME; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
     case INBOX_DRAIN: tell_drain(c, item); return;
     case INBOX_STORED: ev.kind = EV_RANK_STORED; break;

@@ -258,41 +258,47 @@ static status_t find_row(struct controller *c, struct rpc_call *call, struct sto
     return st;
 }
 
-static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    const Trainyard__V1__CancelJobRequest *in = (const void *)request;
+typedef status_t ask_loop_fn(struct controller *, int64_t job, const char *request_id, deadline_ms_t,
+                             const char **ret_reason, struct err *);
+
+/* ended: what is said of a job that has ended; NULL = what the loop says. */
+static status_t move_job(struct controller *c, struct rpc_call *call, const char *name, const char *request_id,
+                         ask_loop_fn *ask, const char *ended, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job row;
     int64_t job, epoch;
-    TRY(name_job(in->name, &job, e));
-    TRY(check_request_id(in->request_id, e));
-    TRY(controller_leads(service, &epoch, e));
-    TRY(find_row(service, call, m, job, &row, e));
+    TRY(name_job(name, &job, e));
+    TRY(check_request_id(request_id, e));
+    TRY(controller_leads(c, &epoch, e));
+    TRY(find_row(c, call, m, job, &row, e));
     const char *reason;
-    status_t st = controller_cancel(service, job, in->request_id, deadline_of(call), &reason, e);
+    status_t st = ask(c, job, request_id, deadline_of(call), &reason, e);
     if (reason)
         rpc_set_reason(call, reason);
-    if (st == ST_FAILED_PRECONDITION && row_state_final(row.state))
-        return err_set(e, st, "job %lld is %s: it cannot be cancelled", (long long)job,
-                       store_job_state_name(row.state));
+    if (st == ST_FAILED_PRECONDITION && ended && row_state_final(row.state))
+        return err_set(e, st, "job %lld is %s: %s", (long long)job, store_job_state_name(row.state), ended);
     TRY(st);
-    return reply_job(service, call, job, false, e);
+    return reply_job(c, call, job, false, e);
+}
+
+static status_t cancel_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__CancelJobRequest *in = (const void *)request;
+    return move_job(service, call, in->name, in->request_id, controller_cancel, "it cannot be cancelled", e);
+}
+
+static status_t pause_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__PauseJobRequest *in = (const void *)request;
+    return move_job(service, call, in->name, in->request_id, controller_pause, "it cannot be paused", e);
+}
+
+static status_t resume_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ResumeJobRequest *in = (const void *)request;
+    return move_job(service, call, in->name, in->request_id, controller_resume, "only a PAUSED job is resumed", e);
 }
 
 static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__RetryJobRequest *in = (const void *)request;
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct store_job row;
-    int64_t job, epoch;
-    TRY(name_job(in->name, &job, e));
-    TRY(check_request_id(in->request_id, e));
-    TRY(controller_leads(service, &epoch, e));
-    TRY(find_row(service, call, m, job, &row, e));
-    const char *reason;
-    status_t st = controller_retry(service, job, in->request_id, deadline_of(call), &reason, e);
-    if (reason)
-        rpc_set_reason(call, reason);
-    TRY(st);
-    return reply_job(service, call, job, false, e);
+    return move_job(service, call, in->name, in->request_id, controller_retry, NULL, e);
 }
 
 static status_t delete_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -383,6 +389,8 @@ static const struct rpc_method methods[] = {
     { .name = "GetJob", .kind = RPC_UNARY, .unary = get_job },
     { .name = "ListJobs", .kind = RPC_UNARY, .unary = list_jobs },
     { .name = "CancelJob", .kind = RPC_UNARY, .unary = cancel_job },
+    { .name = "PauseJob", .kind = RPC_UNARY, .unary = pause_job },
+    { .name = "ResumeJob", .kind = RPC_UNARY, .unary = resume_job },
     { .name = "RetryJob", .kind = RPC_UNARY, .unary = retry_job },
     { .name = "DeleteJob", .kind = RPC_UNARY, .unary = delete_job },
     { .name = "WatchJob",

@@ -113,8 +113,7 @@ void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actio
         job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
 }
 
-/* What the job's reason and the event say of an end. */
-static void describe(const struct rank_end *end, char *ret, size_t n) {
+void attempt_describe(const struct rank_end *end, char *ret, size_t n) {
     if (end->message[0])
         snprintf(ret, n, "rank %d: %s", end->rank, end->message);
     else
@@ -128,7 +127,7 @@ void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *e
     a->has_cause = true;
     a->cause = *end;
     char why[sizeof((struct scheduler_action *)0)->text];
-    describe(end, why, sizeof why);
+    attempt_describe(end, why, sizeof why);
     /* The first to end as it was told does not hurry the others, who may still write. */
     if (a->ending != ATTEMPT_CHECKPOINTS || end->cause != RANK_END_STOPPED)
         attempt_stop(job, why, out);

@@ -358,6 +358,7 @@ void scheduler_explain(const struct scheduler *s, int64_t id, int64_t now_ms, st
         say_waiting(s, job, now_ms, ret); /* what it would find now */
         return;
     case JOB_STATE_QUEUED: say_waiting(s, job, now_ms, ret); return;
+    case JOB_STATE_PAUSED: snprintf(ret->summary, sizeof ret->summary, "is paused until its user resumes it"); return;
     default: snprintf(ret->summary, sizeof ret->summary, "is about to leave this state"); return;
     }
 }

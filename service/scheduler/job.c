@@ -91,7 +91,7 @@ void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_
         forget(s, job, out);
         return;
     }
-    job_activate(s, job, to != JOB_STATE_QUEUED);
+    job_activate(s, job, to != JOB_STATE_QUEUED && to != JOB_STATE_PAUSED);
 }
 
 status_t job_submit(struct scheduler *s, const struct scheduler_event *ev, struct err *e) {

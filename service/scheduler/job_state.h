@@ -2,7 +2,8 @@
  * guard, so that a move that is not in this table cannot be stored either.
  *
  *   QUEUED -> STARTING -> RUNNING -> SUCCEEDED | FAILED | CANCELLED, with the detours RESTARTING, PREEMPTING, PAUSING,
- *   PAUSED and CANCELLING. SUCCEEDED and CANCELLED are final for good; FAILED is left by a retry only.
+ *   PAUSED and CANCELLING. SUCCEEDED and CANCELLED are final for good; FAILED is left by a retry only, PAUSED by a
+ *   resume or a cancel.
  *
  * The numbers are those of trainyard.v1.Job.State and of the database (service/controller/row_state.c). */
 #ifndef SERVICE_SCHEDULER_JOB_STATE_H

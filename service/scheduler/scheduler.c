@@ -62,7 +62,7 @@ status_t scheduler_load(struct scheduler *s, const struct scheduler_job_row *row
         queue_insert(s, job);
         return ST_OK;
     }
-    job_activate(s, job, true);
+    job_activate(s, job, row->state != JOB_STATE_PAUSED);
     if (row->placement)
         return load_attempt(s, job, row, now_ms, e);
     job->not_before_ms = now_ms;
@@ -172,10 +172,13 @@ static void on_committed(struct scheduler *s, const struct scheduler_event *ev, 
  * counted: which one it was is no longer known, and one that is fatal comes again. */
 static void settle_closed(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     static const char died[] = "the controller died while the attempt ended";
-    if (job->finished && (job->state == JOB_STATE_RUNNING || job->state == JOB_STATE_PREEMPTING))
+    if (job->finished &&
+        (job->state == JOB_STATE_RUNNING || job->state == JOB_STATE_PREEMPTING || job->state == JOB_STATE_PAUSING))
         job_move(s, job, JOB_STATE_SUCCEEDED, JOB_CAUSE_DONE, "", out);
     else if (job->state == JOB_STATE_PREEMPTING)
         job_requeue(s, job, died, out);
+    else if (job->state == JOB_STATE_PAUSING)
+        job_move(s, job, JOB_STATE_PAUSED, JOB_CAUSE_STOPPED, "paused by its user", out);
     else if (job->state == JOB_STATE_CANCELLING)
         job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
     else if (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING)
@@ -228,6 +231,8 @@ status_t scheduler_step(struct scheduler *s, const struct scheduler_event *ev, i
     case EV_TICK: on_tick(s, now_ms, ret); break;
     case EV_JOB_SUBMITTED: TRY(job_submit(s, ev, e)); break;
     case EV_JOB_CANCEL: job_cancel(s, ev, now_ms, ret); break;
+    case EV_JOB_PAUSE: job_pause(s, ev, now_ms, ret); break;
+    case EV_JOB_RESUME: job_resume(s, ev, ret); break;
     case EV_JOB_RETRY: TRY(job_retry(s, ev, ret, e)); break;
     case EV_EXECUTOR_ATTACHED: TRY(executor_attach(s, ev, now_ms, ret, e)); break;
     case EV_EXECUTOR_DEVICES:

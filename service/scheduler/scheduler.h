@@ -36,7 +36,8 @@
 #define SCHEDULER_START_TIMEOUT_MS 600000
 /* From a polite stop to kill. */
 #define SCHEDULER_STOP_GRACE_MS 5000
-/* The same of a stop that is to lose nothing: a step ends and a checkpoint of tens of GB is written within. */
+/* The same of a stop that is to lose nothing: a step ends and a checkpoint of tens of GB is written within, as it loads
+ * within the time for a start. A rank that hangs meanwhile is killed by its agent long before. */
 #define SCHEDULER_CHECKPOINT_GRACE_MS 600000
 #define SCHEDULER_EXECUTOR_ID_BYTES   64
 
@@ -99,6 +100,8 @@ enum scheduler_event_kind {
     EV_TICK,              /* leases and deadlines are judged; everything that arrived must have been given before */
     EV_JOB_SUBMITTED,     /* row: QUEUED */
     EV_JOB_CANCEL,        /* job, token: answered by one ACT_REPLY */
+    EV_JOB_PAUSE,         /* the same */
+    EV_JOB_RESUME,        /* the same */
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
     EV_EXECUTOR_HEARD,    /* executor, heard_ms; never refused, and nothing follows from it */

@@ -69,7 +69,7 @@ struct job {
     bool finished;           /* loaded: the last attempt's end is stored, and its final checkpoint COMMITTED */
     bool in_queue, told_waiting;
     int64_t not_before_ms;   /* RESTARTING without an attempt */
-    struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED */
+    struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED or PAUSED */
     bool active;
 };
 
@@ -134,6 +134,13 @@ void job_preempt(struct scheduler *s, struct job *job, const char *why, struct s
 void job_requeue(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
 void job_free(struct job *job);
 
+/* pause.c */
+void job_pause(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
+void job_resume(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
+/* The attempt of a PAUSING job has ended its sequence, without having done all steps: what is told of the pause, and of
+ * steps that are not kept. */
+void pause_describe(const struct attempt *a, char *ret, size_t n);
+
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);
 void queue_remove(struct scheduler *s, struct job *job);
@@ -169,6 +176,8 @@ void attempt_order_end(const struct job *job, const struct part *part, const cha
 void attempt_started(struct job *job, struct scheduler_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */
 void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out);
+/* What the job's reason and the event say of an end. */
+void attempt_describe(const struct rank_end *end, char *ret, size_t n);
 /* The attempt cannot succeed any more, for this reason. */
 void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct scheduler_actions *out);
 void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end,

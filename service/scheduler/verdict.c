@@ -56,8 +56,7 @@ enum { WHY_BYTES = 360 };
 /* Closes the attempt with what it died of, and says it. */
 static void close_for(struct scheduler *s, struct job *job, const struct rank_end *cause, char why[WHY_BYTES],
                       struct scheduler_actions *out) {
-    snprintf(why, WHY_BYTES, "rank %d%s%s", cause->rank, cause->message[0] ? ": " : " ",
-             cause->message[0] ? cause->message : rank_end_text(cause->cause));
+    attempt_describe(cause, why, WHY_BYTES);
     if (cause->cause == RANK_END_CHECKPOINT_BAD)
         action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
     close_attempt(s, job, why, out);
@@ -94,6 +93,15 @@ static void close_preempted(struct scheduler *s, struct job *job, const struct r
     job_requeue(s, job, why, out);
 }
 
+/* Going on is the user's to ask for: nothing counts as a restart, whatever the attempt died of. */
+static void close_paused(struct scheduler *s, struct job *job, const struct rank_end *cause,
+                         struct scheduler_actions *out) {
+    char why[WHY_BYTES], reason[sizeof((struct scheduler_action *)0)->text];
+    pause_describe(job->attempt, reason, sizeof reason);
+    close_for(s, job, cause, why, out);
+    job_move(s, job, JOB_STATE_PAUSED, JOB_CAUSE_STOPPED, reason, out);
+}
+
 void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (!sequences_ended(a))
@@ -114,6 +122,8 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
     struct rank_end cause = cause_of(a);
     if (job->state == JOB_STATE_PREEMPTING)
         close_preempted(s, job, &cause, out);
+    else if (job->state == JOB_STATE_PAUSING && !rank_end_fatal(cause.cause))
+        close_paused(s, job, &cause, out);
     else
         close_failed(s, job, &cause, now_ms, out);
 }

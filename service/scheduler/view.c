@@ -16,22 +16,27 @@ struct scheduler_counts scheduler_counts(const struct scheduler *s) {
     return c;
 }
 
-static void view_job(const struct job *job, void (*fn)(void *, const struct scheduler_job_view *), void *ctx) {
-    fn(ctx, &(struct scheduler_job_view){ .job = job->id,
-                                          .state = job->state,
-                                          .attempt = job->number,
-                                          .restarts = job->restarts,
-                                          .world_size = job->world_size,
-                                          .attempt_open = job->attempt != NULL,
-                                          .slot = job->slot });
+struct walk {
+    void (*fn)(void *ctx, const struct scheduler_job_view *);
+    void *ctx;
+};
+
+static void view_job(const void *node, VISIT visit, void *walk) {
+    const struct job *job = *(struct job *const *)node;
+    const struct walk *w = walk;
+    if (visit != postorder && visit != leaf)
+        return;
+    w->fn(w->ctx, &(struct scheduler_job_view){ .job = job->id,
+                                                .state = job->state,
+                                                .attempt = job->number,
+                                                .restarts = job->restarts,
+                                                .world_size = job->world_size,
+                                                .attempt_open = job->attempt != NULL,
+                                                .slot = job->slot });
 }
 
 void scheduler_each_job(const struct scheduler *s, void (*fn)(void *, const struct scheduler_job_view *), void *ctx) {
-    for (const struct job *job = s->active; job; job = job->next)
-        view_job(job, fn, ctx);
-    for (size_t i = 0; i < s->n_queue; i++)
-        if (!s->queue[i]->active)
-            view_job(s->queue[i], fn, ctx);
+    twalk_r(s->jobs, view_job, &(struct walk){ fn, ctx });
 }
 
 void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const struct scheduler_executor_view *),

@@ -17,7 +17,7 @@ static void no_final_state_has_an_edge_but_a_failed_jobs_retry(void **state) {
                 if (job_state_final(from))
                     assert_true(from == JOB_STATE_FAILED && to == JOB_STATE_QUEUED && cause == JOB_CAUSE_RETRY_ASKED);
             }
-    assert_int_equal(edges, 29);
+    assert_int_equal(edges, 34);
 }
 
 static void the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling(void **state) {

@@ -1,6 +1,6 @@
 /* The scheduler against a random world: agents that crash, vanish and come back, streams that break, a controller that
- * starts again from its rows, users that cancel and retry. After every step the rules of scheduler.h must hold, and
- * once the faults stop every job must end. A failure prints its seed: TRAINYARD_SEED=n replays it. */
+ * starts again from its rows, users that pause, resume, cancel and retry. After every step the rules of scheduler.h
+ * must hold, and once the faults stop every job must end. A failure prints its seed: TRAINYARD_SEED=n replays it. */
 #include "service/scheduler/explain.h"
 #include "tests/refused_memory.h"
 
@@ -56,7 +56,7 @@ struct world {
     int n_jobs;
     struct scheduler_action awaits[AWAITS];
     int n_awaits;
-    int succeeded, failed, cancelled, left;
+    int succeeded, failed, cancelled, left, paused;
     int explained;
     int told, refused;    /* events */
     bool short_of_memory; /* a job waits for nothing else */
@@ -100,9 +100,11 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
             job_state_name(a->from));
     REQUIRE(w, job_state_edge(a->from, a->to, a->cause), "%s -> %s is no edge\n", job_state_name(a->from),
             job_state_name(a->to));
-    if (a->from == JOB_STATE_PREEMPTING)
+    if (a->from == JOB_STATE_PREEMPTING || (a->from == JOB_STATE_PAUSING && a->to == JOB_STATE_PAUSED))
         REQUIRE(w, a->restarts == job->row.restarts, "job %lld: to leave a host counts as a restart\n",
                 (long long)a->job);
+    if (a->to == JOB_STATE_PAUSED)
+        REQUIRE(w, !job->attempt_open, "job %lld is paused with an open attempt\n", (long long)a->job);
     job->row.state = a->to;
     job->row.restarts = a->restarts;
     if (a->to == JOB_STATE_SUCCEEDED) {
@@ -116,6 +118,7 @@ static void store_state(struct world *w, struct sim_job *job, const struct sched
     w->succeeded += a->to == JOB_STATE_SUCCEEDED;
     w->failed += a->to == JOB_STATE_FAILED;
     w->cancelled += a->to == JOB_STATE_CANCELLED;
+    w->paused += a->from == JOB_STATE_PAUSING && a->to == JOB_STATE_PAUSED;
 }
 
 static void store_attempt(struct world *w, struct sim_job *job, const struct scheduler_action *a) {
@@ -396,10 +399,10 @@ static void obey(struct world *w, struct sim_agent *a) {
     }
 }
 
-/* Every part of a gang that runs, in step: finishes, or crashes with its echo. */
+/* Every part of a gang that runs, in step, also one that is about to pause: finishes, or crashes with its echo. */
 static void gang_ends(struct world *w, int64_t id, bool finish) {
     struct sim_job *job = &w->jobs[id];
-    if (job->row.state != JOB_STATE_RUNNING || !job->attempt_open)
+    if ((job->row.state != JOB_STATE_RUNNING && job->row.state != JOB_STATE_PAUSING) || !job->attempt_open)
         return;
     int attempt = job->row.attempt, parts = 0, joined = 0;
     for (int i = 0; i < AGENTS; i++) {
@@ -501,6 +504,14 @@ static void user_acts(struct world *w) {
     step(w, &ev);
 }
 
+/* Mostly of a job that has not ended, which few of them are. */
+static void user_pauses(struct world *w, enum scheduler_event_kind ask) {
+    int64_t job = w->n_jobs;
+    for (int i = 0; i < 50 && (i == 0 || job_state_final(w->jobs[job].row.state)); i++)
+        job = 1 + below(w, w->n_jobs);
+    step(w, &(struct scheduler_event){ .kind = ask, .job = job });
+}
+
 static void drain_or_not(struct world *w, struct sim_agent *a, bool drained) {
     a->drained_now = drained && ((a->drained && a->drained_now) || chance(w, 2));
     a->drained = drained;
@@ -554,11 +565,13 @@ static void one_step(struct world *w, bool faults) {
         pass_time(w);
     for (int i = 0; w->n_jobs && i < 4; i++)
         gang_ends(w, 1 + below(w, w->n_jobs), true);
-    if (!faults)
+    if (!faults) {
+        user_pauses(w, EV_JOB_RESUME);
         return;
+    }
     if (chance(w, 40))
         submit(w);
-    if (w->n_jobs && chance(w, 20))
+    if (w->n_jobs && chance(w, 12))
         gang_ends(w, 1 + below(w, w->n_jobs), false);
     if (chance(w, 150))
         kill_agent(w, &w->agents[below(w, AGENTS)]);
@@ -568,6 +581,8 @@ static void one_step(struct world *w, bool faults) {
         restart_controller(w);
     if (chance(w, 60))
         user_acts(w);
+    if (w->n_jobs && chance(w, 40))
+        user_pauses(w, chance(w, 2) ? EV_JOB_PAUSE : EV_JOB_RESUME);
     if (chance(w, 150))
         drain_or_not(w, &w->agents[below(w, AGENTS)], chance(w, 3));
 }
@@ -600,10 +615,11 @@ static void run_world(uint64_t seed) {
     for (; i < HEAL_STEPS && !all_ended(w); i++)
         one_step(w, false);
     REQUIRE(w, all_ended(w), "with healthy hosts not every job ended\n");
-    REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0 && w->left > 0, "a kind of end never happened\n");
+    REQUIRE(w, w->succeeded > 0 && w->failed > 0 && w->cancelled > 0, "a kind of end never happened\n");
+    REQUIRE(w, w->left > 0 && w->paused > 0, "no job ever left its hosts, or was paused\n");
     REQUIRE(w, w->refused > 0, "no event was ever refused\n");
-    print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled, %d events refused\n",
-                  (unsigned long long)seed, w->n_jobs, w->succeeded, w->failed, w->cancelled, w->refused);
+    print_message("TRAINYARD_SEED=%llu: %d jobs, %d succeeded, %d failed, %d cancelled, %d pauses, %d events refused\n",
+                  (unsigned long long)seed, w->n_jobs, w->succeeded, w->failed, w->cancelled, w->paused, w->refused);
     scheduler_free(w->scheduler);
     free(w);
 }

@@ -337,6 +337,7 @@ static void a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last
         assert_true(g.members[i].step >= 3 && g.members[i].step == g.members[0].step);
         assert_int_equal(g.members[i].saved_step, g.members[i].step);
         assert_int_equal(g.members[i].finals, 0); /* steps are left to do */
+        assert_string_equal(g.members[i].sha, "");
     }
     gang_close(&g);
 }

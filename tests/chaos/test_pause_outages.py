@@ -1,0 +1,63 @@
+"""Whatever dies while a job is PAUSING, it becomes PAUSED, says what is kept, and goes on from there."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from yard import process_start_time, wait_until
+
+ENDLESS = 1_000_000
+
+
+def kill(pid):
+    start = process_start_time(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_start_time(pid) != start, 5, "the victim is gone")
+
+
+@pytest.fixture
+def pausing(service, tiny):
+    """A gang of two with a checkpoint is PAUSING, held there by a rank that stands still: (job, watch, the rank's pid)."""
+    job = service.submit(tiny(steps=ENDLESS, data=2, every=10, width=64, retry__max_restarts=0))
+    with service.watch(job) as watch:
+        watch.until_event("checkpoint_committed", 60)
+        pid = service.worker_pids(job)[1][0]
+        os.kill(pid, signal.SIGSTOP)
+        service.cli("pause", job)
+        watch.until_state("PAUSING")
+        yield job, watch, pid
+
+
+def goes_on(service, job, watch):
+    """From its newest checkpoint, though no restart was left; where that is."""
+    newest = max(int(c["step"]) for c in service.json("checkpoints", job)["checkpoints"] if c["state"] == "COMMITTED")
+    service.cli("resume", job)
+    watch.until_step(newest + 5)
+    now = service.json("get", job)
+    assert now["attempt"] == 2 and int(now.get("restarts", 0)) == 0
+    assert int(now["attempts"][1]["from_step"]) == newest
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
+    return newest
+
+
+def test_the_controller_is_killed_and_no_step_is_lost(service, pausing):
+    job, watch, rank = pausing
+    kill(service.pid_of("trainyard-controller"))
+    os.kill(rank, signal.SIGCONT)
+    message = watch.until_state("PAUSED")["message"]
+    after = re.fullmatch(r"paused by its user after step (\d+)", message)
+    assert after, message
+    assert goes_on(service, job, watch) == int(after[1])
+
+
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_what_runs_it_is_killed_and_it_is_paused_all_the_same(service, pausing, victim):
+    job, watch, rank = pausing
+    kill(rank if victim == "worker" else service.pid_of("trainyard-executor"))
+    message = watch.until_state("PAUSED")["message"]
+    assert "it will go on from step" in message and "without what was done after that" in message, message
+    assert "rank 1" in message or victim == "executor", message
+    goes_on(service, job, watch)
