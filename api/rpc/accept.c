@@ -42,8 +42,8 @@ static const struct route *find_route(const struct rpc_server *s, const char *pa
     return bsearch(path, s->routes, s->n_routes, sizeof *s->routes, compare_path);
 }
 
-/* The handler owns the call's outcome from here on. */
-static void dispatch(struct rpc_call *c, const struct rpc_method *method) {
+void call_dispatch(struct rpc_call *c) {
+    const struct rpc_method *method = c->route->method;
     c->events = method->events;
     if (c->events.open)
         c->events.open(c);
@@ -69,6 +69,7 @@ static status_t admit(struct rpc_server *s, const struct route *route, const cha
 static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path) {
     const struct route *route = find_route(s, path);
     if (route) {
+        c->route = route;
         c->kind = route->method->kind;
         c->incoming = route->input;
         c->service = route->service;
@@ -82,8 +83,10 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
     pthread_mutex_unlock(&c->lock);
     struct err e = { "" };
     status_t st = watched ? admit(s, route, path, &e) : ST_INTERNAL;
-    if (st == ST_OK)
-        dispatch(c, route->method);
+    if (st == ST_OK && admit_needed(s, c, route))
+        admit_begin(s, c);
+    else if (st == ST_OK)
+        call_dispatch(c);
     else
         rpc_finish(c, st, e.msg);
     if (!watched)

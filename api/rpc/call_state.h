@@ -5,6 +5,7 @@
 #ifndef API_RPC_CALL_STATE_H
 #define API_RPC_CALL_STATE_H
 
+#include "api/rpc/access.h"
 #include "api/rpc/arena.h"
 #include "api/rpc/call.h"
 #include "api/rpc/loop.h"
@@ -13,6 +14,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+struct route;
 
 struct outgoing {
     struct outgoing *next;
@@ -56,6 +59,13 @@ struct rpc_call {
     status_t (*unary)(void *service, struct rpc_call *, const ProtobufCMessage *request, struct err *e);
     void *service, *user;
     gpr_timespec deadline;
+
+    /* server */
+    const struct route *route;       /* NULL for a method that does not exist */
+    const struct rpc_access *access; /* of a call that is checked */
+    atomic_bool admitted;            /* by its token; what follows is set by then */
+    uint8_t token[SHA256_BYTES];     /* its digest */
+    char caller[RPC_CALLER_BYTES];
 
     pthread_mutex_t lock; /* guards what follows; never held over an event */
     int running;

@@ -1,7 +1,9 @@
+#include "api/rpc/bearer.h"
 #include "api/rpc/call_state.h"
 #include "api/rpc/client_state.h"
 #include "api/rpc/credentials.h"
 #include "api/rpc/log.h"
+#include "base/file.h"
 #include "base/limits.h"
 
 #include <grpc/support/time.h>
@@ -12,7 +14,6 @@ enum {
     METADATA_BYTES = 8 << 10,
     KEEPALIVE_MS = 10000, /* a dead peer is known after 15 s; the server allows a ping each 5 s */
     KEEPALIVE_TIMEOUT_MS = 5000,
-    TOKEN_BYTES = 4096,
     PATH_BYTES = 256,
 };
 
@@ -41,18 +42,51 @@ static grpc_channel *core_new(const char *target, grpc_channel_credentials *cred
     return grpc_channel_create(target, credentials, &list);
 }
 
-static status_t set_token(struct rpc_channel *ch, const char *token, struct err *e) {
-    if (!token || !token[0])
+/* Whoever reads along could call as we do. */
+static status_t check_unread(const struct rpc_channel_config *config, const struct rpc_address *address,
+                             struct err *e) {
+    bool local;
+    if (config->tls.ca && config->tls.ca[0])
         return ST_OK;
+    TRY(rpc_address_is_local(address, &local, e));
+    if (!local)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "a token is not sent to %s without TLS: the CA of the server's certificate is needed",
+                       address->text);
+    return ST_OK;
+}
+
+static status_t set_token(struct rpc_channel *ch, const char *token, struct err *e) {
     size_t n = strlen(token);
     grpc_slice value = grpc_slice_from_static_string(token);
-    if (n > TOKEN_BYTES || !grpc_header_nonbin_value_is_legal(value))
-        return err_set(e, ST_INVALID_ARGUMENT, "the token is too long or holds characters that a header cannot carry");
+    if (n == 0 || n > BEARER_BYTES_MOST || !grpc_header_nonbin_value_is_legal(value))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the token is empty, too long, or holds characters that a header cannot carry");
     ch->authorization = malloc(n + sizeof "Bearer ");
     if (!ch->authorization)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the token");
     sprintf(ch->authorization, "Bearer %s", token);
     return ST_OK;
+}
+
+static status_t read_token(struct rpc_channel *ch, const char *path, struct err *e) {
+    CLEANUP(bytes_done) struct bytes text;
+    bytes_init(&text, BEARER_BYTES_MOST + 2); /* and a line's end */
+    TRY(file_read(path, &text, e));
+    if (text.len)
+        text.data[strcspn(text.data, "\r\n")] = '\0';
+    status_t st = set_token(ch, text.len ? text.data : "", e);
+    explicit_bzero(text.data, text.len);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "'%s': ", path);
+}
+
+static status_t find_token(struct rpc_channel *ch, const struct rpc_channel_config *config,
+                           const struct rpc_address *address, struct err *e) {
+    bool given = config->token && config->token[0], file = config->token_file && config->token_file[0];
+    if (!given && !file)
+        return ST_OK;
+    TRY(check_unread(config, address, e));
+    return given ? set_token(ch, config->token, e) : read_token(ch, config->token_file, e);
 }
 
 status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_channel **ret, struct err *e) {
@@ -68,7 +102,7 @@ status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_ch
     grpc_init();
     CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
     snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
-    TRY(set_token(ch, config->token, e));
+    TRY(find_token(ch, config, &address, e));
     grpc_channel_credentials *credentials;
     TRY(credentials_client(&config->tls, &credentials, e));
     ch->core = core_new(address.text, credentials, config->tls_name);

@@ -29,8 +29,10 @@ struct rpc_channel_config {
     const char *peer;   /* how sentences name the other side; NULL is "the controller" */
     struct rpc_tls tls; /* with a ca: TLS. Without: plain */
     const char
-        *tls_name;     /* the name that the server's certificate must bear, when it is not the host dialled; or NULL */
-    const char *token; /* sent as `authorization: Bearer ...`; NULL or "" for none */
+        *tls_name; /* the name that the server's certificate must bear, when it is not the host dialled; or NULL */
+    /* Sent as `authorization: Bearer ...`: the token, else what the file holds; NULL or "" for none. Only over TLS or
+     * to this machine: FAILED_PRECONDITION otherwise. */
+    const char *token, *token_file;
 };
 
 MUST_CHECK status_t rpc_channel_open(const struct rpc_channel_config *, struct rpc_channel **ret, struct err *e);

@@ -10,6 +10,8 @@ typedef Google__Protobuf__FileDescriptorProto file_t;
 typedef Google__Protobuf__DescriptorProto message_t;
 typedef Google__Protobuf__EnumDescriptorProto enum_t;
 typedef Google__Protobuf__ServiceDescriptorProto service_t;
+typedef Google__Protobuf__MethodDescriptorProto method_t;
+typedef Google__Protobuf__FieldDescriptorProto field_t;
 
 enum { SETS = 2 };
 
@@ -140,6 +142,8 @@ static bool file_has(const file_t *f, const char *symbol) {
         found = found || enum_has(f->enum_type[i], rest);
     for (size_t i = 0; i < f->n_service; i++)
         found = found || service_has(f->service[i], rest);
+    for (size_t i = 0; i < f->n_extension; i++)
+        found = found || is(rest, f->extension[i]->name);
     return found;
 }
 
@@ -187,20 +191,71 @@ size_t descriptors_with_imports(const struct descriptors *d, int file, ProtobufC
     return n;
 }
 
-status_t descriptors_method_kind(const struct descriptors *d, const char *service, const char *method,
-                                 enum rpc_kind *ret, struct err *e) {
+static const method_t *find_method(const struct descriptors *d, const char *service, const char *method) {
     for (size_t i = 0; i < d->n; i++) {
         const char *rest = behind(service, d->files[i]->package);
         for (size_t s = 0; rest && s < d->files[i]->n_service; s++) {
             const service_t *found = d->files[i]->service[s];
             for (size_t m = 0; is(rest, found->name) && m < found->n_method; m++) {
-                if (!is(method, found->method[m]->name))
-                    continue;
-                bool in = found->method[m]->client_streaming, out = found->method[m]->server_streaming;
-                *ret = in && out ? RPC_BIDI : in ? RPC_CLIENT_STREAM : out ? RPC_SERVER_STREAM : RPC_UNARY;
-                return ST_OK;
+                if (is(method, found->method[m]->name))
+                    return found->method[m];
             }
         }
     }
-    return err_set(e, ST_NOT_FOUND, "the descriptors do not have the method %s of %s", method, service);
+    return NULL;
+}
+
+status_t descriptors_method_kind(const struct descriptors *d, const char *service, const char *method,
+                                 enum rpc_kind *ret, struct err *e) {
+    const method_t *found = find_method(d, service, method);
+    if (!found)
+        return err_set(e, ST_NOT_FOUND, "the descriptors do not have the method %s of %s", method, service);
+    bool in = found->client_streaming, out = found->server_streaming;
+    *ret = in && out ? RPC_BIDI : in ? RPC_CLIENT_STREAM : out ? RPC_SERVER_STREAM : RPC_UNARY;
+    return ST_OK;
+}
+
+static uint64_t varint(const uint8_t *data, size_t n) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < n && i < 10; i++)
+        value |= (uint64_t)(data[i] & 127) << (7 * i);
+    return value;
+}
+
+/* protobuf-c knows no extensions: to its decoder they are unknown fields, which it keeps. */
+uint64_t descriptors_method_option(const struct descriptors *d, const char *service, const char *method,
+                                   unsigned number) {
+    const method_t *found = find_method(d, service, method);
+    uint64_t value = 0;
+    if (!found || !found->options)
+        return 0;
+    for (unsigned i = 0; i < found->options->base.n_unknown_fields; i++) {
+        const ProtobufCMessageUnknownField *f = &found->options->base.unknown_fields[i];
+        if (f->tag == number && f->wire_type == PROTOBUF_C_WIRE_TYPE_VARINT)
+            value = varint(f->data, f->len);
+    }
+    return value;
+}
+
+/* ---- extensions, of files: none of ours stands inside a message ---- */
+
+static bool extends(const field_t *f, const char *message) {
+    return f->extendee && f->extendee[0] == '.' && !strcmp(f->extendee + 1, message);
+}
+
+size_t descriptors_extensions(const struct descriptors *d, const char *message, int32_t *ret, size_t most) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t k = 0; k < d->files[i]->n_extension; k++)
+            if (n < most && extends(d->files[i]->extension[k], message))
+                ret[n++] = d->files[i]->extension[k]->number;
+    return n;
+}
+
+int descriptors_file_by_extension(const struct descriptors *d, const char *message, int32_t number) {
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t k = 0; k < d->files[i]->n_extension; k++)
+            if (d->files[i]->extension[k]->number == number && extends(d->files[i]->extension[k], message))
+                return (int)i;
+    return -1;
 }

@@ -15,8 +15,8 @@ struct descriptors *descriptors_close(struct descriptors *); /* NULL is fine; re
 
 size_t descriptors_count(const struct descriptors *); /* files */
 
-/* A file's number, or -1. A symbol is a message, enum, enum value, field, oneof, service or method, fully qualified,
- * without a leading dot. */
+/* A file's number, or -1. A symbol is a message, enum, enum value, field, oneof, service, method or extension, fully
+ * qualified, without a leading dot. */
 int descriptors_file_by_name(const struct descriptors *, const char *name);
 int descriptors_file_by_symbol(const struct descriptors *, const char *symbol);
 /* Whether the symbol is a message. */
@@ -26,8 +26,16 @@ bool descriptors_is_message(const struct descriptors *, const char *symbol);
  * as d. Returns how many. */
 size_t descriptors_with_imports(const struct descriptors *d, int file, ProtobufCBinaryData *ret);
 
+/* Extensions of a message: their numbers, at most `most`, and the file that has one, or -1. */
+size_t descriptors_extensions(const struct descriptors *, const char *message, int32_t *ret, size_t most);
+int descriptors_file_by_extension(const struct descriptors *, const char *message, int32_t number);
+
 /* NOT_FOUND when the set does not have the method. */
 MUST_CHECK status_t descriptors_method_kind(const struct descriptors *, const char *service, const char *method,
                                             enum rpc_kind *ret, struct err *e);
+/* The value of an option of a method's that is an extension of google.protobuf.MethodOptions and an enum or an integer;
+ * 0 without it. */
+uint64_t descriptors_method_option(const struct descriptors *, const char *service, const char *method,
+                                   unsigned number);
 
 #endif

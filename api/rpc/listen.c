@@ -37,10 +37,15 @@ static status_t explain_tcp(const struct rpc_address *a, const struct rpc_tls *t
 static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const struct rpc_tls *tls, struct err *e) {
     bool local;
     TRY(rpc_address_is_local(a, &local, e));
-    bool secure = tls && tls->cert && tls->cert[0];
-    if (!local && !secure)
+    bool mutual = tls && tls->cert && tls->cert[0] && tls->ca && tls->ca[0];
+    if (!local && !mutual)
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "the address %s can be reached by other machines: it needs a TLS certificate and key", a->text);
+                       "the address %s can be reached by other machines: it needs a TLS certificate with its key, and "
+                       "the CA of the certificates that clients must show",
+                       a->text);
+    if (!local && !s->config.access)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the address %s can be reached by other machines, and nothing says who may call what", a->text);
     grpc_server_credentials *credentials;
     TRY(credentials_server(tls, &credentials, e));
     int port = grpc_server_add_http2_port(s->core, a->text, credentials);

@@ -13,6 +13,8 @@ _Static_assert(sizeof(request_t) == sizeof(Grpc__Reflection__V1alpha__ServerRefl
 #define ASKED(what)  GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##what
 #define ANSWER(what) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##what
 
+enum { EXTENSIONS_MOST = 64 };
+
 /* Either finishes the response and sends it, with its operands on this function's stack. */
 static void send(struct rpc_call *call, const response_t *response) {
     if (rpc_send(call, &response->base) == RPC_FULL)
@@ -72,7 +74,7 @@ static void send_services(struct rpc_call *call, response_t *response) {
     free(pointers);
 }
 
-/* proto3 has no extensions: a message has none, and none can be found. */
+/* Options of our own are extensions: proto3 has no others. */
 static void send_extensions(struct rpc_call *call, response_t *response, const char *type) {
     const struct rpc_server *s = rpc_service(call);
     if (!descriptors_is_message(s->descriptors, type)) {
@@ -80,7 +82,10 @@ static void send_extensions(struct rpc_call *call, response_t *response, const c
         return;
     }
     Grpc__Reflection__V1__ExtensionNumberResponse numbers = GRPC__REFLECTION__V1__EXTENSION_NUMBER_RESPONSE__INIT;
+    int32_t found[EXTENSIONS_MOST];
     numbers.base_type_name = (char *)type;
+    numbers.n_extension_number = descriptors_extensions(s->descriptors, type, found, EXTENSIONS_MOST);
+    numbers.extension_number = found;
     response->message_response_case = ANSWER(ALL_EXTENSION_NUMBERS_RESPONSE);
     response->all_extension_numbers_response = &numbers;
     send(call, response);
@@ -103,7 +108,10 @@ static void answer(struct rpc_call *call, const ProtobufCMessage *message) {
                   request->file_containing_symbol);
         break;
     case ASKED(FILE_CONTAINING_EXTENSION):
-        send_file(call, &response, -1, request->file_containing_extension->containing_type);
+        send_file(call, &response,
+                  descriptors_file_by_extension(s->descriptors, request->file_containing_extension->containing_type,
+                                                request->file_containing_extension->extension_number),
+                  request->file_containing_extension->containing_type);
         break;
     case ASKED(ALL_EXTENSION_NUMBERS_OF_TYPE):
         send_extensions(call, &response, request->all_extension_numbers_of_type);
@@ -119,6 +127,7 @@ static const struct rpc_method methods[] = {
 };
 
 status_t reflection_add(struct rpc_server *s, struct err *e) {
-    TRY(rpc_server_add(s, &grpc__reflection__v1__server_reflection__descriptor, methods, 1, s, e));
-    return rpc_server_add(s, &grpc__reflection__v1alpha__server_reflection__descriptor, methods, 1, s, e);
+    int rule = s->config.access ? s->config.access->rule_reflection : RULE_ANYONE;
+    TRY(server_add_own(s, &grpc__reflection__v1__server_reflection__descriptor, methods, 1, s, rule, e));
+    return server_add_own(s, &grpc__reflection__v1alpha__server_reflection__descriptor, methods, 1, s, rule, e);
 }

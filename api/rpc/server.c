@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +76,15 @@ status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_serv
     return ST_OK;
 }
 
+static status_t find_rule(const struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *m,
+                          int *ret, struct err *e) {
+    uint64_t rule = descriptors_method_option(s->descriptors, d->name, m->name, s->config.access->rule_option);
+    if (rule == 0 || rule > INT_MAX)
+        return err_set(e, ST_INVALID_ARGUMENT, "the proto of %s does not say who may call %s", d->name, m->name);
+    *ret = (int)rule;
+    return ST_OK;
+}
+
 static const ProtobufCMethodDescriptor *find_method(const ProtobufCServiceDescriptor *d, const char *name) {
     for (unsigned i = 0; i < d->n_methods; i++)
         if (!strcmp(d->methods[i].name, name))
@@ -99,17 +109,22 @@ static status_t check_method(struct rpc_server *s, const ProtobufCServiceDescrip
     return ST_OK;
 }
 
-status_t rpc_server_add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
-                        size_t n, void *service, struct err *e) {
+/* rule 0: what the proto says. */
+static status_t add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
+                    size_t n, void *service, int rule, struct err *e) {
     struct route *routes = realloc(s->routes, (s->n_routes + n) * sizeof *routes);
     if (!routes)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the service %s", d->name);
     s->routes = routes;
     for (size_t i = 0; i < n; i++) {
         TRY(check_method(s, d, &methods[i], e));
+        int found = rule;
+        if (!rule && s->config.access)
+            TRY(find_rule(s, d, &methods[i], &found, e));
         struct route *r = &s->routes[s->n_routes];
         *r = (struct route){ .service_name = d->name,
                              .method = &methods[i],
+                             .rule = found,
                              .input = find_method(d, methods[i].name)->input,
                              .service = service };
         int length = snprintf(r->path, sizeof r->path, "/%s/%s", d->name, methods[i].name);
@@ -118,6 +133,16 @@ status_t rpc_server_add(struct rpc_server *s, const ProtobufCServiceDescriptor *
         s->n_routes++;
     }
     return ST_OK;
+}
+
+status_t rpc_server_add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
+                        size_t n, void *service, struct err *e) {
+    return add(s, d, methods, n, service, 0, e);
+}
+
+status_t server_add_own(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
+                        size_t n, void *service, int rule, struct err *e) {
+    return add(s, d, methods, n, service, rule, e);
 }
 
 static int compare_routes(const void *a, const void *b) {

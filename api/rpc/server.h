@@ -31,6 +31,7 @@
 #ifndef API_RPC_SERVER_H
 #define API_RPC_SERVER_H
 
+#include "api/rpc/access.h"
 #include "api/rpc/address.h"
 #include "api/rpc/call.h"
 #include "api/rpc/tls.h"
@@ -52,20 +53,21 @@ struct rpc_server_config {
     int streams; /* calls alive at once on one connection; 0 is 256. More wait in the client */
     const void *descriptors;
     size_t descriptors_len;
+    const struct rpc_access *access; /* kept by pointer; NULL: whoever can connect may call everything */
 };
 
 MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
 
 /* The table is kept by pointer (static storage). INVALID_ARGUMENT when a name is not in the descriptor, is there twice,
- * or has neither handler nor events. Before start. */
+ * has neither handler nor events, or no rule although there is an access. Before start. */
 MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
                                    size_t n, void *service, struct err *e);
 
 /* Before start; may be called for several addresses. ret_bound (RPC_ADDRESS_BYTES) gets the address with the port that
- * the system chose. A TCP address that other machines can reach needs tls: FAILED_PRECONDITION otherwise. An address in
- * use is ALREADY_EXISTS. A unix socket is guarded by a lock on `<path>.lock` beside it, held until close; a socket that
- * a dead server left is replaced, and both files are removed by close. TLS is not spoken on a unix socket: tls is
- * ignored there. The socket is readable and writable for its owner alone (0600). */
+ * the system chose. A TCP address that other machines can reach needs tls with a ca, and an access: FAILED_PRECONDITION
+ * otherwise. An address in use is ALREADY_EXISTS. A unix socket is guarded by a lock on `<path>.lock` beside it, held
+ * until close; a socket that a dead server left is replaced, and both files are removed by close. TLS is not spoken on
+ * a unix socket: tls is ignored there. The socket is readable and writable for its owner alone (0600). */
 MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
                                       char *ret_bound, struct err *e);
 

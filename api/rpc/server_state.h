@@ -1,5 +1,5 @@
 /* The inside of a server: server.c opens, starts and stops it; listen.c binds its addresses; accept.c takes calls and
- * finds their method. */
+ * finds their method; admit.c asks who calls. */
 #ifndef API_RPC_SERVER_STATE_H
 #define API_RPC_SERVER_STATE_H
 
@@ -13,11 +13,15 @@ struct health;
 
 enum { ROUTE_BYTES = 192, LISTENERS_MOST = 8 };
 
+/* The rule of a method that needs no token. */
+#define RULE_ANYONE (-1)
+
 /* One method that is served. Sorted by path once the server starts. */
 struct route {
     char path[ROUTE_BYTES]; /* "/package.Service/Method" */
     const char *service_name;
     const struct rpc_method *method;
+    int rule; /* of access.h; 0 on a server without it */
     const ProtobufCMessageDescriptor *input;
     void *service;
 };
@@ -57,7 +61,17 @@ struct rpc_server {
     bool is_down, stopped;
 };
 
+/* The services of the runtime itself, whose rule does not stand in their protos. */
+MUST_CHECK status_t server_add_own(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
+                                   size_t n, void *service, int rule, struct err *e);
+
 /* Asks gRPC for calls; at start, before the loop runs. */
 MUST_CHECK status_t accept_start(struct rpc_server *, struct err *e);
+/* A call that may run: its handler owns its outcome from here on. */
+void call_dispatch(struct rpc_call *);
+
+/* Whether a call of that route must show who it is; begin has a worker look, and dispatch or end it. */
+bool admit_needed(const struct rpc_server *, const struct rpc_call *, const struct route *);
+void admit_begin(struct rpc_server *, struct rpc_call *);
 
 #endif

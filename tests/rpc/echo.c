@@ -38,6 +38,8 @@ static status_t unary(void *service, struct rpc_call *call, const ProtobufCMessa
         return err_set(e, ST_ABORTED, "a race was lost");
     if (!strcmp(in->text, "left"))
         return left(call, &reply);
+    if (!strcmp(in->text, "caller"))
+        reply.text = (char *)rpc_caller(call);
     if (!strcmp(in->text, "silent"))
         return ST_OK;
     if (!strcmp(in->text, "block"))

@@ -1,9 +1,9 @@
 /* The echo service, for servers in tests and for the program rpc_echo_server.
  *
- * Unary: text "fail" is NOT_FOUND with reason ECHO_FAILED, "left" answers the time it has, "block" waits until
- * `released` is set or the call ends, "big" answers with 5 MiB, "silent" gives no answer, anything else comes back
- * with number and blob. Count: n replies. Sum: adds numbers. Chat: echoes; "pause" stops reading for good, "finish"
- * ends with ABORTED. */
+ * Unary: text "fail" is NOT_FOUND with reason ECHO_FAILED, "left" answers the time it has, "caller" who calls, "block"
+ * waits until `released` is set or the call ends, "big" answers with 5 MiB, "silent" gives no answer, anything else
+ * comes back with number and blob. Count: n replies. Sum: adds numbers. Chat: echoes; "pause" stops reading for good,
+ * "finish" ends with ABORTED. */
 #ifndef TESTS_RPC_ECHO_H
 #define TESTS_RPC_ECHO_H
 

@@ -6,7 +6,7 @@ The reflection protocol itself is written and read by hand here (four fields), s
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-FILE_BY_FILENAME, FILE_CONTAINING_SYMBOL, ALL_EXTENSIONS, LIST_SERVICES = 3, 4, 6, 7
+FILE_BY_FILENAME, FILE_CONTAINING_SYMBOL, FILE_CONTAINING_EXTENSION, ALL_EXTENSIONS, LIST_SERVICES = 3, 4, 5, 6, 7
 FILES, EXTENSIONS, SERVICES, ERROR = 4, 5, 6, 7
 
 

@@ -2,8 +2,8 @@
 
 import grpc
 import pytest
-from reflect import (ALL_EXTENSIONS, EXTENSIONS, FILE_BY_FILENAME, FILE_CONTAINING_SYMBOL, LIST_SERVICES, Refused,
-                     Reflector, channel, fields)
+from reflect import (ALL_EXTENSIONS, EXTENSIONS, FILE_BY_FILENAME, FILE_CONTAINING_EXTENSION, FILE_CONTAINING_SYMBOL,
+                     FILES, LIST_SERVICES, Refused, Reflector, channel, fields, text_field, varint)
 
 ECHO = "test.v1.Echo"
 
@@ -35,7 +35,7 @@ def test_every_listed_service_can_be_described_with_all_its_messages(reflector):
 @pytest.mark.parametrize("symbol", ["test.v1.Echo", "test.v1.Echo.Chat", "test.v1.EchoRequest",
                                     "test.v1.EchoRequest.text", "test.v1.EchoRequest.choice",
                                     "test.v1.EchoRequest.Inner", "test.v1.EchoRequest.Inner.list",
-                                    "test.v1.EchoRequest.LabelsEntry", "test.v1.Color", "test.v1.RED"])
+                                    "test.v1.EchoRequest.LabelsEntry", "test.v1.Color", "test.v1.RED", "test.v1.rule"])
 def test_symbols_of_every_sort_are_found(reflector, symbol):
     assert reflector.load(FILE_CONTAINING_SYMBOL, symbol).name == "echo.proto"
 
@@ -53,6 +53,16 @@ def test_a_file_comes_by_its_name_and_an_unknown_one_does_not(reflector):
     assert reflector.load(FILE_BY_FILENAME, "grpc/health/v1/health.proto").package == "grpc.health.v1"
     with pytest.raises(Refused):
         reflector.ask(FILE_BY_FILENAME, "nothing.proto")
+
+
+def test_an_option_of_a_method_is_found_as_the_extension_that_it_is(reflector):
+    answer = reflector.ask(ALL_EXTENSIONS, "google.protobuf.MethodOptions")
+    assert dict(fields(answer[EXTENSIONS]))[2] == varint(51701)
+    question = text_field(1, "google.protobuf.MethodOptions") + varint(2 << 3) + varint(51701)
+    files = reflector.ask_all([(FILE_CONTAINING_EXTENSION, question)])[0][FILES]
+    assert b"echo.proto" in files
+    with pytest.raises(KeyError):
+        reflector.ask_all([(FILE_CONTAINING_EXTENSION, question + varint(2 << 3) + varint(51702))])[0][FILES]
 
 
 def test_messages_have_no_extensions_and_unknown_types_are_not_found(reflector):

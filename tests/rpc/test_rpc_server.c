@@ -95,8 +95,11 @@ static void other_machines_are_not_served_without_tls(void **state) {
     for (size_t i = 0; i < 4; i++) {
         char expected[200];
         assert_int_equal(rpc_server_listen(y->server, addresses[i], NULL, NULL, &e), ST_FAILED_PRECONDITION);
-        snprintf(expected, sizeof expected,
-                 "the address %s can be reached by other machines: it needs a TLS certificate and key", addresses[i]);
+        snprintf(
+            expected, sizeof expected,
+            "the address %s can be reached by other machines: it needs a TLS certificate with its key, and the CA of "
+            "the certificates that clients must show",
+            addresses[i]);
         assert_string_equal(e.msg, expected);
     }
     char bound[RPC_ADDRESS_BYTES];

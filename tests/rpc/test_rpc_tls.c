@@ -44,8 +44,11 @@ static struct rpc_server *serve(struct echo *echo, const char *cert, const char 
     return server;
 }
 
-static status_t try_call(const char *address, const char *ca, const char *cert, const char *tls_name, struct err *e) {
-    struct rpc_channel_config config = { .address = address, .peer = "the server", .tls_name = tls_name };
+static status_t try_token(const char *address, const char *ca, const char *cert, const char *tls_name,
+                          const char *token, struct err *e) {
+    struct rpc_channel_config config = {
+        .address = address, .peer = "the server", .tls_name = tls_name, .token = token
+    };
     char pem[32], key[32];
     if (ca)
         config.tls.ca = file(ca);
@@ -58,6 +61,10 @@ static status_t try_call(const char *address, const char *ca, const char *cert, 
     CLEANUP(rpc_channel_closep) struct rpc_channel *channel = NULL;
     OK(rpc_channel_open(&config, &channel, why));
     return ask(channel, "x", 10000, NULL, NULL, e);
+}
+
+static status_t try_call(const char *address, const char *ca, const char *cert, const char *tls_name, struct err *e) {
+    return try_token(address, ca, cert, tls_name, NULL, e);
 }
 
 struct attempt {
@@ -120,18 +127,60 @@ static void a_certificate_of_another_host_is_not_believed(void **state) {
     rpc_server_close(server);
 }
 
-static void all_addresses_may_be_listened_on_with_tls(void **state) {
+/* Only whoever has "token" may call. */
+static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
+                      char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+    (void)ctx;
+    (void)rule;
+    uint8_t digest[SHA256_BYTES];
+    sha256_of("token", 5, digest);
+    if (!token || memcmp(token, digest, sizeof digest) != 0)
+        return err_set(e, ST_UNAUTHENTICATED, "%s needs a token", method);
+    strcpy(ret_caller, "somebody");
+    return ST_OK;
+}
+
+static const struct rpc_access tokens = { .rule_option = 51701, .rule_reflection = 1, .check = check };
+
+static void all_addresses_may_be_listened_on_with_mutual_tls_and_tokens(void **state) {
     (void)state;
     struct echo echo = { 0 };
+    struct err e;
     char bound[RPC_ADDRESS_BYTES];
     struct rpc_server *server;
     struct rpc_tls tls = { .cert = file("server.pem"), .key = file("server.key"), .ca = file("good.pem") };
     OK(echo_open(NULL, &echo, &server, why));
+    assert_int_equal(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, &e), ST_FAILED_PRECONDITION);
+    assert_string_equal(e.msg,
+                        "the address 0.0.0.0:0 can be reached by other machines, and nothing says who may call what");
+    rpc_server_close(server);
+    OK(echo_open(&(struct rpc_server_config){ .access = &tokens }, &echo, &server, why));
+    tls.ca = NULL;
+    assert_int_equal(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, &e), ST_FAILED_PRECONDITION);
+    tls.ca = file("good.pem");
     OK(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, why));
     OK(rpc_server_start(server, why));
     char dialled[64];
     snprintf(dialled, sizeof dialled, "127.0.0.1:%s", strrchr(bound, ':') + 1);
-    OK(try_call(dialled, "good.pem", "executor-7", NULL, why));
+    OK(try_token(dialled, "good.pem", "executor-7", NULL, "token", why));
+    assert_int_equal(try_call(dialled, "good.pem", "executor-7", NULL, &e), ST_UNAUTHENTICATED);
+    assert_int_equal(try_token(dialled, "good.pem", NULL, NULL, "token", &e), ST_UNAVAILABLE);
+    rpc_server_close(server);
+}
+
+static void who_comes_by_tls_is_checked_on_loopback_too(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    struct err e;
+    char address[RPC_ADDRESS_BYTES];
+    struct rpc_server *server;
+    struct rpc_tls tls = { .cert = file("server.pem"), .key = file("server.key") };
+    OK(echo_open(&(struct rpc_server_config){ .access = &tokens }, &echo, &server, why));
+    OK(rpc_server_listen(server, "127.0.0.1:0", &tls, address, why));
+    OK(rpc_server_start(server, why));
+    assert_int_equal(try_call(address, "good.pem", NULL, NULL, &e), ST_UNAUTHENTICATED);
+    assert_string_equal(e.msg, "Unary needs a token");
+    OK(try_token(address, "good.pem", NULL, NULL, "token", why));
     rpc_server_close(server);
 }
 
@@ -162,7 +211,8 @@ int main(void) {
         cmocka_unit_test(a_server_with_tls_proves_who_it_is),
         cmocka_unit_test(a_server_with_mutual_tls_lets_only_its_own_in),
         cmocka_unit_test(a_certificate_of_another_host_is_not_believed),
-        cmocka_unit_test(all_addresses_may_be_listened_on_with_tls),
+        cmocka_unit_test(all_addresses_may_be_listened_on_with_mutual_tls_and_tokens),
+        cmocka_unit_test(who_comes_by_tls_is_checked_on_loopback_too),
         cmocka_unit_test(tls_files_that_do_not_fit_are_named),
     };
     return cmocka_run_group_tests(tests, make_certificates, remove_certificates);

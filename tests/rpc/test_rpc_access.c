@@ -1,0 +1,337 @@
+/* Who may call what: rules of the protos, tokens, and what happens to a stream whose token is gone. */
+#include "api/rpc/bearer.h"
+#include "base/file.h"
+#include "tests/rpc/fixture.h"
+
+#include <grpc/health/v1/health.pb-c.h>
+#include <grpc/reflection/v1/reflection.pb-c.h>
+
+/* The owner of "one" may call what has rule 1; of "two", rules 1 and 2. */
+struct gate {
+    struct rpc_access access;
+    atomic_int checks;
+    atomic_bool one_is_revoked, nobody_knows, hold, held;
+};
+
+static bool is_token(const uint8_t *token, const char *text) {
+    uint8_t digest[SHA256_BYTES];
+    sha256_of(text, strlen(text), digest);
+    return !memcmp(token, digest, sizeof digest);
+}
+
+static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
+                      char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+    struct gate *gate = ctx;
+    atomic_fetch_add(&gate->checks, 1);
+    while (atomic_load(&gate->hold)) {
+        atomic_store(&gate->held, true);
+        sched_yield();
+    }
+    if (atomic_load(&gate->nobody_knows))
+        return err_set(e, ST_UNAVAILABLE, "nobody knows");
+    if (!token)
+        return err_set(e, ST_UNAUTHENTICATED, "%s needs a token", method);
+    bool one = is_token(token, "one");
+    if ((!one && !is_token(token, "two")) || (one && atomic_load(&gate->one_is_revoked)))
+        return err_set(e, ST_UNAUTHENTICATED, "the token is unknown");
+    if (rule > (one ? 1 : 2))
+        return err_set(e, ST_PERMISSION_DENIED, "%s needs rule %d", method, rule);
+    snprintf(ret_caller, RPC_CALLER_BYTES, "%s", one ? "one" : "two");
+    return ST_OK;
+}
+
+struct gated {
+    struct gate gate;
+    struct yard yard;
+};
+
+static struct gated *open_gated(const char *listen, bool plain_too) {
+    struct gated *g = calloc(1, sizeof *g);
+    g->gate.access = (struct rpc_access){
+        .rule_option = 51701, .rule_reflection = 1, .plain_too = plain_too, .check = check, .ctx = &g->gate
+    };
+    struct rpc_server_config config = { .access = &g->gate.access };
+    char address[RPC_ADDRESS_BYTES];
+    yard_directory(&g->yard);
+    snprintf(address, sizeof address, listen, g->yard.directory);
+    yard_start(&g->yard, &config, address);
+    return g;
+}
+
+static void close_gated(struct gated *g) {
+    g->yard.server = rpc_server_close(g->yard.server);
+    assert_int_equal(rmdir(g->yard.directory), 0);
+    free(g);
+}
+
+static struct rpc_channel *dial(const struct gated *g, const char *token) {
+    struct rpc_channel_config config = { .address = g->yard.address, .peer = "the server", .token = token };
+    struct rpc_channel *channel;
+    OK(rpc_channel_open(&config, &channel, why));
+    return channel;
+}
+
+static void expect(const struct gated *g, const char *token, status_t status, const char *text) {
+    CLEANUP(rpc_channel_closep) struct rpc_channel *channel = dial(g, token);
+    Test__V1__EchoReply *reply = NULL;
+    struct err e = { "" };
+    assert_int_equal(ask(channel, "caller", 0, &reply, NULL, &e), status);
+    assert_string_equal(status == ST_OK ? reply->text : e.msg, text);
+    if (reply)
+        test__v1__echo_reply__free_unpacked(reply, NULL);
+}
+
+static status_t never(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    (void)service;
+    (void)call;
+    (void)request;
+    return err_set(e, ST_INTERNAL, "it was called");
+}
+
+static void a_method_without_a_rule_is_not_served(void **state) {
+    (void)state;
+    static const struct rpc_method method = { "Unserved", RPC_UNARY, .unary = never };
+    struct gate gate = { .access = { .rule_option = 51701, .rule_reflection = 1, .check = check } };
+    struct rpc_server_config config = { .access = &gate.access };
+    struct echo echo = { 0 };
+    struct rpc_server *server;
+    struct err e;
+    OK(echo_open(&config, &echo, &server, why));
+    assert_int_equal(rpc_server_add(server, &test__v1__echo__descriptor, &method, 1, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the proto of test.v1.Echo does not say who may call Unserved");
+    rpc_server_close(server);
+    gate.access.rule_option = 51799; /* and an option that no method has */
+    assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
+}
+
+static void a_plain_call_is_of_this_machine_and_not_checked(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", false);
+    expect(g, NULL, ST_OK, "");
+    expect(g, "unknown", ST_OK, "");
+    assert_int_equal(atomic_load(&g->gate.checks), 0);
+    close_gated(g);
+}
+
+static void a_call_by_a_unix_socket_is_never_checked(void **state) {
+    (void)state;
+    struct gated *g = open_gated("unix:%s/s", true);
+    expect(g, NULL, ST_OK, "");
+    assert_int_equal(atomic_load(&g->gate.checks), 0);
+    close_gated(g);
+}
+
+static void plain_tcp_is_checked_where_that_is_asked_for(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    expect(g, NULL, ST_UNAUTHENTICATED, "Unary needs a token");
+    expect(g, "unknown", ST_UNAUTHENTICATED, "the token is unknown");
+    expect(g, "one two", ST_UNAUTHENTICATED, "the authorization header is not 'Bearer' with a token");
+    expect(g, "one", ST_OK, "one");
+    expect(g, "two", ST_OK, "two");
+    atomic_store(&g->gate.nobody_knows, true);
+    expect(g, "two", ST_UNAVAILABLE, "nobody knows");
+    close_gated(g);
+}
+
+struct heard {
+    atomic_bool opened, done;
+    status_t status;
+    char why[256];
+};
+
+static void heard_open(struct rpc_call *call) { atomic_store(&((struct heard *)rpc_user(call))->opened, true); }
+
+static void heard_done(struct rpc_call *call, status_t status, const char *why) {
+    struct heard *h = rpc_user(call);
+    h->status = status;
+    snprintf(h->why, sizeof h->why, "%s", why);
+    atomic_store(&h->done, true);
+}
+
+static struct rpc_call *begin(struct rpc_channel *channel, const char *method, enum rpc_kind kind,
+                              const ProtobufCMessage *request, struct heard *h) {
+    static const struct rpc_events events = { .open = heard_open, .done = heard_done };
+    struct rpc_call *call;
+    *h = (struct heard){ 0 };
+    OK(rpc_start(channel, &test__v1__echo__descriptor, method, kind, &events, h, request, 0, &call, why));
+    return call;
+}
+
+static void no_kind_of_call_reaches_its_handler_unasked(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct rpc_channel *channel = dial(g, "one");
+    Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
+    static const enum rpc_kind kinds[] = { RPC_CLIENT_STREAM, RPC_BIDI };
+    static const char *const methods[] = { "Sum", "Chat" }; /* of rule 2 */
+    for (int i = 0; i < 2; i++) {
+        struct heard h;
+        struct rpc_call *call = begin(channel, methods[i], kinds[i], &in.base, &h);
+        AWAIT(atomic_load(&h.done));
+        assert_int_equal(h.status, ST_PERMISSION_DENIED);
+        rpc_unref(call);
+    }
+    atomic_store(&g->gate.one_is_revoked, true);
+    Test__V1__CountRequest count = TEST__V1__COUNT_REQUEST__INIT;
+    struct heard h;
+    struct rpc_call *call = begin(channel, "Count", RPC_SERVER_STREAM, &count.base, &h);
+    AWAIT(atomic_load(&h.done));
+    assert_int_equal(h.status, ST_UNAUTHENTICATED);
+    rpc_unref(call);
+    assert_int_equal(atomic_load(&g->yard.echo.streams) + atomic_load(&g->yard.echo.done), 0);
+    rpc_channel_close(channel);
+    close_gated(g);
+}
+
+static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct rpc_channel *one = dial(g, "one"), *two = dial(g, "two");
+    Test__V1__CountRequest count = TEST__V1__COUNT_REQUEST__INIT;
+    count.endless = true;
+    struct heard gone, stays;
+    struct rpc_call *a = begin(one, "Count", RPC_SERVER_STREAM, &count.base, &gone);
+    struct rpc_call *b = begin(two, "Count", RPC_SERVER_STREAM, &count.base, &stays);
+    AWAIT(atomic_load(&g->yard.echo.streams) == 2);
+    atomic_store(&g->gate.nobody_knows, true);
+    rpc_server_review(g->yard.server);
+    atomic_store(&g->gate.nobody_knows, false);
+    assert_int_equal(atomic_load(&g->yard.echo.done), 0);
+    atomic_store(&g->gate.one_is_revoked, true);
+    rpc_server_review(g->yard.server);
+    AWAIT(atomic_load(&gone.done));
+    assert_int_equal(gone.status, ST_UNAUTHENTICATED);
+    assert_string_equal(gone.why, "the token is unknown");
+    AWAIT(atomic_load(&g->yard.echo.done) == 1);
+    assert_false(atomic_load(&stays.done));
+    rpc_cancel(b);
+    AWAIT(atomic_load(&stays.done));
+    rpc_unref(a);
+    rpc_unref(b);
+    rpc_channel_close(one);
+    rpc_channel_close(two);
+    close_gated(g);
+}
+
+static void a_call_that_is_cancelled_while_it_is_checked_leaves_nothing(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct rpc_channel *channel = dial(g, "two");
+    atomic_store(&g->gate.hold, true);
+    struct heard h;
+    struct rpc_call *call = begin(channel, "Chat", RPC_BIDI, NULL, &h);
+    AWAIT(atomic_load(&g->gate.held));
+    rpc_cancel(call);
+    AWAIT(atomic_load(&h.done));
+    rpc_unref(call);
+    rpc_channel_close(channel);
+    atomic_store(&g->gate.hold, false);
+    rpc_server_stop(g->yard.server, 0); /* waits for the check */
+    assert_int_equal(atomic_load(&g->yard.echo.streams), 0);
+    close_gated(g);
+}
+
+static void health_is_for_all_and_reflection_has_its_rule(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct rpc_channel *channel = dial(g, NULL);
+    Grpc__Health__V1__HealthCheckRequest ask_health = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    OK(rpc_call_unary(channel, &grpc__health__v1__health__descriptor, "Check", &ask_health.base, 0, &reply, why));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    static const struct rpc_events events = { .open = heard_open, .done = heard_done };
+    struct heard h = { 0 };
+    struct rpc_call *call;
+    OK(rpc_start(channel, &grpc__reflection__v1__server_reflection__descriptor, "ServerReflectionInfo", RPC_BIDI,
+                 &events, &h, NULL, 0, &call, why));
+    AWAIT(atomic_load(&h.done));
+    assert_int_equal(h.status, ST_UNAUTHENTICATED);
+    assert_string_equal(h.why, "ServerReflectionInfo needs a token");
+    rpc_unref(call);
+    rpc_channel_close(channel);
+    close_gated(g);
+}
+
+static void a_bearer_is_read_and_nothing_else(void **state) {
+    (void)state;
+    static const char *const good[] = { "Bearer abc", "bearer a-._~+/=Z9", "BEARER x" };
+    static const char *const bad[] = { "",          "Bearer", "Bearer ", "Bearer  a",       "Bearer a b", "Bearer a\n",
+                                       "Basic abc", "abc",    "Bearera", "Bearer \xc3\xa9", "Bearer a,b" };
+    const uint8_t *token;
+    size_t n;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(bearer_read((const uint8_t *)good[i], strlen(good[i]), &token, &n));
+        assert_ptr_equal(token, good[i] + 7);
+        assert_int_equal(n, strlen(good[i]) - 7);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(bearer_read((const uint8_t *)bad[i], strlen(bad[i]), &token, &n));
+    char large[8 + BEARER_BYTES_MOST];
+    memset(large, 'a', sizeof large);
+    memcpy(large, "Bearer ", 7);
+    assert_true(bearer_read((uint8_t *)large, 7 + BEARER_BYTES_MOST, &token, &n));
+    assert_false(bearer_read((uint8_t *)large, 8 + BEARER_BYTES_MOST, &token, &n));
+    large[20] = '\0';
+    assert_false(bearer_read((uint8_t *)large, 100, &token, &n));
+}
+
+static void a_token_does_not_leave_this_machine_in_the_clear(void **state) {
+    (void)state;
+    struct rpc_channel *channel;
+    struct err e;
+    struct rpc_channel_config config = { .address = "192.0.2.1:7700", .token = "secret" };
+    assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_FAILED_PRECONDITION);
+    assert_string_equal(e.msg, "a token is not sent to 192.0.2.1:7700 without TLS: the CA of the server's certificate "
+                               "is needed");
+    config.token = NULL;
+    config.token_file = "/nowhere";
+    assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_FAILED_PRECONDITION);
+    config.token_file = "";
+    OK(rpc_channel_open(&config, &channel, why)); /* nothing to keep */
+    rpc_channel_close(channel);
+}
+
+static void a_token_may_stand_in_a_file(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    char path[128];
+    snprintf(path, sizeof path, "%s/token", g->yard.directory);
+    struct rpc_channel_config config = { .address = g->yard.address, .token_file = path };
+    struct rpc_channel *channel;
+    struct err e;
+    assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_NOT_FOUND);
+    static const char *const bad[] = { "", "\n", "\n\nsecret" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        OK(file_write_atomic(path, bad[i], strlen(bad[i]), 0600, why));
+        assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, path));
+        assert_null(strstr(e.msg, "secret"));
+    }
+    OK(file_write_atomic(path, "two\n", 4, 0600, why));
+    OK(rpc_channel_open(&config, &channel, why));
+    Test__V1__EchoReply *reply = NULL;
+    OK(ask(channel, "caller", 0, &reply, NULL, why));
+    assert_string_equal(reply->text, "two");
+    test__v1__echo_reply__free_unpacked(reply, NULL);
+    rpc_channel_close(channel);
+    assert_int_equal(unlink(path), 0);
+    close_gated(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_method_without_a_rule_is_not_served),
+        cmocka_unit_test(a_plain_call_is_of_this_machine_and_not_checked),
+        cmocka_unit_test(a_call_by_a_unix_socket_is_never_checked),
+        cmocka_unit_test(plain_tcp_is_checked_where_that_is_asked_for),
+        cmocka_unit_test(no_kind_of_call_reaches_its_handler_unasked),
+        cmocka_unit_test(a_review_ends_the_streams_of_a_token_that_is_gone),
+        cmocka_unit_test(a_call_that_is_cancelled_while_it_is_checked_leaves_nothing),
+        cmocka_unit_test(health_is_for_all_and_reflection_has_its_rule),
+        cmocka_unit_test(a_bearer_is_read_and_nothing_else),
+        cmocka_unit_test(a_token_does_not_leave_this_machine_in_the_clear),
+        cmocka_unit_test(a_token_may_stand_in_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
