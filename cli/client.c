@@ -48,6 +48,7 @@ status_t client_open(struct cli *c, struct err *e) {
         .address = address,
         .tls = { .ca = getenv("TRAINYARD_CA"), .cert = getenv("TRAINYARD_CERT"), .key = getenv("TRAINYARD_KEY") },
         .token = getenv("TRAINYARD_TOKEN"),
+        .token_file = getenv("TRAINYARD_TOKEN_FILE"),
     };
     struct client *client = calloc(1, sizeof *client);
     if (!client)

@@ -8,7 +8,8 @@
 struct client;
 
 /* --controller, else TRAINYARD_CONTROLLER, else what ./.trainyard/address says, else 127.0.0.1:7700. Identity from
- * TRAINYARD_TOKEN, TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. Nothing is dialled yet; once for a run. */
+ * TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE, TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. Nothing is dialled yet; once
+ * for a run. */
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
 

@@ -9,15 +9,13 @@
 #include <string.h>
 
 const struct command *const commands[] = {
-    &command_up,         &command_down,    &command_submit,
-    &command_validate,   &command_plan,    &command_list,
-    &command_get,        &command_events,  &command_watch,
-    &command_logs,       &command_metrics, &command_checkpoints,
-    &command_checkpoint, &command_sample,  &command_export,
-    &command_profile,    &command_cancel,  &command_pause,
-    &command_resume,     &command_retry,   &command_delete,
-    &command_explain,    &command_queues,  &command_executors,
-    &command_drain,      &command_undrain, NULL,
+    &command_up,         &command_down,    &command_submit,  &command_validate,
+    &command_plan,       &command_list,    &command_get,     &command_events,
+    &command_watch,      &command_logs,    &command_metrics, &command_checkpoints,
+    &command_checkpoint, &command_sample,  &command_export,  &command_profile,
+    &command_cancel,     &command_pause,   &command_resume,  &command_retry,
+    &command_delete,     &command_explain, &command_queues,  &command_executors,
+    &command_drain,      &command_undrain, &command_token,   NULL,
 };
 
 const struct command *command_find(const char *name) {

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -72,6 +73,27 @@ def wait_until(condition, timeout_s, what):
             return value
         assert time.monotonic() < end, f"not within {timeout_s * PATIENCE:.0f} s: {what}"
         select.select([], [], [], 0.02)
+
+
+class Database:
+    """One of its own, migrated, in the cluster of a service, for controllers that a test starts itself."""
+
+    def __init__(self, service, name):
+        line = next(line for line in descendants(service.up.pid).values() if "trainyard-controller --database" in line)
+        self.cluster = re.search("host=[^ ]+ user=trainyard", line)[0]
+        self.conninfo = f"{self.cluster} dbname={name}"
+        self.sql(f"CREATE DATABASE {name}", "postgres")
+        subprocess.run([BIN / "trainyard-controller", "migrate", "--database", self.conninfo], check=True,
+                       stdout=subprocess.DEVNULL, env=service.environment(), timeout=60 * PATIENCE)
+
+    @staticmethod
+    def program(name):
+        return pathlib.Path(subprocess.check_output(["pg_config", "--bindir"], text=True).strip()) / name
+
+    def sql(self, text, name=None):
+        conninfo = f"{self.cluster} dbname={name}" if name else self.conninfo
+        subprocess.run([self.program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", text], check=True,
+                       timeout=60 * PATIENCE)
 
 
 class Watch:

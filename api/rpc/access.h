@@ -29,8 +29,9 @@ struct rpc_access {
     unsigned rule_option; /* the extension's number; the rules are above 0 */
     int rule_reflection;  /* of server reflection, whose protos are not ours */
     bool plain_too;       /* plain TCP is checked as well */
-    /* Whether the owner of the token with this SHA-256 (NULL: none came) may call a method of this rule: UNAUTHENTICATED
-     * or PERMISSION_DENIED, with a sentence. ret_caller gets a name for people. On a worker thread; may block. */
+    /* Whether the owner of the token with this SHA-256 (NULL: none came) may call a method of this rule:
+     * UNAUTHENTICATED or PERMISSION_DENIED, with a sentence. ret_caller gets a name for people. On a worker thread; may
+     * block. */
     status_t (*check)(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
                       char ret_caller[RPC_CALLER_BYTES], struct err *e);
     void *ctx;

@@ -22,7 +22,7 @@ struct samples;
 struct agent_options {
     const char *controller; /* as api/rpc reads an address */
     struct rpc_tls tls;
-    const char *token; /* or NULL */
+    const char *token, *token_file; /* or NULL */
     const char *directory;
     const char *address; /* where other hosts reach this host's ranks */
     const char *worker;  /* the program's path */

@@ -222,6 +222,7 @@ status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
         .address = agent->options->controller,
         .tls = agent->options->tls,
         .token = agent->options->token,
+        .token_file = agent->options->token_file,
     };
     TRY(rpc_channel_open(&config, &a->channel, e));
     reactor_timer_set(agent->loop, &a->dial, 0);

@@ -31,7 +31,8 @@ static const char HELP[] =
     "  --library-path DIR[:DIR]...  where workers on GPUs look first for NVIDIA's libraries\n"
     "                        (default: $TRAINYARD_LIBRARY_PATH, else where the system's loader looks)\n"
     "  --worker PATH         the worker program (default: trainyard-worker beside this program)\n"
-    "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller; TRAINYARD_TOKEN is its token\n"
+    "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller\n"
+    "  --token-file FILE     holds its token of role EXECUTOR (default: $TRAINYARD_TOKEN, else $TRAINYARD_TOKEN_FILE)\n"
     "  --parent-pid PID      leave when this parent process dies\n"
     "  --log-format F, --log-level L    text|json, debug|info|warn|error\n"
     "  --version, --help\n"
@@ -64,6 +65,7 @@ enum {
     OPT_CA,
     OPT_CERT,
     OPT_KEY,
+    OPT_TOKEN,
     OPT_PARENT,
     OPT_FORMAT,
     OPT_LEVEL,
@@ -84,6 +86,7 @@ static const struct option OPTIONS[] = {
     { "tls-ca", required_argument, NULL, OPT_CA },
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
+    { "token-file", required_argument, NULL, OPT_TOKEN },
     { "parent-pid", required_argument, NULL, OPT_PARENT },
     { "log-format", required_argument, NULL, OPT_FORMAT },
     { "log-level", required_argument, NULL, OPT_LEVEL },
@@ -125,6 +128,10 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_CA: o->agent.tls.ca = optarg; break;
     case OPT_CERT: o->agent.tls.cert = optarg; break;
     case OPT_KEY: o->agent.tls.key = optarg; break;
+    case OPT_TOKEN:
+        o->agent.token_file = optarg;
+        o->agent.token = NULL; /* what is asked for goes before what is there */
+        break;
     case OPT_SLOTS:
         TRY(number_parse("slots", optarg, 1, LIMIT_WORLD_SIZE, &number, e));
         o->agent.slots = (int)number;
@@ -200,6 +207,7 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.data_roots = o->data_roots;
     o->agent.token = getenv("TRAINYARD_TOKEN");
+    o->agent.token_file = getenv("TRAINYARD_TOKEN_FILE");
     o->agent.library_path = getenv("TRAINYARD_LIBRARY_PATH");
     opterr = 0;
     for (int which; (which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1;) {

@@ -273,6 +273,7 @@ status_t report_open(struct agent *agent, struct report **ret, struct err *e) {
         .address = agent->options->controller,
         .tls = agent->options->tls,
         .token = agent->options->token,
+        .token_file = agent->options->token_file,
     };
     TRY(rpc_channel_open(&config, &r->channel, e));
     *ret = take_ptr(&r);

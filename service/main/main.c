@@ -4,6 +4,7 @@
 #include "service/controller/planner.h"
 #include "service/http/http.h"
 #include "service/main/options.h"
+#include "service/rpc/access.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
 
@@ -35,9 +36,10 @@ static int migrate(const struct options *o) {
     return 0;
 }
 
-static status_t start_server(const struct options *o, struct controller *c, struct rpc_server **ret, char *ret_first,
-                             struct err *e) {
+static status_t start_server(const struct options *o, struct controller *c, struct access *access,
+                             struct rpc_server **ret, char *ret_first, struct err *e) {
     struct rpc_server_config config = { .workers = RPC_WORKERS,
+                                        .access = access_rules(access),
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len };
     CLEANUP(rpc_server_closep) struct rpc_server *server = NULL;
@@ -48,6 +50,7 @@ static status_t start_server(const struct options *o, struct controller *c, stru
         TRY(rpc_server_listen(server, o->listen[i], o->tls.cert ? &o->tls : NULL, i == 0 ? ret_first : bound, e));
     }
     TRY(rpc_server_start(server, e));
+    TRY(access_watch(access, server, e));
     *ret = take_ptr(&server);
     return ST_OK;
 }
@@ -95,16 +98,21 @@ static int serve(const struct options *o) {
                                           .keep_ended_days = o->keep_ended_days };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
+    CLEANUP(access_closep) struct access *access = NULL;
+    if (access_open(controller_store(c), o->require_tokens, &access, &e) != ST_OK)
+        return complain("", &e);
     struct rpc_server *server = NULL;
     char address[RPC_ADDRESS_BYTES];
-    if (start_server(o, c, &server, address, &e) != ST_OK)
+    if (start_server(o, c, access, &server, address, &e) != ST_OK)
         return complain("", &e);
     struct http *http = NULL;
     if (o->http && http_open(o->http, c, &http, &e) != ST_OK) {
+        access_unwatch(access);
         rpc_server_close(server);
         return complain("", &e);
     }
     int rc = stand_watch(c, server, address, &signals);
+    access_unwatch(access);
     planner_stop(controller_planner(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);

@@ -21,7 +21,10 @@ const char *options_help(void) {
            "                        times; default: none\n"
            "  --http ADDR           serve /metrics and /healthz at host:port\n"
            "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
-           "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS)\n"
+           "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS), which is "
+           "needed\n"
+           "                        where other machines reach ADDR. Over TLS every call needs a token\n"
+           "  --require-tokens      calls over plain TCP need a token, too; those by a unix socket never do\n"
            "  --log-format FORMAT   text (default) or json, on stderr\n"
            "  --log-level LEVEL     debug, info (default), warn or error\n"
            "  --to VERSION          migrate: to this schema version, up or down; default: this program's\n"
@@ -46,6 +49,7 @@ enum {
     OPT_CERT,
     OPT_KEY,
     OPT_CA,
+    OPT_REQUIRE,
     OPT_FORMAT,
     OPT_LEVEL,
     OPT_TO,
@@ -63,6 +67,7 @@ static const struct option OPTIONS[] = {
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
     { "tls-ca", required_argument, NULL, OPT_CA },
+    { "require-tokens", no_argument, NULL, OPT_REQUIRE },
     { "log-format", required_argument, NULL, OPT_FORMAT },
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "to", required_argument, NULL, OPT_TO },
@@ -111,6 +116,7 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_CERT: o->tls.cert = value; return ST_OK;
     case OPT_KEY: o->tls.key = value; return ST_OK;
     case OPT_CA: o->tls.ca = value; return ST_OK;
+    case OPT_REQUIRE: o->require_tokens = true; return ST_OK;
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
     case OPT_TO: return take_version(o, value, e);

@@ -22,6 +22,7 @@ struct options {
     int n_data_roots;
     int keep_ended_days; /* 0 = for ever */
     struct rpc_tls tls;
+    bool require_tokens; /* of plain TCP too */
     enum log_format log_format;
     enum log_level log_level;
     int to; /* migrate: schema version; -1 = the newest */

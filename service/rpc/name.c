@@ -80,3 +80,18 @@ status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t 
     *ret_step = step;
     return ST_OK;
 }
+
+/* As the table's CHECK has it. */
+status_t name_token(const char *name, const char **ret, struct err *e) {
+    const char *at = name;
+    word(&at, "tokens/");
+    size_t n = strlen(at);
+    bool good = n >= 1 && n <= 63 && isalnum((unsigned char)at[0]);
+    for (size_t i = 0; good && i < n; i++)
+        good = isalnum((unsigned char)at[i]) || strchr("-_.", at[i]);
+    if (!good)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "'%.80s' is not the name of a token: 1 to 63 letters, digits, '-', '_' and '.'", name);
+    *ret = at;
+    return ST_OK;
+}

@@ -1,4 +1,4 @@
-/* Resource names: `jobs/42` (a client may also give `42`) and `jobs/42/checkpoints/7`. */
+/* Resource names: `jobs/42` (a client may also give `42`), `jobs/42/checkpoints/7` and `tokens/ci` (or `ci`). */
 #ifndef SERVICE_RPC_NAME_H
 #define SERVICE_RPC_NAME_H
 
@@ -20,5 +20,8 @@ MUST_CHECK status_t name_executor(const char *name, const char **ret_id, struct 
 
 /* As name_job_or_checkpoint, and a job's state at a step, `jobs/42@300`: *ret_step is -1 when none is given. */
 MUST_CHECK status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e);
+
+/* *ret is the part after `tokens/`, and points into name. */
+MUST_CHECK status_t name_token(const char *name, const char **ret, struct err *e);
 
 #endif

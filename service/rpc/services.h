@@ -20,6 +20,7 @@ extern const struct rpc_service rpc_executor_service;
 extern const struct rpc_service rpc_queue_service;
 extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
+extern const struct rpc_service rpc_token_service;
 
 /* The events of CheckpointService.Sample (sample.c); its table stands in checkpoint.c. */
 void rpc_sample_open(struct rpc_call *call);

@@ -6,8 +6,9 @@
  *     struct store_job job;
  *     TRY(store_job_get(s, m, 42, &job, e));       // job's strings live in m
  *
- * One header per table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h; report.h stores
- * what workers report; migrate.h brings the schema up and down. One C function per statement or transaction.
+ * One header per table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h, token.h;
+ * report.h stores what workers report; migrate.h brings the schema up and down. One C function per statement or
+ * transaction.
  *
  * Statuses that every function may return:
  *   UNAVAILABLE          PostgreSQL is away, or went away: call again with the same arguments. Every mutation is safe

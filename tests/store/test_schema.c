@@ -97,7 +97,8 @@ static const char ROWS[] =
     "INSERT INTO metric_name (name) VALUES ('loss');"
     "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 0, 2, 1, 1, 2, 0, 1, 1, '{0,1}', NULL);"
     "INSERT INTO rank_sequence VALUES (1, 1, 0, 5);"
-    "INSERT INTO log_chunk VALUES (1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4);";
+    "INSERT INTO log_chunk VALUES (1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4);"
+    "INSERT INTO token (name, digest, role) VALUES ('ci', sha256('secret'), 1);";
 
 static const char *const REFUSED[] = {
     "INSERT INTO leader VALUES (false, 1, '', now())",
@@ -184,6 +185,12 @@ static const char *const REFUSED[] = {
     "UPDATE log_chunk SET streams = '{}'",
     "UPDATE log_chunk SET bytes = -1",
     "UPDATE log_chunk SET number = 0",
+    "UPDATE token SET name = ''",
+    "UPDATE token SET digest = 'short'",
+    "UPDATE token SET role = 0",
+    "UPDATE token SET role = 5",
+    "UPDATE token SET expire_time = create_time",
+    "UPDATE token SET revoke_time = create_time - interval '1 second'",
 };
 
 static void every_check_refuses_what_it_names(void **state) {

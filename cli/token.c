@@ -1,0 +1,154 @@
+/* trainyard token. */
+#include "cli/client.h"
+#include "cli/output.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/v1/token.pb-c.h>
+
+static const ProtobufCServiceDescriptor *const tokens = &trainyard__v1__token_service__descriptor;
+
+struct token_args {
+    const char *role;
+    int64_t days;
+};
+
+static const char *role_of(const Trainyard__V1__Token *t) {
+    return output_enum(&trainyard__v1__role__descriptor, (int)t->role);
+}
+
+static const char *state_of(const Trainyard__V1__Token *t) {
+    return output_enum(&trainyard__v1__token__state__descriptor, (int)t->state);
+}
+
+static status_t read_role(const char *text, Trainyard__V1__Role *ret, struct err *e) {
+    char upper[16] = "";
+    for (size_t i = 0; text && text[i] && i + 1 < sizeof upper; i++)
+        upper[i] = (char)toupper((unsigned char)text[i]);
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value_by_name(&trainyard__v1__role__descriptor, upper);
+    if (!v || v->value == TRAINYARD__V1__ROLE__ROLE_UNSPECIFIED)
+        return err_set(e, ST_INVALID_ARGUMENT, "--role must be VIEWER, USER, ADMIN or EXECUTOR");
+    *ret = (Trainyard__V1__Role)v->value;
+    return ST_OK;
+}
+
+/* The secret alone on stdout, so that it can go into a file without passing a terminal. */
+static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTokenResponse *made, struct err *e) {
+    bool done = false;
+    char until[24];
+    TRY(output_message(c, &made->base, &done, e));
+    if (done)
+        return ST_OK;
+    output_time(made->token->expire_time, until);
+    fprintf(stderr, "%s %s, %s%s; its secret is not shown again:\n", made->token->name, role_of(made->token),
+            made->token->expire_time ? "until " : "without an end", made->token->expire_time ? until : "");
+    printf("%s\n", c->output == OUTPUT_NAME ? made->token->name : made->secret);
+    return ST_OK;
+}
+
+static status_t create(struct cli *c, const struct token_args *args, const char *name, struct err *e) {
+    Trainyard__V1__CreateTokenRequest request = TRAINYARD__V1__CREATE_TOKEN_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    TRY(read_role(args->role, &request.role, e));
+    if (args->days != OPTION_ABSENT && (args->days < 1 || args->days > 36500))
+        return err_set(e, ST_INVALID_ARGUMENT, "--days: %" PRId64 " is not from 1 to 36500", args->days);
+    request.name = (char *)name;
+    request.ttl_seconds = args->days == OPTION_ABSENT ? 0 : args->days * 86400;
+    TRY(client_call(c, tokens, "CreateToken", &request.base, &reply, e));
+    status_t st = show_created(c, (const Trainyard__V1__CreateTokenResponse *)reply, e);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+static status_t revoke_named(struct cli *c, const char *name, struct err *e) {
+    Trainyard__V1__RevokeTokenRequest request = TRAINYARD__V1__REVOKE_TOKEN_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    bool done = false;
+    request.name = (char *)name;
+    TRY(client_call_again(c, tokens, "RevokeToken", &request.base, &reply, e));
+    const Trainyard__V1__Token *t = (const Trainyard__V1__Token *)reply;
+    status_t st = output_message(c, reply, &done, e);
+    if (st == ST_OK && !done)
+        printf("%s%s%s\n", t->name, c->output == OUTPUT_NAME ? "" : " ", c->output == OUTPUT_NAME ? "" : state_of(t));
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+static status_t show(const struct cli *c, const Trainyard__V1__ListTokensResponse *all, struct err *e) {
+    static const char *const heads[] = { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED", NULL };
+    bool done = false;
+    TRY(output_message(c, &all->base, &done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_tokens; i++)
+        printf("%s\n", all->tokens[i]->name);
+    if (done || c->output == OUTPUT_NAME)
+        return ST_OK;
+    struct table t;
+    table_init(&t, heads);
+    for (size_t i = 0; i < all->n_tokens; i++) {
+        const Trainyard__V1__Token *row = all->tokens[i];
+        char created[24], expires[24], revoked[24];
+        output_time(row->create_time, created);
+        output_time(row->expire_time, expires);
+        output_time(row->revoke_time, revoked);
+        table_cell(&t, "%s", output_id(row->name));
+        table_cell(&t, "%s", role_of(row));
+        table_cell(&t, "%s", state_of(row));
+        table_cell(&t, "%s", created);
+        table_cell(&t, "%s", expires);
+        table_cell(&t, "%s", revoked);
+    }
+    status_t st = output_table(&t, e);
+    table_done(&t);
+    return st;
+}
+
+static status_t list(struct cli *c, struct err *e) {
+    Trainyard__V1__ListTokensRequest request = TRAINYARD__V1__LIST_TOKENS_REQUEST__INIT;
+    ProtobufCMessage *all = NULL;
+    TRY(client_list(c, tokens, "ListTokens", &request.base, CLIENT_ALL, &all, e));
+    status_t st = show(c, (const Trainyard__V1__ListTokensResponse *)all, e);
+    protobuf_c_message_free_unpacked(all, NULL);
+    return st;
+}
+
+static status_t run_token(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct token_args *args = args_;
+    const char *verb = words[0], *name = words[1];
+    bool creates = strcmp(verb, "create") == 0;
+    if (!creates && (args->role || args->days != OPTION_ABSENT))
+        return err_set(e, ST_INVALID_ARGUMENT, "--role and --days belong to 'token create'");
+    if (strcmp(verb, "list") == 0 && !name)
+        return list(c, e);
+    if (creates && name)
+        return create(c, args, name, e);
+    if (strcmp(verb, "revoke") == 0 && name)
+        return revoke_named(c, name, e);
+    return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard token create NAME --role ROLE | list | revoke NAME");
+}
+
+static const struct option_row token_options[] = {
+    { "role", 'r', "ROLE", "create: VIEWER, USER, ADMIN or EXECUTOR", OPTION_TEXT, offsetof(struct token_args, role),
+      NULL },
+    { "days", 'd', "N", "create: it expires after N days; without it never", OPTION_INT,
+      offsetof(struct token_args, days), NULL },
+    { 0 },
+};
+
+const struct command command_token = {
+    .name = "token",
+    .arguments = "create NAME --role ROLE [--days N] | list | revoke NAME",
+    .summary = "Makes a token, by which others may call the controller, lists all, or ends one.",
+    .details =
+        "'create' prints the token's secret, this once: whoever has it in TRAINYARD_TOKEN, or in the file that\n"
+        "TRAINYARD_TOKEN_FILE names, may do what its role may. VIEWER looks; USER also submits, changes and deletes\n"
+        "jobs; ADMIN also looks after hosts and tokens; EXECUTOR is for trainyard-executor, and for nothing else.\n"
+        "A revoked one is refused within five seconds, and its streams end.",
+    .example = "umask 077; trainyard token create ci --role USER --days 90 > ci.token\ntrainyard token revoke ci",
+    .options = token_options,
+    .args_bytes = sizeof(struct token_args),
+    .least = 1,
+    .most = 2,
+    .run = run_token,
+};

@@ -1,0 +1,137 @@
+#include "service/store/token.h"
+
+#include "base/log.h"
+#include "base/sha256.h"
+#include "service/rpc/convert_job.h"
+#include "service/rpc/name.h"
+#include "service/rpc/page.h"
+#include "service/rpc/services.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <trainyard/v1/token.pb-c.h>
+
+#define STATE(name) TRAINYARD__V1__TOKEN__STATE__##name
+_Static_assert((int)STATE(GOOD) == STORE_TOKEN_GOOD && (int)STATE(EXPIRED) == STORE_TOKEN_EXPIRED &&
+                   (int)STATE(REVOKED) == STORE_TOKEN_REVOKED,
+               "the states are those of the store");
+
+enum { SECRET_BYTES = 32 };
+#define TTL_MOST_S (100LL * 366 * 86400) /* a century: more is a mistake */
+/* Programs that look for leaked secrets know one by its prefix. */
+static const char PREFIX[] = "trainyard_";
+#define SECRET_TEXT_BYTES (sizeof PREFIX + 2 * SECRET_BYTES)
+
+static Trainyard__V1__Token *convert_token(struct arena *a, const struct store_token *row) {
+    Trainyard__V1__Token *t = arena_message(a, &trainyard__v1__token__descriptor);
+    if (!t)
+        return NULL;
+    t->name = arena_printf(a, "tokens/%s", row->name);
+    t->role = (Trainyard__V1__Role)row->role;
+    t->state = (Trainyard__V1__Token__State)row->state;
+    t->create_time = convert_timestamp(a, row->create_time_us);
+    t->expire_time = convert_timestamp(a, row->expire_time_us);
+    t->revoke_time = convert_timestamp(a, row->revoke_time_us);
+    return t;
+}
+
+static status_t make_secret(char ret[SECRET_TEXT_BYTES], struct err *e) {
+    uint8_t random[SECRET_BYTES];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return err_errno(e, "random bytes for a token");
+    size_t used = (size_t)sprintf(ret, "%s", PREFIX);
+    for (size_t i = 0; i < sizeof random; i++)
+        used += (size_t)sprintf(ret + used, "%02x", random[i]);
+    explicit_bzero(random, sizeof random);
+    return ST_OK;
+}
+
+static status_t check_create(const Trainyard__V1__CreateTokenRequest *in, struct err *e) {
+    const ProtobufCEnumDescriptor *roles = &trainyard__v1__role__descriptor;
+    if (in->role == TRAINYARD__V1__ROLE__ROLE_UNSPECIFIED ||
+        !protobuf_c_enum_descriptor_get_value(roles, (int)in->role))
+        return err_set(e, ST_INVALID_ARGUMENT, "role: it must be VIEWER, USER, ADMIN or EXECUTOR");
+    if (in->ttl_seconds < 0 || in->ttl_seconds > TTL_MOST_S)
+        return err_set(e, ST_INVALID_ARGUMENT, "ttl_seconds: %lld is not from 0 to %lld", (long long)in->ttl_seconds,
+                       TTL_MOST_S);
+    return ST_OK;
+}
+
+static status_t create_token(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__CreateTokenRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    const char *name;
+    char secret[SECRET_TEXT_BYTES];
+    uint8_t digest[SHA256_BYTES];
+    int64_t epoch;
+    TRY(name_token(in->name, &name, e));
+    TRY(check_create(in, e));
+    TRY(controller_leads(service, &epoch, e));
+    TRY(make_secret(secret, e));
+    sha256_of(secret, strlen(secret), digest);
+    struct store_token row, new = { .name = name, .digest = digest, .role = (int)in->role };
+    status_t st = store_token_create(controller_store(service), m, epoch, &new, in->ttl_seconds, &row, e);
+    TRY(controller_judge(service, epoch, st, e));
+    Trainyard__V1__CreateTokenResponse out = TRAINYARD__V1__CREATE_TOKEN_RESPONSE__INIT;
+    out.token = convert_token(a, &row);
+    out.secret = secret;
+    st = arena_status(a, e);
+    if (st == ST_OK)
+        rpc_reply(call, &out.base);
+    explicit_bzero(secret, sizeof secret);
+    log_event(LOG_INFO, "token_created", "token", LOG_STR(name), "role", LOG_INT(row.role), "by",
+              LOG_STR(rpc_caller(call)), NULL);
+    return st;
+}
+
+/* The page's token is the last name of the page: names are what the list is ordered by. */
+static status_t list_tokens(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    const Trainyard__V1__ListTokensRequest *in = (const void *)request;
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    struct store_token *rows;
+    size_t n;
+    int size;
+    TRY(page_size(in->page_size, &size, e));
+    TRY(store_token_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
+    Trainyard__V1__ListTokensResponse out = TRAINYARD__V1__LIST_TOKENS_RESPONSE__INIT;
+    out.tokens = arena_alloc(a, n, sizeof *out.tokens);
+    out.n_tokens = out.tokens ? n : 0;
+    for (size_t i = 0; i < out.n_tokens; i++)
+        out.tokens[i] = convert_token(a, &rows[i]);
+    if (n == (size_t)size)
+        out.next_page_token = (char *)rows[n - 1].name;
+    TRY(arena_status(a, e));
+    rpc_reply(call, &out.base);
+    return ST_OK;
+}
+
+static status_t revoke_token(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    const char *name;
+    struct store_token row;
+    int64_t epoch;
+    TRY(name_token(((const Trainyard__V1__RevokeTokenRequest *)request)->name, &name, e));
+    TRY(controller_leads(service, &epoch, e));
+    status_t st = store_token_revoke(controller_store(service), m, epoch, name, &row, e);
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, "TOKEN_NOT_FOUND");
+    TRY(controller_judge(service, epoch, st, e));
+    log_event(LOG_INFO, "token_revoked", "token", LOG_STR(name), "by", LOG_STR(rpc_caller(call)), NULL);
+    const Trainyard__V1__Token *t = convert_token(a, &row);
+    TRY(arena_status(a, e));
+    rpc_reply(call, &t->base);
+    return ST_OK;
+}
+
+static const struct rpc_method methods[] = {
+    { .name = "CreateToken", .kind = RPC_UNARY, .unary = create_token },
+    { .name = "ListTokens", .kind = RPC_UNARY, .unary = list_tokens },
+    { .name = "RevokeToken", .kind = RPC_UNARY, .unary = revoke_token },
+};
+
+const struct rpc_service rpc_token_service = { &trainyard__v1__token_service__descriptor, methods,
+                                               sizeof methods / sizeof *methods };

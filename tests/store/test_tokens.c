@@ -1,0 +1,132 @@
+/* Tokens: created, found, revoked; what is stored of them and for how long. */
+#include "tests/store/store_fixture.h"
+
+#include "service/store/token.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct store_token token_of(const char *name, uint8_t mark, int role) {
+    static uint8_t digests[256][STORE_TOKEN_DIGEST];
+    memset(digests[mark], mark, STORE_TOKEN_DIGEST);
+    return (struct store_token){ .name = name, .digest = digests[mark], .role = role };
+}
+
+static struct store_token create(struct fixture *f, const char *name, uint8_t mark, int64_t ttl_s) {
+    struct store_token new = token_of(name, mark, 2), row;
+    OK(store_token_create(f->store, f->m, f->epoch, &new, ttl_s, &row, &e));
+    return row;
+}
+
+static void a_token_is_created_listed_and_revoked(void **state) {
+    struct fixture *f = *state;
+    struct store_token row = create(f, "ci", 9, 0), again, *rows;
+    size_t n;
+    assert_string_equal(row.name, "ci");
+    assert_int_equal(row.role, 2);
+    assert_int_equal(row.state, STORE_TOKEN_GOOD);
+    assert_true(row.create_time_us > 0);
+    assert_int_equal(row.expire_time_us, 0);
+    assert_int_equal(row.revoke_time_us, 0);
+    row = create(f, "bot", 3, 60);
+    assert_int_equal(row.expire_time_us - row.create_time_us, 60000000);
+    OK(store_token_list(f->store, f->m, "", 1, &rows, &n, &e));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].name, "bot");
+    OK(store_token_list(f->store, f->m, "bot", 10, &rows, &n, &e));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].name, "ci");
+    OK(store_token_all(f->store, f->m, &rows, &n, &e));
+    assert_int_equal(n, 2);
+    assert_int_equal(rows[0].digest[31], 3); /* by digest */
+    assert_int_equal(rows[1].digest[0], 9);
+    OK(store_token_revoke(f->store, f->m, f->epoch, "ci", &row, &e));
+    assert_int_equal(row.state, STORE_TOKEN_REVOKED);
+    OK(store_token_revoke(f->store, f->m, f->epoch, "ci", &again, &e));
+    assert_int_equal(again.revoke_time_us, row.revoke_time_us);
+    FAILS(store_token_revoke(f->store, f->m, f->epoch, "nobody", &row, &e), ST_NOT_FOUND, "'nobody'");
+}
+
+static void a_name_is_taken_while_its_token_is_good(void **state) {
+    struct fixture *f = *state;
+    struct store_token row, other = token_of("ci", 2, 1);
+    create(f, "ci", 1, 0);
+    FAILS(store_token_create(f->store, f->m, f->epoch, &other, 0, &row, &e), ST_ALREADY_EXISTS, "'ci' exists already");
+    create(f, "ci", 1, 0); /* the answer of the first was lost */
+    OK(store_token_revoke(f->store, f->m, f->epoch, "ci", &row, &e));
+    OK(store_token_create(f->store, f->m, f->epoch, &other, 0, &row, &e));
+    assert_int_equal(row.state, STORE_TOKEN_GOOD);
+    assert_int_equal(row.role, 1);
+    assert_int_equal(row.digest[0], 2);
+    pg_run(f->conninfo, "UPDATE token SET create_time = now() - interval '2 hours', expire_time = now() - interval '1 "
+                        "hour'");
+    struct store_token *rows;
+    size_t n;
+    OK(store_token_all(f->store, f->m, &rows, &n, &e));
+    assert_int_equal(rows[0].state, STORE_TOKEN_EXPIRED);
+    row = create(f, "ci", 3, 0);
+    assert_int_equal(row.state, STORE_TOKEN_GOOD);
+    assert_int_equal(row.expire_time_us, 0);
+}
+
+static void one_secret_is_one_token(void **state) {
+    struct fixture *f = *state;
+    struct store_token row, same = token_of("two", 1, 1);
+    create(f, "one", 1, 0);
+    FAILS(store_token_create(f->store, f->m, f->epoch, &same, 0, &row, &e), ST_ALREADY_EXISTS, "");
+}
+
+static void what_is_over_goes_after_a_month(void **state) {
+    struct fixture *f = *state;
+    static const char *const names[] = { "revoked", "expired", "both", "revoked-late", "expired-late", "good" };
+    for (uint8_t i = 0; i < 6; i++)
+        create(f, names[i], i, 0);
+    pg_run(f->conninfo,
+           "UPDATE token SET create_time = now() - interval '90 days';"
+           "UPDATE token SET revoke_time = now() - interval '31 days' WHERE name = 'revoked';"
+           "UPDATE token SET expire_time = now() - interval '31 days' WHERE name = 'expired';"
+           "UPDATE token SET expire_time = now() - interval '31 days', revoke_time = now() WHERE name = 'both';"
+           "UPDATE token SET revoke_time = now() - interval '29 days' WHERE name = 'revoked-late';"
+           "UPDATE token SET expire_time = now() - interval '29 days' WHERE name = 'expired-late'");
+    create(f, "new", 7, 0);
+    struct store_token *rows;
+    size_t n;
+    OK(store_token_list(f->store, f->m, "", 100, &rows, &n, &e));
+    static const char *const left[] = { "expired-late", "good", "new", "revoked-late" };
+    assert_int_equal(n, 4);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(rows[i].name, left[i]);
+}
+
+static void their_number_is_bounded(void **state) {
+    struct fixture *f = *state;
+    char sql[300];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO token (name, digest, role) SELECT 't' || i, sha256(i::text::bytea), 1 FROM "
+             "generate_series(1, %d) i",
+             STORE_TOKENS_MOST - 1);
+    pg_run(f->conninfo, sql);
+    create(f, "last", 1, 0);
+    struct store_token row, more = token_of("more", 2, 1);
+    FAILS(store_token_create(f->store, f->m, f->epoch, &more, 0, &row, &e), ST_RESOURCE_EXHAUSTED, "10000 tokens");
+}
+
+static void only_who_leads_may_change_them(void **state) {
+    struct fixture *f = *state;
+    struct store_token row, new = token_of("ci", 1, 1);
+    FAILS(store_token_create(f->store, f->m, f->epoch + 1, &new, 0, &row, &e), ST_FAILED_PRECONDITION, "");
+    create(f, "ci", 1, 0);
+    FAILS(store_token_revoke(f->store, f->m, f->epoch + 1, "ci", &row, &e), ST_FAILED_PRECONDITION, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_token_is_created_listed_and_revoked),
+        TEST(a_name_is_taken_while_its_token_is_good),
+        TEST(one_secret_is_one_token),
+        TEST(what_is_over_goes_after_a_month),
+        TEST(their_number_is_bounded),
+        TEST(only_who_leads_may_change_them),
+    };
+    return cmocka_run_group_tests_name("store tokens", tests, fixture_group_setup, fixture_group_teardown);
+}
