@@ -17,6 +17,7 @@ struct retire {
     pthread_mutex_t lock; /* guards what follows */
     int64_t waiting[RETIRE_WAITING];
     int n_waiting;
+    int64_t through; /* the epoch in which all jobs were looked through; 0: they are to be, again */
 };
 
 /* ---- a job ---- */
@@ -77,6 +78,40 @@ static void retire_asked(struct retire *r, int64_t epoch) {
             log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(job), "reason", LOG_STR(e.msg), NULL);
 }
 
+/* Jobs of which more is there than they keep: an earlier leader died before it had marked what it was asked for, or so
+ * much was asked for that it was not noted down. */
+static status_t look_through(struct retire *r, int64_t epoch, struct err *e) {
+    int64_t last = 0;
+    do {
+        CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+        int64_t *jobs;
+        size_t n;
+        TRY(store_checkpoint_overdue(r->store, m, last, &jobs, &n, &last, e));
+        for (size_t i = 0; i < n && chore_goes_on(r->chore, epoch); i++) {
+            struct err why;
+            if (retire_own(r, epoch, jobs[i], false, &why) != ST_OK)
+                log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(jobs[i]), "reason", LOG_STR(why.msg),
+                          NULL);
+        }
+    } while (last && chore_goes_on(r->chore, epoch));
+    return ST_OK;
+}
+
+/* Once in an epoch, unless it fails or jobs were left out since. */
+static status_t look_through_once(struct retire *r, int64_t epoch, struct err *e) {
+    pthread_mutex_lock(&r->lock);
+    bool done = r->through == epoch;
+    r->through = epoch;
+    pthread_mutex_unlock(&r->lock);
+    status_t st = done ? ST_OK : look_through(r, epoch, e);
+    if (st == ST_OK)
+        return ST_OK;
+    pthread_mutex_lock(&r->lock);
+    r->through = 0;
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
 /* Jobs whose removals have begun, by whomever. Many may fail alike, again and again: one line tells of the first. */
 static status_t go_on_with_all(struct retire *r, int64_t epoch, struct err *e) {
     int64_t job = 0, first = 0, failed = 0;
@@ -100,6 +135,8 @@ static void on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
     (void)chore;
     struct err e;
     retire_asked(ctx, epoch);
+    if (look_through_once(ctx, epoch, &e) != ST_OK)
+        log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e.msg), NULL);
     if (all && go_on_with_all(ctx, epoch, &e) != ST_OK)
         log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e.msg), NULL);
 }
@@ -137,6 +174,8 @@ void retire_soon(struct retire *r, int64_t job) {
         known |= r->waiting[i] == job;
     if (!known && r->n_waiting < RETIRE_WAITING)
         r->waiting[r->n_waiting++] = job;
+    else if (!known)
+        r->through = 0;
     pthread_mutex_unlock(&r->lock);
     chore_ask(r->chore);
 }

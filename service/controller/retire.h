@@ -1,7 +1,7 @@
 /* Retention: old checkpoints go when newer ones are committed. Two phases: the rows become DELETING, their folders are
  * removed (checkpoint_files.h), the rows become DELETED. What fails or dies between is gone on with once a minute, and
- * by the next leader; what was only asked for, and is not DELETING yet when the controller dies, comes with the job's
- * next checkpoint, or goes with the job. Rows whose folders are not in reach stay DELETING. Thread-safe. */
+ * by the next leader. What was only asked for is in memory alone: who begins to lead looks through all jobs for what an
+ * earlier leader died before it marked. Rows whose folders are not in reach stay DELETING. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_RETIRE_H
 #define SERVICE_CONTROLLER_RETIRE_H
 
@@ -13,8 +13,8 @@
 
 /* How often it looks for what is DELETING without being told. */
 #define RETIRE_LOOK_MS 60000
-/* Jobs that wait to be looked at; past it one is left out until its next checkpoint. */
-#define RETIRE_WAITING 4096
+/* Jobs that wait to be looked at; where more are asked for, all jobs are looked through instead. */
+#define RETIRE_WAITING 256
 
 struct retire;
 MUST_CHECK status_t retire_open(struct store *store, const char *checkpoints, struct retire **ret, struct err *e);

@@ -66,6 +66,14 @@ static const struct sql CHECKPOINT_DELETING = {
 static const struct sql CHECKPOINT_DELETING_NEXT = { "checkpoint_deleting_next",
                                                      "SELECT job FROM checkpoint WHERE state = " SQL_CHECKPOINT_DELETING
                                                      " AND job > $1 ORDER BY job LIMIT 1" };
+/* Of so many jobs at a time that a statement's time is bounded. */
+static const struct sql CHECKPOINT_OVERDUE = {
+    "checkpoint_overdue",
+    "SELECT j.id, (SELECT count(*) FROM checkpoint k WHERE k.job = j.id AND k.state = " SQL_CHECKPOINT_COMMITTED ") "
+    "> greatest(j.keep_last, 1) OR EXISTS (SELECT 1 FROM checkpoint k WHERE k.job = j.id "
+    "AND k.state = " SQL_CHECKPOINT_WRITING " AND (k.attempt < j.attempt OR j.state >= " SQL_JOB_SUCCEEDED ")) "
+    "FROM (SELECT * FROM job WHERE id > $1 AND delete_time IS NULL ORDER BY id LIMIT $2) j ORDER BY j.id"
+};
 static const struct sql CHECKPOINT_DELETED = { "checkpoint_deleted",
                                                "UPDATE checkpoint SET state = " SQL_CHECKPOINT_DELETED
                                                " WHERE id = $1 AND state = " SQL_CHECKPOINT_DELETING };
@@ -357,6 +365,40 @@ static status_t deleting_next_body(struct connection *c, void *ctx, struct err *
 status_t store_checkpoint_deleting_next(struct store *s, int64_t after, int64_t *ret_job, struct err *e) {
     *ret_job = after;
     return store_query(s, deleting_next_body, ret_job, e);
+}
+
+struct overdue {
+    struct store_memory *m;
+    int64_t after, last;
+    int64_t *jobs;
+    size_t n;
+};
+
+static status_t overdue_body(struct connection *c, void *ctx, struct err *e) {
+    struct overdue *x = ctx;
+    struct sql_args a = { 0 };
+    sql_add_int8(&a, x->after);
+    sql_add_int8(&a, STORE_OVERDUE_JOBS);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    TRY(sql_run(c, &CHECKPOINT_OVERDUE, &a, &r, e));
+    int rows = PQntuples(r);
+    TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->jobs, &x->jobs, e));
+    x->n = 0;
+    for (int row = 0; row < rows; row++)
+        if (sql_bool(r, row, 1))
+            x->jobs[x->n++] = sql_int8(r, row, 0);
+    x->last = rows == STORE_OVERDUE_JOBS ? sql_int8(r, rows - 1, 0) : 0;
+    return ST_OK;
+}
+
+status_t store_checkpoint_overdue(struct store *s, struct store_memory *m, int64_t after, int64_t **ret, size_t *ret_n,
+                                  int64_t *ret_last, struct err *e) {
+    struct overdue x = { .m = m, .after = after };
+    TRY(store_query(s, overdue_body, &x, e));
+    *ret = x.jobs;
+    *ret_n = x.n;
+    *ret_last = x.last;
+    return ST_OK;
 }
 
 static status_t retire_body(struct connection *c, void *ctx, struct err *e) {

@@ -186,8 +186,61 @@ static void a_removal_that_has_begun_is_gone_on_with_by_the_next_leader(void **s
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM checkpoint WHERE state = 2"), 1);
 }
 
+/* Begins to lead, and returns when all jobs have been looked through: one that has too much, which it makes, is the last
+ * of them. */
+static void lead_and_look_through(struct fixture *f, struct retire *r) {
+    char sql[200];
+    int64_t job = ended_job(f, 3); /* of which two are kept */
+    retire_lead(r, f->epoch);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM checkpoint WHERE state = 5 AND job = %lld", (long long)job);
+    await_number(f, sql, 1);
+}
+
+static void what_a_leader_died_before_it_marked_is_retired_by_the_next(void **state) {
+    struct fixture *f = *state;
+    int64_t job = ended_job(f, 5), enough = ended_job(f, 2), runs = fixture_running(f, 1);
+    char sql[600];
+    make(job, "/step-6");
+    snprintf(sql, sizeof sql,
+             "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES "
+             "(%1$lld, 1, 6, 1, '%2$s'), (%3$lld, 1, 6, 1, 'd')",
+             (long long)job, path_of(job, "/step-6"), (long long)runs);
+    pg_run(f->conninfo, sql);
+    CLEANUP(retire_closep) struct retire *r = NULL;
+    OK(retire_open(f->store, base, &r, &e));
+    lead_and_look_through(f, r);
+    snprintf(sql, sizeof sql, "SELECT sum(step) FROM checkpoint WHERE state = 5 AND job = %lld", (long long)job);
+    assert_int_equal(pg_number(f->conninfo, sql), 1 + 2 + 3 + 6);
+    assert_true(!there(job, "/step-3") && !there(job, "/step-6") && there(job, "/step-4") && there(job, "/step-5"));
+    assert_true(there(enough, "/step-1"));
+    snprintf(sql, sizeof sql, "SELECT state FROM checkpoint WHERE job = %lld", (long long)runs);
+    assert_int_equal(pg_number(f->conninfo, sql), 1);
+}
+
+static void a_job_for_which_there_is_no_room_is_not_forgotten(void **state) {
+    struct fixture *f = *state;
+    CLEANUP(retire_closep) struct retire *r = NULL;
+    OK(retire_open(f->store, base, &r, &e));
+    lead_and_look_through(f, r);
+    int64_t held = ended_job(f, 1), job = ended_job(f, 3);
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %lld FOR UPDATE", (long long)held);
+    struct pg_open *open = pg_begin(f->conninfo, sql);
+    retire_soon(r, held);
+    pg_await_blocked(f->pg, f->conninfo, 1);
+    for (int i = 0; i < RETIRE_WAITING; i++)
+        retire_soon(r, 1000000 + i);
+    retire_soon(r, job);
+    pg_commit(open);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM checkpoint WHERE state = 5 AND job = %lld", (long long)job);
+    await_number(f, sql, 1);
+}
+
 static void a_job_that_was_deleted_still_frees_what_it_began_with(void **state) {
     struct fixture *f = *state;
+    CLEANUP(retire_closep) struct retire *r = NULL;
+    OK(retire_open(f->store, base, &r, &e));
+    lead_and_look_through(f, r);
     int64_t parent = ended_job(f, 4), child = ended_job(f, 0);
     char sql[200];
     pg_run(f->conninfo, "UPDATE job SET keep_best = 0");
@@ -197,11 +250,8 @@ static void a_job_that_was_deleted_still_frees_what_it_began_with(void **state) 
              (long long)child, (long long)parent);
     pg_run(f->conninfo, sql);
     OK(store_job_delete(f->store, f->epoch, child, &e));
-    CLEANUP(retire_closep) struct retire *r = NULL;
-    OK(retire_open(f->store, base, &r, &e));
     retire_soon(r, child);
-    retire_lead(r, f->epoch);
-    await_number(f, "SELECT count(*) FROM checkpoint WHERE state = 5", 2);
+    await_number(f, "SELECT count(*) FROM checkpoint WHERE state = 5", 3);
     assert_false(there(parent, "/step-1"));
     assert_true(there(parent, "/step-3"));
 }
@@ -215,6 +265,8 @@ int main(void) {
         YARD_TEST(a_deleted_job_waits_while_one_of_its_folders_may_be_left),
         YARD_TEST(who_leads_no_more_leaves_the_rest_of_a_jobs_files),
         YARD_TEST(a_removal_that_has_begun_is_gone_on_with_by_the_next_leader),
+        YARD_TEST(what_a_leader_died_before_it_marked_is_retired_by_the_next),
+        YARD_TEST(a_job_for_which_there_is_no_room_is_not_forgotten),
         YARD_TEST(a_job_that_was_deleted_still_frees_what_it_began_with),
     };
     return cmocka_run_group_tests_name("retention", tests, fixture_group_setup, fixture_group_teardown);
