@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "service/controller/state.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,32 +69,58 @@ static void row_of(const Trainyard__V1__AgentHello *h, struct store_executor *re
                                     .n_devices = ret_devices->n };
 }
 
-/* One that is refused leaves all of them to be written alone. */
-void hello_store(struct controller *c, struct inbox_item *const *items, size_t n) {
-    size_t n_rows = 0;
-    for (size_t i = 0; i < n; i++)
-        n_rows += inbox_item_is_hello(items[i]);
-    if (n_rows < 2)
-        return;
-    CLEANUP(freep) struct store_executor *rows = calloc(n_rows, sizeof *rows);
-    CLEANUP(freep) struct device_rows *devices = calloc(n_rows, sizeof *devices);
-    if (!rows || !devices)
-        return;
-    for (size_t i = 0, at = 0; i < n; i++)
-        if (inbox_item_is_hello(items[i])) {
-            row_of(items[i]->message->hello, &rows[at], &devices[at]);
-            at++;
-        }
-    enum write_after after;
-    struct err e = { "" };
+/* In one transaction: all of them, or none. */
+static enum write_after write_rows(struct controller *c, const struct store_executor *rows, size_t n, struct err *e) {
     int tries = 0;
+    enum write_after after;
     do
-        after = write_judge(c, store_executor_attach(c->store, c->own_epoch, rows, n_rows, &e), &e, &tries);
+        after = write_judge(c, store_executor_attach(c->store, c->own_epoch, rows, n, e), e, &tries);
     while (after == WRITE_AGAIN);
-    for (size_t i = 0; i < n_rows; i++)
-        device_rows_done(&devices[i]);
+    return after;
+}
+
+static bool store_together(struct controller *c, struct inbox_item *const *hellos, size_t n) {
+    CLEANUP(freep) struct store_executor *rows = calloc(n, sizeof *rows);
+    CLEANUP(freep) struct device_rows *devices = calloc(n, sizeof *devices);
+    struct err e = { "" };
+    if (!rows || !devices)
+        return false;
     for (size_t i = 0; i < n; i++)
-        items[i]->stored = after == WRITE_DONE && inbox_item_is_hello(items[i]);
+        row_of(hellos[i]->message->hello, &rows[i], &devices[i]);
+    enum write_after after = write_rows(c, rows, n, &e);
+    for (size_t i = 0; i < n; i++)
+        device_rows_done(&devices[i]);
+    return after == WRITE_DONE;
+}
+
+/* False: it is not to attach, and has been told why. */
+static bool store_alone(struct controller *c, const struct inbox_item *hello) {
+    struct store_executor row;
+    struct device_rows devices;
+    struct err e = { "" };
+    row_of(hello->message->hello, &row, &devices);
+    enum write_after after = write_rows(c, &row, 1, &e);
+    device_rows_done(&devices);
+    if (after == WRITE_DONE)
+        return true;
+    log_event(LOG_WARN, "executor_refused", "executor", LOG_STR(hello->executor), "incarnation",
+              LOG_INT(hello->incarnation), "reason", LOG_STR(e.msg), NULL);
+    dispatch_refuse(c->dispatch, hello->executor, hello->incarnation, ST_ABORTED, e.msg);
+    return false;
+}
+
+/* Together, since a thousand may come at once; where that is refused for the sake of one (a newer start of it has a row,
+ * a text that cannot be stored), each alone, so that only this one is kept out. */
+void hello_store(struct controller *c, struct inbox_item *const *items, size_t n) {
+    struct inbox_item *hellos[EVENTS_PER_TURN];
+    size_t n_hellos = 0;
+    assert(n <= EVENTS_PER_TURN);
+    for (size_t i = 0; i < n; i++)
+        if (inbox_item_is_hello(items[i]))
+            hellos[n_hellos++] = items[i];
+    bool all = n_hellos > 1 && store_together(c, hellos, n_hellos);
+    for (size_t i = 0; i < n_hellos && !lead_over(c); i++)
+        hellos[i]->stored = all || store_alone(c, hellos[i]);
 }
 
 /* The blobs of what runs there, for a gang whose addresses are still to be sent. */
@@ -130,26 +157,6 @@ static bool fill_part(const Trainyard__V1__AttemptStatus *a, struct attach_room 
     return true;
 }
 
-/* False: it is not to attach. */
-static bool store_alone(struct controller *c, const struct inbox_item *item) {
-    struct store_executor row;
-    struct device_rows devices;
-    row_of(item->message->hello, &row, &devices);
-    enum write_after after;
-    struct err e = { "" };
-    int tries = 0;
-    do
-        after = write_judge(c, store_executor_attach(c->store, c->own_epoch, &row, 1, &e), &e, &tries);
-    while (after == WRITE_AGAIN);
-    device_rows_done(&devices);
-    if (after != WRITE_REFUSED)
-        return true;
-    log_event(LOG_WARN, "executor_refused", "executor", LOG_STR(item->executor), "incarnation",
-              LOG_INT(item->incarnation), "reason", LOG_STR(e.msg), NULL);
-    dispatch_refuse(c->dispatch, item->executor, item->incarnation, ST_ABORTED, e.msg);
-    return false;
-}
-
 static void welcome(struct controller *c, const char *executor) {
     Trainyard__V1__Welcome w = TRAINYARD__V1__WELCOME__INIT;
     w.lease_ttl_ms = LEASE_TTL_MS;
@@ -163,7 +170,7 @@ static void welcome(struct controller *c, const char *executor) {
 void hello_tell(struct controller *c, const struct inbox_item *item) {
     const Trainyard__V1__AgentHello *h = item->message->hello;
     const char *executor = item->executor;
-    if (!item->stored && !store_alone(c, item))
+    if (!item->stored)
         return;
     welcome(c, executor);
     size_t n = h->n_attempts;

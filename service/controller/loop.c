@@ -12,8 +12,6 @@
 #define HEARD_WRITE_MS 5000
 /* A long queue takes a while to look through, and clients that repeat themselves ask for it: not more often. */
 #define FIND_MS 5000
-/* Events handled between two looks at the clock; a flood must not starve the ticks. */
-#define EVENTS_PER_TURN 1024
 
 static void note_heard(void *ctx, const char *executor, int64_t heard_ms) {
     struct controller *c = ctx;

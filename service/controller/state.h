@@ -97,9 +97,12 @@ void act_ask(struct controller *c, const struct scheduler_event *ev, struct ask 
 /* tell.c: an agent's message becomes the scheduler's event. */
 void tell_agent(struct controller *c, const struct inbox_item *item);
 
-/* hello.c: writes the rows of all hellos among the items, at once, so that a storm of them costs few transactions. */
+/* Events handled between two looks at the clock; a flood must not starve the ticks. */
+#define EVENTS_PER_TURN 1024
+/* hello.c, before the items of a turn are handled: writes the rows of all hellos among them, at once, so that a storm
+ * of them costs few transactions. One that is refused is told so, and its item stays not `stored`. */
 void hello_store(struct controller *c, struct inbox_item *const *items, size_t n);
-/* An executor attaches: its row, unless hello_store has written it; then its welcome; then what the scheduler says. */
+/* An executor whose row is stored attaches: its welcome; then what the scheduler says. Else nothing happens. */
 void hello_tell(struct controller *c, const struct inbox_item *item);
 
 /* hello.c: devices of a message as rows, which borrow from it. */

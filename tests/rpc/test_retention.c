@@ -186,8 +186,8 @@ static void a_removal_that_has_begun_is_gone_on_with_by_the_next_leader(void **s
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM checkpoint WHERE state = 2"), 1);
 }
 
-/* Begins to lead, and returns when all jobs have been looked through: one that has too much, which it makes, is the last
- * of them. */
+/* Begins to lead, and returns when all jobs have been looked through: one that has too much, which it makes, is the
+ * last of them. */
 static void lead_and_look_through(struct fixture *f, struct retire *r) {
     char sql[200];
     int64_t job = ended_job(f, 3); /* of which two are kept */

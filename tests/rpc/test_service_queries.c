@@ -391,6 +391,32 @@ static void an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_
     agent_free(older);
 }
 
+/* Both wait while the loop writes the first one's row, and come to the database together. */
+static void a_hello_that_is_refused_keeps_out_none_that_came_with_it(void **state) {
+    struct service_yard *y = *state;
+    struct agent *first = agent_new(y, "host-a", 1, 1), *older = agent_new(y, "host-b", 1, 1),
+                 *other = agent_new(y, "host-c", 1, 1);
+    pg_run(y->conninfo, "INSERT INTO executor VALUES ('host-b', 9, 2, 'h', 'a', 'v', 0, '', now(), now(), now())");
+    struct pg_open *open = pg_begin(y->conninfo, "LOCK TABLE executor IN SHARE MODE");
+    agent_hello(first, NULL);
+    pg_await_blocked(y->pg, y->conninfo, 1);
+    agent_hello(older, NULL);
+    agent_hello(other, NULL);
+    struct controller_stats stats = { 0 };
+    for (deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS); stats.events_waiting < 2;) {
+        assert_true(clock_mono_ms() < deadline);
+        controller_stats(y->controller, &stats);
+    }
+    pg_commit(open);
+    agent_expect(first, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME);
+    agent_expect(other, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME);
+    assert_non_null(strstr(agent_await_closed(older), "a newer start than 1 of it has attached"));
+    assert_true(agent_idle(older));
+    agent_free(first);
+    agent_free(older);
+    agent_free(other);
+}
+
 static void executors_are_listed_in_pages_by_name(void **state) {
     struct service_yard *y = *state;
     struct agent *agents[] = { agent_new(y, "host-b", 1, 2), agent_new(y, "host-a", 1, 1) };
@@ -481,6 +507,7 @@ int main(void) {
         YARD_TEST(logs_are_read_on_from_a_cursor),
         YARD_TEST(a_followed_log_ends_with_its_job),
         YARD_TEST(checkpoints_are_listed_in_pages_newest_first),
+        YARD_TEST(a_hello_that_is_refused_keeps_out_none_that_came_with_it),
         YARD_TEST(executors_are_listed_in_pages_by_name),
         YARD_TEST(a_welcomed_executor_is_listed_at_once),
         YARD_TEST(rows_of_a_storm_of_executors_are_written_together),
