@@ -109,8 +109,8 @@ static bool store_alone(struct controller *c, const struct inbox_item *hello) {
     return false;
 }
 
-/* Together, since a thousand may come at once; where that is refused for the sake of one (a newer start of it has a row,
- * a text that cannot be stored), each alone, so that only this one is kept out. */
+/* Together, since a thousand may come at once; where that is refused for the sake of one (a newer start of it has a
+ * row, a text that cannot be stored), each alone, so that only this one is kept out. */
 void hello_store(struct controller *c, struct inbox_item *const *items, size_t n) {
     struct inbox_item *hellos[EVENTS_PER_TURN];
     size_t n_hellos = 0;

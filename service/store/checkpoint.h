@@ -54,8 +54,8 @@ MUST_CHECK status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t
 MUST_CHECK status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
                                             struct store_checkpoint **ret, size_t *ret_n, struct err *e);
 /* Of the next STORE_OVERDUE_JOBS jobs above `after`, those of which store_checkpoint_retire may mark any: they have
- * more COMMITTED ones than keep_last, or WRITING ones of attempts that are over. *ret_last: the last job that was looked
- * at; 0: there are no others. */
+ * more COMMITTED ones than keep_last, or WRITING ones of attempts that are over. *ret_last: the last job that was
+ * looked at; 0: there are no others. */
 #define STORE_OVERDUE_JOBS 1000
 MUST_CHECK status_t store_checkpoint_overdue(struct store *s, struct store_memory *m, int64_t after, int64_t **ret,
                                              size_t *ret_n, int64_t *ret_last, struct err *e);
