@@ -61,7 +61,7 @@ static status_t show_holders(const Trainyard__V1__ExplainJobResponse *x, struct 
 }
 
 static status_t show_executors(const Trainyard__V1__ExplainJobResponse *x, struct err *e) {
-    static const char *const heads[] = { "EXECUTOR", "FREE", "VERDICT", "WHY", NULL };
+    static const char *const heads[] = { "EXECUTOR", "HOST", "FREE", "VERDICT", "WHY", NULL };
     if (x->n_executors == 0)
         return ST_OK;
     struct table t;
@@ -69,6 +69,7 @@ static status_t show_executors(const Trainyard__V1__ExplainJobResponse *x, struc
     for (size_t i = 0; i < x->n_executors; i++) {
         const Trainyard__V1__ExecutorVerdict *v = x->executors[i];
         table_cell(&t, "%s", output_id(v->executor));
+        table_cell(&t, "%s", v->hostname);
         table_cell(&t, "%d/%d", v->slots_free, v->slots);
         table_cell(&t, "%s", output_enum(&trainyard__v1__executor_verdict__verdict__descriptor, (int)v->verdict));
         table_cell(&t, "%s", v->message);

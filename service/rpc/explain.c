@@ -182,12 +182,13 @@ static const char *verdict_text(struct answer *w, const struct scheduler_host_vi
     }
 }
 
-static void add_executor(struct answer *w, const char *id, Trainyard__V1__ExecutorVerdict__Verdict verdict, int slots,
-                         int free, const char *message) {
+static void add_executor(struct answer *w, const char *id, const struct store_executor *row,
+                         Trainyard__V1__ExecutorVerdict__Verdict verdict, int slots, int free, const char *message) {
     Trainyard__V1__ExecutorVerdict *v = arena_message(w->a, &trainyard__v1__executor_verdict__descriptor);
     if (!v || !w->out.executors)
         return;
     v->executor = arena_printf(w->a, "executors/%s", id);
+    v->hostname = (char *)(row ? row->hostname : "");
     v->verdict = verdict;
     v->slots = slots;
     v->slots_free = free;
@@ -243,17 +244,17 @@ static status_t add_executors(struct answer *w, struct err *e) {
     struct executor_rows rows = { 0 };
     if (x->waiting == 0)
         return ST_OK;
-    if (x->slot == SCHEDULER_SLOT_CUDA || lacks)
-        TRY(read_executors(w, &rows, e));
+    TRY(read_executors(w, &rows, e));
     w->out.executors = arena_alloc(w->a, SCHEDULER_LISTED, sizeof *w->out.executors);
     w->out.executors_omitted = x->more_hosts + (lacks ? rows.more_lost : 0);
     for (int i = 0; i < x->n_hosts; i++) {
         const struct scheduler_host_view *h = &x->hosts[i];
-        add_executor(w, h->id, (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots, h->free,
-                     verdict_text(w, h, rows.shown[i]));
+        add_executor(w, h->id, rows.shown[i], (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots,
+                     h->free, verdict_text(w, h, rows.shown[i]));
     }
     for (size_t i = 0; lacks && i < rows.n_lost; i++)
-        add_executor(w, rows.lost[i]->id, TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LOST, 0, 0, rows.lost[i]->reason);
+        add_executor(w, rows.lost[i]->id, rows.lost[i], TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LOST, 0, 0,
+                     rows.lost[i]->reason);
     return ST_OK;
 }
 

@@ -101,7 +101,10 @@ static void say_lacking(const struct job *job, struct room room, struct schedule
                                         : room.slots == 0  ? SCHEDULER_WAIT_NO_SLOTS
                                                            : SCHEDULER_WAIT_TOO_WIDE);
     queue_room_text(job, room, r->message, sizeof r->message);
-    if (room.attached == 0)
+    if (room.drained >= lacking)
+        REMEDY(r, "take drained executors into use again (trainyard undrain), or attach others with %d more %s slot%s",
+               lacking, kind, s_of(lacking));
+    else if (room.attached == 0)
         REMEDY(r, "start trainyard-executor on a host with %d %s slot%s or more, or on several", lacking, kind,
                s_of(lacking));
     else if (job->slot == SCHEDULER_SLOT_CUDA)
@@ -338,6 +341,14 @@ static void explain_attempt(const struct job *job, int64_t now_ms, struct schedu
     }
 }
 
+static void say_paused(const struct job *job, struct scheduler_explanation *x) {
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_PAUSED);
+    snprintf(x->summary, sizeof x->summary, "is paused until its user resumes it");
+    MESSAGE(r, "its user has paused it");
+    REMEDY(r, "trainyard resume %lld: it waits again at its old place, and goes on from its newest checkpoint",
+           (long long)job->id);
+}
+
 void scheduler_explain(const struct scheduler *s, int64_t id, int64_t now_ms, struct scheduler_explanation *ret) {
     const struct job *job = job_find(s, id);
     *ret = (struct scheduler_explanation){ .live = job != NULL };
@@ -358,7 +369,7 @@ void scheduler_explain(const struct scheduler *s, int64_t id, int64_t now_ms, st
         say_waiting(s, job, now_ms, ret); /* what it would find now */
         return;
     case JOB_STATE_QUEUED: say_waiting(s, job, now_ms, ret); return;
-    case JOB_STATE_PAUSED: snprintf(ret->summary, sizeof ret->summary, "is paused until its user resumes it"); return;
+    case JOB_STATE_PAUSED: say_paused(job, ret); return;
     default: snprintf(ret->summary, sizeof ret->summary, "is about to leave this state"); return;
     }
 }

@@ -29,6 +29,7 @@ enum scheduler_wait {
     SCHEDULER_WAIT_HELD = 13,        /* free slots where an old attempt may still run */
     SCHEDULER_WAIT_ORIGIN_GONE = 14, /* not the scheduler's to know: the store's */
     SCHEDULER_WAIT_DRAINED = 15,     /* slots are on executors that get no more ranks */
+    SCHEDULER_WAIT_PAUSED = 16,      /* its user has paused it */
 };
 
 struct scheduler_reason {

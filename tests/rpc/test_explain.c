@@ -71,7 +71,8 @@ static void the_numbers_of_reasons_and_verdicts_are_the_schedulers(void **state)
                                          [SCHEDULER_WAIT_BUSY] = "BUSY",
                                          [SCHEDULER_WAIT_HELD] = "HELD",
                                          [SCHEDULER_WAIT_ORIGIN_GONE] = "ORIGIN_GONE",
-                                         [SCHEDULER_WAIT_DRAINED] = "DRAINED" };
+                                         [SCHEDULER_WAIT_DRAINED] = "DRAINED",
+                                         [SCHEDULER_WAIT_PAUSED] = "PAUSED" };
     static const char *const verdicts[] = {
         [SCHEDULER_HOST_TAKES] = "TAKES", [SCHEDULER_HOST_FULL] = "FULL",       [SCHEDULER_HOST_HELD] = "HELD",
         [SCHEDULER_HOST_LONE] = "LONE",   [SCHEDULER_HOST_DRAINED] = "DRAINED", [SCHEDULER_HOST_WITHOUT] = "WITHOUT",
@@ -133,6 +134,7 @@ static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_th
     assert_string_equal(x->executors[0]->executor, "executors/host-a");
     assert_int_equal(x->executors[0]->verdict, VERDICT(TAKES));
     assert_string_equal(x->executors[0]->message, "2 of 2 slots are free");
+    assert_string_equal(x->executors[0]->hostname, "test");
     assert_int_equal(x->executors[1]->verdict, VERDICT(LOST));
     assert_string_equal(x->executors[1]->message, "no heartbeat for 10 s");
     done(x);

@@ -251,10 +251,15 @@ static void a_drained_executor_is_a_reason_and_says_why(void **state) {
     const struct scheduler_explanation *x = explain(b, 1);
     assert_int_equal(x->n_reasons, 2);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_NO_SLOTS);
+    assert_string_equal(
+        x->reasons[0].remedy,
+        "take drained executors into use again (trainyard undrain), or attach others with 1 more cpu slot");
     assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_DRAINED);
     assert_string_equal(x->reasons[1].remedy, "trainyard undrain a");
     assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_DRAINED);
     assert_string_equal(x->hosts[0].drain_reason, "new disk");
+    submit(b, 2, 0, 3, 0); /* what is drained would not do */
+    assert_non_null(strstr(explain(b, 2)->reasons[0].remedy, "attach executors with 3 more cpu slots"));
 }
 
 static void backoff_is_first_and_then_what_it_would_find_now(void **state) {
@@ -314,6 +319,38 @@ static void an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_r
     x = explain(b, 1);
     assert_int_equal(x->state, JOB_STATE_CANCELLING);
     assert_string_equal(x->reasons[0].message, "attempt 1 has not ended on 2 of 2 executors: a and others");
+}
+
+static void a_paused_job_names_the_way_back_and_is_in_nobodys_way(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 9, 0, 1, 0);
+    submit(b, 1, 5, 1, 0);
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_PAUSE, .job = 1 });
+    submit(b, 2, 0, 1, 0);
+    const struct scheduler_explanation *x = explain(b, 1);
+    assert_int_equal(x->state, JOB_STATE_PAUSED);
+    assert_int_equal(x->n_reasons, 1);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_PAUSED);
+    assert_non_null(strstr(x->reasons[0].remedy, "trainyard resume 1"));
+    assert_int_equal(x->waiting, 0);
+    assert_int_equal(explain(b, 2)->position, 1);
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_RESUME, .job = 1 });
+    assert_int_equal(explain(b, 1)->position, 1);
+    assert_int_equal(explain(b, 2)->position, 2);
+}
+
+static void an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_PAUSE, .job = 1 });
+    const struct scheduler_explanation *x = explain(b, 1);
+    assert_int_equal(x->state, JOB_STATE_PAUSING);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ENDING);
+    assert_string_equal(x->reasons[0].remedy,
+                        "its ranks end their step and write a checkpoint; what is left after 600 s is ended by force");
 }
 
 /* Follows its own advice: whoever is named as being in the way is cancelled, and slots that are said to be missing are
@@ -378,6 +415,8 @@ int main(void) {
         ON_BENCH(a_drained_executor_is_a_reason_and_says_why),
         ON_BENCH(backoff_is_first_and_then_what_it_would_find_now),
         ON_BENCH(an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_runs_gives_no_reason),
+        ON_BENCH(a_paused_job_names_the_way_back_and_is_in_nobodys_way),
+        ON_BENCH(an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace),
         ON_BENCH(what_is_said_to_be_missing_is_what_starts_the_job),
     };
     return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
