@@ -60,7 +60,7 @@ void pause_describe(const struct attempt *a, char *ret, size_t n) {
         if (a->ranks[r].end.step > done)
             done = a->ranks[r].end.step;
     const bool failed = a->has_cause && a->cause.cause != RANK_END_STOPPED;
-    if (a->committed_step > 0 && a->committed_step >= done && (done > 0 || !failed)) {
+    if (a->committed_step >= done && (done > 0 || !failed)) {
         snprintf(ret, n, "paused by its user after step %lld", (long long)a->committed_step);
         return;
     }

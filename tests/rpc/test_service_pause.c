@@ -150,6 +150,8 @@ static void a_pause_and_a_resume_with_the_same_request_id_happen_once(void **sta
     assert_int_equal(now, STATE(QUEUED));
     OK(ask_by(y, "PauseJob", "1", ids[1], &now, &e));
     assert_int_equal(now, STATE(PAUSED));
+    OK(ask_by(y, "ResumeJob", "1", ids[0], &now, &e));
+    assert_int_equal(now, STATE(PAUSED));
     assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM event WHERE kind = 'state_changed'"), 4);
 }
 

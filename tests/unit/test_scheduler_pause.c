@@ -307,6 +307,18 @@ static void an_executor_that_comes_back_without_the_pausing_job_lets_it_pause(vo
         "(rank 0: executor a came back without it)");
 }
 
+/* Nobody is left who knows how far it had come. */
+static void a_pause_that_no_rank_speaks_of_is_told_with_the_newest_checkpoint(void **state) {
+    struct bench *b = *state;
+    gang_pauses(b);
+    commit(b, 30, false);
+    attach(b, "a", 2, 1, NULL);
+    attach(b, "b", 2, 1, NULL);
+    assert_string_equal(moved(b, JOB_STATE_PAUSED)->text,
+                        "paused by its user; it will go on from step 30, without what was done after that (rank 0: "
+                        "executor a came back without it)");
+}
+
 /* The end of an attempt and the move that follows are two transactions. */
 static void a_pause_whose_attempt_has_ended_is_made_by_the_next_leader(void **state) {
     struct bench *b = *state;
@@ -374,6 +386,7 @@ int main(void) {
         ON_BENCH(a_job_that_leaves_a_drained_host_is_paused_on_its_way),
         ON_BENCH(the_next_leader_goes_on_with_a_pause),
         ON_BENCH(an_executor_that_comes_back_without_the_pausing_job_lets_it_pause),
+        ON_BENCH(a_pause_that_no_rank_speaks_of_is_told_with_the_newest_checkpoint),
         ON_BENCH(a_pause_whose_attempt_has_ended_is_made_by_the_next_leader),
         ON_BENCH(a_paused_job_waits_for_its_user_under_the_next_leader_too),
         ON_BENCH(moves_that_cannot_be_are_refused_in_a_sentence),
