@@ -1,5 +1,6 @@
 #include "base/array.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,4 +28,9 @@ status_t array_grow_of(void *pp, int n, size_t size, struct err *e) {
         return refused(room, size, e);
     memcpy(pp, &p, sizeof p);
     return ST_OK;
+}
+
+int array_by_int64(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
 }

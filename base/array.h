@@ -21,4 +21,7 @@
 MUST_CHECK status_t array_new_of(void *pp, int n, size_t size, struct err *e);
 MUST_CHECK status_t array_grow_of(void *pp, int n, size_t size, struct err *e);
 
+/* The order of elements that begin with an int64_t, for qsort, bsearch and tsearch. */
+int array_by_int64(const void *a, const void *b);
+
 #endif

@@ -127,4 +127,9 @@ int64_t rpc_time_left_ms(const struct rpc_call *c) {
     return ms > 0 ? ms : 0;
 }
 
+deadline_ms_t rpc_deadline(const struct rpc_call *c, int64_t most_ms) {
+    const int64_t left = rpc_time_left_ms(c);
+    return deadline_in(left < most_ms ? left : most_ms);
+}
+
 bool rpc_cancelled(const struct rpc_call *c) { return atomic_load(&c->over) || rpc_time_left_ms(c) == 0; }

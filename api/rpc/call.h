@@ -23,6 +23,7 @@
 #ifndef API_RPC_CALL_H
 #define API_RPC_CALL_H
 
+#include "base/clock.h"
 #include "base/status.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -101,6 +102,8 @@ void *rpc_service(const struct rpc_call *);
 /* Milliseconds to the deadline, 0 when it is over, RPC_NO_DEADLINE without one. A server may read up to 1 % more than
  * the client has: the wire rounds up. */
 int64_t rpc_time_left_ms(const struct rpc_call *);
+/* The same as a deadline, and never later than most_ms from now. */
+deadline_ms_t rpc_deadline(const struct rpc_call *, int64_t most_ms);
 /* The peer went away, the deadline is over, or the call was cancelled: a long handler looks and gives up. */
 bool rpc_cancelled(const struct rpc_call *);
 

@@ -76,8 +76,12 @@ static void attempt_launch(struct controller *c, const struct scheduler_action *
 static void attempt_create(struct controller *c, const struct scheduler_action *a) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct request_id id = act_request(c, NULL);
-    const char **executors = calloc((size_t)a->world_size, sizeof *executors);
-    for (int r = 0; executors && r < a->world_size; r++)
+    const char **executors;
+    while (!(executors = calloc((size_t)a->world_size, sizeof *executors)) && !lead_over(c))
+        lead_pause(c, MEMORY_PAUSE_MS);
+    if (!executors)
+        return;
+    for (int r = 0; r < a->world_size; r++)
         executors[r] = a->placement[r];
     struct store_attempt_new row = { .request_id = id.text,
                                      .job = a->job,

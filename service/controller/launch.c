@@ -1,17 +1,13 @@
 #include "service/controller/launch.h"
 
 #include "api/spec/spec.h"
+#include "base/array.h"
 
 #include <search.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int by_job(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
 
 static void free_launch(void *p) {
     struct launch *l = p;
@@ -71,7 +67,7 @@ status_t launch_put(struct launches *l, const struct launch_order *order, struct
     if (!launch)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)order->job);
     status_t st = fill(launch, order, e);
-    if (st == ST_OK && !tsearch(launch, &l->by_job, by_job))
+    if (st == ST_OK && !tsearch(launch, &l->by_job, array_by_int64))
         st = err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to start job %lld", (long long)order->job);
     if (st != ST_OK)
         free_launch(launch);
@@ -79,17 +75,17 @@ status_t launch_put(struct launches *l, const struct launch_order *order, struct
 }
 
 const struct launch *launch_find(const struct launches *l, int64_t job, int attempt) {
-    void *const *node = tfind(&job, &l->by_job, by_job);
+    void *const *node = tfind(&job, &l->by_job, array_by_int64);
     const struct launch *launch = node ? *node : NULL;
     return launch && launch->attempt == attempt ? launch : NULL;
 }
 
 void launch_forget(struct launches *l, int64_t job) {
-    void *const *node = tfind(&job, &l->by_job, by_job);
+    void *const *node = tfind(&job, &l->by_job, array_by_int64);
     if (!node)
         return;
     struct launch *launch = *node;
-    tdelete(&job, &l->by_job, by_job);
+    tdelete(&job, &l->by_job, array_by_int64);
     free_launch(launch);
 }
 

@@ -1,5 +1,7 @@
 #include "service/controller/progress.h"
 
+#include "base/array.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <search.h>
@@ -17,13 +19,8 @@ struct progress {
     void *jobs;
 };
 
-static int by_job(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static struct known *find(const struct progress *p, int64_t job) {
-    void *const *node = tfind(&job, &p->jobs, by_job);
+    void *const *node = tfind(&job, &p->jobs, array_by_int64);
     return node ? *node : NULL;
 }
 
@@ -55,7 +52,7 @@ static struct known *find_or_add(struct progress *p, int64_t job) {
     en->values = (struct progress_values){
         .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN, .samples_per_second = NAN
     };
-    if (!tsearch(en, &p->jobs, by_job)) {
+    if (!tsearch(en, &p->jobs, array_by_int64)) {
         free(en);
         return NULL;
     }
@@ -93,7 +90,7 @@ void progress_forget(struct progress *p, int64_t job) {
     pthread_mutex_lock(&p->lock);
     struct known *en = find(p, job);
     if (en) {
-        tdelete(&job, &p->jobs, by_job);
+        tdelete(&job, &p->jobs, array_by_int64);
         free(en);
     }
     pthread_mutex_unlock(&p->lock);

@@ -1,5 +1,6 @@
 #include "service/controller/rendezvous.h"
 
+#include "base/array.h"
 #include "base/limits.h"
 
 #include <search.h>
@@ -16,13 +17,8 @@ struct rendezvous {
     void *gangs;
 };
 
-static int by_job(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static struct gang *find(const struct rendezvous *r, int64_t job) {
-    void *const *node = tfind(&job, &r->gangs, by_job);
+    void *const *node = tfind(&job, &r->gangs, array_by_int64);
     return node ? *node : NULL;
 }
 
@@ -53,7 +49,7 @@ status_t rendezvous_expect(struct rendezvous *r, int64_t job, int attempt, int w
     g->job = job;
     g->attempt = attempt;
     g->world_size = world_size;
-    if (!tsearch(g, &r->gangs, by_job)) {
+    if (!tsearch(g, &r->gangs, array_by_int64)) {
         free(g);
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the addresses of %d ranks", world_size);
     }
@@ -88,6 +84,6 @@ void rendezvous_forget(struct rendezvous *r, int64_t job) {
     struct gang *g = find(r, job);
     if (!g)
         return;
-    tdelete(&job, &r->gangs, by_job);
+    tdelete(&job, &r->gangs, array_by_int64);
     gang_free(g);
 }

@@ -41,11 +41,6 @@ static status_t reply_executor(struct controller *c, struct rpc_call *call, cons
     return ST_OK;
 }
 
-static deadline_ms_t deadline_of(const struct rpc_call *call) {
-    int64_t left = rpc_time_left_ms(call);
-    return deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left);
-}
-
 static status_t check_length(const char *field, const char *text, size_t most, struct err *e) {
     return strlen(text) <= most ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "%s: has more than %zu bytes", field, most);
 }
@@ -62,14 +57,15 @@ static status_t drain_executor(void *service, struct rpc_call *call, const Proto
     TRY(name_executor(in->name, &id, e));
     TRY(check_length("reason", in->reason, 500, e));
     TRY(check_length("requester", in->requester, 200, e));
-    TRY(found(call, controller_drain(service, id, in->reason, in->requester, in->now, deadline_of(call), e)));
+    TRY(found(call, controller_drain(service, id, in->reason, in->requester, in->now,
+                                     rpc_deadline(call, UNARY_DEADLINE_MS), e)));
     return reply_executor(service, call, id, e);
 }
 
 static status_t undrain_executor(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const char *id;
     TRY(name_executor(((const Trainyard__V1__UndrainExecutorRequest *)request)->name, &id, e));
-    TRY(found(call, controller_undrain(service, id, deadline_of(call), e)));
+    TRY(found(call, controller_undrain(service, id, rpc_deadline(call, UNARY_DEADLINE_MS), e)));
     return reply_executor(service, call, id, e);
 }
 

@@ -300,11 +300,11 @@ static status_t answer(struct answer *w, struct rpc_call *call, struct err *e) {
 
 /* The scheduler first: a job that it does not know any more has its end in its row. */
 status_t explain_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    int64_t job, epoch, left = rpc_time_left_ms(call);
+    int64_t job, epoch;
     TRY(name_job(((const Trainyard__V1__ExplainJobRequest *)request)->name, &job, e));
     TRY(controller_leads(service, &epoch, e));
     CLEANUP(freep) struct scheduler_explanation *x = NULL;
-    TRY(controller_explain(service, job, deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left), &x, e));
+    TRY(controller_explain(service, job, rpc_deadline(call, UNARY_DEADLINE_MS), &x, e));
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct answer w = { .store = controller_store(service), .m = m, .a = a, .x = x };

@@ -245,11 +245,6 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
     return ST_OK;
 }
 
-static deadline_ms_t deadline_of(const struct rpc_call *call) {
-    int64_t left = rpc_time_left_ms(call);
-    return deadline_in(left > UNARY_DEADLINE_MS ? UNARY_DEADLINE_MS : left);
-}
-
 static status_t find_row(struct controller *c, struct rpc_call *call, struct store_memory *m, int64_t job,
                          struct store_job *ret, struct err *e) {
     status_t st = store_job_get(controller_store(c), m, job, ret, e);
@@ -272,7 +267,7 @@ static status_t move_job(struct controller *c, struct rpc_call *call, const char
     TRY(controller_leads(c, &epoch, e));
     TRY(find_row(c, call, m, job, &row, e));
     const char *reason;
-    status_t st = ask(c, job, request_id, deadline_of(call), &reason, e);
+    status_t st = ask(c, job, request_id, rpc_deadline(call, UNARY_DEADLINE_MS), &reason, e);
     if (reason)
         rpc_set_reason(call, reason);
     if (st == ST_FAILED_PRECONDITION && ended && row_state_final(row.state))

@@ -6,13 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int by_id(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 struct job *job_find(const struct scheduler *s, int64_t id) {
-    void *const *node = tfind(&id, &s->jobs, by_id);
+    void *const *node = tfind(&id, &s->jobs, array_by_int64);
     return node ? *node : NULL;
 }
 
@@ -31,7 +26,7 @@ static struct job *job_of(struct job *job, const struct scheduler_job_row *row) 
 status_t job_add(struct scheduler *s, const struct scheduler_job_row *row, struct job **ret, struct err *e) {
     TRY(array_grow(&s->queue, s->n_jobs, e));
     struct job *job = malloc(sizeof *job);
-    if (!job || !tsearch(job_of(job, row), &s->jobs, by_id)) {
+    if (!job || !tsearch(job_of(job, row), &s->jobs, array_by_int64)) {
         free(job);
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)row->job);
     }
@@ -72,7 +67,7 @@ static void forget(struct scheduler *s, struct job *job, struct scheduler_action
     action_add(out, ACT_FORGET, job);
     queue_remove(s, job);
     job_activate(s, job, false);
-    tdelete(job, &s->jobs, by_id);
+    tdelete(job, &s->jobs, array_by_int64);
     s->n_jobs--;
     job_free(job);
 }
