@@ -476,6 +476,7 @@ static void pages_tell_health_and_metrics(void **state) {
     contains(metrics, "HTTP/1.1 200 OK");
     contains(metrics, "trainyard_jobs{state=\"running\"} 1\n");
     contains(metrics, "trainyard_executors{state=\"attached\"} 1\n");
+    contains(metrics, "trainyard_slots_drained{kind=\"cpu\"} 0\n");
     contains(metrics, "trainyard_ingest_log_lines_total 1\n");
     contains(metrics, "trainyard_database_up 1\n");
     contains(metrics, "trainyard_leader 1\n");
