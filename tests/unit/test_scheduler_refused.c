@@ -62,14 +62,13 @@ static void a_heartbeat_is_never_refused(void **state) {
     assert_false(allow_allocations());
 }
 
-static void a_job_without_memory_for_its_start_keeps_its_place_and_starts_after_the_next_event(void **state) {
+static void a_job_without_memory_for_its_start_waits_and_starts_after_the_next_event(void **state) {
     struct bench *b = *state;
     int waited = 0;
     attach(b, "a", 1, 4, NULL);
     for (int n = 0;; n++) {
-        /* Behind them another one, which must not overtake. */
-        const int64_t wide = 10 + 2 * n, narrow = wide + 1;
-        const struct scheduler_job_row row = { .job = wide, .state = JOB_STATE_QUEUED, .world_size = 4 };
+        const int64_t job = 10 + n;
+        const struct scheduler_job_row row = { .job = job, .state = JOB_STATE_QUEUED, .world_size = 4 };
         const struct scheduler_event ev = submitted(&row);
         scheduler_actions_clear(&b->out);
         refuse_allocation(n);
@@ -82,27 +81,68 @@ static void a_job_without_memory_for_its_start_keeps_its_place_and_starts_after_
             waited++;
             assert_int_equal(b->out.n, 0);
             assert_int_equal(scheduler_counts(b->s).queued, 1);
-            submit(b, narrow, 0, 1, 0);
+            tell(b, (struct scheduler_event){ .kind = EV_TICK });
         }
-        assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, wide);
+        assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, job);
         assert_int_equal(scheduler_counts(b->s).used[SCHEDULER_SLOT_CPU], 4);
         if (!refused)
             break;
-        for (int64_t job = narrow; job >= wide; job--)
-            tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = job });
-        end_part(b, "a", wide, 1, 0, RANK_END_STOPPED, "");
+        tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = job });
+        end_part(b, "a", job, 1, 0, RANK_END_STOPPED, "");
         for (int r = 0; r < 4; r++)
-            store(b, wide, 1, r);
+            store(b, job, 1, r);
         assert_int_equal(scheduler_counts(b->s).jobs, 0);
     }
     assert_true(waited >= 5);
+}
+
+/* So many of each thing that an event can be about, told with a list of actions that has no room yet. */
+enum { MANY = 200 };
+
+static void told_with_no_room_yet(struct bench *b, const struct scheduler_event *ev, size_t least) {
+    struct scheduler_actions out = { 0 };
+    assert_int_equal(scheduler_step(b->s, ev, b->now, &out, NULL), ST_OK);
+    assert_true(out.n >= least);
+    scheduler_actions_done(&out);
+}
+
+static void there_is_room_for_all_that_follows_from_one_event(void **state) {
+    struct bench *b = *state;
+    struct scheduler_part_report foreign[MANY];
+    char id[16];
+    for (int i = 0; i < MANY; i++) {
+        foreign[i] = (struct scheduler_part_report){ .job = 1000 + i, .attempt = 1 };
+        load_row(b, &(struct scheduler_job_row){ .job = 2000 + i, .state = JOB_STATE_RUNNING, .world_size = 1 });
+    }
+    told_with_no_room_yet(b, &(struct scheduler_event){ .kind = EV_TICK }, MANY); /* all of them restart */
+    for (int i = 0; i < MANY; i++) {
+        snprintf(id, sizeof id, "lost-%d", i);
+        load_executor(b, id, true, NULL);
+    }
+    for (int64_t end = b->now + LEASE_TTL_MS - SCHEDULER_TICK_MS; b->now < end;) {
+        b->now += SCHEDULER_TICK_MS;
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+    }
+    b->now += SCHEDULER_TICK_MS;
+    told_with_no_room_yet(b, &(struct scheduler_event){ .kind = EV_TICK }, MANY); /* all leases are over */
+    told_with_no_room_yet(b,
+                          &(struct scheduler_event){ .kind = EV_EXECUTOR_ATTACHED,
+                                                     .executor = "a",
+                                                     .attach = { .n_parts = MANY, .parts = foreign } },
+                          MANY);
+    submit(b, 1, 9, MANY, 0);
+    attach(b, "wide", 1, MANY, NULL);
+    assert_int_equal(scheduler_counts(b->s).used[SCHEDULER_SLOT_CPU], MANY);
+    told_with_no_room_yet(
+        b, &(struct scheduler_event){ .kind = EV_PART_ENDED, .executor = "wide", .job = 1, .attempt = 1 }, MANY);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_that_is_refused_is_a_status_and_leaves_nothing_behind),
         ON_BENCH(a_heartbeat_is_never_refused),
-        ON_BENCH(a_job_without_memory_for_its_start_keeps_its_place_and_starts_after_the_next_event),
+        ON_BENCH(a_job_without_memory_for_its_start_waits_and_starts_after_the_next_event),
+        ON_BENCH(there_is_room_for_all_that_follows_from_one_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
