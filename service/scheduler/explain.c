@@ -327,13 +327,24 @@ static void say_attempt(const struct job *job, const char *what, struct schedule
              s_of(a->n_ranks), a->n_parts, s_of(a->n_parts));
 }
 
+static bool all_ended(const struct attempt *a) {
+    for (int r = 0; r < a->n_ranks; r++)
+        if (!a->ranks[r].ended)
+            return false;
+    return true;
+}
+
 static void explain_attempt(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
     switch (job->state) {
     case JOB_STATE_STARTING:
         say_attempt(job, "starts", x);
         say_gathering(job, now_ms, x);
         return;
-    case JOB_STATE_RUNNING: say_attempt(job, "runs", x); return;
+    case JOB_STATE_RUNNING:
+        say_attempt(job, all_ended(job->attempt) ? "has ended on its hosts" : "runs", x);
+        if (all_ended(job->attempt))
+            say_ending(job, x);
+        return;
     default:
         say_attempt(job, "is ending", x);
         say_ending(job, x);

@@ -353,6 +353,20 @@ static void an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace(void **
                         "its ranks end their step and write a checkpoint; what is left after 600 s is ended by force");
 }
 
+static void a_job_that_has_done_its_steps_waits_for_its_last_records_and_says_so(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    run_one(b, 1, 1);
+    end_part(b, "a", 1, 1, 0, RANK_END_FINISHED, "");
+    const struct scheduler_explanation *x = explain(b, 1);
+    assert_int_equal(x->state, JOB_STATE_RUNNING);
+    assert_string_equal(x->summary, "attempt 1 has ended on its hosts: 1 rank on 1 executor");
+    assert_int_equal(x->n_reasons, 1);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ENDING);
+    assert_string_equal(x->reasons[0].message, "the last records of rank 0 of attempt 1 are not stored yet");
+}
+
 /* Follows its own advice: whoever is named as being in the way is cancelled, and slots that are said to be missing are
  * attached, one too few first. Whatever the history, the job must then start, and not before. */
 static void what_is_said_to_be_missing_is_what_starts_the_job(void **state) {
@@ -417,6 +431,7 @@ int main(void) {
         ON_BENCH(an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_runs_gives_no_reason),
         ON_BENCH(a_paused_job_names_the_way_back_and_is_in_nobodys_way),
         ON_BENCH(an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace),
+        ON_BENCH(a_job_that_has_done_its_steps_waits_for_its_last_records_and_says_so),
         ON_BENCH(what_is_said_to_be_missing_is_what_starts_the_job),
     };
     return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
