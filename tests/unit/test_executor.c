@@ -587,6 +587,22 @@ static void a_stop_is_heard_and_one_for_an_unknown_attempt_is_answered(void **st
     assert_string_equal(end->message, "told to stop: a test says so");
 }
 
+/* A cancel does not wait for what a pause gave time to. */
+static void a_second_stop_ends_sooner_and_not_later(void **state) {
+    (void)state;
+    executor_start("600");
+    AWAIT(HELLO);
+    attempt_start(EPOCH, 1, 100000000);
+    pid_t pid = AWAIT(RANK_STARTED)->rank_started->pid;
+    AWAIT(RANK_READY);
+    kill(pid, SIGSTOP);
+    attempt_stop(1, 600000);
+    attempt_stop(1, 200);
+    attempt_stop(1, 600000);
+    const Trainyard__V1__RankEnd *end = AWAIT(RANK_ENDED)->rank_ended->end;
+    assert_string_equal(end->message, "did not stop in time and was killed");
+}
+
 static void data_outside_of_the_roots_is_refused(void **state) {
     (void)state;
     executor_start("30");
@@ -728,6 +744,7 @@ int main(void) {
         CLAIM(an_executor_that_stood_still_blames_no_worker),
         CLAIM(fencing_frees_a_full_spool),
         CLAIM(a_stop_is_heard_and_one_for_an_unknown_attempt_is_answered),
+        CLAIM(a_second_stop_ends_sooner_and_not_later),
         CLAIM(data_outside_of_the_roots_is_refused),
         CLAIM(sigterm_ends_the_workers_and_then_the_executor),
         CLAIM(a_second_executor_on_the_directory_is_refused),
