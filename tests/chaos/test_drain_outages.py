@@ -20,7 +20,7 @@ def kill_controller(service):
     pid = service.pid_of("trainyard-controller")
     start = process_start_time(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_start_time(pid) != start, 5, "the controller is gone")
+    wait_until(lambda: process_start_time(pid) != start, 30, "the controller is gone")
 
 
 def test_a_host_is_still_drained_for_the_next_controller(two_hosts, tiny):

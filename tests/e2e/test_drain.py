@@ -32,11 +32,11 @@ def test_the_next_job_goes_to_another_host_until_the_host_is_undrained(two_hosts
         assert host_of(two_hosts, job) == second
     gang = two_hosts.submit(tiny(steps=3, data=2))
     wait_until(lambda: "1 more is drained: executor " + first + " (new disk)" in two_hosts.json("get", gang).get("reason", ""),
-               20, "the gang says why it waits")
+               60, "the gang says why it waits")
     job = two_hosts.submit(tiny(steps=3))
     two_hosts.wait_end(job)  # it is not held up by who waits for a person
 
-    assert two_hosts.cli("undrain", first).stdout == f"{first} ATTACHED, 0 of 1 slots in use\n"
+    assert two_hosts.cli("undrain", first).stdout.startswith(f"{first} ATTACHED, "), "the gang may be there already"
     two_hosts.wait_end(gang)
 
 
