@@ -1,7 +1,6 @@
 /* JobService and DispatchService as clients and agents meet them. */
 #include "tests/rpc/service_yard.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -45,31 +44,6 @@ static void a_gang_goes_from_submit_to_success(void **state) {
     assert_job(y, job, STATE(SUCCEEDED), 1, 0);
     agent_free(agents[0]);
     agent_free(agents[1]);
-}
-
-/* The scheduler's, as on a machine that has no memory for an event when it is first told, and has it a moment later. */
-static atomic_bool memory_is_late;
-status_t __real_scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                               struct scheduler_actions *ret, struct err *e);
-status_t __wrap_scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                               struct scheduler_actions *ret, struct err *e);
-status_t __wrap_scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                               struct scheduler_actions *ret, struct err *e) {
-    static bool again; /* the loop's thread alone comes here */
-    again = !again;
-    if (again && ev->kind != EV_EXECUTOR_HEARD && memory_is_late)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory at first");
-    return __real_scheduler_step(s, ev, now_ms, ret, e);
-}
-
-static void an_event_that_finds_no_memory_is_told_again_until_it_does(void **state) {
-    struct service_yard *y = *state;
-    memory_is_late = true;
-    a_gang_goes_from_submit_to_success(state);
-    const int64_t job = yard_submit(y, 8, 0); /* more than there are slots */
-    OK(by_name(y, "CancelJob", "jobs/2", &e));
-    memory_is_late = false;
-    assert_job(y, job, STATE(CANCELLED), 0, 0);
 }
 
 static void a_job_is_not_done_before_its_last_record_is_stored(void **state) {
@@ -655,7 +629,6 @@ static void a_watcher_sees_every_event_once_and_may_go_on_where_it_was(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         YARD(a_gang_goes_from_submit_to_success),
-        YARD(an_event_that_finds_no_memory_is_told_again_until_it_does),
         YARD(a_job_is_not_done_before_its_last_record_is_stored),
         YARD(a_dead_worker_costs_one_restart_and_the_last_one_fails_the_job),
         YARD(of_two_retries_at_once_one_is_told_that_the_job_is_not_failed),
