@@ -1,11 +1,13 @@
 #include "service/store/executor.h"
 
+#include "api/rpc/access.h"
 #include "base/limits.h"
 #include "service/rpc/convert_executor.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/services.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The token is the last id of the page: ids are what the list is ordered by. */
@@ -41,6 +43,8 @@ static status_t reply_executor(struct controller *c, struct rpc_call *call, cons
     return ST_OK;
 }
 
+enum { REASON_MOST = 500, REQUESTER_MOST = 200 }; /* bytes, as the proto says */
+
 static status_t check_length(const char *field, const char *text, size_t most, struct err *e) {
     return strlen(text) <= most ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "%s: has more than %zu bytes", field, most);
 }
@@ -51,14 +55,21 @@ static status_t found(struct rpc_call *call, status_t st) {
     return st;
 }
 
+/* "ops (alice@desk)": whom the token was made for, then what the caller says of itself. */
+static void requester(const char *caller, const char *said, char *ret, size_t n) {
+    const bool both = *caller && *said;
+    snprintf(ret, n, "%s%s%s%s", caller, both ? " (" : "", said, both ? ")" : "");
+}
+
 static status_t drain_executor(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__DrainExecutorRequest *in = (const void *)request;
     const char *id;
     TRY(name_executor(in->name, &id, e));
-    TRY(check_length("reason", in->reason, 500, e));
-    TRY(check_length("requester", in->requester, 200, e));
-    TRY(found(call, controller_drain(service, id, in->reason, in->requester, in->now,
-                                     rpc_deadline(call, UNARY_DEADLINE_MS), e)));
+    TRY(check_length("reason", in->reason, REASON_MOST, e));
+    TRY(check_length("requester", in->requester, REQUESTER_MOST, e));
+    char who[RPC_CALLER_BYTES + REQUESTER_MOST + 4];
+    requester(rpc_caller(call), in->requester, who, sizeof who);
+    TRY(found(call, controller_drain(service, id, in->reason, who, in->now, rpc_deadline(call, UNARY_DEADLINE_MS), e)));
     return reply_executor(service, call, id, e);
 }
 

@@ -1,7 +1,9 @@
 """Who may call what: every RPC by every role, tokens that are wrong, expire or are revoked, and streams that lose theirs."""
 
 import contextlib
+import json
 import pathlib
+import re
 import select
 import subprocess
 import sys
@@ -259,6 +261,14 @@ def test_a_stream_ends_with_its_token_and_others_go_on(controller, tokens, how):
         controller.cli("cancel", job, token=tokens["USER"])
         states = [m.job.state for m in streams[1] if m.HasField("job")]
         assert states[-1] == 11, "the other watch saw the job's end"
+
+
+def test_a_drained_host_says_whose_token_asked_for_it(controller, tokens):
+    controller.database.sql("INSERT INTO executor VALUES ('host-1', 1, 2, 'h', 'a', 'v', 1, '', now(), now(), now())")
+    assert "DrainExecutor needs the role ADMIN" in controller.cli("drain", "host-1", token=tokens["USER"], status=6).stderr
+    drained = json.loads(controller.cli("drain", "host-1", "-o", "json", token=tokens["ADMIN"]).stdout)["drain"]
+    assert re.fullmatch(r"admin \(.+@.+\)", drained["requester"])
+    controller.cli("undrain", "host-1", token=tokens["ADMIN"])
 
 
 def test_tokens_are_listed_without_their_secrets(controller, tokens):
