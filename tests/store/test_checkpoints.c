@@ -330,6 +330,33 @@ static void what_a_fork_began_with_stays_until_its_own_is_whole_or_it_has_ended(
 
 /* --- what an end of an attempt and a rank's word may change ---*/
 
+/* However long it is paused. What it writes as it pauses is not its last state. */
+static void a_paused_job_keeps_the_checkpoint_of_its_pause_and_goes_on_from_it(void **state) {
+    struct fixture *f = *state;
+    struct teller t = teller_of(f, job_of(f, 1, 0, (struct store_origin){ 0 }));
+    run_first(f, t.job);
+    commit(&t, 5, -1, false);
+    fixture_move(f, t.job, 1, STORE_JOB_RUNNING, STORE_JOB_PAUSING);
+    assert_int_equal(pg_number(f->conninfo, "SELECT state FROM attempt"), STORE_ATTEMPT_ENDING);
+    commit(&t, 7, -1, false);
+    OK(store_attempt_end(f->store, f->epoch, t.job, 1, 0, "paused", &e));
+    fixture_move(f, t.job, 1, STORE_JOB_PAUSING, STORE_JOB_PAUSED);
+    assert_string_equal(retired(f, t.job), "5 ");
+    struct store_checkpoint newest;
+    OK(store_checkpoint_newest(f->store, f->m, t.job, &newest, &e));
+    assert_int_equal(newest.step, 7);
+    FAILS(store_checkpoint_delete(f->store, f->epoch, t.job, newest.id, &e), ST_FAILED_PRECONDITION,
+          "is what its job would go on from");
+    struct store_job row;
+    OK(store_job_get(f->store, f->m, t.job, &row, &e));
+    assert_string_equal(row.weights_sha256, "");
+    assert_int_equal(row.end_time_us, 0);
+    fixture_move(f, t.job, 1, STORE_JOB_PAUSED, STORE_JOB_QUEUED);
+    t.attempt = fixture_attempt(f, t.job, STORE_JOB_QUEUED, 1);
+    assert_int_equal(from_step(&t), 7);
+    store_report_close(t.r);
+}
+
 static void an_end_is_of_one_attempt_and_comes_once(void **state) {
     struct fixture *f = *state;
     const int64_t job = fixture_running(f, 2);
@@ -396,6 +423,7 @@ int main(void) {
         TEST(what_is_still_written_stays_while_somebody_may_write_it),
         TEST(retention_of_one_job_touches_no_other_and_deletes_once),
         TEST(what_a_fork_began_with_stays_until_its_own_is_whole_or_it_has_ended),
+        TEST(a_paused_job_keeps_the_checkpoint_of_its_pause_and_goes_on_from_it),
         TEST(an_end_is_of_one_attempt_and_comes_once),
         TEST(numbers_are_of_one_attempt_and_rank),
         TEST(a_jobs_step_does_not_go_back),
