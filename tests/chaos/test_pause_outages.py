@@ -4,10 +4,11 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
-from yard import process_start_time, wait_until
+from yard import BIN, PATIENCE, process_start_time, wait_until
 
 ENDLESS = 1_000_000
 
@@ -66,3 +67,18 @@ def test_what_runs_it_is_killed_and_it_is_paused_all_the_same(service, pausing, 
     step = re.match(r"paused by its user(?: after|; it will go on from) step (\d+)", message)
     assert step, message
     assert goes_on(service, job, watch) == int(step[1])
+
+
+def test_who_waits_for_a_pause_is_told_that_the_job_was_cancelled_meanwhile(service, tiny):
+    """The cancel does not wait for the checkpoint of the pause, which a rank that stands still will not write."""
+    job = service.submit(tiny(steps=ENDLESS, data=2, every=0, width=64))
+    with service.watch(job) as watch:
+        watch.until_step(5)
+        os.kill(service.worker_pids(job)[1][0], signal.SIGSTOP)
+        waits = subprocess.Popen([BIN / "trainyard", "pause", job, "--wait"], env=service.environment(), text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        watch.until_state("PAUSING")
+        service.cli("cancel", job)
+        out, err = waits.communicate(timeout=60 * PATIENCE)
+    assert (waits.returncode, out) == (3, f"{job} CANCELLED\n"), err
+    assert "cancelled by its user" in err

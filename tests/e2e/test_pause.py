@@ -30,7 +30,9 @@ def test_a_paused_job_gives_its_slots_away_and_has_the_bits_of_one_that_was_neve
         assert shared_service.cli("list", "--state", "PAUSED", "-o", "name").stdout == f"jobs/{job}\n"
         assert shared_service.cli("resume", job).stdout.startswith(f"{job} ")
         watch.until_step(first + 10)
-        second = pause(shared_service, watch, job)
+        done = shared_service.cli("pause", job, "--wait")
+        second = int(re.search(r"^paused by its user after step (\d+)$", done.stderr, re.M)[1])
+        assert done.stdout == f"{job} PAUSED\n"
     paused = shared_service.json("get", job)
     assert [int(a.get("from_step", 0)) for a in paused["attempts"]] == [0, first], "no step is done twice"
     assert int(paused.get("restarts", 0)) == 0 and not paused.get("weights_sha256"), "those of its last step"
