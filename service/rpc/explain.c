@@ -196,13 +196,6 @@ static void add_executor(struct answer *w, const char *id, const struct store_ex
     w->out.executors[w->out.n_executors++] = v;
 }
 
-static bool is_shown(const struct scheduler_explanation *x, const char *id, size_t *ret) {
-    for (*ret = 0; *ret < (size_t)x->n_hosts; ++*ret)
-        if (strcmp(x->hosts[*ret].id, id) == 0)
-            return true;
-    return false;
-}
-
 static bool lacks_executors(const struct scheduler_explanation *x) {
     for (int i = 0; i < x->n_reasons; i++)
         if (x->reasons[i].kind == SCHEDULER_WAIT_NO_EXECUTOR || x->reasons[i].kind == SCHEDULER_WAIT_NO_SLOTS ||
@@ -211,51 +204,47 @@ static bool lacks_executors(const struct scheduler_explanation *x) {
     return false;
 }
 
-/* The rows of those that are shown, and those that are lost, as many as there is room for. */
-struct executor_rows {
-    const struct store_executor *shown[SCHEDULER_LISTED], *lost[SCHEDULER_LISTED];
-    size_t n_lost;
-    int more_lost;
-};
-
-static status_t read_executors(struct answer *w, struct executor_rows *ret, struct err *e) {
-    const char *after = "";
-    size_t n, at;
-    do {
-        struct store_executor *rows;
-        TRY(store_executor_list(w->store, w->m, after, LIMIT_PAGE_SIZE, &rows, &n, e));
-        for (size_t i = 0; i < n; i++) {
-            after = rows[i].id;
-            if (is_shown(w->x, rows[i].id, &at))
-                ret->shown[at] = &rows[i];
-            else if (rows[i].state == STORE_EXECUTOR_LOST && ret->n_lost + (size_t)w->x->n_hosts < SCHEDULER_LISTED)
-                ret->lost[ret->n_lost++] = &rows[i];
-            else
-                ret->more_lost += rows[i].state == STORE_EXECUTOR_LOST;
-        }
-    } while (n == LIMIT_PAGE_SIZE);
-    return ST_OK;
+static const struct store_executor *row_of(const struct store_executor *rows, size_t n, const char *id) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].id, id) == 0)
+            return &rows[i];
+    return NULL;
 }
 
 /* Of the many lost ones that a service has had, those matter only to a job that lacks executors. */
+static status_t add_lost(struct answer *w, const char *const *shown, struct err *e) {
+    const size_t n_shown = (size_t)w->x->n_hosts;
+    struct store_executor *rows;
+    int64_t counts[3];
+    size_t n;
+    TRY(store_executor_counts(w->store, counts, e));
+    TRY(store_executor_lost_list(w->store, w->m, shown, n_shown, SCHEDULER_LISTED - w->x->n_hosts, &rows, &n, e));
+    for (size_t i = 0; i < n; i++)
+        add_executor(w, rows[i].id, &rows[i], TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LOST, 0, 0, rows[i].reason);
+    if (counts[STORE_EXECUTOR_LOST] > (int64_t)n)
+        w->out.executors_omitted += (int)(counts[STORE_EXECUTOR_LOST] - (int64_t)n);
+    return ST_OK;
+}
+
 static status_t add_executors(struct answer *w, struct err *e) {
     const struct scheduler_explanation *x = w->x;
-    const bool lacks = lacks_executors(x);
-    struct executor_rows rows = { 0 };
+    const char *shown[SCHEDULER_LISTED];
+    struct store_executor *rows;
+    size_t n;
     if (x->waiting == 0)
         return ST_OK;
-    TRY(read_executors(w, &rows, e));
+    for (int i = 0; i < x->n_hosts; i++)
+        shown[i] = x->hosts[i].id;
+    TRY(store_executor_some(w->store, w->m, shown, (size_t)x->n_hosts, &rows, &n, e));
     w->out.executors = arena_alloc(w->a, SCHEDULER_LISTED, sizeof *w->out.executors);
-    w->out.executors_omitted = x->more_hosts + (lacks ? rows.more_lost : 0);
+    w->out.executors_omitted = x->more_hosts;
     for (int i = 0; i < x->n_hosts; i++) {
         const struct scheduler_host_view *h = &x->hosts[i];
-        add_executor(w, h->id, rows.shown[i], (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots,
-                     h->free, verdict_text(w, h, rows.shown[i]));
+        const struct store_executor *row = row_of(rows, n, h->id);
+        add_executor(w, h->id, row, (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots, h->free,
+                     verdict_text(w, h, row));
     }
-    for (size_t i = 0; lacks && i < rows.n_lost; i++)
-        add_executor(w, rows.lost[i]->id, rows.lost[i], TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LOST, 0, 0,
-                     rows.lost[i]->reason);
-    return ST_OK;
+    return lacks_executors(x) ? add_lost(w, shown, e) : ST_OK;
 }
 
 /* ---- the whole ---- */

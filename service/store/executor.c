@@ -42,16 +42,22 @@ static const struct sql EXECUTOR_UNDRAIN = { "executor_undrain",
                                              "UPDATE executor SET drain_time = NULL, drain_now = false, "
                                              "drain_reason = '', drain_requester = '' WHERE id = $1 RETURNING 1" };
 
-#define EXECUTORS_OF(rows)                                                                                             \
+#define EXECUTORS_OF(rows, order)                                                                                      \
     "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "        \
     "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "    \
     "WHERE a.state < " SQL_ATTEMPT_ENDED " AND p.executor = x.id AND p.end_time IS NULL), "                            \
     "x.drain_time, x.drain_reason, x.drain_requester, x.drain_now, "                                                   \
     "d.kind, d.index, d.model, d.memory_bytes, "                                                                       \
     "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "                                                          \
-    "FROM (SELECT * FROM executor WHERE " rows ") x LEFT JOIN device d ON d.executor = x.id ORDER BY x.id, d.position"
-static const struct sql EXECUTOR_LIST = { "executor_list", EXECUTORS_OF("id > $1 ORDER BY id LIMIT $2") };
-static const struct sql EXECUTOR_GET = { "executor_get", EXECUTORS_OF("id = $1 LIMIT $2") };
+    "FROM (SELECT * FROM executor WHERE " rows ") x LEFT JOIN device d ON d.executor = x.id "                          \
+    "ORDER BY " order "x.id, d.position"
+static const struct sql EXECUTOR_LIST = { "executor_list", EXECUTORS_OF("id > $1 ORDER BY id LIMIT $2", "") };
+static const struct sql EXECUTOR_GET = { "executor_get", EXECUTORS_OF("id = $1 LIMIT $2", "") };
+static const struct sql EXECUTOR_SOME = { "executor_some", EXECUTORS_OF("id = ANY ($1) LIMIT $2", "") };
+static const struct sql EXECUTOR_LOST_LIST = { "executor_lost_list",
+                                               EXECUTORS_OF("state = " SQL_EXECUTOR_LOST
+                                                            " AND id <> ALL ($1) ORDER BY lost_time DESC, id LIMIT $2",
+                                                            "x.lost_time DESC, ") };
 static const struct sql EXECUTOR_COUNTS = { "executor_counts", "SELECT state, count(*) FROM executor GROUP BY state" };
 
 /* ---- attach, lost, heard ---- */
@@ -231,7 +237,9 @@ status_t store_executor_undrain(struct store *s, int64_t epoch, const char *id, 
 struct list {
     struct store_memory *m;
     const struct sql *statement;
-    const char *id; /* that, or those after it */
+    const char *id;         /* that, or those after it */
+    const char *const *ids; /* else: these, or all but these */
+    size_t n_ids;
     int limit;
     struct store_executor *executors;
     size_t n;
@@ -261,7 +269,11 @@ static void read_executor(const PGresult *r, int row, struct store_executor *ret
 static status_t list_body(struct connection *c, void *ctx, struct err *e) {
     struct list *x = ctx;
     struct sql_args a = { 0 };
-    sql_add_text(&a, x->id);
+    CLEANUP(freep) char *ids = NULL;
+    if (x->ids)
+        TRY(sql_add_text_array(&a, x->ids, x->n_ids, &ids, e));
+    else
+        sql_add_text(&a, x->id);
     sql_add_int8(&a, x->limit);
     CLEANUP(sql_clearp) PGresult *r = NULL;
     TRY(sql_run(c, x->statement, &a, &r, e));
@@ -291,13 +303,17 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
     return store_memory_keep(x->m, &r, e);
 }
 
+static status_t list(struct store *s, struct list *x, struct store_executor **ret, size_t *ret_n, struct err *e) {
+    TRY(store_query(s, list_body, x, e));
+    *ret = x->executors;
+    *ret_n = x->n;
+    return ST_OK;
+}
+
 status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                              struct store_executor **ret, size_t *ret_n, struct err *e) {
     struct list x = { .m = m, .statement = &EXECUTOR_LIST, .id = after ? after : "", .limit = limit };
-    TRY(store_query(s, list_body, &x, e));
-    *ret = x.executors;
-    *ret_n = x.n;
-    return ST_OK;
+    return list(s, &x, ret, ret_n, e);
 }
 
 status_t store_executor_get(struct store *s, struct store_memory *m, const char *id, struct store_executor *ret,
@@ -308,6 +324,18 @@ status_t store_executor_get(struct store *s, struct store_memory *m, const char 
         return never_attached(id, e);
     *ret = x.executors[0];
     return ST_OK;
+}
+
+status_t store_executor_some(struct store *s, struct store_memory *m, const char *const *ids, size_t n,
+                             struct store_executor **ret, size_t *ret_n, struct err *e) {
+    struct list x = { .m = m, .statement = &EXECUTOR_SOME, .ids = ids, .n_ids = n, .limit = (int)n };
+    return list(s, &x, ret, ret_n, e);
+}
+
+status_t store_executor_lost_list(struct store *s, struct store_memory *m, const char *const *but, size_t n, int limit,
+                                  struct store_executor **ret, size_t *ret_n, struct err *e) {
+    struct list x = { .m = m, .statement = &EXECUTOR_LOST_LIST, .ids = but, .n_ids = n, .limit = limit };
+    return list(s, &x, ret, ret_n, e);
 }
 
 static status_t counts_body(struct connection *c, void *ctx, struct err *e) {

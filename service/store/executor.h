@@ -61,6 +61,12 @@ MUST_CHECK status_t store_executor_get(struct store *s, struct store_memory *m, 
 /* By id; those after `after` (NULL or "" = from the first). */
 MUST_CHECK status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                                         struct store_executor **ret, size_t *ret_n, struct err *e);
+/* Those of the ids that have ever attached, by id. */
+MUST_CHECK status_t store_executor_some(struct store *s, struct store_memory *m, const char *const *ids, size_t n,
+                                        struct store_executor **ret, size_t *ret_n, struct err *e);
+/* At most `limit` of those that are LOST, but for n ids: the last to be lost first. */
+MUST_CHECK status_t store_executor_lost_list(struct store *s, struct store_memory *m, const char *const *but, size_t n,
+                                             int limit, struct store_executor **ret, size_t *ret_n, struct err *e);
 /* counts[state], 3 entries. */
 MUST_CHECK status_t store_executor_counts(struct store *s, int64_t counts[3], struct err *e);
 

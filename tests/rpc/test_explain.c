@@ -111,7 +111,7 @@ static void a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_whi
 static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost(void **state) {
     struct service_yard *y = *state;
     pg_run(y->conninfo, "INSERT INTO executor SELECT 'gone' || n, 1, 2, 'h', 'a', 'v', 8, 'no heartbeat for 10 s', "
-                        "now(), now(), now() FROM generate_series(100, 140) n");
+                        "now(), now(), now() + n * interval '1 second' FROM generate_series(100, 140) n");
     int64_t job = yard_submit(y, 4, 0);
     Explanation *x = explain(y, job);
     assert_int_equal(x->state, STATE(QUEUED));
@@ -137,6 +137,8 @@ static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_th
     assert_string_equal(x->executors[0]->hostname, "test");
     assert_int_equal(x->executors[1]->verdict, VERDICT(LOST));
     assert_string_equal(x->executors[1]->message, "no heartbeat for 10 s");
+    assert_string_equal(x->executors[1]->executor, "executors/gone140"); /* the last to be lost */
+    assert_string_equal(x->executors[2]->executor, "executors/gone139");
     done(x);
     agent_free(a);
 }

@@ -379,6 +379,32 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     OK(store_executor_counts(f->store, counts, &e));
     assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);
 }
+static void executors_are_read_by_id_and_lost_ones_by_who_was_lost_last(void **state) {
+    struct fixture *f = *state;
+    pg_run(f->conninfo, "INSERT INTO executor SELECT id, 1, 2, 'h', 'a', 'v', 8, 'r', now(), now(), lost::timestamptz "
+                        "FROM (VALUES ('a', '2026-01-02'), ('b', '2026-01-04'), ('c', '2026-01-03')) x (id, lost)");
+    pg_run(f->conninfo, "INSERT INTO device VALUES ('b', 0, 'cuda', 0, 'm', 1), ('b', 1, 'cuda', 1, 'm', 1)");
+    pg_run(f->conninfo, "INSERT INTO executor VALUES ('d', 1, 1, 'h', 'a', 'v', 8, '', now(), now())");
+    const char *const ids[] = { "d", "never", "b" };
+    struct store_executor *list;
+    size_t n;
+    OK(store_executor_some(f->store, f->m, ids, 3, &list, &n, &e));
+    assert_int_equal(n, 2);
+    assert_string_equal(list[0].id, "b");
+    assert_int_equal(list[0].n_devices, 2);
+    assert_string_equal(list[1].id, "d");
+    OK(store_executor_some(f->store, f->m, ids, 0, &list, &n, &e));
+    assert_int_equal(n, 0);
+    OK(store_executor_lost_list(f->store, f->m, ids, 0, 2, &list, &n, &e));
+    assert_int_equal(n, 2);
+    assert_string_equal(list[0].id, "b");
+    assert_int_equal(list[0].n_devices, 2);
+    assert_string_equal(list[1].id, "c");
+    OK(store_executor_lost_list(f->store, f->m, ids, 3, 9, &list, &n, &e));
+    assert_int_equal(n, 2);
+    assert_string_equal(list[0].id, "c");
+    assert_string_equal(list[1].id, "a");
+}
 
 /* It was told to leave its host before anybody heard that it had begun, and all its steps were done. */
 static void a_job_that_ends_as_it_leaves_its_host_has_begun(void **state) {
@@ -477,6 +503,7 @@ int main(void) {
         TEST(a_job_that_waits_says_why_until_it_moves),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
+        TEST(executors_are_read_by_id_and_lost_ones_by_who_was_lost_last),
         TEST(a_job_that_ends_as_it_leaves_its_host_has_begun),
         TEST(a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undrained),
         TEST(draining_again_changes_what_is_said_anew_and_not_since_when),
