@@ -53,11 +53,18 @@ class Controller:
             environment["TRAINYARD_TOKEN"] = token
         done = subprocess.run([BIN / "trainyard", *map(str, arguments)], env=environment, capture_output=True, text=True,
                               timeout=120 * PATIENCE)
-        assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+        assert status is None or done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
         return done
 
     def token(self, name, role):
-        return self.cli("token", "create", name, "--role", role, by_socket=True).stdout.strip()
+        """Its secret. Where PostgreSQL stalls for too long the answer is lost, though not always the token."""
+        def create():
+            done = self.cli("token", "create", name, "--role", role, by_socket=True, status=None)
+            if done.returncode != 0:
+                assert done.returncode in (1, 5), done.stderr
+                self.cli("token", "revoke", name, by_socket=True, status=None)
+            return done.returncode == 0 and done.stdout.strip()
+        return wait_until(create, 60, f"a token for {name}")
 
     @contextlib.contextmanager
     def client(self, token):
@@ -101,7 +108,15 @@ def methods(controller):
 
 
 def outcome(controller, service, method, headers):
-    """The status of a call with one empty message, which every handler answers or refuses at once."""
+    """The status of a call with one empty message, which every handler answers or refuses at once. UNAVAILABLE is none:
+    PostgreSQL does not answer at the moment."""
+    def ask():
+        found = one_outcome(controller, service, method, headers)
+        return found[0] not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and found
+    return wait_until(ask, 60, f"{service}.{method.name} is answered")
+
+
+def one_outcome(controller, service, method, headers):
     with channel(controller.address) as open_channel:
         make = getattr(open_channel, ("stream" if method.client_streaming else "unary") +
                        ("_stream" if method.server_streaming else "_unary"))
@@ -125,6 +140,7 @@ def may(role, rule):
     return order.index(role) >= order.index(rule)
 
 
+@pytest.mark.sanitized
 def test_every_rpc_may_be_called_by_whom_its_proto_names_and_by_nobody_else(controller, tokens):
     seen = set()
     for service, method, rule in methods(controller):
@@ -140,8 +156,7 @@ def test_every_rpc_may_be_called_by_whom_its_proto_names_and_by_nobody_else(cont
         for role, secret in tokens.items():
             code, why = outcome(controller, service, method, [("authorization", f"Bearer {secret}")])
             if may(role, rule):
-                assert code not in (UNAUTHENTICATED, DENIED, grpc.StatusCode.UNAVAILABLE,
-                                    grpc.StatusCode.DEADLINE_EXCEEDED), (service, method.name, role, code, why)
+                assert code not in (UNAUTHENTICATED, DENIED), (service, method.name, role, code, why)
             else:
                 assert code == DENIED, (service, method.name, role, code, why)
                 assert why == f"{method.name} needs the role {rule}, and the token '{role.lower()}' has {role}"
@@ -238,6 +253,7 @@ def test_an_expired_token_is_refused(controller):
     assert refused_at_last(controller, token) == "trainyard: the token 'old' has expired\n"
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_a_stream_ends_with_its_token_and_others_go_on(controller, tokens, how):
     name = f"watcher-{how}"

@@ -1,0 +1,249 @@
+/* The check of tokens over a real PostgreSQL: what each role may, how old its knowledge may be, and what happens to it
+ * while PostgreSQL is away. */
+#include "tests/store/store_fixture.h"
+
+#include "api/rpc/client.h"
+#include "base/clock.h"
+#include "base/sha256.h"
+#include "service/rpc/access.h"
+#include "service/store/token.h"
+
+#include <grpc/reflection/v1/reflection.pb-c.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <trainyard/descriptors.h>
+#include <trainyard/v1/access.pb-c.h>
+
+#define ROLE(name) TRAINYARD__V1__ROLE__##name
+/* Waits for what another thread or process makes true; two minutes mean never. */
+#define AWAIT(condition)                                                                                               \
+    do {                                                                                                               \
+        struct timespec now_, end_;                                                                                    \
+        clock_gettime(CLOCK_MONOTONIC, &end_);                                                                         \
+        do {                                                                                                           \
+            clock_gettime(CLOCK_MONOTONIC, &now_);                                                                     \
+            if (now_.tv_sec > end_.tv_sec + 120)                                                                       \
+                fail_msg("never came true: %s", #condition);                                                           \
+            sched_yield();                                                                                             \
+        } while (!(condition));                                                                                        \
+    } while (0)
+
+/* Time passes as it does, and when a test says so. */
+static _Atomic int64_t skipped_ns;
+
+static int64_t mono_ns(void *ctx) {
+    (void)ctx;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec + skipped_ns;
+}
+
+static int64_t wall_us(void *ctx) {
+    (void)ctx;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
+}
+
+static void skip_ms(int64_t ms) { skipped_ns += ms * 1000000; }
+
+static void create(struct fixture *f, const char *name, int role) {
+    uint8_t digest[SHA256_BYTES];
+    struct store_token row, new = { .name = name, .digest = digest, .role = role };
+    sha256_of(name, strlen(name), digest); /* a token's name is its secret here */
+    OK(store_token_create(f->store, f->m, f->epoch, &new, 0, &row, &e));
+}
+
+static void revoke_named(struct fixture *f, const char *name) {
+    struct store_token row;
+    OK(store_token_revoke(f->store, f->m, f->epoch, name, &row, &e));
+}
+
+/* The fixture's own waits 20 s for a PostgreSQL that is away. */
+static struct store *impatient;
+
+static struct access *open_access(void) {
+    struct access *a;
+    OK(access_open(impatient, true, &a, &e));
+    return a;
+}
+
+static status_t check(struct access *a, const char *token, int rule, struct err *e) {
+    uint8_t digest[SHA256_BYTES];
+    char caller[RPC_CALLER_BYTES] = "";
+    const struct rpc_access *rules = access_rules(a);
+    if (token)
+        sha256_of(token, strlen(token), digest);
+    status_t st = rules->check(rules->ctx, token ? digest : NULL, rule, "TheCall", caller, e);
+    assert_string_equal(caller, st == ST_OK ? token : "");
+    return st;
+}
+
+static void each_role_may_what_its_place_says(void **state) {
+    struct fixture *f = *state;
+    static const char *const names[] = { "VIEWER", "USER", "ADMIN", "EXECUTOR" };
+    static const bool may[4][4] = { { 1, 0, 0, 0 }, { 1, 1, 0, 0 }, { 1, 1, 1, 0 }, { 0, 0, 0, 1 } };
+    CLEANUP(access_closep) struct access *a = open_access();
+    for (int role = 0; role < 4; role++)
+        create(f, names[role], role + 1);
+    for (int role = 0; role < 4; role++)
+        for (int rule = 0; rule < 4; rule++) {
+            struct err e = { "" };
+            char expected[200];
+            snprintf(expected, sizeof expected, "TheCall needs the role %s, and the token '%s' has %s", names[rule],
+                     names[role], names[role]);
+            assert_int_equal(check(a, names[role], rule + 1, &e), may[role][rule] ? ST_OK : ST_PERMISSION_DENIED);
+            assert_string_equal(e.msg, may[role][rule] ? "" : expected);
+        }
+    FAILS(check(a, NULL, ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "TheCall needs a token, and none was sent");
+    FAILS(check(a, "nobody", ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "not known here");
+    FAILS(check(a, "ADMIN", 99, &e), ST_PERMISSION_DENIED, "needs the role another role");
+}
+
+static void a_new_token_is_good_at_once(void **state) {
+    struct fixture *f = *state;
+    char name[16];
+    CLEANUP(access_closep) struct access *a = open_access();
+    FAILS(check(a, "t0", ROLE(USER), &e), ST_UNAUTHENTICATED, "not known here");
+    for (int i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        create(f, name, ROLE(USER));
+        OK(check(a, name, ROLE(USER), &e));
+        OK(check(a, "t0", ROLE(USER), &e));
+    }
+}
+
+static void what_is_known_is_at_most_so_old(void **state) {
+    struct fixture *f = *state;
+    CLEANUP(access_closep) struct access *a = open_access();
+    create(f, "leaver", ROLE(USER));
+    int64_t before = clock_mono_ms();
+    OK(check(a, "leaver", ROLE(USER), &e));
+    revoke_named(f, "leaver");
+    struct err why;
+    status_t st = check(a, "leaver", ROLE(USER), &why);
+    if (clock_mono_ms() - before < ACCESS_FRESH_MS) /* else this machine has stalled, and that is too old */
+        assert_int_equal(st, ST_OK);                /* it is not asked for at each call */
+    skip_ms(ACCESS_FRESH_MS);
+    FAILS(check(a, "leaver", ROLE(USER), &e), ST_UNAUTHENTICATED, "the token 'leaver' was revoked");
+    pg_run(f->conninfo, "UPDATE token SET revoke_time = NULL, create_time = now() - interval '2 days', "
+                        "expire_time = now() - interval '1 day'");
+    skip_ms(ACCESS_FRESH_MS);
+    FAILS(check(a, "leaver", ROLE(USER), &e), ST_UNAUTHENTICATED, "the token 'leaver' has expired");
+}
+
+static void without_postgresql_nobody_new_is_let_in(void **state) {
+    struct fixture *f = *state;
+    CLEANUP(access_closep) struct access *a = open_access();
+    create(f, "user", ROLE(USER));
+    OK(check(a, "user", ROLE(USER), &e));
+    pg_kill(f->pg);
+    FAILS(check(a, "nobody", ROLE(USER), &e), ST_UNAVAILABLE, "who calls cannot be told: ");
+    skip_ms(ACCESS_FRESH_MS);
+    FAILS(check(a, "user", ROLE(USER), &e), ST_UNAVAILABLE, "who calls cannot be told: ");
+    FAILS(check(a, NULL, ROLE(USER), &e), ST_UNAUTHENTICATED, "none was sent");
+    pg_restart(f->pg);
+    struct err e;
+    AWAIT(check(a, "user", ROLE(USER), &e) == ST_OK);
+    AWAIT(check(a, "nobody", ROLE(USER), &e) == ST_UNAUTHENTICATED);
+}
+
+/* ---- streams ---- */
+
+struct stream {
+    struct rpc_channel *channel;
+    struct rpc_call *call;
+    atomic_bool opened, done;
+    status_t status;
+    char why[200];
+};
+
+static void on_open(struct rpc_call *call) { atomic_store(&((struct stream *)rpc_user(call))->opened, true); }
+
+static void on_done(struct rpc_call *call, status_t status, const char *why) {
+    struct stream *s = rpc_user(call);
+    s->status = status;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    atomic_store(&s->done, true);
+}
+
+/* Server reflection is a stream that VIEWERs may open. */
+static void start(struct stream *s, const char *address, const char *token) {
+    static const struct rpc_events events = { .open = on_open, .done = on_done };
+    struct rpc_channel_config config = { .address = address, .token = token };
+    *s = (struct stream){ 0 };
+    OK(rpc_channel_open(&config, &s->channel, &e));
+    OK(rpc_start(s->channel, &grpc__reflection__v1__server_reflection__descriptor, "ServerReflectionInfo", RPC_BIDI,
+                 &events, s, NULL, 0, &s->call, &e));
+}
+
+static void finish(struct stream *s) {
+    rpc_unref(s->call);
+    rpc_channel_close(s->channel);
+}
+
+static void streams_outlive_an_outage_but_not_their_token(void **state) {
+    struct fixture *f = *state;
+    char address[RPC_ADDRESS_BYTES];
+    CLEANUP(access_closep) struct access *a = open_access();
+    struct rpc_server_config config = { .access = access_rules(a),
+                                        .descriptors = trainyard_descriptors,
+                                        .descriptors_len = trainyard_descriptors_len };
+    struct rpc_server *server;
+    OK(rpc_server_open(&config, &server, &e));
+    OK(rpc_server_listen(server, "127.0.0.1:0", NULL, address, &e));
+    OK(rpc_server_start(server, &e));
+    OK(access_watch(a, server, &e));
+    create(f, "leaver", ROLE(VIEWER));
+    create(f, "other", ROLE(VIEWER));
+    struct stream leaver, other;
+    start(&leaver, address, "leaver");
+    start(&other, address, "other");
+    AWAIT(atomic_load(&leaver.opened) && atomic_load(&other.opened));
+    pg_kill(f->pg);
+    skip_ms(ACCESS_FRESH_MS);
+    struct err e;
+    assert_int_equal(check(a, "other", ROLE(VIEWER), &e), ST_UNAVAILABLE);
+    pg_restart(f->pg);
+    AWAIT(check(a, "other", ROLE(VIEWER), &e) == ST_OK);
+    struct store_token row;
+    AWAIT(store_token_revoke(f->store, f->m, 0, "leaver", &row, &e) == ST_OK);
+    AWAIT(atomic_load(&leaver.done));
+    assert_int_equal(leaver.status, ST_UNAUTHENTICATED);
+    assert_string_equal(leaver.why, "the token 'leaver' was revoked");
+    assert_false(atomic_load(&other.done));
+    access_unwatch(a);
+    finish(&leaver);
+    finish(&other);
+    rpc_server_close(server);
+}
+
+static int setup(void **state) {
+    skipped_ns = 0;
+    int failed = fixture_setup(state);
+    struct fixture *f = *state;
+    OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = -1 }, &impatient, &e));
+    return failed;
+}
+
+static int teardown(void **state) {
+    impatient = store_close(impatient);
+    return fixture_teardown(state);
+}
+
+#define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CLAIM(each_role_may_what_its_place_says),
+        CLAIM(a_new_token_is_good_at_once),
+        CLAIM(what_is_known_is_at_most_so_old),
+        CLAIM(without_postgresql_nobody_new_is_let_in),
+        CLAIM(streams_outlive_an_outage_but_not_their_token),
+    };
+    static const struct clock_source source = { .mono_ns = mono_ns, .wall_us = wall_us };
+    clock_override(&source);
+    return cmocka_run_group_tests_name("service access", tests, fixture_group_setup, fixture_group_teardown);
+}
