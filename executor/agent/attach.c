@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "executor/agent/attempts.h"
 #include "executor/agent/devices.h"
+#include "executor/agent/heart.h"
 #include "executor/agent/link.h"
 #include "executor/agent/report.h"
 #include "executor/agent/sample.h"
@@ -19,9 +20,10 @@ struct attach {
     struct agent *agent;
     struct rpc_channel *channel;
     struct link *link;
+    struct heart *heart;
     bool attached;
-    struct reactor_timer dial, welcome, heartbeat;
-    int64_t redial_ms, heartbeats;
+    struct reactor_timer dial, welcome, turn;
+    int64_t redial_ms;
     bool told_away; /* one log line for each absence of the controller */
 };
 
@@ -36,23 +38,16 @@ bool attach_send(struct attach *a, const Trainyard__V1__AgentMessage *message) {
     if (!a || !a->link)
         return false;
     enum rpc_sent sent = link_send(a->link, &message->base);
-    bool can_wait = message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT ||
-                    message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT;
+    bool can_wait = message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT;
     if (sent == RPC_FULL && !can_wait)
         link_lost(a, "the controller does not read");
     return sent == RPC_SENT;
 }
 
-static void heartbeat_fire(void *ctx) {
+static void turn_fire(void *ctx) {
     struct attach *a = ctx;
-    Trainyard__V1__AgentHeartbeat beat = TRAINYARD__V1__AGENT_HEARTBEAT__INIT;
-    beat.number = ++a->heartbeats;
-    beat.spool_bytes = spool_bytes(a->agent->spool);
-    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
-    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT;
-    m.heartbeat = &beat;
-    attach_send(a, &m);
-    reactor_timer_set(a->agent->loop, &a->heartbeat, HEARTBEAT_INTERVAL_MS);
+    heart_turn(a->heart, spool_bytes(a->agent->spool));
+    reactor_timer_set(a->agent->loop, &a->turn, HEARTBEAT_INTERVAL_MS);
 }
 
 /* ---- down ---- */
@@ -95,7 +90,6 @@ static void welcomed(struct attach *a) {
     a->told_away = false;
     a->redial_ms = REDIAL_FIRST_MS;
     reactor_timer_cancel(a->agent->loop, &a->welcome);
-    reactor_timer_set(a->agent->loop, &a->heartbeat, 0);
     log_event(LOG_INFO, "attached", "controller", LOG_STR(a->agent->options->controller), "executor",
               LOG_STR(directory_id(a->agent->directory)), "epoch", LOG_INT(directory_epoch(a->agent->directory)), NULL);
     if (a->agent->attached)
@@ -146,9 +140,9 @@ static void redial_schedule(struct attach *a) {
 }
 
 static void link_lost(struct attach *a, const char *why) {
+    heart_follow(a->heart, NULL);
     a->link = link_close(a->link);
     a->attached = false;
-    reactor_timer_cancel(a->agent->loop, &a->heartbeat);
     reactor_timer_cancel(a->agent->loop, &a->welcome);
     if (!a->told_away)
         log_event(LOG_WARN, "detached", "controller", LOG_STR(a->agent->options->controller), "message", LOG_STR(why),
@@ -203,10 +197,12 @@ static status_t hello_send(struct attach *a, struct err *e) {
 static void dial_fire(void *ctx) {
     struct attach *a = ctx;
     struct err why;
-    if (hello_send(a, &why) != ST_OK)
+    if (hello_send(a, &why) != ST_OK) {
         link_lost(a, why.msg);
-    else
-        reactor_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
+        return;
+    }
+    heart_follow(a->heart, a->link); /* not from the welcome on: a new epoch is made durable before it counts */
+    reactor_timer_set(a->agent->loop, &a->welcome, WELCOME_MS);
 }
 
 status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
@@ -217,7 +213,8 @@ status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
     a->redial_ms = REDIAL_FIRST_MS;
     a->dial = (struct reactor_timer){ .fire = dial_fire, .ctx = a };
     a->welcome = (struct reactor_timer){ .fire = welcome_fire, .ctx = a };
-    a->heartbeat = (struct reactor_timer){ .fire = heartbeat_fire, .ctx = a };
+    a->turn = (struct reactor_timer){ .fire = turn_fire, .ctx = a };
+    TRY(heart_open(2 * agent->options->hang_ms, &a->heart, e));
     struct rpc_channel_config config = {
         .address = agent->options->controller,
         .tls = agent->options->tls,
@@ -225,6 +222,7 @@ status_t attach_open(struct agent *agent, struct attach **ret, struct err *e) {
         .token_file = agent->options->token_file,
     };
     TRY(rpc_channel_open(&config, &a->channel, e));
+    reactor_timer_set(agent->loop, &a->turn, 0);
     reactor_timer_set(agent->loop, &a->dial, 0);
     *ret = take_ptr(&a);
     return ST_OK;
@@ -241,7 +239,8 @@ struct attach *attach_close(struct attach *a) {
         return NULL;
     reactor_timer_cancel(a->agent->loop, &a->dial);
     reactor_timer_cancel(a->agent->loop, &a->welcome);
-    reactor_timer_cancel(a->agent->loop, &a->heartbeat);
+    reactor_timer_cancel(a->agent->loop, &a->turn);
+    heart_close(a->heart);
     link_close(a->link);
     rpc_channel_close(a->channel);
     free(a);

@@ -18,8 +18,8 @@ struct attach *attach_close(struct attach *a);
 CLEANUP_DEFINE(struct attach *, attach_close)
 
 /* Sends on the open stream. False: it was dropped, because there is no stream (the next hello says everything that
- * matters) or the stream is congested. Of congestion: a heartbeat or a sample's text is just not sent; for anything
- * else the stream is given up, so that the next hello tells it. */
+ * matters) or the stream is congested. Of congestion: a sample's text is just not sent; for anything else the
+ * stream is given up, so that the next hello tells it. */
 bool attach_send(struct attach *a, const Trainyard__V1__AgentMessage *message);
 
 /* True between Welcome and the stream's end. */

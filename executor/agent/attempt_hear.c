@@ -29,6 +29,7 @@ static void rank_address(struct rank *r, const ProtobufCBinaryData *address) {
 
 void rank_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     struct rank *r = ctx;
+    r->seen_ms = clock_mono_ms(); /* of whatever it says: its sign of life waits behind its records */
     switch (record->record_case) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS:
         rank_moved(r);
@@ -42,7 +43,6 @@ void rank_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
             rank_tell_ready(r);
         break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
-        r->seen_ms = clock_mono_ms();
         if (record->alive->progress != r->progress || record->alive->waiting_for_spool)
             rank_moved(r);
         r->progress = record->alive->progress;
