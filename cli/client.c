@@ -17,6 +17,8 @@ enum {
     READ_AGAIN_MS = 3000,
     /* The same for a mutation, which a person would otherwise have to repeat: longer than a failover. */
     WRITE_AGAIN_MS = 20000,
+    /* Any call, where the controller answers that its database does not: longer than a disk may stand still. */
+    DATABASE_AGAIN_MS = 60000,
 };
 
 struct client {
@@ -69,14 +71,32 @@ struct client *client_close(struct client *client) {
     return NULL;
 }
 
+bool client_waits(status_t st, const char *reason, int64_t begun_ms, int64_t patience_ms) {
+    if (st != ST_UNAVAILABLE && st != ST_DEADLINE_EXCEEDED)
+        return false;
+    if (*reason && patience_ms < DATABASE_AGAIN_MS)
+        patience_ms = DATABASE_AGAIN_MS;
+    return clock_mono_ms() < begun_ms + patience_ms;
+}
+
+void client_tell_absence(const struct cli *c, const struct err *e) {
+    if (c->output != OUTPUT_JSON)
+        fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
+}
+
 static status_t call_for(struct cli *c, int64_t patience_ms, const ProtobufCServiceDescriptor *service,
                          const char *method, const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
-    deadline_ms_t end = deadline_in(patience_ms);
+    int64_t begun_ms = clock_mono_ms();
+    bool told = false;
     TRY(client_open(c, e));
     for (int pause_ms = REDIAL_FIRST_MS;; pause_ms = pause_ms * 2 < REDIAL_MOST_MS ? pause_ms * 2 : REDIAL_MOST_MS) {
-        status_t st = rpc_call_unary(c->client->channel, service, method, request, 0, ret, e);
-        if (st != ST_UNAVAILABLE || clock_mono_ms() + pause_ms > end)
+        char reason[RPC_REASON_BYTES];
+        status_t st = rpc_call_unary_reason(c->client->channel, service, method, request, 0, ret, reason, e);
+        if (!client_waits(st, reason, begun_ms - pause_ms, patience_ms))
             return st;
+        if (*reason && !told)
+            client_tell_absence(c, e);
+        told = told || *reason;
         poll(NULL, 0, pause_ms);
     }
 }

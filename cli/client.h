@@ -13,8 +13,8 @@ struct client;
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
 
-/* One question, with the default deadline; asked again for a few seconds while the controller is away. Free the reply
- * with protobuf_c_message_free_unpacked(reply, NULL). */
+/* One question, with the default deadline; asked again for a few seconds while the controller is away, and for a minute
+ * while it answers that its database is. Free the reply with protobuf_c_message_free_unpacked(reply, NULL). */
 MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
@@ -33,6 +33,13 @@ MUST_CHECK status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, s
 
 MUST_CHECK status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                   const ProtobufCMessage *request, struct rpc_stream **ret, struct err *e);
+
+/* Whether a call that has ended with st is worth making again: the controller is away and has been waited for since
+ * begun_ms, for less than patience_ms; or for less than a minute where it gave a reason, for then only its database is
+ * away. */
+bool client_waits(status_t st, const char *reason, int64_t begun_ms, int64_t patience_ms);
+/* A line on stderr, where people read it. */
+void client_tell_absence(const struct cli *c, const struct err *e);
 
 /* "42" -> "jobs/42"; a name with a slash stays. ret has 80 bytes. */
 MUST_CHECK status_t client_job_name(const char *word, char ret[80], struct err *e);

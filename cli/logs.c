@@ -27,6 +27,7 @@ struct tail {
     const struct logs_args *args;
     char cursor[256]; /* of the last lines printed */
     bool heard;
+    bool told; /* that the controller is away */
 };
 
 static void print_line(const Trainyard__V1__LogLine *line) {
@@ -48,7 +49,7 @@ static status_t print_lines(struct tail *t, const Trainyard__V1__TailLogsRespons
     return ST_OK;
 }
 
-static status_t tail_once(struct tail *t, struct err *e) {
+static status_t tail_once(struct tail *t, char ret_reason[RPC_REASON_BYTES], struct err *e) {
     Trainyard__V1__TailLogsRequest request = TRAINYARD__V1__TAIL_LOGS_REQUEST__INIT;
     request.job = (char *)t->job;
     request.follow = t->args->follow;
@@ -62,12 +63,15 @@ static status_t tail_once(struct tail *t, struct err *e) {
         request.attempt = (int32_t)t->args->attempt;
     }
     CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    ret_reason[0] = '\0';
     TRY(client_stream(t->c, &trainyard__v1__log_service__descriptor, "TailLogs", &request.base, &stream, e));
     for (;;) {
         const ProtobufCMessage *message = NULL;
-        TRY(rpc_stream_next(stream, &message, e));
-        if (!message)
-            return ST_OK;
+        status_t st = rpc_stream_next(stream, &message, e);
+        if (st != ST_OK || !message) {
+            snprintf(ret_reason, RPC_REASON_BYTES, "%s", rpc_stream_reason(stream));
+            return st;
+        }
         TRY(print_lines(t, (const Trainyard__V1__TailLogsResponse *)message, e));
     }
 }
@@ -77,13 +81,21 @@ static status_t run_logs(struct cli *c, const void *args, char *const words[], s
     char name[80];
     TRY(client_job_name(words[0], name, e));
     t.job = name;
-    for (deadline_ms_t end = deadline_in(FIRST_PATIENCE_MS);;) {
+    int64_t begun_ms = clock_mono_ms(), patience_ms = FIRST_PATIENCE_MS;
+    for (;;) {
+        char reason[RPC_REASON_BYTES];
         t.heard = false;
-        status_t st = tail_once(&t, e);
-        if (t.heard && t.args->follow)
-            end = deadline_in(PATIENCE_MS);
-        if (st != ST_UNAVAILABLE || clock_mono_ms() > end)
+        status_t st = tail_once(&t, reason, e);
+        if (t.heard) {
+            begun_ms = clock_mono_ms();
+            patience_ms = t.args->follow ? PATIENCE_MS : FIRST_PATIENCE_MS;
+            t.told = false;
+        }
+        if (!client_waits(st, reason, begun_ms, patience_ms))
             return st;
+        if (!t.told)
+            client_tell_absence(c, e);
+        t.told = true;
         poll(NULL, 0, REDIAL_FIRST_MS * 5);
     }
 }

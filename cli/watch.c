@@ -119,45 +119,49 @@ static status_t take_update(struct watch *w, const Trainyard__V1__WatchJobRespon
 }
 
 /* One stream, to its end. */
-static status_t follow_once(struct watch *w, struct err *e) {
+static status_t follow_once(struct watch *w, char ret_reason[RPC_REASON_BYTES], struct err *e) {
     Trainyard__V1__WatchJobRequest request = TRAINYARD__V1__WATCH_JOB_REQUEST__INIT;
     request.name = (char *)w->name;
     request.after_event = w->last_event;
     CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    ret_reason[0] = '\0';
     TRY(client_stream(w->c, &trainyard__v1__job_service__descriptor, "WatchJob", &request.base, &stream, e));
     for (;;) {
         const ProtobufCMessage *message = NULL;
-        TRY(rpc_stream_next(stream, &message, e));
-        if (!message)
-            return ST_OK;
+        status_t st = rpc_stream_next(stream, &message, e);
+        if (st != ST_OK || !message) {
+            snprintf(ret_reason, RPC_REASON_BYTES, "%s", rpc_stream_reason(stream));
+            return st;
+        }
         TRY(take_update(w, (const Trainyard__V1__WatchJobResponse *)message, e));
     }
 }
 
 static void tell_absence(struct watch *w, const struct err *e) {
-    if (w->c->output == OUTPUT_JSON || w->told)
+    if (w->told)
         return;
     clear_line(w);
-    fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
+    client_tell_absence(w->c, e);
     w->told = true;
 }
 
 /* An absence is waited for: shortly at first, for long once something was heard. */
 static status_t follow(struct watch *w, struct err *e) {
-    for (deadline_ms_t end = deadline_in(FIRST_PATIENCE_MS);;) {
+    int64_t begun_ms = clock_mono_ms(), patience_ms = FIRST_PATIENCE_MS;
+    for (;;) {
+        char reason[RPC_REASON_BYTES];
         w->heard = false;
-        status_t st = follow_once(w, e);
+        status_t st = follow_once(w, reason, e);
         if (w->ended)
             return ST_OK;
         if (w->heard) {
-            end = deadline_in(PATIENCE_MS);
+            begun_ms = clock_mono_ms();
+            patience_ms = PATIENCE_MS;
             w->told = false;
         }
-        if (st != ST_OK && st != ST_UNAVAILABLE)
-            return st;
         if (st == ST_OK) /* the controller ended the stream before the job: it is stopping */
             st = err_set(e, ST_UNAVAILABLE, "the controller ended the watch before the job");
-        if (clock_mono_ms() > end)
+        if (!client_waits(st, reason, begun_ms, patience_ms))
             return st;
         tell_absence(w, e);
         poll(NULL, 0, REDIAL_FIRST_MS * 5);

@@ -46,7 +46,8 @@ CLEANUP_DEFINE(struct rpc_channel *, rpc_channel_close)
 MUST_CHECK status_t rpc_call_unary(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                    const ProtobufCMessage *request, int64_t timeout_ms, ProtobufCMessage **ret_reply,
                                    struct err *e);
-/* The same; ret_reason gets the failure's reason (see rpc_reason), "" on success. */
+/* The same; ret_reason gets the failure's reason (see rpc_reason), "" on success and where no answer came: then it
+ * is the connection that failed, or the deadline that passed. */
 MUST_CHECK status_t rpc_call_unary_reason(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                           const ProtobufCMessage *request, int64_t timeout_ms,
                                           ProtobufCMessage **ret_reply, char ret_reason[RPC_REASON_BYTES],
@@ -61,6 +62,8 @@ MUST_CHECK status_t rpc_stream_open(struct rpc_channel *, const ProtobufCService
 /* Blocks for the next message, which lives until the next call on this stream; NULL and ST_OK at the stream's good end.
  * After a failure or the end it says the same again. */
 MUST_CHECK status_t rpc_stream_next(struct rpc_stream *, const ProtobufCMessage **ret_message, struct err *e);
+/* After a failure: its reason, as rpc_call_unary_reason has it. */
+const char *rpc_stream_reason(const struct rpc_stream *);
 struct rpc_stream *rpc_stream_close(struct rpc_stream *); /* cancels what still runs; NULL is fine; returns NULL */
 CLEANUP_DEFINE(struct rpc_stream *, rpc_stream_close)
 

@@ -8,6 +8,7 @@ struct rpc_stream {
     bool ended;
     status_t status;
     struct err why;
+    char reason[RPC_REASON_BYTES];
     char ask_tag, read_tag, end_tag; /* their addresses */
 };
 
@@ -30,11 +31,10 @@ status_t rpc_stream_open(struct rpc_channel *ch, const ProtobufCServiceDescripto
 }
 
 static void wait_end(struct rpc_stream *s) {
-    char reason[RPC_REASON_BYTES];
     blocking_wait(&s->b, &s->end_tag);
     blocking_wait(&s->b, &s->ask_tag);
     s->ended = true;
-    s->status = blocking_conclude(&s->b, reason, &s->why);
+    s->status = blocking_conclude(&s->b, s->reason, &s->why);
 }
 
 static status_t say_end(struct rpc_stream *s, const ProtobufCMessage **ret, struct err *e) {
@@ -69,6 +69,8 @@ status_t rpc_stream_next(struct rpc_stream *s, const ProtobufCMessage **ret, str
     s->status = err_set(&s->why, ST_INTERNAL, "a message of %s: %.300s", s->b.channel->peer, malformed.msg);
     return say_end(s, ret, e);
 }
+
+const char *rpc_stream_reason(const struct rpc_stream *s) { return s->reason; }
 
 struct rpc_stream *rpc_stream_close(struct rpc_stream *s) {
     if (!s)
