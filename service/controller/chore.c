@@ -15,6 +15,7 @@ struct chore {
     bool runs, closing, asked;
     int64_t epoch;
     deadline_ms_t next; /* when all is looked at */
+    int64_t again_ms;   /* the last pause before it, where a look left something undone; else 0 */
 };
 
 /* Under the lock; returns when there is something to do. */
@@ -25,6 +26,15 @@ static void wait_for_work(struct chore *c) {
         struct timespec next = deadline_timespec(c->next);
         pthread_cond_clockwait(&c->work, &c->lock, CLOCK_MONOTONIC, &next);
     }
+}
+
+/* Under the lock, after a look. */
+static void plan_next(struct chore *c, bool done) {
+    c->again_ms = done ? 0 : c->again_ms == 0 ? CHORE_AGAIN_MS : 2 * c->again_ms;
+    if (c->again_ms > c->period_ms)
+        c->again_ms = c->period_ms;
+    if (!done && c->next > deadline_in(c->again_ms))
+        c->next = deadline_in(c->again_ms);
 }
 
 static void *run(void *arg) {
@@ -42,8 +52,9 @@ static void *run(void *arg) {
             c->next = deadline_in(c->period_ms);
         c->asked = false;
         pthread_mutex_unlock(&c->lock);
-        c->look(c, c->ctx, epoch, all);
+        const bool done = c->look(c, c->ctx, epoch, all);
         pthread_mutex_lock(&c->lock);
+        plan_next(c, done);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;

@@ -1,5 +1,5 @@
-/* Work beside the loop: a thread that looks when it is asked to, when this controller begins to lead, and every so
- * often; never while it does not lead. Thread-safe. */
+/* Work beside the loop: a thread that looks when it is asked to, when this controller begins to lead, every so often, and
+ * again soon after a look that left something undone; never while it does not lead. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_CHORE_H
 #define SERVICE_CONTROLLER_CHORE_H
 
@@ -10,8 +10,12 @@
 #include <stdint.h>
 
 struct chore;
-/* all: a lead has begun, or the period is over; else somebody asked. Between its parts it asks chore_goes_on. */
-typedef void chore_look_t(struct chore *chore, void *ctx, int64_t epoch, bool all);
+/* A second, and twice as long after each further look that leaves something undone, up to the period. */
+#define CHORE_AGAIN_MS 1000
+
+/* all: a lead has begun, the period is over, or the look before left something undone; else somebody asked. Between its
+ * parts it asks chore_goes_on. False: something is undone, since the database or a folder is away. */
+typedef bool chore_look_t(struct chore *chore, void *ctx, int64_t epoch, bool all);
 
 /* what: for the sentence when it cannot be opened. The first look comes after chore_lead. */
 MUST_CHECK status_t chore_open(const char *what, int64_t period_ms, chore_look_t *look, void *ctx, struct chore **ret,

@@ -93,23 +93,26 @@ static status_t remove_marked(struct prune *p, int64_t epoch, struct pass *ret, 
 }
 
 /* Many may wait alike, again and again: one line tells of the first. */
-static status_t look(struct prune *p, int64_t epoch, bool all, struct err *e) {
+static status_t look(struct prune *p, int64_t epoch, bool all, bool *ret_done, struct err *e) {
     struct pass pass = { .removed = true };
     if (all && p->keep_ended_days > 0)
         TRY(mark_ended(p, epoch, e));
     while (pass.removed && goes_on(p, epoch))
         TRY(remove_marked(p, epoch, &pass, e));
+    *ret_done = pass.failed == 0;
     if (pass.failed)
         log_event(LOG_WARN, "jobs_not_removed", "jobs", LOG_INT(pass.failed), "job", LOG_INT(pass.first), "reason",
                   LOG_STR(pass.why.msg), NULL);
     return ST_OK;
 }
 
-static void on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
+static bool on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
     (void)chore;
+    bool done = false;
     struct err e;
-    if (look(ctx, epoch, all, &e) != ST_OK)
+    if (look(ctx, epoch, all, &done, &e) != ST_OK)
         log_event(LOG_WARN, "jobs_not_removed", "reason", LOG_STR(e.msg), NULL);
+    return done;
 }
 
 status_t prune_open(struct store *store, const char *checkpoints, int keep_ended_days, struct prune **ret,

@@ -1,8 +1,9 @@
 /* Deleted jobs: their files go, then their rows in batches, on a thread of its own; and jobs that ended long ago are
  * deleted, where that is asked for. Whatever is left when this process dies is gone on with by the next leader.
  *
- * A job waits, and is tried again, until its files are known to be gone (checkpoint_files.h): nothing but its rows
- * names them. So it does while a job that began with one of its checkpoints is there. Thread-safe. */
+ * A job waits, and is tried again a second later and then after longer pauses up to a minute, until its files are known
+ * to be gone (checkpoint_files.h): nothing but its rows names them. So it does while a job that began with one of its
+ * checkpoints is there. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_PRUNE_H
 #define SERVICE_CONTROLLER_PRUNE_H
 

@@ -71,17 +71,31 @@ static int64_t take(struct retire *r) {
     return job;
 }
 
-static void retire_asked(struct retire *r, int64_t epoch) {
+static void look_through_again(struct retire *r) {
+    pthread_mutex_lock(&r->lock);
+    r->through = 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Nobody may ever name a job again: where one fails, all are looked through. False then. */
+static bool retire_asked(struct retire *r, int64_t epoch) {
     struct err e;
-    for (int64_t job; chore_goes_on(r->chore, epoch) && (job = take(r)) != 0;)
-        if (retire_job(r, epoch, job, &e) != ST_OK)
-            log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(job), "reason", LOG_STR(e.msg), NULL);
+    bool done = true;
+    for (int64_t job; chore_goes_on(r->chore, epoch) && (job = take(r)) != 0;) {
+        if (retire_job(r, epoch, job, &e) == ST_OK)
+            continue;
+        log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(job), "reason", LOG_STR(e.msg), NULL);
+        done = false;
+        look_through_again(r);
+    }
+    return done;
 }
 
 /* Jobs of which more is there than they keep: an earlier leader died before it had marked what it was asked for, or so
  * much was asked for that it was not noted down. */
-static status_t look_through(struct retire *r, int64_t epoch, struct err *e) {
+static status_t look_through(struct retire *r, int64_t epoch, bool *ret_done, struct err *e) {
     int64_t last = 0;
+    *ret_done = true;
     do {
         CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
         int64_t *jobs;
@@ -89,31 +103,30 @@ static status_t look_through(struct retire *r, int64_t epoch, struct err *e) {
         TRY(store_checkpoint_overdue(r->store, m, last, &jobs, &n, &last, e));
         for (size_t i = 0; i < n && chore_goes_on(r->chore, epoch); i++) {
             struct err why;
-            if (retire_own(r, epoch, jobs[i], false, &why) != ST_OK)
-                log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(jobs[i]), "reason", LOG_STR(why.msg),
-                          NULL);
+            if (retire_own(r, epoch, jobs[i], false, &why) == ST_OK)
+                continue;
+            log_event(LOG_WARN, "checkpoints_not_retired", "job", LOG_INT(jobs[i]), "reason", LOG_STR(why.msg), NULL);
+            *ret_done = false;
         }
     } while (last && chore_goes_on(r->chore, epoch));
     return ST_OK;
 }
 
-/* Once in an epoch, unless it fails or jobs were left out since. */
-static status_t look_through_once(struct retire *r, int64_t epoch, struct err *e) {
+/* Once in an epoch, unless something fails or jobs were left out since. *ret_done: false where something has failed. */
+static status_t look_through_once(struct retire *r, int64_t epoch, bool *ret_done, struct err *e) {
     pthread_mutex_lock(&r->lock);
-    bool done = r->through == epoch;
+    *ret_done = r->through == epoch;
     r->through = epoch;
     pthread_mutex_unlock(&r->lock);
-    status_t st = done ? ST_OK : look_through(r, epoch, e);
-    if (st == ST_OK)
-        return ST_OK;
-    pthread_mutex_lock(&r->lock);
-    r->through = 0;
-    pthread_mutex_unlock(&r->lock);
+    status_t st = *ret_done ? ST_OK : look_through(r, epoch, ret_done, e);
+    *ret_done = *ret_done && st == ST_OK;
+    if (!*ret_done)
+        look_through_again(r);
     return st;
 }
 
 /* Jobs whose removals have begun, by whomever. Many may fail alike, again and again: one line tells of the first. */
-static status_t go_on_with_all(struct retire *r, int64_t epoch, struct err *e) {
+static status_t go_on_with_all(struct retire *r, int64_t epoch, bool *ret_done, struct err *e) {
     int64_t job = 0, first = 0, failed = 0;
     struct err why, first_why;
     for (;;) {
@@ -125,20 +138,27 @@ static status_t go_on_with_all(struct retire *r, int64_t epoch, struct err *e) {
         first = job;
         first_why = why;
     }
+    *ret_done = failed == 0;
     if (failed)
         log_event(LOG_WARN, "checkpoints_not_retired", "jobs", LOG_INT(failed), "job", LOG_INT(first), "reason",
                   LOG_STR(first_why.msg), NULL);
     return ST_OK;
 }
 
-static void on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
+static void tell_failed(const struct err *e) {
+    log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e->msg), NULL);
+}
+
+static bool on_look(struct chore *chore, void *ctx, int64_t epoch, bool all) {
     (void)chore;
     struct err e;
-    retire_asked(ctx, epoch);
-    if (look_through_once(ctx, epoch, &e) != ST_OK)
-        log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e.msg), NULL);
-    if (all && go_on_with_all(ctx, epoch, &e) != ST_OK)
-        log_event(LOG_WARN, "checkpoints_not_retired", "reason", LOG_STR(e.msg), NULL);
+    const bool asked = retire_asked(ctx, epoch);
+    bool through = false, removed = !all;
+    if (look_through_once(ctx, epoch, &through, &e) != ST_OK)
+        tell_failed(&e);
+    if (all && go_on_with_all(ctx, epoch, &removed, &e) != ST_OK)
+        tell_failed(&e);
+    return asked && through && removed;
 }
 
 status_t retire_open(struct store *store, const char *checkpoints, struct retire **ret, struct err *e) {

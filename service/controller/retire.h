@@ -1,7 +1,8 @@
 /* Retention: old checkpoints go when newer ones are committed. Two phases: the rows become DELETING, their folders are
- * removed (checkpoint_files.h), the rows become DELETED. What fails or dies between is gone on with once a minute, and
- * by the next leader. What was only asked for is in memory alone: who begins to lead looks through all jobs for what an
- * earlier leader died before it marked. Rows whose folders are not in reach stay DELETING. Thread-safe. */
+ * removed (checkpoint_files.h), the rows become DELETED. What fails between is gone on with a second later, then after
+ * longer pauses up to a minute, and by the next leader. What was only asked for is in memory alone: who begins to lead
+ * looks through all jobs for what an earlier leader died before it marked. Rows whose folders are not in reach stay
+ * DELETING. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_RETIRE_H
 #define SERVICE_CONTROLLER_RETIRE_H
 

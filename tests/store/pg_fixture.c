@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_TIMEOUT_MS 60000
+#define START_TIMEOUT_MS 120000 /* means never */
 
 struct pg {
     char dir[64], data[80], bin[256], conninfo[256];
@@ -303,7 +303,7 @@ void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
     if (changes < 0 || inotify_add_watch(changes, log, IN_MODIFY) < 0)
         die("watch PostgreSQL's log", strerror(errno));
     struct pollfd event = { .fd = changes, .events = POLLIN };
-    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS / 6);
+    deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
     while (pg_number(conninfo, blocked) < n) {
         if (poll(&event, 1, deadline_poll_ms(deadline)) <= 0)
             die("wait for a blocked backend", "none is");
