@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "build" / "bin"))
 SANITIZED = BIN.parent.name in ("asan", "tsan")
 # Sanitizers and a shared machine make everything slower; a wait that ends by its event costs nothing more.
-PATIENCE = 6.0 if SANITIZED else 1.5
+PATIENCE = 8.0 if SANITIZED else 4.0
 
 
 def sanitizer_environment(reports):

@@ -78,10 +78,10 @@ static void what_goes_wrong_has_its_own_status_and_the_last_sentence(void **stat
         struct err e = { "" };
         Trainyard__V1__Plan *plan = NULL;
         int64_t begun = clock_mono_ms();
-        status_t st = run(table[i].script, table[i].status == ST_DEADLINE_EXCEEDED ? 100 : 8000, &plan, &e);
+        status_t st = run(table[i].script, table[i].status == ST_DEADLINE_EXCEEDED ? 100 : 30000, &plan, &e);
         if (st != table[i].status || !strstr(e.msg, table[i].sentence))
             fail_msg("%s: %s: %s", table[i].script, status_name(st), e.msg);
-        assert_true(clock_mono_ms() - begun < 8000);
+        assert_true(clock_mono_ms() - begun < 30000);
         assert_null(plan);
     }
 }

@@ -487,7 +487,7 @@ static void a_worker_dies_with_its_agent_even_if_its_pipes_live_on(void **state)
     ready_is_awaited(&in);
     kill(agent, SIGKILL);
     waitpid(agent, NULL, 0);
-    assert_true(gone_within(&in, 2000));
+    assert_true(gone_within(&in, PATIENCE_MS));
     close(commands);
     close(records);
 }
