@@ -70,7 +70,11 @@ static status_t export_checkpoint(struct cli *c, const char *name, const struct 
     return st;
 }
 
+static bool is_empty(const char *text) { return text && !*text; }
+
 static status_t check_args(const struct export_args *args, struct err *e) {
+    if (is_empty(args->csv) || is_empty(args->tensorboard) || is_empty(args->huggingface))
+        return err_set(e, ST_INVALID_ARGUMENT, "export: the name to write to is empty");
     if (!!args->huggingface + !!args->csv + !!args->tensorboard != 1)
         return err_set(e, ST_INVALID_ARGUMENT, "export: give one of --csv, --tensorboard and --huggingface");
     if (args->average && !args->huggingface)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A page's lines: 4 MiB of a message may become so many times that, and no more. */
@@ -38,12 +39,24 @@ static status_t write_sheet(struct cli *c, const struct export_target *to, struc
     return s->part[0] ? export_finish(s->part, to->path, to->overwrite, e) : ST_OK;
 }
 
+/* Before anything is asked for. What is no file (a folder, /dev/null) would be refused, or replaced, by the rename. */
+static status_t check_file(const struct export_target *to, struct err *e) {
+    struct stat at;
+    if (lstat(to->path, &at) != 0)
+        return ST_OK;
+    if (stat(to->path, &at) == 0 && !S_ISREG(at.st_mode))
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a file: give another name, or - for standard output",
+                       to->path);
+    if (!to->overwrite)
+        return err_set(e, ST_ALREADY_EXISTS, "'%s' exists: give another name, or --overwrite", to->path);
+    return ST_OK;
+}
+
 status_t export_csv(struct cli *c, const struct export_target *to, struct err *e) {
     struct sheet s = { .begun = false };
     char mark[EXPORT_MARK];
     if (strcmp(to->path, "-") != 0) {
-        if (!to->overwrite && access(to->path, F_OK) == 0)
-            return err_set(e, ST_ALREADY_EXISTS, "'%s' exists: give another name, or --overwrite", to->path);
+        TRY(check_file(to, e));
         export_mark(mark);
         TRY(export_path(s.part, e, "%s%s", to->path, mark));
     }

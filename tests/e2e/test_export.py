@@ -181,6 +181,18 @@ def test_what_exists_is_replaced_only_when_told(shared_service, restarted, tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"points.csv", "runs"}
 
 
+def test_what_is_no_file_or_has_no_name_is_refused_at_once(shared_service, tmp_path):
+    folder, device = tmp_path / "folder", tmp_path / "device"
+    folder.mkdir()
+    device.symlink_to("/dev/null")
+    for path in (folder, device):
+        for overwrite in ((), ("--overwrite",)):
+            assert "is not a file" in shared_service.cli("export", 4711, "--csv", path, *overwrite, status=2).stderr
+    for option in ("--csv", "--tensorboard", "--huggingface"):  # "" would be the root folder's rank-0
+        assert "is empty" in shared_service.cli("export", 4711, option, "", status=2).stderr
+    assert device.is_symlink() and {path.name for path in tmp_path.iterdir()} == {"folder", "device"}
+
+
 def test_an_export_that_fails_leaves_no_file(shared_service, restarted, tmp_path):
     for option in ("--csv", "--tensorboard"):
         said = shared_service.cli("export", 4711, option, tmp_path / "out", status=4).stderr
