@@ -152,7 +152,8 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
     c->controller = shared.controller;
     int n = argc - optind;
     if (n < cmd->least || n > cmd->most)
-        return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard %s %s", cmd->name, cmd->arguments);
+        return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard %s%s%s", cmd->name, *cmd->arguments ? " " : "",
+                       cmd->arguments);
     *ret_words = argv + optind;
     return ST_OK;
 }

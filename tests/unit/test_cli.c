@@ -113,6 +113,18 @@ static void wrong_usage_is_told_in_one_sentence(void **state) {
     }
 }
 
+static void the_usage_of_a_command_without_arguments_ends_with_its_name(void **state) {
+    (void)state;
+    const struct command bare = { .name = "bare", .arguments = "" };
+    char *argv[] = { (char *)"bare", (char *)"word", NULL };
+    char *const *words = NULL;
+    struct cli c = { 0 };
+    struct err e = { "" };
+    int help = 0;
+    assert_int_equal(arguments_parse(&bare, 2, argv, &c, NULL, &words, &help, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "usage: trainyard bare");
+}
+
 static void a_local_command_has_no_option_that_it_would_not_heed(void **state) {
     (void)state;
     struct command local = example;
@@ -314,6 +326,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_may_stand_anywhere_and_have_defaults),
         cmocka_unit_test(wrong_usage_is_told_in_one_sentence),
+        cmocka_unit_test(the_usage_of_a_command_without_arguments_ends_with_its_name),
         cmocka_unit_test(a_local_command_has_no_option_that_it_would_not_heed),
         cmocka_unit_test(help_needs_no_arguments),
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
