@@ -254,8 +254,12 @@ static void say_waiting(const struct scheduler *s, const struct job *job, int64_
         say_busy(job, room, x);
     if (!free)
         say_held(s, job, x);
-    snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, as number %d of %d that wait for such",
-             job->world_size, kinds[job->slot], s_of(job->world_size), x->position, x->waiting);
+    if (fits)
+        snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, as number %d of %d that wait for such",
+                 job->world_size, kinds[job->slot], s_of(job->world_size), x->position, x->waiting);
+    else /* whose turn it is does not matter yet */
+        snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, more than executors offer it", job->world_size,
+                 kinds[job->slot], s_of(job->world_size));
     if (x->n_reasons > 0 || job->state == JOB_STATE_RESTARTING)
         return;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_NOTHING);

@@ -35,7 +35,7 @@ def test_a_job_of_four_ranks_on_two_slots_is_told_what_is_missing(service, tiny)
     assert [e["verdict"] for e in explained["executors"]] == ["TAKES"]
     assert_every_reason_is_whole(explained)
     text = service.cli("explain", job).stdout
-    assert text.startswith(f"job {job} is QUEUED: waits for 4 cpu slots, as number 1 of 1 that wait for such\n"
+    assert text.startswith(f"job {job} is QUEUED: waits for 4 cpu slots, more than executors offer it\n"
                            "1. needs 4 cpu slots, more than the 2 of all attached executors\n   -> "), text
     assert "2 of 2 slots are free" in text
     service.cli("cancel", job)

@@ -58,7 +58,9 @@ static void without_an_executor_the_jobs_reason_and_the_first_one_here_are_the_s
     assert_string_equal(x->reasons[0].message, told->text);
     assert_string_equal(x->reasons[0].remedy,
                         "start trainyard-executor on a host with 2 cpu slots or more, or on several");
-    assert_string_equal(x->summary, "waits for 2 cpu slots, as number 1 of 1 that wait for such");
+    assert_string_equal(x->summary, "waits for 2 cpu slots, more than executors offer it");
+    submit(b, 2, 9, 1, 0);
+    assert_string_equal(explain(b, 1)->summary, "waits for 2 cpu slots, more than executors offer it");
 }
 
 static void a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_in_nobodys_way(void **state) {
@@ -79,6 +81,7 @@ static void a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_BUSY);
     assert_int_equal(x->position, 1);
     assert_int_equal(x->waiting, 2);
+    assert_string_equal(x->summary, "waits for 1 cpu slot, as number 1 of 2 that wait for such");
     attach(b, "b", 1, 1, NULL);
     x = explain(b, 3); /* with the new slot the wide one has a turn */
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ORDER);
