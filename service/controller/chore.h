@@ -1,5 +1,5 @@
-/* Work beside the loop: a thread that looks when it is asked to, when this controller begins to lead, every so often, and
- * again soon after a look that left something undone; never while it does not lead. Thread-safe. */
+/* Work beside the loop: a thread that looks when it is asked to, when this controller begins to lead, every so often,
+ * and again soon after a look that left something undone; never while it does not lead. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_CHORE_H
 #define SERVICE_CONTROLLER_CHORE_H
 
