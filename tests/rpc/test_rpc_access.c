@@ -214,6 +214,26 @@ static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
     close_gated(g);
 }
 
+/* What it does may be done: its caller is told how it went. */
+static void a_review_lets_a_unary_call_end(void **state) {
+    (void)state;
+    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct rpc_channel *one = dial(g, "one");
+    Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
+    in.text = "block";
+    struct heard h;
+    struct rpc_call *call = begin(one, "Unary", RPC_UNARY, &in.base, &h);
+    AWAIT(atomic_load(&g->yard.echo.blocked) == 1);
+    atomic_store(&g->gate.one_is_revoked, true);
+    rpc_server_review(g->yard.server);
+    atomic_store(&g->yard.echo.released, true);
+    AWAIT(atomic_load(&h.done));
+    assert_int_equal(h.status, ST_OK);
+    rpc_unref(call);
+    rpc_channel_close(one);
+    close_gated(g);
+}
+
 static void a_call_that_is_cancelled_while_it_is_checked_leaves_nothing(void **state) {
     (void)state;
     struct gated *g = open_gated("127.0.0.1:0%.0s", true);
@@ -327,6 +347,7 @@ int main(void) {
         cmocka_unit_test(plain_tcp_is_checked_where_that_is_asked_for),
         cmocka_unit_test(no_kind_of_call_reaches_its_handler_unasked),
         cmocka_unit_test(a_review_ends_the_streams_of_a_token_that_is_gone),
+        cmocka_unit_test(a_review_lets_a_unary_call_end),
         cmocka_unit_test(a_call_that_is_cancelled_while_it_is_checked_leaves_nothing),
         cmocka_unit_test(health_is_for_all_and_reflection_has_its_rule),
         cmocka_unit_test(a_bearer_is_read_and_nothing_else),

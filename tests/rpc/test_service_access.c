@@ -100,6 +100,9 @@ static void each_role_may_what_its_place_says(void **state) {
     FAILS(check(a, NULL, ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "TheCall needs a token, and none was sent");
     FAILS(check(a, "nobody", ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "not known here");
     FAILS(check(a, "ADMIN", 99, &e), ST_PERMISSION_DENIED, "needs the role another role");
+    pg_run(f->conninfo, "ALTER TABLE token DROP CONSTRAINT token_role_check; UPDATE token SET role = 5");
+    skip_ms(ACCESS_FRESH_MS);
+    FAILS(check(a, "VIEWER", ROLE(VIEWER), &e), ST_PERMISSION_DENIED, "and the token 'VIEWER' has another role");
 }
 
 static void a_new_token_is_good_at_once(void **state) {
