@@ -89,7 +89,9 @@ static int sooner_first(const void *a, const void *b) {
     return x->ends_us < y->ends_us ? -1 : x->ends_us > y->ends_us;
 }
 
-int64_t explain_start_estimate_us(struct explain_slots *holders, size_t n, int lacking) {
+int64_t explain_start_estimate_us(struct explain_slots *holders, size_t n, bool others, int lacking) {
+    if (others)
+        return 0;
     qsort(holders, n, sizeof *holders, sooner_first);
     for (size_t i = 0; i < n; i++) {
         lacking -= holders[i].ends_us ? holders[i].n : 0;
@@ -143,7 +145,7 @@ static status_t add_holders(struct answer *w, struct err *e) {
     }
     if (w->out.n_reasons == 1 && w->out.reasons[0]->kind == TRAINYARD__V1__WAIT_REASON__KIND__BUSY)
         w->out.start_estimate = convert_timestamp(
-            w->a, explain_start_estimate_us(slots, w->out.n_holders, x->world_size - x->free));
+            w->a, explain_start_estimate_us(slots, w->out.n_holders, x->more_holders > 0, x->world_size - x->free));
     return ST_OK;
 }
 

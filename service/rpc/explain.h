@@ -6,6 +6,7 @@
 #include "api/rpc/server.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* service: the controller. */
@@ -16,11 +17,11 @@ MUST_CHECK status_t explain_job(void *service, struct rpc_call *call, const Prot
 int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_step, int64_t step, int64_t steps);
 
 /* When so many slots are free that their holders, each to end at ends_us (0 = not known), have given back `lacking`; 0
- * when those whose end is known do not suffice. */
+ * when those whose end is known do not suffice, and where there are others, any of which may end sooner. */
 struct explain_slots {
     int64_t ends_us;
     int n;
 };
-int64_t explain_start_estimate_us(struct explain_slots *holders /* reordered */, size_t n, int lacking);
+int64_t explain_start_estimate_us(struct explain_slots *holders /* reordered */, size_t n, bool others, int lacking);
 
 #endif
