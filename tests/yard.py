@@ -16,8 +16,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "build" / "bin"))
 SANITIZED = BIN.parent.name in ("asan", "tsan")
-# Sanitizers and a shared machine make everything slower; a wait that ends by its event costs nothing more.
-PATIENCE = 8.0 if SANITIZED else 4.0
+# A wait that ends by its event costs nothing more. Five seconds are half a minute: a disk may stand still for twenty, and
+# the processors may have ten times what they can do; sanitizers make everything slower still.
+PATIENCE = 12.0 if SANITIZED else 6.0
 
 
 def sanitizer_environment(reports):

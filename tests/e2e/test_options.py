@@ -13,7 +13,7 @@ from yard import BIN
 ])
 def test_a_wrong_option_is_named(program, needed):
     def sentence(*arguments):
-        done = subprocess.run([BIN / program, *needed, *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([BIN / program, *needed, *arguments], capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         return done.stderr
     assert "'--chekpoints' is no option" in sentence("--chekpoints", "/x")

@@ -11,7 +11,7 @@ from yard import BIN
 
 def plan(spec, *arguments, status=0):
     done = subprocess.run([BIN / "trainyard-train", "plan", "-", *arguments], input=json.dumps(spec), text=True,
-                          capture_output=True, timeout=60)
+                          capture_output=True, timeout=300)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -85,7 +85,7 @@ def test_the_plan_is_what_a_rank_allocates(tiny, tmp_path):
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(spec))
     done = subprocess.run([BIN / "trainyard-train", path, "--plan", "--threads", "1"], text=True, capture_output=True,
-                          timeout=60, check=True)
+                          timeout=300, check=True)
     allocated = re.findall(r"^  (\w+) +(\d+) bytes$", done.stdout, re.MULTILINE)
     planned = families(as_json(spec, "--threads", "1"))
     assert {name: int(bytes_) for name, bytes_ in allocated} == planned and len(planned) == 7

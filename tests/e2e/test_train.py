@@ -10,7 +10,7 @@ from yard import BIN
 def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):
     spec = tiny(steps=12, train__precision="fp16", train__loss_scale={"initial": 16777216})
     done = subprocess.run([BIN / "trainyard-train", "-", "--json", "--threads", "1"], input=json.dumps(spec), text=True,
-                          capture_output=True, timeout=60)
+                          capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
     def refuse(word):
@@ -25,7 +25,7 @@ def test_each_step_tells_what_rank_0_has_waited_for_and_the_memory_that_its_plan
     def output(stages, *arguments):
         spec = tiny(steps=3, parallel__pipeline=stages)
         done = subprocess.run([BIN / "trainyard-train", *arguments, "--json", "--threads", "1"], input=json.dumps(spec),
-                              text=True, capture_output=True, timeout=60)
+                              text=True, capture_output=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout
     for stages in (1, 2):  # the first one waits for what goes back from the last
@@ -46,7 +46,7 @@ def test_a_sample_of_a_checkpoint_that_is_not_there_is_one_sentence_and_no_text(
 def test_auto_that_fails_by_its_checkpoint_is_no_wrong_spec(tiny, tmp_path):
     def code(spec, *arguments):
         return subprocess.run([BIN / "trainyard-train", "-", *arguments], input=json.dumps(spec), text=True,
-                              capture_output=True, timeout=60).returncode
+                              capture_output=True, timeout=300).returncode
     spec = tiny(steps=2)
     spec["train"]["micro_batch"] = "auto"
     del spec["train"]["lanes"]
@@ -59,7 +59,7 @@ def test_ranks_that_cannot_meet_have_failed_and_no_status_of_their_own(tiny):
     spec = tiny(steps=2, data=2)
     for files in range(5, 16):  # enough to fork, and too few for a rank's sockets
         done = subprocess.run([BIN / "trainyard-train", "-", "--threads", "1"], input=json.dumps(spec), text=True,
-                              capture_output=True, timeout=60,
+                              capture_output=True, timeout=300,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
         if "connect rank" in done.stderr:
             assert done.returncode == 1, done.stderr

@@ -27,7 +27,7 @@ def test_two_services_on_one_machine_do_not_disturb_each_other(tmp_path, tiny):
 
 def test_a_second_up_on_one_directory_is_refused(service):
     done = subprocess.run([BIN / "trainyard", "up", "--dir", service.directory], capture_output=True, text=True,
-                          env=service.environment(), timeout=60)
+                          env=service.environment(), timeout=300)
     assert done.returncode == 1 and str(service.directory) in done.stderr, done.stderr
     assert service.json("executors")["executors"], "the first one goes on"
 

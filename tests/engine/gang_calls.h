@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 /* A gang without news gives up after PATIENCE_MS; who is told knows long before, on a busy machine, too. */
-enum { PATIENCE_MS = 20000, TOLD_MS = PATIENCE_MS / 4 };
+enum { PATIENCE_MS = 80000, TOLD_MS = PATIENCE_MS / 4 };
 
 /* In a child: what is not as it should be ends it, with the line. */
 #define MUST(cond)                                                                                                     \

@@ -14,7 +14,7 @@
 #include <trainyard/v1/job.pb-c.h>
 
 /* Nothing in these tests takes longer; a wait that does has failed. */
-#define YARD_PATIENCE_MS 20000
+#define YARD_PATIENCE_MS 120000
 
 struct service_yard {
     struct pg *pg;

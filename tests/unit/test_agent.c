@@ -24,7 +24,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 60000, AT_ONCE_MS = PATIENCE_MS / 4 /* on a busy machine */, GRACE_MS = 300, RECORDS_FD = 4 };
+enum { PATIENCE_MS = 240000, AT_ONCE_MS = PATIENCE_MS / 4 /* on a busy machine */, GRACE_MS = 300, RECORDS_FD = 4 };
 
 /* ---- the child ---- */
 
