@@ -106,19 +106,19 @@ def test_only_a_certificate_and_a_token_together_let_anybody_in(service):
 
 def test_a_users_token_does_not_attach(service):
     block = service.here(service.blocks[4].replace("gpu-1.token", "ann.token").replace("trainyard/executor", "trainyard/other"))
-    process = subprocess.Popen(["bash", "-euc", "exec " + block], cwd=service.directory, text=True,
-                               env=service.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        for line in process.stderr:
-            if "detached" in line:
-                assert "Attach needs the role EXECUTOR, and the token 'ann' has ADMIN" in line
-                break
-        else:
-            raise AssertionError("it ended without a word")
-    finally:
-        process.terminate()
-        out, _ = process.communicate(timeout=40 * PATIENCE)
-    assert "ready" not in out
+
+    def dial():
+        """Why it is not attached: it says so once. Another reason is one of this machine's, which stalls."""
+        process = subprocess.Popen(["bash", "-euc", "exec " + block], cwd=service.directory, text=True,
+                                   env=service.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            why = next((line for line in process.stderr if "detached" in line), "it ended without a word")
+        finally:
+            process.terminate()
+            out, _ = process.communicate(timeout=40 * PATIENCE)
+        assert "ready" not in out
+        return "Attach needs the role EXECUTOR, and the token 'ann' has ADMIN" in why
+    wait_until(dial, 60, "it is refused for its role")
 
 
 def test_no_command_line_and_no_log_has_a_secret(service):
