@@ -105,8 +105,7 @@ int64_t explain_start_estimate_us(struct explain_slots *holders, size_t n, bool 
 static status_t convert_holder(struct answer *w, const struct scheduler_holder *h, Trainyard__V1__SlotHolder *ret,
                                int64_t *ret_ends_us, struct err *e) {
     struct store_job job;
-    struct store_attempt *attempts;
-    size_t n;
+    struct store_attempt attempt;
     ret->job = arena_printf(w->a, "jobs/%lld", (long long)h->job);
     ret->attempt = h->attempt;
     ret->slots = h->slots;
@@ -118,16 +117,15 @@ static status_t convert_holder(struct answer *w, const struct scheduler_holder *
     ret->state = convert_job_state(job.state);
     ret->step = job.step;
     ret->steps = job.steps;
-    TRY(store_attempt_list(w->store, w->m, h->job, &attempts, &n, e));
-    for (size_t i = 0; i < n; i++) {
-        if (attempts[i].number != h->attempt)
-            continue;
-        ret->since = convert_timestamp(w->a, attempts[i].create_time_us);
-        if (job.state == STORE_JOB_RUNNING && job.attempt == h->attempt)
-            *ret_ends_us = explain_end_estimate_us(attempts[i].start_time_us, clock_wall_us(), attempts[i].from_step,
-                                                   job.step, job.steps);
-        ret->end_estimate = convert_timestamp(w->a, *ret_ends_us);
-    }
+    st = store_attempt_get(w->store, w->m, h->job, h->attempt, &attempt, e);
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    TRY(st);
+    ret->since = convert_timestamp(w->a, attempt.create_time_us);
+    if (job.state == STORE_JOB_RUNNING && job.attempt == h->attempt)
+        *ret_ends_us = explain_end_estimate_us(attempt.start_time_us, clock_wall_us(), attempt.from_step, job.step,
+                                               job.steps);
+    ret->end_estimate = convert_timestamp(w->a, *ret_ends_us);
     return ST_OK;
 }
 

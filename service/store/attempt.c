@@ -52,12 +52,13 @@ static const struct sql ATTEMPT_END = { "attempt_end", "WITH a AS (UPDATE attemp
                                                        "WHERE job = $1 AND number = $2 AND state < " SQL_ATTEMPT_ENDED
                                                        " RETURNING job) "
                                                        "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
-static const struct sql ATTEMPT_LIST = {
-    "attempt_list", "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "
-                    "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time, coalesce(c.job, 0) FROM attempt a "
-                    "JOIN placement p ON p.job = a.job AND p.attempt = a.number LEFT JOIN checkpoint c ON c.id = "
-                    "a.from_checkpoint WHERE a.job = $1 ORDER BY a.number, p.rank"
-};
+#define ATTEMPTS_OF(rows)                                                                                              \
+    "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "                \
+    "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time, coalesce(c.job, 0) FROM attempt a "                      \
+    "JOIN placement p ON p.job = a.job AND p.attempt = a.number LEFT JOIN checkpoint c ON c.id = "                     \
+    "a.from_checkpoint WHERE a.job = $1" rows " ORDER BY a.number, p.rank"
+static const struct sql ATTEMPT_LIST = { "attempt_list", ATTEMPTS_OF("") };
+static const struct sql ATTEMPT_GET = { "attempt_get", ATTEMPTS_OF(" AND a.number = $2") };
 static const struct sql RANK_SEQUENCE = {
     "rank_sequence", "SELECT sequence FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3"
 };
@@ -304,6 +305,7 @@ status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int atte
 struct list {
     struct store_memory *m;
     int64_t job;
+    int number; /* 0 = all */
     struct store_attempt *attempts;
     size_t n;
 };
@@ -327,8 +329,10 @@ static status_t list_body(struct connection *c, void *ctx, struct err *e) {
     struct list *x = ctx;
     struct sql_args a = { 0 };
     sql_add_int8(&a, x->job);
+    if (x->number)
+        sql_add_int4(&a, x->number);
     CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &ATTEMPT_LIST, &a, &r, e));
+    TRY(sql_run(c, x->number ? &ATTEMPT_GET : &ATTEMPT_LIST, &a, &r, e));
     int rows = PQntuples(r);
     struct store_placement *placements;
     TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->attempts, &x->attempts, e));
@@ -352,6 +356,16 @@ status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job
     TRY(store_query(s, list_body, &x, e));
     *ret = x.attempts;
     *ret_n = x.n;
+    return ST_OK;
+}
+
+status_t store_attempt_get(struct store *s, struct store_memory *m, int64_t job, int number, struct store_attempt *ret,
+                           struct err *e) {
+    struct list x = { .m = m, .job = job, .number = number };
+    TRY(store_query(s, list_body, &x, e));
+    if (x.n == 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld has no attempt %d", (long long)job, number);
+    *ret = x.attempts[0];
     return ST_OK;
 }
 

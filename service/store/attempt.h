@@ -73,6 +73,10 @@ struct store_attempt {
 MUST_CHECK status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job, struct store_attempt **ret,
                                        size_t *ret_n, struct err *e);
 
+/* That one, from 1 on. NOT_FOUND without it. */
+MUST_CHECK status_t store_attempt_get(struct store *s, struct store_memory *m, int64_t job, int number,
+                                      struct store_attempt *ret, struct err *e);
+
 /* Everything of (job, attempt, rank) up to here is stored; 0 when nothing is. */
 MUST_CHECK status_t store_rank_sequence(struct store *s, int64_t job, int attempt, int rank, int64_t *ret,
                                         struct err *e);

@@ -242,6 +242,12 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     assert_int_equal(attempts[1].n_placements, 2);
     assert_int_equal(attempts[1].placements[1].pid, 77);
     assert_string_equal(attempts[1].placements[1].executor, "b");
+    struct store_attempt one;
+    OK(store_attempt_get(f->store, f->m, job, 1, &one, &e));
+    assert_int_equal(one.number, 1);
+    assert_string_equal(one.reason, "rank 1 died");
+    assert_int_equal(one.n_placements, 2);
+    FAILS(store_attempt_get(f->store, f->m, job, 3, &one, &e), ST_NOT_FOUND, "has no attempt 3");
 }
 
 static void a_ranks_end_is_told_once(void **state) {
