@@ -123,16 +123,13 @@ void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t n
     action_reply(out, ev->token);
 }
 
-/* Ranks that have not all joined have done nothing that is worth a checkpoint. */
+/* One that is STARTING may have trained for long all the same, while no controller was there to hear of it; ranks that
+ * have not all joined write nothing, and end as soon as they are told. */
 void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
-    const bool trains = job->state == JOB_STATE_RUNNING;
-    if (!job->attempt || job->attempt->ending || (!trains && job->state != JOB_STATE_STARTING))
+    if (!job->attempt || job->attempt->ending || (job->state != JOB_STATE_RUNNING && job->state != JOB_STATE_STARTING))
         return;
     job_move(s, job, JOB_STATE_PREEMPTING, JOB_CAUSE_PREEMPTED, why, out);
-    if (trains)
-        attempt_checkpoint(job, why, out);
-    else
-        attempt_stop(job, why, out);
+    attempt_checkpoint(job, why, out);
 }
 
 void job_requeue(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {

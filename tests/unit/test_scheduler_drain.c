@@ -239,13 +239,16 @@ static void a_bad_checkpoint_that_is_found_meanwhile_is_told(void **state) {
     move_to(b, JOB_STATE_QUEUED);
 }
 
-static void what_has_not_begun_to_train_is_stopped_soon(void **state) {
+/* It may have trained for long, in a controller's absence; if not, its ranks write nothing and end at once. */
+static void a_job_that_starts_leaves_as_one_that_runs(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
     drain(b, "a", true, "");
     assert_int_equal(only(b, ACT_JOB_STATE)->to, JOB_STATE_PREEMPTING);
-    assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_STOP_GRACE_MS);
+    assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
+    end_one(b, "a", 1, RANK_END_STOPPED);
+    assert_int_equal(move_to(b, JOB_STATE_QUEUED)->restarts, 0);
 }
 
 static void a_job_whose_last_step_ends_meanwhile_has_succeeded(void **state) {
@@ -346,6 +349,17 @@ static void the_next_leader_asks_what_runs_there_to_leave_where_the_last_one_had
     assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
 }
 
+/* Its row says what the last leader had heard: ranks may have joined since, and have hours of steps. */
+static void the_next_leader_takes_no_job_for_one_that_has_not_trained(void **state) {
+    struct bench *b = *state;
+    load(b, JOB_STATE_STARTING, true, true);
+    const struct scheduler_rank_report rank = { .joined = true };
+    every_tick_for(b, SCHEDULER_TICK_MS);
+    assert_int_equal(only(b, ACT_JOB_STATE)->to, JOB_STATE_PREEMPTING);
+    attach(b, "a", 1, 1, &(struct scheduler_part_report){ .job = 1, .attempt = 1, .n_ranks = 1, .ranks = &rank });
+    assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
+}
+
 static void the_next_leader_lets_what_may_stay_go_on(void **state) {
     struct bench *b = *state;
     load(b, JOB_STATE_RUNNING, true, false);
@@ -402,7 +416,7 @@ int main(void) {
         ON_BENCH(a_gang_leaves_as_a_whole_and_the_first_to_end_hurries_nobody),
         ON_BENCH(a_rank_that_dies_while_a_gang_leaves_hurries_the_others_and_counts_for_nothing),
         ON_BENCH(a_bad_checkpoint_that_is_found_meanwhile_is_told),
-        ON_BENCH(what_has_not_begun_to_train_is_stopped_soon),
+        ON_BENCH(a_job_that_starts_leaves_as_one_that_runs),
         ON_BENCH(a_job_whose_last_step_ends_meanwhile_has_succeeded),
         ON_BENCH(a_job_that_is_cancelled_while_it_leaves_is_stopped_soon),
         ON_BENCH(an_attempt_that_fails_for_good_is_not_saved_by_a_drain),
@@ -411,6 +425,7 @@ int main(void) {
         ON_BENCH(a_host_that_nobody_knows_any_more_is_drained_when_it_comes_back),
         ON_BENCH(the_next_leader_keeps_a_host_drained),
         ON_BENCH(the_next_leader_asks_what_runs_there_to_leave_where_the_last_one_had_not),
+        ON_BENCH(the_next_leader_takes_no_job_for_one_that_has_not_trained),
         ON_BENCH(the_next_leader_lets_what_may_stay_go_on),
         ON_BENCH(the_next_leader_repeats_a_stop_that_loses_nothing),
         ON_BENCH(a_host_that_its_row_calls_lost_has_a_lease_for_what_it_may_still_run),
