@@ -316,11 +316,15 @@ static void say_gathering(const struct job *job, int64_t now_ms, struct schedule
         return;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_GATHERING);
     const struct rank *rank = &a->ranks[first];
-    MESSAGE(r, "%d of %d ranks %s not joined: rank %d on executor %s%s %s", missing, a->n_ranks,
-            missing == 1 ? "has" : "have", first, rank->executor->id, missing > 1 ? " and others" : "",
-            rank->offered   ? "waits for the others, or connects to them"
-            : rank->started ? "has a process, which loads its data"
-                            : "has no process yet");
+    const char *is = rank->offered   ? "waits for the others, or connects to them"
+                     : rank->started ? "has a process, which loads its data"
+                                     : "has no process yet";
+    if (missing == 1)
+        MESSAGE(r, "1 of %d ranks has not joined: rank %d on executor %s %s", a->n_ranks, first, rank->executor->id,
+                is);
+    else
+        MESSAGE(r, "%d of %d ranks have not joined; the first of them, rank %d on executor %s, %s", missing, a->n_ranks,
+                first, rank->executor->id, is);
     REMEDY(r, "the attempt is ended and tried again unless all have joined within %lld s",
            seconds(a->start_deadline_ms - now_ms));
 }

@@ -307,7 +307,7 @@ static void an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_r
     assert_int_equal(x->n_reasons, 1);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_GATHERING);
     assert_string_equal(x->reasons[0].message,
-                        "2 of 2 ranks have not joined: rank 0 on executor a and others has no process yet");
+                        "2 of 2 ranks have not joined; the first of them, rank 0 on executor a, has no process yet");
     tell(b, (struct scheduler_event){ .kind = EV_RANK_OFFERED, .job = 1, .attempt = 1 });
     tell(b, (struct scheduler_event){ .kind = EV_RANK_JOINED, .job = 1, .attempt = 1 });
     tell(b, (struct scheduler_event){ .kind = EV_RANK_STARTED, .job = 1, .attempt = 1, .rank = 1 });
