@@ -65,6 +65,10 @@ static bool is_leaving(const Trainyard__V1__Job *job) {
     return job->state == TRAINYARD__V1__JOB__STATE__PAUSING || job->state == TRAINYARD__V1__JOB__STATE__CANCELLING;
 }
 
+static bool has_left(const Trainyard__V1__Job *job) {
+    return job->state == TRAINYARD__V1__JOB__STATE__PAUSED || job->state >= TRAINYARD__V1__JOB__STATE__SUCCEEDED;
+}
+
 /* Until it has left its slots; *job becomes what it is then. */
 static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err *e) {
     Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
@@ -76,6 +80,8 @@ static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err 
         trainyard__v1__job__free_unpacked(*job, NULL);
         *job = (Trainyard__V1__Job *)reply;
     }
+    if (!has_left(*job))
+        return err_set(e, ST_FAILED_PRECONDITION, "job %s was resumed meanwhile", output_id((*job)->name));
     if (*(*job)->reason) {
         output_text(stderr, (*job)->reason);
         fputc('\n', stderr);

@@ -82,3 +82,26 @@ def test_who_waits_for_a_pause_is_told_that_the_job_was_cancelled_meanwhile(serv
         out, err = waits.communicate(timeout=60 * PATIENCE)
     assert (waits.returncode, out) == (3, f"{job} CANCELLED\n"), err
     assert "cancelled by its user" in err
+
+
+def test_who_waits_for_a_pause_is_told_that_the_job_was_resumed_meanwhile(service, tiny):
+    """Its slots are in use again: a script that goes on when they are free must not."""
+    job = service.submit(tiny(steps=ENDLESS, data=2, every=0, width=64))
+    with service.watch(job) as watch:
+        watch.until_step(5)
+        rank = service.worker_pids(job)[1][0]
+        os.kill(rank, signal.SIGSTOP)
+        waits = subprocess.Popen([BIN / "trainyard", "pause", job, "--wait"], env=service.environment(), text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        watch.until_state("PAUSING")
+        os.kill(waits.pid, signal.SIGSTOP)  # it sees nothing of what follows
+        with contextlib.suppress(ProcessLookupError):  # killed for its silence
+            os.kill(rank, signal.SIGCONT)
+        watch.until_state("PAUSED")
+        service.cli("resume", job)
+        os.kill(waits.pid, signal.SIGCONT)
+        out, err = waits.communicate(timeout=60 * PATIENCE)
+        assert (waits.returncode, out) == (1, ""), err
+        assert f"job {job} was resumed meanwhile" in err
+        service.cli("cancel", job)
+        service.wait_end(job, "CANCELLED")
