@@ -104,7 +104,8 @@ status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_ch
     snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
     TRY(find_token(ch, config, &address, e));
     grpc_channel_credentials *credentials;
-    TRY(credentials_client(&config->tls, &credentials, e));
+    const struct rpc_tls none = { 0 }; /* as on the server's side */
+    TRY(credentials_client(address.is_unix ? &none : &config->tls, &credentials, e));
     ch->core = core_new(address.text, credentials, config->tls_name);
     grpc_channel_credentials_release(credentials);
     TRY(loop_shared_take(&ch->loop, e));
@@ -122,6 +123,8 @@ struct rpc_channel *rpc_channel_close(struct rpc_channel *ch) {
         grpc_channel_destroy(ch->core);
     if (ch->loop)
         loop_shared_give();
+    if (ch->authorization)
+        explicit_bzero(ch->authorization, strlen(ch->authorization));
     free(ch->authorization);
     free(ch);
     grpc_shutdown();

@@ -27,7 +27,7 @@ struct rpc_channel;
 struct rpc_channel_config {
     const char *address;
     const char *peer;   /* how sentences name the other side; NULL is "the controller" */
-    struct rpc_tls tls; /* with a ca: TLS. Without: plain */
+    struct rpc_tls tls; /* with a ca: TLS. Without, and on a unix socket: plain */
     const char
         *tls_name; /* the name that the server's certificate must bear, when it is not the host dialled; or NULL */
     /* Sent as `authorization: Bearer ...`: the token, else what the file holds; NULL or "" for none. Only over TLS or

@@ -4,6 +4,7 @@
 #include "base/file.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 /* A chain of certificates has a few KiB. */
 enum { PEM_BYTES = 1 << 20 };
@@ -15,9 +16,23 @@ struct pem {
 static bool given(const char *path) { return path && path[0]; }
 
 static void pem_done(struct pem *p) {
+    if (p->key.data)
+        explicit_bzero(p->key.data, p->key.len);
     bytes_done(&p->cert);
     bytes_done(&p->key);
     bytes_done(&p->ca);
+}
+
+/* What holds none of it gRPC takes, and says much later that it cannot connect, or cannot listen. */
+static status_t read_block(const char *path, const char *end, const char *what, struct bytes *ret, struct err *e) {
+    TRY(file_read(path, ret, e));
+    if (strstr(ret->data, end))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "'%s' holds no PEM %s", path, what);
+}
+
+static status_t read_certificate(const char *path, struct bytes *ret, struct err *e) {
+    return read_block(path, "CERTIFICATE-----", "certificate", ret, e);
 }
 
 static status_t pem_read(const struct rpc_tls *tls, struct pem *p, struct err *e) {
@@ -27,11 +42,11 @@ static status_t pem_read(const struct rpc_tls *tls, struct pem *p, struct err *e
     if (given(tls->cert) != given(tls->key))
         return err_set(e, ST_INVALID_ARGUMENT, "TLS needs a certificate together with its key");
     if (given(tls->cert)) {
-        TRY(file_read(tls->cert, &p->cert, e));
-        TRY(file_read(tls->key, &p->key, e));
+        TRY(read_certificate(tls->cert, &p->cert, e));
+        TRY(read_block(tls->key, "PRIVATE KEY-----", "private key", &p->key, e));
     }
     if (given(tls->ca))
-        TRY(file_read(tls->ca, &p->ca, e));
+        TRY(read_certificate(tls->ca, &p->ca, e));
     return ST_OK;
 }
 

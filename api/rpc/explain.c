@@ -34,6 +34,9 @@ static status_t explain_transport(const char *peer, int64_t timeout_ms, status_t
         return err_set(e, st, "the call to %s was cancelled", peer);
     if (st != ST_UNAVAILABLE)
         return err_set(e, st, "%s", text[0] ? text : status_name(st));
+    if (strstr(text, "empty address list")) /* it made no connection to any: TLS could not be set up */
+        return err_set(
+            e, st, "%s cannot be reached: the files of TLS do not fit each other, or the name has no address", peer);
     if (strstr(text, "failed to connect") || strstr(text, "DNS resolution failed") || strstr(text, "onnection refused"))
         return err_set(e, st, "%s cannot be reached: %s", peer, innermost(text));
     return err_set(e, st, "the connection to %s was lost: %s", peer, text[0] ? innermost(text) : "no reason was given");

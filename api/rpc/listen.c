@@ -28,6 +28,10 @@ static status_t explain_tcp(const struct rpc_address *a, const struct rpc_tls *t
         return err_set(e, ST_ALREADY_EXISTS, "the address %s is in use by another process", a->text);
     if (cause)
         return err_set(e, status_of_errno(cause), "the address %s cannot be listened on: %s", a->text, strerror(cause));
+    if (tls && tls->cert && tls->ca)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "TLS on %s cannot use the certificate '%s' with the key '%s', or the CA '%s'", a->text,
+                       tls->cert, tls->key, tls->ca);
     if (tls && tls->cert)
         return err_set(e, ST_INVALID_ARGUMENT, "TLS on %s cannot use the certificate '%s' with the key '%s'", a->text,
                        tls->cert, tls->key);

@@ -1,4 +1,5 @@
 /* TLS and mutual TLS: who is let in, who is not, and what each side knows of the other. */
+#include "base/file.h"
 #include "tests/rpc/fixture.h"
 
 #include <sys/wait.h>
@@ -198,12 +199,44 @@ static void tls_files_that_do_not_fit_are_named(void **state) {
     assert_non_null(strstr(e.msg, "nothing.pem': No such file"));
     struct rpc_tls noise = { .cert = file("log"), .key = file("server.key") };
     assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &noise, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "log' holds no PEM certificate"));
+    struct rpc_tls swapped = { .cert = file("server.pem"), .key = file("executor-7.pem") };
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &swapped, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "executor-7.pem' holds no PEM private key"));
+    struct rpc_tls anybody = { .cert = file("server.pem"), .key = file("server.key"), .ca = file("empty") };
+    OK(file_write_atomic(anybody.ca, "", 0, 0600, why));
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &anybody, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "empty' holds no PEM certificate"));
+    struct rpc_tls unfit = { .cert = file("server.pem"), .key = file("executor-7.key") };
+    assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &unfit, NULL, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "cannot use the certificate"));
     rpc_server_close(server);
     struct rpc_channel *channel;
     struct rpc_channel_config config = { .address = "127.0.0.1:1", .tls = { .cert = file("server.pem") } };
     assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "TLS needs the CA that signed the server's certificate");
+    config.tls = anybody;
+    assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "empty' holds no PEM certificate"));
+    config.tls = unfit;
+    config.tls.ca = file("good.pem");
+    OK(rpc_channel_open(&config, &channel, why));
+    assert_int_equal(ask(channel, "x", 0, NULL, NULL, &e), ST_UNAVAILABLE);
+    assert_string_equal(e.msg, "the controller at 127.0.0.1:1 cannot be reached: the files of TLS do not fit each "
+                               "other, or the name has no address");
+    rpc_channel_close(channel);
+}
+
+static void a_unix_socket_is_spoken_to_without_tls(void **state) {
+    (void)state;
+    struct yard y = { 0 };
+    char address[96];
+    yard_directory(&y);
+    snprintf(address, sizeof address, "unix:%s/s", y.directory);
+    yard_start(&y, NULL, address);
+    OK(try_call(address, "good.pem", "executor-7", NULL, why)); /* the environment names them for another address */
+    rpc_server_close(y.server);
+    assert_int_equal(rmdir(y.directory), 0);
 }
 
 int main(void) {
@@ -214,6 +247,7 @@ int main(void) {
         cmocka_unit_test(all_addresses_may_be_listened_on_with_mutual_tls_and_tokens),
         cmocka_unit_test(who_comes_by_tls_is_checked_on_loopback_too),
         cmocka_unit_test(tls_files_that_do_not_fit_are_named),
+        cmocka_unit_test(a_unix_socket_is_spoken_to_without_tls),
     };
     return cmocka_run_group_tests(tests, make_certificates, remove_certificates);
 }
