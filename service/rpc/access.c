@@ -22,7 +22,8 @@ _Static_assert(STORE_TOKEN_DIGEST == SHA256_BYTES, "a token is found by its SHA-
 struct access {
     struct rpc_access rules;
     struct store *store;
-    atomic_bool used; /* a call was checked: before that nobody needs the tokens */
+    atomic_bool used;     /* a call was checked: before that nobody needs the tokens */
+    atomic_int strangers; /* checks that wait for a look at tokens which the others know without */
 
     pthread_mutex_t lock; /* of what the newest good look saw, and of refusals */
     struct store_memory *memory;
@@ -111,6 +112,26 @@ static bool find(struct access *a, const uint8_t digest[SHA256_BYTES], int64_t s
     return t != NULL;
 }
 
+static bool is_fresh(struct access *a, int64_t since) {
+    pthread_mutex_lock(&a->lock);
+    bool fresh = a->seen_ns && a->seen_ns >= since;
+    pthread_mutex_unlock(&a->lock);
+    return fresh;
+}
+
+/* While the tokens are known, waiting for one that may be new is for a few of the server's workers alone: else whoever
+ * made tokens up would keep all of them from those who have one. */
+static status_t look_for_stranger(struct access *a, int64_t since, struct err *e) {
+    status_t st;
+    if (atomic_fetch_add(&a->strangers, 1) < ACCESS_STRANGERS_MOST)
+        st = look(a, since, e);
+    else
+        st = err_set(e, ST_UNAVAILABLE, "who calls cannot be told: %d unknown tokens are looked for already",
+                     ACCESS_STRANGERS_MOST);
+    atomic_fetch_sub(&a->strangers, 1);
+    return st;
+}
+
 static status_t find_holder(struct access *a, const uint8_t *token, const char *method, struct holder *ret,
                             struct err *e) {
     int64_t now = clock_mono_ns();
@@ -119,7 +140,7 @@ static status_t find_holder(struct access *a, const uint8_t *token, const char *
                        "%s needs a token, and none was sent: set TRAINYARD_TOKEN, or TRAINYARD_TOKEN_FILE", method);
     if (find(a, token, now - ACCESS_FRESH_MS * MS_NS, ret))
         return ST_OK;
-    TRY(look(a, now, e));
+    TRY(is_fresh(a, now - ACCESS_FRESH_MS * MS_NS) ? look_for_stranger(a, now, e) : look(a, now, e));
     if (!find(a, token, now, ret))
         return err_set(e, ST_UNAUTHENTICATED, "the token that was sent is not known here");
     return ST_OK;

@@ -2,8 +2,9 @@
  *
  * All tokens are held in memory, as they were at most ACCESS_FRESH_MS ago: a revocation is obeyed by every controller
  * after that long at most. One that is not known is looked for once more, so that a new one is good at once; callers
- * that wait for such a look share one, so that unknown tokens cost PostgreSQL one question at a time. Where it does not
- * answer, calls are UNAVAILABLE, and streams that were admitted go on. */
+ * that wait for such a look share one, so that unknown tokens cost PostgreSQL one question at a time, and
+ * ACCESS_STRANGERS_MOST may wait: one more is UNAVAILABLE. Where PostgreSQL does not answer, calls are UNAVAILABLE, and
+ * streams that were admitted go on. */
 #ifndef SERVICE_RPC_ACCESS_H
 #define SERVICE_RPC_ACCESS_H
 
@@ -14,7 +15,8 @@
 
 #define ACCESS_FRESH_MS 5000
 /* How often they are looked at, once a call was checked, and streams with them. */
-#define ACCESS_LOOK_MS 1000
+#define ACCESS_LOOK_MS        1000
+#define ACCESS_STRANGERS_MOST 4 /* of the server's 16 workers */
 
 struct access;
 

@@ -9,6 +9,7 @@
 #include "service/store/token.h"
 
 #include <grpc/reflection/v1/reflection.pb-c.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -153,6 +154,47 @@ static void without_postgresql_nobody_new_is_let_in(void **state) {
     AWAIT(check(a, "nobody", ROLE(USER), &e) == ST_UNAUTHENTICATED);
 }
 
+struct crowd {
+    struct access *access;
+    atomic_bool refused, over;
+};
+
+static void *ask_unknown(void *arg) {
+    struct crowd *crowd = arg;
+    const struct rpc_access *rules = access_rules(crowd->access);
+    uint8_t digest[SHA256_BYTES] = { 0 };
+    char caller[RPC_CALLER_BYTES];
+    struct err e;
+    while (!atomic_load(&crowd->refused) && !atomic_load(&crowd->over)) {
+        status_t st = rules->check(rules->ctx, digest, ROLE(USER), "TheCall", caller, &e);
+        if (st == ST_UNAVAILABLE && strstr(e.msg, "4 unknown tokens are looked for already"))
+            atomic_store(&crowd->refused, true);
+    }
+    return NULL;
+}
+
+static void unknown_tokens_do_not_keep_all_workers(void **state) {
+    struct fixture *f = *state;
+    enum { ASKERS = 3 * ACCESS_STRANGERS_MOST };
+    pthread_t threads[ASKERS];
+    CLEANUP(access_closep) struct access *a = open_access();
+    create(f, "user", ROLE(USER));
+    OK(check(a, "user", ROLE(USER), &e));
+    struct crowd crowd = { .access = a };
+    for (int i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_unknown, &crowd), 0);
+    int64_t give_up_ms = clock_mono_ms() + 120000;
+    while (!atomic_load(&crowd.refused) && clock_mono_ms() < give_up_ms)
+        sched_yield();
+    atomic_store(&crowd.over, true);
+    for (int i = 0; i < ASKERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(atomic_load(&crowd.refused));
+    struct err e;
+    AWAIT(check(a, "nobody", ROLE(USER), &e) == ST_UNAUTHENTICATED); /* there is room again */
+    AWAIT(check(a, "user", ROLE(USER), &e) == ST_OK);
+}
+
 /* ---- streams ---- */
 
 struct stream {
@@ -240,11 +282,9 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CLAIM(each_role_may_what_its_place_says),
-        CLAIM(a_new_token_is_good_at_once),
-        CLAIM(what_is_known_is_at_most_so_old),
-        CLAIM(without_postgresql_nobody_new_is_let_in),
-        CLAIM(streams_outlive_an_outage_but_not_their_token),
+        CLAIM(each_role_may_what_its_place_says),      CLAIM(a_new_token_is_good_at_once),
+        CLAIM(what_is_known_is_at_most_so_old),        CLAIM(without_postgresql_nobody_new_is_let_in),
+        CLAIM(unknown_tokens_do_not_keep_all_workers), CLAIM(streams_outlive_an_outage_but_not_their_token),
     };
     static const struct clock_source source = { .mono_ns = mono_ns, .wall_us = wall_us };
     clock_override(&source);
