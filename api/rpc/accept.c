@@ -61,8 +61,10 @@ static status_t admit(struct rpc_server *s, const struct route *route, const cha
     pthread_mutex_lock(&s->owner.lock);
     size_t alive = s->owner.n;
     pthread_mutex_unlock(&s->owner.lock);
-    if (alive > (size_t)s->config.calls)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the server is busy: %d calls are open already", s->config.calls);
+    /* Who needs no token may hold half of the room: a call may last, and the others are for those who have one. */
+    int most = s->config.access && route->rule == RULE_ANYONE ? s->config.calls / 2 : s->config.calls;
+    if (alive > (size_t)most)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the server is busy: %d calls are open already", most);
     return ST_OK;
 }
 

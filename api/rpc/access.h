@@ -4,7 +4,8 @@
  *     static const struct rpc_access access = { .rule_option = 51700, .rule_reflection = VIEWER, .check = check };
  *     struct rpc_server_config config = { .access = &access, ... };
  *
- * rpc_server_add refuses a method without a rule. Health needs no token: who balances a load has none.
+ * rpc_server_add refuses a method without a rule. Health needs no token: who balances a load has none. So its calls are
+ * refused from half of the server's `calls` on: the rest is for those who have one.
  *
  * What comes over TLS is always checked; so nothing that other machines reach goes unchecked, since such an address
  * needs TLS. A plain call comes from this machine and is taken for its owner's, unless plain_too. A call by a unix

@@ -110,7 +110,7 @@ static struct rpc_call **streams_of(struct rpc_server *s, size_t *ret_n) {
     struct rpc_call **found = calloc(s->owner.n + 1, sizeof(struct rpc_call *));
     for (struct owned *o = s->owner.calls; found && o; o = o->next) {
         struct rpc_call *c = TAG_OWNER(o, struct rpc_call, owned);
-        if (c->kind != RPC_UNARY && atomic_load(&c->admitted) && ref_if_alive(c))
+        if (atomic_load(&c->admitted) && c->kind != RPC_UNARY && ref_if_alive(c)) /* its kind is known by then */
             found[n++] = c;
     }
     pthread_mutex_unlock(&s->owner.lock);

@@ -45,18 +45,20 @@ struct gated {
     struct yard yard;
 };
 
-static struct gated *open_gated(const char *listen, bool plain_too) {
+static struct gated *open_gated_for(int calls, const char *listen, bool plain_too) {
     struct gated *g = calloc(1, sizeof *g);
     g->gate.access = (struct rpc_access){
         .rule_option = 51701, .rule_reflection = 1, .plain_too = plain_too, .check = check, .ctx = &g->gate
     };
-    struct rpc_server_config config = { .access = &g->gate.access };
+    struct rpc_server_config config = { .access = &g->gate.access, .calls = calls };
     char address[RPC_ADDRESS_BYTES];
     yard_directory(&g->yard);
     snprintf(address, sizeof address, listen, g->yard.directory);
     yard_start(&g->yard, &config, address);
     return g;
 }
+
+static struct gated *open_gated(const char *listen, bool plain_too) { return open_gated_for(0, listen, plain_too); }
 
 static void close_gated(struct gated *g) {
     g->yard.server = rpc_server_close(g->yard.server);
@@ -273,6 +275,30 @@ static void health_is_for_all_and_reflection_has_its_rule(void **state) {
     close_gated(g);
 }
 
+static void calls_without_a_token_leave_room_for_those_with_one(void **state) {
+    (void)state;
+    struct gated *g = open_gated_for(6, "127.0.0.1:0%.0s", true);
+    struct rpc_channel *channel = dial(g, NULL);
+    Grpc__Health__V1__HealthCheckRequest ask_health = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    const ProtobufCServiceDescriptor *health = &grpc__health__v1__health__descriptor;
+    struct rpc_stream *watches[3], *another;
+    const ProtobufCMessage *message;
+    for (int i = 0; i < 3; i++) {
+        OK(rpc_stream_open(channel, health, "Watch", &ask_health.base, 0, &watches[i], why));
+        OK(rpc_stream_next(watches[i], &message, why));
+    }
+    struct err e;
+    OK(rpc_stream_open(channel, health, "Watch", &ask_health.base, 0, &another, why));
+    assert_int_equal(rpc_stream_next(another, &message, &e), ST_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.msg, "the server is busy: 3 calls are open already");
+    rpc_stream_close(another);
+    expect(g, "one", ST_OK, "one");
+    for (int i = 0; i < 3; i++)
+        rpc_stream_close(watches[i]);
+    rpc_channel_close(channel);
+    close_gated(g);
+}
+
 static void a_bearer_is_read_and_nothing_else(void **state) {
     (void)state;
     static const char *const good[] = { "Bearer abc", "bearer a-._~+/=Z9", "BEARER x" };
@@ -350,6 +376,7 @@ int main(void) {
         cmocka_unit_test(a_review_lets_a_unary_call_end),
         cmocka_unit_test(a_call_that_is_cancelled_while_it_is_checked_leaves_nothing),
         cmocka_unit_test(health_is_for_all_and_reflection_has_its_rule),
+        cmocka_unit_test(calls_without_a_token_leave_room_for_those_with_one),
         cmocka_unit_test(a_bearer_is_read_and_nothing_else),
         cmocka_unit_test(a_token_does_not_leave_this_machine_in_the_clear),
         cmocka_unit_test(a_token_may_stand_in_a_file),
