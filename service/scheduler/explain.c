@@ -136,6 +136,15 @@ static void say_away(const struct scheduler *s, int64_t now_ms, struct scheduler
            seconds(first->lease_until_ms - now_ms));
 }
 
+/* Slots in use on a drained executor come free no sooner where it is given back. */
+static bool drained_unused(const struct scheduler *s, const struct job *job) {
+    for (int i = 0; i < s->n_all; i++)
+        if (executor_judge(s->all[i], job->slot, job->world_size) == SCHEDULER_HOST_DRAINED &&
+            s->all[i]->used[job->slot] < s->all[i]->slots[job->slot])
+            return true;
+    return false;
+}
+
 static void say_drained(const struct job *job, struct room room, struct scheduler_explanation *x) {
     if (!room.drained)
         return;
@@ -245,7 +254,8 @@ static void say_waiting(const struct scheduler *s, const struct job *job, int64_
         say_lacking(job, room, x);
     if (!free) {
         say_away(s, now_ms, x);
-        say_drained(job, room, x);
+        if (!fits || drained_unused(s, job))
+            say_drained(job, room, x);
         say_out_of_use(job, all, x);
     }
     if (ahead.n)

@@ -265,6 +265,27 @@ static void a_drained_executor_is_a_reason_and_says_why(void **state) {
     assert_non_null(strstr(explain(b, 2)->reasons[0].remedy, "attach executors with 3 more cpu slots"));
 }
 
+static void slots_in_use_on_a_drained_executor_are_no_reason_to_give_it_back(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 0);
+    attach(b, "b", 1, 1, NULL);
+    submit(b, 2, 0, 1, 0);
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_DRAIN, .executor = "a", .drain = { .drained = true } });
+    submit(b, 3, 0, 1, 0);
+    const struct scheduler_explanation *x = explain(b, 3);
+    assert_int_equal(x->n_reasons, 1);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_BUSY);
+    cancel(b, 3);
+    attach(b, "c", 1, 1, NULL);
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_DRAIN, .executor = "c", .drain = { .drained = true } });
+    submit(b, 4, 0, 1, 0);
+    x = explain(b, 4);
+    assert_int_equal(x->n_reasons, 2);
+    assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_DRAINED);
+    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_BUSY);
+}
+
 static void backoff_is_first_and_then_what_it_would_find_now(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -430,6 +451,7 @@ int main(void) {
         ON_BENCH(executors_that_have_not_come_back_are_named_until_their_lease_is_over),
         ON_BENCH(an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it),
         ON_BENCH(a_drained_executor_is_a_reason_and_says_why),
+        ON_BENCH(slots_in_use_on_a_drained_executor_are_no_reason_to_give_it_back),
         ON_BENCH(backoff_is_first_and_then_what_it_would_find_now),
         ON_BENCH(an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_runs_gives_no_reason),
         ON_BENCH(a_paused_job_names_the_way_back_and_is_in_nobodys_way),
