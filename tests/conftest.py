@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import random
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -12,6 +13,7 @@ from yard import Service
 
 
 def pytest_configure(config):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell has turned off in what it runs beside other things
     config.addinivalue_line("markers", "sanitized: also runs with the programs built with ASan+UBSan and with TSan")
     config.addinivalue_line("markers", "waits: half a minute or longer, in which others run; begins first")
     config.addinivalue_line("markers", "xdist_group: pytest-xdist's, for whoever has it")

@@ -10,8 +10,21 @@ import pytest
 
 from yard import descendants, process_start_time, wait_until
 
-EVERY = 150  # steps between checkpoints
+EVERY = 50  # steps between checkpoints
 AWAY_S = float(os.environ.get("TRAINYARD_AWAY_S", "40"))  # longer than a lease, and than what makes a hang
+
+
+def train_slowly(pid, over):
+    """Until over() this rank, and with it the other, trains for a tenth of the time: at full pace the two would take both
+    processors of a small machine from the tests beside them, all the while."""
+    try:
+        while not over():
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.09)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.waits
@@ -27,8 +40,14 @@ def test_training_goes_on_while_it_is_away(service, tiny, target):
     frozen = [pid] + [p for p, line in descendants(pid).items()]
     for p in frozen:
         os.kill(p, signal.SIGSTOP)
-    stop = time.monotonic() + AWAY_S
-    wait_until(lambda: time.monotonic() > stop, AWAY_S + 5, "the outage")
+    begun = time.monotonic()
+
+    def over():
+        written = [int(p.name.split("-")[1]) for p in service.directory.glob("checkpoints/*/attempt-*/step-*")]
+        away = time.monotonic() - begun
+        assert away < AWAY_S + 180, f"checkpoints of the outage: {sorted(written)}"
+        return away > AWAY_S and max(written) > int(before["step"]) + 3 * EVERY
+    train_slowly(workers[1][0], over)
     for p in reversed(frozen):
         os.kill(p, signal.SIGCONT)
     first = int(before["step"])
@@ -46,7 +65,7 @@ def test_training_goes_on_while_it_is_away(service, tiny, target):
     longest = [(int(step), value) for step, value in zip(series["step"], series["max"])]
     earlier = [value for step, value in longest if step <= first]
     # A step that waits for who is away takes as long as the outage; one on a busy machine is late by far less.
-    allowed = max(AWAY_S / 20, 5 * statistics.median(earlier), max(earlier))
+    allowed = max(AWAY_S / 8, 5 * statistics.median(earlier), max(earlier))
     worst = max(value for step, value in longest if step > first)
     assert worst <= allowed, f"a step took {worst:.3f} s, {allowed:.3f} s are allowed"
     boundaries = last // EVERY - first // EVERY

@@ -56,7 +56,7 @@ def test_retention_keeps_the_newest_three_and_removes_the_files_of_the_others(se
     service.cli("cancel", job)
     service.wait_end(job, "CANCELLED")
     directory = service.directory / "checkpoints"
-    wait_until(lambda: len(list(directory.glob("*/attempt-*/step-*"))) == 3, 10, "older step folders removed")
+    wait_until(lambda: len(list(directory.glob("*/attempt-*/step-*"))) == 3, 60, "older step folders removed")
     made = [e for e in service.json("events", job)["events"] if e["kind"] == "checkpoint_committed"]
     kept = [c for c in service.json("checkpoints", job)["checkpoints"] if c["state"] == "COMMITTED"]
     assert [int(c["step"]) for c in kept] == sorted((int(e["message"].split()[1]) for e in made[-3:]), reverse=True)
