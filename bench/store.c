@@ -218,7 +218,7 @@ int main(int argc, char **argv) {
     }
     MUST(store_migrate(argv[1], store_schema_version(), NULL, &e));
     MUST(store_open(&(struct store_options){ .conninfo = argv[1], .connections = 16 }, &store, &e));
-    MUST(store_leader_try(store, "bench", &leader, &e));
+    MUST(store_leader_try(store, "bench", 0, &leader, &e));
     if (strcmp(argv[2], "ingest") == 0 && argc == 6)
         ingest(atoi(argv[3]), atoi(argv[4]), atof(argv[5]));
     else if (strcmp(argv[2], "create") == 0 && argc == 5)

@@ -40,11 +40,17 @@ void lead_pause(struct controller *c, int64_t ms) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static status_t try_once(struct controller *c, struct err *e) {
-    char host[128] = "", holder[160];
+/* Containers may share a name and a pid: the time tells them apart. */
+static void holder_name(struct controller *c) {
+    char host[128] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(holder, sizeof holder, "%s:%d", host, (int)getpid());
-    return store_leader_try(c->store, holder, &c->leader, e);
+    snprintf(c->holder, sizeof c->holder, "%s:%d:%llx", host, (int)getpid(), (unsigned long long)clock_wall_us());
+}
+
+static status_t try_once(struct controller *c, struct err *e) {
+    if (!c->holder[0])
+        holder_name(c);
+    return store_leader_try(c->store, c->holder, c->own_epoch, &c->leader, e);
 }
 
 static void lead_under(struct controller *c, int64_t epoch) {
@@ -95,13 +101,12 @@ bool lead_keep(struct controller *c) {
     c->leader = store_leader_close(c->leader);
     if (try_once(c, &e) != ST_OK)
         return false;
-    int64_t epoch = c->own_epoch;
+    bool followed = false;
     /* The lock may be held by our own old session, which PostgreSQL has not given up yet: the row tells. */
-    if (!c->leader && (store_leader_current(c->store, &epoch, &e) != ST_OK || epoch == c->own_epoch))
+    if (!c->leader && (store_leader_followed(c->store, c->holder, c->own_epoch, &followed, &e) != ST_OK || !followed))
         return false;
-    if (c->leader)
-        epoch = store_leader_epoch(c->leader);
-    if (!c->leader || epoch != c->own_epoch + 1) {
+    int64_t epoch = c->leader ? store_leader_epoch(c->leader) : 0;
+    if (epoch != c->own_epoch + 1) {
         lead_depose(c, "another controller has led meanwhile");
         return false;
     }

@@ -57,6 +57,7 @@ struct controller {
     struct rendezvous *rendezvous;
     struct launches launches;
     struct starts starts;
+    char holder[192];            /* this process, in the leader's row */
     int64_t own_epoch, requests; /* for request ids */
     int64_t next_check_ms, next_heard_ms, next_find_ms;
     atomic_llong events, actions_done, busy_ns;

@@ -22,7 +22,7 @@ int fixture_setup(void **state) {
     struct fixture *f = *state;
     snprintf(f->conninfo, sizeof f->conninfo, "%s", pg_database(f->pg, true));
     OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = 20000 }, &f->store, &e));
-    OK(store_leader_try(f->store, "test", &f->leader, &e));
+    OK(store_leader_try(f->store, "test", 0, &f->leader, &e));
     assert_non_null(f->leader);
     f->epoch = store_leader_epoch(f->leader);
     f->m = store_memory_new();

@@ -129,9 +129,9 @@ static void reports_are_stored_once_though_their_commits_are_cut(void **state) {
 /* The server frees the lock when its own process notices the closed socket. */
 static struct store_leader *lead_when_free(struct fixture *f, const char *holder) {
     struct store_leader *l = NULL;
-    deadline_ms_t deadline = deadline_in(20000);
+    deadline_ms_t deadline = deadline_in(120000);
     while (!l) {
-        OK(store_leader_try(f->store, holder, &l, &e));
+        OK(store_leader_try(f->store, holder, f->epoch, &l, &e));
         assert_true(l || clock_mono_ms() < deadline);
     }
     return l;
@@ -332,7 +332,7 @@ static void a_frozen_server_is_unavailable_and_comes_back(void **state) {
 static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **state) {
     struct fixture *f = *state;
     struct store_leader *second = NULL;
-    OK(store_leader_try(f->store, "second", &second, &e));
+    OK(store_leader_try(f->store, "second", 0, &second, &e));
     assert_null(second);
     OK(store_leader_check(f->leader, &e));
     f->leader = store_leader_close(f->leader);
@@ -348,6 +348,37 @@ static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **stat
     store_leader_close(second);
 }
 
+/* Nobody else has led: the epoch that was not told is the next one, once, and no other holder's. */
+static void an_election_whose_answer_was_lost_is_no_other_leaders(void **state) {
+    struct fixture *f = *state;
+    struct cut c = cut_open(f);
+    struct store_leader *l = NULL;
+    bool followed = true;
+    f->leader = store_leader_close(f->leader);
+    f->leader = store_leader_close(lead_when_free(f, "self"));
+    const int64_t told = f->epoch + 1;
+    do { /* until the lock is free, and the statement made */
+        proxy_cut_at(c.proxy, "leader_elect", 2, PROXY_CUT_ANSWER);
+        status_ignore(store_leader_try(c.store, "self", told, &l, NULL));
+        assert_null(l);
+    } while (proxy_cuts(c.proxy) == 0);
+    while (pg_number(f->conninfo, "SELECT epoch FROM leader") == told) {
+    }
+    OK(store_leader_followed(f->store, "self", told, &followed, &e));
+    assert_false(followed);
+    OK(store_leader_followed(f->store, "other", told, &followed, &e));
+    assert_true(followed);
+    for (deadline_ms_t deadline = deadline_in(120000); !l && clock_mono_ms() < deadline;)
+        OK(store_leader_try(f->store, "self", told, &l, &e));
+    assert_int_equal(store_leader_epoch(l), told + 1);
+    l = store_leader_close(l);
+    for (deadline_ms_t deadline = deadline_in(120000); !l && clock_mono_ms() < deadline;)
+        OK(store_leader_try(f->store, "self", told + 1, &l, &e));
+    assert_int_equal(store_leader_epoch(l), told + 2);
+    store_leader_close(l);
+    cut_close(&c);
+}
+
 /* The lead is free as soon as the kernel has closed the killed process's sockets. */
 static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state) {
     struct fixture *f = *state;
@@ -361,7 +392,7 @@ static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state
         close(ready[0]);
         if (store_open(&(struct store_options){ .conninfo = f->conninfo }, &s, NULL) != ST_OK)
             _exit(1);
-        while (!l && store_leader_try(s, "child", &l, NULL) == ST_OK)
+        while (!l && store_leader_try(s, "child", 0, &l, NULL) == ST_OK)
             ;
         if (!l || write(ready[1], "x", 1) != 1)
             _exit(1);
@@ -370,7 +401,7 @@ static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state
     char byte;
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    OK(store_leader_try(f->store, "parent", &f->leader, &e));
+    OK(store_leader_try(f->store, "parent", 0, &f->leader, &e));
     assert_null(f->leader);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -393,6 +424,7 @@ int main(void) {
         TEST(a_report_during_its_attempts_end_waits_and_is_fenced),
         TEST(a_frozen_server_is_unavailable_and_comes_back),
         TEST(of_two_leaders_one_leads_and_the_next_has_a_higher_epoch),
+        TEST(an_election_whose_answer_was_lost_is_no_other_leaders),
         TEST(a_killed_leader_is_followed_without_waiting_for_a_lease),
     };
     return cmocka_run_group_tests_name("store outages", tests, fixture_group_setup, fixture_group_teardown);
