@@ -81,7 +81,8 @@ static status_t create_token(void *service, struct rpc_call *call, const Protobu
     if (st == ST_OK)
         rpc_reply(call, &out.base);
     explicit_bzero(secret, sizeof secret);
-    log_event(LOG_INFO, "token_created", "token", LOG_STR(name), "role", LOG_INT(row.role), "by",
+    const ProtobufCEnumValue *role = protobuf_c_enum_descriptor_get_value(&trainyard__v1__role__descriptor, row.role);
+    log_event(LOG_INFO, "token_created", "token", LOG_STR(name), "role", LOG_STR(role ? role->name : ""), "by",
               LOG_STR(rpc_caller(call)), NULL);
     return st;
 }

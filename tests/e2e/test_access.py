@@ -303,7 +303,7 @@ def test_tokens_are_listed_without_their_secrets(controller, tokens):
 def test_no_secret_is_in_the_log_or_in_the_database(controller, tokens):
     controller.cli("list", token="trainyard_no_such_secret", status=6)
     log = controller.log.read_text()
-    assert "token_created token=admin" in log
+    assert "token_created token=admin role=ADMIN " in log
     dump = subprocess.check_output([Database.program("pg_dump"), "-d", controller.database.conninfo], text=True)
     assert "admin" in dump
     for secret in [*tokens.values(), "trainyard_no_such_secret"]:
