@@ -233,6 +233,19 @@ class Service:
         assert ended["state"] == state, f"{ended['state']}: {ended.get('reason')}\n{done.stderr[-2000:]}\n{self.tail()}"
         return ended
 
+    def end_of_killed(self, spec, rank):
+        """How a job ended whose rank was killed behind its first checkpoint. A job may be done before one is written,
+        where the disk stalls, or as it is killed: then another is tried."""
+        for _ in range(5):
+            job = self.submit(spec)
+            with self.watch(job) as watch, contextlib.suppress(ProcessLookupError):
+                watch.until_event("checkpoint_committed")
+                os.kill(self.worker_pids(job)[rank][0], signal.SIGKILL)
+            ended = self.wait_end(job)
+            if ended["attempt"] > 1:
+                return ended
+        raise AssertionError("five jobs were done before a rank of theirs was killed")
+
     def series(self, job, name, rank=0):
         """One series as QueryMetrics tells it: folded into buckets when it has more than 10,000 points."""
         series = [s for s in self.json("metrics", job, name)["series"] if int(s.get("rank", 0)) == rank]

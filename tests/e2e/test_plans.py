@@ -1,8 +1,6 @@
 """`auto`, plans and ValidateJob: what a job would take, chosen once and kept."""
 
 import json
-import os
-import signal
 
 LIMIT = 2_000_000
 
@@ -21,11 +19,7 @@ def plan(service, spec, *arguments, **more):
 
 def test_auto_is_chosen_before_the_first_step_and_survives_a_kill(service, tiny):
     spec = automatic(tiny)
-    job = service.submit(spec)
-    with service.watch(job) as watch:
-        watch.until_event("checkpoint_committed")
-        os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
-    ended = service.wait_end(job)
+    ended = service.end_of_killed(spec, rank=0)
     train = ended["spec"]["train"]
     assert ended["attempt"] == 2 and train["micro_batch_auto"]
     planned = json.loads(plan(service, spec, "-o", "json").stdout)
