@@ -17,6 +17,8 @@ enum {
     READ_AGAIN_MS = 3000,
     /* The same for a mutation, which a person would otherwise have to repeat: longer than a failover. */
     WRITE_AGAIN_MS = 20000,
+    /* The same for a look at what has begun and is waited for, as watch does. */
+    WAIT_AGAIN_MS = 30 * 60 * 1000,
     /* Any call, where the controller answers that its database does not: longer than a disk may stand still. */
     DATABASE_AGAIN_MS = 60000,
 };
@@ -94,9 +96,10 @@ static status_t call_for(struct cli *c, int64_t patience_ms, const ProtobufCServ
         status_t st = rpc_call_unary_reason(c->client->channel, service, method, request, 0, ret, reason, e);
         if (!client_waits(st, reason, begun_ms - pause_ms, patience_ms))
             return st;
-        if (*reason && !told)
+        const bool tell = !told && (*reason || patience_ms == WAIT_AGAIN_MS);
+        if (tell)
             client_tell_absence(c, e);
-        told = told || *reason;
+        told = told || tell;
         poll(NULL, 0, pause_ms);
     }
 }
@@ -109,6 +112,11 @@ status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, c
 status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                            const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
     return call_for(c, WRITE_AGAIN_MS, service, method, request, ret, e);
+}
+
+status_t client_call_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                             const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    return call_for(c, WAIT_AGAIN_MS, service, method, request, ret, e);
 }
 
 static const ProtobufCFieldDescriptor *repeated_field(const ProtobufCMessage *msg) {
@@ -155,8 +163,9 @@ static status_t take_page(ProtobufCMessage *all, ProtobufCMessage *page, struct 
     return st;
 }
 
-status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
-                     ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e) {
+static status_t list_for(struct cli *c, int64_t patience_ms, const ProtobufCServiceDescriptor *service,
+                         const char *method, ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret,
+                         struct err *e) {
     int32_t *page_size = named_field(request, "page_size");
     char **page_token = named_field(request, "page_token");
     ProtobufCMessage *all = NULL;
@@ -166,7 +175,7 @@ status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, c
         *page_size = (int32_t)(left < LIMIT_PAGE_SIZE ? left : LIMIT_PAGE_SIZE);
         if (all)
             *page_token = *(char **)named_field(all, "next_page_token");
-        st = client_call(c, service, method, request, &page, e);
+        st = call_for(c, patience_ms, service, method, request, &page, e);
         if (st == ST_OK && all)
             st = take_page(all, page, e);
         else if (st == ST_OK)
@@ -180,6 +189,16 @@ status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, c
     if (st == ST_OK)
         *ret = all;
     return st;
+}
+
+status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                     ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e) {
+    return list_for(c, READ_AGAIN_MS, service, method, request, limit, ret, e);
+}
+
+status_t client_list_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                             ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e) {
+    return list_for(c, WAIT_AGAIN_MS, service, method, request, limit, ret, e);
 }
 
 status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,

@@ -22,12 +22,20 @@ MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor 
 MUST_CHECK status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                       const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
+/* The same for a look at what has begun and is waited for (pause --wait): an absence of half an hour is no failure, and
+ * a line on stderr tells it. client_list_waiting is client_list's. */
+MUST_CHECK status_t client_call_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                        const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
+
 /* A List call to its last page, or to `limit` elements (CLIENT_ALL: all): the pages joined into one reply. The request
  * has page_size and page_token, which are set here; the reply has one repeated field and next_page_token, which is not
  * empty where the limit has left elements out. */
 #define CLIENT_ALL INT64_MAX
 MUST_CHECK status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e);
+MUST_CHECK status_t client_list_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                        ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret,
+                                        struct err *e);
 /* Moves the elements of page's repeated field behind those of `all`, a message of the same type. */
 MUST_CHECK status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e);
 

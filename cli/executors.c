@@ -176,7 +176,8 @@ static status_t wait_empty(struct cli *c, const char *name, Trainyard__V1__Execu
                     (*x)->slots_used == 1 ? "" : "s");
         told = (*x)->slots_used;
         ProtobufCMessage *all = NULL;
-        TRY(list_all(c, &all, e));
+        Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
+        TRY(client_list_waiting(c, service, "ListExecutors", &request.base, CLIENT_ALL, &all, e));
         trainyard__v1__executor__free_unpacked(*x, NULL);
         *x = take_one((Trainyard__V1__ListExecutorsResponse *)all, name);
         protobuf_c_message_free_unpacked(all, NULL);

@@ -76,7 +76,7 @@ static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err 
         poll(NULL, 0, LOOK_AGAIN_MS);
         ProtobufCMessage *reply = NULL;
         request.name = (*job)->name;
-        TRY(client_call_again(c, jobs, "GetJob", &request.base, &reply, e));
+        TRY(client_call_waiting(c, jobs, "GetJob", &request.base, &reply, e));
         trainyard__v1__job__free_unpacked(*job, NULL);
         *job = (Trainyard__V1__Job *)reply;
     }

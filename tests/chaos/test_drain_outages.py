@@ -2,8 +2,9 @@
 
 import os
 import signal
+import subprocess
 
-from yard import process_start_time, wait_until
+from yard import BIN, PATIENCE, process_start_time, wait_until
 
 ENDLESS = 1_000_000
 
@@ -50,3 +51,27 @@ def test_what_had_to_leave_leaves_though_the_controller_dies_meanwhile(two_hosts
     assert int(now.get("restarts", 0)) == 0 and host_of(two_hosts, job) != host
     two_hosts.cli("cancel", job)
     two_hosts.wait_end(job, "CANCELLED")
+
+
+def test_who_waits_for_a_drain_outlasts_a_controller_that_is_away(two_hosts, tiny):
+    """For longer than a question is asked again; `up`, which would start the next controller, stands still meanwhile."""
+    job = two_hosts.submit(tiny(steps=ENDLESS, every=0))
+    with two_hosts.watch(job) as watch:
+        watch.until_step(1)
+    host = host_of(two_hosts, job)
+    waits = subprocess.Popen([BIN / "trainyard", "drain", host, "--wait"], env=two_hosts.environment(), text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert waits.stderr.readline() == f"{host}: 1 rank left\n"
+    controller = two_hosts.pid_of("trainyard-controller")
+    os.kill(two_hosts.up.pid, signal.SIGSTOP)
+    try:
+        os.kill(controller, signal.SIGKILL)
+        two_hosts.cli("get", job, status=5)
+        assert waits.stderr.readline().endswith("; waiting for it\n")
+    finally:
+        os.kill(two_hosts.up.pid, signal.SIGCONT)
+    two_hosts.cli("cancel", job)
+    out, err = waits.communicate(timeout=120 * PATIENCE)
+    assert waits.returncode == 0, err
+    assert out.startswith(f"{host} DRAINED, 0 of "), out
+    two_hosts.cli("undrain", host)
