@@ -36,7 +36,6 @@ struct access {
     pthread_mutex_t looking; /* one look at a time; and of its outcome */
     int64_t looked_ns;
     status_t look;
-    struct err why;
 
     struct rpc_server *server;
     pthread_t thread;
@@ -75,14 +74,24 @@ static status_t look_now(struct access *a, struct err *e) {
     return ST_OK;
 }
 
+/* With `looking` held. */
+static void look_again(struct access *a) {
+    struct err why;
+    bool was_good = a->look == ST_OK;
+    a->looked_ns = clock_mono_ns();
+    a->look = look_now(a, &why);
+    if (a->look != ST_OK && was_good) /* once for each outage */
+        log_event(LOG_WARN, "tokens_not_read", "reason", LOG_STR(why.msg), NULL);
+}
+
 /* A look that began after `since`, by us or by whom we waited for. */
 static status_t look(struct access *a, int64_t since, struct err *e) {
     pthread_mutex_lock(&a->looking);
-    if (a->looked_ns < since) {
-        a->looked_ns = clock_mono_ns();
-        a->look = look_now(a, &a->why);
-    }
-    status_t st = a->look == ST_OK ? ST_OK : err_set(e, ST_UNAVAILABLE, "who calls cannot be told: %s", a->why.msg);
+    if (a->looked_ns < since)
+        look_again(a);
+    status_t st = a->look;
+    if (st != ST_OK) /* why is for the log: it may name the database's host and user, and nobody knows who asks */
+        st = err_set(e, ST_UNAVAILABLE, "who calls cannot be told: the tokens could not be read from PostgreSQL");
     pthread_mutex_unlock(&a->looking);
     return st;
 }
