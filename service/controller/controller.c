@@ -119,7 +119,8 @@ status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *
     pthread_mutex_unlock(&c->lock);
     if (!leads)
         return err_set(e, ST_UNAVAILABLE,
-                       epoch ? "the controller waits for its database" : "this controller does not lead yet");
+                       epoch ? "this controller waits to lead again: its database is away, or another controller leads"
+                             : "this controller does not lead yet");
     *ret_epoch = epoch;
     return ST_OK;
 }
