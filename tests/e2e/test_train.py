@@ -61,7 +61,7 @@ def test_ranks_that_cannot_meet_have_failed_and_no_status_of_their_own(tiny):
         done = subprocess.run([BIN / "trainyard-train", "-", "--threads", "1"], input=json.dumps(spec), text=True,
                               capture_output=True, timeout=300,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
-        if "connect rank" in done.stderr:
+        if "connect rank" in done.stderr and "terminate called" not in done.stderr:  # a thread of Gloo's may throw
             assert done.returncode == 1, done.stderr
             return
     raise AssertionError(done.stderr)
