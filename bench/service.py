@@ -12,7 +12,7 @@ import time
 
 import store_create
 from report import BIN, percentile, report
-from yard import Service, descendants
+from yard import Service
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

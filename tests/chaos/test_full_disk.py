@@ -2,12 +2,10 @@
 
 import os
 import pathlib
-import signal
 import subprocess
 
 import pytest
 
-from yard import wait_until
 
 
 @pytest.fixture

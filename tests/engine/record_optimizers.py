@@ -9,7 +9,6 @@ Adafactor's torch form factors the last two dimensions of a tensor; ours counts 
 of more dimensions are given to it as such. Muon's torch form rounds to bf16 before its products; ours are fp32, so bfloat16()
 is the identity while it runs. Lion is not in torch: its paper's algorithm (arXiv 2302.06675) is written below.
 """
-import struct
 import sys
 
 import torch

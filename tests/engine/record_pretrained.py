@@ -9,7 +9,6 @@ Weights of 16 bits are rounded first, then computed with in fp32.
 """
 import json
 import pathlib
-import struct
 import sys
 
 import torch

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import no_cuda
 from host import DEVICE, DRY
-from models import MODELS, RECIPE, STEPS, UNCOUNTED, family, samples
+from models import MODELS, RECIPE, STEPS, UNCOUNTED, family
 from peer_models import Gpt, Llama, Resnet50
 
 SHAPES = {"124M": 768, "350M": 1024, "1558M": 1600}  # GPT-2 by its width

@@ -1,5 +1,5 @@
-/* The real trainyard-executor with real workers, in a folder of its own; the test is the controller that it attaches to,
- * so that it can be a bad one: away, forgetful, outdated. One at a time, in `w`; whatever fails ends the test. */
+/* The real trainyard-executor with real workers, in a folder of its own; the test is the controller that it attaches
+ * to, so that it can be a bad one: away, forgetful, outdated. One at a time, in `w`; whatever fails ends the test. */
 #ifndef TESTS_UNIT_EXECUTOR_HOST_H
 #define TESTS_UNIT_EXECUTOR_HOST_H
 

@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { WRITE_BYTES = 1 << 20 };
+enum { WRITE_BYTES = 1 << 20, FOLDER_TRIES = 3 };
 
 struct checkpoint_writer {
     struct checkpoint_writer_config config;
@@ -175,6 +176,8 @@ static status_t write_files(struct job *job, struct err *e) {
     return job->config->rank == 0 ? write_manifest(job, e) : ST_OK;
 }
 
+static bool folder_is_gone(const struct job *job) { return access(job->directory, F_OK) < 0 && errno == ENOENT; }
+
 static status_t write_snapshot(struct job *job, struct err *e) {
     /* The exchange comes first and on every rank, whatever becomes of a rank's files. */
     job->digests = calloc((size_t)job->snapshot->n_tensors + 1, sizeof *job->digests);
@@ -182,6 +185,10 @@ static status_t write_snapshot(struct job *job, struct err *e) {
         return err_errno(e, "allocate the digests of %d tensors", job->snapshot->n_tensors);
     TRY(gather_digests(job->config, job->snapshot, GATHER_BATCH, job->digests, job->weights_sha256, e));
     status_t st = write_files(job, e);
+    /* Another rank that failed may have removed the folder before a file of this one stood in it. What keeps this one
+     * from writing is told, not that. */
+    for (int again = 0; st != ST_OK && again < FOLDER_TRIES && folder_is_gone(job); again++)
+        st = write_files(job, e);
     if (st != ST_OK) {
         remove_files(job);
         rmdir(job->directory); /* only when no rank has left anything in it */
