@@ -9,10 +9,10 @@ static status_t refused(size_t n, size_t size, struct err *e) {
 }
 
 status_t array_new_of(void *pp, int n, size_t size, struct err *e) {
-    const size_t least = n > 0 ? (size_t)n : 1;
-    void *p = calloc(least, size);
+    const size_t count = n > 0 ? (size_t)n : 1;
+    void *p = calloc(count, size);
     if (!p)
-        return refused(least, size, e);
+        return refused(count, size, e);
     memcpy(pp, &p, sizeof p);
     return ST_OK;
 }
@@ -20,12 +20,12 @@ status_t array_new_of(void *pp, int n, size_t size, struct err *e) {
 status_t array_grow_of(void *pp, int n, size_t size, struct err *e) {
     if (n & (n - 1))
         return ST_OK;
-    const size_t room = n ? (size_t)n * 2 : 1;
+    const size_t capacity = n ? (size_t)n * 2 : 1;
     void *p;
     memcpy(&p, pp, sizeof p);
-    p = reallocarray(p, room, size);
+    p = reallocarray(p, capacity, size);
     if (!p)
-        return refused(room, size, e);
+        return refused(capacity, size, e);
     memcpy(pp, &p, sizeof p);
     return ST_OK;
 }

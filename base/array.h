@@ -1,12 +1,12 @@
-/* Arrays. Memory that the system refuses is a status like any other failure: RESOURCE_EXHAUSTED, with the sentence, and
- * the pointer is as it was.
+/* Arrays whose length depends on a model, a file or a peer. If the system refuses the memory, a call returns
+ * RESOURCE_EXHAUSTED and leaves the pointer unchanged. Small arrays use base/alloc.h.
  *
  *     CLEANUP(freep) int *from = NULL;
- *     TRY(array_new(&from, n, e));               // n zeros; one where n is 0
- *     TRY(array_grow(&list->items, list->n, e)); // room for one more behind the n that are there
+ *     TRY(array_new(&from, n, e));               // n zeroed elements, one if n is 0
+ *     TRY(array_grow(&list->items, list->n, e)); // capacity for one more after the n elements
  *
- * What array_new or array_grow gave is freed by free. An array that grows does so by array_grow alone, which is called
- * before each element that is added: it doubles the room when n is a power of two, so that no capacity need be kept. */
+ * The caller frees arrays with free. An array that grows calls array_grow before each added element and nothing else:
+ * it doubles the capacity when n is a power of two, so that the capacity need not be stored. */
 #ifndef BASE_ARRAY_H
 #define BASE_ARRAY_H
 

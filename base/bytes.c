@@ -15,10 +15,12 @@ void bytes_done(struct bytes *b) {
 status_t bytes_reserve(struct bytes *b, size_t n, struct err *e) {
     if (n > b->limit || b->len > b->limit - n)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "a buffer of at most %zu bytes cannot take %zu more", b->limit, n);
+    /* One byte more, because the data always ends with a NUL. */
     size_t need = b->len + n + 1;
     if (need <= b->cap)
         return ST_OK;
     size_t cap = b->cap ? b->cap : 64;
+    /* The capacity doubles, so that many small appends cost linear time. */
     while (cap < need)
         cap = cap > SIZE_MAX / 2 ? need : cap * 2;
     char *grown = realloc(b->data, cap);

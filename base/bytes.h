@@ -1,4 +1,4 @@
-/* A growing byte buffer with a ceiling: whoever fills it states how large it may become.
+/* A growing byte buffer with a limit, which its owner sets.
  *
  *     struct bytes b;  bytes_init(&b, 1 << 20);
  *     TRY(bytes_append(&b, data, n, e));        // RESOURCE_EXHAUSTED past 1 MiB: nothing was appended
@@ -32,10 +32,10 @@ static inline void bytes_clear(struct bytes *b) { b->len = 0; }
 MUST_CHECK status_t bytes_append(struct bytes *b, const void *data, size_t n, struct err *e);
 MUST_CHECK status_t bytes_printf(struct bytes *b, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Room for n more bytes at data + len; the caller writes them and adds to len. */
+/* Reserves n more bytes at data + len; the caller writes them and adds their number to len. */
 MUST_CHECK status_t bytes_reserve(struct bytes *b, size_t n, struct err *e);
 
-/* The buffer's memory changes owner (free it with free); b is empty then. Never NULL after an append. */
+/* Moves the memory to the caller, who frees it; b is empty afterwards. Never NULL after an append. */
 char *bytes_take(struct bytes *b);
 
 #ifdef __cplusplus

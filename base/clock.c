@@ -27,7 +27,7 @@ int deadline_poll_ms(deadline_ms_t deadline) {
 }
 
 struct timespec deadline_timespec(deadline_ms_t deadline) {
-    /* A century stands for never: pthread refuses a tv_sec that overflows. */
+    /* DEADLINE_NEVER becomes a century from now: pthread refuses a tv_sec that overflows. */
     int64_t ms = deadline == DEADLINE_NEVER ? clock_mono_ms() + INT64_C(3155760000000) : deadline;
     return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
 }

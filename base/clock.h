@@ -1,7 +1,7 @@
 /* Time, in one place, so that tests can replace it and units are never guessed.
  *
  *   clock_mono_ms / clock_mono_ns   monotonic, for durations, deadlines and leases; no relation to the calendar
- *   clock_wall_us                   microseconds since 1970 UTC, for what a person or a row is told
+ *   clock_wall_us                   microseconds since 1970 UTC, for users and for the database
  *
  * clock_override puts another source under all three, for tests of leases and backoff; NULL restores the real one. It
  * is process-wide and is set before threads start. Everything else is thread-safe. */
@@ -31,7 +31,7 @@ typedef int64_t deadline_ms_t;
 #define DEADLINE_NEVER INT64_MAX
 static inline deadline_ms_t deadline_in(int64_t ms) { return clock_mono_ms() + ms; }
 
-/* Milliseconds left, 0 when over, -1 for never: what poll(2) wants. */
+/* Milliseconds left, 0 when over, -1 for never: as for poll(2). */
 int deadline_poll_ms(deadline_ms_t deadline);
 
 /* An absolute CLOCK_MONOTONIC time for pthread_cond_clockwait and friends. */

@@ -1,7 +1,16 @@
-/* How many processors this process may use: those of its affinity (taskset, cpuset), not those of the machine. */
+/* How many processors this process may use, and how many of them a rank gets. */
 #ifndef BASE_CORES_H
 #define BASE_CORES_H
 
-int cores_allowed(void); /* at least 1 */
+/* Those of the process's affinity (taskset, cpuset), but no more than the CPU quota of its control group (cpu.max of
+ * cgroup v2, here and in the groups above) allows, rounded up. At least 1. */
+int cores_allowed(void);
+
+/* The quota alone, rounded up to whole cores; parameters as control_group_min. 0: none, or it cannot be read. */
+int cores_of_quota(const char *membership, const char *root);
+
+/* The cores of each of n ranks that share all cores: the rule of `trainyard-train`, of a plan, and
+ * of an executor (executor/agent/core/thread_shares.h). At least 1. */
+int cores_per_rank(int cores, int ranks);
 
 #endif

@@ -1,7 +1,16 @@
+/* Reading and writing whole files, and folders.
+ *
+ * Reads and writes repeat after EINTR and after short transfers. A file is read only if it is a regular file and fits
+ * the limit of the buffer.
+ *
+ * An atomic write goes to PATH.tmp, is synced, and is then renamed to PATH; at last the parent folder is synced. After
+ * a crash PATH has either its old or its new content. A folder is made part by part, and an existing part is accepted.
+ * Removing a folder goes through the tree depth first and does not follow links. */
 #include "base/file.h"
 
 #include "base/cleanup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -43,8 +52,10 @@ status_t fd_read_exact(int fd, void *data, size_t n, struct err *e) {
 
 status_t file_read(const char *path, struct bytes *ret, struct err *e) {
     CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(e, "open '%s'", path);
+    return fd < 0 ? err_errno(e, "open '%s'", path) : fd_read_file(fd, path, ret, e);
+}
+
+status_t fd_read_file(int fd, const char *path, struct bytes *ret, struct err *e) {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return err_errno(e, "stat '%s'", path);
@@ -72,16 +83,18 @@ status_t dir_sync(const char *path, struct err *e) {
     return ST_OK;
 }
 
+/* The new name of a file is durable only after its folder is synced. */
 static status_t sync_parent(const char *path, struct err *e) {
     char parent[PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
     char *slash = strrchr(parent, '/');
     if (!slash)
         return dir_sync(".", e);
-    slash[slash == parent] = '\0'; /* keep the root's own slash */
+    slash[slash == parent] = '\0'; /* keep the slash of the root folder */
     return dir_sync(parent, e);
 }
 
+/* Without the fsync before the rename, a crash could leave an empty file under the final name. */
 static status_t write_synced(const char *path, const void *data, size_t n, unsigned mode, struct err *e) {
     CLEANUP(closep) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0)
@@ -134,6 +147,19 @@ status_t dir_make(const char *path, unsigned mode, struct err *e) {
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
     (void)st, (void)flag, (void)ftw;
     return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+status_t dir_is_empty(const char *path, bool *ret, struct err *e) {
+    DIR *dir = opendir(path);
+    if (!dir && errno != ENOENT)
+        return err_errno(e, "open folder '%s'", path);
+    size_t entries = 0;
+    while (dir && readdir(dir))
+        entries++;
+    if (dir)
+        closedir(dir);
+    *ret = entries <= 2; /* "." and ".." */
+    return ST_OK;
 }
 
 status_t dir_remove(const char *path, struct err *e) {

@@ -1,3 +1,8 @@
+/* Log lines as text (key=value) or JSON, to standard error.
+ *
+ * A line is built in a fixed buffer and written with one write(2). If a field does not fit, this field and all later
+ * fields are dropped, and the line ends with a mark ("cut"). The format and the minimum level are atomic global
+ * variables. */
 #include "base/log.h"
 
 #include "base/clock.h"
@@ -11,17 +16,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_CAP = 4096, TAIL_CAP = 16 }; /* the tail keeps room for the closing mark and newline */
+enum { LINE_CAP = 4096, TAIL_CAP = 16 }; /* TAIL_CAP: space for the "cut" mark, the closing brace and the newline */
 
 static _Atomic int log_format = LOG_TEXT;
-static _Atomic int log_least = LOG_INFO;
+static _Atomic int log_min_level = LOG_INFO;
 
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
 static const char *const format_names[] = { "text", "json" };
 
-void log_setup(enum log_format format, enum log_level least) {
+void log_setup(enum log_format format, enum log_level min_level) {
     atomic_store(&log_format, (int)format);
-    atomic_store(&log_least, (int)least);
+    atomic_store(&log_min_level, (int)min_level);
 }
 
 static int find_name(const char *const *names, int n, const char *text) {
@@ -49,7 +54,7 @@ static void put(struct line *l, const char *text, size_t n) {
 }
 static void put_str(struct line *l, const char *text) { put(l, text, strlen(text)); }
 
-/* JSON escaping serves the text form too: a quoted value there is the same string literal. */
+/* The text format uses JSON escaping too: a quoted value is the same string literal in both formats. */
 static void put_quoted(struct line *l, const char *text) {
     put(l, "\"", 1);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -114,7 +119,7 @@ static void put_head(struct line *l, enum log_level level, const char *event, bo
 }
 
 void log_event(enum log_level level, const char *event, ...) {
-    if ((int)level < atomic_load(&log_least))
+    if ((int)level < atomic_load(&log_min_level))
         return;
     bool json = atomic_load(&log_format) == LOG_JSON;
     struct line l = { .len = 0 };
@@ -129,7 +134,7 @@ void log_event(enum log_level level, const char *event, ...) {
         put_str(&l, json ? "\":" : "=");
         put_value(&l, v, json);
         if (l.full) {
-            l.len = before; /* half a field would break the JSON: drop it whole */
+            l.len = before; /* a partial field would break the JSON: drop all of it */
             break;
         }
     }

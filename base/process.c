@@ -1,5 +1,7 @@
 #include "base/process.h"
 
+#include "base/cleanup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -7,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 status_t process_beside(const char *name, char *ret, size_t bytes, struct err *e) {
@@ -14,8 +18,8 @@ status_t process_beside(const char *name, char *ret, size_t bytes, struct err *e
     if (n < 0)
         return err_errno(e, "find this program's folder");
     char *slash = memrchr(ret, '/', (size_t)n);
-    size_t room = slash ? bytes - (size_t)(slash + 1 - ret) : 0;
-    if ((size_t)n == bytes || !slash || (size_t)snprintf(slash + 1, room, "%s", name) >= room)
+    size_t space = slash ? bytes - (size_t)(slash + 1 - ret) : 0;
+    if ((size_t)n == bytes || !slash || (size_t)snprintf(slash + 1, space, "%s", name) >= space)
         return err_set(e, ST_INVALID_ARGUMENT, "the path of %s is longer than %zu bytes", name, bytes - 1);
     return ST_OK;
 }
@@ -46,7 +50,8 @@ static int attributes_fill(posix_spawnattr_t *attr, const struct process *p) {
     return rc ? rc : posix_spawnattr_setsigdefault(attr, &all);
 }
 
-/* posix_spawn of glibc waits for the exec in a shared address space, so that its errno arrives here: no errno pipe. */
+/* glibc's posix_spawn waits for the exec in a shared address space and returns its errno, so that no pipe for errno is
+ * needed. */
 status_t process_start(const struct process *p, pid_t *ret, struct err *e) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -62,4 +67,22 @@ status_t process_start(const struct process *p, pid_t *ret, struct err *e) {
     posix_spawn_file_actions_destroy(&actions);
     errno = rc;
     return rc ? err_errno(e, "start '%s'", p->program) : ST_OK;
+}
+
+int process_pidfd(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+int process_pidfd_signal(int pidfd, int signal) { return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0); }
+
+int process_kill_children(bool (*spared)(const void *ctx, pid_t pid), const void *ctx) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    CLEANUP(fclosep) FILE *f = fopen(path, "re");
+    int n = 0;
+    for (int pid; f && fscanf(f, "%d", &pid) == 1;)
+        if (!spared || !spared(ctx, pid)) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, WNOHANG);
+            n++;
+        }
+    return n;
 }

@@ -1,14 +1,15 @@
-/* Other programs: where they stand, and how one becomes a child of this process. */
+/* Other programs: their paths, and starting one as a child of this process. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The path of `name` in the folder of this program: "trainyard-worker", "../lib/x.so". INVALID_ARGUMENT when ret is too
- * small. Whether something is there, it does not say. */
+/* The path of `name` in the folder of this program: "trainyard-worker", "../lib/x.so". INVALID_ARGUMENT: ret is too
+ * small. Does not check whether the file exists. */
 MUST_CHECK status_t process_beside(const char *name, char *ret, size_t bytes, struct err *e);
 
 enum { PROCESS_NULL = -1, PROCESS_FDS = 5 }; /* PROCESS_NULL: /dev/null */
@@ -24,9 +25,19 @@ struct process {
     enum { PROCESS_SAME_GROUP, PROCESS_OWN_GROUP, PROCESS_OWN_SESSION } group;
 };
 
-/* Starts it with posix_spawn; it is the caller's to reap. It has descriptors 0 to 2 of ours unless fds say otherwise,
- * whatever fds name, and no other, close-on-exec or not; no signal is blocked or ignored there. That the program cannot
- * be executed is told here, and nothing was started: NOT_FOUND, PERMISSION_DENIED, ... */
+/* Starts the program with posix_spawn; the caller reaps it. The child has this process's descriptors 0 to 2 unless fds
+ * replaces them, the descriptors in fds, and no others. No signal is blocked or ignored there. If the program cannot be
+ * executed, nothing is started: NOT_FOUND, PERMISSION_DENIED, ... */
 MUST_CHECK status_t process_start(const struct process *p, pid_t *ret, struct err *e);
+
+/* Kills every child of this process, except those for which `spared` is true (NULL: none is spared), and reaps the
+ * killed ones that have ended. Returns how many children it has found. Call it again after a pause until it returns 0:
+ * if this process is a subreaper, the children of a killed child become its own. For the main thread. */
+int process_kill_children(bool (*spared)(const void *ctx, pid_t pid), const void *ctx);
+
+/* As pidfd_open and pidfd_send_signal, which glibc has since 2.36: Ubuntu 22.04 has 2.35. -1 with errno. The
+ * handle is close-on-exec; the caller closes it. */
+int process_pidfd(pid_t pid);
+int process_pidfd_signal(int pidfd, int signal);
 
 #endif

@@ -1,5 +1,5 @@
-/* libcrypto's older functions for SHA-256: they work in the caller's memory, where its newer ones allocate, and may
- * fail, for each digest. Both compute by the same code. */
+/* SHA-256 by the older functions of libcrypto. They work in the caller's memory. The newer functions allocate memory
+ * for each digest, and can fail. Both run the same code. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/sha256.h"
 
@@ -7,7 +7,7 @@
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct sha256), "a digest at work fits its struct");
 
-/* They return 1, whatever they are given. */
+/* The functions of libcrypto always return 1, so that their results are ignored. */
 static SHA256_CTX *of(struct sha256 *s) { return (SHA256_CTX *)(void *)s; }
 
 void sha256_begin(struct sha256 *s) { (void)SHA256_Init(of(s)); }

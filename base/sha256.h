@@ -1,12 +1,12 @@
-/* SHA-256 (FIPS 180-4) by libcrypto, as the project uses it: digests of files, tensors and weights. Nothing is
- * allocated, nothing can fail, nothing is to be released.
+/* SHA-256 (FIPS 180-4) by libcrypto, for digests of files, tensors and weights. Allocates nothing and
+ * cannot fail.
  *
  *     struct sha256 s;
  *     sha256_begin(&s);
  *     sha256_update(&s, data, n);
- *     sha256_final(&s, digest);       // and s starts afresh
+ *     sha256_final(&s, digest);       // s may begin again
  *
- * A digest at work belongs to one thread at a time. */
+ * A digest in progress belongs to one thread at a time. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 

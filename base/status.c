@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Marks a sentence that did not fit, so that nobody takes the cut for the end. */
+/* Ends a sentence that did not fit with "...", so that a reader sees that it was cut. */
 static void mark_cut(char *msg, size_t cap, int wanted) {
     if (wanted >= (int)cap)
         memcpy(msg + cap - 4, "...", 4);
@@ -29,6 +29,7 @@ status_t err_set(struct err *e, status_t st, const char *fmt, ...) {
 status_t err_prefix(struct err *e, status_t st, const char *fmt, ...) {
     if (!e)
         return st;
+    /* The old sentence is copied first, because the new one is written over it. */
     struct err inner = *e;
     va_list args;
     va_start(args, fmt);
@@ -69,14 +70,11 @@ status_t status_of_errno(int errnum) {
     }
 }
 
-status_t err_errno(struct err *e, const char *fmt, ...) {
-    int errnum = errno;
+__attribute__((format(printf, 3, 0))) static status_t errno_say(struct err *e, int errnum, const char *fmt,
+                                                                va_list args) {
     if (!e)
         return status_of_errno(errnum);
-    va_list args;
-    va_start(args, fmt);
     int used = vsnprintf(e->msg, sizeof e->msg, fmt, args);
-    va_end(args);
     if (used < 0)
         used = 0;
     if ((size_t)used < sizeof e->msg) {
@@ -86,6 +84,24 @@ status_t err_errno(struct err *e, const char *fmt, ...) {
     }
     mark_cut(e->msg, sizeof e->msg, used);
     return status_of_errno(errnum);
+}
+
+status_t err_errno(struct err *e, const char *fmt, ...) {
+    const int errnum = errno;
+    va_list args;
+    va_start(args, fmt);
+    const status_t st = errno_say(e, errnum, fmt, args);
+    va_end(args);
+    return st;
+}
+
+status_t err_unreadable(struct err *e, const char *fmt, ...) {
+    const int errnum = errno;
+    va_list args;
+    va_start(args, fmt);
+    const status_t st = errno_say(e, errnum, fmt, args);
+    va_end(args);
+    return st == ST_PERMISSION_DENIED || st == ST_RESOURCE_EXHAUSTED ? st : ST_NOT_FOUND;
 }
 
 const char *status_name(status_t st) {

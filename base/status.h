@@ -7,7 +7,7 @@
  * Rules: a function that can fail returns status_t as MUST_CHECK and takes `struct err *e` as its last parameter; `e`
  * may be NULL where the caller has no use for the sentence. Out-parameters (`ret_...`) are untouched on failure. A
  * failure that a peer, a file, a device or the clock can cause is a status; `assert` is for our own bugs only.
- * Libraries neither log nor exit: the sentence travels up to whoever can act on it.
+ * Libraries neither log nor exit: the caller gets the sentence and decides.
  *
  * Threads: a struct err belongs to one thread at a time; nothing here is shared. */
 #ifndef BASE_STATUS_H
@@ -62,6 +62,11 @@ status_t status_of_errno(int errnum);
 
 /* err_set with errno's status and its text: "open '/x': No such file or directory". Reads errno first thing. */
 MUST_CHECK status_t err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* err_errno of a file, folder or device that cannot be opened or read for any reason (it is missing, its file system is
+ * not mounted, the disk fails): PERMISSION_DENIED and RESOURCE_EXHAUSTED as status_of_errno says, else NOT_FOUND.
+ * Another host may be able to read it. */
+MUST_CHECK status_t err_unreadable(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* "NOT_FOUND" etc.; "CODE_99" never happens: unknown values read as "UNKNOWN". Static storage. */
 const char *status_name(status_t st);

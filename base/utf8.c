@@ -3,7 +3,8 @@
 #include <string.h>
 
 uint32_t utf8_next(const char *s, size_t n, size_t *ret_len) {
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    /* The smallest code of each length: a smaller code in a longer sequence is not valid UTF-8. */
+    static const uint32_t min[] = { 0, 0, 0x80, 0x800, 0x10000 };
     uint8_t first = (uint8_t)s[0];
     size_t len = first < 0x80 ? 1 : (first >> 5) == 6 ? 2 : (first >> 4) == 14 ? 3 : (first >> 3) == 30 ? 4 : 0;
     *ret_len = 0;
@@ -15,7 +16,7 @@ uint32_t utf8_next(const char *s, size_t n, size_t *ret_len) {
             return 0;
         code = code << 6 | ((uint8_t)s[i] & 0x3f);
     }
-    if (code < least[len] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+    if (code < min[len] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
         return 0;
     *ret_len = len;
     return code;
@@ -59,4 +60,11 @@ size_t utf8_put(uint32_t code, char ret[4]) {
         ret[i] = (char)(0x80 | (code & 0x3f));
     ret[0] = (char)(lead[len] | code);
     return len;
+}
+
+void utf8_copy_printable(const char *text, char *ret, size_t bytes) {
+    size_t n = strnlen(text, bytes - 1);
+    n -= utf8_open(text, n);
+    utf8_printable(text, n, "", ret);
+    ret[n] = '\0';
 }

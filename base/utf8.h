@@ -15,7 +15,10 @@ bool utf8_valid(const char *s, size_t n);
  * characters (C0, DEL and C1), but those in `keep`. ret gets n bytes and may be s. */
 void utf8_printable(const char *s, size_t n, const char *keep, char *ret);
 
-/* How many bytes at the end of s begin a sequence that goes on behind it: 0 to 3. For reading in pieces. */
+/* Copies at most bytes - 1 bytes of a NUL-terminated text, printable as above and not cut inside a character. */
+void utf8_copy_printable(const char *text, char *ret, size_t bytes);
+
+/* How many bytes at the end of s are the beginning of an incomplete sequence: 0 to 3. For reading in pieces. */
 size_t utf8_open(const char *s, size_t n);
 
 /* Writes one code point; returns its length, 1 to 4. */

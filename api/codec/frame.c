@@ -1,3 +1,9 @@
+/* Frames: a length of 4 bytes (little-endian), then a packed message.
+ *
+ * The reader appends input to a buffer, and returns each message when all of its bytes have arrived. `taken` counts the
+ * bytes that were returned already; they are removed before the next read, so that a returned packed message stays
+ * valid until then. A length above the limit is refused before memory is allocated for it. An end of the stream is an
+ * error if a part of a frame is left. */
 #include "api/codec/frame.h"
 
 #include "base/file.h"
@@ -8,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What one read(2) takes at most: the size of a Linux pipe's buffer. */
+/* The most bytes of one read(2): the size of a Linux pipe's buffer. */
 enum { READ_CHUNK_BYTES = 64 << 10 };
 
+/* The length is written byte by byte, so that its order does not depend on the processor. */
 static void put_length(uint8_t *at, size_t n) {
     for (int i = 0; i < FRAME_HEADER_BYTES; i++)
         at[i] = (uint8_t)(n >> (8 * i));
@@ -35,7 +42,7 @@ status_t frame_pack(const ProtobufCMessage *msg, struct bytes *out, struct err *
 
 status_t frame_write(int fd, const ProtobufCMessage *msg, struct err *e) {
     struct bytes frame;
-    bytes_init(&frame, SIZE_MAX / 4); /* as large as the message, which is in memory already */
+    bytes_init(&frame, SIZE_MAX / 4); /* no limit of its own: the message is in memory already */
     status_t st = frame_pack(msg, &frame, e);
     if (st == ST_OK)
         st = fd_write_all(fd, frame.data, frame.len, e);
@@ -45,7 +52,7 @@ status_t frame_write(int fd, const ProtobufCMessage *msg, struct err *e) {
 
 void frame_reader_init(struct frame_reader *r, size_t limit) {
     *r = (struct frame_reader){ .limit = limit };
-    /* A frame that is not whole yet has less than limit + header bytes, and one chunk may follow it. */
+    /* An incomplete frame has less than limit + header bytes, and one more chunk may follow. */
     bytes_init(&r->buf, limit + FRAME_HEADER_BYTES + READ_CHUNK_BYTES);
 }
 
@@ -54,7 +61,7 @@ void frame_reader_done(struct frame_reader *r) {
     r->taken = 0;
 }
 
-/* Moves what is not taken to the front, so that the buffer never grows beyond one frame and one chunk. */
+/* Moves the bytes that are not taken to the front, so that the buffer never grows beyond one frame and one chunk. */
 static void drop_taken(struct frame_reader *r) {
     if (r->taken == 0)
         return;
@@ -70,8 +77,8 @@ status_t frame_reader_feed(struct frame_reader *r, const void *data, size_t n, s
 
 status_t frame_reader_fill(struct frame_reader *r, int fd, bool *ret_ended, struct err *e) {
     drop_taken(r);
-    size_t room = r->buf.limit - r->buf.len;
-    size_t want = room < READ_CHUNK_BYTES ? room : READ_CHUNK_BYTES;
+    size_t capacity = r->buf.limit - r->buf.len;
+    size_t want = capacity < READ_CHUNK_BYTES ? capacity : READ_CHUNK_BYTES;
     if (want == 0)
         return err_set(e, ST_FAILED_PRECONDITION, "whole messages wait in the reader: take them before reading more");
     TRY(bytes_reserve(&r->buf, want, e));
@@ -92,7 +99,7 @@ status_t frame_reader_fill(struct frame_reader *r, int fd, bool *ret_ended, stru
         TRY(frame_reader_next_packed(r, &packed, &n, e));
         if (!packed)
             return err_set(e, ST_DATA_LOSS, "the stream ends inside a message: %zu bytes are left over", r->buf.len);
-        r->taken = 0; /* it was only looked at */
+        r->taken = 0; /* the frame was only checked, not returned */
     }
     *ret_ended = got == 0;
     return ST_OK;

@@ -65,7 +65,8 @@ const struct writer_ops json_writer_ops = {
     .integer64 = json_integer64,
 };
 
-/* Characters that JSON or YAML readers refuse unescaped: controls, U+FEFF, the two that are no characters. */
+/* Characters that readers of JSON or YAML refuse without an escape: control characters, the line separators U+2028 and
+ * U+2029, U+FEFF, and the noncharacters U+FFFE and U+FFFF. */
 static bool must_escape(uint32_t code) {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
            code == 0xfffe || code == 0xffff;
@@ -84,7 +85,7 @@ static status_t append_escaped(uint32_t code, struct bytes *ret, struct err *e) 
 
 status_t codec_json_string(const char *s, size_t n, struct bytes *ret, struct err *e) {
     TRY(bytes_append(ret, "\"", 1, e));
-    size_t plain = 0; /* bytes before s + plain are written; the run from there to i is not */
+    size_t plain = 0; /* bytes before s + plain are written; bytes from there to i are not written yet */
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t code = utf8_next(s + i, n - i, &len);
         bool bad = len == 0;

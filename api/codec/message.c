@@ -1,17 +1,47 @@
+/* Access to the fields of a message by their descriptors.
+ *
+ * A descriptor gives the offset of a field's value in the message struct. A second offset, the quantifier, leads to the
+ * number of elements (repeated fields) or to the id of the member that is set (oneofs). Only this file computes
+ * addresses from these offsets.
+ *
+ * Every value is a separate allocation, as protobuf-c's decoder makes them, so that protobuf_c_message_free_unpacked
+ * frees a message that was changed here. protobuf-c has no flag for maps, `auto` words and choices; field_is_map,
+ * field_auto and message_is_choice recognise them by names and shape. */
 #include "api/codec/message.h"
 
+#include "base/alloc.h"
+#include "base/cleanup.h"
+
+#include <assert.h>
 #include <google/protobuf/timestamp.pb-c.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-status_t message_new(const ProtobufCMessageDescriptor *desc, ProtobufCMessage **ret, struct err *e) {
-    ProtobufCMessage *msg = malloc(desc->sizeof_message);
-    if (!msg)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a %s", desc->name);
+ProtobufCMessage *message_new(const ProtobufCMessageDescriptor *desc) {
+    ProtobufCMessage *msg = alloc_zeroed(1, desc->sizeof_message);
     protobuf_c_message_init(desc, msg);
-    *ret = msg;
+    return msg;
+}
+
+/* Packing and unpacking is the only copy that protobuf-c offers. */
+status_t message_copy(const ProtobufCMessage *msg, void *ret_copy, struct err *e) {
+    const size_t n = protobuf_c_message_get_packed_size(msg);
+    CLEANUP(freep) uint8_t *packed = malloc(n + 1);
+    ProtobufCMessage *copy = NULL;
+    if (packed)
+        copy = protobuf_c_message_unpack(msg->descriptor, NULL, protobuf_c_message_pack(msg, packed), packed);
+    if (!copy)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to copy a %s of %zu bytes", msg->descriptor->short_name, n);
+    memcpy(ret_copy, &copy, sizeof copy);
     return ST_OK;
+}
+
+void message_freep(void *pointer_to_message) {
+    ProtobufCMessage *msg;
+    memcpy(&msg, pointer_to_message, sizeof msg);
+    if (msg)
+        protobuf_c_message_free_unpacked(msg, NULL);
 }
 
 bool field_is_repeated(const ProtobufCFieldDescriptor *f) { return f->label == PROTOBUF_C_LABEL_REPEATED; }
@@ -79,20 +109,24 @@ bool field_is_set(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f
     return *(ProtobufCMessage **)field_value(msg, f) != NULL;
 }
 
-/* No spare room is kept: an array from protobuf-c's decoder has none to rely on. */
-status_t field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, size_t more, void **ret,
-                      struct err *e) {
+/* Arrays have no spare capacity, because those from protobuf-c's decoder have none. */
+void *field_append(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, size_t more) {
     size_t size = field_element_bytes(f);
     size_t *n = quantifier(msg, f);
     void **elements = field_value(msg, f);
-    void *grown = reallocarray(*elements, *n + more, size);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu elements of %s", *n + more, f->name);
-    *elements = grown;
-    *ret = (char *)grown + *n * size;
-    memset(*ret, 0, more * size);
+    *elements = alloc_resize(*elements, *n + more, size);
+    void *added = (char *)*elements + *n * size;
+    memset(added, 0, more * size);
     *n += more;
-    return ST_OK;
+    return added;
+}
+
+const ProtobufCFieldDescriptor *message_repeated_field(const ProtobufCMessageDescriptor *desc) {
+    const ProtobufCFieldDescriptor *f = desc->fields;
+    while (!field_is_repeated(f))
+        f++;
+    assert(f < desc->fields + desc->n_fields);
+    return f;
 }
 
 static void value_free(const ProtobufCFieldDescriptor *f, void *at) {
@@ -123,9 +157,9 @@ void field_clear(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f) {
         *(void **)field_value(msg, f) = NULL;
         return;
     }
-    const ProtobufCFieldDescriptor *held = field_is_oneof(f) ? oneof_member_set(msg, f) : f;
-    if (held)
-        value_free(held, field_value(msg, held));
+    const ProtobufCFieldDescriptor *set = field_is_oneof(f) ? oneof_member_set(msg, f) : f;
+    if (set)
+        value_free(set, field_value(msg, set));
     if (field_is_oneof(f))
         *(uint32_t *)quantifier(msg, f) = 0;
     memset(field_value(msg, f), 0, field_element_bytes(f));
@@ -140,6 +174,16 @@ const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *des
     snprintf(name, sizeof name, "%s_auto", f->name);
     const ProtobufCFieldDescriptor *word = protobuf_c_message_descriptor_get_field_by_name(desc, name);
     return word && word->type == PROTOBUF_C_TYPE_BOOL ? word : NULL;
+}
+
+bool message_is_choice(const ProtobufCMessageDescriptor *desc) {
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &desc->fields[i];
+        if (!field_is_oneof(f) || f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_timestamp(f) ||
+            f->quantifier_offset != desc->fields[0].quantifier_offset)
+            return false;
+    }
+    return desc->n_fields > 1;
 }
 
 void oneof_member_names(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f, char *ret,

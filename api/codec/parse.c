@@ -1,3 +1,8 @@
+/* From YAML or JSON events to a message.
+ *
+ * A mapping is a message: each key is found among the fields of the descriptor, and its value is parsed by the kind of
+ * the field (scalar, message, map, list, timestamp). A oneof member without fields may be given by its name alone. The
+ * path of the current field is kept for error sentences. */
 #include "api/codec/parse.h"
 
 #include "api/codec/message.h"
@@ -10,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries of one map: each key is compared with all before it. */
+/* The most entries of one map: each key is compared with all earlier keys. */
 enum { MAP_ENTRIES = 1024 };
-/* Fields of one message, one bit each for "seen". */
+/* The most fields of one message: parse_message keeps one bit for each field that it has seen. */
 enum { MESSAGE_FIELDS = 256 };
 
 static status_t not_what(struct yaml_reader *r, const char *expected, struct field_path *p, struct err *e) {
@@ -37,17 +42,34 @@ static status_t parse_timestamp(struct yaml_reader *r, ProtobufCMessage *msg, st
     return st == ST_OK || p->len == 0 ? st : err_prefix(e, st, "%s: ", p->text);
 }
 
+/* "optimizer: sgd": the name of a member means an empty message of that member. */
+static status_t parse_choice(struct yaml_reader *r, ProtobufCMessage *msg, struct field_path *p, struct err *e) {
+    const char *name = (const char *)r->event.data.scalar.value;
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(msg->descriptor, name);
+    if (!f || strlen(name) != r->event.data.scalar.length) {
+        char found[64], names[200];
+        yaml_reader_found(r, found);
+        oneof_member_names(msg->descriptor, &msg->descriptor->fields[0], names, sizeof names);
+        return path_err(p, e, "expected a mapping or one of: %s; found %s", names, found);
+    }
+    ProtobufCMessage *member = message_new(f->descriptor);
+    *(ProtobufCMessage **)field_value(msg, f) = member;
+    oneof_set_case(msg, f);
+    return ST_OK;
+}
+
 static status_t parse_submessage(struct yaml_reader *r, const ProtobufCFieldDescriptor *f, ProtobufCMessage **at,
                                  struct field_path *p, struct err *e) {
-    ProtobufCMessage *msg = NULL;
-    TRY(message_new(f->descriptor, &msg, e));
+    ProtobufCMessage *msg = message_new(f->descriptor);
     status_t st;
     if (field_is_timestamp(f))
         st = parse_timestamp(r, msg, p, e);
     else if (yaml_reader_at_empty(r))
-        st = ST_OK; /* "constant:" with nothing behind it: all defaults */
+        st = ST_OK; /* "constant:" without a value: all defaults */
     else if (r->event.type == YAML_MAPPING_START_EVENT)
         st = parse_message(r, msg, p, e);
+    else if (r->event.type == YAML_SCALAR_EVENT && message_is_choice(msg->descriptor))
+        st = parse_choice(r, msg, p, e);
     else
         st = not_what(r, "a mapping", p, e);
     if (st != ST_OK) {
@@ -58,7 +80,7 @@ static status_t parse_submessage(struct yaml_reader *r, const ProtobufCFieldDesc
     return ST_OK;
 }
 
-/* One value of f's type to `at`, whether a field, a list's element or a map's value. */
+/* Parses one value of f's type into `at`: a field, an element of a list or a value of a map. */
 static status_t parse_value(struct yaml_reader *r, const ProtobufCFieldDescriptor *f, void *at, struct field_path *p,
                             struct err *e) {
     if (f->type == PROTOBUF_C_TYPE_MESSAGE)
@@ -66,6 +88,7 @@ static status_t parse_value(struct yaml_reader *r, const ProtobufCFieldDescripto
     return parse_scalar(r, f, at, p, e);
 }
 
+/* A value is parsed into a local buffer first, so that an error leaves only whole elements in the list. */
 static status_t parse_list(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
                            struct field_path *p, struct err *e) {
     if (r->event.type != YAML_SEQUENCE_START_EVENT)
@@ -78,9 +101,7 @@ static status_t parse_list(struct yaml_reader *r, ProtobufCMessage *msg, const P
         uint64_t value[2] = { 0 }; /* the largest value is a ProtobufCBinaryData */
         _Static_assert(sizeof value >= sizeof(ProtobufCBinaryData), "a value fits");
         TRY(parse_value(r, f, value, p, e));
-        void *at = NULL;
-        TRY(field_append(msg, f, 1, &at, e));
-        memcpy(at, value, field_element_bytes(f));
+        memcpy(field_append(msg, f, 1), value, field_element_bytes(f));
         path_pop(p, mark);
     }
 }
@@ -128,17 +149,13 @@ static status_t parse_map(struct yaml_reader *r, ProtobufCMessage *msg, const Pr
             return ST_OK;
         if (i == MAP_ENTRIES)
             return path_err(p, e, "more than %d entries", MAP_ENTRIES);
-        ProtobufCMessage *entry = NULL;
-        void *at = NULL;
-        TRY(message_new(f->descriptor, &entry, e));
+        ProtobufCMessage *entry = message_new(f->descriptor);
         status_t st = parse_map_entry(r, msg, f, entry, p, e);
-        if (st == ST_OK)
-            st = field_append(msg, f, 1, &at, e);
         if (st != ST_OK) {
             protobuf_c_message_free_unpacked(entry, NULL);
             return st;
         }
-        *(ProtobufCMessage **)at = entry;
+        *(ProtobufCMessage **)field_append(msg, f, 1) = entry;
     }
 }
 
@@ -160,7 +177,7 @@ static bool take_auto(const struct yaml_reader *r, ProtobufCMessage *msg, const 
     return true;
 }
 
-/* p already names the field; `parent` is its mark. */
+/* The path p already contains the field; `parent` is the mark of its parent. */
 static status_t parse_singular(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
                                struct field_path *p, size_t parent, struct err *e) {
     if (field_is_oneof(f) && oneof_case(msg, f) != 0)
@@ -204,13 +221,18 @@ status_t parse_message(struct yaml_reader *r, ProtobufCMessage *msg, struct fiel
             return path_err(p, e, "given twice");
         }
         seen[i / 64] |= (uint64_t)1 << (i % 64);
+        bool quoted = r->event.data.scalar.style == YAML_DOUBLE_QUOTED_SCALAR_STYLE;
         TRY(yaml_reader_next(r, e));
+        if (quoted && r->json && yaml_reader_at_empty(r)) {
+            (void)path_push(p, f->name, strlen(f->name));
+            return path_err(p, e, "its value is missing in line %zu", r->event.start_mark.line + 1);
+        }
         TRY(parse_field(r, msg, f, p, e));
     }
 }
 
-static status_t parse_document(struct yaml_reader *r, ProtobufCMessage *msg, struct err *e) {
-    struct field_path p = { .len = 0 };
+static status_t parse_document(struct yaml_reader *r, ProtobufCMessage *msg, codec_advice *advice, struct err *e) {
+    struct field_path p = { .root = msg->descriptor, .advice = advice };
     if (r->event.type == YAML_STREAM_END_EVENT)
         return ST_OK;
     if (r->event.type == YAML_MAPPING_START_EVENT)
@@ -221,17 +243,14 @@ static status_t parse_document(struct yaml_reader *r, ProtobufCMessage *msg, str
 }
 
 status_t codec_parse(const ProtobufCMessageDescriptor *desc, const char *text, size_t n,
-                     const struct codec_limits *limits, ProtobufCMessage **ret, struct err *e) {
+                     const struct codec_options *options, ProtobufCMessage **ret, struct err *e) {
     struct yaml_reader r;
-    TRY(yaml_reader_open(&r, text, n, limits, e));
-    ProtobufCMessage *msg = NULL;
-    status_t st = message_new(desc, &msg, e);
-    if (st == ST_OK)
-        st = parse_document(&r, msg, e);
+    TRY(yaml_reader_open(&r, text, n, options, e));
+    ProtobufCMessage *msg = message_new(desc);
+    status_t st = parse_document(&r, msg, options ? options->advice : NULL, e);
     yaml_reader_close(&r);
     if (st != ST_OK) {
-        if (msg)
-            protobuf_c_message_free_unpacked(msg, NULL);
+        protobuf_c_message_free_unpacked(msg, NULL);
         return st;
     }
     *ret = msg;

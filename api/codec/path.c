@@ -1,4 +1,3 @@
-#include "api/codec/message.h"
 #include "api/codec/parse.h"
 #include "base/utf8.h"
 
@@ -6,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A key longer than this is cut in sentences. */
+/* A longer key is cut in error messages. */
 enum { KEY_SHOWN_BYTES = 64 };
 
 size_t path_push(struct field_path *p, const char *name, size_t n) {
@@ -48,41 +47,6 @@ status_t path_err(const struct field_path *p, struct err *e, const char *fmt, ..
     return p->len ? err_prefix(e, st, "%s: ", p->text) : st;
 }
 
-/* Edits (insert, delete, change, swap of neighbours) from a to b; both shorter than 32. */
-static int edit_distance(const char *a, size_t na, const char *b, size_t nb) {
-    int d[32][32];
-    for (size_t i = 0; i <= na; i++)
-        for (size_t j = 0; j <= nb; j++) {
-            if (i == 0 || j == 0) {
-                d[i][j] = (int)(i + j);
-                continue;
-            }
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    return d[na][nb];
-}
-
-/* The field whose name is at most two typing errors away (one for short names), or NULL. */
-static const char *nearest_name(const ProtobufCMessageDescriptor *desc, const char *name, size_t n) {
-    const char *best = NULL;
-    int best_distance = n <= 4 ? 2 : 3;
-    for (unsigned i = 0; i < desc->n_fields && n < 32; i++) {
-        const char *known = desc->fields[i].name;
-        size_t nk = strlen(known);
-        int distance = nk < 32 ? edit_distance(name, n, known, nk) : best_distance;
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = known;
-        }
-    }
-    return best;
-}
-
 status_t field_find(const ProtobufCMessageDescriptor *desc, const char *name, size_t n, struct field_path *p,
                     const ProtobufCFieldDescriptor **ret, struct err *e) {
     for (unsigned i = 0; i < desc->n_fields; i++)
@@ -90,14 +54,10 @@ status_t field_find(const ProtobufCMessageDescriptor *desc, const char *name, si
             *ret = &desc->fields[i];
             return ST_OK;
         }
+    char hint[300];
     size_t mark = path_push(p, name, n);
-    const char *near = nearest_name(desc, name, n);
-    char known[300] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < desc->n_fields && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", desc->fields[i].name);
-    status_t st = near ? path_err(p, e, "unknown field; did you mean %s?", near)
-                       : path_err(p, e, "unknown field; known here: %s", known);
+    field_hint(desc, name, n, p, hint, sizeof hint);
+    status_t st = path_err(p, e, "unknown field; %s", hint);
     path_pop(p, mark);
     return st;
 }

@@ -1,3 +1,8 @@
+/* Printing a message as JSON or YAML.
+ *
+ * The message is visited field by field, in the order of its descriptor. Each value goes to the operations of a writer
+ * (writer.h), which decide the syntax: json_writer.c or yaml_writer.c. Fields with presence are left out if they are
+ * not set; all other fields are always printed. Timestamps are printed as RFC 3339, enums by name, bytes as base64. */
 #include "api/codec/message.h"
 #include "api/codec/scalar.h"
 #include "api/codec/text.h"
@@ -22,7 +27,7 @@ static status_t print_bytes(struct writer *w, const ProtobufCBinaryData *data, s
 
 static status_t print_timestamp(struct writer *w, const Google__Protobuf__Timestamp *t, struct err *e) {
     char text[TIMESTAMP_TEXT];
-    if (timestamp_print(t, text, NULL) != ST_OK) /* a peer's nonsense must not make the whole message unreadable */
+    if (timestamp_print(t, text, NULL) != ST_OK) /* a bad time must not hide the rest of the message */
         return w->ops->word(w, "null", e);
     return w->ops->string(w, text, strlen(text), e);
 }
@@ -80,7 +85,7 @@ static status_t print_list(struct writer *w, const ProtobufCMessage *msg, const 
     return w->ops->close(w, true, n == 0, e);
 }
 
-/* A map's keys are text in JSON, whatever they are in the message. */
+/* Map keys of every type are text in JSON. */
 static status_t print_map_key(struct writer *w, const ProtobufCMessage *entry, bool first, struct err *e) {
     const ProtobufCFieldDescriptor *f = &entry->descriptor->fields[0];
     const void *at = field_value(entry, f);

@@ -1,6 +1,15 @@
+/* Scalar values as text: numbers, booleans, enum names, strings and base64, for YAML, JSON and --set.
+ *
+ * scalar_parse selects the parser by the type of the field. Numbers follow JSON's grammar; 1e3 and 200.0 are integers
+ * if a double represents them exactly. An enum is given by its name or its number. base64 may use the URL-safe alphabet
+ * and may omit the padding. Every refusal names the expected type and quotes the text.
+ *
+ * A double is printed with the fewest digits that parse to the same value: the number of digits grows from 1 to 17
+ * until the text reads back equal. */
 #include "api/codec/scalar.h"
 
 #include "api/codec/text.h"
+#include "base/alloc.h"
 #include "base/utf8.h"
 
 #include <ctype.h>
@@ -17,7 +26,7 @@ enum { NUMBER_TEXT = 400 };
 void scalar_quote(const char *text, size_t n, char ret[64]) {
     size_t keep = n > 40 ? 40 : n;
     while (keep < n && keep > 0 && ((uint8_t)text[keep] & 0xc0) == 0x80)
-        keep--; /* never half a character */
+        keep--; /* never cut inside a character */
     size_t used = 0;
     ret[used++] = '\'';
     utf8_printable(text, keep, "", ret + used);
@@ -79,16 +88,16 @@ static bool is_integer(const char *s) {
     return *s && s[strspn(s, "0123456789")] == '\0';
 }
 
-/* 1e3 and 200.0 are integers too, as far as a double holds them exactly. */
+/* 1e3 and 200.0 are integers too, if a double represents them exactly. */
 static bool integral_double(const char *number, double *ret) {
     double d = strtod(number, NULL);
     *ret = d;
     return d == floor(d) && fabs(d) <= 9007199254740992.0;
 }
 
-static status_t parse_signed(const ProtobufCFieldDescriptor *f, const char *number, long long least, long long most,
+static status_t parse_signed(const ProtobufCFieldDescriptor *f, const char *number, long long min, long long max,
                              long long *ret, struct err *e) {
-    const char *type = most == INT32_MAX ? "a 32-bit integer" : "a 64-bit integer";
+    const char *type = max == INT32_MAX ? "a 32-bit integer" : "a 64-bit integer";
     long long value;
     double d;
     errno = 0;
@@ -98,13 +107,13 @@ static status_t parse_signed(const ProtobufCFieldDescriptor *f, const char *numb
         value = (long long)d;
     else
         return not_expected(f, number, strlen(number), e);
-    if (errno == ERANGE || value < least || value > most)
+    if (errno == ERANGE || value < min || value > max)
         return out_of_range(type, number, strlen(number), e);
     *ret = value;
     return ST_OK;
 }
 
-static status_t parse_unsigned(const ProtobufCFieldDescriptor *f, const char *number, unsigned long long most,
+static status_t parse_unsigned(const ProtobufCFieldDescriptor *f, const char *number, unsigned long long max,
                                unsigned long long *ret, struct err *e) {
     unsigned long long value;
     double d;
@@ -115,14 +124,14 @@ static status_t parse_unsigned(const ProtobufCFieldDescriptor *f, const char *nu
         value = (unsigned long long)d;
     else
         return err_set(e, ST_INVALID_ARGUMENT, "expected an integer of at least 0, found '%.40s'", number);
-    if (errno == ERANGE || value > most)
+    if (errno == ERANGE || value > max)
         return out_of_range(f->type == PROTOBUF_C_TYPE_UINT32 ? "a 32-bit integer" : "a 64-bit integer", number,
                             strlen(number), e);
     *ret = value;
     return ST_OK;
 }
 
-/* The words for what is no number, of JSON and of YAML. */
+/* The words of JSON and YAML for values that are not finite numbers. */
 static bool special_double(const char *word, double *ret) {
     static const struct {
         const char *word;
@@ -240,16 +249,13 @@ static status_t parse_string(const char *text, size_t n, void *at, struct err *e
         return err_set(e, ST_INVALID_ARGUMENT, "a text with a NUL character cannot be stored");
     if (!utf8_valid(text, n))
         return err_set(e, ST_INVALID_ARGUMENT, "the text is not UTF-8");
-    char *copy = strndup(text, n);
-    if (!copy)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a text of %zu bytes", n);
-    *(char **)at = copy;
+    *(char **)at = alloc_format("%.*s", (int)n, text);
     return ST_OK;
 }
 
 static const char BASE64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* The value of a digit, of the URL-safe alphabet too, which proto3 JSON accepts. */
+/* The value of a base64 digit. Accepts the URL-safe alphabet too, as proto3 JSON does. */
 static int base64_digit(char c) {
     c = c == '-' ? '+' : c == '_' ? '/' : c;
     const char *at = c ? strchr(BASE64, c) : NULL;
@@ -260,9 +266,7 @@ static status_t parse_base64(const ProtobufCFieldDescriptor *f, const char *text
     size_t digits = n;
     while (digits > 0 && n - digits < 2 && text[digits - 1] == '=')
         digits--;
-    uint8_t *data = malloc(digits * 3 / 4 + 1);
-    if (!data)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes", digits);
+    uint8_t *data = alloc_zeroed(digits * 3 / 4, 1);
     uint32_t group = 0;
     size_t len = 0;
     bool good = digits % 4 != 1;

@@ -1,3 +1,8 @@
+/* Setting one field of a message by its path, for --set key.path=value.
+ *
+ * The path is followed from message to message; missing messages on the way are created. At the last field, a text
+ * value is taken as it is. Every other value is parsed as YAML into a scratch message, and the field is then moved to
+ * the message, so that a bad value changes nothing. Below a map, the rest of the path is the key of one entry. */
 #include "api/codec/message.h"
 #include "api/codec/parse.h"
 #include "api/codec/scalar.h"
@@ -6,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Puts what `from` holds in f into msg and leaves `from` empty; f is its only field that is set, if any. */
+/* Moves field f from `from` to msg and leaves `from` empty. At most the field f is set in `from`. */
 static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const ProtobufCFieldDescriptor *f) {
     const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
     if (word) /* the number and the word replace each other */
         memcpy(field_value(msg, word), field_value(from, word), field_element_bytes(word));
     if (field_is_oneof(f) && !oneof_case(from, f) && !field_is_set(msg, f))
-        return; /* null for a member that is not the one set: the other one stays */
+        return; /* null for a member that is not set: the member that is set stays */
     field_clear(msg, f);
     if (field_is_repeated(f)) {
         memcpy(field_value(msg, f), field_value(from, f), sizeof(void *));
@@ -25,26 +30,23 @@ static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const Prot
     protobuf_c_message_init(msg->descriptor, from);
 }
 
-/* The value for f, read as YAML into an empty message of its own, so that a bad value leaves msg as it was. */
+/* Reads the value of f as YAML into a scratch message, so that a bad value leaves msg unchanged. */
 static status_t set_from_yaml(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
                               struct field_path *p, struct err *e) {
     struct yaml_reader r;
     TRY(yaml_reader_open(&r, value, strlen(value), NULL, e));
-    ProtobufCMessage *scratch = NULL;
-    status_t st = message_new(msg->descriptor, &scratch, e);
-    if (st == ST_OK)
-        st = parse_field(&r, scratch, f, p, e);
+    ProtobufCMessage *scratch = message_new(msg->descriptor);
+    status_t st = parse_field(&r, scratch, f, p, e);
     if (st == ST_OK)
         st = yaml_reader_finish(&r, e);
     if (st == ST_OK)
         field_move(msg, scratch, f);
-    if (scratch)
-        protobuf_c_message_free_unpacked(scratch, NULL);
+    protobuf_c_message_free_unpacked(scratch, NULL);
     yaml_reader_close(&r);
     return st;
 }
 
-/* Text is taken as the shell gave it: "--set name=a: b" needs no second layer of quotes. */
+/* Text is used as the shell passed it: "--set name=a: b" needs no second layer of quotes. */
 static status_t set_text(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
                          struct field_path *p, struct err *e) {
     char *copy = NULL;
@@ -70,7 +72,7 @@ static ProtobufCMessage *map_find(ProtobufCMessage *msg, const ProtobufCFieldDes
     return NULL;
 }
 
-/* labels.team=research: what follows the map's name is the key, dots included. */
+/* labels.team=research: everything after the name of the map is the key, including dots. */
 static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *key,
                               const char *value, struct field_path *p, struct err *e) {
     const ProtobufCMessageDescriptor *desc = f->descriptor;
@@ -82,29 +84,25 @@ static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescrip
     ProtobufCMessage *entry = map_find(msg, f, key);
     if (entry)
         return set_text(entry, &desc->fields[1], value, p, e);
-    TRY(message_new(desc, &entry, e));
-    void *at = NULL;
+    entry = message_new(desc);
     status_t st = set_text(entry, &desc->fields[0], key, p, e);
     if (st == ST_OK)
         st = set_text(entry, &desc->fields[1], value, p, e);
-    if (st == ST_OK)
-        st = field_append(msg, f, 1, &at, e);
     if (st != ST_OK) {
         protobuf_c_message_free_unpacked(entry, NULL);
         return st;
     }
-    *(ProtobufCMessage **)at = entry;
+    *(ProtobufCMessage **)field_append(msg, f, 1) = entry;
     return ST_OK;
 }
 
-/* The submessage f of msg, made when it is not there. */
+/* Moves *msg to its submessage f, which is created if it is not set. */
 static status_t enter(ProtobufCMessage **msg, const ProtobufCFieldDescriptor *f, struct field_path *p, struct err *e) {
     (void)path_push(p, f->name, strlen(f->name));
     if (f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_repeated(f) || field_is_timestamp(f))
         return path_err(p, e, "has no fields: it holds %s", field_is_repeated(f) ? "a list" : scalar_expected(f));
     if (!field_is_set(*msg, f)) {
-        ProtobufCMessage *made = NULL;
-        TRY(message_new(f->descriptor, &made, e));
+        ProtobufCMessage *made = message_new(f->descriptor);
         field_clear(*msg, f);
         *(ProtobufCMessage **)field_value(*msg, f) = made;
         if (field_is_oneof(f))
@@ -129,11 +127,12 @@ static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *
     status_t st = set_from_yaml(msg, f, value, p, e);
     bool placed = st == ST_OK || !e || strncmp(e->msg, "line ", 5) != 0;
     (void)path_push(p, f->name, strlen(f->name));
-    return placed ? st : err_prefix(e, st, "%s: ", p->text); /* YAML's own errors know no path */
+    return placed ? st : err_prefix(e, st, "%s: ", p->text); /* syntax errors of YAML have a line, but no path */
 }
 
-status_t codec_set_path(ProtobufCMessage *msg, const char *path, const char *value, struct err *e) {
-    struct field_path p = { .len = 0 };
+status_t codec_set_path(ProtobufCMessage *msg, const char *path, const char *value, const struct codec_options *options,
+                        struct err *e) {
+    struct field_path p = { .root = msg->descriptor, .advice = options ? options->advice : NULL };
     for (;;) {
         const ProtobufCFieldDescriptor *f = NULL;
         size_t n = strcspn(path, ".");

@@ -39,7 +39,7 @@ status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAM
     return ST_OK;
 }
 
-/* Exactly `count` digits at *p, which moves behind them. */
+/* Reads exactly `count` digits at *p, and moves *p past them. */
 static bool take_digits(const char **p, int count, int *ret) {
     int value = 0;
     for (int i = 0; i < count; i++, ++*p) {
@@ -71,7 +71,7 @@ static bool take_fraction(const char **p, int32_t *ret_nanos) {
     return digits > 0;
 }
 
-/* "Z" or an offset; nothing may follow. */
+/* Reads "Z" or an offset, which must be the end of the text. */
 static bool take_zone(const char **p, int *ret_offset_s) {
     *ret_offset_s = 0;
     int sign = **p == '-' ? -1 : 1, hours, minutes;
@@ -96,7 +96,7 @@ status_t timestamp_parse(const char *text, int64_t *ret_seconds, int32_t *ret_na
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
     back = tm;
-    /* timegm turns the 31st of June into the 1st of July: a date that does not come back unchanged does not exist. */
+    /* timegm converts 31 June to 1 July. So a date that timegm changes does not exist. */
     int64_t seconds = shape ? timegm(&back) : 0;
     bool exists = shape && back.tm_mon == tm.tm_mon && back.tm_mday == tm.tm_mday && back.tm_hour == tm.tm_hour &&
                   back.tm_min == tm.tm_min && back.tm_sec == tm.tm_sec;

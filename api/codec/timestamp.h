@@ -10,12 +10,13 @@
 
 enum { TIMESTAMP_TEXT = 40 }; /* the longest text and its NUL */
 
-/* Fills t, which the caller owns (a struct of its own or one inside a message made by malloc). */
+/* Fills *ret, which the caller owns (a struct of its own, or one inside a message made by malloc). */
 void timestamp_of_us(int64_t us, Google__Protobuf__Timestamp *ret);
 
-/* 0, 3, 6 or 9 digits of fraction, as few as hold the value; "Z". INVALID_ARGUMENT outside the years 1 to 9999. */
+/* Prints with 0, 3, 6 or 9 digits of fraction, the fewest that represent the value, and "Z". INVALID_ARGUMENT outside
+ * the years 1 to 9999. */
 MUST_CHECK status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAMP_TEXT], struct err *e);
-/* Z or an offset such as +02:00; up to 9 digits of fraction. */
+/* Parses RFC 3339 text with "Z" or an offset such as +02:00, and up to 9 digits of fraction. */
 MUST_CHECK status_t timestamp_parse(const char *text, int64_t *ret_seconds, int32_t *ret_nanos, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* What a message's walk says, and the two that write it down: JSON and YAML. Internal to this folder. */
+/* The operations that print.c calls while it visits a message, and their two implementations: JSON and YAML. Internal
+ * to this folder. */
 #ifndef API_CODEC_WRITER_H
 #define API_CODEC_WRITER_H
 
@@ -10,13 +11,14 @@
 struct writer;
 
 struct writer_ops {
-    /* A mapping or a list begins or ends. `empty`: nothing will come between. */
+    /* A mapping or a list begins or ends. `empty`: it has no entries. */
     status_t (*open)(struct writer *w, bool list, bool empty, struct err *e);
     status_t (*close)(struct writer *w, bool list, bool empty, struct err *e);
-    /* Before each entry of a mapping (its key) and of a list. `first`: of this mapping or list. */
+    /* Called before each entry of a mapping (key) or of a list (item). `first`: the first entry of this mapping or
+     * list. */
     status_t (*key)(struct writer *w, const char *key, bool first, struct err *e);
     status_t (*item)(struct writer *w, bool first, struct err *e);
-    /* A value: text of n bytes, or a word (a number, true, a name) that stands as it is. */
+    /* A value: text of n bytes, or a word (a number, true, a name) that is written as it is. */
     status_t (*string)(struct writer *w, const char *s, size_t n, struct err *e);
     status_t (*word)(struct writer *w, const char *word, struct err *e);
     status_t (*real)(struct writer *w, double value, struct err *e);
@@ -26,7 +28,7 @@ struct writer_ops {
 struct writer {
     const struct writer_ops *ops;
     struct bytes *out;
-    int indent;    /* spaces a level; JSON: 0 = one line */
+    int indent;    /* spaces for each level; JSON: 0 = one line */
     int depth;     /* open mappings and lists */
     bool has_line; /* YAML: the next key or item continues the line that "- " began */
 };

@@ -1,6 +1,12 @@
+/* Reading text as a sequence of libyaml's events.
+ *
+ * Before parsing, the text is checked for its size and for UTF-8, and JSON's surrogate pairs are converted, which
+ * libyaml does not know. While events are read, aliases are refused, which could expand a short text to gigabytes, and
+ * nesting is limited. */
 #include "api/codec/yaml_reader.h"
 
 #include "api/codec/scalar.h"
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "base/utf8.h"
 
@@ -21,8 +27,9 @@ static bool hex4(const char *s, uint32_t *ret) {
     return true;
 }
 
-/* JSON writes what lies beyond U+FFFF as two escapes, \ud83d\ude00, which YAML does not know: they become \U0001f600.
- * Only in a text that begins as JSON, where a backslash stands nowhere but in a quoted string. In place: it shrinks. */
+/* JSON writes characters beyond U+FFFF as two escapes, \ud83d\ude00, which YAML does not know. Converts them to
+ * \U0001f600, only in a text that begins as JSON: there a backslash occurs only in quoted strings. Works in place,
+ * because the text becomes shorter. */
 static size_t join_surrogates(char *text, size_t n) {
     size_t start = strspn(text, " \t\r\n"), to = start;
     if (text[start] != '{' && text[start] != '[' && text[start] != '"')
@@ -49,7 +56,7 @@ static size_t join_surrogates(char *text, size_t n) {
 static status_t syntax_error(const struct yaml_reader *r, struct err *e) {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to read the text");
+        alloc_refused(sizeof r->parser);
     size_t line = p->problem_mark.line + 1;
     if (p->error == YAML_READER_ERROR)
         return err_set(e, ST_INVALID_ARGUMENT, "byte %zu: %s", p->problem_offset, p->problem);
@@ -62,7 +69,7 @@ static status_t refuse(const struct yaml_reader *r, const char *what, struct err
     return err_set(e, ST_INVALID_ARGUMENT, "line %zu: %s", r->event.start_mark.line + 1, what);
 }
 
-/* Counts nesting, and refuses what YAML offers and a message cannot use. */
+/* Counts the nesting, and refuses features of YAML that a message cannot use. */
 static status_t check_event(struct yaml_reader *r, struct err *e) {
     const yaml_char_t *anchor = NULL, *tag = NULL;
     switch (r->event.type) {
@@ -89,9 +96,9 @@ static status_t check_event(struct yaml_reader *r, struct err *e) {
         return refuse(r, "anchors (&name) are not accepted: write the value out", e);
     if (tag)
         return refuse(r, "tags (!name) are not accepted: the field decides the type", e);
-    if (r->depth > r->depth_most)
+    if (r->depth > r->max_depth)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "line %zu: nested deeper than %d levels", r->event.start_mark.line + 1,
-                       r->depth_most);
+                       r->max_depth);
     return ST_OK;
 }
 
@@ -112,28 +119,26 @@ static status_t read_prologue(struct yaml_reader *r, struct err *e) {
     return ST_OK;
 }
 
-status_t yaml_reader_open(struct yaml_reader *r, const char *text, size_t n, const struct codec_limits *limits,
+status_t yaml_reader_open(struct yaml_reader *r, const char *text, size_t n, const struct codec_options *options,
                           struct err *e) {
-    static const struct codec_limits defaults;
-    limits = limits ? limits : &defaults;
-    size_t most = limits->text_bytes ? limits->text_bytes : LIMIT_SPEC_BYTES;
-    if (n > most)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the text has %zu bytes; at most %zu are read", n, most);
+    static const struct codec_options defaults;
+    options = options ? options : &defaults;
+    size_t limit = options->text_bytes ? options->text_bytes : LIMIT_SPEC_BYTES;
+    if (n > limit)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the text has %zu bytes; at most %zu are read", n, limit);
     if (!utf8_valid(text, n))
         return err_set(e, ST_INVALID_ARGUMENT, "the text is not UTF-8");
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark */
         text += 3;
         n -= 3;
     }
-    *r = (struct yaml_reader){ .depth_most = limits->depth ? limits->depth : LIMIT_SPEC_DEPTH };
-    r->text = malloc(n + 1);
-    if (!r->text || !yaml_parser_initialize(&r->parser)) {
-        free(r->text);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to read %zu bytes", n);
-    }
+    *r = (struct yaml_reader){ .max_depth = options->depth ? options->depth : LIMIT_SPEC_DEPTH };
+    if (!yaml_parser_initialize(&r->parser))
+        alloc_refused(sizeof r->parser);
+    r->text = alloc_zeroed(n + 1, 1);
     if (n)
         memcpy(r->text, text, n);
-    r->text[n] = '\0';
+    r->json = r->text[strspn(r->text, " \t\r\n")] == '{';
     n = join_surrogates(r->text, n);
     yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r->parser, (const unsigned char *)r->text, n);

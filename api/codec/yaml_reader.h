@@ -1,5 +1,5 @@
-/* libyaml's events of one document, within limits. YAML features that a spec has no use for are refused here: anchors
- * and aliases (a few lines of which can stand for gigabytes), tags, more than one document. Internal to this folder. */
+/* The events of libyaml for one document, within limits. Features of YAML that a spec does not need are refused here:
+ * anchors and aliases (a few lines can expand to gigabytes), tags, more than one document. Internal to this folder. */
 #ifndef API_CODEC_YAML_READER_H
 #define API_CODEC_YAML_READER_H
 
@@ -11,28 +11,30 @@
 
 struct yaml_reader {
     yaml_parser_t parser;
-    yaml_event_t event; /* the current one */
+    yaml_event_t event; /* the current event */
     char *text;         /* owned copy that the parser reads from */
-    int depth, depth_most;
+    int depth, max_depth;
+    bool json; /* the text begins with a brace, as JSON does */
 };
 
-/* Opens and reads up to the first event inside the document; the event is YAML_STREAM_END_EVENT when there is none.
- * On failure nothing is left open. */
+/* Opens the text and reads up to the first event inside the document. If the document is empty, the event is
+ * YAML_STREAM_END_EVENT. After an error nothing is left open. */
 MUST_CHECK status_t yaml_reader_open(struct yaml_reader *r, const char *text, size_t n,
-                                     const struct codec_limits *limits, struct err *e);
+                                     const struct codec_options *options, struct err *e);
 void yaml_reader_close(struct yaml_reader *r);
 
-/* The next event. Pointers into the last one are no longer valid. */
+/* Reads the next event. Pointers into the previous event become invalid. */
 MUST_CHECK status_t yaml_reader_next(struct yaml_reader *r, struct err *e);
 
-/* After the document's last node: nothing else may follow. */
+/* Call after the last node of the document: fails if anything else follows. */
 MUST_CHECK status_t yaml_reader_finish(struct yaml_reader *r, struct err *e);
 
-/* The current event is a plain (unquoted) scalar that is empty, or empty or a word for null. */
+/* yaml_reader_at_empty: the current event is a plain (unquoted) scalar that is empty. yaml_reader_at_null: it is empty
+ * or a word for null. */
 bool yaml_reader_at_empty(const struct yaml_reader *r);
 bool yaml_reader_at_null(const struct yaml_reader *r);
 
-/* What the current event begins, for a sentence: "a list", "a mapping" or the scalar in quotes. */
+/* Describes the current event for error messages: "a list", "a mapping" or the scalar in quotes. */
 void yaml_reader_found(const struct yaml_reader *r, char ret[64]);
 
 #endif

@@ -10,7 +10,7 @@
  * "- " a mapping begins on the same line. The document's own mapping has depth 1 and no indent. */
 
 static status_t new_line(struct writer *w, struct err *e) {
-    if (w->has_line) { /* "- " stands there, or nothing yet */
+    if (w->has_line) { /* the line has only "- ", or nothing yet */
         w->has_line = false;
         return ST_OK;
     }
@@ -18,7 +18,7 @@ static status_t new_line(struct writer *w, struct err *e) {
 }
 
 static status_t space(struct writer *w, struct err *e) {
-    if (w->has_line || w->depth == 0) { /* behind "- ", or at the start */
+    if (w->has_line || w->depth == 0) { /* after "- ", or at the start */
         w->has_line = false;
         return ST_OK;
     }
@@ -45,8 +45,8 @@ static status_t yaml_close(struct writer *w, bool list, bool empty, struct err *
     return ST_OK;
 }
 
-/* Safe without quotes for every YAML reader: begins with a letter, has only letters, digits and "_-./", and is no word
- * that means something else. */
+/* Returns true if every YAML reader reads the text as a string without quotes: it begins with a letter, has only
+ * letters, digits and "_-./", and is not a word with another meaning. */
 static bool is_plain(const char *s, size_t n) {
     static const char *const words[] = { "null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf" };
     if (n == 0 || n > 64 || !isalpha((unsigned char)s[0]))

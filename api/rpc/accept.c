@@ -1,10 +1,12 @@
 #include "api/rpc/call_state.h"
+
 #include "api/rpc/server_state.h"
+#include "base/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls that may come while the loop is busy with another; more wait inside gRPC. */
+/* The number of calls that gRPC can hand over while the loop is busy; further calls wait inside gRPC. */
 enum { SLOTS = 64 };
 
 static void accepted(struct tag *, bool ok);
@@ -22,16 +24,13 @@ static void slot_arm(struct slot *s) {
     }
 }
 
-status_t accept_start(struct rpc_server *s, struct err *e) {
-    s->slots = calloc(SLOTS, sizeof *s->slots);
-    if (!s->slots)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the server's slots");
+void accept_start(struct rpc_server *s) {
+    s->slots = alloc_zeroed(SLOTS, sizeof *s->slots);
     for (size_t i = 0; i < SLOTS; i++) {
         s->slots[i].tag.run = accepted;
         s->slots[i].server = s;
         slot_arm(&s->slots[i]);
     }
-    return ST_OK;
 }
 
 static int compare_path(const void *path, const void *route) {
@@ -49,7 +48,7 @@ void call_dispatch(struct rpc_call *c) {
         c->events.open(c);
     pthread_mutex_lock(&c->lock);
     if (method->kind != RPC_UNARY)
-        send_pump(c); /* the headers, so that the client knows that it is heard */
+        send_pump(c); /* sends the headers, so that the client knows that the call was accepted */
     c->in.open = true;
     receive_arm(c);
     pthread_mutex_unlock(&c->lock);
@@ -61,10 +60,10 @@ static status_t admit(struct rpc_server *s, const struct route *route, const cha
     pthread_mutex_lock(&s->owner.lock);
     size_t alive = s->owner.n;
     pthread_mutex_unlock(&s->owner.lock);
-    /* Who needs no token may hold half of the room: a call may last, and the others are for those who have one. */
-    int most = s->config.access && route->rule == RULE_ANYONE ? s->config.calls / 2 : s->config.calls;
-    if (alive > (size_t)most)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the server is busy: %d calls are open already", most);
+    /* Calls without a token get at most half of the calls; the other half is reserved for callers with a token. */
+    int limit = s->config.access && route->rule == RULE_ANYONE ? s->config.calls / 2 : s->config.calls;
+    if (alive > (size_t)limit)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the server is busy: %d calls are open already", limit);
     return ST_OK;
 }
 
@@ -92,14 +91,14 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
     else
         rpc_finish(c, st, e.msg);
     if (!watched)
-        rpc_unref(c); /* no end will be told */
+        rpc_unref(c); /* `done` will not be called, so its reference is released here */
     rpc_unref(c);
 }
 
 static void accepted(struct tag *tag, bool ok) {
     struct slot *slot = TAG_OWNER(tag, struct slot, tag);
     struct rpc_server *s = slot->server;
-    if (!ok) { /* the server goes down; the slot's call was not filled in */
+    if (!ok) { /* the server is going down, and gRPC has not filled in the slot's call */
         grpc_call_details_destroy(&slot->details);
         grpc_metadata_array_destroy(&slot->metadata);
         return;
@@ -108,15 +107,9 @@ static void accepted(struct tag *tag, bool ok) {
     size_t n = GRPC_SLICE_LENGTH(slot->details.method);
     memcpy(path, GRPC_SLICE_START_PTR(slot->details.method), n < sizeof path ? n : sizeof path - 1);
     struct rpc_call *c = call_new(&s->owner, slot->call, true, RPC_UNARY);
-    if (c) {
-        c->metadata = slot->metadata;
-        c->deadline = slot->details.deadline;
-    } else { /* no memory: the client sees the call cancelled */
-        grpc_metadata_array_destroy(&slot->metadata);
-        grpc_call_unref(slot->call);
-    }
+    c->metadata = slot->metadata;
+    c->deadline = slot->details.deadline;
     grpc_call_details_destroy(&slot->details);
-    slot_arm(slot); /* of a server that goes down it comes back at once, not ok */
-    if (c)
-        take_call(s, c, path);
+    slot_arm(slot); /* if the server shuts down, the slot returns at once with ok = false */
+    take_call(s, c, path);
 }

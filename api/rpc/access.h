@@ -1,18 +1,19 @@
-/* Who may call what on a server. The protos say it: every method carries an option, an extension of
- * google.protobuf.MethodOptions, whose value is the method's rule. The server's owner says who a caller is:
+/* Which callers may call which methods of a server. The protos define the rules: every method has an option, an
+ * extension of google.protobuf.MethodOptions, whose value is the method's rule. A callback of the server's owner
+ * decides whether a caller satisfies a rule:
  *
  *     static const struct rpc_access access = { .rule_option = 51700, .rule_reflection = VIEWER, .check = check };
  *     struct rpc_server_config config = { .access = &access, ... };
  *
- * rpc_server_add refuses a method without a rule. Health needs no token: who balances a load has none. So its calls are
- * refused from half of the server's `calls` on: the rest is for those who have one.
+ * rpc_server_add refuses a method without a rule. Health needs no token, because load balancers have none. Its calls
+ * are refused when half of the server's `calls` are taken: the rest is for callers with a token.
  *
- * What comes over TLS is always checked; so nothing that other machines reach goes unchecked, since such an address
- * needs TLS. A plain call comes from this machine and is taken for its owner's, unless plain_too. A call by a unix
- * socket is never checked: the socket's mode (0600) has done that, and there the first token is made.
+ * Calls over TLS are always checked, and an address that other machines can reach requires TLS. A plain call comes from
+ * this machine and is not checked unless plain_too is set. A call over a unix socket is never checked, because the
+ * socket's mode (0600) admits its owner only; the first token is made there.
  *
- * A token comes as `authorization: Bearer TOKEN`. Only its SHA-256 goes on from here: no message and no log can have
- * the token. A call is checked before anything of it is read; streams again whenever rpc_server_review is called. */
+ * A token is sent as `authorization: Bearer TOKEN`. Only its SHA-256 leaves api/rpc, so no message and no log can
+ * contain the token. A call is checked before its request is read. Streams are checked again in rpc_server_review. */
 #ifndef API_RPC_ACCESS_H
 #define API_RPC_ACCESS_H
 
@@ -26,23 +27,33 @@
 struct rpc_server;
 struct rpc_call;
 
+/* What the connection itself proves about the peer. names: the common name of the peer's certificate and the
+ * alternative names of all kinds. Names beyond RPC_PEER_NAMES, and names of RPC_PEER_NAME_BYTES or more, are left
+ * out. */
+enum { RPC_PEER_NAMES = 16, RPC_PEER_NAME_BYTES = 256 };
+struct rpc_peer {
+    bool tls;
+    int n_names; /* 0 without a certificate */
+    char names[RPC_PEER_NAMES][RPC_PEER_NAME_BYTES];
+};
+
 struct rpc_access {
     unsigned rule_option; /* the extension's number; the rules are above 0 */
-    int rule_reflection;  /* of server reflection, whose protos are not ours */
+    int rule_reflection;  /* the rule of server reflection, whose protos have no such option */
     bool plain_too;       /* plain TCP is checked as well */
-    /* Whether the owner of the token with this SHA-256 (NULL: none came) may call a method of this rule:
-     * UNAUTHENTICATED or PERMISSION_DENIED, with a sentence. ret_caller gets a name for people. On a worker thread; may
-     * block. */
-    status_t (*check)(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
-                      char ret_caller[RPC_CALLER_BYTES], struct err *e);
+    /* Checks whether the owner of the token with this SHA-256 (NULL: no token was sent) may call a method of this rule.
+     * UNAUTHENTICATED or PERMISSION_DENIED if not, with a sentence. ret_caller gets the caller's name, for people. Runs
+     * on a worker thread and may block. */
+    status_t (*check)(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
+                      const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e);
     void *ctx;
 };
 
-/* Checks the streams that were admitted by a token once more, and ends those whose callers may not go on. Blocks as
- * long as the checks do. Not after rpc_server_stop. */
+/* Checks the streams that were admitted by a token again, and ends those whose callers are no longer allowed. Blocks as
+ * long as the checks take. Do not call it after rpc_server_stop. */
 void rpc_server_review(struct rpc_server *);
 
-/* Within a handler: the name of the caller, "" for one that was not checked. */
+/* For handlers: the name of the caller, "" for a call that was not checked. */
 const char *rpc_caller(const struct rpc_call *);
 
 #endif

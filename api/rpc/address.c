@@ -10,7 +10,7 @@
 static status_t parse_unix(const char *text, struct rpc_address *ret, struct err *e) {
     const char *path = text + strlen("unix:");
     if (!strncmp(path, "//", 2))
-        path += 2; /* unix:///path, as gRPC also writes it */
+        path += 2; /* unix:///path is the other form that gRPC accepts */
     if (path[0] != '/')
         return err_set(e, ST_INVALID_ARGUMENT, "the address '%s' needs an absolute path after unix:", text);
     if (strlen(path) >= sizeof ret->path)
@@ -33,7 +33,7 @@ static status_t parse_port(const char *text, const char *digits, int *ret, struc
 }
 
 static status_t parse_tcp(const char *text, struct rpc_address *ret, struct err *e) {
-    const char *colon = strrchr(text, ':');
+    const char *colon = strrchr(text, ':'); /* the last colon: an IPv6 address in brackets contains others */
     if (!colon)
         return err_set(e, ST_INVALID_ARGUMENT, "the address '%s' is neither host:port nor unix:/path", text);
     const char *host = text;

@@ -1,5 +1,5 @@
-/* Where a server listens and a client dials, as a person writes it: `unix:/run/trainyard/api.sock`, `127.0.0.1:7700`,
- * `[::1]:7700`, `controller.example:7700`. Pure, but for rpc_address_is_local. */
+/* The address on which a server listens or which a client dials, as text: `unix:/run/trainyard/api.sock`,
+ * `127.0.0.1:7700`, `[::1]:7700`, `controller.example:7700`. All functions are pure, except rpc_address_is_local. */
 #ifndef API_RPC_ADDRESS_H
 #define API_RPC_ADDRESS_H
 
@@ -18,11 +18,11 @@ struct rpc_address {
     char text[RPC_ADDRESS_BYTES];
 };
 
-/* INVALID_ARGUMENT names the text and what is wrong with it. */
+/* INVALID_ARGUMENT with the text and its error. */
 MUST_CHECK status_t rpc_address_parse(const char *text, struct rpc_address *ret, struct err *e);
 
-/* No other machine can reach it: a unix socket, or a host whose every address is loopback. Resolves names (may block
- * for seconds); a name that does not resolve is NOT_FOUND. */
+/* *ret is true if no other machine can reach it: a unix socket, or a host with loopback addresses only. Resolves names
+ * (may block for seconds); a name that does not resolve is NOT_FOUND. */
 MUST_CHECK status_t rpc_address_is_local(const struct rpc_address *, bool *ret, struct err *e);
 
 #endif

@@ -1,19 +1,29 @@
+/* Admission: whether a call may run.
+ *
+ * Calls over TLS are checked, unless their route is open to anyone; calls without TLS are checked only if the access
+ * rules say so, and never on a unix socket. A worker thread makes the check, because it may query the database: it
+ * reads the bearer token and the names in the client's certificate, calls the access check, and dispatches or ends the
+ * call. Nothing of the request is read before. rpc_server_review repeats the check for open streams, so that a revoked
+ * token ends them. */
 #include "api/rpc/bearer.h"
-#include "api/rpc/call_state.h"
-#include "api/rpc/server_state.h"
 
-#include <grpc/grpc_security.h>
+#include "api/rpc/call_state.h"
+#include "api/rpc/core.h"
+#include "api/rpc/server_state.h"
+#include "base/alloc.h"
+
+#include <grpc/grpc_security_constants.h>
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What gRPC calls the transport of a connection without TLS. It is said for each connection, by the listener. */
+/* gRPC's name for the transport of a connection without TLS. Each connection has this property from its listener. */
 static const char PLAIN[] = "insecure";
 
 static bool is_plain(grpc_call *call) {
     grpc_auth_context *context = grpc_call_auth_context(call);
     if (!context)
-        return false;
+        return RPC_CORE_PLAIN_HAS_NO_CONTEXT;
     grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(
         context, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
     const grpc_auth_property *type = grpc_auth_property_iterator_next(&all);
@@ -29,7 +39,7 @@ static bool is_unix(grpc_call *call) {
     return local;
 }
 
-/* What cannot be told apart is checked. */
+/* A call is checked unless its connection is known to need no check. */
 bool admit_needed(const struct rpc_server *s, const struct rpc_call *c, const struct route *route) {
     const struct rpc_access *access = s->config.access;
     if (!access || route->rule == RULE_ANYONE)
@@ -39,7 +49,7 @@ bool admit_needed(const struct rpc_server *s, const struct rpc_call *c, const st
     return access->plain_too && !is_unix(c->owned.call);
 }
 
-/* *ret_found: a token came, and its SHA-256 is in ret. */
+/* *ret_found: a token was sent, and ret is its SHA-256. */
 static status_t read_token(const struct rpc_call *c, bool *ret_found, uint8_t ret[SHA256_BYTES], struct err *e) {
     *ret_found = false;
     for (size_t i = 0; i < c->metadata.count; i++) {
@@ -58,11 +68,43 @@ static status_t read_token(const struct rpc_call *c, bool *ret_found, uint8_t re
     return ST_OK;
 }
 
-static status_t check(struct rpc_call *c, struct err *e) {
+/* A name that contains a NUL is ignored: C would read only the part before the NUL. */
+static void add_names(grpc_auth_context *context, const char *property, struct rpc_peer *ret) {
+    grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(context, property);
+    for (const grpc_auth_property *p; (p = grpc_auth_property_iterator_next(&all));) {
+        if (ret->n_names == RPC_PEER_NAMES)
+            return;
+        if (p->value_length == 0 || p->value_length >= RPC_PEER_NAME_BYTES || memchr(p->value, 0, p->value_length))
+            continue;
+        char *name = ret->names[ret->n_names++];
+        memcpy(name, p->value, p->value_length);
+        name[p->value_length] = '\0';
+    }
+}
+
+static void read_peer(grpc_call *call, struct rpc_peer *ret) {
+    ret->tls = !is_plain(call);
+    ret->n_names = 0;
+    grpc_auth_context *context = ret->tls ? grpc_call_auth_context(call) : NULL;
+    if (!context)
+        return;
+    add_names(context, GRPC_X509_CN_PROPERTY_NAME, ret);
+    add_names(context, GRPC_X509_SAN_PROPERTY_NAME, ret);
+    grpc_auth_context_release(context);
+}
+
+/* token NULL: no token was sent. */
+static status_t check_token(struct rpc_call *c, const uint8_t *token, char *ret_caller, struct err *e) {
     const struct rpc_access *access = c->access;
+    struct rpc_peer peer;
+    read_peer(c->owned.call, &peer);
+    return access->check(access->ctx, token, &peer, c->route->rule, c->route->method->name, ret_caller, e);
+}
+
+static status_t check(struct rpc_call *c, struct err *e) {
     bool found;
     TRY(read_token(c, &found, c->token, e));
-    return access->check(access->ctx, found ? c->token : NULL, c->route->rule, c->route->method->name, c->caller, e);
+    return check_token(c, found ? c->token : NULL, c->caller, e);
 }
 
 static void admit_run(struct pool_job *job) {
@@ -87,14 +129,14 @@ void admit_begin(struct rpc_server *s, struct rpc_call *c) {
     c->running++;
     pthread_mutex_unlock(&c->lock);
     c->work.job.run = admit_run;
-    pool_post(c->work.pool, &c->work.job); /* not more than `calls` */
+    pool_post(c->work.pool, &c->work.job); /* at most `calls` such jobs exist */
 }
 
 const char *rpc_caller(const struct rpc_call *c) { return c->caller; }
 
-/* ---- once more ---- */
+/* ---- the review of open streams ---- */
 
-/* A call whose last reference is gone is on its way out of the list. */
+/* Takes a reference, unless the last one is already released: such a call is about to leave the list. */
 static bool ref_if_alive(struct rpc_call *c) {
     int refs = atomic_load(&c->refs);
     while (refs > 0)
@@ -103,14 +145,14 @@ static bool ref_if_alive(struct rpc_call *c) {
     return false;
 }
 
-/* Their references are the caller's. NULL without memory: the next review comes soon. */
+/* The streams of admitted callers; the caller owns the references and frees the array. */
 static struct rpc_call **streams_of(struct rpc_server *s, size_t *ret_n) {
     size_t n = 0;
     pthread_mutex_lock(&s->owner.lock);
-    struct rpc_call **found = calloc(s->owner.n + 1, sizeof(struct rpc_call *));
-    for (struct owned *o = s->owner.calls; found && o; o = o->next) {
+    struct rpc_call **found = alloc_zeroed(s->owner.n + 1, sizeof(struct rpc_call *));
+    for (struct owned *o = s->owner.calls; o; o = o->next) {
         struct rpc_call *c = TAG_OWNER(o, struct rpc_call, owned);
-        if (atomic_load(&c->admitted) && c->kind != RPC_UNARY && ref_if_alive(c)) /* its kind is known by then */
+        if (atomic_load(&c->admitted) && c->kind != RPC_UNARY && ref_if_alive(c)) /* admitted: its kind is set */
             found[n++] = c;
     }
     pthread_mutex_unlock(&s->owner.lock);
@@ -125,8 +167,9 @@ void rpc_server_review(struct rpc_server *s) {
         struct rpc_call *c = streams[i];
         char caller[RPC_CALLER_BYTES];
         struct err e = { "" };
-        status_t st = c->access->check(c->access->ctx, c->token, c->route->rule, c->route->method->name, caller, &e);
-        if (st == ST_UNAUTHENTICATED || st == ST_PERMISSION_DENIED) /* not: nobody can tell at the moment */
+        status_t st = check_token(c, c->token, caller, &e);
+        /* Other errors mean that the check itself failed at the moment: the stream continues. */
+        if (st == ST_UNAUTHENTICATED || st == ST_PERMISSION_DENIED)
             rpc_finish(c, st, e.msg);
         rpc_unref(c);
     }

@@ -38,7 +38,7 @@ static struct arena_chunk *chunk_new(struct arena *a, size_t n) {
 static void *arena_alloc(void *ctx, size_t n) {
     struct arena *a = ctx;
     if (n <= SIZE_MAX - 15) {
-        n = (n + 15) & ~(size_t)15;
+        n = (n + 15) & ~(size_t)15; /* allocations are multiples of 16 bytes, so that all are aligned */
         struct arena_chunk *c = a->chunks;
         if (!c || c->size - c->used < n)
             c = chunk_new(a, n);
@@ -51,6 +51,7 @@ static void *arena_alloc(void *ctx, size_t n) {
     return NULL;
 }
 
+/* The `free` of the allocator does nothing: arena_done frees everything. */
 static void arena_keep(void *ctx, void *p) {
     (void)ctx;
     (void)p;

@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BEARER_BYTES_MOST 512 /* of a token: ours have 74 */
+#define MAX_BEARER_BYTES 512 /* the largest token that is accepted; tokens of Trainyard have 74 bytes */
 
-/* *ret points into value. False for anything else: another scheme, no token, one that is too long or has characters
- * that no token has. Pure. */
+/* *ret points into value. False for anything else: another scheme, no token, a token that is too long or contains
+ * characters that RFC 6750 does not allow. Pure. */
 bool bearer_read(const uint8_t *value, size_t n, const uint8_t **ret, size_t *ret_n);
 
 #endif

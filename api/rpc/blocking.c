@@ -9,6 +9,7 @@ status_t blocking_open(struct blocking *b, struct rpc_channel *ch, const Protobu
                        const char *method, const ProtobufCMessage *request, int64_t timeout_ms, struct err *e) {
     *b = (struct blocking){ .channel = ch, .timeout_ms = timeout_ms, .details = grpc_empty_slice() };
     TRY(channel_check_size(request, e));
+    /* A queue for plucking returns the completion of one tag to the thread that waits for this tag: no loop thread. */
     b->queue = grpc_completion_queue_create_for_pluck(NULL);
     status_t st = channel_call(ch, service, method, b->queue, channel_deadline(timeout_ms), &b->owned.call, &b->reply,
                                e);
@@ -72,7 +73,7 @@ grpc_op blocking_receive_status(struct blocking *b) {
 
 void blocking_start(struct blocking *b, const grpc_op *ops, size_t n, void *tag) {
     grpc_call_error refused = grpc_call_start_batch(b->owned.call, ops, n, tag, NULL);
-    assert(refused == GRPC_CALL_OK); /* the operations are ours, and the metadata was checked */
+    assert(refused == GRPC_CALL_OK); /* the operations are correct, and the metadata was checked */
     (void)refused;
     b->running++;
 }
@@ -83,9 +84,13 @@ bool blocking_wait(struct blocking *b, void *tag) {
     return event.success;
 }
 
+/* The caller waits for the call, and does not cancel it. CANCELLED therefore means that the server, when it stopped,
+ * dropped a call that it had received and not yet started. */
 status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e) {
     status_t st;
     struct err why = { "" };
     explain(b->channel->peer, b->timeout_ms, b->code, b->details, &b->trailing, &st, &why, ret_reason);
+    if (st == ST_CANCELLED)
+        return err_set(e, ST_UNAVAILABLE, "%s dropped the call, because it was stopping", b->channel->peer);
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }

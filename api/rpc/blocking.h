@@ -1,4 +1,5 @@
-/* What unary.c and stream.c share: a call whose batches its own thread waits for. */
+/* A call that blocks: the calling thread waits for each batch on a queue of the call. Shared by unary.c and
+ * stream.c. */
 #ifndef API_RPC_BLOCKING_H
 #define API_RPC_BLOCKING_H
 
@@ -16,17 +17,17 @@ struct blocking {
     grpc_metadata_array first_metadata, trailing;
     grpc_status_code code;
     grpc_slice details;
-    int running; /* batches that were not waited for */
+    int running; /* batches for which blocking_wait was not called yet */
 };
 
-/* A failure leaves b closed. */
+/* If it fails, b is closed. */
 MUST_CHECK status_t blocking_open(struct blocking *b, struct rpc_channel *, const ProtobufCServiceDescriptor *,
                                   const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
                                   struct err *e);
-/* Cancels, waits for what runs, frees. */
+/* Cancels the call, waits for the running batches, and frees b's members. */
 void blocking_close(struct blocking *b);
 
-/* The operations; their operands stand in b. */
+/* Operations for blocking_start. Their operands are members of b. */
 grpc_op blocking_send_headers(struct blocking *b);
 grpc_op blocking_send_request(struct blocking *b);
 grpc_op blocking_receive_headers(struct blocking *b);
@@ -37,7 +38,7 @@ grpc_op blocking_receive_status(struct blocking *b);
 void blocking_start(struct blocking *b, const grpc_op *ops, size_t n, void *tag);
 bool blocking_wait(struct blocking *b, void *tag);
 
-/* How the call ended, after its status was received. */
+/* The result of the call. Call it after the status was received. */
 MUST_CHECK status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e);
 
 #endif

@@ -16,7 +16,8 @@ grpc_byte_buffer *buffer_pack(const ProtobufCMessage *message, size_t *ret_bytes
     return buffer;
 }
 
-/* One piece of memory: a message that came in several pieces is joined. Small slices live in the struct itself. */
+/* Returns the message as one slice: a message in several slices is joined. A small slice stores its bytes in the
+ * struct. */
 static status_t buffer_join(grpc_byte_buffer *buffer, grpc_slice *ret, struct err *e) {
     grpc_byte_buffer_reader reader;
     if (!grpc_byte_buffer_reader_init(&reader, buffer))

@@ -10,8 +10,8 @@
 /* The packed message; *ret_bytes is its length. The caller destroys it. */
 grpc_byte_buffer *buffer_pack(const ProtobufCMessage *, size_t *ret_bytes);
 
-/* decode_message and decode_message_owned (limit LIMIT_RPC_DECODE_BYTES) for a received buffer, which stays the
- * caller's. A compressed one was inflated by gRPC before. */
+/* Like decode_message and decode_message_owned (limit LIMIT_RPC_DECODE_BYTES), for a received buffer, which the caller
+ * still owns. gRPC has decompressed it already. */
 MUST_CHECK status_t buffer_decode(grpc_byte_buffer *, const ProtobufCMessageDescriptor *, struct arena *,
                                   ProtobufCMessage **ret, struct err *e);
 MUST_CHECK status_t buffer_decode_owned(grpc_byte_buffer *, const ProtobufCMessageDescriptor *, ProtobufCMessage **ret,

@@ -1,5 +1,7 @@
 #include "api/rpc/call_state.h"
+
 #include "api/rpc/explain.h"
+#include "base/alloc.h"
 
 #include <grpc/support/time.h>
 #include <stdlib.h>
@@ -18,9 +20,7 @@ static void headers_received(struct tag *tag, bool ok) {
 }
 
 struct rpc_call *call_new(struct owner *owner, grpc_call *call, bool is_server, enum rpc_kind kind) {
-    struct rpc_call *c = calloc(1, sizeof *c);
-    if (!c)
-        return NULL;
+    struct rpc_call *c = alloc_zeroed(1, sizeof *c);
     atomic_init(&c->refs, 1);
     pthread_mutex_init(&c->lock, NULL);
     c->is_server = is_server;
@@ -52,7 +52,7 @@ struct rpc_call *rpc_unref(struct rpc_call *c) {
     grpc_slice_unref(c->details);
     grpc_slice_unref(c->trailing.value);
     grpc_slice_unref(c->authorization.value);
-    /* The elements belong to gRPC's call: the arrays go first. */
+    /* gRPC's call owns the elements, so the arrays are destroyed before the call is released. */
     grpc_metadata_array_destroy(&c->metadata);
     grpc_metadata_array_destroy(&c->first_metadata);
     arena_done(&c->arena);
@@ -72,12 +72,12 @@ bool call_start(struct rpc_call *c, const grpc_op *ops, size_t n, struct tag *ta
     if (grpc_call_start_batch(c->owned.call, ops, n, tag, NULL) == GRPC_CALL_OK)
         return true;
     c->running--;
-    atomic_fetch_sub(&c->refs, 1); /* never the last: the caller has one */
+    atomic_fetch_sub(&c->refs, 1); /* never the last reference: the caller has one */
     grpc_call_cancel(c->owned.call, NULL);
     return false;
 }
 
-/* The sentence and status of the end, as done tells them. */
+/* Returns the status, and sets the sentence, that `done` reports. */
 static status_t conclude(struct rpc_call *c) {
     if (!c->is_server) {
         explain(c->peer, c->timeout_ms, c->code, c->details, &c->metadata, &c->status, &c->why, c->reason);
@@ -97,13 +97,13 @@ void call_end_of(struct rpc_call *c) {
         status_t st = conclude(c);
         if (c->events.done)
             c->events.done(c, st, c->why.msg);
-        rpc_unref(c); /* the library's own */
+        rpc_unref(c); /* the reference of the library */
     }
-    rpc_unref(c); /* of what has ended */
+    rpc_unref(c); /* the reference of the batch or job that has ended */
 }
 
 static void call_over(struct tag *tag, bool ok) {
-    (void)ok; /* always: how it ended stands in the operands */
+    (void)ok; /* always true: the operands contain the result */
     struct rpc_call *c = TAG_OWNER(tag, struct rpc_call, ended);
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->over, true);
@@ -127,9 +127,9 @@ int64_t rpc_time_left_ms(const struct rpc_call *c) {
     return ms > 0 ? ms : 0;
 }
 
-deadline_ms_t rpc_deadline(const struct rpc_call *c, int64_t most_ms) {
+deadline_ms_t rpc_deadline(const struct rpc_call *c, int64_t max_ms) {
     const int64_t left = rpc_time_left_ms(c);
-    return deadline_in(left < most_ms ? left : most_ms);
+    return deadline_in(left < max_ms ? left : max_ms);
 }
 
 bool rpc_cancelled(const struct rpc_call *c) { return atomic_load(&c->over) || rpc_time_left_ms(c) == 0; }

@@ -1,7 +1,7 @@
 /* The inside of a call. gRPC runs batches of operations and hands each back through the completion queue; a call has at
  * most one batch that sends (send.c), one that receives a message (receive.c), one for the headers (client) and one
  * that ends when the call does. Each batch, and each job on a worker thread (work.c), holds a reference and counts in
- * `running`; `done` is told when the end has come and nothing runs any more. */
+ * `running`; `done` is called when the call has ended and `running` is 0. */
 #ifndef API_RPC_CALL_STATE_H
 #define API_RPC_CALL_STATE_H
 
@@ -26,15 +26,15 @@ struct outgoing {
 struct sender {
     struct outgoing *first, **last;
     size_t bytes;                /* queued */
-    grpc_byte_buffer *in_flight; /* destroyed when its batch is back */
-    bool busy;                   /* a batch is out */
+    grpc_byte_buffer *in_flight; /* destroyed when its batch has finished */
+    bool busy;                   /* a batch is in flight */
     bool headers_sent;
-    bool held;    /* unary: nothing goes out before the handler has returned */
-    bool ending;  /* rpc_finish or rpc_send_end was called */
-    bool ended;   /* and its operation was started */
-    bool settled; /* server: and has succeeded */
+    bool deferred; /* unary: nothing is sent before the handler has returned */
+    bool ending;   /* rpc_finish or rpc_send_end was called */
+    bool ended;    /* the operation that ends the call was started */
+    bool settled;  /* server: that operation has succeeded */
     bool failed;
-    bool full_told; /* rpc_send said RPC_FULL; `writable` is owed */
+    bool writable_due; /* rpc_send returned RPC_FULL; `writable` must follow */
 };
 
 struct receiver {
@@ -62,12 +62,12 @@ struct rpc_call {
 
     /* server */
     const struct route *route;       /* NULL for a method that does not exist */
-    const struct rpc_access *access; /* of a call that is checked */
-    atomic_bool admitted;            /* by its token; what follows is set by then */
+    const struct rpc_access *access; /* NULL for a call that is not checked */
+    atomic_bool admitted;            /* its token was accepted; the members below are set before */
     uint8_t token[SHA256_BYTES];     /* its digest */
     char caller[RPC_CALLER_BYTES];
 
-    pthread_mutex_t lock; /* guards what follows; never held over an event */
+    pthread_mutex_t lock; /* guards the members below; never held during an event */
     int running;
     atomic_bool over; /* nothing can be sent or received any more */
     bool done;
@@ -75,7 +75,7 @@ struct rpc_call {
     struct receiver in;
     struct worker work;
     struct tag sent, received, headers, ended;
-    struct arena arena; /* of the request, or of the message that is being delivered */
+    struct arena arena; /* memory of the request, or of the message that is being delivered */
     ProtobufCMessage *request;
 
     status_t status; /* server: sent by rpc_finish; client: received */
@@ -94,30 +94,32 @@ struct rpc_call {
     bool has_authorization;
 };
 
-/* Takes gRPC's call over. The new call has one reference: the library's own. */
+/* Takes ownership of gRPC's call. The new call has one reference, which belongs to the library. */
 struct rpc_call *call_new(struct owner *, grpc_call *, bool is_server, enum rpc_kind);
 
 static inline bool streams_in(const struct rpc_call *c) {
     return c->kind == RPC_BIDI || c->kind == (c->is_server ? RPC_CLIENT_STREAM : RPC_SERVER_STREAM);
 }
 
-/* With the lock held: starts a batch whose end runs `tag`. A batch that gRPC refuses cancels the call: false. */
+/* With the lock held: starts a batch; its completion runs `tag`. If gRPC refuses the batch, the call is cancelled and
+ * the result is false. */
 bool call_start(struct rpc_call *, const grpc_op *ops, size_t n, struct tag *tag);
-/* With the lock held, which it releases: something that counted in `running` is over; tells done if it was the last. */
+/* With the lock held, which it releases: a batch or job that counted in `running` has ended. Calls done if it was the
+ * last. */
 void call_end_of(struct rpc_call *);
 
-/* With the lock held: starts the next batch of what is queued, if none is out. */
+/* With the lock held: starts the next batch from the queue, if none is in flight. */
 void send_pump(struct rpc_call *);
 void send_drop_queue(struct rpc_call *);
 void send_finished(struct tag *, bool ok);
-/* Without the lock: queues although the call is `held`. */
+/* Without the lock: appends a message to the queue, also if the call is `deferred`. */
 enum rpc_sent send_queue(struct rpc_call *, const ProtobufCMessage *);
 
-/* With the lock held: asks for the next message, unless paused or at the end. */
+/* With the lock held: requests the next message, unless reading is paused or has ended. */
 void receive_arm(struct rpc_call *);
 void receive_finished(struct tag *, bool ok);
 
-/* Without the lock: gives the unary call, whose request is there, to a worker. */
+/* Without the lock: queues a unary call for a worker. Its request has arrived. */
 void work_offer_unary(struct rpc_call *);
 
 #endif

@@ -1,8 +1,15 @@
+/* Channels and calls of a client.
+ *
+ * A channel has one gRPC channel with its credentials and token. gRPC reconnects by itself; its settings here keep the
+ * backoff and the keepalive below a lease. A call with events runs on the one loop thread of the process; a call that
+ * blocks has a completion queue of its own and runs on its caller's thread (blocking.c). Closing a channel waits until
+ * its last call has ended. */
 #include "api/rpc/bearer.h"
 #include "api/rpc/call_state.h"
 #include "api/rpc/client_state.h"
 #include "api/rpc/credentials.h"
 #include "api/rpc/log.h"
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
 
@@ -12,7 +19,7 @@
 
 enum {
     METADATA_BYTES = 8 << 10,
-    KEEPALIVE_MS = 10000, /* a dead peer is known after 15 s; the server allows a ping each 5 s */
+    KEEPALIVE_MS = 10000, /* a dead peer is noticed after 15 s; the server allows a ping every 5 s */
     KEEPALIVE_TIMEOUT_MS = 5000,
     PATH_BYTES = 256,
 };
@@ -31,8 +38,8 @@ static grpc_channel *core_new(const char *target, grpc_channel_credentials *cred
         integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         integer(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, REDIAL_FIRST_MS),
         integer(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                CONNECT_TIMEOUT_MS), /* in gRPC that is the time a connect may take */
-        integer(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, REDIAL_MOST_MS),
+                CONNECT_TIMEOUT_MS), /* in gRPC this limits the time of one connect */
+        integer(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, REDIAL_MAX_MS),
         integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1), /* a connection of its own */
         integer(GRPC_ARG_ENABLE_RETRIES, 0),            /* an RPC may have run: repeating is the caller's decision */
         integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
@@ -42,7 +49,7 @@ static grpc_channel *core_new(const char *target, grpc_channel_credentials *cred
     return grpc_channel_create(target, credentials, &list);
 }
 
-/* Whoever reads along could call as we do. */
+/* Refuses to send a token in plain text to another machine: anyone who reads the traffic could use it. */
 static status_t check_unread(const struct rpc_channel_config *config, const struct rpc_address *address,
                              struct err *e) {
     bool local;
@@ -59,19 +66,17 @@ static status_t check_unread(const struct rpc_channel_config *config, const stru
 static status_t set_token(struct rpc_channel *ch, const char *token, struct err *e) {
     size_t n = strlen(token);
     grpc_slice value = grpc_slice_from_static_string(token);
-    if (n == 0 || n > BEARER_BYTES_MOST || !grpc_header_nonbin_value_is_legal(value))
+    if (n == 0 || n > MAX_BEARER_BYTES || !grpc_header_nonbin_value_is_legal(value))
         return err_set(e, ST_INVALID_ARGUMENT,
                        "the token is empty, too long, or holds characters that a header cannot carry");
-    ch->authorization = malloc(n + sizeof "Bearer ");
-    if (!ch->authorization)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the token");
+    ch->authorization = alloc_zeroed(1, n + sizeof "Bearer ");
     sprintf(ch->authorization, "Bearer %s", token);
     return ST_OK;
 }
 
 static status_t read_token(struct rpc_channel *ch, const char *path, struct err *e) {
     CLEANUP(bytes_done) struct bytes text;
-    bytes_init(&text, BEARER_BYTES_MOST + 2); /* and a line's end */
+    bytes_init(&text, MAX_BEARER_BYTES + 2); /* and the end of a line */
     TRY(file_read(path, &text, e));
     if (text.len)
         text.data[strcspn(text.data, "\r\n")] = '\0';
@@ -94,9 +99,7 @@ status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_ch
     TRY(rpc_address_parse(config->address, &address, e));
     if (!address.is_unix && address.port == 0)
         return err_set(e, ST_INVALID_ARGUMENT, "the address %s has no port to dial", address.text);
-    struct rpc_channel *fresh = calloc(1, sizeof *fresh);
-    if (!fresh)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a channel to %s", address.text);
+    struct rpc_channel *fresh = alloc_zeroed(1, sizeof *fresh);
     owner_init(&fresh->owner);
     rpc_log_own();
     grpc_init();
@@ -104,7 +107,7 @@ status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_ch
     snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
     TRY(find_token(ch, config, &address, e));
     grpc_channel_credentials *credentials;
-    const struct rpc_tls none = { 0 }; /* as on the server's side */
+    const struct rpc_tls none = { 0 }; /* a server does not use TLS on a unix socket either */
     TRY(credentials_client(address.is_unix ? &none : &config->tls, &credentials, e));
     ch->core = core_new(address.text, credentials, config->tls_name);
     grpc_channel_credentials_release(credentials);
@@ -168,7 +171,7 @@ status_t channel_check_size(const ProtobufCMessage *request, struct err *e) {
                    request->descriptor->name, n, LIMIT_RPC_MESSAGE_BYTES);
 }
 
-/* With the lock held: the batch that ends with the call, and the one that waits for the server's headers. */
+/* With the lock held: starts the batch that ends with the call, and the batch that waits for the server's headers. */
 static void start_batches(struct rpc_call *c) {
     grpc_op ends = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
     ends.data.recv_status_on_client.trailing_metadata = &c->metadata;
@@ -193,10 +196,6 @@ status_t rpc_start(struct rpc_channel *ch, const ProtobufCServiceDescriptor *ser
     const ProtobufCMessageDescriptor *reply;
     TRY(channel_call(ch, service, method, ch->loop->queue, deadline, &core, &reply, e));
     struct rpc_call *c = call_new(&ch->owner, core, false, kind);
-    if (!c) {
-        grpc_call_unref(core);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a call of %s", method);
-    }
     c->incoming = reply;
     c->events = *events;
     c->user = user;
@@ -204,10 +203,10 @@ status_t rpc_start(struct rpc_channel *ch, const ProtobufCServiceDescriptor *ser
     c->timeout_ms = timeout_ms;
     c->peer = ch->peer;
     c->has_authorization = channel_metadata(ch, &c->authorization);
-    rpc_ref(c); /* the caller's */
+    rpc_ref(c); /* the reference of the caller */
     pthread_mutex_lock(&c->lock);
     start_batches(c);
-    send_pump(c); /* the headers: a server may speak first */
+    send_pump(c); /* sends the headers now, because the server may send the first message */
     pthread_mutex_unlock(&c->lock);
     if (request)
         (void)rpc_send(c, request);

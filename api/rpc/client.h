@@ -8,10 +8,11 @@
  *     protobuf_c_message_free_unpacked(reply, NULL);
  *     channel = rpc_channel_close(channel);
  *
- * A channel is one connection of its own, dialled at the first call and again after REDIAL_FIRST_MS to REDIAL_MOST_MS
- * when it is lost; each attempt has CONNECT_TIMEOUT_MS. A call does not outlive its connection and is never repeated by
- * the library. While the server cannot be reached calls fail at once with UNAVAILABLE and a sentence that says who and
- * why: "the controller at 127.0.0.1:7700 cannot be reached: Connection refused".
+ * A channel has one connection. It is dialled at the first call, and again after REDIAL_FIRST_MS to REDIAL_MAX_MS if
+ * it is lost; each attempt may take CONNECT_TIMEOUT_MS. A call ends with its connection, and the library never repeats
+ * it. While the server cannot be reached, calls fail at once with UNAVAILABLE and a sentence that names the peer and
+ * the cause: "the controller at 127.0.0.1:7700 cannot be reached: Connection refused". A blocking call that a stopping
+ * server drops ends with UNAVAILABLE too.
  *
  * Channels and calls may be used from any thread; a stream belongs to one thread. */
 #ifndef API_RPC_CLIENT_H
@@ -26,51 +27,52 @@ struct rpc_channel;
 
 struct rpc_channel_config {
     const char *address;
-    const char *peer;   /* how sentences name the other side; NULL is "the controller" */
-    struct rpc_tls tls; /* with a ca: TLS. Without, and on a unix socket: plain */
-    const char
-        *tls_name; /* the name that the server's certificate must bear, when it is not the host dialled; or NULL */
-    /* Sent as `authorization: Bearer ...`: the token, else what the file holds; NULL or "" for none. Only over TLS or
-     * to this machine: FAILED_PRECONDITION otherwise. */
+    const char *peer;     /* the name of the peer in error messages; NULL is "the controller" */
+    struct rpc_tls tls;   /* with a ca: TLS. Without a ca, and on a unix socket: plain */
+    const char *tls_name; /* the name in the server's certificate, if it differs from the dialled host; or NULL */
+    /* Sent as `authorization: Bearer ...`: the token, or the content of the file if there is no token; NULL or "" for
+     * none. Only over TLS or to this machine: FAILED_PRECONDITION otherwise. */
     const char *token, *token_file;
 };
 
 MUST_CHECK status_t rpc_channel_open(const struct rpc_channel_config *, struct rpc_channel **ret, struct err *e);
-/* Cancels the calls that still live, waits until their references are given back, and frees. NULL is fine; returns
- * NULL. Not from within an event. */
+/* Cancels the calls that have not ended, waits until their references are released, and frees the channel. NULL is
+ * fine; returns NULL. Do not call it from an event. */
 struct rpc_channel *rpc_channel_close(struct rpc_channel *);
 CLEANUP_DEFINE(struct rpc_channel *, rpc_channel_close)
 
-/* Blocks until the answer. timeout_ms <= 0 is UNARY_DEADLINE_MS. *ret_reply is malloc'ed as protobuf-c's unpack does:
- * free it with protobuf_c_message_free_unpacked(reply, NULL). */
+/* Blocks until the reply arrives. timeout_ms <= 0 is UNARY_DEADLINE_MS. *ret_reply is malloc'ed as protobuf-c's unpack
+ * does: free it with protobuf_c_message_free_unpacked(reply, NULL). */
 MUST_CHECK status_t rpc_call_unary(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                    const ProtobufCMessage *request, int64_t timeout_ms, ProtobufCMessage **ret_reply,
                                    struct err *e);
-/* The same; ret_reason gets the failure's reason (see rpc_reason), "" on success and where no answer came: then it
- * is the connection that failed, or the deadline that passed. */
+/* The same; ret_reason gets the reason of a failure (see rpc_reason). It is "" on success, and if no answer arrived
+ * because the connection failed or the deadline passed. */
 MUST_CHECK status_t rpc_call_unary_reason(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                           const ProtobufCMessage *request, int64_t timeout_ms,
                                           ProtobufCMessage **ret_reply, char ret_reason[RPC_REASON_BYTES],
                                           struct err *e);
 
-/* A server stream read by blocking. The server is held back while nobody reads: at most two messages wait here. */
+/* A server stream for a thread that blocks. At most two messages wait on the client's side; flow control stops the
+ * server until they are read. */
 struct rpc_stream;
-/* timeout_ms <= 0: no deadline. A server that cannot be reached shows in the first rpc_stream_next. */
+/* timeout_ms <= 0: no deadline. If the server cannot be reached, the first rpc_stream_next fails. */
 MUST_CHECK status_t rpc_stream_open(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                     const ProtobufCMessage *request, int64_t timeout_ms, struct rpc_stream **ret,
                                     struct err *e);
-/* Blocks for the next message, which lives until the next call on this stream; NULL and ST_OK at the stream's good end.
- * After a failure or the end it says the same again. */
+/* Blocks until the next message arrives. It is valid until the next call on this stream. NULL and ST_OK at the
+ * successful end of the stream. After a failure or the end, further calls return the same result. */
 MUST_CHECK status_t rpc_stream_next(struct rpc_stream *, const ProtobufCMessage **ret_message, struct err *e);
-/* After a failure: its reason, as rpc_call_unary_reason has it. */
+/* After a failure: its reason, like ret_reason of rpc_call_unary_reason. */
 const char *rpc_stream_reason(const struct rpc_stream *);
-struct rpc_stream *rpc_stream_close(struct rpc_stream *); /* cancels what still runs; NULL is fine; returns NULL */
+struct rpc_stream *rpc_stream_close(struct rpc_stream *); /* cancels a running call; NULL is fine; returns NULL */
 CLEANUP_DEFINE(struct rpc_stream *, rpc_stream_close)
 
 /* Starts a call of any kind with events (the table is copied). `request` is sent as the only message of a unary call or
  * a server stream, and as the first of the other kinds unless NULL. timeout_ms <= 0: no deadline, but for a unary call
- * UNARY_DEADLINE_MS. *ret has a reference for the caller: rpc_unref it; done fires nevertheless. Events may fire before
- * this returns. Not OK only for what was asked wrongly (INVALID_ARGUMENT): every other failure is told by done. */
+ * UNARY_DEADLINE_MS. *ret has a reference for the caller, who releases it with rpc_unref; done is called in any case.
+ * Events may be called before rpc_start returns. It fails only for wrong arguments (INVALID_ARGUMENT): done reports
+ * every other failure. */
 MUST_CHECK status_t rpc_start(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                               enum rpc_kind, const struct rpc_events *, void *user, const ProtobufCMessage *request,
                               int64_t timeout_ms, struct rpc_call **ret, struct err *e);

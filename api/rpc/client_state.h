@@ -1,5 +1,5 @@
-/* The inside of a channel: client.c opens it and starts calls with events; unary.c and stream.c block on a queue of
- * their own, which saves the hand-over to another thread. */
+/* The inside of a channel. client.c opens it and starts calls with events. unary.c and stream.c block on a completion
+ * queue per call, which avoids a switch to another thread. */
 #ifndef API_RPC_CLIENT_STATE_H
 #define API_RPC_CLIENT_STATE_H
 
@@ -15,17 +15,18 @@ struct rpc_channel {
     char *authorization;               /* "Bearer ...", or NULL */
 };
 
-gpr_timespec channel_deadline(int64_t timeout_ms); /* <= 0: never */
+gpr_timespec channel_deadline(int64_t timeout_ms); /* timeout_ms <= 0: no deadline */
 
-/* A call on `queue`; INVALID_ARGUMENT when the service has no such method. *ret_reply is what the method answers. */
+/* Creates a call on `queue`. *ret_reply is the type of the method's reply. INVALID_ARGUMENT if the service has no such
+ * method. */
 MUST_CHECK status_t channel_call(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
                                  grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
                                  const ProtobufCMessageDescriptor **ret_reply, struct err *e);
 
-/* The metadata that each call carries: 0 or 1 element, whose value the caller unrefs. */
+/* The metadata of each call. Returns the number of elements, 0 or 1; the caller unrefs the value. */
 size_t channel_metadata(const struct rpc_channel *, grpc_metadata *ret);
 
-/* RESOURCE_EXHAUSTED for a request that the server would refuse for its size. */
+/* RESOURCE_EXHAUSTED for a request that is larger than the server accepts. */
 MUST_CHECK status_t channel_check_size(const ProtobufCMessage *request, struct err *e);
 
 #endif

@@ -23,7 +23,8 @@ static void pem_done(struct pem *p) {
     bytes_done(&p->ca);
 }
 
-/* What holds none of it gRPC takes, and says much later that it cannot connect, or cannot listen. */
+/* Checks that the file contains a PEM block. gRPC accepts any file, and fails much later, when it connects or
+ * listens. */
 static status_t read_block(const char *path, const char *end, const char *what, struct bytes *ret, struct err *e) {
     TRY(file_read(path, ret, e));
     if (strstr(ret->data, end))

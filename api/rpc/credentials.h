@@ -1,13 +1,12 @@
-/* TLS files become gRPC credentials. */
+/* Makes gRPC credentials from the files of TLS. */
 #ifndef API_RPC_CREDENTIALS_H
 #define API_RPC_CREDENTIALS_H
 
+#include "api/rpc/core.h"
 #include "api/rpc/tls.h"
 #include "base/status.h"
 
-#include <grpc/grpc_security.h>
-
-/* tls may be NULL: plain. The caller releases them. */
+/* If tls is NULL, the credentials are plain. The caller releases them. */
 MUST_CHECK status_t credentials_server(const struct rpc_tls *, grpc_server_credentials **ret, struct err *e);
 MUST_CHECK status_t credentials_client(const struct rpc_tls *, grpc_channel_credentials **ret, struct err *e);
 

@@ -1,4 +1,4 @@
-/* A peer's bytes become a message, or a sentence. Pure; no gRPC. */
+/* Decodes a peer's bytes into a message, or returns an error for the peer. Pure; does not use gRPC. */
 #ifndef API_RPC_DECODE_H
 #define API_RPC_DECODE_H
 
@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Checks as wire.h says, then unpacks into the arena. INVALID_ARGUMENT for bytes that are not such a message,
- * RESOURCE_EXHAUSTED when it needs more than the arena's limit. */
+/* Checks the bytes with wire_check, then unpacks them into the arena. INVALID_ARGUMENT for bytes that are not such a
+ * message, RESOURCE_EXHAUSTED if the message needs more than the arena's limit. */
 MUST_CHECK status_t decode_message(const ProtobufCMessageDescriptor *, const uint8_t *data, size_t n, struct arena *,
                                    ProtobufCMessage **ret, struct err *e);
 

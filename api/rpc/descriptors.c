@@ -1,4 +1,12 @@
+/* The descriptors of all files, for reflection and for the access rules of methods.
+ *
+ * Two serialised sets are unpacked: that of this folder (health, reflection) and that of the caller's services. Each
+ * file is kept once, unpacked for lookups and packed for replies. A symbol is looked up by comparing its name part by
+ * part with packages, messages, enums, services and methods. protobuf-c does not know extensions: they are unknown
+ * fields of a method's options, and this file reads them from there. */
 #include "api/rpc/descriptors.h"
+
+#include "base/alloc.h"
 
 #include <google/protobuf/descriptor.pb-c.h>
 #include <rpc/descriptors.h>
@@ -29,45 +37,36 @@ int descriptors_file_by_name(const struct descriptors *d, const char *name) {
     return -1;
 }
 
-static status_t add_file(struct descriptors *d, const file_t *file, struct err *e) {
+static void add_file(struct descriptors *d, const file_t *file) {
     if (!file->name || descriptors_file_by_name(d, file->name) >= 0)
-        return ST_OK; /* both sets may have it */
+        return; /* both sets may have it */
     size_t n = google__protobuf__file_descriptor_proto__get_packed_size(file);
-    uint8_t *packed = malloc(n ? n : 1);
-    if (!packed)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the descriptors of %s", file->name);
+    uint8_t *packed = alloc_zeroed(1, n ? n : 1);
     google__protobuf__file_descriptor_proto__pack(file, packed);
     d->files[d->n] = file;
     d->packed[d->n++] = (ProtobufCBinaryData){ n, packed };
-    return ST_OK;
 }
 
-static status_t index_files(struct descriptors *d, struct err *e) {
+static void index_files(struct descriptors *d) {
     size_t n = d->sets[0]->n_file + d->sets[1]->n_file;
-    d->files = calloc(n, sizeof(const file_t *));
-    d->packed = calloc(n, sizeof *d->packed);
-    if (!d->files || !d->packed)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu descriptors", n);
+    d->files = alloc_zeroed(n, sizeof(const file_t *));
+    d->packed = alloc_zeroed(n, sizeof *d->packed);
     for (int s = 0; s < SETS; s++)
         for (size_t i = 0; i < d->sets[s]->n_file; i++)
-            TRY(add_file(d, d->sets[s]->file[i], e));
-    return ST_OK;
+            add_file(d, d->sets[s]->file[i]);
 }
 
 status_t descriptors_open(const void *set, size_t n, struct descriptors **ret, struct err *e) {
-    struct descriptors *d = calloc(1, sizeof *d);
-    if (!d)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for descriptors");
+    struct descriptors *d = alloc_zeroed(1, sizeof *d);
     d->sets[0] = google__protobuf__file_descriptor_set__unpack(NULL, rpc_descriptors_len, rpc_descriptors);
     d->sets[1] = google__protobuf__file_descriptor_set__unpack(NULL, n, n ? set : "");
-    status_t st = d->sets[0] && d->sets[1]
-                      ? index_files(d, e)
-                      : err_set(e, ST_INVALID_ARGUMENT, "the descriptors are not a FileDescriptorSet");
-    if (st == ST_OK)
-        *ret = d;
-    else
+    if (!d->sets[0] || !d->sets[1]) {
         descriptors_close(d);
-    return st;
+        return err_set(e, ST_INVALID_ARGUMENT, "the descriptors are not a FileDescriptorSet");
+    }
+    index_files(d);
+    *ret = d;
+    return ST_OK;
 }
 
 struct descriptors *descriptors_close(struct descriptors *d) {
@@ -86,8 +85,8 @@ struct descriptors *descriptors_close(struct descriptors *d) {
 
 size_t descriptors_count(const struct descriptors *d) { return d->n; }
 
-/* What follows "name" or "name." in symbol: "" when the symbol ends there, NULL when it does not begin so. An empty
- * name (a file without a package) is no part of a symbol. */
+/* Returns the rest of symbol after "name" or "name.": "" if the symbol ends there, NULL if it does not begin with name.
+ * For an empty name (a file without a package) the rest is the whole symbol. */
 static const char *behind(const char *symbol, const char *name) {
     size_t n = name ? strlen(name) : 0;
     if (n == 0)
@@ -99,7 +98,7 @@ static const char *behind(const char *symbol, const char *name) {
 
 static bool is(const char *symbol, const char *name) { return name && !strcmp(symbol, name); }
 
-/* A value belongs to the scope around its enum, as in C++. */
+/* The name of a value is in the scope that contains its enum, as in C++. */
 static bool enum_has(const enum_t *t, const char *symbol) {
     bool found = is(symbol, t->name);
     for (size_t i = 0; i < t->n_value; i++)
@@ -175,7 +174,7 @@ bool descriptors_is_message(const struct descriptors *d, const char *symbol) {
 size_t descriptors_with_imports(const struct descriptors *d, int file, ProtobufCBinaryData *ret) {
     size_t n = 0;
     ret[n++] = d->packed[file];
-    for (size_t done = 0; done < n; done++) { /* breadth first: ret is the queue, too */
+    for (size_t done = 0; done < n; done++) { /* breadth first; ret is also the queue */
         size_t at = 0;
         while (d->packed[at].data != ret[done].data)
             at++;
@@ -222,7 +221,7 @@ static uint64_t varint(const uint8_t *data, size_t n) {
     return value;
 }
 
-/* protobuf-c knows no extensions: to its decoder they are unknown fields, which it keeps. */
+/* protobuf-c does not support extensions: its decoder keeps them as unknown fields. */
 uint64_t descriptors_method_option(const struct descriptors *d, const char *service, const char *method,
                                    unsigned number) {
     const method_t *found = find_method(d, service, method);
@@ -237,17 +236,17 @@ uint64_t descriptors_method_option(const struct descriptors *d, const char *serv
     return value;
 }
 
-/* ---- extensions, of files: none of ours stands inside a message ---- */
+/* ---- extensions, at file level only: no proto of Trainyard defines one inside a message ---- */
 
 static bool extends(const field_t *f, const char *message) {
     return f->extendee && f->extendee[0] == '.' && !strcmp(f->extendee + 1, message);
 }
 
-size_t descriptors_extensions(const struct descriptors *d, const char *message, int32_t *ret, size_t most) {
+size_t descriptors_extensions(const struct descriptors *d, const char *message, int32_t *ret, size_t capacity) {
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++)
         for (size_t k = 0; k < d->files[i]->n_extension; k++)
-            if (n < most && extends(d->files[i]->extension[k], message))
+            if (n < capacity && extends(d->files[i]->extension[k], message))
                 ret[n++] = d->files[i]->extension[k]->number;
     return n;
 }

@@ -8,7 +8,7 @@
 
 static const char domain[] = "trainyard";
 static const char type_url[] = "type.googleapis.com/google.rpc.ErrorInfo";
-/* A status of ours is a few hundred bytes, and metadata is limited to 8 KiB. */
+/* Enough: a Status of Trainyard has a few hundred bytes, and metadata is limited to 8 KiB. */
 enum { DECODE_BYTES = 64 << 10 };
 
 grpc_slice details_pack(status_t st, const char *message, const char *reason) {

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* True when the answer carries a google.rpc.Status: then the server's handler speaks, and not gRPC on the way. */
+/* True if the trailing metadata contains a google.rpc.Status: the error then comes from the server's handler, and not
+ * from gRPC. */
 static bool read_details(const grpc_metadata_array *trailing, char ret_reason[RPC_REASON_BYTES]) {
     for (size_t i = 0; i < trailing->count; i++) {
         const grpc_metadata *m = &trailing->metadata[i];
@@ -19,7 +20,7 @@ static bool read_details(const grpc_metadata_array *trailing, char ret_reason[RP
 }
 
 /* gRPC wraps the cause in its own layers: "failed to connect to all addresses; last error: UNKNOWN: ipv4:...: Failed to
- * connect to remote host: Connection refused". What follows the last colon is what a person needs. */
+ * connect to remote host: Connection refused". Returns the text after the last colon, which is the cause. */
 static const char *innermost(const char *text) {
     const char *cause = text;
     for (const char *p = strstr(text, ": "); p; p = strstr(p + 2, ": "))
@@ -34,7 +35,7 @@ static status_t explain_transport(const char *peer, int64_t timeout_ms, status_t
         return err_set(e, st, "the call to %s was cancelled", peer);
     if (st != ST_UNAVAILABLE)
         return err_set(e, st, "%s", text[0] ? text : status_name(st));
-    if (strstr(text, "empty address list")) /* it made no connection to any: TLS could not be set up */
+    if (strstr(text, "empty address list")) /* gRPC tried no address, because TLS could not be set up */
         return err_set(
             e, st, "%s cannot be reached: the files of TLS do not fit each other, or the name has no address", peer);
     if (strstr(text, "failed to connect") || strstr(text, "DNS resolution failed") || strstr(text, "onnection refused"))

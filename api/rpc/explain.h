@@ -1,5 +1,5 @@
-/* How a call ended, in the client's words: gRPC's status, details and trailing metadata become a status, a sentence
- * that names the peer, and the server's reason. */
+/* Explains how a call ended, for the client: converts gRPC's status, details and trailing metadata to a status, a
+ * sentence that names the peer, and the server's reason. */
 #ifndef API_RPC_EXPLAIN_H
 #define API_RPC_EXPLAIN_H
 
@@ -7,7 +7,8 @@
 
 #include <grpc/grpc.h>
 
-/* peer: "the controller at 127.0.0.1:7700". timeout_ms: the call's, for the sentence of a late answer. */
+/* peer: for example "the controller at 127.0.0.1:7700". timeout_ms: the timeout of the call, for the sentence about a
+ * deadline that has passed. */
 void explain(const char *peer, int64_t timeout_ms, grpc_status_code, grpc_slice details,
              const grpc_metadata_array *trailing, status_t *ret_status, struct err *ret_why,
              char ret_reason[RPC_REASON_BYTES]);

@@ -1,4 +1,11 @@
+/* grpc.health.v1: whether a service serves.
+ *
+ * The server keeps a list of services that do not serve; every other known service is SERVING. A watch is a stream that
+ * is sent the state when it opens and after each change. If its queue is full, the newest state is sent when the queue
+ * is writable again; states between are skipped. One lock protects the list and the watchers. */
 #include "api/rpc/health.h"
+
+#include "base/alloc.h"
 
 #include "api/rpc/server_state.h"
 
@@ -9,24 +16,24 @@
 typedef Grpc__Health__V1__HealthCheckRequest request_t;
 typedef Grpc__Health__V1__HealthCheckResponse response_t;
 typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus state_t;
-#define SERVING         GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-#define NOT_SERVING     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
-#define SERVICE_UNKNOWN GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
-#define NOTHING_TOLD    GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__UNKNOWN
+#define SERVING          GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+#define NOT_SERVING      GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
+#define SERVICE_UNKNOWN  GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
+#define NOTHING_REPORTED GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__UNKNOWN
 
-enum { OUTAGES_MOST = 32, SERVICE_BYTES = 128 };
+enum { MAX_OUTAGES = 32, SERVICE_BYTES = 128 };
 
 struct watcher {
     struct watcher *next, **at;
     struct rpc_call *call;
-    state_t told;
+    state_t reported;
 };
 
 struct health {
     struct rpc_server *server;
     pthread_mutex_t lock;
     bool stopped;
-    char outages[OUTAGES_MOST][SERVICE_BYTES]; /* services that do not serve; "" as an entry is the server itself */
+    char outages[MAX_OUTAGES][SERVICE_BYTES]; /* services that do not serve; "" as an entry is the server itself */
     size_t n_outages;
     struct watcher *watchers;
 };
@@ -61,24 +68,20 @@ static status_t check(void *service, struct rpc_call *call, const ProtobufCMessa
     return ST_OK;
 }
 
-/* With the lock held. What a full queue refuses is told when it is writable again. */
-static void tell(const struct health *h, struct watcher *w) {
+/* With the lock held. If the queue is full, the state is reported when it is writable again. */
+static void report(const struct health *h, struct watcher *w) {
     const request_t *request = (const void *)rpc_request(w->call);
     response_t response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     response.status = state_of(h, request->service);
-    if (response.status != w->told && rpc_send(w->call, &response.base) == RPC_SENT)
-        w->told = response.status;
+    if (response.status != w->reported && rpc_send(w->call, &response.base) == RPC_SENT)
+        w->reported = response.status;
 }
 
 static void watch_open(struct rpc_call *call, const ProtobufCMessage *message) {
-    (void)message; /* rpc_request has it, too, for as long as the call lives */
+    (void)message; /* rpc_request returns the same message until the call ends */
     struct health *h = rpc_service(call);
-    struct watcher *w = malloc(sizeof *w);
-    if (!w) {
-        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for another watch");
-        return;
-    }
-    *w = (struct watcher){ .call = call, .told = NOTHING_TOLD };
+    struct watcher *w = alloc_zeroed(1, sizeof *w);
+    *w = (struct watcher){ .call = call, .reported = NOTHING_REPORTED };
     rpc_set_user(call, w);
     pthread_mutex_lock(&h->lock);
     w->next = h->watchers;
@@ -86,7 +89,7 @@ static void watch_open(struct rpc_call *call, const ProtobufCMessage *message) {
     if (w->next)
         w->next->at = &w->next;
     h->watchers = w;
-    tell(h, w);
+    report(h, w);
     if (h->stopped)
         rpc_finish(call, ST_OK, NULL);
     pthread_mutex_unlock(&h->lock);
@@ -95,7 +98,7 @@ static void watch_open(struct rpc_call *call, const ProtobufCMessage *message) {
 static void watch_writable(struct rpc_call *call) {
     struct health *h = rpc_service(call);
     pthread_mutex_lock(&h->lock);
-    tell(h, rpc_user(call));
+    report(h, rpc_user(call));
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -120,18 +123,16 @@ static const struct rpc_method methods[] = {
 };
 
 status_t health_open(struct rpc_server *server, struct health **ret, struct err *e) {
-    struct health *h = calloc(1, sizeof *h);
-    if (!h)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the health service");
+    struct health *h = alloc_zeroed(1, sizeof *h);
     h->server = server;
     pthread_mutex_init(&h->lock, NULL);
     *ret = h;
-    return server_add_own(server, &grpc__health__v1__health__descriptor, methods, 2, h, RULE_ANYONE, e);
+    return server_add_with_rule(server, &grpc__health__v1__health__descriptor, methods, 2, h, RULE_ANYONE, e);
 }
 
-static void tell_all(const struct health *h) {
+static void report_to_all(const struct health *h) {
     for (struct watcher *w = h->watchers; w; w = w->next)
-        tell(h, w);
+        report(h, w);
 }
 
 void health_set(struct health *h, const char *service, bool serving) {
@@ -141,18 +142,18 @@ void health_set(struct health *h, const char *service, bool serving) {
         at++;
     if (serving && at < h->n_outages)
         memmove(h->outages[at], h->outages[--h->n_outages], SERVICE_BYTES);
-    if (!serving && at == h->n_outages && at < OUTAGES_MOST)
+    if (!serving && at == h->n_outages && at < MAX_OUTAGES)
         snprintf(h->outages[h->n_outages++], SERVICE_BYTES, "%s", service);
-    tell_all(h);
+    report_to_all(h);
     pthread_mutex_unlock(&h->lock);
 }
 
 void health_stop(struct health *h) {
     pthread_mutex_lock(&h->lock);
     h->stopped = true;
-    tell_all(h);
+    report_to_all(h);
     for (struct watcher *w = h->watchers; w; w = w->next)
-        rpc_finish(w->call, ST_OK, NULL); /* what was just told goes out first */
+        rpc_finish(w->call, ST_OK, NULL); /* after the state that was just reported */
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -1,4 +1,4 @@
-/* grpc.health.v1: which services serve, asked once (Check) or followed (Watch). */
+/* grpc.health.v1: reports which services serve, once (Check) or at each change (Watch). */
 #ifndef API_RPC_HEALTH_H
 #define API_RPC_HEALTH_H
 
@@ -9,9 +9,9 @@ struct health;
 /* Adds the service to the server. */
 MUST_CHECK status_t health_open(struct rpc_server *, struct health **ret, struct err *e);
 void health_set(struct health *, const char *service, bool serving);
-/* Nothing serves any more; those who watch are told, and their streams end. */
+/* Sets all services to NOT_SERVING, reports this to all watchers and ends their streams. */
 void health_stop(struct health *);
-/* No call lives. NULL is fine; returns NULL. */
+/* Call it after all calls have ended. NULL is fine; returns NULL. */
 struct health *health_close(struct health *);
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-/* gRPC says only that it could not listen. Trying the same by hand tells why. */
+/* gRPC reports only that it could not listen. This function tries the same steps with sockets to find the cause. */
 static status_t explain_tcp(const struct rpc_address *a, const struct rpc_tls *tls, struct err *e) {
     char port[8];
     snprintf(port, sizeof port, "%d", a->port);
@@ -49,7 +49,7 @@ static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const st
                        a->text);
     if (!local && !s->config.access)
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "the address %s can be reached by other machines, and nothing says who may call what", a->text);
+                       "the address %s can be reached by other machines, and the server has no access rules", a->text);
     grpc_server_credentials *credentials;
     TRY(credentials_server(tls, &credentials, e));
     int port = grpc_server_add_http2_port(s->core, a->text, credentials);
@@ -61,12 +61,12 @@ static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const st
 }
 
 static status_t listen_unix(struct rpc_server *s, const struct rpc_address *a, struct err *e) {
-    if (s->n_listeners == LISTENERS_MOST)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "a server listens on at most %d sockets", LISTENERS_MOST);
+    if (s->n_listeners == MAX_LISTENERS)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a server listens on at most %d sockets", MAX_LISTENERS);
     int lock_fd;
     TRY(socket_lock_take(a->path, &lock_fd, e));
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-    /* bind gives the socket its mode; chmod afterwards would leave an instant in which others may connect. */
+    /* bind sets the socket's mode. With chmod after bind, others could connect in between. */
     mode_t before = umask(0177);
     int bound = grpc_server_add_http2_port(s->core, a->text, credentials);
     umask(before);

@@ -18,7 +18,7 @@ static void *loop_main(void *arg) {
 void loop_open(struct loop *loop) { *loop = (struct loop){ .queue = grpc_completion_queue_create_for_next(NULL) }; }
 
 status_t loop_run(struct loop *loop, struct err *e) {
-    /* Signals are for the program's own thread. */
+    /* Signals are handled by the main thread only. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

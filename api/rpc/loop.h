@@ -1,4 +1,5 @@
-/* A completion queue and its one thread. A tag is a function with its struct around it; it runs on that thread. */
+/* A completion queue and its single thread. A tag is a function inside a larger struct, its owner (TAG_OWNER). The
+ * thread calls the function when the batch of the tag has finished. */
 #ifndef API_RPC_LOOP_H
 #define API_RPC_LOOP_H
 
@@ -12,7 +13,8 @@
 
 struct tag {
     void (*run)(struct tag *, bool ok);
-    atomic_uint handed; /* orders what the starter wrote before what the loop reads; gRPC does so too, unseen by TSan */
+    /* Orders the starter's writes before the loop's reads. gRPC does so too, but TSan cannot see it. */
+    atomic_uint handed;
 };
 #define TAG_OWNER(tag, type, member) ((type *)(void *)((char *)(tag)-offsetof(type, member)))
 
@@ -22,16 +24,17 @@ struct loop {
     bool running;
 };
 
-/* Before each start of a batch under the tag. */
+/* Call it before each start of a batch with this tag. */
 static inline void tag_hand(struct tag *tag) { atomic_fetch_add(&tag->handed, 1); }
 
-/* Between grpc_init and grpc_shutdown. The queue exists after open; the thread runs after run. */
+/* Use a loop between grpc_init and grpc_shutdown. loop_open creates the queue; loop_run starts the thread. */
 void loop_open(struct loop *);
 MUST_CHECK status_t loop_run(struct loop *, struct err *e);
-/* Nothing may be started on the queue any more. Runs what is still in it, joins and destroys. Fine on a zeroed one. */
+/* Runs the tags that are still in the queue, joins the thread and destroys the queue. No batch may be started on the
+ * queue any more. A zeroed loop is fine. */
 void loop_close(struct loop *);
 
-/* The loop that all channels of the process share: opened by the first take, closed by the last give. */
+/* The loop that all channels of the process share. The first take opens it; the last give closes it. */
 MUST_CHECK status_t loop_shared_take(struct loop **ret, struct err *e);
 void loop_shared_give(void);
 

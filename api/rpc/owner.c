@@ -34,7 +34,7 @@ void owner_unlink(struct owner *o, struct owned *call) {
 void owner_release(struct owner *o) {
     pthread_mutex_lock(&o->lock);
     if (--o->n == 0)
-        pthread_cond_broadcast(&o->emptied); /* under the lock: o may be gone right after it */
+        pthread_cond_broadcast(&o->emptied); /* under the lock: o may be freed as soon as it is released */
     pthread_mutex_unlock(&o->lock);
 }
 

@@ -1,4 +1,4 @@
-/* A server or a channel and the calls that live by it: it may only go when the last one has. */
+/* The list of calls of a server or a channel, which may only be closed after its last call is freed. */
 #ifndef API_RPC_OWNER_H
 #define API_RPC_OWNER_H
 
@@ -19,10 +19,10 @@ struct owner {
 };
 
 void owner_init(struct owner *);
-void owner_done(struct owner *);                  /* no call lives */
-size_t owner_add(struct owner *, struct owned *); /* how many there are now */
-/* Two steps, around the release of gRPC's call: cancel_all does not see it any more; wait_empty does not wait for it.
- */
+void owner_done(struct owner *);                  /* after all calls are released */
+size_t owner_add(struct owner *, struct owned *); /* returns the number of calls now */
+/* Two steps, before and after the release of gRPC's call. After unlink, cancel_all does not see the call; after
+ * release, wait_empty does not wait for it. */
 void owner_unlink(struct owner *, struct owned *);
 void owner_release(struct owner *);
 void owner_cancel_all(struct owner *);

@@ -1,5 +1,7 @@
 #include "api/rpc/pool.h"
 
+#include "base/alloc.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -8,7 +10,7 @@ struct pool {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
     struct pool_job *first, **last;
-    int offered, queue; /* jobs by pool_offer that wait, and how many may */
+    int offered, queue; /* waiting jobs of pool_offer, and their limit */
     bool closing;
     int n_threads;
     pthread_t threads[];
@@ -36,16 +38,14 @@ static void *pool_main(void *arg) {
 }
 
 status_t pool_open(int threads, int queue, struct pool **ret, struct err *e) {
-    CLEANUP(pool_closep) struct pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof p->threads[0]);
-    if (!p)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d RPC workers", threads);
+    CLEANUP(pool_closep) struct pool *p = alloc_zeroed(1, sizeof *p + (size_t)threads * sizeof p->threads[0]);
     p->queue = queue;
     p->last = &p->first;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wanted, NULL);
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by the main thread only */
     int failed = 0;
     while (p->n_threads < threads && !failed) {
         failed = pthread_create(&p->threads[p->n_threads], NULL, pool_main, p);
@@ -66,16 +66,16 @@ static void append(struct pool *p, struct pool_job *job) {
 
 bool pool_offer(struct pool *p, struct pool_job *job) {
     pthread_mutex_lock(&p->lock);
-    bool room = p->offered < p->queue;
-    if (room) {
+    bool accepted = p->offered < p->queue;
+    if (accepted) {
         job->offered = true;
         p->offered++;
         append(p, job);
     }
     pthread_mutex_unlock(&p->lock);
-    if (room)
-        pthread_cond_signal(&p->wanted); /* after the lock: the woken thread takes it next */
-    return room;
+    if (accepted)
+        pthread_cond_signal(&p->wanted); /* after the unlock, because the woken thread takes the lock next */
+    return accepted;
 }
 
 void pool_post(struct pool *p, struct pool_job *job) {

@@ -1,8 +1,8 @@
-/* Worker threads for what may block: unary handlers and the `work` of streams.
+/* Worker threads for code that may block: unary handlers and the `work` of streams.
  *
- * A job is a function with its struct around it, linked into the queue by the struct itself, so that posting allocates
- * nothing. pool_offer is bounded; pool_post is for jobs whose number is bounded elsewhere (one per call) and is never
- * refused. Jobs run in the order in which they came. */
+ * A job is a function inside a larger struct. The struct contains the link of the queue, so posting allocates no
+ * memory. pool_offer is bounded. pool_post is for jobs whose number is bounded elsewhere (one per call) and is never
+ * refused. Jobs start in the order in which they were posted. */
 #ifndef API_RPC_POOL_H
 #define API_RPC_POOL_H
 
@@ -20,9 +20,9 @@ struct pool_job {
 };
 
 MUST_CHECK status_t pool_open(int threads, int queue, struct pool **ret, struct err *e);
-bool pool_offer(struct pool *, struct pool_job *); /* false: `queue` offered jobs wait already */
+bool pool_offer(struct pool *, struct pool_job *); /* false if `queue` offered jobs wait already */
 void pool_post(struct pool *, struct pool_job *);
-/* Runs what waits, joins the threads. NULL is fine; returns NULL. */
+/* Runs the waiting jobs, then joins the threads. NULL is fine; returns NULL. */
 struct pool *pool_close(struct pool *);
 CLEANUP_DEFINE(struct pool *, pool_close)
 

@@ -27,7 +27,7 @@ static void deliver(struct rpc_call *c) {
     if (st != ST_OK)
         refuse(c, st, &e);
     else if (c->is_server && !streams_in(c))
-        c->request = message; /* and stays until the call goes */
+        c->request = message; /* it stays valid until the call is freed */
     if (st == ST_OK && c->unary)
         work_offer_unary(c);
     else if (st == ST_OK && c->events.message)
@@ -38,7 +38,7 @@ static void deliver(struct rpc_call *c) {
         arena_done(&c->arena);
 }
 
-/* The peer has no more messages. */
+/* The peer sends no more messages. */
 static void half_close(struct rpc_call *c) {
     if (streams_in(c)) {
         if (c->events.half_closed)

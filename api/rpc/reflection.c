@@ -1,21 +1,23 @@
 #include "api/rpc/reflection.h"
 
+#include "base/alloc.h"
+
 #include "api/rpc/server_state.h"
 
 #include <grpc/reflection/v1/reflection.pb-c.h>
 #include <grpc/reflection/v1alpha/reflection.pb-c.h>
 #include <string.h>
 
-/* v1alpha is v1 under its former name: same fields, same numbers, so that its messages are read and written as v1's. */
+/* v1alpha is the former name of v1, with the same fields and numbers, so v1's types are used for both. */
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
 typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 _Static_assert(sizeof(request_t) == sizeof(Grpc__Reflection__V1alpha__ServerReflectionRequest), "v1alpha differs");
 #define ASKED(what)  GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##what
 #define ANSWER(what) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##what
 
-enum { EXTENSIONS_MOST = 64 };
+enum { MAX_EXTENSIONS = 64 };
 
-/* Either finishes the response and sends it, with its operands on this function's stack. */
+/* The functions below complete the response and send it. Its parts may be on their stack, because rpc_send copies. */
 static void send(struct rpc_call *call, const response_t *response) {
     if (rpc_send(call, &response->base) == RPC_FULL)
         rpc_finish(call, ST_RESOURCE_EXHAUSTED, "the client asks faster than it reads");
@@ -39,11 +41,7 @@ static void send_file(struct rpc_call *call, response_t *response, int file, con
         return;
     }
     Grpc__Reflection__V1__FileDescriptorResponse files = GRPC__REFLECTION__V1__FILE_DESCRIPTOR_RESPONSE__INIT;
-    ProtobufCBinaryData *data = calloc(descriptors_count(s->descriptors), sizeof *data);
-    if (!data) {
-        send_error(call, response, ST_RESOURCE_EXHAUSTED, "no memory for the answer");
-        return;
-    }
+    ProtobufCBinaryData *data = alloc_zeroed(descriptors_count(s->descriptors), sizeof *data);
     files.n_file_descriptor_proto = descriptors_with_imports(s->descriptors, file, data);
     files.file_descriptor_proto = data;
     response->message_response_case = ANSWER(FILE_DESCRIPTOR_RESPONSE);
@@ -52,13 +50,13 @@ static void send_file(struct rpc_call *call, response_t *response, int file, con
     free(data);
 }
 
-/* Routes are sorted by path: a service's methods stand together. */
+/* Routes are sorted by path, so that the methods of a service are adjacent. */
 static void send_services(struct rpc_call *call, response_t *response) {
     const struct rpc_server *s = rpc_service(call);
     Grpc__Reflection__V1__ListServiceResponse list = GRPC__REFLECTION__V1__LIST_SERVICE_RESPONSE__INIT;
-    Grpc__Reflection__V1__ServiceResponse *services = calloc(s->n_routes, sizeof *services);
-    Grpc__Reflection__V1__ServiceResponse **pointers = calloc(s->n_routes, sizeof(void *));
-    for (size_t i = 0; services && pointers && i < s->n_routes; i++) {
+    Grpc__Reflection__V1__ServiceResponse *services = alloc_zeroed(s->n_routes, sizeof *services);
+    Grpc__Reflection__V1__ServiceResponse **pointers = alloc_zeroed(s->n_routes, sizeof(void *));
+    for (size_t i = 0; i < s->n_routes; i++) {
         if (i && !strcmp(s->routes[i].service_name, s->routes[i - 1].service_name))
             continue;
         Grpc__Reflection__V1__ServiceResponse *service = &services[list.n_service];
@@ -74,7 +72,7 @@ static void send_services(struct rpc_call *call, response_t *response) {
     free(pointers);
 }
 
-/* Options of our own are extensions: proto3 has no others. */
+/* Lists the extensions of a message. In proto3 only options have extensions. */
 static void send_extensions(struct rpc_call *call, response_t *response, const char *type) {
     const struct rpc_server *s = rpc_service(call);
     if (!descriptors_is_message(s->descriptors, type)) {
@@ -82,9 +80,9 @@ static void send_extensions(struct rpc_call *call, response_t *response, const c
         return;
     }
     Grpc__Reflection__V1__ExtensionNumberResponse numbers = GRPC__REFLECTION__V1__EXTENSION_NUMBER_RESPONSE__INIT;
-    int32_t found[EXTENSIONS_MOST];
+    int32_t found[MAX_EXTENSIONS];
     numbers.base_type_name = (char *)type;
-    numbers.n_extension_number = descriptors_extensions(s->descriptors, type, found, EXTENSIONS_MOST);
+    numbers.n_extension_number = descriptors_extensions(s->descriptors, type, found, MAX_EXTENSIONS);
     numbers.extension_number = found;
     response->message_response_case = ANSWER(ALL_EXTENSION_NUMBERS_RESPONSE);
     response->all_extension_numbers_response = &numbers;
@@ -116,7 +114,7 @@ static void answer(struct rpc_call *call, const ProtobufCMessage *message) {
     case ASKED(ALL_EXTENSION_NUMBERS_OF_TYPE):
         send_extensions(call, &response, request->all_extension_numbers_of_type);
         break;
-    default: send_error(call, &response, ST_INVALID_ARGUMENT, "the request asks for nothing that is known here");
+    default: send_error(call, &response, ST_INVALID_ARGUMENT, "the request has no part that this server knows");
     }
 }
 
@@ -128,6 +126,6 @@ static const struct rpc_method methods[] = {
 
 status_t reflection_add(struct rpc_server *s, struct err *e) {
     int rule = s->config.access ? s->config.access->rule_reflection : RULE_ANYONE;
-    TRY(server_add_own(s, &grpc__reflection__v1__server_reflection__descriptor, methods, 1, s, rule, e));
-    return server_add_own(s, &grpc__reflection__v1alpha__server_reflection__descriptor, methods, 1, s, rule, e);
+    TRY(server_add_with_rule(s, &grpc__reflection__v1__server_reflection__descriptor, methods, 1, s, rule, e));
+    return server_add_with_rule(s, &grpc__reflection__v1alpha__server_reflection__descriptor, methods, 1, s, rule, e);
 }

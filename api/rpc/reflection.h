@@ -1,4 +1,4 @@
-/* grpc.reflection.v1 and v1alpha: a client that has no proto asks the server for its descriptors. */
+/* grpc.reflection.v1 and v1alpha, by which a client without the protos asks the server for its descriptors. */
 #ifndef API_RPC_REFLECTION_H
 #define API_RPC_REFLECTION_H
 

@@ -1,6 +1,14 @@
+/* Sending: the queue of a call.
+ *
+ * rpc_send appends a message to the call's queue, whose size is limited in bytes. send_pump starts the next batch if
+ * none is in flight: the headers if they have not been sent, the oldest message, and, after the last message, the end
+ * (a client closes its side, a server sends its status). gRPC allows one batch that sends per call, so the queue is
+ * pumped again when a batch has finished. The reply of a unary call is deferred until the handler has returned, so that
+ * it is sent together with its status. */
 #include "api/rpc/buffer.h"
 #include "api/rpc/call_state.h"
 #include "api/rpc/details.h"
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "base/utf8.h"
 
@@ -8,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a queued message costs beside its bytes: many empty ones must fill the queue too. */
+/* Counted for each queued message in addition to its bytes, so that many empty messages fill the queue too. */
 enum { QUEUE_ENTRY_BYTES = 128 };
 
 void send_drop_queue(struct rpc_call *c) {
@@ -81,9 +89,9 @@ void send_finished(struct tag *tag, bool ok) {
     out->failed = !ok;
     out->settled = ok && out->ended;
     send_pump(c);
-    bool writable = out->full_told && out->bytes <= RPC_QUEUE_BYTES / 2 && !out->ending && !out->failed;
+    bool writable = out->writable_due && out->bytes <= RPC_QUEUE_BYTES / 2 && !out->ending && !out->failed;
     if (writable) {
-        out->full_told = false;
+        out->writable_due = false;
         pthread_mutex_unlock(&c->lock);
         if (c->events.writable)
             c->events.writable(c);
@@ -96,7 +104,7 @@ void send_finished(struct tag *tag, bool ok) {
 
 static bool is_closed(const struct rpc_call *c) { return atomic_load(&c->over) || c->out.ending || c->out.failed; }
 
-/* A message that the other side would refuse ends the call here, with a sentence that says which. */
+/* Ends the call, because the peer would refuse the message; the sentence names the message. */
 static enum rpc_sent refuse_large(struct rpc_call *c, const ProtobufCMessage *message, size_t bytes) {
     struct err e;
     status_ignore(err_set(&e, ST_RESOURCE_EXHAUSTED, "a %s of %zu bytes is larger than the limit of %d",
@@ -111,18 +119,19 @@ static enum rpc_sent refuse_large(struct rpc_call *c, const ProtobufCMessage *me
 enum rpc_sent send_queue(struct rpc_call *c, const ProtobufCMessage *message) {
     pthread_mutex_lock(&c->lock);
     bool closed = is_closed(c), full = c->out.bytes >= RPC_QUEUE_BYTES;
-    c->out.full_told = c->out.full_told || (full && !closed);
+    c->out.writable_due = c->out.writable_due || (full && !closed);
     pthread_mutex_unlock(&c->lock);
     if (closed || full)
         return closed ? RPC_CLOSED : RPC_FULL;
-    /* Packing takes its time: not under the lock. Two senders at once may each go over the limit by one message. */
+    /* Packing is slow, so it runs without the lock. Two concurrent senders may therefore each exceed the limit by one
+     * message. */
     size_t bytes;
     grpc_byte_buffer *buffer = buffer_pack(message, &bytes);
-    struct outgoing *o = bytes <= LIMIT_RPC_MESSAGE_BYTES ? malloc(sizeof *o) : NULL;
-    if (!o) {
+    if (bytes > LIMIT_RPC_MESSAGE_BYTES) {
         grpc_byte_buffer_destroy(buffer);
         return refuse_large(c, message, bytes);
     }
+    struct outgoing *o = alloc_zeroed(1, sizeof *o);
     *o = (struct outgoing){ .buffer = buffer, .bytes = bytes + QUEUE_ENTRY_BYTES };
     pthread_mutex_lock(&c->lock);
     closed = is_closed(c);
@@ -130,7 +139,7 @@ enum rpc_sent send_queue(struct rpc_call *c, const ProtobufCMessage *message) {
         *c->out.last = o;
         c->out.last = &o->next;
         c->out.bytes += o->bytes;
-        if (!c->out.held)
+        if (!c->out.deferred)
             send_pump(c);
     }
     pthread_mutex_unlock(&c->lock);
@@ -149,7 +158,7 @@ void rpc_set_reason(struct rpc_call *c, const char *reason) {
     pthread_mutex_unlock(&c->lock);
 }
 
-/* A sentence may quote a file's name, or be cut inside a character: what travels is UTF-8. */
+/* Copies the sentence as valid UTF-8: it may quote a file's name, or be cut inside a character. */
 static void copy_sentence(const char *why, struct err *ret) {
     size_t used = 0, len;
     for (size_t left = strlen(why); left && used + 4 < sizeof ret->msg; left -= len, why += len) {
@@ -168,7 +177,7 @@ void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
     pthread_mutex_lock(&c->lock);
     if (!is_closed(c)) {
         c->out.ending = true;
-        c->out.held = false;
+        c->out.deferred = false;
         c->status = status;
         if (status != ST_OK) {
             copy_sentence(why ? why : "", &c->why);

@@ -1,8 +1,17 @@
+/* Opening, starting and stopping a server.
+ *
+ * Routes are registered per service: the table of methods is compared with the descriptor, and the rule of each method
+ * is found. Starting sorts the routes by path and arms the slots that accept calls.
+ *
+ * Stopping: new calls are refused, running ones get the grace period and are then cancelled, and the completion queue
+ * is shut down last, when gRPC has released every call. gRPC aborts the process if a batch meets a queue that was shut
+ * down, so this order must not change. */
 #include "api/rpc/health.h"
 #include "api/rpc/log.h"
 #include "api/rpc/reflection.h"
 #include "api/rpc/server_state.h"
 #include "api/rpc/socket_lock.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
 
@@ -10,13 +19,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Each of these bounds what a peer can make a server do; gRPC's own defaults are looser. */
+/* Limits for peers. gRPC's defaults are less strict. */
 enum {
     METADATA_BYTES = 8 << 10,
-    HANDSHAKE_TIMEOUT_MS = 10000, /* 120 s by default: a connection that never speaks holds a descriptor that long */
+    HANDSHAKE_TIMEOUT_MS = 10000, /* default 120 s: a silent connection would keep a descriptor that long */
     KEEPALIVE_MS = 10000,
     KEEPALIVE_TIMEOUT_MS = 5000,
-    CLIENT_PING_LEAST_MS = 5000, /* half of what our clients do; 5 min by default throws them off */
+    CLIENT_PING_MIN_MS = 5000, /* half of the clients' interval; the default, 5 min, would disconnect them */
 };
 
 static grpc_arg integer(const char *key, int value) {
@@ -25,7 +34,7 @@ static grpc_arg integer(const char *key, int value) {
 
 static grpc_server *core_new(const struct rpc_server_config *config) {
     grpc_arg args[] = {
-        integer(GRPC_ARG_ALLOW_REUSEPORT, 0), /* on by default: a second server would share the port silently */
+        integer(GRPC_ARG_ALLOW_REUSEPORT, 0), /* default on: a second server would silently share the port */
         integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_RPC_MESSAGE_BYTES),
         integer(GRPC_ARG_MAX_CONCURRENT_STREAMS, config->streams),
         integer(GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES),
@@ -34,7 +43,7 @@ static grpc_server *core_new(const struct rpc_server_config *config) {
         integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
         integer(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        integer(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, CLIENT_PING_LEAST_MS),
+        integer(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, CLIENT_PING_MIN_MS),
     };
     grpc_channel_args list = { sizeof args / sizeof args[0], args };
     return grpc_server_create(&list, NULL);
@@ -50,9 +59,7 @@ static void went_down(struct tag *tag, bool ok) {
 }
 
 status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_server **ret, struct err *e) {
-    struct rpc_server *fresh = calloc(1, sizeof *fresh);
-    if (!fresh)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an RPC server");
+    struct rpc_server *fresh = alloc_zeroed(1, sizeof *fresh);
     fresh->config = *config;
     fresh->config.workers = config->workers ? config->workers : 8;
     fresh->config.queue = config->queue ? config->queue : 256;
@@ -80,7 +87,8 @@ static status_t find_rule(const struct rpc_server *s, const ProtobufCServiceDesc
                           int *ret, struct err *e) {
     uint64_t rule = descriptors_method_option(s->descriptors, d->name, m->name, s->config.access->rule_option);
     if (rule == 0 || rule > INT_MAX)
-        return err_set(e, ST_INVALID_ARGUMENT, "the proto of %s does not say who may call %s", d->name, m->name);
+        return err_set(e, ST_INVALID_ARGUMENT, "the proto of %s does not declare which role may call %s", d->name,
+                       m->name);
     *ret = (int)rule;
     return ST_OK;
 }
@@ -109,13 +117,9 @@ static status_t check_method(struct rpc_server *s, const ProtobufCServiceDescrip
     return ST_OK;
 }
 
-/* rule 0: what the proto says. */
-static status_t add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
-                    size_t n, void *service, int rule, struct err *e) {
-    struct route *routes = realloc(s->routes, (s->n_routes + n) * sizeof *routes);
-    if (!routes)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the service %s", d->name);
-    s->routes = routes;
+status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescriptor *d,
+                              const struct rpc_method *methods, size_t n, void *service, int rule, struct err *e) {
+    s->routes = alloc_resize(s->routes, s->n_routes + n, sizeof *s->routes);
     for (size_t i = 0; i < n; i++) {
         TRY(check_method(s, d, &methods[i], e));
         int found = rule;
@@ -137,12 +141,7 @@ static status_t add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, c
 
 status_t rpc_server_add(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
                         size_t n, void *service, struct err *e) {
-    return add(s, d, methods, n, service, 0, e);
-}
-
-status_t server_add_own(struct rpc_server *s, const ProtobufCServiceDescriptor *d, const struct rpc_method *methods,
-                        size_t n, void *service, int rule, struct err *e) {
-    return add(s, d, methods, n, service, rule, e);
+    return server_add_with_rule(s, d, methods, n, service, 0, e);
 }
 
 static int compare_routes(const void *a, const void *b) {
@@ -152,7 +151,7 @@ static int compare_routes(const void *a, const void *b) {
 status_t rpc_server_start(struct rpc_server *s, struct err *e) {
     qsort(s->routes, s->n_routes, sizeof *s->routes, compare_routes);
     grpc_server_start(s->core);
-    TRY(accept_start(s, e));
+    accept_start(s);
     return loop_run(&s->loop, e);
 }
 
@@ -160,7 +159,7 @@ void rpc_server_set_serving(struct rpc_server *s, const char *service, bool serv
     health_set(s->health, service, serving);
 }
 
-/* Waits until gRPC has let go of every call, or the deadline is over. */
+/* Waits until gRPC has released every call, or until the deadline. */
 static bool wait_down(struct rpc_server *s, deadline_ms_t deadline) {
     struct timespec at = deadline_timespec(deadline);
     int timed_out = 0;
@@ -172,8 +171,8 @@ static bool wait_down(struct rpc_server *s, deadline_ms_t deadline) {
     return is_down;
 }
 
-/* gRPC aborts the process when a call or a batch meets a queue that was shut down: so the queue goes last, after gRPC
- * has let go of its calls (down) and we of ours (owner). */
+/* gRPC aborts the process if a call or a batch uses a queue that was shut down. So the queue is shut down last, after
+ * gRPC has released its calls (down) and the library has released its own (owner). */
 void rpc_server_stop(struct rpc_server *s, int grace_ms) {
     if (s->stopped)
         return;

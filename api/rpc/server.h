@@ -41,49 +41,52 @@ struct rpc_server;
 
 struct rpc_method {
     const char *name;   /* as in the descriptor */
-    enum rpc_kind kind; /* protobuf-c's descriptors do not know it; a test compares it with the protos */
+    enum rpc_kind kind; /* protobuf-c's descriptors do not contain it; rpc_server_add compares it with the protos */
     status_t (*unary)(void *service, struct rpc_call *, const ProtobufCMessage *request, struct err *e);
-    struct rpc_events events; /* of the other three kinds */
+    struct rpc_events events; /* for the other three kinds */
 };
 
 struct rpc_server_config {
     int workers; /* threads for unary handlers and `work`; 0 is 8 */
     int queue;   /* unary calls that may wait for a worker; 0 is 256 */
     int calls;   /* calls alive at once, streams included, over all connections; 0 is 16384 */
-    int streams; /* calls alive at once on one connection; 0 is 256. More wait in the client */
+    int streams; /* calls alive at once on one connection; 0 is 256. Further calls wait in the client */
     const void *descriptors;
     size_t descriptors_len;
-    const struct rpc_access *access; /* kept by pointer; NULL: whoever can connect may call everything */
+    const struct rpc_access *access; /* kept by pointer; NULL: every peer that can connect may call every method */
 };
 
 MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
 
-/* The table is kept by pointer (static storage). INVALID_ARGUMENT when a name is not in the descriptor, is there twice,
- * has neither handler nor events, or no rule although there is an access. Before start. */
+/* The table is kept by pointer (static storage). INVALID_ARGUMENT if a method is not in the descriptor, is there twice,
+ * has another kind in its proto, has neither handler nor events, or has no rule although the server has an access
+ * check. Call it before start. */
 MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
                                    size_t n, void *service, struct err *e);
 
 /* Before start; may be called for several addresses. ret_bound (RPC_ADDRESS_BYTES) gets the address with the port that
- * the system chose. A TCP address that other machines can reach needs tls with a ca, and an access: FAILED_PRECONDITION
- * otherwise. An address in use is ALREADY_EXISTS. A unix socket is guarded by a lock on `<path>.lock` beside it, held
- * until close; a socket that a dead server left is replaced, and both files are removed by close. TLS is not spoken on
- * a unix socket: tls is ignored there. The socket is readable and writable for its owner alone (0600). */
+ * the system chose. A TCP address that other machines can reach needs tls with a ca, and an access check:
+ * FAILED_PRECONDITION otherwise. An address in use is ALREADY_EXISTS. A unix socket is protected by a lock on
+ * `<path>.lock`, which is kept until close. The socket of a server that has died is replaced, and close removes both
+ * files. A unix socket does not use TLS: tls is ignored. Only the socket's owner can read and write it (0600). */
 MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
                                       char *ret_bound, struct err *e);
 
 MUST_CHECK status_t rpc_server_start(struct rpc_server *, struct err *e);
 
-/* Unary, in its handler, once: the answer. The message is copied. */
+/* Sends the reply of a unary call. The handler calls it once; the message is copied. */
 void rpc_reply(struct rpc_call *, const ProtobufCMessage *message);
 
-/* What grpc.health.v1 answers for a service ("" is the server as a whole). Services start as serving. Any thread. */
+/* Sets the answer of grpc.health.v1 for a service ("" is the server as a whole). Services start as serving. Any
+ * thread. */
 void rpc_server_set_serving(struct rpc_server *, const char *service, bool serving);
 
-/* Refuses new calls and tells clients to go; lets the running ones end for grace_ms, then cancels them, and waits until
- * the last has had its done and the last reference is given back: a handler that never returns keeps it waiting. */
+/* Refuses new calls and asks clients to disconnect. Running calls may end within grace_ms; after that they are
+ * cancelled. Returns when the last call has had its `done` and the last reference is released: a handler that never
+ * returns blocks it. */
 void rpc_server_stop(struct rpc_server *, int grace_ms);
 
-/* Stops with no grace unless stopped, and frees. NULL is fine; returns NULL. */
+/* Stops the server with no grace unless it is stopped, and frees it. NULL is fine; returns NULL. */
 struct rpc_server *rpc_server_close(struct rpc_server *);
 CLEANUP_DEFINE(struct rpc_server *, rpc_server_close)
 

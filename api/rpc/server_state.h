@@ -1,5 +1,5 @@
 /* The inside of a server: server.c opens, starts and stops it; listen.c binds its addresses; accept.c takes calls and
- * finds their method; admit.c asks who calls. */
+ * finds their method; admit.c checks the callers. */
 #ifndef API_RPC_SERVER_STATE_H
 #define API_RPC_SERVER_STATE_H
 
@@ -11,7 +11,7 @@
 
 struct health;
 
-enum { ROUTE_BYTES = 192, LISTENERS_MOST = 8 };
+enum { ROUTE_BYTES = 192, MAX_LISTENERS = 8 };
 
 /* The rule of a method that needs no token. */
 #define RULE_ANYONE (-1)
@@ -21,12 +21,12 @@ struct route {
     char path[ROUTE_BYTES]; /* "/package.Service/Method" */
     const char *service_name;
     const struct rpc_method *method;
-    int rule; /* of access.h; 0 on a server without it */
+    int rule; /* the rule of access.h; 0 on a server without an access check */
     const ProtobufCMessageDescriptor *input;
     void *service;
 };
 
-/* A request for the next call. It outlives the calls that come by it. */
+/* A request to gRPC for the next call. It is used again after each call. */
 struct slot {
     struct tag tag;
     struct rpc_server *server;
@@ -52,7 +52,7 @@ struct rpc_server {
     struct route *routes;
     size_t n_routes;
     struct slot *slots;
-    struct listener listeners[LISTENERS_MOST]; /* unix sockets */
+    struct listener listeners[MAX_LISTENERS]; /* unix sockets */
     size_t n_listeners;
 
     struct tag down;
@@ -61,16 +61,18 @@ struct rpc_server {
     bool is_down, stopped;
 };
 
-/* The services of the runtime itself, whose rule does not stand in their protos. */
-MUST_CHECK status_t server_add_own(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
-                                   size_t n, void *service, int rule, struct err *e);
+/* rpc_server_add with one rule for all methods, for services of the runtime itself, whose protos contain no rules.
+ * rule 0: each method's rule is in its proto. */
+MUST_CHECK status_t server_add_with_rule(struct rpc_server *, const ProtobufCServiceDescriptor *,
+                                         const struct rpc_method *, size_t n, void *service, int rule, struct err *e);
 
-/* Asks gRPC for calls; at start, before the loop runs. */
-MUST_CHECK status_t accept_start(struct rpc_server *, struct err *e);
-/* A call that may run: its handler owns its outcome from here on. */
+/* Requests calls from gRPC. Called at start, before the loop runs. */
+void accept_start(struct rpc_server *);
+/* Starts a call that was admitted: from here on its handler decides the result. */
 void call_dispatch(struct rpc_call *);
 
-/* Whether a call of that route must show who it is; begin has a worker look, and dispatch or end it. */
+/* admit_needed: whether a call of that route needs authentication. admit_begin: a worker checks the call, then
+ * dispatches or ends it. */
 bool admit_needed(const struct rpc_server *, const struct rpc_call *, const struct route *);
 void admit_begin(struct rpc_server *, struct rpc_call *);
 

@@ -12,11 +12,12 @@
 
 enum { LOCK_PATH_BYTES = 128 }; /* a socket's path has at most 107 */
 
-/* The former owner removes its file while it still holds the lock: what was opened before that is a lock on nothing. */
+/* The former owner removes the file while it holds the lock. A descriptor opened before that locks a file that no
+ * longer exists at the path. */
 static bool still_there(int fd, const char *path) {
-    struct stat held, named;
-    return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino &&
-           held.st_dev == named.st_dev;
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_ino == named.st_ino &&
+           opened.st_dev == named.st_dev;
 }
 
 status_t socket_lock_take(const char *path, int *ret_fd, struct err *e) {

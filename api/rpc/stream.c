@@ -1,22 +1,21 @@
 #include "api/rpc/blocking.h"
 #include "api/rpc/buffer.h"
+#include "base/alloc.h"
 #include "base/limits.h"
 
 struct rpc_stream {
     struct blocking b;
-    struct arena arena; /* of the message that was read last */
+    struct arena arena; /* memory of the last message */
     bool ended;
     status_t status;
     struct err why;
     char reason[RPC_REASON_BYTES];
-    char ask_tag, read_tag, end_tag; /* their addresses */
+    char ask_tag, read_tag, end_tag; /* only their addresses are used */
 };
 
 status_t rpc_stream_open(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
                          const ProtobufCMessage *request, int64_t timeout_ms, struct rpc_stream **ret, struct err *e) {
-    CLEANUP(freep) struct rpc_stream *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a stream of %s", method);
+    CLEANUP(freep) struct rpc_stream *s = alloc_zeroed(1, sizeof *s);
     TRY(blocking_open(&s->b, ch, service, method, request, timeout_ms, e));
     arena_init(&s->arena, LIMIT_RPC_DECODE_BYTES);
     grpc_op ask[] = { blocking_send_headers(&s->b),

@@ -19,6 +19,7 @@ status_t rpc_call_unary_reason(struct rpc_channel *ch, const ProtobufCServiceDes
         blocking_send_headers(&b),    blocking_send_request(&b),    { .op = GRPC_OP_SEND_CLOSE_FROM_CLIENT },
         blocking_receive_headers(&b), blocking_receive_message(&b), blocking_receive_status(&b)
     };
+    /* All operations in one batch: one wait for the whole call. */
     blocking_start(&b, ops, sizeof ops / sizeof ops[0], &b);
     blocking_wait(&b, &b);
     status_t st = blocking_conclude(&b, ret_reason, e);

@@ -1,3 +1,9 @@
+/* Checks of a packed message before protobuf-c decodes it: nesting at most RPC_MAX_NESTING deep, strings in valid UTF-8
+ * without NUL, wire types that match the fields, packed fields of whole elements.
+ *
+ * The check walks the bytes once, guided by the descriptors, and descends into nested messages. Each level keeps a
+ * pointer to the level above and its current field. So a refusal can write the path of the field ("spec.data.path"),
+ * and a valid message costs no text at all. */
 #include "api/rpc/wire.h"
 
 #include "api/rpc/call.h"
@@ -12,13 +18,13 @@ struct cursor {
     const uint8_t *at, *end;
 };
 
-/* One message on the way down; kept so that a path can be written when something is wrong, and not before. */
+/* One level of nesting. The levels are linked, so that the path of a field can be written if an error is found. */
 struct level {
     const struct level *parent;
     const ProtobufCMessageDescriptor *message;
     const uint8_t *start;
-    struct cursor rest;                    /* behind the current field */
-    const ProtobufCFieldDescriptor *field; /* NULL for an unknown one */
+    struct cursor rest;                    /* the bytes after the current field */
+    const ProtobufCFieldDescriptor *field; /* NULL for an unknown field */
     int depth;
 };
 
@@ -43,7 +49,7 @@ static bool read_bytes(struct cursor *c, uint64_t n, struct cursor *ret) {
     return true;
 }
 
-/* The field's tag and where its value stands. For WIRE_BYTES the value is what follows the length. */
+/* Reads a field's tag and finds its value. For WIRE_BYTES the value begins after the length. */
 static bool read_field(struct cursor *c, uint32_t *ret_number, enum wire_type *ret_type, struct cursor *ret_value) {
     uint64_t tag, value;
     if (!read_varint(c, &tag) || tag >> 32 || tag >> 3 == 0)
@@ -74,7 +80,7 @@ static enum wire_type type_of(const ProtobufCFieldDescriptor *field) {
     }
 }
 
-/* How many elements of the level's field stand before the current one. */
+/* Counts the elements of the level's field before the current one. */
 static size_t element_index(const struct level *level) {
     struct cursor c = { level->start, level->rest.at }, value;
     uint32_t number;
@@ -115,7 +121,7 @@ static status_t check_value(const struct level *level, struct cursor value, stru
             return refuse(level, e, "the text holds a NUL");
         return ST_OK;
     case PROTOBUF_C_TYPE_MESSAGE: {
-        if (level->depth == RPC_NESTING_MOST)
+        if (level->depth == RPC_MAX_NESTING)
             return refuse(level, e, "messages are nested too deeply");
         struct level below = { .parent = level,
                                .message = level->field->descriptor,
@@ -126,6 +132,16 @@ static status_t check_value(const struct level *level, struct cursor value, stru
     }
     default: return ST_OK;
     }
+}
+
+/* The elements of a packed field, which have no tags. */
+static status_t check_packed(const struct level *level, struct cursor value, struct err *e) {
+    const enum wire_type type = type_of(level->field);
+    const size_t n = (size_t)(value.end - value.at);
+    bool whole = n % (type == WIRE_FIXED64 ? 8 : type == WIRE_FIXED32 ? 4 : 1) == 0;
+    for (uint64_t element; whole && type == WIRE_VARINT && value.at < value.end;)
+        whole = read_varint(&value, &element);
+    return whole ? ST_OK : refuse(level, e, "the last packed element is cut short");
 }
 
 static status_t check_message(struct level *level, struct err *e) {
@@ -139,10 +155,12 @@ static status_t check_message(struct level *level, struct err *e) {
         level->field = protobuf_c_message_descriptor_get_field(level->message, number);
         if (!level->field)
             continue;
-        bool packed = level->field->label == PROTOBUF_C_LABEL_REPEATED && type == WIRE_BYTES;
-        if (type != type_of(level->field) && !packed)
+        if (type == type_of(level->field))
+            TRY(check_value(level, value, e));
+        else if (type == WIRE_BYTES && level->field->label == PROTOBUF_C_LABEL_REPEATED)
+            TRY(check_packed(level, value, e));
+        else
             return refuse(level, e, "the value is of another type");
-        TRY(check_value(level, value, e));
     }
     return ST_OK;
 }

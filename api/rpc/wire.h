@@ -1,8 +1,8 @@
-/* What protobuf-c does not check before it decodes: a message's bytes are walked by their descriptor.
+/* Checks that protobuf-c does not make before it decodes: walks a message's bytes, guided by its descriptor.
  *
  * Refused, each with the path of the field ("spec.data.text.files[1]: the text is not valid UTF-8"): strings that are
- * not UTF-8 or hold a NUL (they would end there silently), nesting deeper than RPC_NESTING_MOST (the decoder recurses
- * without a limit), a field of another wire type than its own, groups, and anything cut short. Unknown fields pass.
+ * not UTF-8 or contain a NUL (C code would silently end them there), nesting deeper than RPC_MAX_NESTING (the decoder
+ * recurses without a limit), a field with a wrong wire type, groups, and truncated data. Unknown fields are accepted.
  * Pure. */
 #ifndef API_RPC_WIRE_H
 #define API_RPC_WIRE_H

@@ -11,7 +11,7 @@ static void unary_run(struct pool_job *job) {
         pthread_mutex_unlock(&c->lock);
         if (st == ST_OK && !replied)
             st = err_set(&e, ST_INTERNAL, "the method gave no answer");
-        if (!rpc_cancelled(c)) /* else nobody waits any more: gRPC ends a late call itself */
+        if (!rpc_cancelled(c)) /* otherwise the client no longer waits: gRPC itself ends a late call */
             rpc_finish(c, st, e.msg);
     }
     pthread_mutex_lock(&c->lock);
@@ -20,7 +20,7 @@ static void unary_run(struct pool_job *job) {
 
 void work_offer_unary(struct rpc_call *c) {
     pthread_mutex_lock(&c->lock);
-    c->out.held = true; /* the reply goes out together with its status, in one batch */
+    c->out.deferred = true; /* the reply is sent together with its status, in one batch */
     rpc_ref(c);
     c->running++;
     pthread_mutex_unlock(&c->lock);
@@ -47,7 +47,7 @@ static void work_run(struct pool_job *job) {
     if (c->work.again && !atomic_load(&c->over)) {
         c->work.again = false;
         c->work.queued = true;
-        pool_post(c->work.pool, &c->work.job); /* at the end of the queue: others come first */
+        pool_post(c->work.pool, &c->work.job); /* at the end of the queue, so that other jobs run first */
         pthread_mutex_unlock(&c->lock);
         return;
     }

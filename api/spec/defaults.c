@@ -1,32 +1,136 @@
+/* Two passes. The first gives every field that is absent and has an option `default` that value, from the top down, so
+ * that a message which a default creates gets its own defaults too. The second computes the defaults that follow from
+ * other fields (`computed` in spec.proto). No default outside `parallel` depends on `parallel`: it would give one spec
+ * several histories. */
 #include "api/spec/defaults.h"
 
-#include "api/spec/defaults_fill.h"
+#include "api/codec/message.h"
+#include "api/codec/scalar.h"
+#include "api/spec/fields.h"
+#include "base/limits.h"
 
-static status_t fill_parallel(Trainyard__V1__ParallelSpec *l, struct err *e) {
-    FILL(l, PARALLEL_SPEC, data, DATA, 1);
-    FILL(l, PARALLEL_SPEC, pipeline, PIPELINE, 1);
-    FILL_TEXT(l, PARALLEL_SPEC, pipeline_schedule, PIPELINE_SCHEDULE, "1f1b");
-    FILL(l, PARALLEL_SPEC, virtual_stages, VIRTUAL_STAGES, strcmp(l->pipeline_schedule, "interleaved") == 0 ? 2 : 1);
+#include <string.h>
+
+enum { HIDDEN_MULTIPLE = 32 };
+
+/* ---- constants ---- */
+
+static void place_message(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f) {
+    ProtobufCMessage *made = message_new(f->descriptor);
+    *(ProtobufCMessage **)field_value(msg, f) = made;
+    if (field_is_oneof(f))
+        oneof_set_case(msg, f);
+}
+
+static void fill_message(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *text) {
+    if (!field_is_set(msg, f))
+        place_message(msg, f);
+    ProtobufCMessage *part = *(ProtobufCMessage **)field_value(msg, f);
+    if (strcmp(text, "{}") != 0 && !spec_member(part))
+        place_message(part, protobuf_c_message_descriptor_get_field_by_name(part->descriptor, text));
+}
+
+static status_t fill_scalar(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *text, struct err *e) {
+    if (field_is_set(msg, f))
+        return ST_OK;
+    TRY(scalar_parse(f, text, strlen(text), field_value(msg, f), e));
+    oneof_set_case(msg, f);
     return ST_OK;
 }
 
-static status_t fill_run(Trainyard__V1__JobSpec *spec, struct err *e) {
-    FILL_PART(spec->checkpoint, trainyard__v1__checkpoint_spec__descriptor);
-    FILL(spec->checkpoint, CHECKPOINT_SPEC, every, EVERY, 500);
-    FILL(spec->checkpoint, CHECKPOINT_SPEC, keep_last, KEEP_LAST, 3);
-    FILL_PART(spec->resources, trainyard__v1__resources_spec__descriptor);
-    FILL_TEXT(spec->resources, RESOURCES_SPEC, accelerator, ACCELERATOR, "cpu");
-    FILL_PART(spec->retry, trainyard__v1__retry_spec__descriptor);
-    FILL(spec->retry, RETRY_SPEC, max_restarts, MAX_RESTARTS, 3);
-    FILL_TEXT(spec, JOB_SPEC, queue, QUEUE, "default");
+static status_t fill_constants(ProtobufCMessage *msg, struct err *e) {
+    for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
+        const Trainyard__V1__SpecField *rule = spec_field(msg->descriptor, i);
+        const char *text = spec_replaced(msg, rule) ? "" : rule->default_;
+        const bool message = f->type == PROTOBUF_C_TYPE_MESSAGE && !field_is_repeated(f);
+        if (*text && message)
+            fill_message(msg, f, text);
+        else if (*text)
+            TRY(fill_scalar(msg, f, text, e));
+        if (message && field_is_set(msg, f))
+            TRY(fill_constants(*(ProtobufCMessage **)field_value(msg, f), e));
+    }
     return ST_OK;
+}
+
+/* ---- what follows from other fields ---- */
+
+/* Sets an int32 or int64 field that is absent. */
+#define COMPUTE(msg, TYPE, field, FIELD, value)                                                                        \
+    do {                                                                                                               \
+        if (!(msg)->_##field##_case) {                                                                                 \
+            (msg)->field = (value);                                                                                    \
+            (msg)->_##field##_case = TRAINYARD__V1__##TYPE##___##FIELD##_##FIELD;                                      \
+        }                                                                                                              \
+    } while (0)
+
+/* As Llama's authors do: two thirds of 4 x width, since SwiGLU has three matrices where others have two. */
+static int32_t llama_hidden(int32_t width) {
+    int64_t third = ((int64_t)width * 8 + 2) / 3;
+    return (int32_t)((third + HIDDEN_MULTIPLE - 1) / HIDDEN_MULTIPLE * HIDDEN_MULTIPLE);
+}
+
+static void compute_model(const Trainyard__V1__ModelSpec *model) {
+    if (model->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_LLAMA) {
+        Trainyard__V1__LlamaModel *m = model->llama;
+        if (m->heads > 0)
+            COMPUTE(m, LLAMA_MODEL, kv_heads, KV_HEADS, m->heads);
+        if (m->width > 0 && m->width < INT32_MAX / 4)
+            COMPUTE(m, LLAMA_MODEL, hidden, HIDDEN, llama_hidden(m->width));
+    } else if (model->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_VIT) {
+        if (model->vit->width > 0 && model->vit->width < INT32_MAX / 4)
+            COMPUTE(model->vit, VIT_MODEL, hidden, HIDDEN, 4 * model->vit->width);
+    }
+}
+
+/* The largest power of two, at most LIMIT_DEFAULT_LANES, that divides n; n > 0. */
+static int32_t largest_power_of_two_dividing(int32_t n) {
+    int32_t power = 1;
+    while (power < LIMIT_DEFAULT_LANES && n % (power * 2) == 0)
+        power *= 2;
+    return power;
+}
+
+/* With `auto` the plan decides: lanes follow from the micro_batch that it chooses. */
+static void compute_batches(Trainyard__V1__TrainSpec *t) {
+    if (t->global_batch <= 0)
+        return;
+    if (!t->micro_batch_auto)
+        COMPUTE(t, TRAIN_SPEC, micro_batch, MICRO_BATCH,
+                t->global_batch / largest_power_of_two_dividing(t->global_batch));
+    if (t->_micro_batch_case && t->micro_batch > 0 && t->global_batch % t->micro_batch == 0)
+        COMPUTE(t, TRAIN_SPEC, lanes, LANES, largest_power_of_two_dividing(t->global_batch / t->micro_batch));
+}
+
+/* A tenth of the steps, or what warm-up leaves. */
+static int64_t tenth_after(int64_t warmup, int64_t steps) {
+    if (steps <= 0 || warmup < 0 || warmup > steps)
+        return 0;
+    int64_t tenth = steps / 10 + (steps % 10 != 0);
+    return tenth < steps - warmup ? tenth : steps - warmup;
+}
+
+static status_t compute_loss_scale(Trainyard__V1__TrainSpec *t, struct err *e) {
+    if (t->loss_scale || strcmp(t->precision, "fp16") != 0)
+        return ST_OK;
+    ProtobufCMessage *made = message_new(&trainyard__v1__loss_scale_spec__descriptor);
+    t->loss_scale = (Trainyard__V1__LossScaleSpec *)made;
+    return fill_constants(made, e);
 }
 
 status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
-    FILL_PART(spec->train, trainyard__v1__train_spec__descriptor);
-    FILL_PART(spec->parallel, trainyard__v1__parallel_spec__descriptor);
-    TRY(defaults_model(spec, e));
-    TRY(fill_parallel(spec->parallel, e));
-    TRY(defaults_train(spec->train, spec->parallel->zero, e));
-    return fill_run(spec, e);
+    TRY(fill_constants(&spec->base, e));
+    Trainyard__V1__TrainSpec *t = spec->train;
+    if (!t) /* a program */
+        return ST_OK;
+    Trainyard__V1__ScheduleSpec *s = t->learning_rate_schedule;
+    Trainyard__V1__ParallelSpec *l = spec->parallel;
+    if (spec->model)
+        compute_model(spec->model);
+    compute_batches(t);
+    if (s->kind_case == TRAINYARD__V1__SCHEDULE_SPEC__KIND_WSD)
+        COMPUTE(s->wsd, WSD_SCHEDULE, decay_steps, DECAY_STEPS, tenth_after(s->wsd->warmup_steps, t->steps));
+    COMPUTE(l, PARALLEL_SPEC, virtual_stages, VIRTUAL_STAGES, strcmp(l->pipeline_schedule, "interleaved") == 0 ? 2 : 1);
+    return compute_loss_scale(t, e);
 }

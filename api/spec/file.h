@@ -1,10 +1,10 @@
-/* A job spec as people give it: a file, and changes on a command line.
+/* Reads a job spec from a file, and applies changes from a command line.
  *
  *     TRY(spec_file_read("job.yaml", &spec, e));                                    // "-" is standard input
  *     TRY(spec_change(spec, (const char *[]){ "train.steps=200" }, 1, e));
  *
- * Nothing is resolved here: spec_resolve (spec.h) comes next. Every error is INVALID_ARGUMENT, also that of a file
- * that cannot be read: it names the file, or --set and the field. */
+ * The spec is not resolved: call spec_resolve (spec.h). Every error is INVALID_ARGUMENT, also for a file that cannot
+ * be read, and names the file, or --set and the field. */
 #ifndef API_SPEC_FILE_H
 #define API_SPEC_FILE_H
 
@@ -16,7 +16,7 @@
 /* YAML or JSON. Free it with spec_free. */
 MUST_CHECK status_t spec_file_read(const char *file, Trainyard__V1__JobSpec **ret, struct err *e);
 
-/* What sentences call it: the path, or "standard input". Borrowed. */
+/* The file's name for messages: the path, or "standard input". Borrowed. */
 const char *spec_file_name(const char *file);
 
 /* Sets each "key.path=value", in this order. */

@@ -2,6 +2,7 @@
 
 #include "api/codec/message.h"
 #include "api/spec/defaults.h"
+#include "api/spec/fields.h"
 #include "api/spec/problems.h"
 #include "api/spec/rules.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A client of a newer version may ask for what this one does not know: that is refused, not dropped. */
+/* Refuses fields of a newer version, which a decoder would otherwise drop. */
 static void check_unknown(const ProtobufCMessage *msg, const char *path, struct spec_problems *p) {
     for (unsigned i = 0; i < msg->n_unknown_fields; i++)
         problem_add(p, "%s%sfield number %u is not known to this version", path, *path ? ": " : "",
@@ -25,23 +26,12 @@ static void check_unknown(const ProtobufCMessage *msg, const char *path, struct 
     }
 }
 
-static status_t copy_of(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret, struct err *e) {
-    size_t n = trainyard__v1__job_spec__get_packed_size(given);
-    uint8_t *packed = malloc(n + 1);
-    Trainyard__V1__JobSpec *copy = NULL;
-    if (packed)
-        copy = trainyard__v1__job_spec__unpack(NULL, trainyard__v1__job_spec__pack(given, packed), packed);
-    free(packed);
-    if (!copy)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a job spec of %zu bytes", n);
-    *ret = copy;
-    return ST_OK;
+status_t spec_copy(const Trainyard__V1__JobSpec *spec, Trainyard__V1__JobSpec **ret, struct err *e) {
+    return message_copy(&spec->base, ret, e);
 }
 
-/* The one sentence for a caller that shows one: the first problem, and how many more there are. */
+/* For a caller that shows one sentence: the first problem, and the number of others. */
 static status_t refuse(const struct spec_problems *p, struct err *e) {
-    if (!p->lines)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to list what is wrong with the job spec");
     if (p->n == 1)
         return err_set(e, ST_INVALID_ARGUMENT, "%s", p->lines[0]);
     return err_set(e, ST_INVALID_ARGUMENT, "%s (and %zu more problem%s)", p->lines[0], p->n - 1, p->n > 2 ? "s" : "");
@@ -51,7 +41,7 @@ status_t spec_resolve(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpe
                       struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     struct spec_problems own = { 0 }, *p = problems ? problems : &own;
-    TRY(copy_of(given, &spec, e));
+    TRY(spec_copy(given, &spec, e));
     TRY(defaults_fill(spec, e));
     check_unknown(&spec->base, "", p);
     rules_check(spec, p);
@@ -68,23 +58,26 @@ Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec) {
     return NULL;
 }
 
+bool spec_is_program(const Trainyard__V1__JobSpec *spec) { return spec->program != NULL; }
+
+int64_t spec_steps(const Trainyard__V1__JobSpec *spec) { return spec->train ? spec->train->steps : 0; }
+
 int32_t spec_world_size(const Trainyard__V1__JobSpec *spec) { return spec->parallel->data * spec->parallel->pipeline; }
 
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__TrainSpec *t = spec->train;
-    return t->_micro_batch_case ? t->global_batch / t->micro_batch : 0;
+    return t && t->_micro_batch_case ? t->global_batch / t->micro_batch : 0;
 }
 
 int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec) {
-    const Trainyard__V1__ModelSpec *m = spec->model;
-    int32_t context = m->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_GPT     ? m->gpt->context
-                      : m->family_case == TRAINYARD__V1__MODEL_SPEC__FAMILY_LLAMA ? m->llama->context
-                                                                                  : 0;
-    return (int64_t)spec->train->global_batch * context;
+    if (spec_is_program(spec))
+        return 0;
+    const int32_t *context = spec_value(spec_member_message(&spec->model->base), "context");
+    return context ? (int64_t)spec->train->global_batch * *context : 0;
 }
 
 bool spec_has_auto(const Trainyard__V1__JobSpec *spec) {
-    return !spec->train->_micro_batch_case || strcmp(spec->train->recompute, "auto") == 0;
+    return spec->train && (!spec->train->_micro_batch_case || strcmp(spec->train->recompute, "auto") == 0);
 }
 
 /* Digits without a leading zero, of a positive number. */

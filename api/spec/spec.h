@@ -1,4 +1,4 @@
-/* The rules of a job spec, once: what may be left out and what it becomes, ranges, combinations.
+/* Resolves job specs: fills in defaults and checks ranges and combinations.
  *
  *     struct spec_problems problems = { 0 };
  *     Trainyard__V1__JobSpec *spec = NULL;
@@ -7,11 +7,11 @@
  *     spec_problems_done(&problems);
  *     spec = spec_free(spec);
  *
- * Used by the client (validate, submit), the controller (CreateJob, ValidateJob) and the worker (once more, since a
- * message may come from anywhere). docs/spec.md lists every field with default and range for people; this folder is
- * where they are decided. A resolved spec resolves to itself.
+ * The client (validate, submit), the controller (CreateJob, ValidateJob) and the worker resolve a spec, each once: a
+ * message may come from anywhere. Ranges and defaults of single fields are options in spec.proto. A resolved spec
+ * resolves to itself.
  *
- * Pure: no I/O (whether a file exists is the executor's to say). Thread-safe. */
+ * No I/O: the executor checks whether a file exists. Thread-safe. */
 #ifndef API_SPEC_SPEC_H
 #define API_SPEC_SPEC_H
 
@@ -23,8 +23,8 @@
 #include <stdint.h>
 #include <trainyard/v1/spec.pb-c.h>
 
-/* A spec with more problems than this lists the first ones: nobody mends more at a time. */
-enum { SPEC_PROBLEMS = 64, SPEC_PROBLEM_BYTES = 320 };
+/* A spec with more problems lists the first 64. */
+enum { SPEC_PROBLEMS = 64, SPEC_PROBLEM_BYTES = 640 };
 
 struct spec_problems {
     char (*lines)[SPEC_PROBLEM_BYTES]; /* "model.gpt.heads: 5 does not divide width 128"; no full stop */
@@ -33,20 +33,24 @@ struct spec_problems {
 void spec_problems_done(struct spec_problems *p);
 
 /* A new spec with every default filled in; `given` is only read. problems may be NULL. On INVALID_ARGUMENT problems
- * holds every line that was found and e the first one. What resolving cannot know stays unset: sizes that the data
- * decides (vocabulary, classes, image size), checkpoint.directory (the controller's own), and with `auto` micro_batch
- * and lanes (the plan's choice). */
+ * holds every line that was found and e the first one. These fields stay unset: sizes that the data decides
+ * (vocabulary, classes, image size), checkpoint.directory (the controller's own), and with `auto` micro_batch and lanes
+ * (the plan's choice). */
 MUST_CHECK status_t spec_resolve(const Trainyard__V1__JobSpec *given, Trainyard__V1__JobSpec **ret,
                                  struct spec_problems *problems, struct err *e);
+/* A copy of any spec, resolved or not. */
+MUST_CHECK status_t spec_copy(const Trainyard__V1__JobSpec *spec, Trainyard__V1__JobSpec **ret, struct err *e);
 Trainyard__V1__JobSpec *spec_free(Trainyard__V1__JobSpec *spec); /* NULL is fine; returns NULL */
 CLEANUP_DEFINE(Trainyard__V1__JobSpec *, spec_free)
 
-/* Of a resolved spec. */
+/* Of a resolved spec. A program has no model, data and train. */
+bool spec_is_program(const Trainyard__V1__JobSpec *spec);
+int64_t spec_steps(const Trainyard__V1__JobSpec *spec);      /* of a program 0: they are not known */
 int32_t spec_world_size(const Trainyard__V1__JobSpec *spec); /* data x pipeline: ranks, one slot each */
-/* M: of a step, over all ranks; 0 while `micro_batch: auto` is not chosen. */
+/* Micro-batches of a step, over all ranks; 0 until the plan has chosen `micro_batch: auto`. */
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec);
 int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec); /* 0: the model reads no tokens */
-/* Something is left for the plan to choose before the first step: the micro-batch or the recompute. */
+/* Whether the plan has to choose the micro-batch or the recompute before the first step. */
 bool spec_has_auto(const Trainyard__V1__JobSpec *spec);
 
 /* "jobs/42/checkpoints/7", as train.init_from takes it; false and nothing written for any other text. */

@@ -1,5 +1,8 @@
 #include "api/spec/spec.h"
 
+#include "base/alloc.h"
+#include "base/cleanup.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,7 +20,7 @@ static bool decode(const char *from, char *ret, size_t cap) {
                 return false;
             c = (char)(hex_digit(from[1]) << 4 | hex_digit(from[2]));
             if (c == '\0')
-                c = '\1'; /* a control character: refused with them */
+                c = '\1'; /* refused as a control character */
             from += 2;
         }
         if (n + 1 >= cap)
@@ -62,16 +65,10 @@ status_t spec_uri_path(const char *uri, char *ret, size_t cap, struct err *e) {
                        has_control(uri) ? "..." : uri);
     if (strpbrk(uri, "?#"))
         return err_set(e, ST_INVALID_ARGUMENT, "'%.120s' has a query or fragment; write ? as %%3F and # as %%23", uri);
-    char *path = malloc(cap);
-    if (!path)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a path of %zu bytes", cap);
-    status_t st;
+    CLEANUP(freep) char *path = alloc_zeroed(cap, 1);
     if (!decode(uri + sizeof scheme - 1, path, cap))
-        st = err_set(e, ST_INVALID_ARGUMENT, "'%.120s' is too long or has an incomplete %%XX", uri);
-    else
-        st = check_path(uri, path, e);
-    if (st == ST_OK)
-        strcpy(ret, path);
-    free(path);
-    return st;
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.120s' is too long or has an incomplete %%XX", uri);
+    TRY(check_path(uri, path, e));
+    strcpy(ret, path);
+    return ST_OK;
 }

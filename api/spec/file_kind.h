@@ -1,0 +1,8 @@
+/* Recognizes files that are not text by their names. Internal to this folder. */
+#ifndef API_SPEC_FILE_KIND_H
+#define API_SPEC_FILE_KIND_H
+
+/* Why a file with this name cannot be trained on as text, and what to do: "holds ...; ..."; NULL if it can. Static. */
+const char *file_kind_not_text(const char *path);
+
+#endif

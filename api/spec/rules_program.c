@@ -1,0 +1,44 @@
+/* A program's command, its environment and its ranks. */
+#include "api/spec/rules.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 128, RESERVED_BYTES = sizeof "TRAINYARD_" - 1 };
+
+static bool is_variable(const char *name) {
+    if (!*name || isdigit((unsigned char)*name))
+        return false;
+    for (const char *p = name; *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '_')
+            return false;
+    return true;
+}
+
+static void check_environment(const Trainyard__V1__ProgramSpec *program, struct spec_problems *p) {
+    for (size_t i = 0; i < program->n_environment; i++) {
+        const char *name = program->environment[i]->key, *value = program->environment[i]->value;
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "program.environment.%.60s", name);
+        if (!is_variable(name))
+            problem_add(p, "program.environment: '%.60s' is not letters, digits and '_', the first no digit", name);
+        else if (strncmp(name, "TRAINYARD_", RESERVED_BYTES) == 0)
+            problem_add(p, "%s: names that begin with TRAINYARD_ are the service's", path);
+        else
+            rules_argument(value, path, p);
+    }
+}
+
+void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
+    const Trainyard__V1__ParallelSpec *l = spec->parallel;
+    if (spec->program->n_command > 0 && !*spec->program->command[0])
+        problem_add(p, "program.command[0]: must not be empty");
+    if (rules_field_good(&spec->program->base, "environment"))
+        check_environment(spec->program, p);
+    if (l->pipeline != 1 || l->zero != 0 || l->nccl)
+        problem_add(p, "parallel.%s: is for a model; a program has parallel.data ranks and divides its work itself",
+                    l->pipeline != 1 ? "pipeline"
+                    : l->zero != 0   ? "zero"
+                                     : "nccl");
+}
