@@ -31,8 +31,13 @@ struct kernels *kernels_close(struct kernels *k) {
     return plugin ? plugin->close(k) : cpu_close(k);
 }
 
-const struct kernels *kernels_described(const struct kernels_config *config) {
-    return strcmp(config->device, "cuda") == 0 ? cuda_described(config->precision, config->fast) : NULL;
+void kernels_set_threads(struct kernels *k, int threads) {
+    if (!plugin_of(k))
+        cpu_set_threads(k, threads);
+}
+
+const struct kernels *kernels_shape_only(const struct kernels_config *config) {
+    return strcmp(config->device, "cuda") == 0 ? cuda_shape_only(config->precision, config->fast) : NULL;
 }
 
 void kernels_numerics_id(const struct kernels *k, char *buf, size_t n) {

@@ -1,5 +1,5 @@
-/* Two normal numbers of two uniform ones (Box and Muller 1958): for whoever above draws weights or noise with philox.h.
- * Host only: no kernel needs them. Pure; any thread. */
+/* Computes two normal numbers from two uniform ones (Box and Muller 1958), for code that draws weights or noise with
+ * philox.h. Host only: no kernel needs them. Pure; any thread. */
 #ifndef KERNELS_NORMAL_H
 #define KERNELS_NORMAL_H
 

@@ -1,5 +1,5 @@
-/* Philox4x32-10, one block of four numbers at a time: the plain form of the generator that dropout uses, for whoever
- * above needs the same streams (initial weights, sampling). J. Salmon et al., "Parallel random numbers: as easy as
+/* Philox4x32-10, one block of four numbers at a time: the plain form of the generator that dropout uses, for code
+ * that needs the same streams (initial weights, sampling). J. Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011; the constants are the paper's. Pure; any thread. */
 #ifndef KERNELS_PHILOX_H
 #define KERNELS_PHILOX_H

@@ -12,15 +12,15 @@
 #define KERNELS_PLUGIN_NAME "kernels_plugin"
 
 struct kernels_plugin {
-    /* KERNELS_SOURCES. A library of other sources is refused: its tables may be others, and the room that its ops take
-     * (kernels_described). */
+    /* KERNELS_SOURCES. A library of other sources is refused: its tables may differ, and the workspace
+     * that its ops need (kernels_shape_only). */
     char sources[16];
     MUST_CHECK status_t (*open)(const struct kernels_config *config, struct kernels **ret, struct err *e);
     struct kernels *(*close)(struct kernels *k);
     void (*numerics_id)(const struct kernels *k, char *buf, size_t n);
     const struct kernels_trace *trace;
-    /* What open would meet, as far as it can be known without a device. FAILED_PRECONDITION: what every job needs is
-     * missing. ret_without: what jobs would do without, each with its consequence, "" when all is there. */
+    /* The error that open would return, as far as it can be known without a device. FAILED_PRECONDITION: something that
+     * every job needs is missing. ret_without: what jobs would lack, each with its consequence; "" if nothing. */
     MUST_CHECK status_t (*check)(char *ret_without, size_t n, struct err *e);
 };
 

@@ -6,7 +6,7 @@
  *
  * n complex numbers, n a power of two, real and imaginary parts each `stride` apart (an array of pairs has twice its
  * own); sign -1 forward, 1 back; not scaled. factor: [n / 2] cosine and sine of sign 2 pi k / n, which radix2_factor
- * gives, for whoever has many lines of one length; NULL = found anew, with the same bits. Pure; any thread. */
+ * computes once for many lines of one length; NULL = computed again, with the same bits. Pure; any thread. */
 #ifndef KERNELS_RADIX2_H
 #define KERNELS_RADIX2_H
 

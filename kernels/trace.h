@@ -13,8 +13,9 @@
  * loader looks, $CUDA_HOME, $CUDA_PATH and /usr/local/cuda. Without it, or where another profiler has the device, open
  * or begin fails and says why; nothing else needs it. Tracing costs each call some microseconds of the host.
  *
- * Bounds: `room` runs, TRACE_BUFFERS buffers of TRACE_BUFFER_BYTES, which stay until the process ends, for what is on
- * its way, and TRACE_NAMES names of TRACE_NAME_BYTES. What has no room is counted as lost; further names are "other".
+ * Bounds: `max_runs` runs, TRACE_BUFFERS buffers of TRACE_BUFFER_BYTES, which stay until the process ends, for what is
+ * on its way, and TRACE_NAMES names of TRACE_NAME_BYTES. Runs beyond these bounds are counted as lost; further
+ * names are "other".
  *
  * One thread opens, begins, marks, ends and reads; mark is of the calling thread's calls. */
 #ifndef KERNELS_TRACE_H
@@ -38,7 +39,7 @@ struct trace_run {
 
 struct kernels_trace {
     /* FAILED_PRECONDITION: no tool, or one of another version; RESOURCE_EXHAUSTED. */
-    MUST_CHECK status_t (*open)(int64_t room, struct trace **ret, struct err *e);
+    MUST_CHECK status_t (*open)(int64_t max_runs, struct trace **ret, struct err *e);
     struct trace *(*close)(struct trace *t); /* NULL is fine */
     MUST_CHECK status_t (*begin)(struct trace *t, struct err *e);
     /* >= 0. They do not nest. */

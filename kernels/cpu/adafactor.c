@@ -1,24 +1,33 @@
+/* Adafactor for one parameter: a matrix with one running mean of squares per row and per column, or a vector.
+ *
+ * A step of a matrix has four phases, after the root mean square of the parameter is computed:
+ *   1. add_squares: the sums of g^2 + epsilon over rows and columns; the running means of the rows
+ *   2. add_columns: the running means of the columns, then their inverse square roots
+ *   3. update_mean_square: the mean square of the update u, which step_size needs to clip u
+ *   4. apply: p = keep p - step u
+ *
+ * Rows are divided into pieces by shape alone (piece.h), so that the bits do not depend on the number of threads.
+ * Workspace: the sums of squares of the parameter's chunks, one `partial` for each piece, and the sums of the columns
+ * (pieces, columns). */
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/piece.h"
 
-/* Rows are cut in pieces by shape alone (piece.h). Workspace: sums of squares of the parameter's chunks, a `partial` of
- * each piece, sums of the columns (pieces, columns). */
 struct partial {
     double u_squares, row_sum;
-    char apart[48]; /* a cache line each: threads write them side by side */
+    char apart[48]; /* fills a cache line: threads write neighbours at the same time */
 };
 
 struct matrix {
     int64_t rows, columns, pieces;
     struct partial *partial;
-    float *column_sums; /* (pieces, columns); then its first row holds what u's columns are multiplied by */
+    float *column_sums; /* (pieces, columns); afterwards its first row holds the factors of the columns of u */
 };
 
 static size_t partial_bytes(int64_t rows, int64_t columns) {
     return (size_t)piece_count(rows) * (sizeof(struct partial) + (size_t)columns * sizeof(float));
 }
 
-/* Of the running means. */
+/* The factor of the old value in the running means. It grows with the number of the update. */
 static double beta2_of(const struct adafactor *o) { return 1 - pow((double)o->update->number, -o->beta2_decay); }
 
 static int64_t chunk_count(int64_t n) { return (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK; }
@@ -91,14 +100,15 @@ static double update_mean_square(const struct kernels *k, const struct adafactor
     return sum / ((double)m->rows * (double)m->columns);
 }
 
-/* What the step is multiplied by: the rate, the parameter's own size, and the clipping of u. */
+/* The factor of the step: the learning rate times the size of the parameter, which is at least epsilon2. If the root
+ * mean square of u exceeds the clip threshold, the factor is divided by their ratio. */
 static double step_size(const struct adafactor *o, double parameter_rms, double update_mean_square) {
     const double over = sqrt(update_mean_square) / o->clip_threshold;
     const double size = parameter_rms > o->epsilon2 ? parameter_rms : o->epsilon2;
     return *o->learning_rate * size / (over > 1 ? over : 1);
 }
 
-/* A vector's second moment is kept whole. Vectors are short: one thread. */
+/* The second moment of a vector has one value per element. One thread is enough, because vectors are short. */
 static void step_vector(float *p, float *v, const float *g, int64_t n, double parameter_rms, struct seen s,
                         const struct adafactor *o) {
     const float keep_v = (float)beta2_of(o), rest = (float)(1 - beta2_of(o)), epsilon = (float)o->epsilon1;

@@ -20,7 +20,8 @@ static inline float batchnorm_rstd(float variance, const struct batchnorm_dims *
     return 1.0f / sqrtf(variance + d->epsilon);
 }
 
-/* Of one column, from its pieces' sums and sums of squares, which stand 2 width apart. */
+/* Computes the mean and variance of one column from the sums and sums of squares of its pieces. The sum and the sum of
+ * squares of a piece are `width` apart, and pieces are 2 width apart. */
 static inline void batchnorm_moments(float *mean, float *variance, const double *partial,
                                      const struct batchnorm_dims *d) {
     double sum = 0, squares = 0;
@@ -33,7 +34,8 @@ static inline void batchnorm_moments(float *mean, float *variance, const double 
     *variance = v > 0 ? (float)v : 0;
 }
 
-/* dx = g * G + x * X + ONE, column by column; and the sums that dgamma and dbeta are. */
+/* dx = g * G + x * X + ONE, where g, x and one are the factors G, X and ONE of each column; and the sums from which
+ * dgamma and dbeta are made. */
 struct batchnorm_columns {
     float *sum_g, *sum_gn; /* over all rows */
     float *g, *x, *one;

@@ -1,11 +1,11 @@
-/* The passes of batch norm over the rows, forward and back, for the file that includes this last: plain/batchnorm.c or
- * vector/batchnorm.c, which has said what one pass does with a piece or a row:
+/* The passes of batch norm over the rows, forward and back. plain/batchnorm.c and vector/batchnorm.c include this file
+ * last, after they have defined these functions for a piece or a row:
  *
  *     piece_moments   each column's sum and sum of squares over a piece's rows
- *     apply_row       y of a row, by a scale and a shift a column
+ *     apply_row       y of a row, by a scale and a shift for each column
  *     piece_sums      with g = dy where y > 0 and n = (x - mean) rstd: each column's sums of g and g n
  *     row_gradient    dx of a row, and g, by batchnorm_columns
- *     BATCHNORM(name) the functions' names there */
+ *     BATCHNORM(name) the name of a function in that file */
 status_t BATCHNORM(batchnorm_forward)(const struct kernels *k, element_t *y, float *mean, float *variance,
                                       const element_t *x, const element_t *residual, const element_t *gamma,
                                       const element_t *beta, const struct batchnorm_dims *d, void *workspace,

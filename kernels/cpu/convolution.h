@@ -1,12 +1,12 @@
-/* Convolutions and their gradients of x by oneDNN, their primitives cached by shape, but for those of single pixels
- * (convolution_1x1.h); kernels.h says what the functions do.
+/* Convolutions and their gradients of x by oneDNN, with primitives cached by shape; kernels.h describes the functions.
+ * Convolutions of single pixels are products (convolution_1x1.h). Gradients of weights are computed by vector/
+ * (convolution_weight.h).
  *
  * Bits do not depend on the number of threads by construction: a primitive is always built for one thread, and the team
- * shares out samples. A batch smaller than the team leaves threads idle. (Gradients of weights are vector/'s own:
- * convolution_weight.h.)
+ * divides the samples. If a batch is smaller than the team, some threads are idle.
  *
- * Weights are brought into the order of oneDNN's inner loop at each call. Where oneDNN does not compute in the table's
- * precision on this processor, samples are widened to fp32 one by one.
+ * Each call reorders the weights to the layout of oneDNN's inner loop. If oneDNN does not compute in the table's
+ * precision on this processor, samples are converted to fp32 one by one.
  *
  * A struct convolutions belongs to one thread at a time. */
 #ifndef KERNELS_CPU_CONVOLUTION_H
@@ -20,14 +20,14 @@ struct convolutions;
 MUST_CHECK status_t convolutions_new(enum kernels_precision precision, bool direct, int threads,
                                      struct convolutions **ret, struct err *e);
 struct convolutions *convolutions_free(struct convolutions *c);
+/* Uses a team of `threads` from now on, and drops all cached primitives. */
+void convolutions_set_threads(struct convolutions *c, int threads);
 
-status_t convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
-                             const element_t *bias, const struct convolution_dims *d, void *workspace, struct err *e);
-status_t convolution_backward_input(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *w,
-                                    const struct convolution_dims *d, bool accumulate, void *workspace, struct err *e);
-/* to += from, n numbers, which are elements or fp32. One thread. */
+KERNEL_OP(convolution_forward, convolution_forward);
+KERNEL_OP(convolution_backward_input, convolution_backward_input);
+/* to += from, n numbers. `from` holds fp32 if fp32 is set, otherwise elements. Runs on one thread. */
 void convolution_add_row(const struct kernels *k, element_t *to, const void *from, int64_t n, bool fp32);
 
-size_t convolution_workspace(const struct kernels *k, const struct convolution_dims *d);
+KERNEL_OP(convolution_workspace, convolution_workspace);
 
 #endif

@@ -12,7 +12,7 @@ static struct linear_dims layer(const struct convolution_dims *d) {
                                  .transposed = true };
 }
 
-/* Bytes of the pixels that the stride leaves; none are copied where it leaves all. */
+/* Bytes of the copied pixels that the stride selects. With stride 1 all pixels are used, and nothing is copied. */
 static size_t gathered_bytes(const struct kernels *k, const struct convolution_dims *d) {
     return d->stride == 1 ? 0 : ((size_t)(layer(d).rows * d->in) * kernels_element_bytes(k) + 63) / 64 * 64;
 }
@@ -29,7 +29,7 @@ static int64_t pixel(const struct convolution_dims *d, int64_t r) {
     return ((r / (width * height) * d->height + row) * d->width + column) * d->in;
 }
 
-/* x itself, or its pixels one behind the other. */
+/* x itself if the stride is 1, otherwise the selected pixels, copied one after another into the workspace. */
 static const element_t *gather(const struct kernels *k, const element_t *x, const struct convolution_dims *d,
                                void *workspace) {
     const size_t size = kernels_element_bytes(k), bytes = (size_t)d->in * size;

@@ -1,4 +1,17 @@
+/* One oneDNN convolution: the forward pass, or the gradient of x.
+ *
+ * Building plans the primitive with one thread, and lets oneDNN choose the layout of W. A reorder from the caller's
+ * layout of W to that layout is built with the threads of the team. Each lane has its own stream, memory handles and
+ * scratchpad, so that lanes can run at the same time on different threads.
+ *
+ * The gradient of x with stride 1 is computed as a forward convolution of dy. For this the taps of W are reversed
+ * (turn), and the input and output channels are exchanged by the strides of the plain layout (weights_init).
+ *
+ * Running sets the data pointers of x and y in one lane and executes the primitive. W and the bias are set for all
+ * lanes before the parallel region, by convolution_point. */
 #include "kernels/cpu/convolution_primitive.h"
+
+#include "base/alloc.h"
 
 #include "kernels/cpu/onednn.h"
 
@@ -12,8 +25,8 @@ struct lane {
     void *scratch;
 };
 
-/* TURNED: the gradient of x where the stride is 1. It is a convolution of dy too, with W's taps turned around and its
- * channels exchanged, and oneDNN's forward pass is its fastest. */
+/* TURNED: the gradient of x if the stride is 1. It is a convolution of dy with the taps of W reversed and the channels
+ * exchanged. The forward pass is oneDNN's fastest pass. */
 enum kind { FORWARD, BACKWARD_INPUT, TURNED };
 
 struct convolution_primitive {
@@ -22,7 +35,7 @@ struct convolution_primitive {
     dnnl_engine_t engine;
     dnnl_primitive_desc_t forward, desc; /* forward: the hint that backward descriptions need */
     dnnl_primitive_t primitive;
-    /* W as the caller has it and as the primitive does. */
+    /* Reorders W from the caller's layout (plain) to the layout of the primitive (packed). */
     dnnl_primitive_t pack;
     dnnl_memory_t plain, packed;
     size_t packed_bytes;
@@ -32,29 +45,30 @@ struct convolution_primitive {
 
 /* --- building ---*/
 
-struct descriptions {
-    dnnl_memory_desc_t x, w, y, bias;
+struct layouts {
+    struct onednn_layout x, w, y, bias;
 };
+
+static void layouts_done(struct layouts *l) {
+    onednn_layout_done(&l->x);
+    onednn_layout_done(&l->w);
+    onednn_layout_done(&l->y);
+    onednn_layout_done(&l->bias);
+}
 
 static dnnl_data_type_t element_of(const struct convolution_primitive *p) {
     return p->shape.bf16 ? dnnl_bf16 : dnnl_f32;
 }
 
-static status_t describe(const struct convolution_dims *d, dnnl_data_type_t element, struct descriptions *ret,
-                         struct err *e) {
+static status_t layouts_init(const struct convolution_dims *d, dnnl_data_type_t element, struct layouts *ret,
+                             struct err *e) {
     dnnl_dims_t x = { d->batch, d->in, d->height, d->width }, w = { d->out, d->in, d->kernel, d->kernel };
     dnnl_dims_t y = { d->batch, d->out, convolution_side(d, d->height), convolution_side(d, d->width) };
     dnnl_dims_t bias = { d->out };
-    TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->x, 4, x, element, dnnl_nhwc), "describe an image", e));
-    TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->y, 4, y, element, dnnl_nhwc), "describe an image", e));
-    TRY(onednn_check(dnnl_memory_desc_init_by_tag(&ret->bias, 1, bias, element, dnnl_x), "describe a bias", e));
-    return onednn_check(dnnl_memory_desc_init_by_tag(&ret->w, 4, w, element, dnnl_format_tag_any), "describe weights",
-                        e);
-}
-
-static void attributes_destroyp(dnnl_primitive_attr_t *a) {
-    if (*a)
-        dnnl_primitive_attr_destroy(*a);
+    TRY(onednn_layout_tagged(&ret->x, 4, x, element, dnnl_nhwc, e));
+    TRY(onednn_layout_tagged(&ret->y, 4, y, element, dnnl_nhwc, e));
+    TRY(onednn_layout_tagged(&ret->bias, 1, bias, element, dnnl_x, e));
+    return onednn_layout_tagged(&ret->w, 4, w, element, dnnl_format_tag_any, e);
 }
 
 static struct convolution_dims turned(const struct convolution_dims *d) {
@@ -77,48 +91,37 @@ static enum kind kind_of(const struct convolution_shape *s) {
 static status_t plan(struct convolution_primitive *p, struct err *e) {
     const struct convolution_dims d = p->kind == TURNED ? turned(&p->shape.dims) : p->shape.dims;
     const dnnl_dims_t stride = { d.stride, d.stride }, pad = { d.padding, d.padding };
-    struct descriptions m;
-    dnnl_convolution_desc_t c;
-    CLEANUP(attributes_destroyp) dnnl_primitive_attr_t attributes = NULL;
-    TRY(onednn_check(dnnl_primitive_attr_create(&attributes), "create attributes", e));
-    TRY(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user),
-                     "set the scratchpad", e));
-    TRY(describe(&d, element_of(p), &m, e));
-    TRY(onednn_check(dnnl_convolution_forward_desc_init(&c, dnnl_forward_training, dnnl_convolution_direct, &m.x, &m.w,
-                                                        p->shape.bias ? &m.bias : NULL, &m.y, stride, pad, pad),
-                     "describe a convolution", e));
-    TRY(onednn_check(dnnl_primitive_desc_create(&p->forward, &c, attributes, p->engine, NULL), "plan a convolution",
-                     e));
-    if (p->kind != BACKWARD_INPUT) {
-        p->desc = p->forward;
-        p->forward = NULL;
-        return ST_OK;
-    }
-    TRY(onednn_check(
-        dnnl_convolution_backward_data_desc_init(&c, dnnl_convolution_direct, &m.x, &m.w, &m.y, stride, pad, pad),
-        "describe a convolution", e));
-    return onednn_check(dnnl_primitive_desc_create(&p->desc, &c, attributes, p->engine, p->forward),
-                        "plan a convolution", e);
+    CLEANUP(layouts_done) struct layouts l = { 0 };
+    TRY(layouts_init(&d, element_of(p), &l, e));
+    const struct onednn_convolution c = {
+        .x = l.x.desc, .w = l.w.desc, .bias = p->shape.bias ? l.bias.desc : NULL, .y = l.y.desc, stride, pad
+    };
+    TRY(onednn_convolution_plan(p->engine, &c, &p->forward, e));
+    if (p->kind == BACKWARD_INPUT)
+        return onednn_convolution_backward_plan(p->engine, &c, p->forward, &p->desc, e);
+    p->desc = p->forward;
+    p->forward = NULL;
+    return ST_OK;
 }
 
-static const dnnl_memory_desc_t *weights_of(const struct convolution_primitive *p) {
+static onednn_desc_t weights_of(const struct convolution_primitive *p) {
     return dnnl_primitive_desc_query_md(p->desc, dnnl_query_weights_md, 0);
 }
 
 static status_t weights_init(struct convolution_primitive *p, struct err *e) {
     const struct convolution_dims *d = &p->shape.dims;
-    const dnnl_memory_desc_t *packed = weights_of(p);
-    const int64_t taps = d->kernel * d->kernel, out = d->in * taps; /* from one to the next output channel */
+    onednn_desc_t packed = weights_of(p);
+    const int64_t taps = d->kernel * d->kernel, out = d->in * taps; /* elements from one output channel to the next */
     const bool turn = p->kind == TURNED;
     dnnl_dims_t dims = { turn ? d->in : d->out, turn ? d->out : d->in, d->kernel, d->kernel };
     dnnl_dims_t strides = { turn ? taps : out, turn ? out : taps, d->kernel, 1 };
-    dnnl_memory_desc_t plain;
+    CLEANUP(onednn_layout_done) struct onednn_layout plain = { 0 };
     dnnl_primitive_desc_t desc;
     p->packed_bytes = dnnl_memory_desc_get_size(packed);
-    TRY(onednn_check(dnnl_memory_desc_init_by_strides(&plain, 4, dims, element_of(p), strides), "describe weights", e));
-    TRY(onednn_check(dnnl_memory_create(&p->plain, &plain, p->engine, NULL), "create a memory", e));
+    TRY(onednn_layout_strided(&plain, 4, dims, element_of(p), strides, e));
+    TRY(onednn_check(dnnl_memory_create(&p->plain, plain.desc, p->engine, NULL), "create a memory", e));
     TRY(onednn_check(dnnl_memory_create(&p->packed, packed, p->engine, NULL), "create a memory", e));
-    TRY(onednn_check(dnnl_reorder_primitive_desc_create(&desc, &plain, p->engine, packed, p->engine, NULL),
+    TRY(onednn_check(dnnl_reorder_primitive_desc_create(&desc, plain.desc, p->engine, packed, p->engine, NULL),
                      "plan a reorder", e));
     status_t st = onednn_check(dnnl_primitive_create(&p->pack, desc), "build a reorder", e);
     dnnl_primitive_desc_destroy(desc);
@@ -131,7 +134,7 @@ static status_t lane_init(struct lane *l, const struct convolution_primitive *p,
         [BACKWARD_INPUT] = { dnnl_query_diff_src_md, dnnl_query_diff_dst_md },
         [TURNED] = { dnnl_query_dst_md, dnnl_query_src_md },
     };
-    const dnnl_memory_desc_t *desc[ARGUMENTS] = {
+    const onednn_desc_t desc[ARGUMENTS] = {
         [X] = dnnl_primitive_desc_query_md(p->desc, query[p->kind][0], 0),
         [W] = weights_of(p),
         [Y] = dnnl_primitive_desc_query_md(p->desc, query[p->kind][1], 0),
@@ -155,16 +158,14 @@ static status_t build(struct convolution_primitive *p, struct err *e) {
     TRY(onednn_check(dnnl_primitive_create(&p->primitive, p->desc), "build a convolution", e));
     for (int i = 0; i < p->n_lanes; i++)
         TRY(lane_init(&p->lanes[i], p, e));
-    (void)onednn_threads(p->threads); /* what reorders run with; the caller sets it back */
+    (void)onednn_threads(p->threads); /* reorders use all threads; the caller restores the number */
     return weights_init(p, e);
 }
 
 status_t convolution_primitive_new(const struct convolution_shape *s, int lanes, int threads,
                                    struct convolution_primitive **ret, struct err *e) {
     CLEANUP(convolution_primitive_freep)
-    struct convolution_primitive *p = calloc(1, sizeof *p + (size_t)lanes * sizeof p->lanes[0]);
-    if (!p)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a convolution");
+    struct convolution_primitive *p = alloc_zeroed(1, sizeof *p + (size_t)lanes * sizeof p->lanes[0]);
     p->shape = *s;
     p->kind = kind_of(s);
     p->threads = threads;
@@ -199,7 +200,7 @@ struct convolution_primitive *convolution_primitive_free(struct convolution_prim
 
 /* --- running ---*/
 
-/* oneDNN's handles are not const, but it only reads its inputs. */
+/* oneDNN's handles are not const, but a primitive only reads its inputs. */
 static dnnl_status_t point(dnnl_memory_t memory, const void *data) {
     union {
         const void *in;
@@ -210,6 +211,7 @@ static dnnl_status_t point(dnnl_memory_t memory, const void *data) {
 
 size_t convolution_packed_bytes(const struct convolution_primitive *p) { return p->packed_bytes; }
 
+/* Reverses the taps of each pair of channels. */
 #define TURN(type)                                                                                                     \
     _Pragma("omp parallel for num_threads(p->threads) schedule(static)") for (int64_t i = 0; i < kernels;              \
                                                                               i++) for (int64_t tap = 0; tap < taps;   \

@@ -1,10 +1,18 @@
+/* Opening the table on a CPU.
+ *
+ * The instruction set is the best one of the processor or the requested one. The functions of the plain table for the
+ * precision are filled in first; the vector table of the instruction set then replaces those that it has. For bf16 and
+ * fp16 a second table in fp32 is opened beside the first. The numerics id names everything that bits depend on. */
 #include "kernels/cpu/cpu.h"
+
+#include "base/alloc.h"
 
 #include "kernels/cpu/batchnorm.h"
 #include "kernels/cpu/convolution.h"
 #include "kernels/cpu/fourier.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/workspace.h"
@@ -14,21 +22,21 @@
 #include <cpuid.h>
 #endif
 #include <gnu/libc-version.h>
-#include <oneapi/dnnl/dnnl.h>
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* More threads than any host has cores for one rank; a larger number is a mistake. */
-enum { THREADS_MOST = 1024 };
+/* No host has this many cores for one rank, so that a larger number is a mistake. */
+enum { MAX_THREADS = 1024 };
 
 static const char *const ISA_NAME[] = {
     [KERNELS_ISA_PLAIN] = "plain", [KERNELS_ISA_AVX2] = "avx2", [KERNELS_ISA_AVX512] = "avx512"
 };
 
 #ifdef KERNELS_X86_64
-/* clang 14 has no name for it in __builtin_cpu_supports. */
+/* clang 14 does not know F16C in __builtin_cpu_supports. */
 static bool f16c_present(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -69,14 +77,10 @@ static cpu_table_fn *const TABLES[][3] = {
 #endif
 };
 
-/* Products are chosen by shape alone. */
-static status_t record(const struct kernels *k, char **ret, struct err *e) {
+/* Returns an empty text: on the CPU the shape alone selects the algorithm of a product. */
+static char *tuning_cache(const struct kernels *k) {
     (void)k;
-    char *text = strdup("");
-    if (!text)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a record");
-    *ret = text;
-    return ST_OK;
+    return alloc_copy_text("");
 }
 
 static void table_fill(struct cpu *c) {
@@ -88,8 +92,8 @@ static void table_fill(struct cpu *c) {
     if (t->precision == KERNELS_BF16 && products_by_onednn(c->products))
         avx512_bf16_pairs_table(c);
 #endif
-    t->record = record;
-    t->upload_elements = t->convert; /* the device's memory is the host's */
+    t->tuning_cache = tuning_cache;
+    t->upload_elements = t->convert; /* device memory is host memory */
     memory_table(t);
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;
@@ -121,18 +125,27 @@ static struct cpu *cpu_free(struct cpu *c) {
 }
 CLEANUP_DEFINE(struct cpu *, cpu_free)
 
+static status_t check_threads(const struct kernels_config *config, struct err *e) {
+    const int limit = config->max_threads;
+    if (config->threads < 1 || config->threads > MAX_THREADS)
+        return err_set(e, ST_INVALID_ARGUMENT, "%d threads is not between 1 and %d", config->threads, MAX_THREADS);
+    if (limit != 0 && (limit < config->threads || limit > MAX_THREADS))
+        return err_set(e, ST_INVALID_ARGUMENT, "at most %d threads is not between the %d of now and %d", limit,
+                       config->threads, MAX_THREADS);
+    return ST_OK;
+}
+
 status_t cpu_open(const struct kernels_config *config, struct kernels **ret, struct err *e) {
-    if (config->threads < 1 || config->threads > THREADS_MOST)
-        return err_set(e, ST_INVALID_ARGUMENT, "%d threads is not between 1 and %d", config->threads, THREADS_MOST);
+    TRY(check_threads(config, e));
     if (config->precision < KERNELS_FP32 || config->precision > KERNELS_FP16)
         return err_set(e, ST_INVALID_ARGUMENT, "precision %d is none of fp32, bf16 and fp16", (int)config->precision);
     enum kernels_isa isa = KERNELS_ISA_PLAIN;
     TRY(isa_choose(config->isa, &isa, e));
-    CLEANUP(cpu_freep) struct cpu *c = calloc(1, sizeof *c);
-    if (!c || !(c->rope = rope_table_new()))
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+    CLEANUP(cpu_freep) struct cpu *c = alloc_zeroed(1, sizeof *c);
+    c->rope = rope_table_new();
     c->table.device = "cpu";
     c->table.threads = config->threads;
+    c->table.max_threads = config->max_threads ? config->max_threads : config->threads;
     c->table.precision = config->precision;
     c->table.fast = config->fast;
     c->isa = isa;
@@ -155,12 +168,25 @@ struct kernels *cpu_close(struct kernels *k) {
     return NULL;
 }
 
+/* Drops all cached products and convolutions, because they are built for the size of the team. */
+void cpu_set_threads(struct kernels *k, int threads) {
+    struct cpu *c = (struct cpu *)k;
+    assert(threads >= 1 && threads <= k->max_threads);
+    if (threads == k->threads)
+        return;
+    k->threads = threads;
+    products_set_threads(c->products, threads);
+    convolutions_set_threads(c->convolutions, threads);
+    if (c->fp32)
+        cpu_set_threads(c->fp32, threads);
+}
+
 void cpu_numerics_id(const struct kernels *k, char *buf, size_t n) {
     const struct cpu *c = cpu_of(k);
     const dnnl_version_t *v = dnnl_version();
     snprintf(buf, n, "cpu %s, %s, oneDNN %d.%d.%d %s, %s %s, glibc %s, trainyard %s %s", ISA_NAME[c->isa],
              products_precision_name(c->products), v->major, v->minor, v->patch,
-             c->isa == KERNELS_ISA_PLAIN ? "unused" : products_isa_name(),
+             c->isa == KERNELS_ISA_PLAIN ? "unused" : onednn_isa_name(),
 #ifdef __clang__
              "clang", __clang_version__,
 #else

@@ -1,7 +1,8 @@
-/* The element that a file of plain/ and vector/ is compiled for: kernels.h says void, here it has a type. Each of those
- * files is compiled once for each precision (kernels/CMakeLists.txt); ELEMENT_NAME(f) tells its functions apart.
+/* The element type for which a file of plain/ or vector/ is compiled. kernels.h uses void for it; here it has a type.
+ * Each of these files is compiled once for each precision (kernels/CMakeLists.txt), and ELEMENT_NAME(f) gives each copy
+ * of a function its own name.
  *
- * Rounding is to nearest, ties to even, of NaNs too: a NaN stays a NaN, what is too large becomes an infinity. */
+ * Rounding is to nearest, ties to even. A NaN stays a NaN, and a value that is too large becomes an infinity. */
 #ifndef KERNELS_CPU_ELEMENT_H
 #define KERNELS_CPU_ELEMENT_H
 
@@ -31,7 +32,8 @@ static inline uint16_t bf16_of_float(float x) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* fp16: IEEE 754's binary16. Shifted to fp32's place its exponent is 112 too small, a subnormal's too. */
+/* fp16: binary16 of IEEE 754. After a shift to the position of an fp32, the exponent is 112 too small, also for
+ * subnormal numbers. */
 static inline float float_of_fp16(uint16_t x) {
     const uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = x & 0x7fff;
     if (rest >= 0x7c00)
@@ -45,7 +47,7 @@ static inline uint16_t fp16_of_float(float x) {
         return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
     if (rest >= float_bits(65520.0f))
         return (uint16_t)(sign | 0x7c00);
-    if (rest < float_bits(0x1p-14f)) /* in [0.5, 1) an fp32 counts in steps of 2^-24, fp16's smallest */
+    if (rest < float_bits(0x1p-14f)) /* in [0.5, 1) the step of an fp32 is 2^-24, the smallest fp16 */
         return (uint16_t)(sign | (float_bits(float_of_bits(rest) + 0.5f) - float_bits(0.5f)));
     return (uint16_t)(sign | (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13);
 }
@@ -68,7 +70,8 @@ static inline element element_of(float x) { return fp16_of_float(x); }
 #endif
 
 #if defined ELEMENT_NAME
-/* The i-th element of a tensor, as const as the tensor is; AT_OR_NULL for a tensor that may be missing. */
+/* The i-th element of a tensor. The result is const if the tensor is const. AT_OR_NULL is for a tensor that may be
+ * NULL. */
 #define AT(p, i)         (_Generic((p), const void * : (const element *)(p), void * : (element *)(p)) + (i))
 #define AT_OR_NULL(p, i) ((p) ? AT(p, i) : NULL)
 #endif

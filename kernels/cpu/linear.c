@@ -5,7 +5,8 @@
 
 #include <assert.h>
 
-/* The GELU is a pass of its own: backward needs the pre-activation too, and oneDNN's post-op would keep only one. */
+/* The GELU is a separate pass: backward needs the pre-activation too, and a post-op of oneDNN would keep only one of
+ * the two results. */
 status_t linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x, const element_t *w,
                         const element_t *bias, const struct linear_dims *d, struct err *e) {
     assert(d->rows > 0 && d->in > 0 && d->out > 0);

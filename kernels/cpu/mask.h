@@ -1,7 +1,7 @@
-/* Dropout's mask, one element at a time: the definition that the vector code must agree with to the bit.
+/* Dropout's mask, one element at a time: the definition that the vector code must match to the bit.
  *
- * Philox's key is the seed; its counter is (element / 4, sample, op, step), and element mod 4 picks one of its four
- * numbers. Hence the ranges in kernels.h, and at most 2^34 elements in a sample. */
+ * Philox's key is the seed; its counter is (element / 4, sample, op, step), and element mod 4 selects one of its four
+ * numbers. This limits the ranges in kernels.h, and a sample to 2^34 elements. */
 #ifndef KERNELS_CPU_MASK_H
 #define KERNELS_CPU_MASK_H
 
@@ -13,7 +13,7 @@
 struct mask {
     uint64_t seed;
     uint32_t op, step;
-    uint32_t threshold; /* numbers below it drop their element */
+    uint32_t threshold; /* a number below the threshold drops its element */
     float kept;         /* 1 / (1 - probability) */
 };
 
@@ -26,7 +26,7 @@ static inline struct mask mask_of(const struct dropout *d) {
                           .kept = 1.0f / (1.0f - d->probability) };
 }
 
-/* What the element is multiplied by: 0 or 1 / (1 - probability). */
+/* The factor of the element: 0 or 1 / (1 - probability). */
 static inline float mask_factor(const struct mask *m, int64_t sample, int64_t index) {
     if (m->threshold == 0)
         return m->kept;

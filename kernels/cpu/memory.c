@@ -1,12 +1,13 @@
 #include "kernels/cpu/memory.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* A copy's thread takes so much at once. */
+/* SLICE: bytes that one thread copies at once. */
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20, SLICE = 1 << 20 };
 
 static status_t memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
@@ -15,7 +16,7 @@ static status_t memory_new(const struct kernels *k, size_t bytes, void **ret, st
     if (posix_memalign(ret, alignment, bytes > 0 ? bytes : 1) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu bytes", bytes);
     if (alignment == HUGE_PAGE)
-        (void)madvise(*ret, bytes, MADV_HUGEPAGE); /* a wish: small pages are only slower */
+        (void)madvise(*ret, bytes, MADV_HUGEPAGE); /* advice only: without huge pages the memory is slower */
     return ST_OK;
 }
 
@@ -30,7 +31,8 @@ static status_t move(const struct kernels *k, void *to, const void *from, size_t
     return ST_OK;
 }
 
-/* To or from what is no kernel's: on all threads, as the memory's bandwidth asks for. */
+/* Copies between memory of the kernels and other host memory. Uses all threads, because one thread cannot use the full
+ * memory bandwidth. */
 static status_t load(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (bytes > SLICE)
@@ -44,7 +46,7 @@ static status_t finish(const struct kernels *k, struct err *e) {
     return ST_OK;
 }
 
-/* What was called has run. */
+/* Calls on the CPU finish before they return, so that events have nothing to record or wait for. */
 static status_t event_new(const struct kernels *k, void **ret, struct err *e) {
     (void)k, (void)e;
     *ret = NULL;
@@ -59,9 +61,9 @@ static status_t event_pass(const struct kernels *k, void *event, struct err *e) 
 }
 
 static status_t timer_new(const struct kernels *k, void **ret, struct err *e) {
-    (void)k;
-    *ret = calloc(1, sizeof(int64_t));
-    return *ret ? ST_OK : err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a timer");
+    (void)k, (void)e;
+    *ret = alloc_zeroed(1, sizeof(int64_t));
+    return ST_OK;
 }
 
 static status_t timer_record(const struct kernels *k, void *timer, struct err *e) {

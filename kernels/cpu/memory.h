@@ -1,4 +1,4 @@
-/* The table's memory functions where the device's memory is the host's. */
+/* The memory functions of a table whose device memory is host memory. */
 #ifndef KERNELS_CPU_MEMORY_H
 #define KERNELS_CPU_MEMORY_H
 

@@ -1,7 +1,7 @@
 #include "kernels/cpu/optimizer.h"
 
-status_t optimizer_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
-                           const struct descent *o, struct err *e) {
+status_t optimizer_sgd_step(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                            const struct sgd_step *o, struct err *e) {
     (void)e;
     const double rate = *o->learning_rate;
     if (o->update->skip == STEP_APPLIED)

@@ -1,31 +1,40 @@
+/* Matrix products, cached by shape.
+ *
+ * oneDNN computes a product on the whole team if its implementation adds along k in order. Otherwise C is divided into
+ * fixed slices, and each thread computes whole slices with one-thread primitives, so that bits do not depend on the
+ * number of threads. If oneDNN does not support the precision on this processor, tiles are converted to fp32,
+ * multiplied, and converted back. The cache keeps KERNELS_MAX_PRODUCTS entries and drops the least recently used. */
 #include "kernels/cpu/product.h"
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/primitive.h"
+#include "base/alloc.h"
 
-#include <oneapi/dnnl/dnnl.h>
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/primitive.h"
 
 #include <assert.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A product whose k oneDNN would cut by threads is cut in about this many slices of C instead, of whole vectors. */
+/* If oneDNN would divide k by threads, C is divided into about SLICES slices instead. The width of a slice is a
+ * multiple of SLICE_MULTIPLE, so that slices consist of whole vectors. */
 enum { SLICES = 16, SLICE_MULTIPLE = 16 };
 
-/* Packing costs as much as a few rows of C: fewer when B must be transposed anyway by who reads it unpacked. */
-enum { PACK_ROWS_LEAST = 192, PACK_ROWS_LEAST_TRANSPOSED = 1024 };
+/* Packing costs as much as a few rows of C, so that B is packed only for a C with at least this many rows. The limit is
+ * higher for a transposed B. */
+enum { MIN_PACK_ROWS = 192, MIN_PACK_ROWS_TRANSPOSED = 1024 };
 
-/* Tiles of elements that are widened have up to this many rows and columns of C. */
+/* A tile that is converted to fp32 has up to this many rows and columns of C. */
 enum { TILE_EDGE = 2048 };
 
 struct entry {
     struct primitive_shape shape;
-    uint64_t used;                 /* the clock of the last use; 0 = free */
-    bool sliced;                   /* body and tail compute slices of C, one thread each; else body computes it whole */
-    bool along_rows;               /* slices of C's rows, else of its columns */
-    int64_t width;                 /* of a slice; the last one may be narrower: tail */
-    struct primitive *body, *tail; /* tail NULL: all slices are alike, or not sliced */
+    uint64_t used;   /* the clock of the last use; 0 = free */
+    bool sliced;     /* body and tail compute slices of C, one thread each; otherwise body computes all of C */
+    bool along_rows; /* slices are rows of C, otherwise columns */
+    int64_t width;   /* of a slice; the last slice may be narrower (tail) */
+    struct primitive *body, *tail; /* tail NULL: all slices have the same width, or there are no slices */
 };
 
 struct buffer {
@@ -36,26 +45,26 @@ struct buffer {
 struct products {
     enum kernels_isa isa;
     enum kernels_precision precision;
-    bool by_onednn; /* the precision is one that oneDNN multiplies fast on this processor */
+    bool by_onednn; /* oneDNN multiplies this precision fast on this processor */
     int threads;
     uint64_t clock;
-    struct buffer packed, wide; /* one of each for all, since one product runs at a time */
-    struct entry entries[KERNELS_PRODUCTS_MOST];
+    struct buffer packed, wide; /* shared by all products, because one product runs at a time */
+    struct entry entries[KERNELS_MAX_PRODUCTS];
 };
 
 static bool onednn_has(enum kernels_isa isa, enum kernels_precision precision) {
-    const dnnl_cpu_isa_t has = dnnl_get_effective_cpu_isa();
-    return precision == KERNELS_FP32 || (precision == KERNELS_BF16 && isa == KERNELS_ISA_AVX512 &&
-                                         (has == dnnl_cpu_isa_avx512_core_bf16 || has == dnnl_cpu_isa_avx512_core_amx));
+    /* The value is a set of bits. Every later AVX-512 set contains the bits of AVX512-BF16. */
+    const unsigned has = dnnl_get_effective_cpu_isa(), bf16 = dnnl_cpu_isa_avx512_core_bf16;
+    return precision == KERNELS_FP32 ||
+           (precision == KERNELS_BF16 && isa == KERNELS_ISA_AVX512 && (has & bf16) == bf16);
 }
 
 status_t products_new(enum kernels_isa isa, enum kernels_precision precision, int threads, struct products **ret,
                       struct err *e) {
-    struct products *p = calloc(1, sizeof *p);
-    if (!p)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the cache of matrix products");
-    /* oneDNN's own choice is per process and is fixed by its first use: a table opened later with another ISA keeps the
-     * first one's products, and kernels_numerics_id says so. */
+    (void)e;
+    struct products *p = alloc_zeroed(1, sizeof *p);
+    /* oneDNN chooses its instruction set once per process, at its first use. A table that is opened later with another
+     * instruction set keeps that choice, and kernels_numerics_id reports it. */
     if (isa == KERNELS_ISA_AVX2)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     p->isa = isa;
@@ -72,11 +81,20 @@ static void entry_clear(struct entry *t) {
     *t = (struct entry){ 0 };
 }
 
+static void entries_clear(struct products *p) {
+    for (int i = 0; i < KERNELS_MAX_PRODUCTS; i++)
+        entry_clear(&p->entries[i]);
+}
+
+void products_set_threads(struct products *p, int threads) {
+    entries_clear(p);
+    p->threads = threads;
+}
+
 struct products *products_free(struct products *p) {
     if (!p)
         return NULL;
-    for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++)
-        entry_clear(&p->entries[i]);
+    entries_clear(p);
     free(p->packed.data);
     free(p->wide.data);
     free(p);
@@ -104,6 +122,8 @@ static status_t slices_build(struct entry *t, int threads, struct err *e) {
     return *cut ? primitive_new(&slice, 1, threads, &t->tail, e) : ST_OK;
 }
 
+/* First builds the product for the whole team, because only the built primitive shows which implementation oneDNN
+ * chose. */
 static status_t entry_build(struct entry *t, const struct primitive_shape *s, int threads, struct err *e) {
     *t = (struct entry){ .shape = *s };
     TRY(primitive_new(s, threads, 1, &t->body, e));
@@ -128,7 +148,7 @@ static status_t buffer_grow(struct buffer *b, size_t bytes, struct err *e) {
 static status_t entry_of(struct products *p, const struct primitive_shape *s, struct entry **ret, struct err *e) {
     struct entry *oldest = &p->entries[0];
     p->clock++;
-    for (int i = 0; i < KERNELS_PRODUCTS_MOST; i++) {
+    for (int i = 0; i < KERNELS_MAX_PRODUCTS; i++) {
         struct entry *t = &p->entries[i];
         if (t->used && shape_equal(&t->shape, s)) {
             t->used = p->clock;
@@ -154,12 +174,14 @@ static status_t entry_of(struct products *p, const struct primitive_shape *s, st
 
 static size_t bytes_of(bool bf16) { return bf16 ? 2 : 4; }
 
-/* The address of the n-th number of a matrix; NULL stays NULL. */
+/* The address of element n of a matrix. NULL stays NULL. */
 static const void *at_in(const void *a, int64_t n, bool bf16) {
     return a ? (const char *)a + n * (int64_t)bytes_of(bf16) : NULL;
 }
 static void *at_out(void *a, int64_t n, bool bf16) { return (char *)a + n * (int64_t)bytes_of(bf16); }
 
+/* The primitives run on one thread each and get no error buffer, because threads must not share one. The caller reports
+ * the failure. */
 static status_t run_slices(const struct entry *t, int threads, void *c, const void *a, const void *b, const void *bias,
                            struct err *e) {
     const struct primitive_shape *s = &t->shape;
@@ -188,16 +210,18 @@ static status_t run_piece(struct products *p, const struct primitive_shape *s, v
 }
 
 static bool worth_packing(const struct primitive_shape *s) {
-    return s->m >= (s->b_transposed ? PACK_ROWS_LEAST_TRANSPOSED : PACK_ROWS_LEAST);
+    return s->m >= (s->b_transposed ? MIN_PACK_ROWS_TRANSPOSED : MIN_PACK_ROWS);
 }
 
-static int64_t depth_of(bool a_transposed) { return a_transposed ? PRODUCT_DEPTH_TRANSPOSED : PRODUCT_DEPTH; }
+static int64_t depth_of(int64_t m, bool a_transposed) {
+    return a_transposed || (ONEDNN_ROW_IS_TRANSPOSED && m == 1) ? PRODUCT_DEPTH_TRANSPOSED : PRODUCT_DEPTH;
+}
 
-/* All of k, in pieces that are added in C. */
+/* Computes the product over all of k in pieces, which are added in C in order. The bias belongs to the first piece. */
 static status_t run_pieces(struct products *p, const struct primitive_shape *whole, void *c, const void *a,
                            const void *b, const void *bias, struct err *e) {
     struct primitive_shape piece = *whole;
-    const int64_t depth = depth_of(whole->a_transposed);
+    const int64_t depth = depth_of(whole->m, whole->a_transposed);
     piece.packed = worth_packing(whole);
     for (int64_t at = 0; at < whole->k; at += depth) {
         piece.k = whole->k - at < depth ? whole->k - at : depth;
@@ -225,15 +249,17 @@ static struct primitive_shape whole_of(const struct product_shape *s, bool bf16)
                                      .c_bf16 = bf16 && !s->c_fp32 };
 }
 
-/* A tile is (rows, columns) of a stored matrix of elements with rows ld apart; in fp32 its rows are `columns` apart. */
+/* A tile (rows, columns) of a stored matrix of elements. Adjacent rows of the matrix are ld elements apart; in the fp32
+ * copy they are `columns` apart. */
 struct tile {
     int64_t row, column, rows, columns, ld;
 };
 
-static void widen_tile(const struct kernels *k, float *to, const void *from, const struct tile *t) {
+static void convert_tile_to_fp32(const struct kernels *k, float *to, const void *from, const struct tile *t) {
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < t->rows; i++)
-        cpu_of(k)->widen_row(to + i * t->columns, at_in(from, (t->row + i) * t->ld + t->column, true), t->columns);
+        cpu_of(k)->convert_row_to_fp32(to + i * t->columns, at_in(from, (t->row + i) * t->ld + t->column, true),
+                                       t->columns);
 }
 
 static void convert_tile(const struct kernels *k, void *to, const float *from, const struct tile *t) {
@@ -242,29 +268,30 @@ static void convert_tile(const struct kernels *k, void *to, const float *from, c
         cpu_of(k)->convert_row(at_out(to, (t->row + i) * t->ld + t->column, true), from + i * t->columns, t->columns);
 }
 
-/* bf16 by oneDNN; a C of bf16 that takes several pieces is summed in fp32 aside. */
+/* bf16 by oneDNN. If a C of bf16 takes more than one piece, the pieces are summed in an fp32 buffer, and C is rounded
+ * once. */
 static status_t run_bf16(const struct kernels *k, const struct product_shape *s, void *c, const void *a, const void *b,
                          const void *bias, struct err *e) {
     struct products *p = cpu_of(k)->products;
     struct primitive_shape whole = whole_of(s, true);
-    if (s->c_fp32 || s->k <= depth_of(s->a_transposed))
+    if (s->c_fp32 || s->k <= depth_of(s->m, s->a_transposed))
         return run_pieces(p, &whole, c, a, b, bias, e);
     const struct tile t = { 0, 0, s->m, s->n, s->ldc };
     TRY(buffer_grow(&p->wide, (size_t)(s->m * s->n) * sizeof(float), e));
     whole.c_bf16 = false;
     whole.ldc = s->n;
     if (s->accumulate)
-        widen_tile(k, p->wide.data, c, &t);
+        convert_tile_to_fp32(k, p->wide.data, c, &t);
     TRY(run_pieces(p, &whole, p->wide.data, a, b, bias, e));
     convert_tile(k, c, p->wide.data, &t);
     return ST_OK;
 }
 
-/* --- elements that oneDNN does not multiply here: tiles in fp32 ---*/
+/* --- precisions that oneDNN does not multiply on this processor: tiles in fp32 ---*/
 
-static int64_t up_to(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t up_to(int64_t n, int64_t limit) { return n < limit ? n : limit; }
 
-/* The tile of C at (row, column) with all of k. */
+/* Computes the tile t of C over all of k. p->wide holds the fp32 tiles of A, B, the bias and C, in this order. */
 static status_t run_tile(const struct kernels *k, const struct product_shape *s, void *c, const void *a, const void *b,
                          const void *bias, const struct tile *t, struct err *e) {
     struct products *p = cpu_of(k)->products;
@@ -279,17 +306,17 @@ static status_t run_tile(const struct kernels *k, const struct product_shape *s,
     if (s->c_fp32)
         ct = (float *)c + t->row * s->ldc + t->column;
     else if (s->accumulate)
-        widen_tile(k, ct, c, t);
+        convert_tile_to_fp32(k, ct, c, t);
     if (s->bias)
-        cpu_of(k)->widen_row(biast, at_in(bias, t->column, true), t->columns);
+        cpu_of(k)->convert_row_to_fp32(biast, at_in(bias, t->column, true), t->columns);
     for (int64_t l = 0; l < s->k; l += PRODUCT_DEPTH_TRANSPOSED) {
         piece.k = up_to(s->k - l, PRODUCT_DEPTH_TRANSPOSED);
         const struct tile ta = s->a_transposed ? (struct tile){ l, t->row, piece.k, t->rows, s->lda }
                                                : (struct tile){ t->row, l, t->rows, piece.k, s->lda };
         const struct tile tb = s->b_transposed ? (struct tile){ t->column, l, t->columns, piece.k, s->ldb }
                                                : (struct tile){ l, t->column, piece.k, t->columns, s->ldb };
-        widen_tile(k, at, a, &ta);
-        widen_tile(k, bt, b, &tb);
+        convert_tile_to_fp32(k, at, a, &ta);
+        convert_tile_to_fp32(k, bt, b, &tb);
         piece.lda = ta.columns;
         piece.ldb = tb.columns;
         piece.bias = s->bias && l == 0;
@@ -301,7 +328,7 @@ static status_t run_tile(const struct kernels *k, const struct product_shape *s,
     return ST_OK;
 }
 
-static status_t run_widened(const struct kernels *k, const struct product_shape *s, void *c, const void *a,
+static status_t run_in_fp32(const struct kernels *k, const struct product_shape *s, void *c, const void *a,
                             const void *b, const void *bias, struct err *e) {
     const size_t floats = 2 * TILE_EDGE * PRODUCT_DEPTH_TRANSPOSED + TILE_EDGE + TILE_EDGE * TILE_EDGE;
     TRY(buffer_grow(&cpu_of(k)->products->wide, floats * sizeof(float), e));
@@ -327,7 +354,7 @@ status_t products_run(const struct kernels *k, const struct product_shape *s, vo
         const struct primitive_shape whole = whole_of(s, false);
         return run_pieces(p, &whole, c, a, b, bias, e);
     }
-    return p->by_onednn ? run_bf16(k, s, c, a, b, bias, e) : run_widened(k, s, c, a, b, bias, e);
+    return p->by_onednn ? run_bf16(k, s, c, a, b, bias, e) : run_in_fp32(k, s, c, a, b, bias, e);
 }
 
 bool products_direct(const struct products *p) { return p->by_onednn; }
@@ -340,18 +367,4 @@ const char *products_precision_name(const struct products *p) {
     if (p->isa == KERNELS_ISA_PLAIN)
         return p->precision == KERNELS_BF16 ? "bf16" : "fp16";
     return p->by_onednn ? "bf16" : p->precision == KERNELS_BF16 ? "bf16 as fp32" : "fp16 as fp32";
-}
-
-const char *products_isa_name(void) {
-    switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_sse41: return "sse41";
-    case dnnl_cpu_isa_avx: return "avx";
-    case dnnl_cpu_isa_avx2: return "avx2";
-    case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
-    case dnnl_cpu_isa_avx512_core: return "avx512_core";
-    case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
-    case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
-    default: return "other";
-    }
 }

@@ -1,5 +1,7 @@
 #include "kernels/cpu/rope.h"
 
+#include "base/alloc.h"
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/rope.h"
 
@@ -7,15 +9,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A model has one setting: the last one asked for is kept. */
+/* Only the latest setting is kept, because a model has one setting. */
 struct rope_table {
     struct rope rope;
     int64_t time, head;
-    float *angles; /* (2, time, head / 2): cosines, sines; NULL: nothing yet */
+    float *angles; /* (2, time, head / 2): cosines, sines; NULL: not computed yet */
 };
 
 struct rope_table *rope_table_new(void) {
-    return calloc(1, sizeof(struct rope_table));
+    return alloc_zeroed(1, sizeof(struct rope_table));
 }
 
 struct rope_table *rope_table_free(struct rope_table *t) {

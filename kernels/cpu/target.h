@@ -1,4 +1,4 @@
-/* Targets come from files: they are checked before they index anything. */
+/* Targets come from files, so that they are checked before they are used as an index. */
 #ifndef KERNELS_CPU_TARGET_H
 #define KERNELS_CPU_TARGET_H
 

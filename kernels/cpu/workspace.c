@@ -8,13 +8,13 @@ size_t workspace_linear_backward_bias(const struct kernels *k, const struct line
     return sizeof(float) * (size_t)(piece_count(d->rows) * d->out);
 }
 
-/* Pieces of a long product are accumulated in dw itself. */
+/* No workspace: the pieces of a long product are accumulated in dw. */
 size_t workspace_linear_backward_weight(const struct kernels *k, const struct linear_dims *d) {
     (void)k, (void)d;
     return 0;
 }
 
-/* Threads own columns of the gradient itself. */
+/* No workspace: each thread owns columns of the gradient. */
 size_t workspace_embedding_backward(const struct kernels *k, int64_t batch, int64_t time, int64_t width) {
     (void)k, (void)batch, (void)time, (void)width;
     return 0;
@@ -25,6 +25,9 @@ size_t workspace_norm_backward(const struct kernels *k, int64_t rows, int64_t wi
     return sizeof(float) * (size_t)(piece_count(rows) * 2 * width);
 }
 
+/* Each thread computes one (batch, key head) at a time. If there are more threads than such pairs, the other threads
+ * need no workspace. */
 size_t workspace_attention(const struct kernels *k, const struct attention_dims *d) {
-    return (size_t)k->threads * attention_tile_bytes(d, k->precision);
+    const int64_t tasks = d->batch * d->kv_heads;
+    return (size_t)(k->max_threads < tasks ? k->max_threads : tasks) * attention_tile_bytes(d, k->precision);
 }

@@ -1,4 +1,4 @@
-/* Bytes that a call needs beyond its arguments: the same for every instruction set. See kernels.h. */
+/* Bytes of workspace that a call needs, the same for every instruction set. See kernels.h. */
 #ifndef KERNELS_CPU_WORKSPACE_H
 #define KERNELS_CPU_WORKSPACE_H
 

@@ -1,16 +1,25 @@
-/* Adafactor: each mean that a step needs is a kernel's, and stays on the device. Compiled without contraction, as
- * optimizer.cu is. */
+/* Adafactor: optimizer steps that keep the second moment of a matrix as one mean per row and one per column.
+ *
+ * A matrix takes these kernels, in this order: row_means updates the running mean of each row and add_all averages
+ * the rows; column_squares sums g^2 over pieces of the rows and column_means adds the pieces and updates the
+ * columns; row_updates sums the squares of the update u, so that step_matrix can clip u and apply it. A vector keeps
+ * a second moment for each element: step_vector does the whole step in one block. Beforehand, cuda_sum_squares
+ * measures the parameter itself, because the step is relative to the size of the parameter.
+ *
+ * Every mean stays on the device, so that the host never waits and a captured step can be launched again. Each sum
+ * has an order that the shape alone fixes. The file is compiled without contraction, as optimizer.cu is. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
 
 enum { THREADS = 256 };
 
-/* The workspace: what the kernels hand on, sums of squares of the parameter's chunks, each row's sum of u^2, sums of
- * the columns of each piece of rows, and what u's columns are multiplied by. */
+/* The workspace, in order: the totals that one kernel passes to the next; the sums of squares of the parameter's
+ * chunks; the sum of u^2 of each row; the column sums of each piece of rows; the factor by which each column of u is
+ * multiplied. */
 struct totals {
     double parameter_squares, row_mean, update_squares;
-    float beta2, rest; /* of the running means, in this update */
+    float beta2, rest; /* beta2 of the running means in this update, and 1 - beta2 */
 };
 
 struct matrix {
@@ -34,7 +43,7 @@ static struct matrix matrix_of(void *workspace, int64_t rows, int64_t columns) {
     return m;
 }
 
-/* One block: *total = the sum of n numbers over `by`. */
+/* One block: *total = the sum of n numbers, divided by `by`. */
 template <class T> static __global__ void add_all(double *total, const T *x, int64_t n, double by) {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -55,7 +64,7 @@ static __global__ void find_betas(struct totals *t, const struct update *update,
     t->rest = (float)(1 - beta2);
 }
 
-/* The rate, the parameter's own size, and the clipping of u. */
+/* The settings of a step. size() is the learning rate times the size of the parameter, after the clipping of u. */
 struct step_settings {
     const double *learning_rate;
     double epsilon2, clip_threshold, weight_decay, n;
@@ -68,7 +77,7 @@ struct step_settings {
     __device__ __forceinline__ float keep() const { return (float)(1 - *learning_rate * weight_decay); }
 };
 
-/* A block has a row: row = beta2 row + (1 - beta2) mean(g^2 + epsilon1). */
+/* One block per row: row = beta2 row + (1 - beta2) mean(g^2 + epsilon1). */
 static __global__ void __launch_bounds__(THREADS)
     row_means(float *row, const float *g, struct matrix m, struct step_settings o) {
     if (!o.seen.begin())
@@ -116,7 +125,7 @@ static __global__ void __launch_bounds__(THREADS)
     m.column_factor[c] = 1 / sqrtf(column[c]);
 }
 
-/* A block has a row: the sum of (g factor column[])^2. */
+/* One block per row: the sum of (g factor column[])^2, which is the sum of u^2. */
 static __global__ void __launch_bounds__(THREADS)
     row_updates(const float *row, const float *g, struct matrix m, struct step_settings o) {
     if (!o.seen.begin())
@@ -149,7 +158,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A vector's second moment is kept whole. Vectors are short: one block. */
+/* A vector keeps one second moment per element. Vectors are short, so one block is enough. */
 template <class E>
 static __global__ void __launch_bounds__(4 * THREADS)
     step_vector(float *p, E *weight, float *v, const float *g, int64_t n, struct totals *t, struct step_settings o) {

@@ -1,13 +1,14 @@
-#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/lib/attention_cudnn.h"
 #include "kernels/cuda/ops.h"
 
-/* Who computes a shape. cuDNN's masks are its own, so that dropout is ours (cuda_attention_engine_bytes). */
+/* Chooses the implementation for a shape. Dropout always uses the kernels of this folder, because cuDNN draws its
+ * own masks (cuda_attention_engine_bytes). */
 enum by { BY_CUDNN, BY_MMA, BY_PLAIN };
 
-/* Bits of all addresses of a call, whose lowest ones tell the boundary that all of them are on. */
+/* All addresses of a call, combined by OR: a low bit is zero only if every address is aligned on it. */
 struct addresses {
-    uintptr_t elements, others; /* others: lse and the workspace, which only cuDNN wants on a boundary */
+    uintptr_t elements, others; /* others: lse and the workspace, for which only cuDNN needs alignment */
 };
 static bool on_16_bytes(uintptr_t bits) { return (bits & 15) == 0; }
 
@@ -29,21 +30,21 @@ static status_t choose(const struct kernels *k, const struct attention_dims *d, 
                        struct addresses at, enum by *ret, struct err *e) {
     const bool wide = on_16_bytes(at.elements);
     bool cudnn = false;
-    if (d->head > ATTENTION_PLAIN_HEAD_MOST)
+    if (d->head > ATTENTION_PLAIN_MAX_HEAD)
         return err_set(e, ST_UNIMPLEMENTED, "attention on CUDA has heads of at most %d numbers, not %lld",
-                       ATTENTION_PLAIN_HEAD_MOST, (long long)d->head);
+                       ATTENTION_PLAIN_MAX_HEAD, (long long)d->head);
     if (wide && on_16_bytes(at.others) && dropout->probability == 0)
         TRY(cudnn_does(k, d, &cudnn, e));
     if (cudnn)
         *ret = BY_CUDNN;
-    else if (wide && k->precision != KERNELS_FP32 && d->head % 8 == 0 && d->head <= ATTENTION_MMA_HEAD_MOST)
+    else if (wide && k->precision != KERNELS_FP32 && d->head % 8 == 0 && d->head <= ATTENTION_MMA_MAX_HEAD)
         *ret = BY_MMA;
     else
         *ret = BY_PLAIN;
     return ST_OK;
 }
 
-/* What fails is told by the first call that computes. */
+/* An error is reported by the first call that computes. */
 size_t cuda_attention_prepare(const struct kernels *k, const struct attention_dims *d) {
     bool found;
     status_ignore(cudnn_does(k, d, &found, NULL));

@@ -1,45 +1,55 @@
-/* Flash attention (Dao, arXiv 2307.08691) on the matrix units. A block owns 64 queries of a head, or in the second half
- * of backward 64 keys of a key head, and goes over all tiles of the other side in order. */
+/* Flash attention (Dao, arXiv 2307.08691) on the matrix units: no score is ever written to global memory.
+ *
+ * Forward: a block owns 64 queries of a head and visits all tiles of keys in order. For each tile it computes
+ * scores, updates a running maximum and a running sum of exponentials per query, rescales the output so far, and
+ * adds the tile's weights times values. At the end it divides by the sum and stores lse = max + log(sum).
+ *
+ * Backward computes the probabilities again from lse, in two kernels, so that no sum needs atomic additions.
+ * attention_backward_queries owns 64 queries and sums dq over the keys. attention_backward_keys owns 64 keys and
+ * sums dk and dv over the queries of all heads that share these keys.
+ *
+ * A tile is copied to shared memory in the background while the block computes. Each sum has one owner and a fixed
+ * order, so the bits do not depend on the grid. */
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.cuh"
 
-/* Exponents are of 2. */
+/* Exponentials are powers of 2, because the device has an instruction for these. */
 static constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
-/* In backward, the other side's positions at a time: what 48 KiB of shared memory and a lane's registers hold beside
- * the block's own two tiles, twice where the heads are narrow. */
+/* In backward: how many positions of the other side a tile has. 48 KiB of shared memory and the registers of a lane
+ * must hold them beside the block's own two tiles. Narrow heads leave space for two stages. */
 template <int D> constexpr int KEYS = D == 64 ? 64 : 32;
 template <int D> constexpr int STAGES = D == 64 ? 2 : 1;
 static constexpr int QUERIES = 32;
 
-__device__ __forceinline__ float over_quad(float x, bool most) {
+__device__ __forceinline__ float over_quad(float x, bool take_max) {
 #pragma unroll
     for (int other = 1; other < 4; other *= 2) {
         const float y = __shfl_xor_sync(0xffffffffu, x, other);
-        x = most ? fmaxf(x, y) : x + y;
+        x = take_max ? fmaxf(x, y) : x + y;
     }
     return x;
 }
 
 /* --- forward ---*/
 
-/* What a lane keeps of its rows g and g + 8. */
-template <int D> struct rows_so_far {
+/* The state of rows g and g + 8 in one lane. */
+template <int D> struct softmax_state {
     float out[D / 8][4];
-    float most[2], sum[2]; /* of scaled scores, and of exponentials: this lane's part */
+    float max[2], sum[2]; /* the maximum of scaled scores; the sum of exponentials, of this lane only */
 };
 
-/* Scores s of keys `first` and on become weights. */
+/* Turns the scores s of the keys from `first` on into weights, and updates the state. */
 template <int D>
-__device__ __forceinline__ void soften(rows_so_far<D> &r, float (&s)[OWN / 8][4], int first_query, int first, int b,
-                                       int h, const struct attention &a) {
+__device__ __forceinline__ void online_softmax(softmax_state<D> &r, float (&s)[OWN / 8][4], int first_query, int first,
+                                               int b, int h, const struct attention &a) {
     const float scale = a.scale * LOG2_E;
     const int g = lane() / 4, t = lane() % 4;
     const bool edge = first + OWN > a.time || (a.causal && first + OWN > first_query + warp_row());
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int query = first_query + warp_row() + g + 8 * i;
-        float most = -INFINITY;
+        float row_max = -INFINITY;
 #pragma unroll
         for (int j = 0; j < OWN / 8; j++)
 #pragma unroll
@@ -48,11 +58,11 @@ __device__ __forceinline__ void soften(rows_so_far<D> &r, float (&s)[OWN / 8][4]
                 float &x = s[j][2 * i + c];
                 if (edge && (key >= a.time || (a.causal && key > query)))
                     x = -INFINITY;
-                most = fmaxf(most, x);
+                row_max = fmaxf(row_max, x);
             }
-        most = fmaxf(r.most[i], over_quad(most, true) * scale);
-        const float factor = exp2f(r.most[i] - most);
-        r.most[i] = most;
+        row_max = fmaxf(r.max[i], over_quad(row_max, true) * scale);
+        const float factor = exp2f(r.max[i] - row_max);
+        r.max[i] = row_max;
         r.sum[i] *= factor;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
@@ -64,7 +74,7 @@ __device__ __forceinline__ void soften(rows_so_far<D> &r, float (&s)[OWN / 8][4]
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 float &x = s[j][2 * i + c];
-                x = exp2f(x * scale - most);
+                x = exp2f(x * scale - row_max);
                 r.sum[i] += x;
             }
     }
@@ -90,8 +100,8 @@ __global__ void __launch_bounds__(BLOCK, 1) attention_forward(E *out, float *lse
     const int first_query = (int)(gridDim.y - 1 - blockIdx.y) * OWN; /* the longest rows first */
     const int end = a.causal && first_query + OWN < a.time ? first_query + OWN : a.time;
     const E *keys = qkv + key_at(a, b, h / shared_by), *values = qkv + value_at(a, b, h / shared_by);
-    rows_so_far<D> r = {};
-    r.most[0] = r.most[1] = -INFINITY;
+    softmax_state<D> r = {};
+    r.max[0] = r.max[1] = -INFINITY;
     load_tile<D, OWN>(tile.q, qkv + query_at(a, b, h), a.stride, first_query, a);
     load_tile<D, OWN>(tile.k, keys, a.stride, 0, a);
     copy_commit();
@@ -102,9 +112,10 @@ __global__ void __launch_bounds__(BLOCK, 1) attention_forward(E *out, float *lse
         load_tile<D, OWN>(tile.v, values, a.stride, first, a);
         copy_commit();
         dot_rows<D, OWN>(s, tile.q, warp_row(), tile.k);
-        soften<D>(r, s, first_query, first, b, h, a);
+        online_softmax<D>(r, s, first_query, first, b, h, a);
         copy_wait<0>();
         __syncthreads();
+        /* No warp reads tile.k any more, so the next keys can be loaded while this tile's values are added. */
         if (first + OWN < end)
             load_tile<D, OWN>(tile.k, keys, a.stride, first + OWN, a);
         copy_commit();
@@ -117,14 +128,14 @@ __global__ void __launch_bounds__(BLOCK, 1) attention_forward(E *out, float *lse
         const int query = first_query + warp_row() + lane() / 4 + 8 * i;
         factor[i] = 1.0f / sum;
         if (lane() % 4 == 0 && query < a.time)
-            lse[row_at(a, b, h) + query] = r.most[i] * LN_2 + logf(sum);
+            lse[row_at(a, b, h) + query] = r.max[i] * LN_2 + logf(sum);
     }
     store_rows<D>(out + out_at(a, b, h), a.out_stride, first_query, r.out, factor, tile.q, a);
 }
 
 /* --- backward ---*/
 
-/* A warp's 16 rows from `row` on and N columns from `column` on: queries down, or keys. */
+/* The position of a tile of scores: 16 rows from `row` on and N columns from `column` on. Rows are queries or keys. */
 template <int N, bool KEYS_DOWN> struct scores {
     int b, h, row, column;
 
@@ -134,7 +145,7 @@ template <int N, bool KEYS_DOWN> struct scores {
     __device__ __forceinline__ int key(int j, int i) const {
         return KEYS_DOWN ? row + lane() / 4 + i / 2 * 8 : column + 8 * j + lane() % 4 * 2 + i % 2;
     }
-    /* Some pair of them is none. */
+    /* Whether the tile contains a pair of query and key that does not exist or that the causal mask hides. */
     __device__ __forceinline__ bool at_edge(const struct attention &a) const {
         const int first_query = KEYS_DOWN ? column : row, last_query = first_query + (KEYS_DOWN ? N : WARP_ROWS) - 1,
                   last_key = KEYS_DOWN ? row + WARP_ROWS - 1 : column + N - 1;
@@ -142,7 +153,8 @@ template <int N, bool KEYS_DOWN> struct scores {
     }
 };
 
-/* Scores become probabilities: negative where dropout takes them. lse: of position 0. */
+/* Turns scores into probabilities, with a negative sign if dropout removes them: backward needs both the probability
+ * and whether it was kept. lse points to position 0. */
 template <int N, bool KEYS_DOWN>
 __device__ __forceinline__ void probabilities(float (&s)[N / 8][4], const scores<N, KEYS_DOWN> &at, const float *lse,
                                               const struct attention &a) {
@@ -166,7 +178,7 @@ __device__ __forceinline__ void probabilities(float (&s)[N / 8][4], const scores
             s[j][i] = mask.keeps(j, i / 2, i % 2) ? s[j][i] : -s[j][i];
 }
 
-/* dp becomes ds = p (kept dp - total), p as probabilities leaves it. */
+/* Turns dp into ds = p (kept dp - total), with p and its signs as probabilities() leaves them. */
 template <int N, bool KEYS_DOWN>
 __device__ __forceinline__ void score_gradients(float (&dp)[N / 8][4], const float (&p)[N / 8][4],
                                                 const scores<N, KEYS_DOWN> &at, const float *total,
@@ -181,8 +193,8 @@ __device__ __forceinline__ void score_gradients(float (&dp)[N / 8][4], const flo
         }
 }
 
-/* The block's own 64 positions of two tensors, and N of the other side's two, STAGES times. KEYS_DOWN tells the
- * kernels' memory apart. */
+/* Shared memory: the block's own 64 positions of two tensors, and STAGES times N positions of the other side's two.
+ * KEYS_DOWN gives the two kernels different types, because shared() selects memory by its type. */
 template <class E, int D, int N, bool KEYS_DOWN> struct backward_tiles {
     alignas(16) E own[2][OWN * D];
     E other[STAGES<D>][2][N * D];
@@ -255,7 +267,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
     load_other<D, N>(tile.other[0], qkv + query_at(a, b, g * shared_by), a.stride, dout + out_at(a, b, g * shared_by),
                      a.out_stride, begin, a);
     for (int h = g * shared_by, first = begin, stage = 0; h < end_h;) {
-        const bool last = first + N >= a.time; /* of this head */
+        const bool last = first + N >= a.time; /* this is the last tile of head h */
         const int next_h = last ? h + 1 : h, next_first = last ? begin : first + N;
         const bool more = next_h < end_h;
         const scores<N, true> at = { b, h, first_key + warp_row(), first };

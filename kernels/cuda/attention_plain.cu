@@ -1,5 +1,10 @@
-/* Attention a warp at a time: its lanes share a row's numbers, and it goes over the other side's positions one by one.
- * Any precision and head, in fp32 throughout; the readable kernel, for what attention_mma.cu does not do. */
+/* Attention with one warp per row, for every shape that attention_mma.cu does not compute: any precision, any head,
+ * all arithmetic in fp32. It is also the readable version of the algorithm.
+ *
+ * The lanes of a warp share the numbers of one row. The warp visits the positions of the other side one by one:
+ * forward keeps a running maximum and a running sum of exponentials; backward computes probabilities again from lse.
+ * One kernel owns a query and sums dq over the keys, another owns a key and sums dk and dv over the queries, so that
+ * no sum needs atomic additions. */
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_view.cuh"
 
@@ -7,7 +12,7 @@
 
 static constexpr int WARPS = 4;
 
-/* A lane's numbers of a row, `head` long: lane, lane + 32 and so on. */
+/* The numbers of a row that one lane has, out of `head`: lane, lane + 32 and so on. */
 template <int PER, class E> __device__ __forceinline__ void load(float (&to)[PER], const E *from, int head) {
 #pragma unroll
     for (int i = 0; i < PER; i++)
@@ -55,15 +60,15 @@ __global__ void __launch_bounds__(32 * WARPS, 1) plain_forward(E *out, float *ls
         return;
     const int shared = q.h / (a.heads / a.kv_heads);
     const E *keys = qkv + key_at(a, q.b, shared), *values = qkv + value_at(a, q.b, shared);
-    float x[PER], key[PER], value[PER], y[PER] = {}, most = -INFINITY, sum = 0;
+    float x[PER], key[PER], value[PER], y[PER] = {}, row_max = -INFINITY, sum = 0;
     load(x, qkv + query_at(a, q.b, q.h) + q.t * a.stride, a.head);
 #pragma unroll 1
     for (int s = 0; s < seen(a, q.t); s++) {
         load(key, keys + s * a.stride, a.head);
         load(value, values + s * a.stride, a.head);
-        const float score = a.scale * dot(x, key), before = most;
-        most = fmaxf(most, score);
-        const float factor = expf(before - most), p = expf(score - most);
+        const float score = a.scale * dot(x, key), before = row_max;
+        row_max = fmaxf(row_max, score);
+        const float factor = expf(before - row_max), p = expf(score - row_max);
         sum = sum * factor + p;
 #pragma unroll
         for (int i = 0; i < PER; i++)
@@ -72,7 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) plain_forward(E *out, float *ls
     }
     store(out + out_at(a, q.b, q.h) + q.t * a.out_stride, y, 1.0f / sum, a.head);
     if (lane() == 0)
-        lse[row_at(a, q.b, q.h) + q.t] = most + logf(sum);
+        lse[row_at(a, q.b, q.h) + q.t] = row_max + logf(sum);
 }
 
 template <class E, int PER>
@@ -139,7 +144,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
 
 /* --- launches ---*/
 
-/* Positions along x: the other sides end at 65,535. */
+/* Positions are on the grid's x axis, because the other axes end at 65,535. */
 static dim3 grid(const struct attention_dims *d, int64_t heads) {
     return dim3((unsigned)((d->time + WARPS - 1) / WARPS), (unsigned)heads, (unsigned)d->batch);
 }
@@ -148,7 +153,7 @@ static dim3 grid(const struct attention_dims *d, int64_t heads) {
 template <class F> static status_t by_width(const struct kernels *k, const struct attention_dims *d, F f) {
     return by_precision(k, [&](auto zero) {
         return d->head <= 64 ? f(zero, std::integral_constant<int, 2>())
-                             : f(zero, std::integral_constant<int, ATTENTION_PLAIN_HEAD_MOST / 32>());
+                             : f(zero, std::integral_constant<int, ATTENTION_PLAIN_MAX_HEAD / 32>());
     });
 }
 

@@ -1,5 +1,5 @@
-/* Tiles of attention's operands in shared memory, and what a warp does with them on the matrix units. A tile is some
- * positions of D numbers; a head narrower than D is filled up with zeros, which add nothing. */
+/* Tiles of attention's operands in shared memory, and the operations of a warp on them with the matrix units. A tile
+ * has some positions of D numbers. A head narrower than D is filled with zeros, which add nothing. */
 #ifndef KERNELS_CUDA_ATTENTION_TILE_CUH
 #define KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -7,18 +7,19 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/shared.cuh"
 
-/* A block of four warps owns 64 positions, each warp 16. */
+/* A block of four warps owns 64 positions. Each warp owns 16 of them. */
 enum { OWN = 64, WARP_ROWS = 16, BLOCK = 128 };
 
 __device__ __forceinline__ int warp_row() { return (int)threadIdx.x / 32 * WARP_ROWS; }
 
-/* Eights of a row are exchanged by the row's number, so that the eight rows a warp reads at once lie in different
- * banks. */
+/* The groups of eight numbers in a row are permuted by the row's number, so that the eight rows which a warp reads
+ * at once lie in different banks. */
 template <int D> __device__ __forceinline__ int place(int row, int eight) {
     return row * D + ((eight ^ (row & 7)) << 3);
 }
 
-/* ROWS positions from `first` on, in the background; zeros where there are none. from: position 0. */
+/* Loads ROWS positions, beginning at `first`, in the background. Positions that do not exist become zeros. from:
+ * position 0. */
 template <int D, int ROWS, class E>
 __device__ __forceinline__ void load_tile(E *to, const E *from, int64_t stride, int first, const struct attention &a) {
 #pragma unroll 2
@@ -29,7 +30,7 @@ __device__ __forceinline__ void load_tile(E *to, const E *from, int64_t stride, 
     }
 }
 
-/* c (16, N) = rows row .. row + 15 of a times the rows of b, both D long. */
+/* c (16, N) = rows row .. row + 15 of a times the N rows of b. Rows of both have D numbers. */
 template <int D, int N, class E>
 __device__ __forceinline__ void dot_rows(float (&c)[N / 8][4], const E *a, int row, const E *b) {
 #pragma unroll
@@ -50,7 +51,7 @@ __device__ __forceinline__ void dot_rows(float (&c)[N / 8][4], const E *a, int r
     }
 }
 
-/* sum (16, D) += weight (16, N), rounded, times the N rows of b. */
+/* sum (16, D) += weight (16, N), rounded to elements, times the N rows of b. */
 template <int D, int N, class E>
 __device__ __forceinline__ void add_rows(float (&sum)[D / 8][4], const float (&weight)[N / 8][4], const E *b) {
 #pragma unroll
@@ -68,7 +69,7 @@ __device__ __forceinline__ void add_rows(float (&sum)[D / 8][4], const float (&w
     }
 }
 
-/* Bit i: query t of head h keeps its probability for key s + i; count of them, at most 32. */
+/* Bit i is set if query t of head h keeps its probability for key s + i. `count` bits, at most 32. */
 __device__ __forceinline__ uint32_t kept_bits(const struct attention &a, int b, int h, int t, int s, int count) {
     const int64_t first = ((int64_t)h * a.time + t) * a.time + s;
     uint32_t bits = 0;
@@ -86,8 +87,9 @@ __device__ __forceinline__ uint32_t kept_bits(const struct attention &a, int b, 
     return bits;
 }
 
-/* Dropout's mask of a warp's 16 rows and N columns, queries down: the lanes of a quad draw a quarter of their two rows
- * each. Or keys down: a lane draws the 16 keys of every 32nd query. All lanes ask at once. */
+/* Dropout's mask of a warp's 16 rows and N columns. If rows are queries, each of the four lanes of a quad draws a
+ * quarter of the quad's two rows. If rows are keys, a lane draws the 16 keys of every 32nd query. All lanes of the
+ * warp must call together. */
 template <int N, bool KEYS_DOWN> struct tile_mask {
     static constexpr int EACH = KEYS_DOWN ? WARP_ROWS : N / 4, WORDS = KEYS_DOWN ? N / 32 : 2;
     uint32_t bits[WORDS];
@@ -98,7 +100,7 @@ template <int N, bool KEYS_DOWN> struct tile_mask {
             bits[i] = KEYS_DOWN ? kept_bits(a, b, h, column + 32 * i + lane(), row, EACH)
                                 : kept_bits(a, b, h, row + lane() / 4 + 8 * i, column + lane() % 4 * EACH, EACH);
     }
-    /* Element c[j][2 * i + c]. */
+    /* Whether dropout keeps element c[j][2 * i + c]. */
     __device__ __forceinline__ bool keeps(int j, int i, int c) const {
         const int column = 8 * j + lane() % 4 * 2 + c;
         if (KEYS_DOWN)
@@ -107,8 +109,8 @@ template <int N, bool KEYS_DOWN> struct tile_mask {
     }
 };
 
-/* The block's 64 rows times factor, to positions `first` and on, 16 bytes at a time by way of `tile`, which no one
- * reads any more. factor[i]: of rows g and g + 8. */
+/* Stores the block's 64 rows times factor at the positions from `first` on, 16 bytes at a time. `tile` is used as
+ * staging, so no thread may still need its content. factor[i] belongs to row g (i = 0) or g + 8 (i = 1). */
 template <int D, class E>
 __device__ __forceinline__ void store_rows(E *to, int64_t stride, int first, const float (&from)[D / 8][4],
                                            const float (&factor)[2], E *tile, const struct attention &a) {

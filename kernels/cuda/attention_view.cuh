@@ -1,4 +1,4 @@
-/* How attention's own kernels see the packed tensors: one head of one sample at a time. */
+/* How the attention kernels of this folder address the packed tensors: one head of one sample at a time. */
 #ifndef KERNELS_CUDA_ATTENTION_VIEW_CUH
 #define KERNELS_CUDA_ATTENTION_VIEW_CUH
 
@@ -7,11 +7,11 @@
 
 #include <math.h>
 
-/* By value to every kernel. */
+/* Passed by value to every kernel. */
 struct attention {
     int time, heads, kv_heads, head;
     bool causal;
-    int64_t stride, out_stride; /* from a position to the next: of qkv and of out */
+    int64_t stride, out_stride; /* elements from one position to the next, in qkv and in out */
     float scale;                /* 1 / sqrt(head) */
     struct mask mask;
 };
@@ -32,7 +32,7 @@ static inline struct attention attention_of(const struct attention_dims *d, cons
 
 __device__ __forceinline__ int lane() { return (int)threadIdx.x % 32; }
 
-/* Where position 0 lies: query head h, key head g and value head g of sample b, and head h of out. */
+/* Offset of position 0 of sample b: query head h, key head g and value head g in qkv, and head h in out. */
 __device__ __forceinline__ int64_t query_at(const struct attention &a, int b, int h) {
     return b * a.time * a.stride + h * a.head;
 }
@@ -49,7 +49,7 @@ __device__ __forceinline__ int64_t row_at(const struct attention &a, int b, int 
     return ((int64_t)b * a.heads + h) * a.time;
 }
 
-/* Dropout's factor of the probability with which query t of head h sees key s. */
+/* Dropout's factor for the probability of query t and key s in head h. */
 __device__ __forceinline__ float kept(const struct attention &a, int b, int h, int t, int s) {
     return mask_factor(a.mask, (uint32_t)b, ((int64_t)h * a.time + t) * a.time + s);
 }

@@ -1,28 +1,35 @@
-/* Over the rows, column by column: blocks go over pieces of the rows (walk in reduce.cuh), DEEP threads for each column
- * add the pieces up, then blocks go over the rows once more. */
+/* Batch norm of (rows, width), column by column, with an optional residual and ReLU.
+ *
+ * Forward has three kernels. add_moments sums x and x^2 over pieces of the rows, in double. find_moments adds the
+ * pieces and turns mean, variance, gamma and beta into one line per column, y = x scale + shift. apply_line visits
+ * the rows once more. cuda_batchnorm_apply uses given moments instead, in one kernel.
+ *
+ * Backward has the same structure: add_gradients sums g and g (x - mean) over pieces, find_gradients computes the
+ * gradients of gamma and beta and the three factors of a line in g and x, and apply_gradients computes dx. Pieces
+ * (piece.h) depend on the shape alone, so sums have the same bits on every device. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
 #include <math.h>
 
 enum { THREADS = 256 };
-/* Of a multiprocessor at a time, so that enough is being read. */
-enum { BLOCKS_LEAST = 4 };
+/* Blocks per multiprocessor, so that enough loads are in flight to keep the memory busy. */
+enum { MIN_BLOCKS = 4 };
 
-/* The workspace: partial sums (pieces, 2, width), in double going forward, then three floats a column. */
-struct room {
+/* The workspace: partial sums (pieces, 2, width), in double in forward, then three floats for each column. */
+struct workspace_layout {
     int64_t pieces;
     double *moments;
     float *sums;
     float *factor[3]; /* y = x factor[0] + factor[1]; dx = g factor[0] + x factor[1] + factor[2] */
 };
 
-/* For any precision: the blocks of a narrow one are wider, and its pieces more. */
-static int64_t pieces_most(const struct batchnorm_dims *d) { return piece_count(d->rows, walk_across<bf16>(d->width)); }
+/* The maximum over all precisions: narrow elements have wider blocks, hence more pieces. */
+static int64_t max_pieces(const struct batchnorm_dims *d) { return piece_count(d->rows, walk_across<bf16>(d->width)); }
 
-static struct room room_of(void *workspace, int64_t pieces, const struct batchnorm_dims *d) {
-    struct room r = { pieces, (double *)workspace, (float *)workspace, { NULL, NULL, NULL } };
-    float *factors = (float *)(r.moments + 2 * pieces_most(d) * d->width);
+static struct workspace_layout workspace_layout_of(void *workspace, int64_t pieces, const struct batchnorm_dims *d) {
+    struct workspace_layout r = { pieces, (double *)workspace, (float *)workspace, { NULL, NULL, NULL } };
+    float *factors = (float *)(r.moments + 2 * max_pieces(d) * d->width);
     for (int i = 0; i < 3; i++)
         r.factor[i] = factors + i * d->width;
     return r;
@@ -34,7 +41,7 @@ static __device__ __forceinline__ float rstd_of(float variance, float epsilon) {
 
 static dim3 column_blocks(const struct batchnorm_dims *d) { return dim3((unsigned)((d->width + WARP - 1) / WARP)); }
 
-/* Two sums of each piece, added over the pieces: for each column in the first of its DEEP threads. */
+/* Adds two sums of each piece over all pieces. The first of a column's DEEP threads gets the results. */
 template <class T>
 static __device__ __forceinline__ void add_pairs(T (&sum)[2], const T *pairs, int64_t pieces, int64_t column,
                                                  int64_t width) {
@@ -49,17 +56,17 @@ static __device__ __forceinline__ void add_pairs(T (&sum)[2], const T *pairs, in
 }
 
 /* --- forward -------------------------------------------------------------------------------------------------------*/
-/* Sums and sums of squares in double, so that one pass is enough. */
+/* Sums and sums of squares are in double, which is exact enough for a single pass. */
 template <class E>
-static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
+static __global__ void __launch_bounds__(WARP *DEEP, MIN_BLOCKS)
     add_moments(double *moments, const E *x, int64_t rows, int width) {
     struct walk<E> w(rows, width);
     double sum[PACK<E>] = {}, squares[PACK<E>] = {};
-    const int room = width - w.column, step = w.step * width;
+    const int n_valid = width - w.column, step = w.step * width;
     x += w.row * width + w.column;
-    for (int left = room > 0 ? (int)(w.end - w.row) : 0; left > 0; left -= w.step, x += step) {
+    for (int left = n_valid > 0 ? (int)(w.end - w.row) : 0; left > 0; left -= w.step, x += step) {
         float a[PACK<E>];
-        read(a, x, room);
+        read(a, x, n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
             sum[j] += (double)a[j];
@@ -67,6 +74,7 @@ static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
         }
     }
     walk_sum(sum, w.lanes);
+    /* The second walk_sum uses the same shared memory as the first. */
     __syncthreads();
     walk_sum(squares, w.lanes);
     if (!w.first())
@@ -77,9 +85,9 @@ static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
     }
 }
 
-/* A line through each column: y = x scale + shift. */
+/* Stores the line of a column: y = x scale + shift. */
 template <class E>
-static __device__ __forceinline__ void put_line(const struct room &r, int64_t c, float mean, float variance,
+static __device__ __forceinline__ void put_line(const struct workspace_layout &r, int64_t c, float mean, float variance,
                                                 const E *gamma, const E *beta, float epsilon) {
     const float scale = float_of(gamma[c]) * rstd_of(variance, epsilon);
     r.factor[0][c] = scale;
@@ -88,7 +96,8 @@ static __device__ __forceinline__ void put_line(const struct room &r, int64_t c,
 
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
-    find_moments(float *mean, float *variance, struct room r, const E *gamma, const E *beta, struct batchnorm_dims d) {
+    find_moments(float *mean, float *variance, struct workspace_layout r, const E *gamma, const E *beta,
+                 struct batchnorm_dims d) {
     const int64_t c = (int64_t)blockIdx.x * WARP + threadIdx.x;
     double sum[2] = {};
     add_pairs(sum, r.moments, r.pieces, c, d.width);
@@ -102,7 +111,7 @@ static __global__ void __launch_bounds__(WARP *DEEP)
 
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
-    apply_line(E *y, const E *x, const E *residual, struct room r, int64_t rows, int width, bool relu) {
+    apply_line(E *y, const E *x, const E *residual, struct workspace_layout r, int64_t rows, int width, bool relu) {
     struct walk<E> w(rows, width);
     if (w.column >= width)
         return;
@@ -130,7 +139,7 @@ status_t cuda_batchnorm_forward(const struct kernels *k, element_t *y, float *me
     return by_precision(k, [&](auto zero) -> status_t {
         typedef decltype(zero) E;
         const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
-        const struct room r = room_of(workspace, grid.y, d);
+        const struct workspace_layout r = workspace_layout_of(workspace, grid.y, d);
         TRY(launch(k, e, add_moments<E>, grid, block, r.moments, (const E *)x, d->rows, (int)d->width));
         TRY(launch(k, e, find_moments<E>, column_blocks(d), block, mean, variance, r, (const E *)gamma, (const E *)beta,
                    *d));
@@ -139,7 +148,8 @@ status_t cuda_batchnorm_forward(const struct kernels *k, element_t *y, float *me
     });
 }
 
-/* Given moments, as they stand: x - mean first, which a line would round away. */
+/* With given moments: subtracts the mean first, because a line x scale + shift would lose the difference to
+ * rounding. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     apply_moments(E *y, const E *x, const E *residual, const E *gamma, const E *beta, const E *mean, const E *variance,
@@ -167,36 +177,36 @@ status_t cuda_batchnorm_apply(const struct kernels *k, element_t *y, const eleme
 /* g = dy where y > 0 or there is no relu, else 0. */
 template <class E>
 static __device__ __forceinline__ void load_gradient(float (&g)[PACK<E>], const E *dy, const E *y, bool relu,
-                                                     int room) {
-    read(g, dy, room);
+                                                     int n_valid) {
+    read(g, dy, n_valid);
     if (!relu)
         return;
     float a[PACK<E>];
-    read(a, y, room);
+    read(a, y, n_valid);
 #pragma unroll
     for (int j = 0; j < PACK<E>; j++)
         g[j] = a[j] > 0 ? g[j] : 0.0f;
 }
 
-/* Each column's sums of g and g (x - mean), over the pieces. Where the residual wants g, it is kept there:
- * what is read next instead of dy and y. */
+/* The sums of g and g (x - mean) of each column, by piece. If the residual needs g, g is also stored in d_residual,
+ * and the last kernel reads it there instead of dy and y. */
 template <class E>
-static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
+static __global__ void __launch_bounds__(WARP *DEEP, MIN_BLOCKS)
     add_gradients(float *sums, E *d_residual, const E *dy, const E *x, const E *y, const float *mean,
                   struct batchnorm_dims d) {
     const int width = (int)d.width;
     struct walk<E> w(d.rows, width);
-    const int room = width - w.column;
+    const int n_valid = width - w.column;
     float sum[2 * PACK<E>] = {}, center[PACK<E>] = {};
-    if (room > 0)
-        read(center, mean + w.column, room);
-    for (int64_t row = w.row; row < w.end && room > 0; row += w.step) {
+    if (n_valid > 0)
+        read(center, mean + w.column, n_valid);
+    for (int64_t row = w.row; row < w.end && n_valid > 0; row += w.step) {
         const int64_t at = row * width + w.column;
         float g[PACK<E>], a[PACK<E>];
-        load_gradient(g, dy + at, y + at, d.relu, room);
-        read(a, x + at, room);
+        load_gradient(g, dy + at, y + at, d.relu, n_valid);
+        read(a, x + at, n_valid);
         if (d_residual)
-            write(d_residual + at, g, room);
+            write(d_residual + at, g, n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
             sum[j] += g[j];
@@ -206,7 +216,7 @@ static __global__ void __launch_bounds__(WARP *DEEP, BLOCKS_LEAST)
     walk_sum(sum, w.lanes);
     if (!w.first())
         return;
-    for (int j = 0; j < PACK<E> && j < room; j++) {
+    for (int j = 0; j < PACK<E> && j < n_valid; j++) {
         sums[(int64_t)blockIdx.y * 2 * width + w.column + j] = sum[j];
         sums[((int64_t)blockIdx.y * 2 + 1) * width + w.column + j] = sum[PACK<E> + j];
     }
@@ -221,10 +231,10 @@ struct parameter_gradients {
     }
 };
 
-/* dx = gamma rstd (g - avg(g) - n avg(g n)), as the three factors of a line in g and x. */
+/* dx = gamma rstd (g - avg(g) - n avg(g n)) with n = (x - mean) rstd, as three factors of a line in g and x. */
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
-    find_gradients(struct parameter_gradients to, struct room r, const float *mean, const float *variance,
+    find_gradients(struct parameter_gradients to, struct workspace_layout r, const float *mean, const float *variance,
                    const E *gamma, struct batchnorm_dims d) {
     const int64_t c = (int64_t)blockIdx.x * WARP + threadIdx.x;
     float sum[2] = {};
@@ -245,24 +255,25 @@ static __global__ void __launch_bounds__(WARP *DEEP)
 
 template <class E>
 static __global__ void __launch_bounds__(WARP *DEEP)
-    apply_gradients(E *dx, const E *dy, const E *x, const E *y, struct room r, int64_t rows, int width, bool relu) {
+    apply_gradients(E *dx, const E *dy, const E *x, const E *y, struct workspace_layout r, int64_t rows, int width,
+                    bool relu) {
     struct walk<E> w(rows, width);
-    const int room = width - w.column;
-    if (room <= 0)
+    const int n_valid = width - w.column;
+    if (n_valid <= 0)
         return;
     float of_g[PACK<E>], of_x[PACK<E>], one[PACK<E>];
-    read(of_g, r.factor[0] + w.column, room);
-    read(of_x, r.factor[1] + w.column, room);
-    read(one, r.factor[2] + w.column, room);
+    read(of_g, r.factor[0] + w.column, n_valid);
+    read(of_x, r.factor[1] + w.column, n_valid);
+    read(one, r.factor[2] + w.column, n_valid);
     for (int64_t row = w.row; row < w.end; row += w.step) {
         const int64_t at = row * width + w.column;
         float g[PACK<E>], a[PACK<E>];
-        load_gradient(g, dy + at, y + at, relu, room);
-        read(a, x + at, room);
+        load_gradient(g, dy + at, y + at, relu, n_valid);
+        read(a, x + at, n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
             a[j] = g[j] * of_g[j] + a[j] * of_x[j] + one[j];
-        write(dx + at, a, room);
+        write(dx + at, a, n_valid);
     }
 }
 
@@ -275,7 +286,7 @@ status_t cuda_batchnorm_backward(const struct kernels *k, element_t *dx, element
     return by_precision(k, [&](auto zero) -> status_t {
         typedef decltype(zero) E;
         const dim3 grid = walk_grid<E>(d->rows, d->width), block(WARP, DEEP);
-        const struct room r = room_of(workspace, grid.y, d);
+        const struct workspace_layout r = workspace_layout_of(workspace, grid.y, d);
         TRY(launch(k, e, add_gradients<E>, grid, block, r.sums, (E *)d_residual, (const E *)dy, (const E *)x,
                    (const E *)y, mean, *d));
         TRY(launch(k, e, find_gradients<E>, column_blocks(d), block, to, r, mean, variance, (const E *)gamma, *d));

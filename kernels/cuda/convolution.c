@@ -1,16 +1,23 @@
+/* Convolutions: chooses the implementation of each pass.
+ *
+ * A 1 x 1 convolution with stride 1 and no padding is a product of the pixels and the weights. Otherwise cuDNN
+ * computes the pass if it has an engine for the shape, the elements have 2 bytes, all addresses are aligned, and
+ * forward has no bias. Otherwise the windows of some samples at a time become columns (convolution_columns.cu), and
+ * cuBLASLt multiplies them; the count of samples is limited, so that the columns of a large batch need no huge
+ * workspace. Weights are first packed with channels last, because images have channels last. */
 #include "kernels/cuda/convolution_columns.h"
-#include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/lib/convolution_cudnn.h"
+#include "kernels/cuda/lib/product.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/product.h"
 
-/* The product of `samples` samples' columns with packed weights (out, window). */
+/* The product of the columns of `samples` samples with packed weights (out, window). */
 static struct linear_dims product_of(const struct convolution_dims *d, int64_t samples) {
     return (struct linear_dims){
         .rows = samples * columns_pixels(d), .in = columns_width(d), .out = d->out, .transposed = true
     };
 }
 
-/* Whether cuDNN does the pass, with tensors at x and y: it is told that they are on 16-byte boundaries. */
+/* Whether cuDNN computes the pass, for tensors at x and y: its plans assume addresses on 16-byte boundaries. */
 static status_t cudnn_does(const struct kernels *k, enum convolution_pass pass, const struct convolution_dims *d,
                            const void *x, const void *y, const void *workspace, bool *ret, struct err *e) {
     *ret = false;
@@ -22,14 +29,14 @@ static status_t cudnn_does(const struct kernels *k, enum convolution_pass pass, 
     return st == ST_UNIMPLEMENTED ? ST_OK : st;
 }
 
-/* The parts of the workspace, as workspace.h says. */
-struct room {
+/* The parts of the workspace, in the layout that workspace.h describes. */
+struct workspace_layout {
     void *weights, *columns, *rest;
 };
-static struct room room_of(const struct convolution_dims *d, void *workspace, size_t columns) {
+static struct workspace_layout workspace_layout_of(const struct convolution_dims *d, void *workspace, size_t columns) {
     char *at = workspace;
     char *behind = at + cuda_convolution_weights_bytes(d);
-    return (struct room){ at, behind, behind + columns };
+    return (struct workspace_layout){ at, behind, behind + columns };
 }
 
 /* --- passes ---*/
@@ -47,12 +54,12 @@ static struct convolution_dims part_of(const struct convolution_dims *d, int64_t
     return part;
 }
 
-static status_t pack(const struct kernels *k, const struct room *r, const element_t *w,
+static status_t pack(const struct kernels *k, const struct workspace_layout *r, const element_t *w,
                      const struct convolution_dims *d, struct err *e) {
     return k->channels_last(k, r->weights, w, d->out, d->in, d->kernel * d->kernel, e);
 }
 
-/* What fails is told by the first call that computes. */
+/* An error is reported by the first call that computes. */
 size_t cuda_convolution_prepare(const struct kernels *k, const struct convolution_dims *d) {
     bool found;
     for (int pass = CONVOLUTION_FORWARD; !cuda_convolution_is_product(d) && pass < CONVOLUTION_PASSES; pass++)
@@ -60,12 +67,12 @@ size_t cuda_convolution_prepare(const struct kernels *k, const struct convolutio
     return cuda_convolution_workspace(k, d);
 }
 
-/* cuDNN's forward knows no bias; only the first and last convolutions of small networks have one. */
+/* cuDNN's forward has no bias. Only the first and last convolutions of small networks have one. */
 status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const element_t *x, const element_t *w,
                                   const element_t *bias, const struct convolution_dims *d, void *workspace,
                                   struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
-    const struct room r = room_of(d, workspace, 0);
+    const struct workspace_layout r = workspace_layout_of(d, workspace, 0);
     bool cudnn = false;
     if (cuda_convolution_is_product(d))
         return cuda_linear_forward(k, y, NULL, x, w, bias, &whole, e);
@@ -88,7 +95,8 @@ status_t cuda_convolution_forward(const struct kernels *k, element_t *y, const e
 static status_t cudnn_backward_input(const struct kernels *k, element_t *dx, const element_t *dy,
                                      const struct convolution_dims *d, bool accumulate, void *workspace,
                                      struct err *e) {
-    const struct room r = room_of(d, workspace, accumulate ? cuda_convolution_dx_bytes(d, k->precision) : 0);
+    const struct workspace_layout r = workspace_layout_of(d, workspace,
+                                                          accumulate ? cuda_convolution_dx_bytes(d, k->precision) : 0);
     TRY(convolution_cudnn_run(cuda_of(k)->cudnn, CONVOLUTION_BACKWARD_INPUT, k->precision, d,
                               accumulate ? r.columns : dx, r.weights, (void *)dy, r.rest, e));
     return accumulate ? k->add(k, dx, dx, r.columns, d->batch * d->height * d->width * d->in, e) : ST_OK;
@@ -98,7 +106,7 @@ status_t cuda_convolution_backward_input(const struct kernels *k, element_t *dx,
                                          const element_t *w, const struct convolution_dims *d, bool accumulate,
                                          void *workspace, struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
-    const struct room r = room_of(d, workspace, 0);
+    const struct workspace_layout r = workspace_layout_of(d, workspace, 0);
     bool cudnn;
     if (cuda_convolution_is_product(d))
         return cuda_linear_backward_input(k, dx, dy, w, &whole, accumulate, e);
@@ -126,7 +134,7 @@ status_t cuda_convolution_backward_weight(const struct kernels *k, float *dw, co
                                           const struct convolution_dims *d, bool accumulate, void *workspace,
                                           struct err *e) {
     const struct linear_dims whole = product_of(d, d->batch);
-    const struct room r = room_of(d, workspace, 0);
+    const struct workspace_layout r = workspace_layout_of(d, workspace, 0);
     bool cudnn;
     if (cuda_convolution_is_product(d))
         return cuda_linear_backward_weight(k, dw, x, dy, &whole, accumulate, NULL, e);

@@ -2,10 +2,10 @@
 #include "kernels/cuda/element.cuh"
 
 static constexpr int THREADS = 256;
-/* Channels that a thread takes at once. */
+/* Channels that one thread processes at once. */
 static constexpr int PACKED = 8;
 
-/* By value to every kernel: kernels.h's dimensions, and y's sides. */
+/* Passed by value to every kernel: the dimensions of kernels.h, and the sides of y. */
 struct windows {
     int height, width, in, out, kernel, stride, padding, y_height, y_width;
     int packs; /* of channels */
@@ -26,7 +26,7 @@ static struct windows windows_of(const struct convolution_dims *d) {
     return w;
 }
 
-/* A thread for each window element of each pixel of y and each pack of channels. */
+/* One thread for each window element of each pixel of y and each pack of channels. */
 template <class E>
 __global__ void __launch_bounds__(THREADS, 1) columns_kernel(E *columns, const E *x, struct windows w, int64_t n) {
     const int64_t step = (int64_t)gridDim.x * THREADS;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(THREADS, 1) columns_kernel(E *columns, const E
     }
 }
 
-/* A thread for each pixel of x and each pack of channels. */
+/* One thread for each pixel of x and each pack of channels. */
 template <class E>
 __global__ void __launch_bounds__(THREADS, 1)
     columns_back_kernel(E *dx, const float *columns, struct windows w, int64_t n, bool accumulate) {

@@ -1,95 +1,133 @@
-/* A block has a row of logits: a pass that finds the largest and the sum of exponentials at once (Milakov and
- * Gimelshein, arXiv 1805.02867), then a pass that writes the gradient in place. The second finds the row in the L2
- * cache. */
+/* Cross entropy of logits (rows, vocabulary), one block per row: the first pass finds the maximum and the sum of
+ * exponentials at once (Milakov and Gimelshein, arXiv 1805.02867), the second pass writes the gradient in place.
+ *
+ * The row is read once from memory: each thread keeps its packs in shared memory for the second pass, if a block can
+ * have that much shared memory; otherwise the second pass reads the row again, most of it from the L2 cache. Both
+ * give the same bits. A row can begin at any address, because a vocabulary may be odd. So its head and tail, before
+ * the first and after the last whole pack, are read one element per thread, and the packs need no test for each
+ * number. */
 #include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/power.cuh"
 #include "kernels/cuda/reduce.cuh"
 
-enum { THREADS = 512 };
+enum { THREADS = 1024, TOP1_THREADS = 512 };
 
-/* A row as packs at addresses that are multiples of 16, wherever it begins: an odd vocabulary's rows do not begin on
- * one. The first and the last pack may be cut. */
-template <class E> struct row_packs {
+template <class E> struct row_parts {
     E *row;
-    int width, first; /* the first pack's column: 0 or less */
+    word *body;
+    int width, head, packs; /* the first column of the packs, and their count */
 
-    __device__ __forceinline__ row_packs(E *from, int numbers)
-        : row(from), width(numbers), first(-(int)((uintptr_t)from % sizeof(word) / sizeof(E))) {}
-    __device__ __forceinline__ int begin() const { return first + (int)threadIdx.x * PACK<E>; }
-    __device__ __forceinline__ bool has(int column) const { return column >= 0 && column < width; }
-
-    __device__ __forceinline__ void load(float (&to)[PACK<E>], int column) const {
-        if (column >= 0)
-            return read(to, row + column, width - column);
-#pragma unroll
-        for (int j = 0; j < PACK<E>; j++)
-            to[j] = has(column + j) ? float_of(row[column + j]) : 0.0f;
+    __device__ __forceinline__ row_parts(E *from, int numbers) : row(from), width(numbers) {
+        const int beyond = (int)((uintptr_t)from % sizeof(word) / sizeof(E)), to_word = beyond ? PACK<E> - beyond : 0;
+        head = to_word < width ? to_word : width;
+        packs = (width - head) / PACK<E>;
+        body = (word *)(row + head);
     }
-    __device__ __forceinline__ void store(int column, const float (&from)[PACK<E>]) const {
-        if (column >= 0)
-            return write(row + column, from, width - column);
-#pragma unroll
-        for (int j = 0; j < PACK<E>; j++)
-            if (has(column + j))
-                row[column + j] = element_of<E>(from[j]);
+    /* The column of this thread's element in the head or tail; -1 if the thread has none. */
+    __device__ __forceinline__ int edge() const {
+        const int i = (int)threadIdx.x, tail = head + packs * PACK<E>;
+        return i < head ? i : tail + (i - head) < width ? tail + (i - head) : -1;
     }
 };
 
-template <class E> static constexpr int STRIDE = THREADS *PACK<E>;
+/* The maximum of some logits, and the sum of exp(logit - maximum). */
+template <class E> struct running {
+    float row_max, sum;
+    template <int N> __device__ __forceinline__ void take(const float (&x)[N]) {
+        float here = row_max;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            here = fmaxf(here, x[j]);
+        if (here == -INFINITY)
+            return;
+        const exp_minus<E> power(here);
+        sum *= power(row_max);
+        row_max = here;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            sum += power(x[j]);
+    }
+};
 
-/* The largest and the sum of exp(logit - largest) of what this thread has of the row. */
+/* kept (packs): where this thread stores its packs; NULL: they are not kept. */
+template <class E> static __device__ __forceinline__ running<E> sum_row(const struct row_parts<E> &r, word *kept) {
+    struct running<E> s = {
+        - INFINITY, 0
+    };
+    for (int i = (int)threadIdx.x; i < r.packs; i += THREADS) {
+        float x[PACK<E>];
+        const word w = r.body[i];
+        if (kept)
+            kept[i] = w;
+        convert_to_fp32<E>(x, w);
+        s.take(x);
+    }
+    if (r.edge() >= 0)
+        s.take({ float_of(r.row[r.edge()]) });
+    return s;
+}
+
+/* factor exp(x - row_max), minus `minus` at the target. */
+template <class E> struct gradient {
+    exp_minus<E> power;
+    float factor, minus;
+    int target; /* -1: the row has no target, and its gradient is 0 */
+
+    template <int N> __device__ __forceinline__ void operator()(float (&x)[N], int column) const {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            x[j] = target < 0 ? 0 : factor * power(x[j]);
+        if (target >= column && target < column + N)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                x[j] -= column + j == target ? minus : 0;
+    }
+};
+
 template <class E>
-static __device__ __forceinline__ void thread_sum(const struct row_packs<E> &r, float &most, float &sum) {
-    most = -INFINITY;
-    sum = 0;
-    for (int column = r.begin(); column < r.width; column += STRIDE<E>) {
-        float x[PACK<E>], most_here = most;
-        r.load(x, column);
-#pragma unroll
-        for (int j = 0; j < PACK<E>; j++)
-            most_here = r.has(column + j) ? fmaxf(most_here, x[j]) : most_here;
-        if (most_here == -INFINITY)
-            continue;
-        sum *= expf(most - most_here);
-        most = most_here;
-#pragma unroll
-        for (int j = 0; j < PACK<E>; j++)
-            sum += r.has(column + j) ? expf(x[j] - most) : 0;
+static __device__ __forceinline__ void write_row(const struct row_parts<E> &r, const word *kept, const gradient<E> &g) {
+    for (int i = (int)threadIdx.x; i < r.packs; i += THREADS) {
+        float x[PACK<E>];
+        convert_to_fp32<E>(x, kept ? kept[i] : r.body[i]);
+        g(x, r.head + i * PACK<E>);
+        r.body[i] = round_to<E>(x);
+    }
+    if (r.edge() >= 0) {
+        float x[1] = { float_of(r.row[r.edge()]) };
+        g(x, r.edge());
+        r.row[r.edge()] = element_of<E>(x[0]);
     }
 }
 
-template <class E>
-static __global__ void __launch_bounds__(THREADS) cross_entropy(float *losses, E *logits, const int32_t *targets,
-                                                                int vocabulary, const float *scale, uint64_t *fault) {
+template <class E, bool KEEPS>
+static __global__ void __launch_bounds__(THREADS, 2)
+    cross_entropy(float *losses, E *logits, const int32_t *targets, int vocabulary, const float *scale,
+                  uint64_t *fault) {
     const int64_t row = blockIdx.x;
-    const struct row_packs<E> r(logits + row * vocabulary, vocabulary);
+    const struct row_parts<E> r(logits + row * vocabulary, vocabulary);
+    word *kept = KEEPS ? (word *)dynamic_shared() : NULL;
     const int32_t target = index_checked(fault, targets[row], -1, vocabulary, row, -1);
     const float wanted = target < 0 ? 0 : float_of(r.row[target]);
-    float own, sum;
-    thread_sum(r, own, sum);
-    const float most = block_max(own, 0);
-    sum = block_sum(own == -INFINITY ? 0 : sum * expf(own - most), 0);
+    const struct running<E> own = sum_row(r, kept);
+    const float row_max = block_max(own.row_max, 0);
+    const exp_minus<E> power(row_max);
+    const float sum = block_sum(own.row_max == -INFINITY ? 0 : own.sum * power(own.row_max), 0);
     if (threadIdx.x == 0)
-        losses[row] = target < 0 ? 0 : logf(sum) + most - wanted;
-    if (!scale)
-        return;
-    const float factor = target < 0 ? 0 : *scale / sum, minus = target < 0 ? 0 : *scale;
-    for (int column = r.begin(); column < vocabulary; column += STRIDE<E>) {
-        float x[PACK<E>];
-        r.load(x, column);
-#pragma unroll
-        for (int j = 0; j < PACK<E>; j++)
-            x[j] = target < 0 ? 0 : factor * expf(x[j] - most) - (column + j == target ? minus : 0);
-        r.store(column, x);
-    }
+        losses[row] = target < 0 ? 0 : logf(sum) + row_max - wanted;
+    if (scale)
+        write_row(r, kept, { power, target < 0 ? 0 : *scale / sum, *scale, target });
 }
 
 status_t cuda_cross_entropy(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
                             int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return launch(k, e, cross_entropy<E>, dim3((unsigned)rows), dim3(THREADS), losses, (E *)logits, targets,
-                      (int)vocabulary, scale, cuda_of(k)->faults + CUDA_FAULT_TARGET);
+        const size_t bytes = (size_t)vocabulary / PACK<E> * sizeof(word);
+        const bool keeps = scale && bytes <= cuda_of(k)->shared_bytes;
+        const auto kernel = keeps ? cross_entropy<E, true> : cross_entropy<E, false>;
+        return launch_with_shared(k, e, keeps ? bytes : 0, kernel, dim3((unsigned)rows), dim3(THREADS), losses,
+                                  (E *)logits, targets, (int)vocabulary, scale, cuda_of(k)->faults + CUDA_FAULT_TARGET);
     });
 }
 
@@ -98,28 +136,28 @@ struct smaller_of {
 };
 
 template <class E>
-static __global__ void __launch_bounds__(THREADS)
-    is_correct(float *correct, const E *logits, const int32_t *targets, int vocabulary) {
+static __global__ void __launch_bounds__(TOP1_THREADS)
+    find_top1(float *is_top1, const E *logits, const int32_t *targets, int vocabulary) {
     const E *row = logits + (int64_t)blockIdx.x * vocabulary;
-    float most = -INFINITY;
+    float row_max = -INFINITY;
     int first[1] = { vocabulary };
-    for (int v = (int)threadIdx.x; v < vocabulary; v += THREADS)
-        if (float_of(row[v]) > most || first[0] == vocabulary) {
-            most = float_of(row[v]);
+    for (int v = (int)threadIdx.x; v < vocabulary; v += TOP1_THREADS)
+        if (float_of(row[v]) > row_max || first[0] == vocabulary) {
+            row_max = float_of(row[v]);
             first[0] = v;
         }
-    const float largest = block_max(first[0] < vocabulary ? most : -INFINITY, 0);
-    first[0] = most == largest ? first[0] : vocabulary;
+    const float largest = block_max(first[0] < vocabulary ? row_max : -INFINITY, 0);
+    first[0] = row_max == largest ? first[0] : vocabulary;
     block_reduce(first, smaller_of(), 0);
     if (threadIdx.x == 0)
-        correct[blockIdx.x] = first[0] == targets[blockIdx.x];
+        is_top1[blockIdx.x] = first[0] == targets[blockIdx.x];
 }
 
-status_t cuda_correct(const struct kernels *k, float *correct, const element_t *logits, const int32_t *targets,
-                      int64_t rows, int64_t vocabulary, struct err *e) {
+status_t cuda_top1(const struct kernels *k, float *is_top1, const element_t *logits, const int32_t *targets,
+                   int64_t rows, int64_t vocabulary, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return launch(k, e, is_correct<E>, dim3((unsigned)rows), dim3(THREADS), correct, (const E *)logits, targets,
+        return launch(k, e, find_top1<E>, dim3((unsigned)rows), dim3(TOP1_THREADS), is_top1, (const E *)logits, targets,
                       (int)vocabulary);
     });
 }

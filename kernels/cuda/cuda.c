@@ -1,10 +1,20 @@
+/* The CUDA plugin: opens a device and creates the table of kernels for it.
+ *
+ * Opening checks the device, creates the CUDA streams and events and the memory for faults, loads the tuning cache,
+ * and opens cuBLASLt and, if present, cuDNN. Then it fills the table. A table of a narrow precision owns a second
+ * one for fp32, a copy that shares the streams, the libraries and the memory. Closing waits for both streams before
+ * anything is freed.
+ *
+ * The numerics id contains everything on which bits depend: the device, the precision, the versions of the libraries
+ * and of this project, and KERNELS_SOURCES. */
 #include "kernels/cuda/cuda.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/lib/cudnn.h"
+#include "kernels/cuda/lib/product.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/peak.h"
-#include "kernels/cuda/product.h"
 #include "kernels/plugin.h"
 #include "kernels/sources.h" /* generated: KERNELS_SOURCES */
 
@@ -25,12 +35,13 @@ static status_t device_choose(struct cuda *c, int ordinal, struct err *e) {
     c->ordinal = ordinal;
     c->processors = p.multiProcessorCount;
     c->capability = 10 * p.major + p.minor;
+    c->shared_bytes = p.sharedMemPerBlockOptin;
     snprintf(c->name, sizeof c->name, "%.63s", p.name);
     if (cudaDeviceGetAttribute(&c->clock_khz, cudaDevAttrClockRate, ordinal) != cudaSuccess)
         c->clock_khz = 0;
-    if (c->capability < LIMIT_CUDA_CAPABILITY_LEAST)
+    if (c->capability < LIMIT_MIN_CUDA_CAPABILITY)
         return err_set(e, ST_FAILED_PRECONDITION, "%s has compute capability %d.%d, but training needs %d.%d", c->name,
-                       p.major, p.minor, LIMIT_CUDA_CAPABILITY_LEAST / 10, LIMIT_CUDA_CAPABILITY_LEAST % 10);
+                       p.major, p.minor, LIMIT_MIN_CUDA_CAPABILITY / 10, LIMIT_MIN_CUDA_CAPABILITY % 10);
     return cuda_status(cudaSetDevice(ordinal), "choosing the device", e);
 }
 
@@ -65,19 +76,27 @@ static status_t state_new(struct cuda *c, int ordinal, struct err *e) {
     return ST_OK;
 }
 
-static status_t staging_new(struct cuda *c, struct err *e) {
-    void *room = NULL;
-    TRY(cuda_status(cudaMalloc(&room, CUDA_STAGING * sizeof *c->staging), "reserving memory of the device", e));
-    c->staging = room;
+static status_t partial_sums_new(struct cuda *c, struct err *e) {
+    void *memory = NULL;
+    TRY(cuda_status(cudaMalloc(&memory, CUDA_PARTIAL_SUMS * sizeof *c->partial_sums), "reserving memory of the device",
+                    e));
+    c->partial_sums = memory;
     return ST_OK;
 }
 
-/* cuBLASLt; and cuDNN, where the host has one: then it must start. */
+static status_t staging_new(struct cuda *c, struct err *e) {
+    void *memory = NULL;
+    TRY(cuda_status(cudaMalloc(&memory, CUDA_STAGING * sizeof *c->staging), "reserving memory of the device", e));
+    c->staging = memory;
+    return ST_OK;
+}
+
+/* Opens cuBLASLt, and cuDNN if the host has it. If cuDNN is present but does not start, that is an error. */
 static status_t libraries_open(struct cuda *c, struct err *e) {
     TRY(cuda_products_new(c, &c->products, e));
     const status_t st = cudnn_open(c->stream, &c->cudnn, e);
-    if (st == ST_OK && c->table.fast)
-        cudnn_choose_by_time(c->cudnn, c->choices);
+    if (st == ST_OK)
+        cudnn_use_tuning_cache(c->cudnn, c->tuning_cache, c->table.fast);
     return st == ST_FAILED_PRECONDITION ? ST_OK : st;
 }
 
@@ -104,8 +123,9 @@ static struct cuda *cuda_free(struct cuda *c) {
         cuda_products_free(c->products);
         streams_free(c);
     }
-    cuda_choices_close(c);
+    cuda_tuning_cache_close(c);
     (void)cudaFree(c->staging);
+    (void)cudaFree(c->partial_sums);
     (void)cudaFreeHost(c->faults);
     free(c->fp32);
     free(c);
@@ -116,19 +136,16 @@ CLEANUP_DEFINE(struct cuda *, cuda_free)
 status_t cuda_open(const struct kernels_config *config, struct kernels **ret, struct err *e) {
     if (config->precision < KERNELS_FP32 || config->precision > KERNELS_FP16)
         return err_set(e, ST_INVALID_ARGUMENT, "precision %d is none of fp32, bf16 and fp16", (int)config->precision);
-    CLEANUP(cuda_freep) struct cuda *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+    CLEANUP(cuda_freep) struct cuda *c = alloc_zeroed(1, sizeof *c);
     c->table.fast = config->fast;
     TRY(state_new(c, config->ordinal, e));
-    TRY(cuda_choices_open(c, config->record, e));
+    TRY(cuda_tuning_cache_open(c, config->tuning_cache, e));
     TRY(libraries_open(c, e));
+    TRY(partial_sums_new(c, e));
     table_fill(c, config->precision);
     c->table.fp32 = &c->table;
     if (config->precision != KERNELS_FP32) {
-        struct cuda *fp32 = malloc(sizeof *fp32);
-        if (!fp32)
-            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the table of kernels");
+        struct cuda *fp32 = alloc_zeroed(1, sizeof *fp32);
         c->fp32 = fp32;
         TRY(staging_new(c, e));
         *fp32 = *c;
@@ -146,7 +163,7 @@ struct kernels *cuda_close(struct kernels *k) {
     return NULL;
 }
 
-/* 0 without a driver. One of a major version runs what any release of that was built with. */
+/* version is 0 without a driver. A driver runs programs built with any release of its own major version. */
 static status_t driver_check(struct err *e) {
     int version = 0;
     TRY(cuda_status(cudaDriverGetVersion(&version), "asking for the driver's version", e));

@@ -1,12 +1,12 @@
-/* Kernels that treat each element, or each pack of them, by itself:
+/* Kernels that treat each element, or each pack of elements, by itself:
  *
  *     template <class E> struct twice {
  *         E *y;
- *         __device__ __forceinline__ void operator()(int64_t at, int64_t room) const { ... }
+ *         __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const { ... }
  *     };
  *     return run_each<PACK<E>>(k, twice<E>{ (E *)y }, n, e);
  *
- * `at` is 0, N, 2 N ... below n, `room` what is left of n there; any thread may have any of them. */
+ * `at` is 0, N, 2 N ... below n; `n_valid` is n - at. Any thread may get any of them. */
 #ifndef KERNELS_CUDA_EACH_CUH
 #define KERNELS_CUDA_EACH_CUH
 
@@ -23,15 +23,15 @@ template <int N, class Op> static status_t run_each(const struct kernels *k, Op 
     return launch(k, e, each_pack<N, Op>, cuda_grid(k, n, EACH_THREADS * N), dim3(EACH_THREADS), op, n);
 }
 
-/* The packs of rows of `width` numbers, row by row: run_each<1> over row_packs of them. */
+/* The packs of rows of `width` numbers, row by row. Use run_each<1> with n = row_packs. */
 template <class E> struct row_pack {
     int64_t row;
-    int column, room;
+    int column, n_valid;
     __device__ __forceinline__ row_pack(int64_t pack, int width) {
         const int packs = (width + PACK<E> - 1) / PACK<E>;
         row = pack / packs;
         column = (int)(pack % packs) * PACK<E>;
-        room = width - column;
+        n_valid = width - column;
     }
 };
 

@@ -1,4 +1,4 @@
-/* The elements of a kernel's tensors, and how threads read and write them: 16 bytes at a time where that is possible.
+/* The elements of a kernel's tensors, and how threads read and write them: 16 bytes at a time if possible.
  *
  *     template <class E> __global__ void twice(E *y, const E *x, int64_t n) {
  *         for (int64_t at = first_pack<E>(); at < n; at += pack_stride<E>()) {
@@ -9,8 +9,9 @@
  *         }
  *     }
  *
- * Elements are widened when they are read and rounded to nearest even when they are written, as kernels.h says. A pack
- * at an address that is no multiple of 16, and the last one of an array, go element by element. */
+ * Elements become fp32 when they are read and are rounded to nearest even when they are written, as kernels.h says.
+ * A pack at an address that is not a multiple of 16, and the last pack of an array, are read and written element by
+ * element. */
 #ifndef KERNELS_CUDA_ELEMENT_CUH
 #define KERNELS_CUDA_ELEMENT_CUH
 
@@ -41,18 +42,39 @@ template <class F> status_t by_precision(const struct kernels *k, F f) {
     }
 }
 
-/* How many numbers a thread takes at once: 16 bytes of the narrowest. */
+/* The numbers that a thread processes at once: 16 bytes of the narrowest type. */
 template <class E> constexpr int PACK = 16 / (int)sizeof(E);
 
 struct alignas(16) word {
     uint32_t part[4];
 };
 
-/* `room` = how many of the numbers exist; the others read as 0 and are not written. */
-template <int N, class E> __device__ __forceinline__ void read(float (&to)[N], const E *from, int64_t room) {
+/* Converts a word to its numbers; and numbers to a word, rounded. */
+template <class E> __device__ __forceinline__ void convert_to_fp32(float *to, word from) {
+    union {
+        word whole;
+        E at[PACK<E>];
+    } in = { from };
+#pragma unroll
+    for (int i = 0; i < PACK<E>; i++)
+        to[i] = float_of(in.at[i]);
+}
+template <class E> __device__ __forceinline__ word round_to(const float *from) {
+    union {
+        E at[PACK<E>];
+        word whole;
+    } out;
+#pragma unroll
+    for (int i = 0; i < PACK<E>; i++)
+        out.at[i] = element_of<E>(from[i]);
+    return out.whole;
+}
+
+/* n_valid: how many of the numbers exist. The others are read as 0 and not written. */
+template <int N, class E> __device__ __forceinline__ void read(float (&to)[N], const E *from, int64_t n_valid) {
     constexpr int EACH = PACK<E>;
     static_assert(N % EACH == 0, "a pack is whole words");
-    if (room >= N && (uintptr_t)from % sizeof(word) == 0) {
+    if (n_valid >= N && (uintptr_t)from % sizeof(word) == 0) {
 #pragma unroll
         for (int w = 0; w < N / EACH; w++) {
             union {
@@ -67,13 +89,13 @@ template <int N, class E> __device__ __forceinline__ void read(float (&to)[N], c
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
-        to[i] = i < room ? float_of(from[i]) : 0.0f;
+        to[i] = i < n_valid ? float_of(from[i]) : 0.0f;
 }
 
-template <int N, class E> __device__ __forceinline__ void write(E *to, const float (&from)[N], int64_t room) {
+template <int N, class E> __device__ __forceinline__ void write(E *to, const float (&from)[N], int64_t n_valid) {
     constexpr int EACH = PACK<E>;
     static_assert(N % EACH == 0, "a pack is whole words");
-    if (room >= N && (uintptr_t)to % sizeof(word) == 0) {
+    if (n_valid >= N && (uintptr_t)to % sizeof(word) == 0) {
 #pragma unroll
         for (int w = 0; w < N / EACH; w++) {
             union {
@@ -89,11 +111,12 @@ template <int N, class E> __device__ __forceinline__ void write(E *to, const flo
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (i < room)
+        if (i < n_valid)
             to[i] = element_of<E>(from[i]);
 }
 
-/* Where a thread begins in an array that the grid goes over in packs of N, and how far it is to its next pack. */
+/* The index at which a thread begins in an array that the grid visits in packs of N, and the distance to its next
+ * pack. */
 template <int N> __device__ __forceinline__ int64_t first_pack() {
     return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
 }

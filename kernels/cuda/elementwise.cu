@@ -1,4 +1,10 @@
-/* Ops that treat each element alone. */
+/* Ops that treat each element alone.
+ *
+ * Each op is a small struct with the arithmetic for one pack of elements (or for one element). run_each (each.cuh)
+ * visits all packs with a grid that depends on the device, which cannot change bits, because no element depends on
+ * another. Elements become fp32 when they are read and are rounded once when they are written (element.cuh). Dropout
+ * does not store its mask: backward draws the same numbers again from the seed, the step and the element's index
+ * (mask.cuh). */
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/mask.cuh"
@@ -8,27 +14,27 @@
 template <class E, class F> struct of_one {
     E *y;
     const E *a;
-    __device__ __forceinline__ void operator()(int64_t at, int64_t room) const {
+    __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const {
         float x[PACK<E>];
-        read(x, a + at, room);
+        read(x, a + at, n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
-            x[j] = F::of(x[j]);
-        write(y + at, x, room);
+            x[j] = F::template of<E>(x[j]);
+        write(y + at, x, n_valid);
     }
 };
 
 template <class E, class F> struct of_two {
     E *y;
     const E *a, *b;
-    __device__ __forceinline__ void operator()(int64_t at, int64_t room) const {
+    __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const {
         float x[PACK<E>], z[PACK<E>];
-        read(x, a + at, room);
-        read(z, b + at, room);
+        read(x, a + at, n_valid);
+        read(z, b + at, n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
-            x[j] = F::of(x[j], z[j]);
-        write(y + at, x, room);
+            x[j] = F::template of<E>(x[j], z[j]);
+        write(y + at, x, n_valid);
     }
 };
 
@@ -50,19 +56,19 @@ static status_t run_two(const struct kernels *k, element_t *y, const element_t *
 }
 
 struct gelu_of {
-    static __device__ __forceinline__ float of(float x) { return gelu(x); }
+    template <class E> static __device__ __forceinline__ float of(float x) { return gelu<E>(x); }
 };
 struct gelu_gradient {
-    static __device__ __forceinline__ float of(float dy, float x) { return dy * gelu_slope(x); }
+    template <class E> static __device__ __forceinline__ float of(float dy, float x) { return dy * gelu_slope<E>(x); }
 };
 struct relu_of {
-    static __device__ __forceinline__ float of(float x) { return x < 0 ? 0.0f : x; }
+    template <class E> static __device__ __forceinline__ float of(float x) { return x < 0 ? 0.0f : x; }
 };
 struct relu_gradient {
-    static __device__ __forceinline__ float of(float dy, float y) { return y > 0 ? dy : 0.0f; }
+    template <class E> static __device__ __forceinline__ float of(float dy, float y) { return y > 0 ? dy : 0.0f; }
 };
 struct sum_of {
-    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
+    template <class E> static __device__ __forceinline__ float of(float a, float b) { return a + b; }
 };
 
 status_t cuda_gelu_forward(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
@@ -92,10 +98,10 @@ status_t cuda_add(const struct kernels *k, element_t *y, const element_t *a, con
 template <class To, class From, int N> struct conversion {
     To *to;
     const From *from;
-    __device__ __forceinline__ void operator()(int64_t at, int64_t room) const {
+    __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const {
         float x[N];
-        read(x, from + at, room);
-        write(to + at, x, room);
+        read(x, from + at, n_valid);
+        write(to + at, x, n_valid);
     }
 };
 
@@ -106,7 +112,7 @@ status_t cuda_convert(const struct kernels *k, element_t *to, const float *from,
     });
 }
 
-status_t cuda_widen(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
+status_t cuda_convert_to_fp32(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         return run_each<PACK<E>>(k, conversion<float, E, PACK<E>>{ to, (const E *)from }, n, e);
@@ -115,12 +121,12 @@ status_t cuda_widen(const struct kernels *k, float *to, const element_t *from, i
 
 struct filling {
     float *a, value;
-    __device__ __forceinline__ void operator()(int64_t at, int64_t room) const {
+    __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const {
         float x[PACK<float>];
 #pragma unroll
         for (int j = 0; j < PACK<float>; j++)
             x[j] = value;
-        write(a + at, x, room);
+        write(a + at, x, n_valid);
     }
 };
 
@@ -140,12 +146,12 @@ template <class E> struct swiglu {
     __device__ __forceinline__ void operator()(int64_t pack, int64_t) const {
         const row_pack<E> p(pack, width);
         float g[PACK<E>], u[PACK<E>];
-        read(g, gate_up + 2 * p.row * width + p.column, p.room);
-        read(u, gate_up + (2 * p.row + 1) * width + p.column, p.room);
+        read(g, gate_up + 2 * p.row * width + p.column, p.n_valid);
+        read(u, gate_up + (2 * p.row + 1) * width + p.column, p.n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
-            g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
-        write(y + p.row * width + p.column, g, p.room);
+            g[j] = g[j] * sigmoid<E>(g[j]) * u[j];
+        write(y + p.row * width + p.column, g, p.n_valid);
     }
 };
 
@@ -158,17 +164,17 @@ template <class E> struct swiglu_gradient {
         const row_pack<E> p(pack, width);
         const int64_t gate = 2 * p.row * width + p.column, up = gate + width;
         float g[PACK<E>], u[PACK<E>], of_y[PACK<E>];
-        read(g, gate_up + gate, p.room);
-        read(u, gate_up + up, p.room);
-        read(of_y, dy + p.row * width + p.column, p.room);
+        read(g, gate_up + gate, p.n_valid);
+        read(u, gate_up + up, p.n_valid);
+        read(of_y, dy + p.row * width + p.column, p.n_valid);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
-            const float s = 1.0f / (1.0f + expf(-g[j])), silu = g[j] * s;
+            const float s = sigmoid<E>(g[j]), silu = g[j] * s;
             g[j] = of_y[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
             u[j] = of_y[j] * silu;
         }
-        write(d_gate_up + gate, g, p.room);
-        write(d_gate_up + up, u, p.room);
+        write(d_gate_up + gate, g, p.n_valid);
+        write(d_gate_up + up, u, p.n_valid);
     }
 };
 

@@ -1,6 +1,12 @@
-/* Backward without atomics: the positions are sorted by their token (a radix sort that keeps the order of equal ones),
- * then each token's run of positions is summed in that order: a common token's by many rows of threads, each a part of
- * the order, whose sums are then added. */
+/* Embedding: y = wte[token] + wpe[position], and its gradients.
+ *
+ * Forward: each thread copies one pack of columns of one row. Backward must add all rows of dy with the same token
+ * without atomic operations, in a fixed order. So the positions are sorted by token (embedding_sort.cu keeps the
+ * order of equal tokens) and the sorted order is cut into parts of SORT_PART places. backward_parts sums the runs of
+ * equal tokens in each part: a run that lies within one part is added to its row of dwte, and a run that crosses
+ * into another part is stored. backward_joined adds the stored sums of each such run, part after part. Thus many
+ * threads share a frequent token. The gradient of wpe needs no sorting: backward_positions adds the samples of each
+ * position in order. */
 #include "kernels/cuda/embedding_sort.h"
 #include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/ops.h"
@@ -12,7 +18,7 @@ static dim3 columns_block() { return dim3(WARP, DEEP); }
 
 template <class E> static unsigned columns_across(int64_t width) { return (unsigned)walk_across<E>(width); }
 
-/* Blocks (32 packs of columns, DEEP rows). */
+/* Blocks of (32 packs of columns, DEEP rows). */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     forward(E *y, const int32_t *tokens, const E *wte, const E *wpe, int64_t rows, int64_t time, int width,
@@ -46,8 +52,9 @@ status_t cuda_embedding_forward(const struct kernels *k, element_t *y, const int
     });
 }
 
-/* sum (a pack of columns) += dy's rows at the sorted places from `at` on that belong to the same token, at most up to
- * `end`, in order; returns the first that does not. Several rows are on their way at once. */
+/* sum (a pack of columns) += the rows of dy at the sorted places from `at` on that have the same token, in order, up
+ * to `end` at most. Returns the first place after them. AHEAD rows are loaded before the first is added, so that
+ * their loads overlap. */
 template <class E>
 static __device__ __forceinline__ int64_t add_run(float (&sum)[PACK<E>], const E *dy,
                                                   const struct sorted_tokens &sorted, int64_t at, int64_t end,
@@ -85,9 +92,9 @@ static __device__ __forceinline__ void add_to_row(float *row, const float (&sum)
     write(row, x, columns);
 }
 
-/* A row of threads has a part of the sorted order. Sums that neither come from the part before nor go on in the next
- * are added to their token's row; of the others it leaves the first, which came, at 2 part, and the last, which goes
- * on, at 2 part + 1. */
+/* A row of threads sums one part of the sorted order. A run that lies within the part is added to its token's row. A
+ * run that continues from the part before is stored at row 2 part of `left`; otherwise a run that continues in the
+ * next part is stored at row 2 part + 1. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     backward_parts(float *dwte, float *left, struct sorted_tokens sorted, const E *dy, int64_t n, int width) {
@@ -109,7 +116,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The row of threads of the part in which a sum begins that goes on adds up what is left of it. */
+/* A row of threads whose part has the beginning of a run that continues in the next part adds up all stored sums of
+ * this run. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     backward_joined(float *dwte, const float *left, struct sorted_tokens sorted, int64_t n, int width) {
@@ -133,7 +141,7 @@ static __global__ void __launch_bounds__(THREADS)
     add_to_row<E>(dwte + (int64_t)token * width + column, sum, width - column);
 }
 
-/* A row of threads has a position t: its rows of all samples, in order. Positions at or past `time` are cleared. */
+/* A row of threads sums position t over all samples, in order. Positions at or past `time` are cleared. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     backward_positions(float *dwpe, const E *dy, int64_t batch, int64_t time, int64_t positions, int width,

@@ -1,5 +1,6 @@
-/* A radix sort, least significant digit first, that uses no atomics: in each of its rounds a block counts the digits of
- * its tile, one block adds up the counts, and each tile scatters its tokens to where they belong, in order. */
+/* A radix sort, least significant digit first, without atomic operations. In each round a block counts the digits of
+ * its tile, one block computes the prefix sums of the counts, and each tile scatters its tokens to their places, in
+ * order. */
 #include "kernels/cuda/embedding_sort.h"
 
 #include "kernels/cuda/reduce.cuh"
@@ -10,23 +11,24 @@ struct tokens_places {
     int32_t *tokens, *positions;
 };
 
-struct digit_room {
-    int32_t of_warp[WARPS][DIGITS]; /* how many of the digit a warp has; then, where its first goes */
+/* of_warp: the count of each digit in each warp; later the place of the warp's first token with that digit. */
+struct digit_scratch {
+    int32_t of_warp[WARPS][DIGITS];
 };
 
 static __device__ __forceinline__ int digit_of(int32_t token, int shift) { return token >> shift & (DIGITS - 1); }
 
-/* Fills room with how many of each digit each warp of the tile has; returns how many lanes before this one have its
- * digit. */
-static __device__ __forceinline__ int count_digits(struct digit_room &room, int digit, bool present) {
+/* Fills scratch with the count of each digit in each warp of the tile. Returns how many lanes before this one have
+ * the same digit. */
+static __device__ __forceinline__ int count_digits(struct digit_scratch &scratch, int digit, bool present) {
     const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     for (int d = lane; d < DIGITS; d += WARP)
-        room.of_warp[warp][d] = 0;
+        scratch.of_warp[warp][d] = 0;
     __syncwarp();
     const unsigned same = __match_any_sync(0xffffffffu, present ? digit : DIGITS);
     const int before = __popc(same & ((1u << lane) - 1));
     if (present && before == 0)
-        room.of_warp[warp][digit] = __popc(same);
+        scratch.of_warp[warp][digit] = __popc(same);
     __syncthreads();
     return before;
 }
@@ -34,38 +36,39 @@ static __device__ __forceinline__ int count_digits(struct digit_room &room, int 
 /* counts (DIGITS, tiles). */
 static __global__ void __launch_bounds__(TILE)
     count_tile(int32_t *counts, const int32_t *tokens, int64_t n, int64_t vocabulary, int shift) {
-    auto &room = shared<digit_room>();
+    auto &scratch = shared<digit_scratch>();
     const int64_t at = (int64_t)blockIdx.x * TILE + threadIdx.x;
     const int32_t token = at < n && tokens[at] >= 0 && tokens[at] < vocabulary ? tokens[at] : 0;
-    (void)count_digits(room, digit_of(token, shift), at < n);
+    (void)count_digits(scratch, digit_of(token, shift), at < n);
     if (threadIdx.x >= DIGITS)
         return;
     int32_t sum = 0;
     for (int w = 0; w < WARPS; w++)
-        sum += room.of_warp[w][threadIdx.x];
+        sum += scratch.of_warp[w][threadIdx.x];
     counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = sum;
 }
 
-struct scan_room {
+struct scan_scratch {
     int32_t of_thread[TILE];
 };
 
-/* counts (n) become the sums of those before them. One block: each thread adds up its part, then one adds the parts. */
+/* Replaces counts (n) by their exclusive prefix sums. One block: each thread adds up its part, then one adds the
+ * parts. */
 static __global__ void __launch_bounds__(TILE) add_counts(int32_t *counts, int64_t n) {
-    auto &room = shared<scan_room>();
+    auto &scratch = shared<scan_scratch>();
     const int64_t begin = n * threadIdx.x / TILE, end = n * (threadIdx.x + 1) / TILE;
     int32_t sum = 0;
     for (int64_t i = begin; i < end; i++)
         sum += counts[i];
-    room.of_thread[threadIdx.x] = sum;
+    scratch.of_thread[threadIdx.x] = sum;
     __syncthreads();
     for (int apart = 1; apart < TILE; apart *= 2) {
-        const int32_t before = (int)threadIdx.x >= apart ? room.of_thread[threadIdx.x - apart] : 0;
+        const int32_t before = (int)threadIdx.x >= apart ? scratch.of_thread[threadIdx.x - apart] : 0;
         __syncthreads();
-        room.of_thread[threadIdx.x] += before;
+        scratch.of_thread[threadIdx.x] += before;
         __syncthreads();
     }
-    int32_t total = room.of_thread[threadIdx.x] - sum;
+    int32_t total = scratch.of_thread[threadIdx.x] - sum;
     for (int64_t i = begin; i < end; i++) {
         const int32_t count = counts[i];
         counts[i] = total;
@@ -73,35 +76,35 @@ static __global__ void __launch_bounds__(TILE) add_counts(int32_t *counts, int64
     }
 }
 
-/* positions NULL: the first round, a token's position is its place. */
+/* positions NULL: the first round, in which the position of a token is its index. */
 static __global__ void __launch_bounds__(TILE)
     scatter_tile(struct tokens_places to, const int32_t *starts, const int32_t *tokens, const int32_t *positions,
                  int64_t n, int64_t vocabulary, int shift) {
-    auto &room = shared<digit_room>();
+    auto &scratch = shared<digit_scratch>();
     const int64_t at = (int64_t)blockIdx.x * TILE + threadIdx.x;
     const bool present = at < n;
     const int32_t token = present && tokens[at] >= 0 && tokens[at] < vocabulary ? tokens[at] : 0;
-    const int digit = digit_of(token, shift), before = count_digits(room, digit, present);
+    const int digit = digit_of(token, shift), before = count_digits(scratch, digit, present);
     if (threadIdx.x < DIGITS) {
         int32_t next = starts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
         for (int w = 0; w < WARPS; w++) {
-            const int32_t count = room.of_warp[w][threadIdx.x];
-            room.of_warp[w][threadIdx.x] = next;
+            const int32_t count = scratch.of_warp[w][threadIdx.x];
+            scratch.of_warp[w][threadIdx.x] = next;
             next += count;
         }
     }
     __syncthreads();
     if (!present)
         return;
-    const int64_t place = room.of_warp[threadIdx.x / WARP][digit] + before;
+    const int64_t place = scratch.of_warp[threadIdx.x / WARP][digit] + before;
     to.tokens[place] = token;
     to.positions[place] = positions ? positions[at] : (int32_t)at;
 }
 
 status_t embedding_sort(const struct kernels *k, struct sorted_tokens *ret, const int32_t *tokens, int64_t n,
                         int64_t vocabulary, void *workspace, struct err *e) {
-    int32_t *room = (int32_t *)workspace, *counts = room + 4 * n;
-    const struct tokens_places side[2] = { { room, room + n }, { room + 2 * n, room + 3 * n } };
+    int32_t *scratch = (int32_t *)workspace, *counts = scratch + 4 * n;
+    const struct tokens_places side[2] = { { scratch, scratch + n }, { scratch + 2 * n, scratch + 3 * n } };
     const dim3 tiles((unsigned)embedding_sort_tiles(n));
     const int32_t *positions = NULL;
     int round = 0;

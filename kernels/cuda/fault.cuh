@@ -1,12 +1,12 @@
-/* What kernels tell of what they find. Indices come from files: a kernel checks them, and tells finish of one that is
- * out of range (struct cuda's faults). */
+/* How kernels report errors. Indices come from files: a kernel checks them and records an index that is out of range
+ * in struct cuda's faults, which finish reports. */
 #ifndef KERNELS_CUDA_FAULT_CUH
 #define KERNELS_CUDA_FAULT_CUH
 
 #include "kernels/cuda/element.cuh"
 
-/* *to = value: any number of threads may do so at once, and one of them is kept. */
-template <class T> __device__ __forceinline__ void tell(T *to, T value) {
+/* *to = value. Any number of threads may store at once; the value of one of them remains. */
+template <class T> __device__ __forceinline__ void store_shared(T *to, T value) {
 #ifdef __CUDACC__
     *(volatile T *)to = value;
 #else
@@ -14,13 +14,13 @@ template <class T> __device__ __forceinline__ void tell(T *to, T value) {
 #endif
 }
 
-/* index, if it is in least .. end - 1; else `instead`, and the fault is that of its position. One of several is kept.
- */
-__device__ __forceinline__ int32_t index_checked(uint64_t *fault, int32_t index, int32_t least, int64_t end,
+/* Returns index if it is in min .. end - 1. Otherwise returns `instead` and stores a fault with the position. If
+ * several threads find a fault, one of the faults remains. */
+__device__ __forceinline__ int32_t index_checked(uint64_t *fault, int32_t index, int32_t min, int64_t end,
                                                  int64_t position, int32_t instead) {
-    if (index >= least && index < end)
+    if (index >= min && index < end)
         return index;
-    tell(fault, (uint64_t)(position + 1) << 32 | (uint32_t)index);
+    store_shared(fault, (uint64_t)(position + 1) << 32 | (uint32_t)index);
     return instead;
 }
 

@@ -1,12 +1,13 @@
-/* What is asked of all gradients and parameters. */
+/* Operations on all gradients and parameters: sums of squares, sums, and tests for finite numbers. */
 #include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/spans.cuh"
+#include "kernels/cuda/sums.cuh"
 
 enum { THREADS = 256 };
 
-/* Chunks of a block: a warp has one. */
+/* Chunks per block: one for each warp. */
 enum { CHUNKS = THREADS / WARP };
 
 static __global__ void __launch_bounds__(THREADS) sum_squares(const __grid_constant__ spans<struct norm_span> list) {
@@ -38,21 +39,20 @@ status_t cuda_sum_squares(const struct kernels *k, const struct norm_span *all, 
     });
 }
 
-/* One block: losses are few. */
-static __global__ void __launch_bounds__(THREADS) sum_all(double *ret, const float *a, int64_t n) {
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        sum += (double)a[i];
-    sum = block_sum(sum, 0);
+static __global__ void __launch_bounds__(SUM_THREADS) sum_all(double *ret, const double *parts, int64_t n_parts) {
+    const double sum = add_up_parts(parts, n_parts, 0);
     if (threadIdx.x == 0)
         *ret = sum;
 }
 
 status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e) {
-    return launch(k, e, sum_all, dim3(1), dim3(THREADS), ret, a, n);
+    double *parts = cuda_of(k)->partial_sums;
+    const int64_t n_parts = sum_parts(n);
+    TRY(launch(k, e, add_parts<float>, dim3((unsigned)n_parts), dim3(SUM_THREADS), parts, a, n));
+    return launch(k, e, sum_all, dim3(1), dim3(SUM_THREADS), ret, parts, n_parts);
 }
 
-/* Whoever finds one says so: all write the same. */
+/* *ret becomes false if a number is not finite. Several threads may write it, all with the same value. */
 template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool *ret, const E *a, int64_t n) {
     bool all = true;
     for (int64_t at = first_pack<PACK<E>>(); at < n; at += pack_stride<PACK<E>>()) {
@@ -63,7 +63,7 @@ template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool
             all = all && x[j] - x[j] == 0;
     }
     if (!all)
-        tell(ret, false);
+        store_shared(ret, false);
 }
 
 template <class E>

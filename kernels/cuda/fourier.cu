@@ -1,5 +1,13 @@
-/* The Fourier transform of small images by radix-2 steps (Cooley and Tukey, 1965), and the reconstruction's step
- * towards its measurements. A block has a sample, whose complex image lies in the workspace. */
+/* The Fourier transform of small images, and the data-consistency step of a reconstruction: y = x - eta Re F* M (F x
+ * - measured) + change.
+ *
+ * A block has one sample, whose complex image lies in the workspace. A transform works on all rows, then on all
+ * columns: it puts each line into bit-reversed order and combines halves of growing length (radix 2, Cooley and
+ * Tukey, 1965), with a barrier after each level. It is scaled by 1 / sqrt(length), so that the inverse is the
+ * adjoint. residual() transforms x, subtracts the measurements, applies the mask and transforms back.
+ *
+ * Backward applies the same operator to dy, without measurements. The gradient of eta is one number per sample; a
+ * single thread adds these numbers in order. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -7,14 +15,14 @@
 
 enum { THREADS = 512 };
 
-/* Images re and im (height, width), and how many bits their sides have. */
+/* An image re and im (height, width). row_bits and column_bits: log2 of the length of a row and of a column. */
 struct image {
     float *re, *im;
     int height, width, row_bits, column_bits;
     __device__ __forceinline__ int size() const { return height * width; }
 };
 
-/* All lines of 1 << bits numbers, into the order of reversed bits; at(line, i) is where number i of a line lies. */
+/* Puts all lines of 1 << bits numbers into bit-reversed order. at(line, i) is the index of number i of a line. */
 template <class F> static __device__ __forceinline__ void reverse_lines(const struct image &a, int bits, F at) {
     for (int t = (int)threadIdx.x; t < a.size(); t += THREADS) {
         const int i = t & ((1 << bits) - 1), line = t >> bits, j = (int)(__brev((unsigned)i) >> (31 - bits) >> 1);
@@ -28,7 +36,7 @@ template <class F> static __device__ __forceinline__ void reverse_lines(const st
     __syncthreads();
 }
 
-/* sign -1 forward, 1 back; times 1 / sqrt(line's length). */
+/* sign: -1 forward, 1 inverse. The result is multiplied by 1 / sqrt(length of a line). */
 template <class F>
 static __device__ __forceinline__ void transform_lines(const struct image &a, int bits, int sign, F at) {
     reverse_lines(a, bits, at);
@@ -56,7 +64,7 @@ static __device__ __forceinline__ void transform(const struct image &a, int sign
     transform_lines(a, a.column_bits, sign, [&](int line, int i) { return i * a.width + line; });
 }
 
-/* a.re = Re F* M (F x - measured) of one sample. x NULL: 0; measured NULL: 0. */
+/* a.re = Re F* M (F x - measured) of one sample. x NULL counts as 0, measured NULL as 0. */
 template <class E>
 static __device__ __forceinline__ void residual(const struct image &a, const E *x, const float *measured,
                                                 const float *mask) {
@@ -75,7 +83,7 @@ static __device__ __forceinline__ void residual(const struct image &a, const E *
     transform(a, 1);
 }
 
-/* One sample of a call, each pointer at its own. */
+/* One sample of a call: pointers to its own data. */
 struct sample {
     struct image image;
     int64_t first;
@@ -102,8 +110,9 @@ static struct image image_of(void *workspace, const struct fourier_dims *d) {
 
 template <class E>
 static __global__ void __launch_bounds__(THREADS, 1)
-    adjoint(E *x, const float *measured, const float *mask, struct image room) {
-    const struct sample s = sample_of(room, measured, mask);
+    adjoint(E *x, const float *measured, const float *mask, struct image all) {
+    const struct sample s = sample_of(all, measured, mask);
+    /* With x = 0 the residual is minus the adjoint of the measurements. */
     residual(s.image, (const E *)NULL, s.measured, s.mask);
     for (int i = (int)threadIdx.x; i < s.image.size(); i += THREADS)
         x[s.first + i] = element_of<E>(-s.image.re[i]);
@@ -121,8 +130,8 @@ status_t cuda_fourier_adjoint(const struct kernels *k, element_t *x, const float
 template <class E>
 static __global__ void __launch_bounds__(THREADS, 1)
     step_forward(E *y, const E *x, const E *change, const E *eta, const float *measured, const float *mask,
-                 struct image room) {
-    const struct sample s = sample_of(room, measured, mask);
+                 struct image all) {
+    const struct sample s = sample_of(all, measured, mask);
     const float step = float_of(*eta);
     residual(s.image, x + s.first, s.measured, s.mask);
     for (int i = (int)threadIdx.x; i < s.image.size(); i += THREADS)
@@ -139,12 +148,12 @@ status_t cuda_fourier_step_forward(const struct kernels *k, element_t *y, const 
     });
 }
 
-/* share (batch) gets each sample's part of deta. */
+/* share (batch) receives the part of deta of each sample. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS, 1)
     step_backward(E *dx, float *share, const E *dy, const E *x, const E *eta, const float *measured, const float *mask,
-                  struct image room) {
-    const struct sample s = sample_of(room, measured, mask);
+                  struct image all) {
+    const struct sample s = sample_of(all, measured, mask);
     const float step = float_of(*eta);
     double sum = 0;
     residual(s.image, x + s.first, s.measured, s.mask);
@@ -155,6 +164,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         share[blockIdx.x] = (float)sum;
     if (!dx)
         return;
+    /* Re F* M F is symmetric, so dx uses the operator of forward. */
     residual(s.image, dy + s.first, NULL, s.mask);
     for (int i = (int)threadIdx.x; i < s.image.size(); i += THREADS)
         dx[s.first + i] = element_of<E>(float_of(dy[s.first + i]) - step * s.image.re[i]);

@@ -1,14 +1,14 @@
+#include "kernels/cuda/lib/product.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/product.h"
 
 #include <assert.h>
 
-/* cuBLASLt keeps what goes into GELU in rows of eights, on a 16-byte boundary. */
+/* cuBLASLt stores the input of GELU in rows of a multiple of 8 elements, on a 16-byte boundary. */
 static bool keeps_pre(const struct linear_dims *d, const element_t *pre) {
     return d->out % 8 == 0 && ((uintptr_t)pre & 15) == 0;
 }
 
-/* The GELU is a part of the product where cuBLASLt can keep what goes into it, else a pass of its own. */
+/* GELU is part of the product if cuBLASLt can store the GELU's input; otherwise it is a pass of its own. */
 status_t cuda_linear_forward(const struct kernels *k, element_t *y, element_t *pre, const element_t *x,
                              const element_t *w, const element_t *bias, const struct linear_dims *d, struct err *e) {
     assert(d->rows > 0 && d->in > 0 && d->out > 0);

@@ -9,9 +9,9 @@
 
 struct mask {
     uint64_t seed;
-    const int64_t *step; /* the device's */
+    const int64_t *step; /* in device memory */
     uint32_t op;
-    uint32_t threshold; /* numbers below it drop their element; 0: all are kept */
+    uint32_t threshold; /* elements whose number is below it are dropped; 0: all are kept */
     float kept;         /* 1 / (1 - probability) */
     uint32_t first_sample;
 };
@@ -29,13 +29,13 @@ static inline struct mask mask_of(const struct dropout *d) {
     return m;
 }
 
-/* The four numbers of elements 4 group .. 4 group + 3 of the call's sample, where not all are kept. */
+/* The four numbers of elements 4 group .. 4 group + 3 of the call's sample. Only if threshold is not 0. */
 __device__ __forceinline__ void mask_numbers(const struct mask &m, uint32_t sample, int64_t group, uint32_t (&to)[4]) {
     const uint32_t counter[4] = { (uint32_t)group, m.first_sample + sample, m.op, (uint32_t)*m.step };
     philox4x32_10(counter, m.seed, to);
 }
 
-/* What the element is multiplied by: 0 or 1 / (1 - probability). */
+/* The factor of the element: 0 or 1 / (1 - probability). */
 __device__ __forceinline__ float mask_factor(const struct mask &m, uint32_t sample, int64_t index) {
     uint32_t number[4];
     if (m.threshold == 0)

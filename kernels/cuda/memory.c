@@ -28,27 +28,29 @@ status_t cuda_download(const struct kernels *k, void *to_host, const void *from,
                        "copying from the device", e);
 }
 
-/* A piece after the other through a room of the device: the stream keeps one from overtaking the other. */
+/* Piece by piece through a staging buffer on the device. The order of the stream protects the buffer from the next
+ * piece. */
 status_t cuda_upload_elements(const struct kernels *k, element_t *to, const float *from_host, int64_t n,
                               struct err *e) {
     if (k->precision == KERNELS_FP32)
         return cuda_upload(k, to, from_host, (size_t)n * sizeof(float), e);
-    float *room = cuda_of(k)->staging;
+    float *staging = cuda_of(k)->staging;
     for (int64_t at = 0; at < n; at += CUDA_STAGING) {
         const int64_t piece = n - at < CUDA_STAGING ? n - at : CUDA_STAGING;
-        TRY(cuda_upload(k, room, from_host + at, (size_t)piece * sizeof(float), e));
-        TRY(k->convert(k, (char *)to + (size_t)at * kernels_element_bytes(k), room, piece, e));
+        TRY(cuda_upload(k, staging, from_host + at, (size_t)piece * sizeof(float), e));
+        TRY(k->convert(k, (char *)to + (size_t)at * kernels_element_bytes(k), staging, piece, e));
     }
     return ST_OK;
 }
 
-/* The device copies while its processors compute: from memory that host_memory_new gave. */
+/* The device copies while its multiprocessors compute. from_host: memory from host_memory_new. */
 status_t cuda_upload_ahead(const struct kernels *k, void *to, const void *from_host, size_t bytes, struct err *e) {
     return cuda_status(cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, cuda_of(k)->ahead),
                        "copying to the device", e);
 }
 
-/* A wait is for the newest record when it is queued: later ones change nothing of it. */
+/* A wait refers to the newest record at the time when it is queued. Later records do not change it, so the event can
+ * be reused. */
 static status_t order(cudaStream_t first, cudaEvent_t event, cudaStream_t then, struct err *e) {
     TRY(cuda_status(cudaEventRecord(event, first), "marking a place in the queue", e));
     return cuda_status(cudaStreamWaitEvent(then, event, 0), "ordering two streams", e);
@@ -65,7 +67,7 @@ status_t cuda_ahead_release(const struct kernels *k, struct err *e) {
 }
 
 status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
-    (void)cudaSetDevice(cuda_of(k)->ordinal); /* it is the calling thread's choice */
+    (void)cudaSetDevice(cuda_of(k)->ordinal); /* the current device belongs to the calling thread */
     return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
                        "copying within the device", e);
 }
@@ -81,13 +83,13 @@ status_t cuda_faults_take(const struct cuda *c, struct err *e) {
         const uint64_t found = c->faults[i];
         if (!found)
             continue;
-        c->faults[i] = 0; /* no sooner: a kernel of the next step may write one at any time */
+        c->faults[i] = 0; /* only if found: a kernel of the next step may write it at any time */
         return err_set(e, ST_INVALID_ARGUMENT, WHAT[i], (int)(int32_t)(uint32_t)found, (long long)(found >> 32) - 1);
     }
     return ST_OK;
 }
 
-/* By an event that blocks: who waits for a stream spins, on a processor that a loader may want. */
+/* Waits for a blocking event, because a wait for a stream would spin on a processor that a loader may need. */
 status_t cuda_finish(const struct kernels *k, struct err *e) {
     const struct cuda *c = cuda_of(k);
     TRY(cuda_ahead_await(k, e));

@@ -1,33 +1,37 @@
-/* Layer norm and RMS norm: the latter has no mean and no beta.
+/* Layer norm and RMS norm, which has no mean and no beta, with an optional residual branch.
  *
- * A row belongs to a warp where it fits in one, else to a block; each thread keeps HELD packs of it in registers, so
- * that memory is read once. HELD 0: a row too wide for that, read again for each pass over it. Backward gives each warp
- * or block a piece of the rows, whose share of dgamma and dbeta it keeps in registers too. */
+ * Forward: a warp has a row if the row fits in its registers, otherwise a block has it. Each thread keeps CACHED packs
+ * of the row in registers, so that memory is read once for the three passes (sum, squares of x - mean, result). CACHED
+ * is 0 for a row that is too wide; each pass then reads the row again.
+ *
+ * Backward: each warp or block has a piece of the rows and visits them in order. Per row it computes two averages
+ * and dx, and it keeps the piece's share of dgamma and dbeta in registers too. A second kernel (pieces.h) adds the
+ * shares of all pieces in order, so that no sum needs atomic additions or depends on the device. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pieces.h"
 #include "kernels/cuda/reduce.cuh"
 
-enum { THREADS = 256, HELD_MOST = 4 };
+enum { THREADS = 256, MAX_CACHED = 4 };
 
-template <int N> struct held { static constexpr int count = N; };
+template <int N> struct cached { static constexpr int count = N; };
 
-/* Calls f with how many packs a thread holds of a row, and how many threads take one. */
+/* Calls f with the number of packs of a row that a thread keeps, and the number of threads of a row. */
 template <class E, class F> static status_t by_width(int64_t width, F f) {
     const int64_t packs = (width + PACK<E> - 1) / PACK<E>;
     if (packs <= THREADS)
-        return f(held<1>(), (unsigned)((packs + WARP - 1) / WARP * WARP));
-    if (packs <= HELD_MOST * THREADS)
-        return f(held<HELD_MOST>(), (unsigned)((packs + HELD_MOST * WARP - 1) / (HELD_MOST * WARP) * WARP));
-    return f(held<0>(), (unsigned)THREADS);
+        return f(cached<1>(), (unsigned)((packs + WARP - 1) / WARP * WARP));
+    if (packs <= MAX_CACHED * THREADS)
+        return f(cached<MAX_CACHED>(), (unsigned)((packs + MAX_CACHED * WARP - 1) / (MAX_CACHED * WARP) * WARP));
+    return f(cached<0>(), (unsigned)THREADS);
 }
 
 static dim3 block_of(unsigned threads) { return dim3(threads, threads == WARP ? THREADS / WARP : 1); }
 
-/* f(i, column) for each pack of a row that is this thread's; i is where it keeps it. */
-template <class E, int HELD, class F> static __device__ __forceinline__ void for_packs(int width, F f) {
-    if constexpr (HELD > 0) {
+/* Calls f(i, column) for each pack of a row that belongs to this thread; i is the index of its registers. */
+template <class E, int CACHED, class F> static __device__ __forceinline__ void for_packs(int width, F f) {
+    if constexpr (CACHED > 0) {
 #pragma unroll
-        for (int i = 0; i < HELD; i++) {
+        for (int i = 0; i < CACHED; i++) {
             const int column = (int)(threadIdx.x + i * blockDim.x) * PACK<E>;
             if (column < width)
                 f(i, column);
@@ -38,20 +42,21 @@ template <class E, int HELD, class F> static __device__ __forceinline__ void for
     }
 }
 
-template <class E, int HELD> struct packs { float at[HELD > 0 ? HELD : 1][PACK<E>]; };
+template <class E, int CACHED> struct packs { float at[CACHED > 0 ? CACHED : 1][PACK<E>]; };
 
-/* A row's x + branch into v and r, or x alone; returns this thread's part of their sum. */
-template <class E, int HELD>
-static __device__ __forceinline__ float load_row(struct packs<E, HELD> &v, E *r, const E *x, const E *branch,
+/* Stores a row's x + branch in v and r, or x alone in v. Returns this thread's part of their sum. */
+template <class E, int CACHED>
+static __device__ __forceinline__ float load_row(struct packs<E, CACHED> &v, E *r, const E *x, const E *branch,
                                                  int width) {
     float sum = 0;
-    for_packs<E, HELD>(width, [&](int i, int column) {
+    for_packs<E, CACHED>(width, [&](int i, int column) {
         read(v.at[i], x + column, width - column);
         if (branch) {
             float b[PACK<E>];
             read(b, branch + column, width - column);
 #pragma unroll
             for (int j = 0; j < PACK<E>; j++)
+                /* Rounds the sum as it is stored in r, so that backward, which reads r, sees the same values. */
                 v.at[i][j] = float_of(element_of<E>(v.at[i][j] + b[j]));
             write(r + column, v.at[i], width - column);
         }
@@ -63,29 +68,30 @@ static __device__ __forceinline__ float load_row(struct packs<E, HELD> &v, E *r,
 }
 
 /* mean NULL: RMS norm. */
-template <class E, int HELD>
+template <class E, int CACHED>
 static __global__ void __launch_bounds__(THREADS)
     norm_forward(E *y, E *r, float *mean, float *rstd, const E *x, const E *branch, const E *gamma, const E *beta,
                  int64_t rows, int width, float epsilon) {
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, at = row * width;
     if (row >= rows)
         return;
-    struct packs<E, HELD> v;
-    const float sum = load_row<E, HELD>(v, r + at, x + at, branch ? branch + at : NULL, width);
+    struct packs<E, CACHED> v;
+    const float sum = load_row<E, CACHED>(v, r + at, x + at, branch ? branch + at : NULL, width);
     const E *normed = branch ? r + at : x + at;
     const float center = mean ? block_sum(sum, 0) / (float)width : 0;
     float squares = 0;
-    for_packs<E, HELD>(width, [&](int i, int column) {
-        if (HELD == 0)
+    for_packs<E, CACHED>(width, [&](int i, int column) {
+        if (CACHED == 0)
             read(v.at[i], normed + column, width - column);
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++)
+            /* Beyond the row, x is 0 but x - mean is not, so these numbers are left out. */
             squares += column + j < width ? (v.at[i][j] - center) * (v.at[i][j] - center) : 0;
     });
     const float scale = 1.0f / sqrtf(block_sum(squares, 1) / (float)width + epsilon);
-    for_packs<E, HELD>(width, [&](int i, int column) {
+    for_packs<E, CACHED>(width, [&](int i, int column) {
         float g[PACK<E>], b[PACK<E>] = {};
-        if (HELD == 0)
+        if (CACHED == 0)
             read(v.at[i], normed + column, width - column);
         read(g, gamma + column, width - column);
         if (beta)
@@ -107,9 +113,9 @@ static status_t forward(const struct kernels *k, element_t *y, element_t *r, flo
                         int64_t rows, int64_t width, float epsilon, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return by_width<E>(width, [&](auto held, unsigned threads) {
+        return by_width<E>(width, [&](auto cached, unsigned threads) {
             const dim3 block = block_of(threads);
-            return launch(k, e, norm_forward<E, held.count>, dim3((unsigned)((rows + block.y - 1) / block.y)), block,
+            return launch(k, e, norm_forward<E, cached.count>, dim3((unsigned)((rows + block.y - 1) / block.y)), block,
                           (E *)y, (E *)r, mean, rstd, (const E *)x, (const E *)branch, (const E *)gamma,
                           (const E *)beta, rows, (int)width, epsilon);
         });
@@ -128,11 +134,11 @@ status_t cuda_rmsnorm_forward(const struct kernels *k, element_t *y, element_t *
     return forward(k, y, r, NULL, rstd, x, branch, gamma, NULL, rows, width, epsilon, e);
 }
 
-/* A row of backward as one thread has it: with n = (x - mean) rstd and h = dy gamma. */
-template <class E, int HELD> struct row_gradient { struct packs<E, HELD> n, h; };
+/* One thread's part of a row in backward: n = (x - mean) rstd and h = dy gamma. */
+template <class E, int CACHED> struct row_gradient { struct packs<E, CACHED> n, h; };
 
-template <class E, int HELD>
-static __device__ __forceinline__ void load_gradient(struct row_gradient<E, HELD> &a, float (&dy)[PACK<E>], int i,
+template <class E, int CACHED>
+static __device__ __forceinline__ void load_gradient(struct row_gradient<E, CACHED> &a, float (&dy)[PACK<E>], int i,
                                                      const E *dy_row, const E *x_row, const E *gamma, float mean,
                                                      float rstd, int column, int width) {
     float g[PACK<E>];
@@ -146,24 +152,24 @@ static __device__ __forceinline__ void load_gradient(struct row_gradient<E, HELD
     }
 }
 
-/* A piece's share of dgamma and dbeta: in registers, or for rows that are too wide in `partial` itself. */
-template <class E, int HELD> struct share { struct packs<E, HELD> gamma, beta; };
+/* A piece's share of dgamma and dbeta. For rows that are too wide for registers, `partial` accumulates it instead. */
+template <class E, int CACHED> struct share { struct packs<E, CACHED> gamma, beta; };
 
-template <int N> static __device__ __forceinline__ void add_to(float *sum, const float (&x)[N], int room) {
-    for (int j = 0; j < N && j < room; j++)
+template <int N> static __device__ __forceinline__ void add_to(float *sum, const float (&x)[N], int n_valid) {
+    for (int j = 0; j < N && j < n_valid; j++)
         sum[j] += x[j];
 }
 
-/* dx = rstd (h - avg(h) - n avg(h n)) + addend; without a mean, avg(h) is not taken off. */
-template <class E, int HELD>
-static __device__ __forceinline__ void backward_row(E *dx, struct share<E, HELD> &s, float *partial, const E *dy,
+/* dx = rstd (h - avg(h) - n avg(h n)) + addend. RMS norm, which has no mean, does not subtract avg(h). */
+template <class E, int CACHED>
+static __device__ __forceinline__ void backward_row(E *dx, struct share<E, CACHED> &s, float *partial, const E *dy,
                                                     const E *addend, const E *x, const float *mean, float rstd,
                                                     const E *gamma, int width, int turn) {
     const float center = mean ? *mean : 0;
-    struct row_gradient<E, HELD> a;
+    struct row_gradient<E, CACHED> a;
     float sums[2] = { 0, 0 }, d[PACK<E>];
-    for_packs<E, HELD>(width, [&](int i, int column) {
-        load_gradient<E, HELD>(a, d, i, dy, x, gamma, center, rstd, column, width);
+    for_packs<E, CACHED>(width, [&](int i, int column) {
+        load_gradient<E, CACHED>(a, d, i, dy, x, gamma, center, rstd, column, width);
         float dn[PACK<E>];
 #pragma unroll
         for (int j = 0; j < PACK<E>; j++) {
@@ -173,17 +179,17 @@ static __device__ __forceinline__ void backward_row(E *dx, struct share<E, HELD>
             s.gamma.at[i][j] += dn[j];
             s.beta.at[i][j] += d[j];
         }
-        if (HELD == 0) {
+        if (CACHED == 0) {
             add_to(partial + column, dn, width - column);
             add_to(partial + width + column, d, width - column);
         }
     });
     block_reduce(sums, add_up(), turn);
     const float avg_h = mean ? sums[0] / (float)width : 0, avg_hn = sums[1] / (float)width;
-    for_packs<E, HELD>(width, [&](int i, int column) {
+    for_packs<E, CACHED>(width, [&](int i, int column) {
         float more[PACK<E>] = {};
-        if (HELD == 0)
-            load_gradient<E, HELD>(a, d, i, dy, x, gamma, center, rstd, column, width);
+        if (CACHED == 0)
+            load_gradient<E, CACHED>(a, d, i, dy, x, gamma, center, rstd, column, width);
         if (addend)
             read(more, addend + column, width - column);
 #pragma unroll
@@ -193,30 +199,30 @@ static __device__ __forceinline__ void backward_row(E *dx, struct share<E, HELD>
     });
 }
 
-/* partial (pieces, 2, width): dgamma, dbeta. */
-template <class E, int HELD>
-static __global__ void __launch_bounds__(THREADS, HELD == 1 ? 3 : 1)
+/* partial (pieces, 2, width) receives the shares of dgamma and dbeta. */
+template <class E, int CACHED>
+static __global__ void __launch_bounds__(THREADS, CACHED == 1 ? 3 : 1)
     norm_backward(E *dx, float *partial, const E *dy, const E *addend, const E *x, const float *mean, const float *rstd,
                   const E *gamma, int64_t rows, int width) {
     const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, pieces = piece_count(rows, 1);
     if (piece >= pieces)
         return;
-    struct share<E, HELD> s = {};
+    struct share<E, CACHED> s = {};
     float *own = partial + piece * 2 * width;
-    if (HELD == 0)
+    if (CACHED == 0)
         for (int c = 0; c < 2; c++)
-            for_packs<E, HELD>(width, [&](int i, int column) {
+            for_packs<E, CACHED>(width, [&](int i, int column) {
                 for (int j = 0; j < PACK<E> && column + j < width; j++)
                     own[c * width + column + j] = s.gamma.at[i][j];
             });
     int turn = 0;
     for (int64_t row = piece_begin(rows, piece, pieces); row < piece_begin(rows, piece + 1, pieces); row++) {
         const int64_t at = row * width;
-        backward_row<E, HELD>(dx + at, s, own, dy + at, addend ? addend + at : NULL, x + at, mean ? mean + row : NULL,
-                              rstd[row], gamma, width, turn++);
+        backward_row<E, CACHED>(dx + at, s, own, dy + at, addend ? addend + at : NULL, x + at, mean ? mean + row : NULL,
+                                rstd[row], gamma, width, turn++);
     }
-    if (HELD > 0)
-        for_packs<E, HELD>(width, [&](int i, int column) {
+    if (CACHED > 0)
+        for_packs<E, CACHED>(width, [&](int i, int column) {
             write(own + column, s.gamma.at[i], width - column);
             write(own + width + column, s.beta.at[i], width - column);
         });
@@ -230,15 +236,14 @@ static status_t backward(const struct kernels *k, element_t *dx, float *dgamma, 
     float *partial = (float *)workspace;
     TRY(by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
-        return by_width<E>(width, [&](auto held, unsigned threads) {
+        return by_width<E>(width, [&](auto cached, unsigned threads) {
             const dim3 block = block_of(threads);
-            return launch(k, e, norm_backward<E, held.count>, dim3((unsigned)((pieces + block.y - 1) / block.y)), block,
-                          (E *)dx, partial, (const E *)dy, (const E *)addend, (const E *)x, mean, rstd,
+            return launch(k, e, norm_backward<E, cached.count>, dim3((unsigned)((pieces + block.y - 1) / block.y)),
+                          block, (E *)dx, partial, (const E *)dy, (const E *)addend, (const E *)x, mean, rstd,
                           (const E *)gamma, rows, (int)width);
         });
     }));
-    TRY(pieces_add(k, dgamma, partial, pieces, 2 * width, width, accumulate, e));
-    return dbeta ? pieces_add(k, dbeta, partial + width, pieces, 2 * width, width, accumulate, e) : ST_OK;
+    return pieces_add(k, dgamma, dbeta, partial, pieces, 2 * width, width, accumulate, e);
 }
 
 status_t cuda_layernorm_backward(const struct kernels *k, element_t *dx, float *dgamma, float *dbeta,

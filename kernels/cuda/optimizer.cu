@@ -1,5 +1,14 @@
-/* One pass each over parameters, states and gradients. Compiled without contraction to fused multiply-adds, which cost
- * nothing here and would round otherwise: the bits are those of kernels/cpu/plain. */
+/* Optimizers: one pass over parameters, states and gradients for each step.
+ *
+ * take_step is the loop of all elementwise optimizers (AdamW, SGD, Lion, the plain SGD step, scaled addition,
+ * running means). It receives a list of tensors as a kernel parameter (spans.cuh), so that one launch covers many
+ * tensors, and the work is cut into parts of EACH numbers. A struct with the settings of the optimizer computes one
+ * pack at a time. The learning rate, the number of the update and the decision to skip it are read from device
+ * memory, so that a captured step stays valid. Normalisation takes two passes: the norm of the whole tensor, then
+ * the scaling.
+ *
+ * Compiled without contraction to fused multiply-adds, which would round differently and save no time here: the bits
+ * are those of kernels/cpu/plain. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/seen.cuh"
@@ -8,12 +17,12 @@
 
 #include <math.h>
 
-/* A multiprocessor has BLOCKS of them, a part of the work EACH numbers. */
+/* Threads of a block, blocks of a multiprocessor, and numbers of a part. */
 enum { THREADS = 256, BLOCKS = 4, EACH = 8192 };
 
-/* `step` is a struct of settings: begin() reads what the device knows of this step, and is false when nothing is to be
- * changed; of(p, x, s, at, room) makes the new parameters of a pack in place, x being what the optimizer reads beside
- * them, and updates the states of s at `at`. */
+/* `step` is a struct of settings. begin() reads the values of this step from device memory and returns false if the
+ * step changes nothing. of(p, x, s, at, n_valid) computes the new parameters of a pack in place from x, the
+ * optimizer's input (for most the gradient), and updates the states of s at `at`. */
 template <class E, class Step>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
     take_step(const __grid_constant__ spans<struct span> list, Step step) {
@@ -50,7 +59,7 @@ static status_t run(const struct kernels *k, const struct span *all, int n_all, 
     });
 }
 
-/* What AdamW makes of the rate and the number of the update: by one thread of each block. */
+/* AdamW's factors, which depend on the rate and the number of the update. One thread of each block computes them. */
 struct adamw_rates {
     float step, correction, keep;
 };
@@ -78,11 +87,11 @@ struct adamw_pack {
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
-                                       int room) const {
+                                       int n_valid) const {
         const float kept = s.decay ? keep : 1.0f;
         float a[N], b[N];
-        read(a, s.m + at, room);
-        read(b, s.v + at, room);
+        read(a, s.m + at, n_valid);
+        read(b, s.v + at, n_valid);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float gj = seen.of(g[j]);
@@ -90,8 +99,8 @@ struct adamw_pack {
             b[j] = beta2 * b[j] + rest2 * gj * gj;
             p[j] = kept * p[j] - step * a[j] / (sqrtf(b[j]) / correction + epsilon);
         }
-        write(s.m + at, a, room);
-        write(s.v + at, b, room);
+        write(s.m + at, a, n_valid);
+        write(s.v + at, b, n_valid);
     }
 };
 
@@ -127,17 +136,17 @@ struct sgd_pack {
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
-                                       int room) const {
+                                       int n_valid) const {
         const float decays = s.decay ? decay : 0.0f;
         float a[N];
-        read(a, s.m + at, room);
+        read(a, s.m + at, n_valid);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float gj = seen.of(g[j]) + decays * p[j];
             a[j] = momentum * a[j] + gj;
             p[j] -= rate * (nesterov ? gj + momentum * a[j] : a[j]);
         }
-        write(s.m + at, a, room);
+        write(s.m + at, a, n_valid);
     }
 };
 
@@ -167,17 +176,17 @@ struct lion_pack {
 
     template <int N>
     __device__ __forceinline__ void of(float (&p)[N], const float (&g)[N], const struct span &s, int64_t at,
-                                       int room) const {
+                                       int n_valid) const {
         const float kept = s.decay ? keep : 1.0f;
         float a[N];
-        read(a, s.m + at, room);
+        read(a, s.m + at, n_valid);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float gj = seen.of(g[j]), along = beta1 * a[j] + rest1 * gj;
             p[j] = kept * p[j] - rate * (along > 0 ? 1.0f : along < 0 ? -1.0f : along);
             a[j] = beta2 * a[j] + rest2 * gj;
         }
-        write(s.m + at, a, room);
+        write(s.m + at, a, n_valid);
     }
 };
 
@@ -196,7 +205,7 @@ status_t cuda_lion(const struct kernels *k, const struct span *all, int n_all, c
     return run(k, all, n_all, a, e);
 }
 
-struct descend_pack {
+struct sgd_step_pack {
     const double *learning_rate;
     const struct update *update;
     double factor, weight_decay;
@@ -217,13 +226,13 @@ struct descend_pack {
     }
 };
 
-status_t cuda_descend(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
-                      const struct descent *o, struct err *e) {
+status_t cuda_sgd_step(const struct kernels *k, float *p, element_t *weight, const float *x, int64_t n,
+                       const struct sgd_step *o, struct err *e) {
     const struct span one = { .n = n, .p = p, .weight = weight, .m = NULL, .v = NULL, .x = x, .decay = true };
-    return run(k, &one, 1, descend_pack{ o->learning_rate, o->update, o->factor, o->weight_decay, 0, 0 }, e);
+    return run(k, &one, 1, sgd_step_pack{ o->learning_rate, o->update, o->factor, o->weight_decay, 0, 0 }, e);
 }
 
-/* update NULL: it is never skipped. */
+/* update NULL: the operation is never skipped. */
 struct scale_add_pack {
     float keep, by;
     const struct update *update;
@@ -243,7 +252,7 @@ status_t cuda_scale_add(const struct kernels *k, const struct span *all, int n_a
     return run(k, all, n_all, scale_add_pack{ (float)keep, (float)by, update }, e);
 }
 
-/* x: sums over `parts` micro-batches. */
+/* x contains sums over `parts` micro-batches. */
 struct running_mean_pack {
     double momentum, parts;
     const struct update *update;
@@ -263,15 +272,15 @@ status_t cuda_running_mean(const struct kernels *k, const struct span *all, int 
     return run(k, all, n_all, running_mean_pack{ momentum, (double)parts, update }, e);
 }
 
-/* One block: *ret = what the numbers whose chunks' squares these are have to be multiplied by. */
+/* One block: *ret = the factor that scales a tensor to norm 1. sums: the sums of squares of the tensor's chunks. */
 static __global__ void __launch_bounds__(THREADS)
-    unit_scale(double *ret, const double *sums, int64_t chunks, double least) {
+    unit_scale(double *ret, const double *sums, int64_t chunks, double min_norm) {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < chunks; i += THREADS)
         sum += sums[i];
     const double norm = sqrt(block_sum(sum, 0));
     if (threadIdx.x == 0)
-        *ret = 1 / (norm > least ? norm : least);
+        *ret = 1 / (norm > min_norm ? norm : min_norm);
 }
 
 static __global__ void __launch_bounds__(THREADS) scale(float *x, const double *by, int64_t n) {
@@ -286,12 +295,13 @@ static __global__ void __launch_bounds__(THREADS) scale(float *x, const double *
     }
 }
 
-status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace, struct err *e) {
+status_t cuda_normalise(const struct kernels *k, float *x, int64_t n, double min_norm, double *workspace,
+                        struct err *e) {
     const int64_t chunks = (n + KERNELS_CHUNK - 1) / KERNELS_CHUNK;
     double *by = workspace + chunks;
     const struct norm_span all = { workspace, x, n };
     TRY(k->sum_squares(k, &all, 1, e));
-    TRY(launch(k, e, unit_scale, dim3(1), dim3(THREADS), by, (const double *)workspace, chunks, least));
+    TRY(launch(k, e, unit_scale, dim3(1), dim3(THREADS), by, (const double *)workspace, chunks, min_norm));
     return launch(k, e, scale, cuda_grid(k, n, THREADS * PACK<float>), dim3(THREADS), x, (const double *)by, n);
 }
 

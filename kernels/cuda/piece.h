@@ -1,5 +1,5 @@
-/* How sums over rows are cut: in pieces by shape alone, each summed on its own; then the pieces are added in order. In
- * plain C, because a plan counts the room that the pieces take (workspace.c). */
+/* How sums over rows are divided: into pieces that depend on the shape alone. Each piece is summed by itself; then
+ * the pieces are added in order. Plain C, because a plan counts the workspace of the pieces (workspace.c). */
 #ifndef KERNELS_CUDA_PIECE_H
 #define KERNELS_CUDA_PIECE_H
 
@@ -12,20 +12,20 @@
 #define PIECE_FUNCTION static inline
 #endif
 
-enum { PIECES_MOST = 1024, PIECE_ROWS_LEAST = 16 };
-/* A warp's lanes with 16 bytes each. */
+enum { MAX_PIECES = 1024, MIN_PIECE_ROWS = 16 };
+/* One warp, 16 bytes per lane. */
 enum { PIECE_ACROSS_BYTES = 512 };
 
-/* Blocks of a warp that go over a row of `width` numbers of `each` bytes. */
+/* Blocks, one warp wide, that a row of `width` numbers of `each` bytes needs. */
 PIECE_FUNCTION int64_t piece_across(int64_t width, size_t each) {
     return (width * (int64_t)each + PIECE_ACROSS_BYTES - 1) / PIECE_ACROSS_BYTES;
 }
 
-/* `across`: blocks that share a piece's columns. Enough blocks in all for every multiprocessor of a large device to
- * have several. */
+/* `across`: the blocks that share the columns of a piece. The total gives every multiprocessor of a large device
+ * several blocks. */
 PIECE_FUNCTION int64_t piece_count(int64_t rows, int64_t across) {
-    const int64_t most = across < PIECES_MOST ? PIECES_MOST / across : 1, n = rows / PIECE_ROWS_LEAST;
-    return n < 1 ? 1 : n < most ? n : most;
+    const int64_t limit = across < MAX_PIECES ? MAX_PIECES / across : 1, n = rows / MIN_PIECE_ROWS;
+    return n < 1 ? 1 : n < limit ? n : limit;
 }
 
 /* The first row of piece i of n; piece n begins at `rows`. */

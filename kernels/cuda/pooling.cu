@@ -1,4 +1,13 @@
-/* Channels are last: neighbouring threads have neighbouring channels of one pixel. */
+/* Pooling of images with channels last, so that adjacent threads have adjacent channels of one pixel.
+ *
+ * Max pooling forward: one thread has a pack of channels of one pixel of y and visits the window's pixels row by
+ * row. The maximum of a window is its first largest pixel, or its last NaN.
+ *
+ * Max pooling backward has one thread for each input instead of each window, because windows overlap: the thread
+ * visits the windows that contain its input, finds the maximum of each again, and adds the gradients of those whose
+ * maximum is its own input. No atomic additions are needed, and forward stores nothing for backward.
+ *
+ * Average pooling averages all pixels of a sample: one thread per channel sums them in order. */
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -21,46 +30,46 @@ static struct pool pool_of(const struct convolution_dims *d) {
              (int)convolution_side(d, d->width) };
 }
 
-/* A pack of channels of one window: the largest of each, and the input pixel (row * width + column) that is the first
- * to have it. */
+/* The maxima of one window for a pack of channels, and the input pixel (row * width + column) of each: the first
+ * pixel that has the maximum. */
 template <class E> struct largest {
-    float most[PACK<E>];
+    float value[PACK<E>];
     int pixel[PACK<E>];
 
-    /* Of the window at (row, column) of y; x: the sample's, from the pack's first channel on. */
-    __device__ __forceinline__ largest(const struct pool &p, const E *x, int row, int column, int64_t room) {
+    /* Visits the window at (row, column) of y. x: the sample, from the first channel of the pack on. */
+    __device__ __forceinline__ largest(const struct pool &p, const E *x, int row, int column, int64_t n_valid) {
         const int top = row * p.stride - p.padding, left = column * p.stride - p.padding;
         const int r_begin = top > 0 ? top : 0, q_begin = left > 0 ? left : 0;
         const int r_end = top + p.kernel < p.height ? top + p.kernel : p.height;
         const int q_end = left + p.kernel < p.width ? left + p.kernel : p.width;
 #pragma unroll
         for (int c = 0; c < PACK<E>; c++) {
-            most[c] = -INFINITY;
+            value[c] = -INFINITY;
             pixel[c] = r_begin * p.width + q_begin;
         }
         for (int r = r_begin; r < r_end; r++)
             for (int q = q_begin; q < q_end; q++) {
                 float a[PACK<E>];
-                read(a, x + (int64_t)(r * p.width + q) * p.channels, room);
+                read(a, x + (int64_t)(r * p.width + q) * p.channels, n_valid);
 #pragma unroll
                 for (int c = 0; c < PACK<E>; c++)
-                    if (a[c] > most[c] || a[c] != a[c]) {
-                        most[c] = a[c];
+                    if (a[c] > value[c] || a[c] != a[c]) {
+                        value[c] = a[c];
                         pixel[c] = r * p.width + q;
                     }
             }
     }
 };
 
-/* A thread has a pack of channels of a pixel of y. */
+/* One thread has a pack of channels of a pixel of y. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS) max_forward(E *y, const E *x, struct pool p, int64_t n) {
     for (int64_t pack = first_pack<1>(); pack < n; pack += pack_stride<1>()) {
         const struct row_pack<E> at(pack, p.channels);
         const int64_t line = at.row / p.out_width, sample = line / p.out_height;
         const E *from = x + sample * p.height * p.width * p.channels + at.column;
-        const struct largest<E> of(p, from, (int)(line % p.out_height), (int)(at.row % p.out_width), at.room);
-        write(y + at.row * p.channels + at.column, of.most, at.room);
+        const struct largest<E> of(p, from, (int)(line % p.out_height), (int)(at.row % p.out_width), at.n_valid);
+        write(y + at.row * p.channels + at.column, of.value, at.n_valid);
     }
 }
 
@@ -74,13 +83,14 @@ status_t cuda_max_pool_forward(const struct kernels *k, element_t *y, const elem
     });
 }
 
-/* The first window along a side that a pixel is in. */
+/* The first window along a side that contains a pixel. */
 static __device__ __forceinline__ int first_window(int at, const struct pool &p) {
     const int past = at + p.padding - p.kernel;
     return past < 0 ? 0 : past / p.stride + 1;
 }
 
-/* A thread has a pack of channels of an input: it asks each window that it is in whether it is the largest there. */
+/* One thread has a pack of channels of an input pixel. It checks for each window with this pixel whether the pixel
+ * is the maximum. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     max_backward(E *dx, const E *dy, const E *x, struct pool p, int64_t n) {
@@ -94,14 +104,14 @@ static __global__ void __launch_bounds__(THREADS)
         for (int row = first_window(r, p); row < p.out_height && row * p.stride <= r + p.padding; row++)
             for (int column = first_window(q, p); column < p.out_width && column * p.stride <= q + p.padding;
                  column++) {
-                const struct largest<E> of(p, x_of, row, column, at.room);
+                const struct largest<E> of(p, x_of, row, column, at.n_valid);
                 float d[PACK<E>];
-                read(d, dy_of + (int64_t)(row * p.out_width + column) * p.channels, at.room);
+                read(d, dy_of + (int64_t)(row * p.out_width + column) * p.channels, at.n_valid);
 #pragma unroll
                 for (int c = 0; c < PACK<E>; c++)
                     sum[c] += of.pixel[c] == pixel ? d[c] : 0.0f;
             }
-        write(dx + at.row * p.channels + at.column, sum, at.room);
+        write(dx + at.row * p.channels + at.column, sum, at.n_valid);
     }
 }
 

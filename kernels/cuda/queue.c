@@ -1,5 +1,6 @@
-/* What a table has because its calls only queue work: places in the queue that the host can wait for, memory that the
- * device reads while the host goes on, and steps that are noted once and launched again. */
+/* The table entries that exist because calls only queue work: events that mark a place in the queue for the host to
+ * wait for, pinned memory that the device reads while the host continues, and captured steps that are launched
+ * again. */
 #include "kernels/cuda/ops.h"
 
 static status_t host_memory_new(const struct kernels *k, size_t bytes, void **ret, struct err *e) {
@@ -44,7 +45,7 @@ static status_t event_wait(const struct kernels *k, void *event, struct err *e) 
     return cuda_faults_take(cuda_of(k), e);
 }
 
-/* Of this thread alone: others may wait for events and reserve memory meanwhile. */
+/* Capture restricts this thread alone: other threads may wait for events and reserve memory meanwhile. */
 static status_t capture_begin(const struct kernels *k, struct err *e) {
     return cuda_status(cudaStreamBeginCapture(cuda_of(k)->stream, cudaStreamCaptureModeThreadLocal),
                        "beginning to note a step", e);

@@ -1,9 +1,9 @@
-/* Sums and maxima over the threads of a block, the same bits for every thread, in an order that the block's shape fixes
- * alone.
+/* Sums and maxima over the threads of a block. Every thread gets the same bits, in an order that the shape of the
+ * block alone fixes.
  *
- * For the sums, a block is (32, rows), each row of threads a warp that reduces by itself, or (a multiple of 32 up to
- * 1024, 1). All its threads call. `turn` counts a kernel's calls of one type: two in a row use different rooms, so that
- * one barrier a call is enough. */
+ * For the sums, a block is (32, rows), of which each row of threads is a warp that reduces by itself, or (a multiple
+ * of 32 up to 1024, 1). All threads of the block must call. `turn` counts the calls of one type in a kernel: two
+ * successive calls use different shared memory, so that one barrier per call is enough. */
 #ifndef KERNELS_CUDA_REDUCE_CUH
 #define KERNELS_CUDA_REDUCE_CUH
 
@@ -27,9 +27,9 @@ template <class T, class F> __device__ __forceinline__ T warp_reduce(T x, F comb
     return x;
 }
 
-template <class T, int N, class F> struct reduce_room { T at[2][N][WARP]; };
+template <class T, int N, class F> struct reduce_scratch { T at[2][N][WARP]; };
 
-/* Each of x's N numbers over the block. */
+/* Reduces each of the N numbers of x over the block. */
 template <class T, int N, class F> __device__ __forceinline__ void block_reduce(T (&x)[N], F combine, int turn) {
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -37,16 +37,16 @@ template <class T, int N, class F> __device__ __forceinline__ void block_reduce(
     const int warps = blockDim.x / WARP;
     if (warps == 1)
         return;
-    auto &room = shared<reduce_room<T, N, F>>().at[turn & 1];
+    auto &scratch = shared<reduce_scratch<T, N, F>>().at[turn & 1];
     if (threadIdx.x % WARP == 0)
         for (int i = 0; i < N; i++)
-            room[i][threadIdx.x / WARP] = x[i];
+            scratch[i][threadIdx.x / WARP] = x[i];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        x[i] = room[i][0];
+        x[i] = scratch[i][0];
         for (int w = 1; w < warps; w++)
-            x[i] = combine(x[i], room[i][w]);
+            x[i] = combine(x[i], scratch[i][w]);
     }
 }
 
@@ -63,15 +63,15 @@ template <class T> __device__ __forceinline__ T block_max(T x, int turn) {
 }
 
 /* --- sums over rows, cut in pieces (piece.h) -----------------------------------------------------------------------*/
-/* A block (32, DEEP) that goes over the columns that blockIdx.x stands for, and the rows of piece blockIdx.y: a thread
- * has one pack of columns and every `step`-th row. Where a row has fewer packs than a warp has lanes, the others take
- * the rows that follow, so that a warp reads as much of narrow rows at a time as of wide ones. */
+/* A block (32, DEEP) that visits the columns of blockIdx.x and the rows of piece blockIdx.y. A thread has one pack
+ * of columns and every `step`-th row. If a row has fewer packs than a warp has lanes, the other lanes take the next
+ * rows, so that a warp reads as much of narrow rows at a time as of wide ones. */
 enum { DEEP = 8 };
 
 template <class E> struct walk {
-    int64_t row, end; /* this thread's first row, and where its piece ends */
-    int column;       /* of its pack; width or more: no part in it */
-    int lanes, step;  /* lanes that a row takes, a power of two; rows that the block takes at a time */
+    int64_t row, end; /* this thread's first row, and the end of its piece */
+    int column;       /* of its pack; width or more: the thread has no columns */
+    int lanes, step;  /* lanes per row, a power of two; rows that the block visits at a time */
 
     __device__ __forceinline__ walk(int64_t rows, int width) : lanes(1) {
         while (lanes < WARP && lanes * PACK<E> < width)
@@ -83,7 +83,7 @@ template <class E> struct walk {
         column = ((int)blockIdx.x * WARP + lane % lanes) * PACK<E>;
     }
 
-    /* Whether the thread has the first row of its columns: it is the one that gets walk_sum's sums. */
+    /* Whether the thread has the first row of its columns. This thread gets the sums of walk_sum. */
     __device__ __forceinline__ bool first() const { return threadIdx.y == 0 && (int)threadIdx.x < lanes; }
 };
 
@@ -92,27 +92,27 @@ template <class E> static inline int64_t walk_across(int64_t width) {
     return piece_across(width, sizeof(E));
 }
 
-/* Its grid: (blocks across, pieces). */
+/* The grid of a walk: (blocks across, pieces). */
 template <class E> static inline dim3 walk_grid(int64_t rows, int64_t width) {
     const int64_t across = walk_across<E>(width);
     return dim3((unsigned)across, (unsigned)piece_count(rows, across));
 }
 
-template <class T, int N> struct walk_room { T at[DEEP][N][WARP]; };
+template <class T, int N> struct walk_scratch { T at[DEEP][N][WARP]; };
 
-/* The sum of x over the threads of each column, `lanes` apart, in the order of their first rows; in the first of
- * them. */
+/* Sums x over the threads of each column, which are `lanes` apart, in the order of their first rows. The first of
+ * these threads gets the sum. */
 template <class T, int N> __device__ __forceinline__ void walk_sum(T (&x)[N], int lanes = WARP) {
-    auto &room = shared<walk_room<T, N>>().at;
+    auto &scratch = shared<walk_scratch<T, N>>().at;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        room[threadIdx.y][i][threadIdx.x] = x[i];
+        scratch[threadIdx.y][i][threadIdx.x] = x[i];
     __syncthreads();
     if (threadIdx.y == 0 && (int)threadIdx.x < lanes)
         for (int at = (int)threadIdx.x + lanes; at < DEEP * WARP; at += lanes)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                x[i] += room[at / WARP][i][at % WARP];
+                x[i] += scratch[at / WARP][i][at % WARP];
 }
 
 #endif

@@ -3,25 +3,25 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
-/* PAIRS_MOST: wider heads have no attention either. */
-enum { THREADS = 256, PAIRS_MOST = 128 };
+/* MAX_PAIRS: attention has no wider heads either. */
+enum { THREADS = 256, MAX_PAIRS = 128 };
 
-/* What each pair turns by from one position to the next, in half turns: computed by the host, and a kernel's argument.
- */
+/* The angle of each pair from one position to the next, in half turns. The host computes the angles, and the kernel
+ * gets them as an argument. */
 struct frequencies {
-    double of_pair[PAIRS_MOST];
+    double of_pair[MAX_PAIRS];
 };
 
-struct angle_room {
-    float cosine[PAIRS_MOST], sine[PAIRS_MOST];
+struct angle_scratch {
+    float cosine[MAX_PAIRS], sine[MAX_PAIRS];
 };
 
-/* A block has a row of a sample: all of its heads turn by the same angles. Halves are read in packs of N, 1 where the
- * half is no multiple of a pack. */
+/* One block per row of a sample, because all heads of a row turn by the same angles. Each half of a head is read in
+ * packs, whose last may be partial. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
     turn_row(E *to, const E *from, struct frequencies f, int64_t time, int turned, int heads, int half, bool inverse) {
-    auto &angle = shared<angle_room>();
+    auto &angle = shared<angle_scratch>();
     const int64_t row = blockIdx.x, position = row % time;
     for (int i = (int)threadIdx.x; i < half; i += THREADS) {
         const double turn = (double)position * f.of_pair[i];
@@ -52,9 +52,9 @@ static __global__ void __launch_bounds__(THREADS)
 status_t cuda_rope(const struct kernels *k, element_t *to, const element_t *from, const struct attention_dims *d,
                    const struct rope *r, bool inverse, struct err *e) {
     const int64_t half = d->head / 2;
-    if (half > PAIRS_MOST)
+    if (half > MAX_PAIRS)
         return err_set(e, ST_UNIMPLEMENTED, "rotary positions of heads of %lld numbers: CUDA has up to %d",
-                       (long long)d->head, 2 * PAIRS_MOST);
+                       (long long)d->head, 2 * MAX_PAIRS);
     struct frequencies f = {};
     for (int64_t i = 0; i < half; i++)
         f.of_pair[i] = rope_frequency(r, i, d->head) / M_PI;

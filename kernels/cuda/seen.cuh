@@ -1,4 +1,4 @@
-/* What an optimizer sees of a gradient: scaled, then put within the limit. */
+/* The gradient as an optimizer uses it: scaled, then limited to [-limit, limit]. */
 #ifndef KERNELS_CUDA_SEEN_CUH
 #define KERNELS_CUDA_SEEN_CUH
 
@@ -10,7 +10,7 @@
 struct seen {
     const struct update *update;
     float limit, scale;
-    /* In the kernel, first of all; false: nothing is to be changed. */
+    /* Call this first in the kernel. False: the step changes nothing. */
     __device__ __forceinline__ bool begin() {
         scale = update->gradient_scale;
         return update->skip == STEP_APPLIED;

@@ -1,5 +1,5 @@
-/* Kernels that go over many arrays in one launch: their list is a parameter of the kernel, and each block of the grid
- * finds out by itself which array its part of the work lies in.
+/* Kernels that process many arrays in one launch. The list of arrays is a parameter of the kernel, and each block
+ * finds the array that contains its part of the work.
  *
  *     static __global__ void twice(const __grid_constant__ spans<struct span> list) {
  *         for (int part = blockIdx.x; part < list.parts; part += gridDim.x) {
@@ -9,9 +9,9 @@
  *
  *     return spans_each(all, n_all, EACH, [&](const auto &list) { return launch(k, e, twice, ..., list); });
  *
- * A list in the kernel's parameters needs no memory of the device and no upload, and is captured with its launch. It
- * takes at most 4 KiB with whatever else the kernel is given, which every driver allows: 32,764 bytes need one of CUDA
- * 12.1, would be copied at each launch, and spare GPT-2 124M two launches a step. */
+ * A list in the kernel's parameters needs no device memory and no upload, and is captured with its launch. With the
+ * other parameters it takes at most 4 KiB, which every driver allows. A limit of 32,764 bytes would need a driver of
+ * CUDA 12.1, would be copied at each launch, and would save GPT-2 124M two launches per step. */
 #ifndef KERNELS_CUDA_SPANS_CUH
 #define KERNELS_CUDA_SPANS_CUH
 
@@ -19,14 +19,14 @@
 
 enum { PARAMETER_BYTES = 4096, SPANS_BYTES = 3840 };
 
-/* S has a count of numbers, n. */
+/* S has a member n, the count of its numbers. */
 template <class S> struct spans {
-    static constexpr int MOST = SPANS_BYTES / (int)(sizeof(S) + sizeof(int));
-    S at[MOST];
-    int first[MOST]; /* the number of the first part of each */
+    static constexpr int MAX = SPANS_BYTES / (int)(sizeof(S) + sizeof(int));
+    S at[MAX];
+    int first[MAX]; /* the index of the first part of each array */
     int n, parts;
 
-    /* Which one the part is of. */
+    /* The array that contains the part. */
     __device__ __forceinline__ int holding(int part) const {
         int low = 0;
         for (int high = n - 1; low < high;) {
@@ -40,7 +40,8 @@ template <class S> struct spans {
     }
 };
 
-/* Calls f with lists of all that are not empty, in parts of `each` numbers, the last of each span's may be short. */
+/* Calls f with lists of all arrays that are not empty, in parts of `each` numbers. The last part of an array may be
+ * shorter. */
 template <class S, class F> status_t spans_each(const S *all, int n_all, int64_t each, F f) {
     spans<S> list;
     list.n = list.parts = 0;
@@ -50,7 +51,7 @@ template <class S, class F> status_t spans_each(const S *all, int n_all, int64_t
             list.first[list.n++] = list.parts;
             list.parts += (int)((all[i].n + each - 1) / each);
         }
-        if (list.n == spans<S>::MOST || (i == n_all - 1 && list.n > 0)) {
+        if (list.n == spans<S>::MAX || (i == n_all - 1 && list.n > 0)) {
             TRY(f((const spans<S> &)list));
             list.n = list.parts = 0;
         }

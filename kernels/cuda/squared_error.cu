@@ -5,7 +5,7 @@
 
 enum { THREADS = 512 };
 
-/* Of the block's sample. */
+/* The mean square of the difference, for the block's sample. */
 template <class E> static __device__ __forceinline__ double mean_square(const E *x, const float *reference, int64_t n) {
     double sum = 0;
     for (int64_t at = (int64_t)threadIdx.x * PACK<E>; at < n; at += THREADS * PACK<E>) {
@@ -51,7 +51,7 @@ status_t cuda_squared_error(const struct kernels *k, float *losses, element_t *x
     });
 }
 
-/* Equal images have 200 dB: an average over samples stays a number. */
+/* Equal images get 200 dB instead of infinity, so that an average over samples is finite. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS) psnr(float *psnr, const E *x, const float *reference, int64_t n) {
     const int64_t sample = blockIdx.x * n;

@@ -1,4 +1,5 @@
-/* What a profile asks the device for, its clock at places of the queue, and what tools are told: the names of calls. */
+/* Timers, which record the device's clock at places of the queue for a profile; and ranges, which name calls for
+ * NVTX tools. */
 #include "kernels/cuda/ops.h"
 
 #include <nvtx3/nvToolsExt.h>
@@ -32,7 +33,7 @@ static status_t timer_between(const struct kernels *k, void *from, void *to, int
 
 /* --- ranges ---*/
 
-static nvtxDomainHandle_t domain; /* NULL: no tool watches */
+static nvtxDomainHandle_t domain; /* NULL: no tool is attached */
 
 static void range_begin(const struct kernels *k, const char *name) {
     (void)k;
@@ -48,8 +49,7 @@ static void range_end(const struct kernels *k) {
     (void)nvtxDomainRangePop(domain);
 }
 
-/* NVTX's header looks for a tool once (NVTX_INJECTION64_PATH, which such tools set), and gives no domain without one.
- */
+/* NVTX looks for a tool once (NVTX_INJECTION64_PATH, which tools set) and creates no domain without one. */
 static void domain_new(void) { domain = nvtxDomainCreateA("trainyard"); }
 
 void cuda_watch_table(struct kernels *t) {

@@ -1,3 +1,10 @@
+/* Attention, one row of scores at a time: the readable reference.
+ *
+ * Forward, for each query: the scores of the keys that it sees, their softmax in fp32 with the sum in double, then the
+ * weighted sum of the values, with dropout on the weights. lse = log of the sum of exps is stored for backward.
+ *
+ * Backward, for each query: each probability is computed again from its score and lse. One thread computes all query
+ * heads of one key head, because they share dk and dv, in its own fp32 workspace. */
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/plain/ops.h"
@@ -5,14 +12,13 @@
 #include <math.h>
 #include <omp.h>
 
-/* One query head of one sample, as strided views of the packed tensors: row t of q, k and v is `stride` after row
- * t - 1. */
+/* One query head of one sample, as strided views of the packed tensors. Rows of q, k and v are `stride` apart. */
 struct head {
     const element *q, *k, *v;
     int64_t stride, out_stride, width, time;
     bool causal;
     float scale;
-    int64_t sample, first_element; /* dropout's coordinates of score (0, 0) */
+    int64_t sample, first_element; /* position of score (0, 0) for dropout */
 };
 
 static struct head head_of(const element_t *qkv, const struct attention_dims *d, int64_t b, int64_t h) {
@@ -48,18 +54,18 @@ static float mask_at(const struct head *a, const struct mask *m, const struct dr
     return mask_factor(m, d->first_sample + a->sample, a->first_element + t * a->time + s);
 }
 
-/* p: room for the probabilities, then for the output in fp32. */
+/* p: scratch memory for the probabilities, then for the output in fp32. */
 static void forward_row(const struct head *a, const struct dropout *d, int64_t t, float *p, element *out, float *lse) {
     const struct mask mask = mask_of(d);
-    float most = -INFINITY, *y = p + a->time;
+    float row_max = -INFINITY, *y = p + a->time;
     double sum = 0;
     for (int64_t s = 0; s < seen(a, t); s++) {
         p[s] = a->scale * dot(a->q + t * a->stride, a->k + s * a->stride, a->width);
-        most = p[s] > most ? p[s] : most;
+        row_max = p[s] > row_max ? p[s] : row_max;
     }
     for (int64_t s = 0; s < seen(a, t); s++)
-        sum += p[s] = expf(p[s] - most);
-    *lse = most + logf((float)sum);
+        sum += p[s] = expf(p[s] - row_max);
+    *lse = row_max + logf((float)sum);
     for (int64_t c = 0; c < a->width; c++)
         y[c] = 0;
     for (int64_t s = 0; s < seen(a, t); s++) {
@@ -74,14 +80,17 @@ static void forward_row(const struct head *a, const struct dropout *d, int64_t t
 status_t PLAIN(attention_forward)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                   const struct attention_dims *d, const struct dropout *dropout, void *workspace,
                                   struct err *e) {
+    const int64_t group = d->heads / d->kv_heads;
     (void)e;
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < d->batch * d->heads; i++) {
-        const struct head a = head_of(qkv, d, i / d->heads, i % d->heads);
-        element *o = AT(out, i / d->heads * d->time * a.out_stride + i % d->heads * a.width);
-        for (int64_t t = 0; t < d->time; t++)
-            forward_row(&a, dropout, t, thread_floats(k, workspace, d), o + t * a.out_stride, lse + i * d->time + t);
-    }
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
+    for (int64_t i = 0; i < d->batch * d->kv_heads; i++)
+        for (int64_t h = i * group; h < (i + 1) * group; h++) {
+            const struct head a = head_of(qkv, d, h / d->heads, h % d->heads);
+            element *o = AT(out, h / d->heads * d->time * a.out_stride + h % d->heads * a.width);
+            float *scratch = thread_floats(k, workspace, d);
+            for (int64_t t = 0; t < d->time; t++)
+                forward_row(&a, dropout, t, scratch, o + t * a.out_stride, lse + h * d->time + t);
+        }
     return ST_OK;
 }
 
@@ -113,14 +122,14 @@ static void store_rows(element *to, int64_t stride, const float *from, int64_t r
             to[t * stride + c] = element_of(from[t * width + c]);
 }
 
-/* All query heads of one key head, whose gradients they share. */
+/* Each thread computes all query heads of one key head, which share its gradients. */
 status_t PLAIN(attention_backward)(const struct kernels *k, element_t *dqkv, const element_t *dout,
                                    const element_t *qkv, const element_t *out, const float *lse,
                                    const struct attention_dims *d, const struct dropout *dropout, void *workspace,
                                    struct err *e) {
     (void)e;
     const int64_t group = d->heads / d->kv_heads;
-#pragma omp parallel for num_threads(k->threads) schedule(static)
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
     for (int64_t i = 0; i < d->batch * d->kv_heads; i++) {
         const int64_t b = i / d->kv_heads, first = i % d->kv_heads * group, floats = d->time * d->head;
         float *dk = thread_floats(k, workspace, d), *dv = dk + floats, *dq = dv + floats;

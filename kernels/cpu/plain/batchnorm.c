@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Each column's sum and sum of squares over a piece's rows, in double, so that one pass is enough. */
+/* Each column's sum and sum of squares over a piece's rows. The sums are double, so that one pass is enough. */
 static void piece_moments(double *sum, double *squares, const element *x, int64_t rows, int64_t width) {
     for (int64_t c = 0; c < width; c++)
         sum[c] = squares[c] = 0;

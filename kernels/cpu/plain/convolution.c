@@ -1,7 +1,8 @@
 /* Convolutions by loops over the window: the readable reference. */
 #include "kernels/cpu/plain/ops.h"
 
-/* The input pixel that window element `i` of output pixel `o` reads; negative or beyond the side = padding. */
+/* The input pixel that window element `i` of output pixel `o` reads. A result that is negative or not below the side is
+ * padding. */
 static int64_t source(const struct convolution_dims *d, int64_t o, int64_t i) { return o * d->stride + i - d->padding; }
 
 static bool inside(int64_t at, int64_t side) { return at >= 0 && at < side; }
@@ -41,7 +42,7 @@ status_t PLAIN(convolution_forward)(const struct kernels *k, element_t *y, const
     return ST_OK;
 }
 
-/* The gradient of one input number: all window elements that read it. */
+/* The gradient of one input number: the sum over all window elements that read it. */
 static float input_gradient(const struct convolution_dims *d, const element *dy, const element *w, int64_t sample,
                             int64_t row, int64_t column, int64_t in) {
     const int64_t height = convolution_side(d, d->height), width = convolution_side(d, d->width);

@@ -4,17 +4,17 @@
 #include <math.h>
 
 static float row_loss(element *logits, int32_t target, int64_t vocabulary, const float *scale) {
-    float most = -INFINITY;
+    float row_max = -INFINITY;
     double sum = 0;
     for (int64_t v = 0; v < vocabulary; v++)
-        most = float_of(logits[v]) > most ? float_of(logits[v]) : most;
+        row_max = float_of(logits[v]) > row_max ? float_of(logits[v]) : row_max;
     for (int64_t v = 0; v < vocabulary; v++)
-        sum += expf(float_of(logits[v]) - most);
-    const float loss = target < 0 ? 0 : logf((float)sum) + most - float_of(logits[target]);
+        sum += expf(float_of(logits[v]) - row_max);
+    const float loss = target < 0 ? 0 : logf((float)sum) + row_max - float_of(logits[target]);
     if (!scale)
         return loss;
     for (int64_t v = 0; v < vocabulary; v++) {
-        const float p = expf(float_of(logits[v]) - most) / (float)sum;
+        const float p = expf(float_of(logits[v]) - row_max) / (float)sum;
         logits[v] = element_of(target < 0 ? 0 : *scale * (p - (v == target)));
     }
     return loss;
@@ -29,8 +29,8 @@ status_t PLAIN(cross_entropy)(const struct kernels *k, float *losses, element_t 
     return ST_OK;
 }
 
-status_t PLAIN(correct)(const struct kernels *k, float *correct, const element_t *logits, const int32_t *targets,
-                        int64_t rows, int64_t vocabulary, struct err *e) {
+status_t PLAIN(top1)(const struct kernels *k, float *is_top1, const element_t *logits, const int32_t *targets,
+                     int64_t rows, int64_t vocabulary, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++) {
@@ -38,7 +38,7 @@ status_t PLAIN(correct)(const struct kernels *k, float *correct, const element_t
         int64_t best = 0;
         for (int64_t v = 1; v < vocabulary; v++)
             best = float_of(l[v]) > float_of(l[best]) ? v : best;
-        correct[row] = best == targets[row];
+        is_top1[row] = best == targets[row];
     }
     return ST_OK;
 }

@@ -25,7 +25,7 @@ void PLAIN(convert_row)(element_t *to, const float *from, int64_t n) {
         *AT(to, i) = element_of(from[i]);
 }
 
-void PLAIN(widen_row)(float *to, const element_t *from, int64_t n) {
+void PLAIN(convert_row_to_fp32)(float *to, const element_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         to[i] = float_of(*AT(from, i));
 }
@@ -38,7 +38,7 @@ status_t PLAIN(convert)(const struct kernels *k, element_t *to, const float *fro
     return ST_OK;
 }
 
-status_t PLAIN(widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
+status_t PLAIN(convert_to_fp32)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)
@@ -48,7 +48,8 @@ status_t PLAIN(widen)(const struct kernels *k, float *to, const element_t *from,
 
 static const float GELU_SCALE = 0.79788456080286536f, GELU_CUBE = 0.044715f; /* sqrt(2/pi) */
 
-/* 1/2 (1 + tanh(u)) = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): without the sum that cancels where u < 0. */
+/* 1/2 (1 + tanh(u)) = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). The sigmoid avoids the cancellation in 1 +
+ * tanh(u) for u < 0. */
 static float gelu_sigmoid(float x) { return 1.0f / (1.0f + expf(-2.0f * GELU_SCALE * (x + GELU_CUBE * x * x * x))); }
 
 status_t PLAIN(gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/plain/ops.h"
 
-/* Columns are cut for threads in blocks of this many floats: 4 cache lines, so that no line has two writers. */
+/* Columns are divided for threads in blocks of this many floats: 4 cache lines, so that two threads never write to the
+ * same line. */
 enum { COLUMNS = 64 };
 
 static status_t check_tokens(const int32_t *tokens, int64_t n, int64_t vocabulary, struct err *e) {
@@ -24,8 +25,8 @@ status_t PLAIN(embedding_forward)(const struct kernels *k, element_t *y, const i
     return ST_OK;
 }
 
-/* A thread owns columns, not rows: every element is then summed by one thread in the order of the batch, whichever
- * tokens repeat. */
+/* A thread owns columns, not rows. So one thread sums every element, in the order of the batch, also if tokens
+ * repeat. */
 status_t PLAIN(embedding_backward)(const struct kernels *k, float *dwte, float *dwpe, const int32_t *tokens,
                                    const element_t *dy, int64_t batch, int64_t time, int64_t width, int64_t vocabulary,
                                    int64_t positions, bool accumulate, void *workspace, struct err *e) {

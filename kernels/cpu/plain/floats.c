@@ -1,6 +1,6 @@
-/* What works on fp32 in every precision: gradients of parameters, optimizer states. */
+/* Ops on fp32 in every precision: gradients of parameters and optimizer states. */
 #include "kernels/cpu/plain/ops.h"
-#include "kernels/decide.h"
+#include "kernels/step_decision.h"
 
 #include <math.h>
 
@@ -45,7 +45,7 @@ status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t
 }
 
 status_t plain_decide(const struct kernels *k, struct decision *decision, const double *losses, int64_t n_losses,
-                      const double *sums, int64_t n_sums, const struct decide *o, struct err *e) {
+                      const double *sums, int64_t n_sums, const struct decision_rules *o, struct err *e) {
     (void)k, (void)e;
     double squares = 0;
     bool finite = true;

@@ -1,5 +1,5 @@
-/* The Fourier transform of small images, and the reconstruction's step towards its measurements. All sums are fp32; one
- * thread has a sample. */
+/* The Fourier transform of small images, and the step of the reconstruction towards its measurements. All sums are
+ * fp32. One thread computes one sample. */
 #include "kernels/cpu/fourier.h"
 
 #include "kernels/cpu/plain/ops.h"
@@ -46,7 +46,7 @@ status_t PLAIN(fourier_adjoint)(const struct kernels *k, element_t *x, const flo
     const int64_t n = d->height * d->width;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t sample = 0; sample < d->batch; sample++) {
-        float *re = fourier_room(workspace, sample, d);
+        float *re = fourier_scratch(workspace, sample, d);
         residual(re, re + n, NULL, measured + sample * 2 * n, mask + sample * n, d);
         for (int64_t i = 0; i < n; i++)
             *AT(x, sample * n + i) = element_of(-re[i]);
@@ -62,7 +62,7 @@ status_t PLAIN(fourier_step_forward)(const struct kernels *k, element_t *y, cons
     const float step = float_of(*AT(eta, 0));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t sample = 0; sample < d->batch; sample++) {
-        float *re = fourier_room(workspace, sample, d);
+        float *re = fourier_scratch(workspace, sample, d);
         residual(re, re + n, AT(x, sample * n), measured + sample * 2 * n, mask + sample * n, d);
         for (int64_t i = sample * n; i < (sample + 1) * n; i++)
             *AT(y, i) = element_of(float_of(*AT(x, i)) - step * re[i - sample * n] + float_of(*AT(update, i)));
@@ -80,7 +80,7 @@ status_t PLAIN(fourier_step_backward)(const struct kernels *k, element_t *dx, fl
     float *share = fourier_shares(workspace, d);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t sample = 0; sample < d->batch; sample++) {
-        float *re = fourier_room(workspace, sample, d);
+        float *re = fourier_scratch(workspace, sample, d);
         double sum = 0;
         residual(re, re + n, AT(x, sample * n), measured + sample * 2 * n, mask + sample * n, d);
         for (int64_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* Layer norm and RMS norm: the latter has no mean and no beta. */
+/* Layer norm and RMS norm. RMS norm has no mean and no beta. */
 #include "kernels/cpu/piece.h"
 #include "kernels/cpu/plain/ops.h"
 
@@ -47,7 +47,7 @@ status_t PLAIN(rmsnorm_forward)(const struct kernels *k, element_t *y, element_t
     return ST_OK;
 }
 
-/* What backward needs of a row; mean NULL: RMS norm. */
+/* The inputs of backward for one row. mean NULL: RMS norm. */
 struct row {
     const element *dy, *addend, *x, *gamma;
     const float *mean, *rstd;
@@ -60,8 +60,8 @@ static struct row row_of(const element_t *dy, const element_t *addend, const ele
                          AT(gamma, 0), mean ? mean + row : NULL, rstd + row };
 }
 
-/* With n = (x - mean) rstd and h = dy gamma:  dx = rstd (h - avg(h) - n avg(h n)); without a mean, avg(h) is not
- * taken off. */
+/* With n = (x - mean) rstd and h = dy gamma:  dx = rstd (h - avg(h) - n avg(h n)). Without a mean, avg(h) is not
+ * subtracted. */
 static void backward_row(element *dx, float *dgamma, float *dbeta, const struct row *a, int64_t width) {
     const float mean = a->mean ? *a->mean : 0, rstd = *a->rstd;
     double sum_h = 0, sum_hn = 0;

@@ -1,3 +1,12 @@
+/* The optimizers in portable C: the readable reference, and the parts that have no vector form.
+ *
+ * Each loop reads the gradient through seen() (scale and clip), then updates the states and the parameter, in fp32.
+ * Coefficients are computed in double, once per call or span. A span is divided into blocks of OPTIMIZER_BLOCK
+ * elements; after each block the parameters are rounded to the weights. If an update is skipped, nothing changes.
+ *
+ * running_mean updates running batch statistics from the sum of `parts` measurements. normalise divides a matrix by its
+ * norm, or by min_norm if that is larger. The sums of squares of the chunks are added in their order, so that the
+ * number of threads does not change bits. */
 #include "kernels/cpu/optimizer.h"
 
 static status_t adamw(const struct kernels *k, const struct span *spans, int n_spans, const struct adamw *o,
@@ -112,14 +121,15 @@ static status_t running_mean(const struct kernels *k, const struct span *spans, 
     return ST_OK;
 }
 
-static status_t normalise(const struct kernels *k, float *x, int64_t n, double least, double *workspace,
+static status_t normalise(const struct kernels *k, float *x, int64_t n, double min_norm, double *workspace,
                           struct err *e) {
     double sum = 0;
     TRY(k->sum_squares(k, &(struct norm_span){ workspace, x, n }, 1, e));
     for (int64_t i = 0; i * KERNELS_CHUNK < n; i++)
         sum += workspace[i];
     const double norm = sqrt(sum);
-    return k->scale_add(k, &(struct span){ .n = n, .p = x, .x = x }, 1, 1 / (norm > least ? norm : least), 0, NULL, e);
+    return k->scale_add(k, &(struct span){ .n = n, .p = x, .x = x }, 1, 1 / (norm > min_norm ? norm : min_norm), 0,
+                        NULL, e);
 }
 
 static double row_squares(float *columns, const float *g, int64_t n, struct seen s, float epsilon) {
@@ -156,7 +166,7 @@ void plain_optimizer_table(struct cpu *c) {
     t->sgd = sgd;
     t->lion = lion;
     t->momentum = momentum;
-    t->descend = optimizer_descend;
+    t->sgd_step = optimizer_sgd_step;
     t->scale_add = optimizer_scale_add;
     t->running_mean = running_mean;
     t->normalise = normalise;

@@ -16,8 +16,9 @@ status_t PLAIN(patches)(const struct kernels *k, element_t *y, const element_t *
     return ST_OK;
 }
 
-status_t PLAIN(prepend_forward)(const struct kernels *k, element_t *y, const element_t *x, const element_t *token,
-                                const element_t *positions, int64_t batch, int64_t time, int64_t width, struct err *e) {
+status_t PLAIN(class_token_forward)(const struct kernels *k, element_t *y, const element_t *x, const element_t *token,
+                                    const element_t *positions, int64_t batch, int64_t time, int64_t width,
+                                    struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t at = 0; at < batch * time; at++) {
@@ -29,9 +30,9 @@ status_t PLAIN(prepend_forward)(const struct kernels *k, element_t *y, const ele
     return ST_OK;
 }
 
-status_t PLAIN(prepend_backward)(const struct kernels *k, element_t *dx, float *dtoken, float *dpositions,
-                                 const element_t *dy, int64_t batch, int64_t time, int64_t width, bool accumulate,
-                                 struct err *e) {
+status_t PLAIN(class_token_backward)(const struct kernels *k, element_t *dx, float *dtoken, float *dpositions,
+                                     const element_t *dy, int64_t batch, int64_t time, int64_t width, bool accumulate,
+                                     struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t t = 0; t < time; t++)

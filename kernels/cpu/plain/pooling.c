@@ -1,6 +1,6 @@
 #include "kernels/cpu/plain/ops.h"
 
-/* The input number of channel c that is the first largest of the window at (row, column). */
+/* The index of the first largest number of channel c in the window at (row, column). A NaN counts as the largest. */
 static int64_t largest(const struct convolution_dims *d, const element *x, int64_t sample, int64_t row, int64_t column,
                        int64_t c) {
     int64_t best = -1;
@@ -28,7 +28,7 @@ status_t PLAIN(max_pool_forward)(const struct kernels *k, element_t *y, const el
     return ST_OK;
 }
 
-/* A sample's windows overlap, so that one thread takes all of a sample. */
+/* The windows of a sample overlap, so that one thread computes a whole sample. */
 status_t PLAIN(max_pool_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
                                   const struct convolution_dims *d, struct err *e) {
     (void)e;

@@ -29,7 +29,7 @@ status_t PLAIN(psnr)(const struct kernels *k, float *psnr, const element_t *x, c
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t sample = 0; sample < batch; sample++)
-        /* Equal images have 200 dB: an average over samples stays a number. */
+        /* Equal images have 200 dB, so that an average over samples stays finite. */
         psnr[sample] = (float)(-10 * log10(fmax(mean_square(AT(x, sample * n), reference + sample * n, n), 1e-20)));
     return ST_OK;
 }

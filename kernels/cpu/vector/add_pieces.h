@@ -1,4 +1,4 @@
-/* The second half of a reduction over rows: the sums of the pieces, added in their order. See cpu/piece.h. */
+/* The second half of a reduction over rows: adds the sums of the pieces in their order. See cpu/piece.h. */
 #ifndef KERNELS_CPU_VECTOR_ADD_PIECES_H
 #define KERNELS_CPU_VECTOR_ADD_PIECES_H
 

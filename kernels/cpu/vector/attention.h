@@ -4,21 +4,13 @@
 
 #include "kernels/cpu/vector/ops.h"
 
-status_t VECTOR(attention_forward)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
-                                   const struct attention_dims *d, const struct dropout *dropout, void *workspace,
-                                   struct err *e);
-status_t VECTOR(attention_backward)(const struct kernels *k, element_t *dqkv, const element_t *dout,
-                                    const element_t *qkv, const element_t *out, const float *lse,
-                                    const struct attention_dims *d, const struct dropout *dropout, void *workspace,
-                                    struct err *e);
+#define VECTOR_ATTENTION_OPS(OP)                                                                                       \
+    OP(attention_forward);                                                                                             \
+    OP(attention_backward)
+VECTOR_ATTENTION_OPS(VECTOR_DECLARE);
 
-/* bf16 on AVX512-BF16 (attention_pairs.c). */
-status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
-                                         const struct attention_dims *d, const struct dropout *dropout, void *workspace,
-                                         struct err *e);
-status_t VECTOR(attention_backward_pairs)(const struct kernels *k, element_t *dqkv, const element_t *dout,
-                                          const element_t *qkv, const element_t *out, const float *lse,
-                                          const struct attention_dims *d, const struct dropout *dropout,
-                                          void *workspace, struct err *e);
+/* bf16 with AVX512-BF16 (attention_pairs.c). */
+KERNEL_OP(VECTOR(attention_forward_pairs), attention_forward);
+KERNEL_OP(VECTOR(attention_backward_pairs), attention_backward);
 
 #endif

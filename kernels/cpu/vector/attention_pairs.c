@@ -1,9 +1,13 @@
-/* Attention in bf16 on processors with AVX512-BF16, whose instruction multiplies pairs of bf16, neighbours along the
- * dimension that is summed, and adds both products to an fp32: twice the rate of fp32. Everything that is multiplied is
- * laid out in 32-bit pairs:
+/* Attention in bf16 on processors with AVX512-BF16.
+ *
+ * The algorithm is as in attention.c. The difference is the multiply-add: one instruction multiplies pairs of bf16,
+ * neighbours along the dimension that is summed, and adds both products to an fp32. This is twice the rate of fp32. All
+ * operands are therefore laid out in 32-bit pairs:
  *   - along the head for the scores and dP: queries and gradients of outputs as they are, keys and values transposed
  *   - along positions for all other products: two rows interleaved, `interleave`
- * Scores, softmax and sums are fp32; probabilities and dS are rounded to bf16 before they are multiplied. */
+ *
+ * Scores, softmax and sums are fp32. Probabilities and dS are rounded to bf16 before they are multiplied. If the width
+ * of a head is odd, attention.c computes the op. */
 #include "kernels/cpu/vector/attention.h"
 
 #include "kernels/cpu/attention_tile.h"
@@ -17,15 +21,15 @@
 #include <math.h>
 #include <omp.h>
 
-/* A causal tile on the diagonal is cut in steps of this many rows, so that less of what nobody sees is computed. */
+/* A causal tile on the diagonal is computed in steps of this many rows, which leaves out most of the masked scores. */
 enum { STEP = 32, PAIR_TILE = TILE / 2 };
 
-/* One key head of one sample and one of its query heads; panels of pairs in its thread's workspace. */
+/* One key head of one sample and one of its query heads. The panels of pairs are in the workspace of its thread. */
 struct head {
     struct scores s;
     const element *q, *dout; /* (time, width), rows stride and out_stride apart */
     int64_t stride, out_stride;
-    float *keys, *values;                    /* transposed by tile: (tiles, width / 2, TILE), 0 past the last one */
+    float *keys, *values; /* transposed by tile: (tiles, width / 2, TILE), 0 past the last position */
     float *row_q, *row_k, *row_v, *row_dout; /* interleaved: (time / 2, width) */
     float *dq, *dk, *dv;                     /* fp32 (time, width) */
     float *gradients;                        /* fp32 (TILE, TILE) */
@@ -61,7 +65,7 @@ static struct head head_new(const struct kernels *k, const struct attention_dims
 
 static const float *pairs_of(const element *a) { return (const float *)(const void *)a; }
 
-/* Pairs along the head, transposed by tile of positions. */
+/* Transposes pairs along the head, tile by tile of positions. */
 static void transpose_tiles(const struct head *a, float *to, const element *from) {
     const int64_t half = a->s.width / 2;
     for (int64_t at = 0; at < a->s.time; at += TILE) {
@@ -72,12 +76,12 @@ static void transpose_tiles(const struct head *a, float *to, const element *from
     }
 }
 
-/* Two vectors of 16 bits as pairs: low, high. */
+/* Joins two vectors of 16-bit elements to one vector of pairs (low, high). */
 static inline __m512i pair(__m256i low, __m256i high) {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
 }
 
-/* Pairs of rows: to[(t / 2) width + c] = (from[t][c], from[t + 1][c]); past the last row there is 0. */
+/* Pairs of rows: to[(t / 2) width + c] = (from[t][c], from[t + 1][c]). A row past the last row counts as 0. */
 static void interleave(const struct head *a, float *to, const element *from, int64_t stride) {
     for (int64_t t = 0; t < a->s.time; t += 2)
         for (int64_t c = 0; c < a->s.width; c += LANES) {
@@ -89,13 +93,13 @@ static void interleave(const struct head *a, float *to, const element *from, int
         }
 }
 
-/* rows of a tile of fp32 as bf16, pairs along the row. */
+/* Rounds rows of an fp32 tile to bf16, with pairs along the row. */
 static void round_rows(float *to, const float *from, int64_t rows) {
     for (int64_t i = 0; i < rows * TILE; i += LANES)
         _mm256_storeu_si256((__m256i *)(void *)(to + i / 2), vh_round(vf_load(from + i)));
 }
 
-/* ... and pairs of rows; a last row alone is paired with 0. */
+/* Rounds rows of an fp32 tile to bf16, with pairs of adjacent rows. A single last row is paired with 0. */
 static void round_row_pairs(float *to, const float *from, int64_t rows) {
     for (int64_t i = 0; i < rows; i += 2)
         for (int64_t s = 0; s < TILE; s += LANES) {
@@ -107,8 +111,8 @@ static void round_row_pairs(float *to, const float *from, int64_t rows) {
 
 static bool diagonal(const struct head *a, int64_t q_at, int64_t k_at) { return a->s.causal && q_at == k_at; }
 
-/* to (rows, TILE) = rows of a tensor from q_at on times a transposed tile; on the diagonal only what is seen, in whole
- * steps. */
+/* to (rows, TILE) = the rows of `rows_from` times a transposed tile. On the diagonal only scores that the causal mask
+ * keeps are computed, in whole steps. */
 static void score_product(const struct head *a, float *to, const element *rows_from, int64_t stride, const float *tile,
                           int64_t rows, bool on_diagonal) {
     const int64_t step = on_diagonal ? STEP : TILE;
@@ -119,7 +123,7 @@ static void score_product(const struct head *a, float *to, const element *rows_f
     }
 }
 
-/* c (rows, width) = or += a tile of bf16 (rows, TILE) times interleaved rows of keys or values. */
+/* c (rows, width) = or += a tile of bf16 (rows, TILE) times the interleaved rows of keys or values. */
 static void key_product(const struct head *a, float *c, const float *tile, const float *interleaved, int64_t rows,
                         int64_t keys, bool on_diagonal, bool accumulate) {
     const int64_t step = on_diagonal ? STEP : TILE;
@@ -131,7 +135,7 @@ static void key_product(const struct head *a, float *c, const float *tile, const
     }
 }
 
-/* c (keys, width) = or += a tile, transposed, times interleaved rows of queries. */
+/* c (keys, width) = or += a tile, transposed, times the interleaved rows of queries or of gradients of outputs. */
 static void query_product(const struct head *a, float *c, const float *tile, const float *interleaved, int64_t rows,
                           int64_t keys, bool on_diagonal, bool accumulate) {
     const int64_t step = on_diagonal ? STEP : TILE;
@@ -145,17 +149,17 @@ static void query_product(const struct head *a, float *c, const float *tile, con
 
 static void forward_tile(const struct head *a, int64_t q_at, element *out, float *lse) {
     const int64_t rows = tile_rows(&a->s, q_at);
-    float *most = a->statistics, *sum = a->statistics + TILE;
+    float *row_max = a->statistics, *sum = a->statistics + TILE;
     for (int64_t k_at = 0; k_at < keys_end(&a->s, q_at); k_at += TILE) {
         const bool on_diagonal = diagonal(a, q_at, k_at);
         score_product(a, a->s.tile, a->q + q_at * a->stride, a->stride, a->keys + k_at * a->s.width / 2, rows,
                       on_diagonal);
-        tile_softmax(&a->s, q_at, k_at, most, sum);
+        tile_softmax(&a->s, q_at, k_at, row_max, sum);
         round_rows(a->p, a->s.tile, rows);
         key_product(a, a->s.outputs, a->p, a->row_v + k_at / 2 * a->s.width, rows, tile_rows(&a->s, k_at), on_diagonal,
                     k_at > 0);
     }
-    tile_outputs(&a->s, q_at, out, a->out_stride, most, sum, lse);
+    tile_outputs(&a->s, q_at, out, a->out_stride, row_max, sum, lse);
 }
 
 status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
@@ -164,7 +168,7 @@ status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out
     if (d->head % 2)
         return VECTOR(attention_forward)(k, out, lse, qkv, d, dropout, workspace, e);
     const struct mask mask = mask_of(dropout);
-#pragma omp parallel for num_threads(k->threads) schedule(static)
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
     for (int64_t i = 0; i < d->batch * d->kv_heads; i++) {
         const struct place p = place_of(d, i);
         struct head a = head_new(k, d, dropout, &mask, &p, workspace);
@@ -180,8 +184,8 @@ status_t VECTOR(attention_forward_pairs)(const struct kernels *k, element_t *out
     return ST_OK;
 }
 
-/* scores become P (under the mask), gradients, which hold dout V^T, become dS = scale P (mask dP - total): 0 past the
- * keys that a row sees. */
+/* Turns scores into P (under the mask), and gradients, which hold dout V^T, into dS = scale P (mask dP - total). Both
+ * are 0 past the keys that a row sees. */
 static void tile_gradients(const struct head *a, const float *lse, int64_t q_at, int64_t k_at, int64_t rows) {
     float buf[MASK_ROW_FLOATS(TILE)];
     for (int64_t i = 0; i < rows; i++) {
@@ -201,8 +205,8 @@ static void tile_gradients(const struct head *a, const float *lse, int64_t q_at,
     }
 }
 
-/* The share of one tile of scores in dq, dk and dv; dk and dv are set by the first tile that they meet (`add` false).
- */
+/* Adds the contribution of one tile of scores to dq, dk and dv. If `add` is false, this is the first tile that
+ * contributes to dk and dv, and it overwrites them. */
 static void backward_tile(const struct head *a, const float *lse, int64_t q_at, int64_t k_at, bool add) {
     const int64_t rows = tile_rows(&a->s, q_at), keys = tile_rows(&a->s, k_at), w = a->s.width;
     const bool on_diagonal = diagonal(a, q_at, k_at);
@@ -218,6 +222,7 @@ static void backward_tile(const struct head *a, const float *lse, int64_t q_at, 
     key_product(a, a->dq + q_at * w, a->ds, a->row_k + k_at / 2 * w, rows, keys, on_diagonal, k_at > 0);
 }
 
+/* Rounds a gradient (time, width) to bf16 in its tensor. */
 static void narrow(const struct head *a, element *to, int64_t stride, const float *from) {
     for (int64_t t = 0; t < a->s.time; t++)
         for (int64_t c = 0; c < a->s.width; c += LANES) {
@@ -233,7 +238,7 @@ status_t VECTOR(attention_backward_pairs)(const struct kernels *k, element_t *dq
     if (d->head % 2)
         return VECTOR(attention_backward)(k, dqkv, dout, qkv, out, lse, d, dropout, workspace, e);
     const struct mask mask = mask_of(dropout);
-#pragma omp parallel for num_threads(k->threads) schedule(static)
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
     for (int64_t i = 0; i < d->batch * d->kv_heads; i++) {
         const struct place p = place_of(d, i);
         struct head a = head_new(k, d, dropout, &mask, &p, workspace);

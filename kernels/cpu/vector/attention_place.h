@@ -1,10 +1,10 @@
-/* Where the heads of attention's packed tensors stand. See struct attention_dims. */
+/* The positions of heads in the packed tensors of attention. See struct attention_dims. */
 #ifndef KERNELS_CPU_VECTOR_ATTENTION_PLACE_H
 #define KERNELS_CPU_VECTOR_ATTENTION_PLACE_H
 
 #include "kernels/cpu/vector/elements.h"
 
-/* Where the tensors of one key head and its queries stand. */
+/* The position of one key head and its query heads in the tensors. */
 struct place {
     int64_t b, shared, group; /* query heads shared * group .. + group - 1 */
     int64_t stride, out_stride;

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* Columns are taken up to WIDE vectors at a time down a piece's rows, so that sums stay in registers. */
+/* Up to WIDE vectors of columns are processed at a time over all rows of a piece, so that the sums stay in
+ * registers. */
 #ifdef __AVX512F__
 enum { WIDE = 4 };
 #else
@@ -14,7 +15,7 @@ enum { WIDE = 2 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The next columns: WIDE whole vectors, or one of `lanes`. `vectors` is a constant where this is inlined. */
+/* Sums the next columns: WIDE whole vectors, or one vector of `lanes`. `vectors` is a constant in each inlined copy. */
 INLINE void strip_moments(double *sum, double *squares, const element *x, int64_t rows, int64_t width,
                           const int vectors, int64_t lanes) {
     vd s[WIDE][2], q[WIDE][2];
@@ -59,7 +60,7 @@ static void apply_row(element *y, const element *x, const element *residual, con
     }
 }
 
-/* The next columns of a piece, as above: sums of g and of g (x - mean), with g = dy where y > 0. */
+/* Sums the next columns of a piece, as above: g and g (x - mean), with g = dy where y > 0. */
 INLINE void strip_sums(float *sum_g, float *sum_gn, const element *dy, const element *x, const element *y,
                        const float *mean, int64_t rows, const struct batchnorm_dims *d, const int vectors,
                        int64_t lanes) {

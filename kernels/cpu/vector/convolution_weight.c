@@ -1,7 +1,14 @@
-/* The gradient of a convolution's weights: for each tap of the kernel, a product of pixels of x, transposed, with
- * pixels of dy. Both are brought into panels of fp32 that a tile's product reads in order; taps that fall outside the
- * image are left out. Where the processor multiplies bf16, panels hold pairs of pixels that dy has beside each other.
- */
+/* The gradient of a convolution's weights.
+ *
+ * The weights are divided into blocks of EDGE x EDGE channels, and the batch into pieces (convolution_weight.h). A task
+ * is one block over one piece. For each sample a task goes down the rows of dy, a few rows at a time:
+ *   1. fill_panels copies these rows of dy, and the rows of x that they read, into panels of fp32 that the tile
+ *      product reads in order
+ *   2. add_tap adds, for each tap of the kernel, the product of the pixels of x, transposed, with the pixels of dy.
+ *      Pixels outside the image are left out.
+ *
+ * After that the sums of the pieces are added in their order and stored in dw. If the processor multiplies bf16, a
+ * panel holds pairs of pixels that are adjacent in dy. */
 #include "kernels/cpu/convolution_weight.h"
 
 #include "kernels/cpu/convolution_1x1.h"
@@ -15,7 +22,7 @@
 #if defined ELEMENT_BF16 && defined __AVX512BF16__
 #define BACKWARD_WEIGHT convolution_backward_weight_pairs
 #define TILE_SUM        tile_sum_pairs
-enum { PIXELS = 2 }; /* of dy in a row of its panel */
+enum { PIXELS = 2 }; /* pixels of dy in a row of its panel */
 #else
 #define BACKWARD_WEIGHT convolution_backward_weight
 #define TILE_SUM        tile_sum
@@ -24,17 +31,18 @@ enum { PIXELS = 1 };
 
 enum { EDGE = WEIGHT_EDGE };
 
-/* One block of channels. */
+/* One block of channels over one piece of the batch. */
 struct task {
     const struct convolution_dims *d;
     const struct weight_shape *s;
-    const element *x, *dy;                /* at the block's first channels */
+    const element *x, *dy;                /* at the first channels of the block */
     int64_t first_in, first_out, in, out; /* channels */
     float *sums, *x_panel, *dy_panel;
 };
 
-/* n channels of a pixel, 0 for NULL, into whole vectors; in pairs with those of `next`. What the panel after this one
- * begins with lies `ahead` and starts on its way to the L2 cache. */
+/* Copies n channels of a pixel (0 if `from` is NULL) into whole vectors; in the build for pairs, as pairs with the
+ * channels of `next`. The same channels of the next panel are `ahead` elements further; they are prefetched into the L2
+ * cache. */
 static inline void put(float *to, const element *from, const element *next, int64_t n, int64_t ahead) {
     for (int64_t c = 0; c < n; c += LANES) {
         const int64_t lanes = lanes_at(c, n);
@@ -57,7 +65,7 @@ static const element *pixel_or_null(const element *row, int64_t column, int64_t 
     return column >= 0 && column < columns ? row + column * channels : NULL;
 }
 
-/* The rows of x that `rows` rows of dy from `first` on read, and those. */
+/* Fills both panels: `rows` rows of dy from row `first` on, and the rows of x that they read. */
 static void fill_panels(const struct task *t, int64_t sample, int64_t first, int64_t rows) {
     const struct convolution_dims *d = t->d;
     const struct weight_shape *s = t->s;
@@ -79,11 +87,12 @@ static void fill_panels(const struct task *t, int64_t sample, int64_t first, int
     }
 }
 
-/* The outputs i of first .. *end - 1 whose input i stride + offset is within 0 .. side - 1. */
+/* Returns the first output i, and in *end the end of the outputs, for which the input i stride + offset is within 0 ..
+ * side - 1. `first` and *end give the range to search. */
 static int64_t inside(const struct convolution_dims *d, int64_t offset, int64_t side, int64_t first, int64_t *end) {
-    const int64_t least = offset < 0 ? weight_ceil(-offset, d->stride) : 0;
-    *end = weight_least(*end, side > offset ? weight_ceil(side - offset, d->stride) : 0);
-    return first > least ? first : least;
+    const int64_t first_position = offset < 0 ? weight_ceil(-offset, d->stride) : 0;
+    *end = weight_min(*end, side > offset ? weight_ceil(side - offset, d->stride) : 0);
+    return first > first_position ? first : first_position;
 }
 
 static void add_tap(const struct task *t, int64_t kernel_row, int64_t kernel_column, int64_t first, int64_t rows) {
@@ -92,7 +101,7 @@ static void add_tap(const struct task *t, int64_t kernel_row, int64_t kernel_col
     const int64_t dy_columns = weight_ceil(s->out_width, PIXELS), pixel = d->stride * s->x_pixel;
     int64_t end = first + rows, column = 0, column_end = s->out_width;
     const int64_t row = inside(d, kernel_row - d->padding, d->height, first, &end);
-    if (PIXELS == 1) /* pairs begin at even columns: they multiply the padding instead */
+    if (PIXELS == 1) /* pairs begin at even columns, so that they multiply the padding instead */
         column = inside(d, kernel_column - d->padding, d->width, 0, &column_end);
     if (row >= end || column >= column_end)
         return;
@@ -107,14 +116,14 @@ static void add_tap(const struct task *t, int64_t kernel_row, int64_t kernel_col
 static void add_sample(const struct task *t, int64_t sample) {
     const struct weight_shape *s = t->s;
     for (int64_t first = 0; first < s->out_height; first += s->rows) {
-        const int64_t rows = weight_least(s->rows, s->out_height - first);
+        const int64_t rows = weight_min(s->rows, s->out_height - first);
         fill_panels(t, sample, first, rows);
         for (int64_t tap = 0; tap < t->d->kernel * t->d->kernel; tap++)
             add_tap(t, tap / t->d->kernel, tap % t->d->kernel, first, rows);
     }
 }
 
-/* To the first piece's sums those of the others, in their order. */
+/* Adds the sums of the other pieces to the sums of the first piece, in their order. */
 static void add_pieces(const struct task *t) {
     const struct weight_shape *s = t->s;
     for (int64_t i = 1; i < s->pieces; i++) {
@@ -124,7 +133,8 @@ static void add_pieces(const struct task *t) {
     }
 }
 
-/* dw (out, in, taps) = or += sums (taps, in, out), a few lines of which stay in the cache. */
+/* dw (out, in, taps) = or += sums (taps, in, out). WEIGHT_LINE input channels are processed at a time, so that their
+ * lines of the sums stay in the cache. */
 static void put_block(float *dw, const struct task *t, bool accumulate) {
     const int64_t taps = t->d->kernel * t->d->kernel;
     for (int64_t first = 0; first < t->in; first += WEIGHT_LINE)
@@ -137,7 +147,7 @@ static void put_block(float *dw, const struct task *t, bool accumulate) {
                 }
 }
 
-/* sums: which of those in the workspace. */
+/* sums: the index of the task's sums in the workspace. */
 static struct task task_of(const struct convolution_dims *d, const struct weight_shape *s, const element_t *x,
                            const element_t *dy, int64_t block, float *workspace, int64_t sums) {
     const int64_t in = block / s->blocks_out * EDGE, out = block % s->blocks_out * EDGE;
@@ -149,8 +159,8 @@ static struct task task_of(const struct convolution_dims *d, const struct weight
                           .dy = AT(dy, out),
                           .first_in = in,
                           .first_out = out,
-                          .in = weight_least(d->in - in, EDGE),
-                          .out = weight_least(d->out - out, EDGE),
+                          .in = weight_min(d->in - in, EDGE),
+                          .out = weight_min(d->out - out, EDGE),
                           .sums = workspace + sums * s->block_floats,
                           .x_panel = panels,
                           .dy_panel = panels + s->x_floats };
@@ -162,7 +172,7 @@ status_t VECTOR(BACKWARD_WEIGHT)(const struct kernels *k, float *dw, const eleme
         return convolution_1x1_backward_weight(k, dw, x, dy, d, accumulate, workspace, e);
     const struct weight_shape s = weight_shape_of(d);
     const int64_t blocks = s.blocks_in * s.blocks_out;
-#pragma omp parallel for num_threads(k->threads) schedule(static)
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
     for (int64_t i = 0; i < s.pieces * blocks; i++) {
         const struct task t = task_of(d, &s, x, dy, i % blocks, workspace, i);
         const int64_t piece = i / blocks;
@@ -174,7 +184,7 @@ status_t VECTOR(BACKWARD_WEIGHT)(const struct kernels *k, float *dw, const eleme
     }
     if (s.pieces == 1)
         return ST_OK;
-#pragma omp parallel for num_threads(k->threads) schedule(static)
+#pragma omp parallel for num_threads(k->threads) schedule(static, 1)
     for (int64_t i = 0; i < blocks; i++) {
         const struct task t = task_of(d, &s, x, dy, i, workspace, i);
         add_pieces(&t);

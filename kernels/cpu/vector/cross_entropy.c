@@ -7,28 +7,29 @@
 #include <math.h>
 #include <string.h>
 
-static float row_most(const element *a, int64_t n) {
+static float row_maximum(const element *a, int64_t n) {
     const int64_t whole = n / LANES * LANES;
-    vf most = vf_set(-INFINITY);
+    vf row_max = vf_set(-INFINITY);
     for (int64_t i = 0; i < whole; i += LANES)
-        most = vf_max(most, ve_load(a + i));
-    float m = vf_most(most);
+        row_max = vf_max(row_max, ve_load(a + i));
+    float m = vf_reduce_max(row_max);
     for (int64_t i = whole; i < n; i++)
         m = float_of(a[i]) > m ? float_of(a[i]) : m;
     return m;
 }
 
-/* Vectors whose exps are added in fp32 before they are added in double: 50,257 small terms would lose digits. */
+/* This many vectors of exps are added in fp32, then their sum in double: a sum of 50,257 small terms in fp32 would lose
+ * digits. */
 enum { ADDED = 8 };
 
-/* exp(a - most) of n numbers, and its sum. `kept` not NULL: each exp is left there, rounded. */
-static double row_exp(element *kept, const element *a, float most, int64_t n) {
+/* Returns the sum of exp(a - row_max) over n numbers. If `kept` is not NULL, each exp is stored there, rounded. */
+static double row_exp(element *kept, const element *a, float row_max, int64_t n) {
     vd low = vd_zero(), high = vd_zero();
     for (int64_t i = 0; i < n;) {
         vf sum = vf_set(0);
         for (int64_t end = i + ADDED * LANES; i < end && i < n; i += LANES) {
             const int64_t lanes = lanes_at(i, n);
-            vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(most)));
+            vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(row_max)));
             if (kept)
                 ve_store_first(kept + i, x, lanes);
             if (lanes < LANES) {
@@ -44,30 +45,31 @@ static double row_exp(element *kept, const element *a, float most, int64_t n) {
     return vd_sum(vd_add(low, high));
 }
 
-/* fp32 and bf16 keep each exp in the place of its logit; fp16 would lose the small ones, so there it is taken again. */
+/* fp32 and bf16 store each exp in place of its logit. fp16 would lose the small ones, so that row_gradient computes
+ * them again. */
 #ifdef ELEMENT_FP16
 
-static double row_sum(element *logits, float most, int64_t n, bool gradient) {
+static double row_sum(element *logits, float row_max, int64_t n, bool gradient) {
     (void)gradient;
-    return row_exp(NULL, logits, most, n);
+    return row_exp(NULL, logits, row_max, n);
 }
 
-static void row_gradient(element *a, float most, float factor, int64_t n) {
+static void row_gradient(element *a, float row_max, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t lanes = lanes_at(i, n);
-        const vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(most)));
+        const vf x = vf_exp(vf_sub(ve_load_first(a + i, lanes), vf_set(row_max)));
         ve_store_first(a + i, vf_mul(x, vf_set(factor)), lanes);
     }
 }
 
 #else
 
-static double row_sum(element *logits, float most, int64_t n, bool gradient) {
-    return row_exp(gradient ? logits : NULL, logits, most, n);
+static double row_sum(element *logits, float row_max, int64_t n, bool gradient) {
+    return row_exp(gradient ? logits : NULL, logits, row_max, n);
 }
 
-static void row_gradient(element *a, float most, float factor, int64_t n) {
-    (void)most;
+static void row_gradient(element *a, float row_max, float factor, int64_t n) {
+    (void)row_max;
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t lanes = lanes_at(i, n);
         ve_store_first(a + i, vf_mul(ve_load_first(a + i, lanes), vf_set(factor)), lanes);
@@ -79,19 +81,19 @@ static void row_gradient(element *a, float most, float factor, int64_t n) {
 static float row_loss(element *logits, int32_t target, int64_t vocabulary, const float *scale) {
     if (target < 0) {
         if (scale)
-            memset(logits, 0, (size_t)vocabulary * sizeof *logits); /* a NaN times 0 would stay */
+            memset(logits, 0, (size_t)vocabulary * sizeof *logits); /* multiplying by 0 would keep a NaN */
         return 0;
     }
-    const float most = row_most(logits, vocabulary), own = float_of(logits[target]);
-    const double sum = row_sum(logits, most, vocabulary, scale != NULL);
+    const float row_max = row_maximum(logits, vocabulary), own = float_of(logits[target]);
+    const double sum = row_sum(logits, row_max, vocabulary, scale != NULL);
     if (scale) {
         const float factor = (float)(*scale / sum);
-        row_gradient(logits, most, factor, vocabulary);
+        row_gradient(logits, row_max, factor, vocabulary);
         float tail[LANES];
-        vf_store(tail, vf_mul(vf_exp(vf_set(own - most)), vf_set(factor)));
+        vf_store(tail, vf_mul(vf_exp(vf_set(own - row_max)), vf_set(factor)));
         logits[target] = element_of(tail[0] - *scale);
     }
-    return logf((float)sum) + most - own;
+    return logf((float)sum) + row_max - own;
 }
 
 status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,

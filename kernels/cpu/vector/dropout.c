@@ -5,12 +5,12 @@
 
 enum { RUN = 4 * LANES };
 
-/* The factors of RUN elements from `first` on, a multiple of 4. */
+/* The factors of RUN elements from `first` on; `first` is a multiple of 4. */
 static void mask_run(const struct mask *m, int64_t sample, int64_t first, vf ret[4]) {
     vi number[4];
     vi_philox((uint32_t)(first / 4), (uint32_t)sample, m->op, m->step, m->seed, number);
     for (int i = 0; i < 4; i++)
-        ret[i] = vi_select_at_least(number[i], vi_set(m->threshold), vf_set(m->kept));
+        ret[i] = vi_select_ge(number[i], vi_set(m->threshold), vf_set(m->kept));
 }
 
 const float *VECTOR(mask_row)(const struct mask *m, int64_t sample, int64_t first, int64_t n, float *buf) {

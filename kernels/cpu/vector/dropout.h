@@ -5,15 +5,14 @@
 #include "kernels/cpu/mask.h"
 #include "kernels/cpu/vector/ops.h"
 
-status_t VECTOR(dropout)(const struct kernels *k, element_t *y, const element_t *x, int64_t samples, int64_t n,
-                         const struct dropout *dropout, struct err *e);
+KERNEL_OP(VECTOR(dropout), dropout);
 
-/* Room for the factors of n elements from any first one: mask_row works in runs of up to 64 that begin at a multiple
- * of 4. */
+/* Size of a buffer for the factors of n elements from any first element: mask_row works in runs of up to 64 elements
+ * that begin at a multiple of 4. */
 #define MASK_ROW_FLOATS(n) ((n) + 68)
 
-/* The factors (0 or 1 / (1 - probability)) of n elements of a sample from element `first` on; they begin at the
- * returned place in buf, which has MASK_ROW_FLOATS(n) floats. */
+/* Computes the factors (0 or 1 / (1 - probability)) of n elements of a sample from element `first` on. Returns their
+ * position in buf, which has MASK_ROW_FLOATS(n) floats. */
 const float *VECTOR(mask_row)(const struct mask *m, int64_t sample, int64_t first, int64_t n, float *buf);
 
 #endif

@@ -1,4 +1,4 @@
-/* Elements to and from a vector of fp32; see vector.h for `lanes` and cpu/element.h for the rounding. */
+/* Converts elements to and from vectors of fp32. See vector.h for `lanes` and cpu/element.h for the rounding. */
 #ifndef KERNELS_CPU_VECTOR_ELEMENTS_H
 #define KERNELS_CPU_VECTOR_ELEMENTS_H
 
@@ -9,7 +9,7 @@
 static inline vf ve_load(const element *p) { return vf_load(p); }
 static inline vf ve_load_first(const element *p, int64_t lanes) { return vf_load_first(p, lanes); }
 static inline void ve_store_first(element *p, vf a, int64_t lanes) { vf_store_first(p, a, lanes); }
-/* Stores, and gives what a load would find. */
+/* Stores, and returns the values that a load would read. */
 static inline vf ve_store_back(element *p, vf a, int64_t lanes) {
     vf_store_first(p, a, lanes);
     return a;
@@ -27,7 +27,7 @@ static inline vh vh_load_tail(const element *p, int64_t lanes) { return _mm256_m
 static inline void vh_store_tail(element *p, vh a, int64_t lanes) { _mm256_mask_storeu_epi16(p, vf_first(lanes), a); }
 
 #ifdef ELEMENT_BF16
-static inline vf vh_widen(vh a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16)); }
+static inline vf vh_to_fp32(vh a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16)); }
 #ifdef __AVX512BF16__ /* its instruction takes subnormal numbers as 0 */
 static inline vh vh_round(vf a) { return (vh)_mm512_cvtneps_pbh(a); }
 #else
@@ -43,7 +43,7 @@ static inline vh vh_round(vf a) {
 }
 #endif
 #else
-static inline vf vh_widen(vh a) { return _mm512_cvtph_ps(a); }
+static inline vf vh_to_fp32(vh a) { return _mm512_cvtph_ps(a); }
 static inline vh vh_round(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 #endif
 
@@ -52,7 +52,7 @@ static inline vh vh_round(vf a) { return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEARES
 typedef __m128i vh;
 static inline vh vh_load(const element *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 static inline void vh_store(element *p, vh a) { _mm_storeu_si128((__m128i *)(void *)p, a); }
-/* AVX2 has no masks for 16 bits: tails go through memory. */
+/* AVX2 has no masks for 16-bit elements, so that tails are copied through memory. */
 static inline vh vh_load_tail(const element *p, int64_t lanes) {
     element first[LANES] = { 0 };
     for (int64_t i = 0; i < lanes; i++)
@@ -67,7 +67,7 @@ static inline void vh_store_tail(element *p, vh a, int64_t lanes) {
 }
 
 #ifdef ELEMENT_BF16
-static inline vf vh_widen(vh a) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16)); }
+static inline vf vh_to_fp32(vh a) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16)); }
 static inline vh vh_round(vf a) {
     const __m256i bits = _mm256_castps_si256(a), upper = _mm256_srli_epi32(bits, 16);
     const __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
@@ -78,7 +78,7 @@ static inline vh vh_round(vf a) {
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
 #else
-static inline vf vh_widen(vh a) { return _mm256_cvtph_ps(a); }
+static inline vf vh_to_fp32(vh a) { return _mm256_cvtph_ps(a); }
 static inline vh vh_round(vf a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
 #endif
 
@@ -94,13 +94,13 @@ static inline void vh_store_first(element *p, vh a, int64_t lanes) {
         vh_store_tail(p, a, lanes);
 }
 
-static inline vf ve_load(const element *p) { return vh_widen(vh_load(p)); }
-static inline vf ve_load_first(const element *p, int64_t lanes) { return vh_widen(vh_load_first(p, lanes)); }
+static inline vf ve_load(const element *p) { return vh_to_fp32(vh_load(p)); }
+static inline vf ve_load_first(const element *p, int64_t lanes) { return vh_to_fp32(vh_load_first(p, lanes)); }
 static inline void ve_store_first(element *p, vf a, int64_t lanes) { vh_store_first(p, vh_round(a), lanes); }
 static inline vf ve_store_back(element *p, vf a, int64_t lanes) {
     const vh h = vh_round(a);
     vh_store_first(p, h, lanes);
-    return vh_widen(h);
+    return vh_to_fp32(h);
 }
 
 #endif

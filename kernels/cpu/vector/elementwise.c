@@ -1,3 +1,11 @@
+/* Ops that touch each element once: activations and their gradients, add, copy, conversions, the test for finite
+ * numbers.
+ *
+ * Each op has a loop over one block or row: load a vector of elements as fp32, compute, round, store. The last vector
+ * of a loop is masked. A second function divides the tensor into blocks of BLOCK elements, or into rows, for the
+ * threads. The results of all elements are independent, so that the division does not change bits.
+ *
+ * GELU and sigmoid come from math.h. */
 #include "kernels/cpu/vector/elementwise.h"
 
 #include "kernels/cpu/vector/block.h"
@@ -144,16 +152,16 @@ status_t VECTOR(convert)(const struct kernels *k, element_t *to, const float *fr
     return ST_OK;
 }
 
-void VECTOR(widen_row)(float *to, const element_t *from, int64_t n) {
+void VECTOR(convert_row_to_fp32)(float *to, const element_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES)
         vf_store_first(to + i, ve_load_first(AT(from, i), lanes_at(i, n)), lanes_at(i, n));
 }
 
-status_t VECTOR(widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
+status_t VECTOR(convert_to_fp32)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
     for (int64_t i = 0; i < n; i += BLOCK)
-        VECTOR(widen_row)(to + i, AT(from, i), block_end(i, n) - i);
+        VECTOR(convert_row_to_fp32)(to + i, AT(from, i), block_end(i, n) - i);
     return ST_OK;
 }
 

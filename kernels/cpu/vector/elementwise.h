@@ -4,24 +4,21 @@
 
 #include "kernels/cpu/vector/ops.h"
 
-status_t VECTOR(gelu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e);
-status_t VECTOR(gelu_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
-                               int64_t n, struct err *e);
-status_t VECTOR(swiglu_forward)(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
-                                int64_t width, struct err *e);
-status_t VECTOR(swiglu_backward)(const struct kernels *k, element_t *d_gate_up, const element_t *dy,
-                                 const element_t *gate_up, int64_t rows, int64_t width, struct err *e);
-status_t VECTOR(relu_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e);
-status_t VECTOR(relu_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *y,
-                               int64_t n, struct err *e);
-status_t VECTOR(add)(const struct kernels *k, element_t *y, const element_t *a, const element_t *b, int64_t n,
-                     struct err *e);
-status_t VECTOR(copy)(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e);
-status_t VECTOR(convert)(const struct kernels *k, element_t *to, const float *from, int64_t n, struct err *e);
-status_t VECTOR(widen)(const struct kernels *k, float *to, const element_t *from, int64_t n, struct err *e);
-status_t VECTOR(elements_finite)(const struct kernels *k, bool *ret, const element_t *a, int64_t n, struct err *e);
+#define VECTOR_ELEMENTWISE_OPS(OP)                                                                                     \
+    OP(gelu_forward);                                                                                                  \
+    OP(gelu_backward);                                                                                                 \
+    OP(swiglu_forward);                                                                                                \
+    OP(swiglu_backward);                                                                                               \
+    OP(relu_forward);                                                                                                  \
+    OP(relu_backward);                                                                                                 \
+    OP(add);                                                                                                           \
+    OP(copy);                                                                                                          \
+    OP(convert);                                                                                                       \
+    OP(convert_to_fp32);                                                                                               \
+    OP(elements_finite)
+VECTOR_ELEMENTWISE_OPS(VECTOR_DECLARE);
 /* n numbers on the calling thread. */
 void VECTOR(convert_row)(element_t *to, const float *from, int64_t n);
-void VECTOR(widen_row)(float *to, const element_t *from, int64_t n);
+void VECTOR(convert_row_to_fp32)(float *to, const element_t *from, int64_t n);
 
 #endif

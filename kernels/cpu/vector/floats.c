@@ -1,4 +1,4 @@
-/* What works on fp32 in every precision: gradients of parameters, optimizer states. */
+/* Ops on fp32 in every precision: gradients of parameters and optimizer states. */
 #include "kernels/cpu/vector/floats.h"
 
 #include "kernels/cpu/vector/block.h"
@@ -19,8 +19,8 @@ status_t VECTOR_ISA(accumulate)(const struct kernels *k, float *a, const float *
     return ST_OK;
 }
 
-/* One chunk alone is one stream of reads, which leaves a core waiting for memory: SIDE chunks are added side by side.
- */
+/* A single chunk is one stream of reads, and the core would wait for memory. So SIDE chunks are summed at the same
+ * time. */
 enum { SIDE = 4 };
 
 static void whole_chunks_sum_squares(double *sums, const float *a) {
@@ -65,7 +65,8 @@ status_t VECTOR_ISA(sum_squares)(const struct kernels *k, const struct norm_span
     return ST_OK;
 }
 
-/* From this size on (8 MiB) a fill goes past the caches: nobody finds it there, and memory need not be read first. */
+/* From this size on (8 MiB) a fill bypasses the caches: the data would not stay in them, and memory need not be read
+ * first. */
 enum { FILL_PAST_CACHES = 2 << 20 };
 
 static void fill_block(float *a, float value, int64_t n, bool past_caches) {

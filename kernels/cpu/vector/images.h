@@ -1,25 +1,16 @@
-/* Ops on images that vectors speed up. See kernels.h; what is not here stays plain. */
+/* Ops on images that are faster with vectors. See kernels.h. Other ops on images stay plain. */
 #ifndef KERNELS_CPU_VECTOR_IMAGES_H
 #define KERNELS_CPU_VECTOR_IMAGES_H
 
 #include "kernels/cpu/vector/ops.h"
 
-status_t VECTOR(batchnorm_forward)(const struct kernels *k, element_t *y, float *mean, float *variance,
-                                   const element_t *x, const element_t *residual, const element_t *gamma,
-                                   const element_t *beta, const struct batchnorm_dims *d, void *workspace,
-                                   struct err *e);
-status_t VECTOR(batchnorm_backward)(const struct kernels *k, element_t *dx, element_t *d_residual, float *dgamma,
-                                    float *dbeta, float *measured_mean, float *measured_variance, const element_t *dy,
-                                    const element_t *x, const element_t *y, const float *mean, const float *variance,
-                                    const element_t *gamma, const struct batchnorm_dims *d, bool accumulate,
-                                    void *workspace, struct err *e);
+#define VECTOR_IMAGE_OPS(OP)                                                                                           \
+    OP(batchnorm_forward);                                                                                             \
+    OP(batchnorm_backward);                                                                                            \
+    OP(convolution_backward_weight)
+VECTOR_IMAGE_OPS(VECTOR_DECLARE);
 
-/* _pairs: where the processor multiplies bf16. */
-status_t VECTOR(convolution_backward_weight)(const struct kernels *k, float *dw, const element_t *x,
-                                             const element_t *dy, const struct convolution_dims *d, bool accumulate,
-                                             void *workspace, struct err *e);
-status_t VECTOR(convolution_backward_weight_pairs)(const struct kernels *k, float *dw, const element_t *x,
-                                                   const element_t *dy, const struct convolution_dims *d,
-                                                   bool accumulate, void *workspace, struct err *e);
+/* _pairs: for processors that multiply bf16. */
+KERNEL_OP(VECTOR(convolution_backward_weight_pairs), convolution_backward_weight);
 
 #endif

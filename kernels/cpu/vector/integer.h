@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/vector/vector.h"
 
-/* vi_interleave's order: lane p of a vector of counters stands for counter vi_order()[p], so that the four numbers of
- * each counter come out side by side and counters in ascending order. */
+/* The order for vi_interleave: lane p of a vector of counters holds counter vi_order()[p]. Then the four numbers of
+ * each counter are adjacent in the result, and counters are in ascending order. */
 #ifdef __AVX512F__
 
 typedef __m512i vi;
@@ -27,9 +27,9 @@ static inline void vi_interleave(vi c[4]) {
     c[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
     c[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
 }
-/* value where a >= least (unsigned), else 0. */
-static inline vf vi_select_at_least(vi a, vi least, vf value) {
-    return _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(a, least), value);
+/* value where a >= min (unsigned), else 0. */
+static inline vf vi_select_ge(vi a, vi min, vf value) {
+    return _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(a, min), value);
 }
 
 #else
@@ -52,8 +52,8 @@ static inline void vi_interleave(vi c[4]) {
     c[2] = _mm256_unpacklo_epi64(ab_high, cd_high);
     c[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
-static inline vf vi_select_at_least(vi a, vi least, vf value) {
-    const vi reached = _mm256_cmpeq_epi32(_mm256_max_epu32(a, least), a);
+static inline vf vi_select_ge(vi a, vi min, vf value) {
+    const vi reached = _mm256_cmpeq_epi32(_mm256_max_epu32(a, min), a);
     return _mm256_and_ps(_mm256_castsi256_ps(reached), value);
 }
 

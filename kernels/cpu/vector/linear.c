@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-/* Adds one row to the column sums; with pre, dy becomes the gradient of the pre-activation on the way. */
+/* Adds one row to the column sums. With pre, also replaces dy by the gradient of the pre-activation. */
 static void add_row(float *sum, element *dy, const element *pre, int64_t width) {
     for (int64_t c = 0; c < width; c += LANES) {
         const int64_t lanes = lanes_at(c, width);

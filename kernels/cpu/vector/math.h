@@ -1,10 +1,13 @@
 /* exp, sigmoid and GELU of a vector.
  *
- * 2^(n + f), n integral and |f| <= 1/2, is 2^f's Taylor polynomial of degree 7, whose remainder at the ends is 6e-9 of
- * the value, times 2^n. The polynomial's even and odd terms are added in pairs, so that less of it waits for the rest.
- * exp(x) takes f = x log2(e) - n by two multiply-adds with log2(e) in two parts. Within 1.5 units in the last place
- * (tested); +inf above 88.73; NaN stays NaN; 0 below -87.33, where the result would be subnormal: processors compute
- * those a hundred times slower, and a softmax or a sigmoid has no use for them. */
+ * 2^(n + f), with n integral and |f| <= 1/2, is computed as 2^n times the Taylor polynomial of degree 7 of 2^f. The
+ * remainder of the polynomial at the ends is 6e-9 of the value. Its even and odd terms are added in pairs, which
+ * shortens the chain of dependent operations.
+ *
+ * exp(x) computes f = x log2(e) - n by two multiply-adds with log2(e) in two parts. The error is within 1.5 units in
+ * the last place (tested). The result is +inf above 88.73, NaN for a NaN, and 0 below -87.33, where it would be
+ * subnormal: processors compute subnormal numbers a hundred times slower, and a softmax or a sigmoid does not need
+ * them. */
 #ifndef KERNELS_CPU_VECTOR_MATH_H
 #define KERNELS_CPU_VECTOR_MATH_H
 
@@ -32,16 +35,17 @@ static inline vf exp_up_to_89(vf x) {
     return vf_zero_below(exp2_of_parts(n, f), x, vf_set(-87.33f));
 }
 
-static inline vf vf_exp(vf x) { return exp_up_to_89(vf_min(vf_set(89), x)); } /* min gives the second one if a NaN */
+/* min returns its second operand if one is a NaN, so that a NaN stays a NaN. */
+static inline vf vf_exp(vf x) { return exp_up_to_89(vf_min(vf_set(89), x)); }
 
-/* 1 / (1 + exp(-x)); the exponent is kept below 88 so that nothing overflows. */
+/* 1 / (1 + exp(-x)); the exponent is limited to 88 so that nothing overflows. */
 static inline vf vf_sigmoid(vf x) {
     const vf z = exp_up_to_89(vf_min(vf_set(87), vf_sub(vf_set(0), x)));
     return vf_div(vf_set(1), vf_add(vf_set(1), z));
 }
 
-/* GELU's tanh form is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exp2, and no cancellation where
- * 1 + tanh(u) would lose its digits. exp(-2u) = 2^(-2 log2(e) u); the exponent is kept so that nothing overflows. */
+/* The tanh form of GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). It takes one exp2, and avoids the
+ * cancellation in 1 + tanh(u). exp(-2u) = 2^(-2 log2(e) u); the exponent is limited so that nothing overflows. */
 static inline vf gelu_exp(vf x) {
     const vf by = vf_fma(vf_mul(x, x), vf_set(-2.3022082f * 0.044715f), vf_set(-2.3022082f));
     return vf_exp2(vf_min(vf_set(125), vf_mul(x, by)));

@@ -1,4 +1,11 @@
-/* Layer norm and RMS norm: the latter has no mean and no beta. */
+/* Layer norm and RMS norm, forward and back. RMS norm has no mean and no beta.
+ *
+ * Forward, for each row: if there is a branch, the sum of x and branch is formed, rounded and stored. Then the mean is
+ * computed, then the variance in a second pass over the row, then y. RMS norm skips the mean.
+ *
+ * Backward, for each row: row_sums computes two sums over the row and adds the row to dgamma and dbeta; row_gradient
+ * then computes dx from the sums. Rows are divided into pieces by shape alone (piece.h). Each piece has its own sums of
+ * dgamma and dbeta, and the sums of the pieces are added in their order. */
 #include "kernels/cpu/vector/rows.h"
 
 #include "kernels/cpu/piece.h"
@@ -7,13 +14,13 @@
 
 #include <math.h>
 
-/* The row that is normed, at c: x, or the sum with the branch, rounded, which is kept in r. */
+/* The vector at c of the row that is normalised: x, or x + branch, rounded and stored in r. */
 static inline vf normed_at(element *r, const element *x, const element *branch, int64_t c, int64_t lanes) {
     const vf a = ve_load_first(x + c, lanes);
     return branch ? ve_store_back(r + c, vf_add(a, ve_load_first(branch + c, lanes)), lanes) : a;
 }
 
-/* The sum of a row in double, so that width does not cost digits. */
+/* The sum of a row, in double so that a large width does not lose digits. */
 static double row_sum(element *r, const element *x, const element *branch, int64_t width) {
     vd low = vd_zero(), high = vd_zero();
     for (int64_t c = 0; c < width; c += LANES) {
@@ -24,7 +31,7 @@ static double row_sum(element *r, const element *x, const element *branch, int64
     return vd_sum(vd_add(low, high));
 }
 
-/* The sum of (x - mean)^2: the second pass over a row that is in the cache by now. */
+/* The sum of (x - mean)^2. This is the second pass over a row, which is in the cache by then. */
 static float row_spread(const element *x, float mean, int64_t width) {
     const int64_t whole = width / LANES * LANES;
     vf sum = vf_set(0);
@@ -96,8 +103,8 @@ struct row {
     float mean, rstd;
 };
 
-/* With n = (x - mean) rstd and h = dy gamma: the row's sums of h and h n, and its share of dgamma and dbeta (NULL for
- * none). */
+/* With n = (x - mean) rstd and h = dy gamma: computes the row's sums of h and h n, and adds the row to dgamma and dbeta
+ * (dbeta NULL for RMS norm). */
 static void row_sums(const struct row *a, float *dgamma, float *dbeta, int64_t width, float *sum_h, float *sum_hn) {
     vf h_all = vf_set(0), hn_all = vf_set(0);
     for (int64_t c = 0; c < width; c += LANES) {

@@ -1,6 +1,6 @@
-/* The vector ops: one declaration for each instruction set and each precision that this folder is compiled for.
- * VECTOR(gelu_forward) is avx2_bf16_gelu_forward, avx512_fp32_gelu_forward ...; kernels.h says what they do, plain/ is
- * their reference. In a file that is compiled for no precision (floats.c) it is avx2_fill, avx512_fill. */
+/* The vector ops: one declaration for each instruction set and each precision for which this folder is compiled.
+ * VECTOR(gelu_forward) is avx2_bf16_gelu_forward, avx512_fp32_gelu_forward ... kernels.h describes the ops, and plain/
+ * is their reference. In a file that is compiled for no precision (floats.c) the names are avx2_fill, avx512_fill. */
 #ifndef KERNELS_CPU_VECTOR_OPS_H
 #define KERNELS_CPU_VECTOR_OPS_H
 
@@ -14,11 +14,13 @@
 #error "compile this folder with the flags of one instruction set (kernels/CMakeLists.txt)"
 #endif
 
-/* On fp32 alone. */
+/* Ops on fp32 only. */
 #define VECTOR_ISA(name) VECTOR_ISA_(name)
-/* On elements. */
+/* Ops on elements. */
 #ifdef ELEMENT_NAME
 #define VECTOR(name) VECTOR_ISA(ELEMENT_NAME(name))
+/* For the lists of ops in this folder's headers, which table.c enters. */
+#define VECTOR_DECLARE(op) KERNEL_OP(VECTOR(op), op)
 #endif
 
 #endif

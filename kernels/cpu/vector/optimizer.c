@@ -1,8 +1,20 @@
+/* The optimizers AdamW, SGD and Lion, and the vector loops of Muon and Adafactor.
+ *
+ * Each optimizer has one loop over a block: load gradient, states and parameters, compute the new states and parameters
+ * in registers, store them. All numbers are fp32. The coefficients that depend on the update (bias correction, learning
+ * rate) are computed in double, once per call or span.
+ *
+ * A span is divided into blocks of OPTIMIZER_BLOCK elements for the threads. After each block the parameters are
+ * rounded to the weights of the table's precision, while the block is in the cache. The results of elements are
+ * independent, so that the number of threads does not change bits.
+ *
+ * Adafactor's row sums are added in double, in two halves of a vector. If an update is skipped, nothing changes. */
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/vector/vector.h"
 
+/* struct seen of cpu/optimizer.h, with each number in all lanes. */
 struct vseen {
-    vf scale, least, most;
+    vf scale, min, max;
 };
 
 static struct vseen vseen_of(const struct update *u, float clip_value) {
@@ -10,9 +22,10 @@ static struct vseen vseen_of(const struct update *u, float clip_value) {
     return (struct vseen){ vf_set(s.scale), vf_set(-s.limit), vf_set(s.limit) };
 }
 
-/* max and min give their second operand where one is a NaN: a NaN stays. */
+/* max and min return their second operand if one operand is a NaN. The gradient is the second operand, so that a NaN
+ * stays a NaN. */
 static inline vf vf_seen(const float *g, int64_t lanes, const struct vseen *s) {
-    return vf_min(s->most, vf_max(s->least, vf_mul(vf_load_first(g, lanes), s->scale)));
+    return vf_min(s->max, vf_max(s->min, vf_mul(vf_load_first(g, lanes), s->scale)));
 }
 
 /* --- AdamW ---*/
@@ -107,7 +120,8 @@ struct lion_coefficients {
     vf beta1, rest1, beta2, rest2, rate, keep;
 };
 
-/* -1, 0 or 1: any number times the largest one is beyond 1, but for subnormals, which are multiplied twice. */
+/* Returns -1, 0 or 1 as a float. A number times 2^100 twice is beyond 1 for every number but 0; one multiplication
+ * would not be enough for the smallest numbers. */
 static inline vf vf_sign(vf x) {
     const vf large = vf_set(0x1p100f), one = vf_set(1), less = vf_set(-1);
     return vf_min(one, vf_max(less, vf_mul(vf_mul(x, large), large)));
@@ -200,7 +214,7 @@ static double row_squares(float *columns, const float *g, int64_t n, struct seen
         low = vd_fma(vd_low(square), vd_low(one), low);
         high = vd_fma(vd_high(square), vd_high(one), high);
     }
-    /* Lanes beyond the row's end saw a gradient of 0. */
+    /* The lanes beyond the end of the row read a gradient of 0, and each added epsilon. */
     return vd_sum(vd_add(low, high)) - (double)epsilon * (double)((LANES - n % LANES) % LANES);
 }
 

@@ -1,5 +1,5 @@
-/* Tiles of scores of one query head of one sample, and how their rows become probabilities: (TILE) fp32 a row, one of
- * a query, the first numbers of which are keys that it sees. */
+/* Tiles of scores of one query head of one sample, and how their rows become probabilities. A row belongs to one query
+ * and has TILE fp32 numbers, one for each key. The first of them belong to keys that the query sees. */
 #ifndef KERNELS_CPU_VECTOR_SCORE_ROWS_H
 #define KERNELS_CPU_VECTOR_SCORE_ROWS_H
 
@@ -11,8 +11,8 @@
 #include <math.h>
 
 struct scores {
-    float *tile;    /* (TILE, TILE): one tile of queries by one of keys */
-    float *outputs; /* (TILE, width): what the tile's queries have gathered so far */
+    float *tile;    /* (TILE, TILE): a tile of queries by a tile of keys */
+    float *outputs; /* (TILE, width): the outputs of the tile's queries so far */
     int64_t width, time;
     bool causal;
     float scale;
@@ -20,7 +20,7 @@ struct scores {
     int64_t sample, first_element;
 };
 
-/* Of sample b; the caller sets first_element for each head. */
+/* The scores of sample b. The caller sets first_element for each head. */
 static inline struct scores scores_of(const struct attention_dims *d, const struct dropout *dropout,
                                       const struct mask *mask, int64_t b, float *tile, float *outputs) {
     return (struct scores){ .tile = tile,
@@ -40,10 +40,10 @@ static inline void multiply(float *row, const float *by) {
 
 static const float LOG2E = 1.44269504f;
 
-/* Turns a row of scores into exp(scale score - most), 0 past the keys it sees, and gives their sum. No score is so much
- * above `most` that its exp is not finite. */
-static inline float row_exp(float *row, int64_t n, float scale, float most) {
-    const vf by = vf_set(scale * LOG2E), less = vf_set(-most * LOG2E);
+/* Turns a row of scores into exp(scale score - row_max), with 0 past the keys that the query sees, and returns their
+ * sum. The caller guarantees that no score exceeds row_max so far that its exp overflows. */
+static inline float row_exp(float *row, int64_t n, float scale, float row_max) {
+    const vf by = vf_set(scale * LOG2E), less = vf_set(-row_max * LOG2E);
     vf sum = vf_set(0);
     for (int64_t s = 0; s < TILE; s += LANES) {
         if (s >= n) {
@@ -58,12 +58,12 @@ static inline float row_exp(float *row, int64_t n, float scale, float most) {
     return vf_sum(sum);
 }
 
-static inline float row_most(const float *row, int64_t n) {
-    const vf least = vf_set(-INFINITY);
-    vf most = least;
+static inline float row_maximum(const float *row, int64_t n) {
+    const vf lowest = vf_set(-INFINITY);
+    vf row_max = lowest;
     for (int64_t s = 0; s < n; s += LANES)
-        most = vf_max(most, vf_first_of(vf_load(row + s), least, lanes_at(s, n)));
-    return vf_most(most);
+        row_max = vf_max(row_max, vf_first_of(vf_load(row + s), lowest, lanes_at(s, n)));
+    return vf_reduce_max(row_max);
 }
 
 static inline void row_scale(float *row, int64_t n, float factor) {
@@ -73,7 +73,8 @@ static inline void row_scale(float *row, int64_t n, float factor) {
     }
 }
 
-/* The positions of a tile that begins at one, and how many keys of a tile the query t sees. */
+/* tile_rows: the number of positions in a tile that begins at `at`. seen: the number of keys in the tile at k_at that
+ * query t sees. */
 static inline int64_t tile_rows(const struct scores *a, int64_t at) {
     return a->time - at < TILE ? a->time - at : TILE;
 }
@@ -82,8 +83,8 @@ static inline int64_t seen(const struct scores *a, int64_t t, int64_t k_at) {
     return n < TILE ? n : TILE;
 }
 
-/* Where the tiles of keys end that some query of a tile sees, and the first tile of queries that sees a tile of keys.
- */
+/* keys_end: the end of the tiles of keys that some query of a tile sees. queries_begin: the first tile of queries that
+ * sees a tile of keys. */
 static inline int64_t keys_end(const struct scores *a, int64_t q_at) { return a->causal ? q_at + 1 : a->time; }
 static inline int64_t queries_begin(const struct scores *a, int64_t k_at) { return a->causal ? k_at : 0; }
 
@@ -91,20 +92,20 @@ static inline const float *mask_of_row(const struct scores *a, int64_t t, int64_
     return VECTOR(mask_row)(a->mask, a->sample, a->first_element + t * a->time + k_at, TILE, buf);
 }
 
-/* The softmax of one more tile of keys for the queries from q_at: most (TILE) and sum (TILE) are those of all tiles so
- * far, and what was added up under an older maximum is scaled down to the new one. */
-static inline void tile_softmax(const struct scores *a, int64_t q_at, int64_t k_at, float *most, float *sum) {
+/* Adds one more tile of keys to the softmax of the queries from q_at on. row_max (TILE) and sum (TILE) cover all tiles
+ * so far. If the maximum of a row grows, its earlier sum and outputs are scaled down to the new maximum. */
+static inline void tile_softmax(const struct scores *a, int64_t q_at, int64_t k_at, float *row_max, float *sum) {
     float buf[MASK_ROW_FLOATS(TILE)];
     for (int64_t i = 0; i < tile_rows(a, q_at); i++) {
         float *row = a->tile + i * TILE;
         const int64_t n = seen(a, q_at + i, k_at);
-        const float here = a->scale * row_most(row, n), before = k_at ? most[i] : -INFINITY;
-        most[i] = here > before ? here : before;
-        const float added = row_exp(row, n, a->scale, most[i]);
+        const float here = a->scale * row_maximum(row, n), before = k_at ? row_max[i] : -INFINITY;
+        row_max[i] = here > before ? here : before;
+        const float added = row_exp(row, n, a->scale, row_max[i]);
         if (k_at == 0) {
             sum[i] = added;
         } else {
-            const float factor = before < most[i] ? expf(before - most[i]) : 1;
+            const float factor = before < row_max[i] ? expf(before - row_max[i]) : 1;
             sum[i] = sum[i] * factor + added;
             if (factor < 1)
                 row_scale(a->outputs + i * a->width, a->width, factor);
@@ -114,9 +115,9 @@ static inline void tile_softmax(const struct scores *a, int64_t q_at, int64_t k_
     }
 }
 
-/* After the last tile of keys: the outputs of the tile's queries, and their lse. */
+/* Stores the outputs of the tile's queries and their lse, after the last tile of keys. */
 static inline void tile_outputs(const struct scores *a, int64_t q_at, element *out, int64_t out_stride,
-                                const float *most, const float *sum, float *lse) {
+                                const float *row_max, const float *sum, float *lse) {
     for (int64_t i = 0; i < tile_rows(a, q_at); i++) {
         const vf by = vf_set(1 / sum[i]);
         for (int64_t c = 0; c < a->width; c += LANES) {
@@ -124,7 +125,7 @@ static inline void tile_outputs(const struct scores *a, int64_t q_at, element *o
             const vf gathered = vf_load_first(a->outputs + i * a->width + c, lanes);
             ve_store_first(out + (q_at + i) * out_stride + c, vf_mul(gathered, by), lanes);
         }
-        lse[q_at + i] = most[i] + logf(sum[i]);
+        lse[q_at + i] = row_max[i] + logf(sum[i]);
     }
 }
 

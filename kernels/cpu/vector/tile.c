@@ -1,9 +1,19 @@
+/* The product of two small matrices (a tile), with the operands in the L1 cache.
+ *
+ * C is divided into strips of COLUMNS vectors, and a strip into blocks of ROWS rows. A block of C stays in registers
+ * while k runs from beginning to end: each step loads one row of B, and adds each element of a column of A times that
+ * row. So every element of C is summed in the order of k, for blocks of every size.
+ *
+ * The block sizes are compile-time constants, because block() is inlined for each size. Whole blocks use unmasked
+ * loads; the last strip masks the lanes beyond the end of a row.
+ *
+ * tile_transpose transposes blocks of 8 x 8 in registers, and the rest element by element. */
 #include "kernels/cpu/vector/tile.h"
 
 #include "kernels/cpu/vector/vector.h"
 
-/* TILE_PAIRS: each 32 bits of A and B are two bf16, neighbours along k, and k counts pairs; a multiply-add then takes
- * both. C is fp32 all the same. */
+/* TILE_PAIRS: each 32 bits of A and B are two bf16, neighbours along k, and k counts pairs. One instruction multiplies
+ * and adds both. C is fp32 in this build too. */
 #ifdef TILE_PAIRS
 #define TILE_PRODUCT tile_product_pairs
 #define TILE_SUM     tile_sum_pairs
@@ -16,8 +26,8 @@ static inline vf multiply_add(vf a, vf b, vf c) {
 static inline vf multiply_add(vf a, vf b, vf c) { return vf_fma(a, b, c); }
 #endif
 
-/* A block of ROWS x COLUMNS vectors of C is held in registers while k runs: 24 of AVX-512's 32 registers, 12 of AVX2's
- * 16; the rest hold a row of B and one element of A. */
+/* A block of ROWS x COLUMNS vectors of C stays in registers while k runs: it takes 24 of AVX-512's 32 registers, or 12
+ * of AVX2's 16. The other registers hold a row of B and one element of A. */
 #ifdef __AVX512F__
 enum { ROWS = 6, COLUMNS = 4 };
 #else
@@ -29,13 +39,13 @@ enum { ROWS = 6, COLUMNS = 2 };
 struct operands {
     float *c;
     const float *a, *b;
-    int64_t ldc, a_row, a_column, ldb, k, last_lanes; /* last_lanes: of the last of a block's vectors */
+    int64_t ldc, a_row, a_column, ldb, k, last_lanes; /* last_lanes: lanes of the last vector of a block */
     bool accumulate;
     struct tile_runs runs;
 };
 
-/* rows and columns are constants where this is inlined, so that the block is in registers and nothing is left of the
- * conditions on them. */
+/* rows, columns and whole are constants in each inlined copy, so that the block stays in registers and the compiler
+ * removes the conditions. */
 INLINE void block(const struct operands *o, const int rows, const int columns, const bool whole) {
     vf sum[ROWS][COLUMNS];
 #define LANES_OF(j) (j == columns - 1 ? o->last_lanes : LANES)
@@ -74,7 +84,7 @@ INLINE void block(const struct operands *o, const int rows, const int columns, c
 #undef LANES_OF
 }
 
-/* All m rows of C in one strip of `columns` vectors. */
+/* Computes all m rows of C in one strip of `columns` vectors. */
 INLINE void strip(struct operands o, int64_t m, const int columns, const bool whole) {
     for (; m >= ROWS; m -= ROWS) {
         block(&o, ROWS, columns, whole);
@@ -121,7 +131,7 @@ void VECTOR_ISA(TILE_SUM)(float *c, int64_t ldc, const float *a, int64_t a_colum
 
 #ifndef TILE_PAIRS
 
-/* 8 x 8 by pairs of 4 x 4 transposes of 128-bit lanes. */
+/* Transposes 8 x 8 floats as pairs of 4 x 4 transposes in 128-bit lanes. */
 static void transpose8(float *to, int64_t to_ld, const float *from, int64_t from_ld) {
     __m256 r[8], s[8];
     for (int i = 0; i < 4; i++) {

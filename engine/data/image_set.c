@@ -1,0 +1,196 @@
+/* The pixels of a folder's images, all in one cache or decoded at each read.
+ *
+ * If the cache is large enough for all images, image_set_open fills it with threads. Each thread takes the next number,
+ * decodes that image and scales it into its place in the cache, without a lock. After a failure the threads take no
+ * further images. If several images fail, the error of the lowest number is returned, so that the message is the same
+ * in every run: numbers are taken in order, so every lower number was already taken, and its thread completes it. */
+#include "engine/data/image_set.h"
+
+#include "base/alloc.h"
+#include "engine/data/data_file.h"
+#include "engine/data/decode.h"
+#include "engine/data/resize.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct image_set {
+    struct image_files *folder;
+    int size, channels;
+    size_t bytes;    /* of one image */
+    uint8_t *cached; /* (n, size, size, channels), or NULL */
+};
+
+struct image_set *image_set_close(struct image_set *p) {
+    if (p) {
+        image_files_free(p->folder);
+        free(p->cached);
+        free(p);
+    }
+    return NULL;
+}
+
+const struct image_files *image_set_files(const struct image_set *p) { return p->folder; }
+
+static status_t read_all(struct data_file *f, uint8_t **ret, struct err *e) {
+    if (f->bytes > IMAGE_FILE_BYTES)
+        return err_set(e, ST_INVALID_ARGUMENT, "the image '%s' has %lld bytes; at most %d are read", f->path,
+                       (long long)f->bytes, IMAGE_FILE_BYTES);
+    CLEANUP(freep) uint8_t *bytes = malloc((size_t)f->bytes + 1);
+    if (!bytes)
+        return err_errno(e, "allocate %lld bytes", (long long)f->bytes);
+    TRY(data_file_read(f, 0, bytes, (size_t)f->bytes, e));
+    *ret = take_ptr(&bytes);
+    return ST_OK;
+}
+
+static status_t read_raster(const struct image_files *folder, int64_t i, int channels, struct raster *ret,
+                            struct err *e) {
+    struct data_file f;
+    CLEANUP(freep) uint8_t *bytes = NULL;
+    const struct image_file *file = &folder->files[i];
+    status_t st = data_file_open_below(&f, "image", &folder->at, file->name, file->path, e);
+    if (st == ST_OK)
+        st = read_all(&f, &bytes, e);
+    if (st == ST_OK && (st = image_decode(bytes, (size_t)f.bytes, channels, ret, e)) != ST_OK)
+        st = err_prefix(e, st, "the image '%s' cannot be read: ", file->path);
+    data_file_close(&f);
+    return st;
+}
+
+static status_t decode(const struct image_set *p, int64_t i, uint8_t *to, struct err *e) {
+    struct raster raster;
+    TRY(read_raster(p->folder, i, p->channels, &raster, e));
+    status_t st = raster_fit(&raster, p->size, to, e);
+    free(raster.data);
+    return st;
+}
+
+status_t image_files_first_side(const struct image_files *folder, int *ret, struct err *e) {
+    struct raster raster;
+    TRY(read_raster(folder, 0, 1, &raster, e));
+    *ret = raster.height < raster.width ? raster.height : raster.width;
+    free(raster.data);
+    return ST_OK;
+}
+
+struct cache_fill {
+    struct image_set *p;
+    const struct source_options *options;
+    _Atomic int64_t next;
+    pthread_mutex_t mutex; /* guards the members below */
+    int64_t failed;
+    status_t status;
+    struct err error;
+};
+
+static void fill(struct cache_fill *f, bool reports_progress) {
+    const struct image_set *p = f->p;
+    for (int64_t i; (i = atomic_fetch_add(&f->next, 1)) < p->folder->n;) {
+        struct err e;
+        status_t st = decode(p, i, p->cached + (size_t)i * p->bytes, &e);
+        pthread_mutex_lock(&f->mutex);
+        if (st != ST_OK && (f->status == ST_OK || i < f->failed)) {
+            f->failed = i;
+            f->status = st;
+            f->error = e;
+        }
+        bool stop = f->status != ST_OK;
+        pthread_mutex_unlock(&f->mutex);
+        if (stop)
+            return;
+        if (reports_progress && f->options->progress && i % 64 == 0)
+            f->options->progress(f->options->ctx);
+    }
+}
+
+static void *fill_more(void *arg) {
+    fill(arg, false);
+    return NULL;
+}
+
+static status_t fill_cache(struct image_set *p, const struct source_options *options, struct err *e) {
+    enum { MAX_THREADS = 64 };
+    pthread_t others[MAX_THREADS];
+    int started = 0;
+    struct cache_fill f = { .p = p, .options = options };
+    pthread_mutex_init(&f.mutex, NULL);
+    while (started < MAX_THREADS && started + 1 < options->threads &&
+           pthread_create(&others[started], NULL, fill_more, &f) == 0)
+        started++;
+    fill(&f, true);
+    for (int t = 0; t < started; t++)
+        pthread_join(others[t], NULL);
+    pthread_mutex_destroy(&f.mutex);
+    return f.status == ST_OK ? ST_OK : err_set(e, f.status, "%s", f.error.msg);
+}
+
+status_t image_set_open(struct image_files *folder, int size, int channels, const struct source_options *options,
+                        struct image_set **ret, struct err *e) {
+    struct image_set *p = alloc_zeroed(1, sizeof *p);
+    p->folder = folder;
+    p->size = size;
+    p->channels = channels;
+    p->bytes = (size_t)size * (size_t)size * (size_t)channels;
+    status_t st = ST_OK;
+    if (folder->n <= IMAGE_SET_CACHE_BYTES / (int64_t)p->bytes) {
+        p->cached = malloc((size_t)folder->n * p->bytes + 1);
+        st = p->cached ? fill_cache(p, options, e)
+                       : err_errno(e, "allocate the pixels of %lld images", (long long)folder->n);
+    }
+    if (st != ST_OK) {
+        p->folder = NULL;
+        image_set_close(p);
+        return st;
+    }
+    *ret = p;
+    return ST_OK;
+}
+
+size_t image_set_buffer_bytes(const struct image_set *p) { return p->cached ? 0 : p->bytes; }
+
+status_t image_set_read(const struct image_set *p, int64_t i, uint8_t *buffer, const uint8_t **ret, struct err *e) {
+    *ret = p->cached ? p->cached + (size_t)i * p->bytes : buffer;
+    return p->cached ? ST_OK : decode(p, i, buffer, e);
+}
+
+static status_t digest_set(const struct image_set *p, struct sha256 *sha256, struct err *e) {
+    const int64_t max = (int64_t)1 << 30; /* beyond this size, the digest covers only names, labels and lengths */
+    int64_t all = 0;
+    for (int64_t i = 0; i < p->folder->n; i++)
+        all += p->folder->files[i].bytes;
+    for (int64_t i = 0; i < p->folder->n; i++) {
+        const struct image_file *file = &p->folder->files[i];
+        const int64_t label = file->label;
+        sha256_update(sha256, file->name, strlen(file->name) + 1);
+        sha256_update(sha256, &label, sizeof label);
+        sha256_update(sha256, &file->bytes, sizeof file->bytes);
+        if (all > max)
+            continue;
+        struct data_file f;
+        CLEANUP(freep) uint8_t *bytes = NULL;
+        status_t st = data_file_open_below(&f, "image", &p->folder->at, file->name, file->path, e);
+        if (st == ST_OK && (st = read_all(&f, &bytes, e)) == ST_OK)
+            sha256_update(sha256, bytes, (size_t)f.bytes);
+        data_file_close(&f);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+status_t image_set_digest(struct image_set *const *sets, int n, char ret[SHA256_HEX], struct err *e) {
+    struct sha256 sha256;
+    sha256_begin(&sha256);
+    status_t st = ST_OK;
+    for (int i = 0; i < n && st == ST_OK; i++)
+        if (sets[i])
+            st = digest_set(sets[i], &sha256, e);
+    uint8_t bytes[SHA256_BYTES];
+    sha256_final(&sha256, bytes);
+    sha256_hex(bytes, ret);
+    return st;
+}

@@ -1,0 +1,134 @@
+/* Labelled folders of images as a source. */
+#include "base/alloc.h"
+#include "engine/data/image_set.h"
+#include "engine/data/sampler.h"
+#include "engine/data/source_kind.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct images {
+    struct source source;
+    struct image_set *splits[SOURCE_SPLITS]; /* validation: may be NULL */
+    struct image_shape shape;
+    struct data_augmentation augment;
+};
+
+static status_t read_images(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
+                            const struct batch *to, struct err *e) {
+    const struct images *m = (const struct images *)s;
+    const struct image_set *p = m->splits[split];
+    const size_t n = (size_t)m->shape.height * (size_t)m->shape.width * (size_t)m->shape.channels;
+    float *images = to->of[BATCH_IMAGES];
+    int32_t *labels = to->of[BATCH_LABELS];
+    const size_t bytes = image_set_buffer_bytes(p);
+    CLEANUP(freep) uint8_t *buffer = bytes ? malloc(bytes) : NULL;
+    if (bytes && !buffer)
+        return err_errno(e, "allocate an image of %zu bytes", bytes);
+    for (int b = 0; b < B; b++) {
+        const bool train = split == SOURCE_TRAIN;
+        int64_t i = sampler_start(seed, train ? SAMPLER_TRAIN : SAMPLER_VALIDATION, s->info.samples[split], first + b);
+        if (labels)
+            labels[b] = image_set_files(p)->files[i].label;
+        if (!images)
+            continue;
+        const uint8_t *pixels;
+        struct image_view view = { 0 };
+        if (train)
+            view = image_view_draw(&m->augment, seed, first + b);
+        TRY(image_set_read(p, i, buffer, &pixels, e));
+        image_to_floats(&m->shape, pixels, view, IMAGE_SCALE, IMAGE_SHIFT, images + (size_t)b * n);
+    }
+    return ST_OK;
+}
+
+static void close_images(struct source *s) {
+    struct images *m = (struct images *)s;
+    for (int split = 0; split < SOURCE_SPLITS; split++)
+        image_set_close(m->splits[split]);
+    free(m);
+}
+
+static status_t open_split(struct images *m, enum source_split split, struct image_files **folder,
+                           const struct source_options *options, struct err *e) {
+    TRY(image_set_open(*folder, m->shape.height, m->shape.channels, options, &m->splits[split], e));
+    *folder = NULL;
+    m->source.info.samples[split] = image_set_files(m->splits[split])->n;
+    return ST_OK;
+}
+
+static status_t open_splits(struct images *m, const struct data_config *data, const struct source_options *options,
+                            struct err *e) {
+    const struct data_images *config = &data->images;
+    CLEANUP(image_files_freep) struct image_files *train = NULL, *validation = NULL;
+    TRY(image_files_of_classes(data->roots, config->train, NULL, &train, e));
+    if (config->validation && *config->validation)
+        TRY(image_files_of_classes(data->roots, config->validation, train, &validation, e));
+    else if (config->validation_fraction > 0)
+        TRY(image_files_split(train, config->validation_fraction, &validation, e));
+    m->source.info.classes = train->n_classes;
+    m->shape.channels = config->channels ? config->channels : 3;
+    if (train->n == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the folder '%s' has no image left for training", config->train);
+    int side = config->size;
+    if (side == 0)
+        TRY(image_files_first_side(train, &side, e));
+    if (side > SOURCE_SIDE)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the image '%s' has %d pixels a side, more than %d: give the size that "
+                       "images are scaled to",
+                       train->files[0].path, side, SOURCE_SIDE);
+    m->shape.height = m->shape.width = side;
+    TRY(open_split(m, SOURCE_TRAIN, &train, options, e));
+    return validation && validation->n ? open_split(m, SOURCE_VALIDATION, &validation, options, e) : ST_OK;
+}
+
+static status_t check(const struct data_images *config, struct err *e) {
+    if (config->channels != 0 && config->channels != 1 && config->channels != 3)
+        return err_set(e, ST_INVALID_ARGUMENT, "images of %d channels: 1 and 3 are read", config->channels);
+    if (config->size < 0 || config->size > SOURCE_SIDE || config->augment.crop_padding < 0 ||
+        config->augment.crop_padding > SOURCE_SIDE)
+        return err_set(e, ST_INVALID_ARGUMENT, "an image side of %d and a crop padding of %d are not within %d",
+                       config->size, config->augment.crop_padding, SOURCE_SIDE);
+    if (!(config->validation_fraction >= 0 && config->validation_fraction < 1))
+        return err_set(e, ST_INVALID_ARGUMENT, "a validation fraction of %g is outside [0, 1)",
+                       config->validation_fraction);
+    return ST_OK;
+}
+
+static status_t open_source(const struct data_config *config, const struct source_options *options, struct source **ret,
+                            struct err *e) {
+    TRY(check(&config->images, e));
+    struct images *m = alloc_zeroed(1, sizeof *m);
+    m->source.read = read_images;
+    m->source.close = close_images;
+    m->augment = config->images.augment;
+    status_t st = open_splits(m, config, options, e);
+    if (st == ST_OK)
+        st = image_set_digest(m->splits, SOURCE_SPLITS, m->source.info.sha256, e);
+    if (st != ST_OK) {
+        close_images(&m->source);
+        return st;
+    }
+    struct source_info *info = &m->source.info;
+    info->reading_threads = image_set_buffer_bytes(m->splits[SOURCE_TRAIN]) ? IMAGE_SET_READERS : 1;
+    info->inputs[info->n_inputs++] = (struct source_input){ BATCH_IMAGES,
+                                                            3,
+                                                            { m->shape.channels, m->shape.height, m->shape.width } };
+    info->inputs[info->n_inputs++] = (struct source_input){ .input = BATCH_LABELS };
+    *ret = &m->source;
+    return ST_OK;
+}
+
+static const struct member MEMBERS[] = {
+    MEMBER_PATH(struct data_images, train, MEMBER_FOLDER),
+    MEMBER_PATH(struct data_images, validation, MEMBER_FOLDER),
+    MEMBER_INT(struct data_images, size),
+    MEMBER_INT(struct data_images, channels),
+    MEMBER_INT(struct data_images, augment.crop_padding),
+    MEMBER_BOOL(struct data_images, augment.flip),
+};
+
+const struct data_kind data_images = {
+    .name = "images", .members = MEMBERS, .n_members = (int)(sizeof MEMBERS / sizeof *MEMBERS), .open = open_source
+};

@@ -1,0 +1,122 @@
+#include "engine/model/builder.h"
+#include "engine/model/model.h"
+
+#include <math.h>
+
+static const double INIT_STD = 0.02, LAYERNORM_EPSILON = 1e-6;
+
+static status_t linear(struct builder *b, const char *name, int x, int64_t out, bool gelu, int *y, struct err *e) {
+    const int64_t in = b->g->tensors[x].shape.dim[2];
+    struct linear_layer l = { .name = name,
+                              .out = out,
+                              .std = sqrt(2.0 / (double)(in + out)), /* Glorot and Bengio 2010 */
+                              .bias = true,
+                              .gelu = gelu,
+                              .transposed = true };
+    return builder_linear(b, &l, x, y, e);
+}
+
+static status_t norm(struct builder *b, const char *name, int x, int branch, int *r, int *y, struct err *e) {
+    return builder_layernorm(b, name, LAYERNORM_EPSILON, x, branch, r, y, e);
+}
+
+/* Patches as vectors: a convolution whose stride is its kernel is a linear layer on the patches. */
+static status_t embedding_block(struct builder *b, const struct vit_shape *s, int images, struct err *e) {
+    const struct shape *image = &b->g->tensors[images].shape;
+    const int64_t channels = image->dim[1], tokens = 1 + image->dim[2] / s->patch * (image->dim[3] / s->patch);
+    int x;
+    builder_block(b, "embedding");
+    struct op_arguments cut = { .in = { images }, .attr.kernel = s->patch };
+    TRY(builder_op(b, &op_patches, "patches", cut, &x, NULL, e));
+    struct op_arguments project = { .in = { x }, .n_uses = 2, .attr.transposed = true };
+    project.use[0] = builder_matrix_use(b, "conv_proj.weight", SHAPE(s->width, channels, s->patch, s->patch),
+                                        sqrt(1.0 / (double)(channels * s->patch * s->patch)));
+    project.use[1] = builder_vector_use(b, "conv_proj.bias", s->width, INIT_ZERO);
+    TRY(builder_op(b, &op_linear, "conv_proj", project, &x, NULL, e));
+    struct op_arguments args = { .in = { x }, .n_uses = 2 };
+    args.use[0] = graph_use(b->g, builder_table(b, "class_token", SHAPE(1, 1, s->width), INIT_STD), 0);
+    args.use[1] = graph_use(b->g, builder_table(b, "encoder.pos_embedding", SHAPE(1, tokens, s->width), INIT_STD), 0);
+    TRY(builder_op(b, &op_class_token, "class_token", args, &x, NULL, e));
+    TRY(builder_dropout(b, "encoder.dropout", s->dropout, &x, e));
+    graph_end_block(b->g, x);
+    return ST_OK;
+}
+
+static status_t attention(struct builder *b, const struct vit_shape *s, int x, int *y, struct err *e) {
+    int qkv;
+    struct op_arguments project = { .in = { x }, .n_uses = 2, .attr.transposed = true };
+    project.use[0] = builder_matrix_use(b, "self_attention.in_proj_weight", SHAPE(3 * s->width, s->width),
+                                        sqrt(2.0 / (4.0 * s->width)));
+    project.use[1] = builder_vector_use(b, "self_attention.in_proj_bias", 3 * s->width, INIT_ZERO);
+    TRY(builder_op(b, &op_linear, "self_attention.in_proj", project, &qkv, NULL, e));
+    struct op_arguments attend = { .in = { qkv }, .attr = { .heads = s->heads, .dropout = s->dropout } };
+    TRY(builder_op(b, &op_attention, "self_attention", attend, y, NULL, e));
+    return linear(b, "self_attention.out_proj", *y, s->width, false, y, e);
+}
+
+static status_t encoder_block(struct builder *b, const struct vit_shape *s, int layer, struct err *e) {
+    builder_prefix(b, "encoder.layers.encoder_layer_%d.", layer);
+    int x = builder_block(b, "encoder_layer_%d", layer), n, a, f, r = -1;
+    TRY(norm(b, "ln_1", x, -1, NULL, &n, e));
+    TRY(attention(b, s, n, &a, e));
+    TRY(builder_dropout(b, "dropout", s->dropout, &a, e));
+    TRY(norm(b, "ln_2", x, a, &r, &n, e));
+    TRY(linear(b, "mlp.0", n, s->hidden, true, &f, e));
+    TRY(builder_dropout(b, "mlp.2", s->dropout, &f, e));
+    TRY(linear(b, "mlp.3", f, s->width, false, &f, e));
+    TRY(builder_dropout(b, "mlp.4", s->dropout, &f, e));
+    TRY(builder_add(b, "residual", r, f, &x, e));
+    graph_end_block(b->g, x);
+    return ST_OK;
+}
+
+static status_t head_block(struct builder *b, const struct vit_shape *s, int labels, struct err *e) {
+    builder_prefix(b, "%s", "");
+    int x = builder_block(b, "head"), n;
+    TRY(norm(b, "encoder.ln", x, -1, NULL, &n, e));
+    TRY(builder_op(b, &op_first_token, "class_token.out", (struct op_arguments){ .in = { n } }, &n, NULL, e));
+    struct linear_layer head = {
+        .name = "heads.head", .out = s->classes, .std = INIT_STD, .bias = true, .transposed = true
+    };
+    TRY(builder_linear(b, &head, n, &n, e));
+    return builder_classify(b, n, labels, e);
+}
+
+static status_t check(const struct vit_shape *s, int height, int width, struct err *e) {
+    if (s->layers < 1 || s->width < 1 || s->hidden < 1 || s->classes < 1)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.vit: layers, width, hidden and classes must be at least 1");
+    if (s->heads < 1 || s->width % s->heads)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.vit.heads: %d does not divide width %d", s->heads, s->width);
+    if (s->patch < 1 || height % s->patch || width % s->patch)
+        return err_set(e, ST_INVALID_ARGUMENT, "model.vit.patch: %d does not divide images of %d x %d", s->patch,
+                       height, width);
+    if (!(s->dropout >= 0 && s->dropout < 1))
+        return err_set(e, ST_INVALID_ARGUMENT, "model.vit.dropout: %g is not at least 0 and below 1", s->dropout);
+    return ST_OK;
+}
+
+static status_t build(const void *of, const struct model_data *data, struct graph *g, struct err *e) {
+    const struct vit_shape *shape = of;
+    TRY(check(shape, data->height, data->width, e));
+    struct builder b = { .g = g, .root = "" };
+    g->targets_per_sample = 1;
+    int images = graph_add_batch(g, "images", BATCH_IMAGES, g->element,
+                                 SHAPE(g->micro_batch, data->channels, data->height, data->width));
+    int labels = graph_add_batch(g, "labels", BATCH_LABELS, DTYPE_I32, SHAPE(g->micro_batch));
+    TRY(embedding_block(&b, shape, images, e));
+    for (int i = 0; i < shape->layers; i++)
+        TRY(encoder_block(&b, shape, i, e));
+    return head_block(&b, shape, labels, e);
+}
+
+static const struct member MEMBERS[] = {
+    MEMBER_INT(struct vit_shape, layers),   MEMBER_INT(struct vit_shape, heads),  MEMBER_INT(struct vit_shape, width),
+    MEMBER_INT(struct vit_shape, patch),    MEMBER_INT(struct vit_shape, hidden), MEMBER_INT(struct vit_shape, classes),
+    MEMBER_REAL(struct vit_shape, dropout),
+};
+
+const struct model_kind model_vit = { .name = "vit",
+                                      .samples = MODEL_LABELLED_IMAGES,
+                                      .members = MEMBERS,
+                                      .n_members = sizeof MEMBERS / sizeof *MEMBERS,
+                                      .build = build };

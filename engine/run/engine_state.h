@@ -1,0 +1,95 @@
+/* What an engine holds. For the files of this folder, and for tests that look inside. */
+#ifndef ENGINE_RUN_ENGINE_STATE_H
+#define ENGINE_RUN_ENGINE_STATE_H
+
+#include "engine/run/engine_config.h"
+#include "engine/run/execution.h"
+
+#include <stdatomic.h>
+
+struct loader;
+struct profiler;
+struct snapshot;
+
+/* ", fast over 2", appended to the kernels' id under `numerics: fast`, with its NUL. */
+enum { ENGINE_FAST_NOTE_BYTES = 24 };
+
+/* As of the newest step that has ended: what a checkpoint of it stores beside the tensors. */
+struct engine_training {
+    _Atomic int64_t step; /* batches consumed */
+    int64_t skipped;      /* steps that were consumed and not applied */
+    struct decision decision;
+    bool has_validation_loss;
+    double validation_loss, reports[GRAPH_REPORTS]; /* of the newest evaluation */
+    char weights_sha256[ENGINE_SHA256_HEX];         /* of the final checkpoint */
+};
+
+/* What the compute thread waited for while it issued a step's calls. */
+struct step_waits {
+    int64_t data_ns, communication_ns;
+};
+
+/* Steps that were issued to the device and have not ended, at most CONTROL_STEPS. Arrays are indexed by step modulo
+ * CONTROL_STEPS. */
+struct engine_in_flight {
+    int64_t begun; /* steps issued, training.step or more */
+    int64_t begun_ns[CONTROL_STEPS];
+    struct step_waits waits[CONTROL_STEPS];
+    int64_t last_end_ns;
+};
+
+struct engine_threads {
+    _Atomic int requested; /* for the next step */
+    int max;
+};
+
+/* Buffers of the metrics of a step. */
+struct engine_metrics {
+    struct engine_metric *row;              /* with capacity for a norm of every parameter */
+    char (*norm_names)[ENGINE_METRIC_NAME]; /* [n_parameters] */
+    double *norms;                          /* [norm_chunks of a step] */
+    char report_names[GRAPH_REPORTS][ENGINE_METRIC_NAME];
+    int statm_fd; /* /proc/self/statm; -1 = none */
+};
+
+struct engine {
+    struct engine_config config;
+    struct engine_hooks hooks;
+    struct collective *collective;
+    int rank, world_size;
+
+    /* Opened once, before the first step. */
+    struct source *source;
+    struct batch scratch_batch; /* one micro-batch that is read outside the loader's order */
+    struct loader *loader;      /* NULL if this rank's stage reads no batch inputs */
+    struct kernels *kernels;
+    struct graph *graph;
+    struct plan *train, *evaluate; /* evaluate: NULL without validation data */
+    struct arena arena;
+    struct data_queue *data_queue; /* NULL when the world size is 1 */
+    struct transfers *transfers;   /* NULL with one stage */
+    struct execution execution;
+    struct snapshot *snapshot; /* NULL when no checkpoints are written */
+    struct profiler *profiler; /* NULL without a profile */
+    char numerics_id[KERNELS_NUMERICS_ID_BYTES + ENGINE_FAST_NOTE_BYTES];
+
+    struct engine_training training;
+    struct engine_in_flight in_flight;
+    struct engine_threads threads;
+    struct engine_metrics metrics;
+    atomic_bool stop;
+    bool refusal_reported; /* that the device cannot capture a step */
+};
+
+/* Steps that have ended. Any thread. */
+int64_t engine_steps_done(const struct engine *engine);
+
+/* Plans that this engine executes: the training plan, and the evaluation plan if there is one. Returns 1 or 2. */
+int engine_plans(const struct engine *engine, const struct plan *ret[2]);
+
+/* Call the hooks of the same name, if they are set. */
+void engine_progress(struct engine *engine);
+void engine_notice(struct engine *engine, const char *kind, int64_t step, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,3 @@
+#include "engine/run/learning_rate.h"
+
+const struct rate_kind rate_constant = { .name = "constant" };
