@@ -1,56 +1,30 @@
-/* What the parts of the agent share: the host's attempts with their ranks, and the way to the controller.
+/* The agent of one host. It attaches to the controller, runs the ranks that the controller orders, and reports how they
+ * start, join and end.
  *
- * An agent is one thread (reactor.h); nothing here is locked. */
+ *     TRY(agent_open(&options, loop, on_attached, &agent, e));
+ *     reactor_run(loop, e);      // until agent_leave has ended it
+ *     agent = agent_close(agent);
+ *
+ * One thread owns an agent: the thread of its loop. */
 #ifndef EXECUTOR_AGENT_AGENT_H
 #define EXECUTOR_AGENT_AGENT_H
 
-#include "api/rpc/tls.h"
-#include "executor/agent/directory.h"
-#include "executor/agent/inventory.h"
-#include "executor/agent/reactor.h"
-#include "executor/agent/spool.h"
+#include "executor/agent/host.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+struct agent;
 
-struct attach;
-struct attempts;
-struct devices;
-struct report;
-struct samples;
+/* Kills the processes that an earlier agent of this directory left, and waits until they are gone. Dials once the loop
+ * runs. attached: called at each attach. options are borrowed until agent_close. */
+MUST_CHECK status_t agent_open(const struct agent_options *options, struct reactor *loop,
+                               void (*attached)(const struct agent *a), struct agent **ret, struct err *e);
+/* Kills the workers that still run. */
+struct agent *agent_close(struct agent *a);
+CLEANUP_DEFINE(struct agent *, agent_close)
 
-struct agent_options {
-    const char *controller; /* as api/rpc reads an address */
-    struct rpc_tls tls;
-    const char *token, *token_file; /* or NULL */
-    const char *directory;
-    const char *address; /* where other hosts reach this host's ranks */
-    const char *worker;  /* the program's path */
-    const char *nvml;    /* the library's name */
-    struct nvml_part gpu_part;
-    const char
-        *library_path; /* where workers on GPUs look for libraries first, DIR[:DIR]...; NULL: where the loader does */
-    const char *const *data_roots;
-    size_t n_data_roots;
-    int slots;
-    int64_t spool_bytes;
-    int hang_ms; /* a rank without a sign of life for so long is killed, one without progress HANG_WAITING_MS later */
-};
+const struct host *agent_host(const struct agent *a);
 
-struct agent {
-    const struct agent_options *options;
-    struct inventory inventory;
-    struct nvml *nvml; /* in which the inventory was found, until devices_open has taken it */
-    struct reactor *loop;
-    struct directory *directory;
-    struct spool *spool;
-    struct devices *devices;
-    struct attempts *attempts;
-    struct samples *samples;
-    struct attach *attach;
-    struct report *report;
-    bool leaving;                                /* SIGTERM came: workers are being stopped */
-    void (*attached)(const struct agent *agent); /* at each Welcome; NULL for none */
-};
+/* This signal (SIGTERM) asked the agent to stop: the agent sends a goodbye to the controller, ends its workers, sends
+ * their last records and quits the loop, within five seconds. A second call is ignored. */
+void agent_leave(struct agent *a, const char *signal);
 
 #endif

@@ -1,10 +1,15 @@
+/* GPUs: from the monitor's readings to metrics of ranks and to unhealthy devices.
+ *
+ * A reading is one sample of a device, or an Xid. If it shows that the device is unhealthy, the owner decides; if not,
+ * its values are accumulated until the device's rank reports a newer step. They become one row of metrics for that
+ * step: averages, or the newest value of counters. devices_inspect asks the monitor for readings now; the monitor's
+ * answer follows those readings in the loop, so `inspected` comes after `unhealthy`. */
 #include "executor/agent/devices.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
-#include "executor/agent/attach.h"
-#include "executor/agent/attempts.h"
-#include "executor/agent/claim.h"
-#include "executor/agent/monitor.h"
+#include "executor/agent/device_claim.h"
+#include "executor/agent/device_monitor.h"
 #include "executor/agent/quarantine.h"
 
 #include <math.h>
@@ -14,7 +19,7 @@
 
 enum { REASON_BYTES = 160 };
 
-/* What a row has, and how the samples of a step become one value. */
+/* The values of a row, and how the samples of a step become one value. */
 enum value { UTILIZATION, MEMORY, POWER, TEMPERATURE, ECC_CORRECTED, ECC_UNCORRECTED, THROTTLE, VALUES };
 static const struct {
     const char *name;
@@ -27,62 +32,45 @@ static const struct {
 };
 
 struct device {
-    bool taken;
     int claim;                 /* -1: none */
-    char reason[REASON_BYTES]; /* "" = healthy */
-    int64_t look;              /* the monitor's that is awaited; 0: none */
-    int64_t step;              /* the last one that has a row */
+    char reason[REASON_BYTES]; /* why it gets no rank; "" = healthy */
+    int64_t inspection;        /* the number of the monitor's inspection that is awaited; 0: none */
+    int64_t step;              /* the last step that has a row */
     double sum[VALUES];
     int samples[VALUES];
     uint64_t throttle;
     Trainyard__V1__Device message;
-    char *links[INVENTORY_DEVICES_MOST];
+    char *links[INVENTORY_DEVICES_MAX];
 };
 
 struct devices {
-    struct agent *agent;
-    struct monitor *monitor;
+    const struct host *host;
+    struct devices_owner owner;
+    struct device_monitor *monitor;
     int n;
-    struct device items[INVENTORY_DEVICES_MOST];
-    Trainyard__V1__Device *messages[INVENTORY_DEVICES_MOST];
+    struct device items[INVENTORY_DEVICES_MAX];
+    Trainyard__V1__Device *messages[INVENTORY_DEVICES_MAX];
 };
 
-const char *devices_uuid(const struct devices *d, int device) { return d->agent->inventory.devices[device].uuid; }
+const char *devices_uuid(const struct devices *d, int device) { return d->host->inventory.devices[device].uuid; }
 
-int devices_index(const struct devices *d, int device) {
-    return device == DEVICE_NONE ? DEVICE_NONE : d->agent->inventory.devices[device].index;
-}
-
-const char *devices_reason(const struct devices *d, int device) {
-    return *d->items[device].reason ? d->items[device].reason : NULL;
-}
+int devices_index(const struct devices *d, int device) { return d->host->inventory.devices[device].index; }
+const char *devices_reason(const struct devices *d, int device) { return d->items[device].reason; }
 
 size_t devices_list(struct devices *d, Trainyard__V1__Device ***ret) {
     *ret = d->messages;
     return (size_t)d->n;
 }
 
-status_t devices_take(struct devices *d, int *ret_device, struct err *e) {
-    int ill = 0;
-    for (int i = 0; i < d->n; i++) {
-        struct device *x = &d->items[i];
-        ill += *x->reason != '\0';
-        if (x->taken || *x->reason)
-            continue;
-        x->taken = true;
-        x->step = 0;
-        memset(x->sum, 0, sizeof x->sum);
-        memset(x->samples, 0, sizeof x->samples);
-        x->throttle = 0;
-        *ret_device = i;
-        return ST_OK;
-    }
-    return err_set(e, ST_RESOURCE_EXHAUSTED, "none of this host's %d GPUs is free, %d are quarantined", d->n, ill);
+static void samples_clear(struct device *x) {
+    memset(x->sum, 0, sizeof x->sum);
+    memset(x->samples, 0, sizeof x->samples);
+    x->throttle = 0;
 }
 
-void devices_release(struct devices *d, int device) {
-    if (device != DEVICE_NONE)
-        d->items[device].taken = false;
+void devices_rank_starts(struct devices *d, int device) {
+    d->items[device].step = 0;
+    samples_clear(&d->items[device]);
 }
 
 /* ---- quarantine ---- */
@@ -93,26 +81,16 @@ static void message_update(struct devices *d, int device) {
     x->message.reason = x->reason;
 }
 
-static void tell_changed(struct devices *d) {
-    Trainyard__V1__DevicesChanged changed = TRAINYARD__V1__DEVICES_CHANGED__INIT;
-    changed.devices = d->messages;
-    changed.n_devices = (size_t)d->n;
-    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
-    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED;
-    m.devices_changed = &changed;
-    attach_send(d->agent->attach, &m); /* without a stream the next hello says it */
-}
-
-static void quarantine(struct devices *d, int device) {
+void devices_quarantine(struct devices *d, int device, const char *reason) {
     struct device *x = &d->items[device];
     struct err why;
+    snprintf(x->reason, sizeof x->reason, "%s", reason);
     log_event(LOG_ERROR, "device_quarantined", "device", LOG_INT(devices_index(d, device)), "uuid",
               LOG_STR(devices_uuid(d, device)), "reason", LOG_STR(x->reason), NULL);
     message_update(d, device);
-    if (quarantine_add(directory_path(d->agent->directory), devices_uuid(d, device), x->reason, &why) != ST_OK)
-        log_event(LOG_ERROR, "quarantine_not_kept", "message", LOG_STR(why.msg), NULL); /* it ends with this program */
-    tell_changed(d);
-    attempts_device_lost(d->agent->attempts, device, x->reason);
+    /* If the quarantine cannot be written, it ends with this process. */
+    if (quarantine_add(directory_path(d->host->directory), devices_uuid(d, device), x->reason, &why) != ST_OK)
+        log_event(LOG_ERROR, "quarantine_not_kept", "message", LOG_STR(why.msg), NULL);
 }
 
 /* ---- samples ---- */
@@ -142,17 +120,14 @@ static void row_send(struct devices *d, int device, int64_t step) {
     row.values = values;
     row.n_values = n;
     row.per_rank = true;
-    attempts_device_sample(d->agent->attempts, device, &row);
+    d->owner.sample(d->owner.ctx, device, &row);
     x->step = step;
-    memset(x->sum, 0, sizeof x->sum);
-    memset(x->samples, 0, sizeof x->samples);
-    x->throttle = 0;
+    samples_clear(x);
 }
 
 static void sample_take(struct devices *d, int device, const struct nvml_sample *s) {
     struct device *x = &d->items[device];
-    if (!x->taken)
-        return;
+    const int64_t step = d->owner.rank_step(d->owner.ctx, device);
     x->throttle |= s->throttle_reasons;
     sample_add(x, UTILIZATION, s->utilization);
     sample_add(x, MEMORY, s->memory_bytes);
@@ -161,16 +136,15 @@ static void sample_take(struct devices *d, int device, const struct nvml_sample 
     sample_add(x, ECC_CORRECTED, s->ecc_corrected);
     sample_add(x, ECC_UNCORRECTED, s->ecc_uncorrected);
     sample_add(x, THROTTLE, (double)x->throttle);
-    int64_t step = attempts_device_step(d->agent->attempts, device);
     if (step > x->step)
         row_send(d, device, step);
 }
 
-/* What a reading says of a device that is ill; "" = nothing. */
-static void illness_of(const struct monitor_reading *r, char ret[REASON_BYTES]) {
+/* The reason why the device of a reading is unhealthy; "": the reading shows no reason. */
+static void unhealthy_reason(const struct device_monitor_reading *r, char ret[REASON_BYTES]) {
     double errors = r->sample.ecc_uncorrected;
     *ret = '\0';
-    if (r->kind == MONITOR_XID)
+    if (r->kind == DEVICE_MONITOR_XID)
         snprintf(ret, REASON_BYTES, "Xid %d", r->xid);
     else if (r->sample.lost)
         snprintf(ret, REASON_BYTES, "the driver cannot reach it any more");
@@ -179,53 +153,56 @@ static void illness_of(const struct monitor_reading *r, char ret[REASON_BYTES]) 
                  errors == 1 ? "" : "s");
 }
 
-static void looked(struct devices *d, int64_t look) {
+static void inspected(struct devices *d, int64_t inspection) {
     for (int i = 0; i < d->n; i++)
-        if (d->items[i].look && d->items[i].look <= look) {
-            d->items[i].look = 0;
-            attempts_device_looked(d->agent->attempts, i);
+        if (d->items[i].inspection && d->items[i].inspection <= inspection) {
+            d->items[i].inspection = 0;
+            d->owner.inspected(d->owner.ctx, i);
         }
 }
 
-static void on_reading(void *ctx, const struct monitor_reading *r) {
+static void on_reading(void *ctx, const struct device_monitor_reading *r) {
     struct devices *d = ctx;
     struct device *x = &d->items[r->device];
-    if (r->kind == MONITOR_LOOKED) {
-        looked(d, r->look);
+    if (r->kind == DEVICE_MONITOR_INSPECTED) {
+        inspected(d, r->inspection);
         return;
     }
+    char reason[REASON_BYTES];
     if (*x->reason)
         return;
-    illness_of(r, x->reason);
-    if (*x->reason)
-        quarantine(d, r->device);
+    unhealthy_reason(r, reason);
+    if (*reason)
+        d->owner.unhealthy(d->owner.ctx, r->device, reason);
     else
         sample_take(d, r->device, &r->sample);
 }
 
-void devices_look(struct devices *d, int device) { d->items[device].look = monitor_look(d->monitor); }
+void devices_inspect(struct devices *d, int device) {
+    d->items[device].inspection = device_monitor_inspect(d->monitor);
+}
 
 /* ---- open and close ---- */
 
-/* Also of an ill one, so that no other executor offers it. */
+/* Claims unhealthy devices too, so that no other executor offers them. */
 static status_t device_claim(struct devices *d, int device, struct err *e) {
     struct device *x = &d->items[device];
     struct err why = { "" };
     if (!*devices_uuid(d, device))
         return ST_OK;
-    const status_t st = claim_take(devices_uuid(d, device), &x->claim, &why);
+    const status_t st = device_claim_take(devices_uuid(d, device), &x->claim, &why);
     if (st == ST_ALREADY_EXISTS && !*x->reason)
         snprintf(x->reason, REASON_BYTES, "%.*s", REASON_BYTES - 1, why.msg);
     return st == ST_OK || st == ST_ALREADY_EXISTS ? ST_OK : err_set(e, st, "%s", why.msg);
 }
 
-/* Why a device gets no rank, from the start on. */
+/* The reasons why devices get no rank from the start: quarantine, inventory, another executor's claim. */
 static status_t reasons_find(struct devices *d, struct err *e) {
     struct bytes text;
-    status_t st = quarantine_read(directory_path(d->agent->directory), &text, e);
+    status_t st = quarantine_read(directory_path(d->host->directory), &text, e);
     for (int i = 0; i < d->n && st == ST_OK; i++) {
         if (!quarantine_find(&text, devices_uuid(d, i), d->items[i].reason, REASON_BYTES))
-            snprintf(d->items[i].reason, REASON_BYTES, "%s", d->agent->inventory.devices[i].reason);
+            snprintf(d->items[i].reason, REASON_BYTES, "%s", d->host->inventory.devices[i].reason);
         st = device_claim(d, i, e);
     }
     bytes_done(&text);
@@ -233,36 +210,36 @@ static status_t reasons_find(struct devices *d, struct err *e) {
 }
 
 static void message_fill(struct devices *d, int device) {
-    struct inventory_device *from = &d->agent->inventory.devices[device];
+    const struct inventory_device *from = &d->host->inventory.devices[device];
     struct device *x = &d->items[device];
     Trainyard__V1__Device *m = d->messages[device] = &x->message;
     trainyard__v1__device__init(m);
     m->kind = (char *)(uintptr_t) "cuda";
     m->index = from->index;
-    m->model = from->model;
+    m->model = (char *)(uintptr_t)from->model;
     m->memory_bytes = from->memory_bytes;
-    m->uuid = from->uuid;
-    m->pci_bus_id = from->pci_bus_id;
+    m->uuid = (char *)(uintptr_t)from->uuid;
+    m->pci_bus_id = (char *)(uintptr_t)from->pci_bus_id;
     m->links = x->links;
     m->n_links = (size_t)d->n;
     for (int i = 0; i < d->n; i++)
-        x->links[i] = from->links[i];
+        x->links[i] = (char *)(uintptr_t)from->links[i];
     message_update(d, device);
 }
 
-status_t devices_open(struct agent *agent, struct devices **ret, struct err *e) {
-    CLEANUP(devices_closep) struct devices *d = calloc(1, sizeof *d);
-    if (!d)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for this host's devices");
-    d->agent = agent;
-    d->n = agent->inventory.n_devices;
+status_t devices_open(const struct host *host, struct nvml **nvml, const struct devices_owner *owner,
+                      struct devices **ret, struct err *e) {
+    CLEANUP(devices_closep) struct devices *d = alloc_zeroed(1, sizeof *d);
+    d->host = host;
+    d->owner = *owner;
+    d->n = host->inventory.n_devices;
     for (int i = 0; i < d->n; i++)
         d->items[i].claim = -1;
     TRY(reasons_find(d, e));
     for (int i = 0; i < d->n; i++)
         message_fill(d, i);
     if (d->n > 0)
-        TRY(monitor_open(agent->loop, take_ptr(&agent->nvml), on_reading, d, &d->monitor, e));
+        TRY(device_monitor_open(host->loop, take_ptr(nvml), on_reading, d, &d->monitor, e));
     *ret = take_ptr(&d);
     return ST_OK;
 }
@@ -270,7 +247,7 @@ status_t devices_open(struct agent *agent, struct devices **ret, struct err *e) 
 struct devices *devices_close(struct devices *d) {
     if (!d)
         return NULL;
-    d->monitor = monitor_close(d->monitor);
+    d->monitor = device_monitor_close(d->monitor);
     for (int i = 0; i < d->n; i++)
         closep(&d->items[i].claim);
     free(d);

@@ -1,46 +1,56 @@
-/* This host's GPUs: which rank has which, what is measured of them, and which may not be used.
+/* This host's GPUs: their measurements, and which GPUs are unhealthy.
  *
- *     devices_take(d, &device, e);   // a free, healthy one: the rank's own until it ends
- *     devices_release(d, device);
+ * Once a second each GPU is sampled. The samples are averaged over a step of the rank that has the GPU, and become
+ * metrics of that rank. A GPU is unhealthy if it has had an uncorrected memory error since its driver was loaded, has
+ * an Xid that a program does not cause, or is lost to the driver. Then the owner is called and quarantines the GPU.
+ * DIR/quarantine keeps the quarantine over restarts (quarantine.h). A GPU that the driver does not describe, that is
+ * too old, or that another executor of this host has claimed (device_claim.h) is also listed with that reason, until a
+ * later start of the agent finds that the reason is gone.
  *
- * Each second's samples are averaged over a step of the rank that has the device, and go into its spool as metrics of
- * that rank. A device with an uncorrected memory error since the driver was loaded, with an Xid that is not a program's
- * own fault, or one that the driver has lost, is quarantined: its rank is ended with that reason, the controller is
- * told, and DIR/quarantine keeps it (quarantine.h). One that the driver does not describe, that is too old, or that
- * another executor of this host has (claim.h), is shown with that reason and gets no rank either, until an agent's next
- * start finds it otherwise.
- *
- * A device's number is its place in the inventory, of this start only; what outlives the start goes by its UUID. */
+ * A device's number is its place in the inventory of this start. Files and messages that outlive the start name the
+ * device by its UUID. */
 #ifndef EXECUTOR_AGENT_DEVICES_H
 #define EXECUTOR_AGENT_DEVICES_H
 
 #include "base/cleanup.h"
 #include "base/status.h"
-#include "executor/agent/agent.h"
+#include "executor/agent/host.h"
 
 #include <trainyard/v1/executor.pb-c.h>
+#include <trainyard/v1/worker.pb-c.h>
 
-enum { DEVICE_NONE = -1 };
+struct devices;
 
-/* Watches what inventory.h has found, with the agent's `nvml`, which it takes; without devices it is empty. */
-MUST_CHECK status_t devices_open(struct agent *agent, struct devices **ret, struct err *e);
+/* On the loop's thread. */
+struct devices_owner {
+    void *ctx;
+    int64_t (*rank_step)(void *ctx, int device); /* newest step of the device's rank; -1: none, or no rank */
+    void (*sample)(void *ctx, int device, const Trainyard__V1__MetricRow *row); /* metrics for that rank */
+    void (*unhealthy)(void *ctx, int device, const char *reason);
+    void (*inspected)(void *ctx, int device); /* devices_inspect is done */
+};
+
+/* Watches the devices of the host's inventory. Takes ownership of *nvml, the library that found the devices, unless
+ * there are no devices. */
+MUST_CHECK status_t devices_open(const struct host *host, struct nvml **nvml, const struct devices_owner *owner,
+                                 struct devices **ret, struct err *e);
 struct devices *devices_close(struct devices *d);
 CLEANUP_DEFINE(struct devices *, devices_close)
 
-/* RESOURCE_EXHAUSTED: none is free and healthy. */
-MUST_CHECK status_t devices_take(struct devices *d, int *ret_device, struct err *e);
-void devices_release(struct devices *d, int device);
-
 const char *devices_uuid(const struct devices *d, int device);
-/* In the driver's list, as people know it; DEVICE_NONE of that. */
-int devices_index(const struct devices *d, int device);
-/* Why it is quarantined; NULL when it is not. */
-const char *devices_reason(const struct devices *d, int device);
+int devices_index(const struct devices *d, int device);          /* in the driver's list */
+const char *devices_reason(const struct devices *d, int device); /* why it gets no rank; "" = it is healthy */
 
-/* Has the device looked at now, not at its next turn; attempts_device_looked tells that it is done. */
-void devices_look(struct devices *d, int device);
+/* A rank on this device starts: earlier samples do not belong to it. */
+void devices_rank_starts(struct devices *d, int device);
 
-/* The list for the hello: pointers into d, until its next change. */
+/* Samples the device now, not at its next second, and calls `inspected` after `unhealthy`. */
+void devices_inspect(struct devices *d, int device);
+
+/* Marks the device in the list and in DIR/quarantine. */
+void devices_quarantine(struct devices *d, int device, const char *reason);
+
+/* The list for messages to the controller: pointers into d, valid until its next change. */
 size_t devices_list(struct devices *d, Trainyard__V1__Device ***ret);
 
 #endif

@@ -19,16 +19,17 @@ static void device_describe(struct inventory_device *d, const struct nvml *n, in
         nvml_link(n, index, to, d->links[to]);
 }
 
-void inventory_take(struct inventory *ret, int slots, const char *library, struct nvml_part part,
+void inventory_take(struct inventory *ret, int cores, int slots, const char *library, struct nvml_part part,
                     struct nvml **ret_nvml) {
     struct err why;
     memset(ret, 0, sizeof *ret);
     *ret_nvml = NULL;
     if (gethostname(ret->hostname, sizeof ret->hostname - 1) < 0)
         snprintf(ret->hostname, sizeof ret->hostname, "localhost");
-    ret->cores = cores_allowed();
+    /* By default every core that the process may use is one slot. */
+    ret->cores = cores > 0 ? cores : cores_allowed();
     ret->slots = slots > 0 ? slots : ret->cores;
-    ret->threads_per_rank = ret->cores / ret->slots > 0 ? ret->cores / ret->slots : 1;
+    ret->threads_per_rank = cores_per_rank(ret->cores, ret->slots);
     if (nvml_open(library, part, ret_nvml, &why) != ST_OK) {
         snprintf(ret->device_reason, sizeof ret->device_reason, "%s", why.msg);
         return;

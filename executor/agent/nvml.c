@@ -1,5 +1,13 @@
+/* NVML through dlopen.
+ *
+ * A table lists the functions; required ones must be in the library, and a missing optional one leaves its value
+ * unreported. nvml_open takes the handles of the devices of one part of the driver's list, once: a driver may number
+ * its devices anew after one is lost. A device that the driver does not open stays in the list with the error code, so
+ * that the device is shown with the reason. A call that fails leaves its value unreported; a device counts as lost only
+ * if NVML says that it cannot be reached. */
 #include "executor/agent/nvml.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 
 #include <dlfcn.h>
@@ -27,17 +35,10 @@ struct event {
     unsigned gpu_instance, compute_instance;
 };
 
-enum {
-    TEMPERATURE_GPU = 0,
-    ECC_CORRECTED = 0,
-    ECC_UNCORRECTED = 1,
-    SINCE_LOAD = 0,
-    REMOTE_SWITCH = 2,
-    LINKS_MOST = 18
-};
+enum { TEMPERATURE_GPU = 0, ECC_CORRECTED = 0, ECC_UNCORRECTED = 1, SINCE_LOAD = 0, REMOTE_SWITCH = 2, LINKS_MAX = 18 };
 enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10, GPU_IS_LOST = 15 };
 
-/* Needed ones first; without one of the others its answer is not told. Older drivers say ThrottleReasons. */
+/* Required functions first. Without one of the others its value is not reported. Older drivers have ThrottleReasons. */
 #define NEEDED(F)                                                                                                      \
     F(nvmlInit_v2, (void))                                                                                             \
     F(nvmlShutdown, (void))                                                                                            \
@@ -67,10 +68,10 @@ enum { EVENT_XID = 8, NOT_SUPPORTED = 3, TIMED_OUT = 10, GPU_IS_LOST = 15 };
 struct nvml {
     void *library;
     bool started;
-    int first, count;                 /* of the driver's list */
-    void *devices[NVML_DEVICES_MOST]; /* NULL: the driver does not open it, */
-    int refused[NVML_DEVICES_MOST];   /* with this code */
-    void *events;                     /* NULL: the driver tells none */
+    int first, count;                /* of the driver's list */
+    void *devices[NVML_DEVICES_MAX]; /* NULL: the driver does not open it, */
+    int refused[NVML_DEVICES_MAX];   /* with this code */
+    void *events;                    /* NULL: the driver reports none */
 #define MEMBER(f, arguments) int(*f) arguments;
     NEEDED(MEMBER)
     OPTIONAL(MEMBER)
@@ -100,7 +101,7 @@ static status_t functions_find(struct nvml *n, const char *name, struct err *e) 
     OPTIONAL(FIND)
 #undef FIND
 #undef FIND_NEEDED
-    return whole ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "%s lacks a function that is needed", name);
+    return whole ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "%s lacks a required function", name);
 }
 
 static void events_open(struct nvml *n) {
@@ -111,7 +112,8 @@ static void events_open(struct nvml *n) {
     }
     for (int i = 0; i < n->count; i++)
         if (n->devices[i])
-            (void)n->nvmlDeviceRegisterEvents(n->devices[i], EVENT_XID, n->events); /* one that has none tells none */
+            (void)n->nvmlDeviceRegisterEvents(n->devices[i], EVENT_XID,
+                                              n->events); /* fails for a device that reports no Xids */
 }
 
 static status_t part_take(struct nvml *n, int listed, struct nvml_part part, struct err *e) {
@@ -122,7 +124,7 @@ static status_t part_take(struct nvml *n, int listed, struct nvml_part part, str
         return err_set(e, ST_FAILED_PRECONDITION,
                        "this host's %d GPU%s go%s to other executors: this one has part %d of %d", listed,
                        listed == 1 ? "" : "s", listed == 1 ? "es" : "", number, parts);
-    for (; n->first + n->count < end && n->count < NVML_DEVICES_MOST; n->count++) {
+    for (; n->first + n->count < end && n->count < NVML_DEVICES_MAX; n->count++) {
         void **device = &n->devices[n->count];
         n->refused[n->count] = n->nvmlDeviceGetHandleByIndex_v2((unsigned)(n->first + n->count), device);
         if (n->refused[n->count] != 0)
@@ -132,11 +134,9 @@ static status_t part_take(struct nvml *n, int listed, struct nvml_part part, str
 }
 
 status_t nvml_open(const char *library, struct nvml_part part, struct nvml **ret, struct err *e) {
-    CLEANUP(nvml_closep) struct nvml *n = calloc(1, sizeof *n);
+    CLEANUP(nvml_closep) struct nvml *n = alloc_zeroed(1, sizeof *n);
     unsigned count = 0;
     int rc;
-    if (!n)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for NVML");
     n->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!n->library)
         return err_set(e, ST_FAILED_PRECONDITION, "no NVIDIA driver: %s", dlerror());
@@ -156,14 +156,14 @@ status_t nvml_open(const char *library, struct nvml_part part, struct nvml **ret
 
 int nvml_count(const struct nvml *n) { return n->count; }
 
-/* One that does not tell its capability is left to its first job. */
+/* A device that does not report its capability may be used: its first job will show whether it works. */
 static void age_judge(const struct nvml *n, void *device, struct nvml_facts *ret) {
     int major = 0, minor = 0;
     if (!n->nvmlDeviceGetCudaComputeCapability || n->nvmlDeviceGetCudaComputeCapability(device, &major, &minor) != 0 ||
-        10 * major + minor >= LIMIT_CUDA_CAPABILITY_LEAST)
+        10 * major + minor >= LIMIT_MIN_CUDA_CAPABILITY)
         return;
     snprintf(ret->reason, sizeof ret->reason, "too old: compute capability %d.%d, and jobs need %d.%d", major, minor,
-             LIMIT_CUDA_CAPABILITY_LEAST / 10, LIMIT_CUDA_CAPABILITY_LEAST % 10);
+             LIMIT_MIN_CUDA_CAPABILITY / 10, LIMIT_MIN_CUDA_CAPABILITY % 10);
 }
 
 void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
@@ -180,7 +180,7 @@ void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
         snprintf(ret->pci_bus_id, sizeof ret->pci_bus_id, "%.31s", pci.id);
     if ((rc = n->nvmlDeviceGetUUID(d, ret->uuid, sizeof ret->uuid)) != 0) {
         *ret->uuid = '\0';
-        snprintf(ret->reason, sizeof ret->reason, "the driver does not tell its UUID (NVML code %d)", rc);
+        snprintf(ret->reason, sizeof ret->reason, "the driver does not report its UUID (NVML code %d)", rc);
     }
     if ((rc = n->nvmlDeviceGetName(d, ret->model, sizeof ret->model)) != 0)
         *ret->model = '\0';
@@ -194,14 +194,14 @@ void nvml_facts(const struct nvml *n, int device, struct nvml_facts *ret) {
     ret->memory_bytes = (int64_t)memory.total;
 }
 
-/* Links to the peer itself, or to a switch, which reaches all. */
+/* Counts links to the peer itself, and to a switch, which reaches every device. */
 static int nvlinks(const struct nvml *n, int from, int to) {
     struct nvml_facts peer;
     int links = 0;
     if (!n->nvmlDeviceGetNvLinkState)
         return 0;
     nvml_facts(n, to, &peer);
-    for (unsigned link = 0; link < LINKS_MOST; link++) {
+    for (unsigned link = 0; link < LINKS_MAX; link++) {
         int active = 0, type = 0;
         struct pci remote = { .id = "" };
         if (n->nvmlDeviceGetNvLinkState(n->devices[from], link, &active) != 0 || !active)
@@ -261,14 +261,14 @@ void nvml_sample(const struct nvml *n, int device, struct nvml_sample *ret) {
         ret->temperature_celsius = celsius;
     ret->ecc_corrected = ecc_errors(n, d, ECC_CORRECTED);
     ret->ecc_uncorrected = ecc_errors(n, d, ECC_UNCORRECTED);
-    int (*held_back)(void *, unsigned long long *) = n->nvmlDeviceGetCurrentClocksEventReasons
-                                                         ? n->nvmlDeviceGetCurrentClocksEventReasons
-                                                         : n->nvmlDeviceGetCurrentClocksThrottleReasons;
-    if (held_back && held_back(d, &reasons) == 0)
+    int (*lower_clocks)(void *, unsigned long long *) = n->nvmlDeviceGetCurrentClocksEventReasons
+                                                            ? n->nvmlDeviceGetCurrentClocksEventReasons
+                                                            : n->nvmlDeviceGetCurrentClocksThrottleReasons;
+    if (lower_clocks && lower_clocks(d, &reasons) == 0)
         ret->throttle_reasons = reasons;
 }
 
-/* What NVIDIA's own device plugin passes over: a program's fault, not the device's. */
+/* The Xids that NVIDIA's own device plugin skips: a program causes them, not the device. */
 static bool is_programs_own(unsigned long long xid) {
     static const unsigned long long own[] = { 13, 31, 43, 45, 68, 109 };
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)

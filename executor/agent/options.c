@@ -1,3 +1,9 @@
+/* The command line of trainyard-executor.
+ *
+ * options_parse sets the defaults, some of them from the environment; takes the options one by one and checks each;
+ * then checks the conditions that depend on several options or on the host: required options, the library path, the
+ * worker's user and program. Strings are not copied. The first mistake ends the parse with a sentence that names the
+ * option. */
 #include "executor/agent/options.h"
 
 #include "base/limits.h"
@@ -5,48 +11,59 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <linux/capability.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SPOOL_DEFAULT_MIB = 1024 /* half an hour of 1,000 steps a second */ };
 
 static const char HELP[] =
-    "usage: trainyard-executor --controller ADDR --directory DIR [option]...\n"
+    "usage: trainyard-executor --controller ADDR --directory DIR --checkpoint-root DIR [option]...\n"
     "\n"
-    "Runs the ranks of training jobs on this host, as the controller at ADDR (host:port or unix:/path) says.\n"
+    "Runs ranks of training jobs on this host for the controller at ADDR (host:port or unix:/path).\n"
     "\n"
     "  --controller ADDR     the controller\n"
     "  --directory DIR       this executor's identity and spool; one executor at a time\n"
-    "  --slots N             ranks at a time on CPUs (default: one for each core); each GPU of the host takes one "
-    "more,\n"
-    "                        of jobs that ask for it\n"
+    "  --checkpoint-root DIR jobs read and write their checkpoints below DIR only, where all hosts see them; repeat "
+    "for\n"
+    "                        more\n"
+    "  --cores N             cores that the ranks share (default: those that this program may use)\n"
+    "  --slots N             CPU ranks at a time (default: one for each core). Each GPU takes one more rank, of\n"
+    "                        a job that asks for GPUs\n"
     "  --gpu-part K/N        only the K-th of N equal parts of the host's GPUs (default: all that no other executor "
     "has)\n"
-    "  --address HOST        where other hosts reach this host's ranks (default: 127.0.0.1)\n"
-    "  --data-root DIR       data may be read below DIR; repeat for more (default: whatever this user may read)\n"
-    "  --spool-mib N         most MiB of records kept while the controller is away (default: 1024)\n"
+    "  --address HOST        the address at which other hosts reach this host's ranks (default: 127.0.0.1)\n"
+    "  --data-root DIR       data may be read below DIR; repeat for more (default: jobs read no file)\n"
+    "  --data-except PATH    data may not be read from the file PATH or below the folder PATH; repeat for more\n"
+    "  --spool-mib N         maximum size of the spool, which keeps records until they are stored (default: 1024)\n"
     "  --hang-timeout S      a rank without a sign of life for S seconds is killed (default: 30)\n"
-    "  --library-path DIR[:DIR]...  where workers on GPUs look first for NVIDIA's libraries\n"
-    "                        (default: $TRAINYARD_LIBRARY_PATH, else where the system's loader looks)\n"
-    "  --worker PATH         the worker program (default: trainyard-worker beside this program)\n"
+    "  --library-path DIR[:DIR]...  folders in which workers on GPUs search first for NVIDIA's libraries\n"
+    "                        (default: $TRAINYARD_LIBRARY_PATH, else only the loader's own path)\n"
+    "  --worker PATH         the worker of jobs with a model (default: trainyard-worker beside this program)\n"
+    "  --allow-programs      run jobs with a program: whoever may submit jobs runs commands on this host\n"
+    "  --worker-user USER    workers run as this user, who can read neither the token nor this program's directory\n"
+    "                        (default: as this program's); needs root, or CAP_SETUID, CAP_SETGID and CAP_KILL\n"
     "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller\n"
     "  --token-file FILE     holds its token of role EXECUTOR (default: $TRAINYARD_TOKEN, else $TRAINYARD_TOKEN_FILE)\n"
-    "  --parent-pid PID      leave when this parent process dies\n"
+    "  --parent-pid PID      stop when this parent process ends\n"
     "  --log-format F, --log-level L    text|json, debug|info|warn|error\n"
     "  --version, --help\n"
     "\n"
-    "Prints `ready ID` once it is attached for the first time. SIGTERM and SIGINT stop its workers and end it.\n"
+    "Prints `ready ID` when it is attached for the first time. SIGTERM and SIGINT stop its workers, then the program.\n"
     "\n"
-    "example: trainyard-executor --controller controller:7700 --directory /var/lib/trainyard/executor --slots 8\n";
+    "example: trainyard-executor --controller controller:7700 --directory /var/lib/trainyard/executor --slots 8 \\\n"
+    "             --checkpoint-root /shared/trainyard/checkpoints\n";
 
-static status_t number_parse(const char *name, const char *text, long least, long most, long *ret, struct err *e) {
+static status_t number_parse(const char *name, const char *text, long min, long max, long *ret, struct err *e) {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < least || value > most)
-        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not a number from %ld to %ld", name, text, least, most);
+    if (errno || end == text || *end || value < min || value > max)
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not a number from %ld to %ld", name, text, min, max);
     *ret = value;
     return ST_OK;
 }
@@ -54,14 +71,19 @@ static status_t number_parse(const char *name, const char *text, long least, lon
 enum {
     OPT_CONTROLLER = 256,
     OPT_DIRECTORY,
+    OPT_CORES,
     OPT_SLOTS,
     OPT_GPU_PART,
     OPT_ADDRESS,
+    OPT_CHECKPOINT_ROOT,
     OPT_DATA_ROOT,
+    OPT_DATA_EXCEPT,
     OPT_SPOOL,
     OPT_HANG,
     OPT_LIBRARIES,
     OPT_WORKER,
+    OPT_PROGRAMS,
+    OPT_WORKER_USER,
     OPT_CA,
     OPT_CERT,
     OPT_KEY,
@@ -75,14 +97,19 @@ enum {
 static const struct option OPTIONS[] = {
     { "controller", required_argument, NULL, OPT_CONTROLLER },
     { "directory", required_argument, NULL, OPT_DIRECTORY },
+    { "cores", required_argument, NULL, OPT_CORES },
     { "slots", required_argument, NULL, OPT_SLOTS },
     { "gpu-part", required_argument, NULL, OPT_GPU_PART },
     { "address", required_argument, NULL, OPT_ADDRESS },
+    { "checkpoint-root", required_argument, NULL, OPT_CHECKPOINT_ROOT },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
+    { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "spool-mib", required_argument, NULL, OPT_SPOOL },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
     { "library-path", required_argument, NULL, OPT_LIBRARIES },
     { "worker", required_argument, NULL, OPT_WORKER },
+    { "allow-programs", no_argument, NULL, OPT_PROGRAMS },
+    { "worker-user", required_argument, NULL, OPT_WORKER_USER },
     { "tls-ca", required_argument, NULL, OPT_CA },
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
@@ -97,7 +124,7 @@ static const struct option OPTIONS[] = {
 
 static status_t choice_parse(const char *name, int value, int *ret, struct err *e) {
     if (value < 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is none of its choices", name, optarg);
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not one of its values", name, optarg);
     *ret = value;
     return ST_OK;
 }
@@ -108,11 +135,20 @@ static status_t part_parse(const char *text, struct nvml_part *ret, struct err *
     long k = 0, of = 0;
     struct err why;
     snprintf(number, sizeof number, "%.*s", n < sizeof number ? (int)n : (int)sizeof number - 1, text);
-    if (text[n] != '/' || number_parse("", text + n + 1, 1, NVML_DEVICES_MOST, &of, &why) != ST_OK ||
+    if (text[n] != '/' || number_parse("", text + n + 1, 1, NVML_DEVICES_MAX, &of, &why) != ST_OK ||
         number_parse("", number, 1, of, &k, &why) != ST_OK)
         return err_set(e, ST_INVALID_ARGUMENT, "--gpu-part: '%s' is not K/N, with K from 1 to N and N at most %d", text,
-                       NVML_DEVICES_MOST);
+                       NVML_DEVICES_MAX);
     *ret = (struct nvml_part){ (int)k, (int)of };
+    return ST_OK;
+}
+
+static status_t path_add(const char *name, const char *list[AGENT_PATHS_MAX], size_t *n, struct err *e) {
+    if (*n == AGENT_PATHS_MAX)
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: at most %d can be given", name, AGENT_PATHS_MAX);
+    if (optarg[0] != '/')
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not an absolute path", name, optarg);
+    list[(*n)++] = optarg;
     return ST_OK;
 }
 
@@ -124,13 +160,19 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_DIRECTORY: o->agent.directory = optarg; break;
     case OPT_ADDRESS: o->agent.address = optarg; break;
     case OPT_WORKER: o->agent.worker = optarg; break;
+    case OPT_PROGRAMS: o->agent.allow_programs = true; break;
+    case OPT_WORKER_USER: o->agent.worker_user = optarg; break;
     case OPT_LIBRARIES: o->agent.library_path = optarg; break;
     case OPT_CA: o->agent.tls.ca = optarg; break;
     case OPT_CERT: o->agent.tls.cert = optarg; break;
     case OPT_KEY: o->agent.tls.key = optarg; break;
     case OPT_TOKEN:
         o->agent.token_file = optarg;
-        o->agent.token = NULL; /* what is asked for goes before what is there */
+        o->agent.token = NULL; /* an option overrides the environment */
+        break;
+    case OPT_CORES:
+        TRY(number_parse("cores", optarg, 1, LIMIT_CORES, &number, e));
+        o->agent.cores = (int)number;
         break;
     case OPT_SLOTS:
         TRY(number_parse("slots", optarg, 1, LIMIT_WORLD_SIZE, &number, e));
@@ -154,13 +196,9 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(choice_parse("log-level", log_level_parse(optarg), &choice, e));
         o->level = (enum log_level)choice;
         break;
-    case OPT_DATA_ROOT:
-        if (o->agent.n_data_roots == OPTIONS_ROOTS_MOST)
-            return err_set(e, ST_INVALID_ARGUMENT, "--data-root: at most %d can be given", OPTIONS_ROOTS_MOST);
-        if (optarg[0] != '/')
-            return err_set(e, ST_INVALID_ARGUMENT, "--data-root: '%s' is not an absolute path", optarg);
-        o->data_roots[o->agent.n_data_roots++] = optarg;
-        break;
+    case OPT_DATA_ROOT: return path_add("data-root", o->data_roots, &o->agent.n_data_roots, e);
+    case OPT_CHECKPOINT_ROOT: return path_add("checkpoint-root", o->checkpoint_roots, &o->agent.n_checkpoint_roots, e);
+    case OPT_DATA_EXCEPT: return path_add("data-except", o->data_except, &o->agent.n_data_except, e);
     case OPT_HELP: o->what = OPTIONS_HELP; break;
     case OPT_VERSION: o->what = OPTIONS_VERSION; break;
     default: break;
@@ -168,13 +206,13 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     return ST_OK;
 }
 
-/* A relative folder would be another one for each worker; the loader takes an empty one for the worker's own. */
+/* The loader resolves a relative or empty folder against the worker's working directory. */
 static status_t library_path_check(const char *path, struct err *e) {
     for (const char *at = path; at; at = strchr(at, ':')) {
         at += at != path;
         if (*at != '/')
             return err_set(e, ST_INVALID_ARGUMENT,
-                           "--library-path (or TRAINYARD_LIBRARY_PATH): '%s' is no list of absolute paths", path);
+                           "--library-path (or TRAINYARD_LIBRARY_PATH): '%s' is not a list of absolute paths", path);
     }
     return ST_OK;
 }
@@ -185,13 +223,38 @@ static status_t worker_default(struct options *o, struct err *e) {
     return ST_OK;
 }
 
+/* Whether this program may start processes as another user, and end them. */
+static bool may_change_user(void) {
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct have[_LINUX_CAPABILITY_U32S_3] = { 0 };
+    const uint32_t needed = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL;
+    return syscall(SYS_capget, &header, have) == 0 && (have[0].effective & needed) == needed;
+}
+
+static status_t worker_user_check(const char *name, struct err *e) {
+    if (!name)
+        return ST_OK;
+    const struct passwd *user = getpwnam(name);
+    if (!user || user->pw_uid == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "--worker-user: '%s' is %s", name,
+                       user ? "root, as which no worker may run" : "not a user of this host");
+    return may_change_user() ? ST_OK
+                             : err_set(e, ST_PERMISSION_DENIED,
+                                       "--worker-user: this program cannot start processes as '%s': run it as root, or "
+                                       "with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL",
+                                       name);
+}
+
 static status_t defaults_check(struct options *o, struct err *e) {
-    if (!o->agent.controller || !o->agent.directory)
+    if (!o->agent.controller || !o->agent.directory || !o->agent.n_checkpoint_roots)
         return err_set(e, ST_INVALID_ARGUMENT,
-                       "--controller and --directory are needed; see trainyard-executor --help");
+                       "--controller, --directory and --checkpoint-root are required; see trainyard-executor --help");
     if (o->agent.library_path && !*o->agent.library_path)
         o->agent.library_path = NULL;
     TRY(library_path_check(o->agent.library_path, e));
+    TRY(worker_user_check(o->agent.worker_user, e));
+    TRY(process_beside("trainyard-program", o->program, sizeof o->program, e));
+    o->agent.program = o->program;
     if (!o->agent.worker)
         TRY(worker_default(o, e));
     if (access(o->agent.worker, X_OK) < 0)
@@ -206,6 +269,8 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.spool_bytes = (int64_t)SPOOL_DEFAULT_MIB << 20;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.data_roots = o->data_roots;
+    o->agent.data_except = o->data_except;
+    o->agent.checkpoint_roots = o->checkpoint_roots;
     o->agent.token = getenv("TRAINYARD_TOKEN");
     o->agent.token_file = getenv("TRAINYARD_TOKEN_FILE");
     o->agent.library_path = getenv("TRAINYARD_LIBRARY_PATH");
@@ -214,14 +279,14 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
         if (which == ':')
             return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see trainyard-executor --help", argv[optind - 1]);
         if (which == '?')
-            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no option; see trainyard-executor --help",
+            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not an option; see trainyard-executor --help",
                            argv[optind - 1]);
         TRY(option_take(o, which, e));
     }
     if (o->what != OPTIONS_RUN)
         return ST_OK;
     if (optind < argc)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no option; see trainyard-executor --help", argv[optind]);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not an option; see trainyard-executor --help", argv[optind]);
     return defaults_check(o, e);
 }
 

@@ -4,23 +4,21 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "executor/agent/agent.h"
+#include "executor/agent/host.h"
 
 #include <limits.h>
 
-#define OPTIONS_ROOTS_MOST 64
-
 enum options_what { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_VERSION };
 
-/* Where it lies it stays: `agent` points into it. */
+/* Must not be moved: `agent` points into it. */
 struct options {
     enum options_what what;
     struct agent_options agent;
-    const char *data_roots[OPTIONS_ROOTS_MOST];
+    const char *data_roots[AGENT_PATHS_MAX], *data_except[AGENT_PATHS_MAX], *checkpoint_roots[AGENT_PATHS_MAX];
     long parent_pid; /* 0: none */
     enum log_format format;
     enum log_level level;
-    char worker[PATH_MAX]; /* beside this program, when none is named */
+    char worker[PATH_MAX], program[PATH_MAX]; /* the defaults: beside this program */
 };
 
 /* Strings point into argv and the environment. INVALID_ARGUMENT names the option. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_BYTES = 64 << 10 }; /* some 600 lines */
+enum { MAX_BYTES = 64 << 10 }; /* some 600 lines */
 
 static status_t path_of(const char *directory, char ret[PATH_MAX], struct err *e) {
     return snprintf(ret, PATH_MAX, "%s/quarantine", directory) < PATH_MAX
@@ -17,7 +17,7 @@ static status_t path_of(const char *directory, char ret[PATH_MAX], struct err *e
 status_t quarantine_read(const char *directory, struct bytes *ret, struct err *e) {
     char path[PATH_MAX];
     struct err why;
-    bytes_init(ret, MOST_BYTES);
+    bytes_init(ret, MAX_BYTES);
     TRY(path_of(directory, path, e));
     TRY(bytes_append(ret, "", 0, e));
     status_t st = file_read(path, ret, &why);
@@ -41,7 +41,8 @@ bool quarantine_find(const struct bytes *text, const char *uuid, char *ret, size
 }
 
 static status_t add_line(struct bytes *text, const char *uuid, const char *reason, struct err *e) {
-    bool torn = text->len > 0 && text->data[text->len - 1] != '\n'; /* a person's editor left it so */
+    bool torn = text->len > 0 &&
+                text->data[text->len - 1] != '\n'; /* an editor may leave the last line without a newline */
     return bytes_printf(text, e, "%s%s %s\n", torn ? "\n" : "", uuid, reason);
 }
 

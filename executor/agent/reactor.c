@@ -1,4 +1,13 @@
+/* The event loop: epoll for descriptors, a sorted list for timers, and a ring of posts from other threads behind an
+ * eventfd.
+ *
+ * Each turn waits for one event until the first timer is due, runs its handler or all posts, then runs the timers that
+ * are due. epoll_wait returns one event at a time, since a handler may free any other watch. A paused watch is taken
+ * out of the epoll set, because epoll reports a hang-up even for an empty mask. `reserved` places of the ring stay free
+ * for posts that must not fail. */
 #include "executor/agent/reactor.h"
+
+#include "base/alloc.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,23 +17,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Control messages come one by one, reports are acknowledged a batch at a time, and each GPU is read once a second:
- * some minutes of a loop that is stuck. */
-enum { POSTS_MOST = 4096 };
+/* Enough for some minutes of a loop that is stuck: streams post one message at a time, and each GPU one reading a
+ * second.
+ */
+enum { POSTS_MAX = 4096 };
 
 struct reactor {
     int epoll, wake;
     bool quit;
     struct reactor_timer *timers;
-    pthread_mutex_t lock; /* guards the ring of posts */
-    struct reactor_post posts[POSTS_MOST];
-    size_t head, count, reserved; /* count + reserved <= POSTS_MOST */
+    pthread_mutex_t lock; /* guards the ring of posts below */
+    struct reactor_post posts[POSTS_MAX];
+    size_t head, count, reserved; /* count + reserved <= POSTS_MAX */
 };
 
 status_t reactor_open(struct reactor **ret, struct err *e) {
-    CLEANUP(reactor_closep) struct reactor *l = calloc(1, sizeof *l);
-    if (!l)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the event loop");
+    CLEANUP(reactor_closep) struct reactor *l = alloc_zeroed(1, sizeof *l);
     pthread_mutex_init(&l->lock, NULL);
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -38,7 +46,7 @@ status_t reactor_open(struct reactor **ret, struct err *e) {
 struct reactor *reactor_close(struct reactor *l) {
     if (!l)
         return NULL;
-    for (; l->count; l->count--, l->head = (l->head + 1) % POSTS_MOST)
+    for (; l->count; l->count--, l->head = (l->head + 1) % POSTS_MAX)
         if (l->posts[l->head].drop)
             l->posts[l->head].drop(l->posts[l->head].payload);
     closep(&l->epoll);
@@ -60,7 +68,7 @@ status_t reactor_watch_add(struct reactor *l, struct reactor_watch *w, uint32_t 
 void reactor_watch_change(struct reactor *l, struct reactor_watch *w, uint32_t events) {
     if (!w->added || w->events == events)
         return;
-    /* A pause takes the descriptor out: epoll reports EPOLLHUP whatever is asked for. */
+    /* A pause takes the descriptor out, because epoll always reports EPOLLHUP. */
     int how = events == 0 ? EPOLL_CTL_DEL : w->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     struct epoll_event event = { .events = events, .data.ptr = w };
     epoll_ctl(l->epoll, how, w->fd, &event);
@@ -95,10 +103,10 @@ void reactor_timer_set(struct reactor *l, struct reactor_timer *t, int64_t ms) {
 
 status_t reactor_reserve(struct reactor *l, struct err *e) {
     pthread_mutex_lock(&l->lock);
-    bool full = l->count + l->reserved == POSTS_MOST;
+    bool full = l->count + l->reserved == POSTS_MAX;
     l->reserved += !full;
     pthread_mutex_unlock(&l->lock);
-    return full ? err_set(e, ST_RESOURCE_EXHAUSTED, "the agent's loop has %d messages waiting", POSTS_MOST) : ST_OK;
+    return full ? err_set(e, ST_RESOURCE_EXHAUSTED, "the agent's loop has %d messages waiting", POSTS_MAX) : ST_OK;
 }
 
 void reactor_unreserve(struct reactor *l) {
@@ -110,10 +118,10 @@ void reactor_unreserve(struct reactor *l) {
 void reactor_post_reserved(struct reactor *l, const struct reactor_post *post) {
     pthread_mutex_lock(&l->lock);
     l->reserved--;
-    l->posts[(l->head + l->count++) % POSTS_MOST] = *post;
+    l->posts[(l->head + l->count++) % POSTS_MAX] = *post;
     pthread_mutex_unlock(&l->lock);
     uint64_t one = 1;
-    ssize_t wrote = write(l->wake, &one, sizeof one); /* EAGAIN: it is awake already */
+    ssize_t wrote = write(l->wake, &one, sizeof one); /* EAGAIN: the loop is awake already */
     (void)wrote;
 }
 
@@ -128,7 +136,7 @@ static bool post_next(struct reactor *l, struct reactor_post *ret) {
     bool any = l->count > 0;
     if (any) {
         *ret = l->posts[l->head];
-        l->head = (l->head + 1) % POSTS_MOST;
+        l->head = (l->head + 1) % POSTS_MAX;
         l->count--;
     }
     pthread_mutex_unlock(&l->lock);

@@ -1,5 +1,5 @@
 /* The agent's one thread: waits for descriptors, timers and messages from other threads, and calls one handler at a
- * time. Everything that the agent owns is touched only from here, so nothing in it needs a lock.
+ * time. Only this thread uses the data of the agent, so the data needs no lock.
  *
  *     struct reactor_watch w = { .fd = fd, .ready = on_readable, .ctx = self };
  *     TRY(reactor_watch_add(loop, &w, EPOLLIN, e));
@@ -7,8 +7,8 @@
  *     reactor_timer_set(loop, &t, 2000);
  *     reactor_run(loop, e);                          // until reactor_quit
  *
- * Watches and timers are the caller's memory; a handler may remove or free any of them, also its own. Only what posts
- * may be called from another thread. */
+ * The caller owns the memory of watches and timers; a handler may remove or free any of them, also its own. Only the
+ * functions that post may be called from another thread. */
 #ifndef EXECUTOR_AGENT_REACTOR_H
 #define EXECUTOR_AGENT_REACTOR_H
 
@@ -45,28 +45,28 @@ CLEANUP_DEFINE(struct reactor *, reactor_close)
 MUST_CHECK status_t reactor_watch_add(struct reactor *l, struct reactor_watch *w, uint32_t events, struct err *e);
 void reactor_watch_change(struct reactor *l, struct reactor_watch *w, uint32_t events);
 void reactor_watch_remove(struct reactor *l,
-                          struct reactor_watch *w); /* fine when it is not added; before its fd is closed */
+                          struct reactor_watch *w); /* allowed if it is not added; call it before the fd is closed */
 
-/* Once, after ms; a timer that is already armed is moved. */
+/* Fires once, after ms; if the timer is already armed, this replaces its time. */
 void reactor_timer_set(struct reactor *l, struct reactor_timer *t, int64_t ms);
 void reactor_timer_cancel(struct reactor *l, struct reactor_timer *t);
 
-/* fn(ctx, payload) on the loop's thread, in the order of the posts. Any thread. RESOURCE_EXHAUSTED when 4,096 posts
- * wait (the loop is stuck): nothing was posted. The payload's owner is fn once it is posted; posts that reactor_close
- * finds are dropped by their `drop`, if there is one. */
+/* fn(ctx, payload) on the loop's thread, in the order of the posts. Any thread. RESOURCE_EXHAUSTED if 4,096 posts
+ * wait (the loop is stuck): nothing was posted. fn owns the payload once it is posted; reactor_close gives posts that
+ * still wait to their `drop`, if there is one. */
 struct reactor_post {
     void (*fn)(void *ctx, void *payload);
     void (*drop)(void *payload);
     void *ctx, *payload;
 };
 MUST_CHECK status_t reactor_post(struct reactor *l, const struct reactor_post *post, struct err *e);
-/* Keeps one of those places for a post that must not be lost, until reactor_post_reserved uses it, which cannot fail,
- * or reactor_unreserve gives it back. Any thread. RESOURCE_EXHAUSTED when no place is free. */
+/* Reserves one of the 4,096 places for a post that must not be lost. reactor_post_reserved uses the place and cannot
+ * fail; reactor_unreserve gives it back. Any thread. RESOURCE_EXHAUSTED if no place is free. */
 MUST_CHECK status_t reactor_reserve(struct reactor *l, struct err *e);
 void reactor_post_reserved(struct reactor *l, const struct reactor_post *post);
 void reactor_unreserve(struct reactor *l);
 
 MUST_CHECK status_t reactor_run(struct reactor *l, struct err *e);
-void reactor_quit(struct reactor *l); /* reactor_run returns after the present handler */
+void reactor_quit(struct reactor *l); /* reactor_run returns after the current handler */
 
 #endif

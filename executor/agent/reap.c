@@ -2,19 +2,19 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "executor/agent/spawn.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 
-enum { EXIT_CODE_OF_CAUSE = 20 };
+/* A worker ends at once when its agent's pipes are closed. The worker of a program kills the program's processes first;
+ * SIGKILL would leave them behind. */
+enum { STRANGER_TERM_MS = 5000 };
 
-status_t reap_process(pid_t pid, struct reaped *ret, struct err *e) {
+status_t reap_process(pid_t pid, struct exit_status *ret, struct err *e) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
     if (got < 0)
@@ -22,53 +22,40 @@ status_t reap_process(pid_t pid, struct reaped *ret, struct err *e) {
     if (got == 0)
         return err_set(e, ST_UNAVAILABLE, "worker %d still runs", (int)pid);
     bool signaled = WIFSIGNALED(status);
-    *ret = (struct reaped){ .exit_code = signaled ? -1 : WEXITSTATUS(status),
-                            .signal = signaled ? WTERMSIG(status) : 0 };
+    *ret = (struct exit_status){ .exit_code = signaled ? -1 : WEXITSTATUS(status),
+                                 .signal = signaled ? WTERMSIG(status) : 0 };
     return ST_OK;
 }
 
-Trainyard__V1__WorkerEnd__Cause reap_cause(const struct reaped *r) {
-    int cause = r->exit_code - EXIT_CODE_OF_CAUSE;
-    if (r->signal == 0 && r->exit_code == 0)
-        return TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
-    if (r->signal == 0 && cause >= TRAINYARD__V1__WORKER_END__CAUSE__STOPPED &&
-        cause <= TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST)
-        return (Trainyard__V1__WorkerEnd__Cause)cause;
-    return TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
-}
-
-void reap_sentence(const struct reaped *r, const char *killed_because, char *ret, size_t n) {
-    if (killed_because)
-        snprintf(ret, n, "%s", killed_because);
-    else if (r->signal == SIGKILL)
-        snprintf(ret, n, "killed by signal 9 (Killed): by someone, or by the kernel for want of memory");
-    else if (r->signal)
-        snprintf(ret, n, "killed by signal %d (%s)", r->signal, strsignal(r->signal));
-    else if (r->exit_code == 0)
-        snprintf(ret, n, "finished");
-    else
-        snprintf(ret, n, "exited with status %d and no last word", r->exit_code);
+/* 1: the process has ended, 0: it has not within timeout_ms, -1 with errno. */
+static int wait_for_end(int handle, int timeout_ms) {
+    const deadline_ms_t deadline = deadline_in(timeout_ms);
+    struct pollfd p = { .fd = handle, .events = POLLIN };
+    int n;
+    do
+        n = poll(&p, 1, deadline_poll_ms(deadline));
+    while (n < 0 && errno == EINTR);
+    return n;
 }
 
 status_t reap_stranger(pid_t pid, int64_t start_time, int timeout_ms, struct err *e) {
-    CLEANUP(closep) int handle = pidfd_open(pid, 0);
+    CLEANUP(closep) int handle = process_pidfd(pid);
     if (handle < 0)
         return errno == ESRCH || errno == EINVAL ? ST_OK : err_errno(e, "open a handle of process %d", (int)pid);
-    /* Read after the handle is open: from here on the pid cannot come to mean another process unnoticed. */
+    /* The start time is read after the pidfd is open: from here on, the pidfd and the pid name the same process. */
     int64_t now_there;
     if (spawn_start_time(pid, &now_there, NULL) != ST_OK || now_there != start_time)
         return ST_OK;
-    if (pidfd_send_signal(handle, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+    if (process_pidfd_signal(handle, SIGTERM) < 0 && errno != ESRCH)
+        return err_errno(e, "stop process %d", (int)pid);
+    int ended = wait_for_end(handle, timeout_ms < STRANGER_TERM_MS ? timeout_ms : STRANGER_TERM_MS);
+    if (ended == 0 && process_pidfd_signal(handle, SIGKILL) < 0 && errno != ESRCH)
         return err_errno(e, "kill process %d", (int)pid);
-    deadline_ms_t deadline = deadline_in(timeout_ms);
-    for (;;) {
-        struct pollfd p = { .fd = handle, .events = POLLIN };
-        int n = poll(&p, 1, deadline_poll_ms(deadline));
-        if (n > 0)
-            return ST_OK;
-        if (n == 0)
-            return err_set(e, ST_DEADLINE_EXCEEDED, "process %d does not die", (int)pid);
-        if (errno != EINTR)
-            return err_errno(e, "wait for process %d", (int)pid);
-    }
+    if (ended == 0)
+        ended = wait_for_end(handle, timeout_ms);
+    if (ended < 0)
+        return err_errno(e, "wait for process %d", (int)pid);
+    return ended ? ST_OK
+                 : err_set(e, ST_DEADLINE_EXCEEDED, "process %d of an earlier agent does not end after SIGKILL",
+                           (int)pid);
 }

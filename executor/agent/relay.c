@@ -1,9 +1,19 @@
+/* Moves records from a worker's pipes into the spool, without the loss of a loss point and with bounded memory.
+ *
+ * The records pipe is read frame by frame. A record that the core needs is passed to the owner; a record that the
+ * controller needs is appended to the rank's log, byte for byte. If the spool refuses it, device samples and log lines
+ * are dropped and counted; any other record stays in the reader, the pipe is not read any more, and a timer tries
+ * again: the worker then blocks in its write, and training waits. Lines of stdout and stderr become log records through
+ * output_lines, which bounds their length and rate. Counts of dropped records are reported by a notice once the spool
+ * has space again. */
 #include "executor/agent/relay.h"
 
 #include "api/codec/frame.h"
+#include "api/rpc/wire.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "executor/agent/lines.h"
+#include "executor/agent/output_lines.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,18 +24,18 @@
 #include <unistd.h>
 
 enum {
-    RETRY_MS = 100, /* a full spool is looked at again */
-    TELL_MS = 1000, /* drops are told at most this often */
+    RETRY_MS = 100,         /* between appends to a full spool */
+    DROPS_NOTICE_MS = 1000, /* between notices of dropped records */
     SAMPLES_UNTIL_PERCENT = 80,
     LINES_UNTIL_PERCENT = 90,
-    CHUNK_BYTES = 16 << 10, /* of stdout or stderr, a turn */
+    READ_BYTES = 16 << 10, /* of stdout or stderr, in one turn */
 };
 
 struct stream {
     struct relay *relay;
     const char *name;
     struct reactor_watch watch;
-    struct lines lines;
+    struct output_lines lines;
     bool over;
 };
 
@@ -33,13 +43,13 @@ struct relay {
     struct relay_options o;
     struct reactor_watch watch;
     struct frame_reader reader;
-    bool over; /* the records pipe has ended, or is broken */
+    bool over; /* the records pipe has ended, or the worker broke the protocol */
     struct {
         const uint8_t *data; /* a record that the spool did not take; points into reader */
         size_t n;
         int64_t since_ms;
-    } held;
-    struct reactor_timer retry, tell;
+    } refused;
+    struct reactor_timer retry, notice;
     int64_t step;
     int64_t dropped_samples, dropped_lines;
     struct stream streams[2];
@@ -74,9 +84,9 @@ static status_t notice_append(struct relay *r, const char *kind, const char *mes
     return record_append(r, &record, true);
 }
 
-/* ---- drops, counted and told ---- */
+/* ---- dropped records: counted, and reported by a notice ---- */
 
-static void drops_tell(void *ctx) {
+static void drops_notice(void *ctx) {
     struct relay *r = ctx;
     int64_t limited = r->streams[0].lines.dropped + r->streams[1].lines.dropped;
     if (!r->o.log || r->dropped_samples + r->dropped_lines + limited == 0)
@@ -87,16 +97,16 @@ static void drops_tell(void *ctx) {
              "%" PRId64 " log lines because they came too fast",
              r->dropped_samples, r->dropped_lines, limited);
     if (!spool_below(r, LINES_UNTIL_PERCENT) || notice_append(r, "records_dropped", text) != ST_OK) {
-        reactor_timer_set(r->o.loop, &r->tell, TELL_MS);
+        reactor_timer_set(r->o.loop, &r->notice, DROPS_NOTICE_MS);
         return;
     }
     r->dropped_samples = r->dropped_lines = 0;
     r->streams[0].lines.dropped = r->streams[1].lines.dropped = 0;
 }
 
-static void drops_tell_soon(struct relay *r) {
-    if (!r->tell.armed)
-        reactor_timer_set(r->o.loop, &r->tell, TELL_MS);
+static void drops_notice_soon(struct relay *r) {
+    if (!r->notice.armed)
+        reactor_timer_set(r->o.loop, &r->notice, DROPS_NOTICE_MS);
 }
 
 /* ---- stdout and stderr ---- */
@@ -113,7 +123,7 @@ static void log_append(struct relay *r, const char *stream, const char *text) {
     record.time_us = clock_wall_us();
     if (!spool_below(r, LINES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
         r->dropped_lines++;
-        drops_tell_soon(r);
+        drops_notice_soon(r);
     }
 }
 
@@ -131,27 +141,27 @@ void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row) {
     record.time_us = clock_wall_us();
     if (!spool_below(r, SAMPLES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
         r->dropped_samples++;
-        drops_tell_soon(r);
+        drops_notice_soon(r);
     }
 }
 
-void relay_say(struct relay *r, const char *text) { log_append(r, "agent", text); }
+void relay_log_line(struct relay *r, const char *text) { log_append(r, "agent", text); }
 
-/* One read; false when there is nothing more now. */
+/* One read; false if there is nothing more now. */
 static bool stream_read(struct stream *s) {
-    char chunk[CHUNK_BYTES];
+    char chunk[READ_BYTES];
     ssize_t n = s->over ? 0 : read(s->watch.fd, chunk, sizeof chunk);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n > 0) {
-        lines_feed(&s->lines, chunk, (size_t)n);
+        output_lines_feed(&s->lines, chunk, (size_t)n);
     } else if (!s->over) {
-        lines_end(&s->lines);
+        output_lines_end(&s->lines);
         s->over = true;
         reactor_watch_remove(s->relay->o.loop, &s->watch);
     }
     if (s->lines.dropped)
-        drops_tell_soon(s->relay);
+        drops_notice_soon(s->relay);
     return !s->over;
 }
 
@@ -163,12 +173,12 @@ static void stream_ready(void *ctx, uint32_t events) {
 /* ---- records ---- */
 
 static void wait_begin(struct relay *r, const uint8_t *data, size_t n) {
-    if (!r->held.data) {
-        r->held.since_ms = clock_mono_ms();
+    if (!r->refused.data) {
+        r->refused.since_ms = clock_mono_ms();
         r->o.owner.waiting(r->o.owner.ctx, true);
     }
-    r->held.data = data;
-    r->held.n = n;
+    r->refused.data = data;
+    r->refused.n = n;
     reactor_watch_change(r->o.loop, &r->watch, 0);
     reactor_timer_set(r->o.loop, &r->retry, RETRY_MS);
 }
@@ -186,7 +196,7 @@ static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *rec
     } else if (percent) {
         r->dropped_samples += sample;
         r->dropped_lines += line;
-        drops_tell_soon(r);
+        drops_notice_soon(r);
     } else {
         wait_begin(r, data, n);
     }
@@ -198,8 +208,11 @@ static void relay_break(struct relay *r, const char *sentence) {
     r->o.owner.broken(r->o.owner.ctx, sentence);
 }
 
+/* The controller refuses a batch with a record that is not valid, and would get it again and again from the spool. */
 static void record_take(struct relay *r, const uint8_t *data, size_t n) {
-    Trainyard__V1__WorkerRecord *record = trainyard__v1__worker_record__unpack(NULL, n, data);
+    Trainyard__V1__WorkerRecord *record = NULL;
+    if (wire_check(&trainyard__v1__worker_record__descriptor, data, n, NULL) == ST_OK)
+        record = trainyard__v1__worker_record__unpack(NULL, n, data);
     if (!record) {
         relay_break(r, "wrote bytes to its records pipe that are no record");
         return;
@@ -223,9 +236,9 @@ static void record_take(struct relay *r, const uint8_t *data, size_t n) {
     trainyard__v1__worker_record__free_unpacked(record, NULL);
 }
 
-/* The records that have arrived whole, until one is held back. */
+/* Handles the complete records, until the spool refuses one. */
 static void records_take(struct relay *r) {
-    while (!r->over && !r->held.data) {
+    while (!r->over && !r->refused.data) {
         const uint8_t *data;
         size_t n;
         if (frame_reader_next_packed(&r->reader, &data, &n, NULL) != ST_OK)
@@ -237,17 +250,17 @@ static void records_take(struct relay *r) {
     }
 }
 
-/* One read and its records; false when there is nothing more now. */
+/* One read and its records; false if there is nothing more now. */
 static bool records_read(struct relay *r) {
     records_take(r);
-    if (r->over || r->held.data)
+    if (r->over || r->refused.data)
         return false;
     bool ended = false;
     size_t before = r->reader.buf.len - r->reader.taken;
     status_t st = frame_reader_fill(&r->reader, r->watch.fd, &ended, NULL);
     bool grew = r->reader.buf.len - r->reader.taken != before;
     if (st != ST_OK || ended) {
-        /* A worker that is killed while it writes leaves half a record: that is its death, told by its handle. */
+        /* A worker that is killed during a write leaves an incomplete record. Its pidfd reports the death. */
         r->over = true;
         reactor_watch_remove(r->o.loop, &r->watch);
         return false;
@@ -264,28 +277,29 @@ static void records_ready(void *ctx, uint32_t events) {
 static void retry_fire(void *ctx) {
     struct relay *r = ctx;
     int64_t sequence;
-    if (r->o.log && spool_append(r->o.log, r->held.data, r->held.n, &sequence, NULL) != ST_OK) {
+    if (r->o.log && spool_append(r->o.log, r->refused.data, r->refused.n, &sequence, NULL) != ST_OK) {
         reactor_timer_set(r->o.loop, &r->retry, RETRY_MS);
         return;
     }
-    r->held.data = NULL;
+    r->refused.data = NULL;
     if (r->o.log)
         r->o.owner.spooled(r->o.owner.ctx, true);
     records_take(r);
-    if (r->held.data)
+    if (r->refused.data)
         return;
     char text[160];
     snprintf(text, sizeof text, "training waited %" PRId64 " ms because the executor's spool was full",
-             clock_mono_ms() - r->held.since_ms);
+             clock_mono_ms() - r->refused.since_ms);
     if (r->o.log)
-        status_ignore(notice_append(r, "waited_for_spool", text)); /* with no room even for it, the next wait tells */
+        status_ignore(
+            notice_append(r, "waited_for_spool", text)); /* if the notice does not fit, this wait is not reported */
     reactor_watch_change(r->o.loop, &r->watch, EPOLLIN);
     r->o.owner.waiting(r->o.owner.ctx, false);
 }
 
 void relay_discard(struct relay *r) {
     r->o.log = NULL;
-    if (r->held.data)
+    if (r->refused.data)
         reactor_timer_set(r->o.loop, &r->retry, 0);
 }
 
@@ -295,7 +309,7 @@ bool relay_drain(struct relay *r) {
         }
     while (records_read(r)) {
     }
-    return !r->held.data;
+    return !r->refused.data;
 }
 
 static status_t stream_open(struct relay *r, int i, const char *name, int fd, struct err *e) {
@@ -303,7 +317,7 @@ static status_t stream_open(struct relay *r, int i, const char *name, int fd, st
     s->relay = r;
     s->name = name;
     s->watch = (struct reactor_watch){ .fd = fd, .ready = stream_ready, .ctx = s };
-    lines_init(&s->lines, line_spool, s);
+    output_lines_init(&s->lines, line_spool, s);
     if (fd >= 0)
         TRY(reactor_watch_add(r->o.loop, &s->watch, EPOLLIN, e));
     s->over = fd < 0;
@@ -311,13 +325,11 @@ static status_t stream_open(struct relay *r, int i, const char *name, int fd, st
 }
 
 status_t relay_open(const struct relay_options *options, struct relay **ret, struct err *e) {
-    CLEANUP(relay_closep) struct relay *r = calloc(1, sizeof *r);
-    if (!r)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a worker's relay");
+    CLEANUP(relay_closep) struct relay *r = alloc_zeroed(1, sizeof *r);
     r->o = *options;
     r->step = -1;
     r->retry = (struct reactor_timer){ .fire = retry_fire, .ctx = r };
-    r->tell = (struct reactor_timer){ .fire = drops_tell, .ctx = r };
+    r->notice = (struct reactor_timer){ .fire = drops_notice, .ctx = r };
     frame_reader_init(&r->reader, LIMIT_RECORD_BYTES);
     r->watch = (struct reactor_watch){ .fd = options->records, .ready = records_ready, .ctx = r };
     TRY(stream_open(r, 0, "stdout", options->out, e));
@@ -330,9 +342,9 @@ status_t relay_open(const struct relay_options *options, struct relay **ret, str
 struct relay *relay_close(struct relay *r) {
     if (!r)
         return NULL;
-    drops_tell(r);
+    drops_notice(r);
     reactor_timer_cancel(r->o.loop, &r->retry);
-    reactor_timer_cancel(r->o.loop, &r->tell);
+    reactor_timer_cancel(r->o.loop, &r->notice);
     reactor_watch_remove(r->o.loop, &r->watch);
     for (int i = 0; i < 2; i++)
         reactor_watch_remove(r->o.loop, &r->streams[i].watch);

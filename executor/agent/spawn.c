@@ -1,5 +1,14 @@
+/* Starts a worker with pipes to the agent.
+ *
+ * spawn_worker opens four pipes, one each for commands, records, stdout and stderr. The agent's ends are non-blocking;
+ * the child's ends are duplicated to numbers from FD_FLOOR up, and process_start maps them to 1-4. All descriptors are
+ * close-on-exec, so a worker inherits only its own. The environment is built from a list of allowed names and the
+ * values for this worker. After the start the agent closes the child's ends, opens a pidfd and reads the start time
+ * from /proc, which distinguishes this process from a later one with the same pid. If one of these steps fails, the
+ * child is killed and reaped, so a failed start leaves nothing behind. */
 #include "executor/agent/spawn.h"
 
+#include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -12,27 +21,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
-    /* The child's ends are moved up here, so that putting one on 0-4 never closes another. */
+    /* The child's ends are moved above this number, so that moving one to 0-4 never closes another. */
     FD_FLOOR = 16,
-    /* Records of a few steps: a worker's writer thread need not wait for every turn of the agent's loop. */
+    /* Space for the records of a few steps, so that a worker does not wait for each turn of the agent's loop. */
     RECORD_PIPE_BYTES = 256 << 10,
-    ENV_MOST = 16,
-    STAT_MOST = 1024,
+    ENV_MAX = 16,
+    STAT_MAX_BYTES = 1024,
 };
 
-/* What a worker may see of the agent's environment: where to find and how to print things, nothing that steers a
- * library (LD_*, OMP_*, GLIBC_TUNABLES and so on): where to look for libraries its options say. The sanitizers' options
- * are there for the sanitizer builds. */
+/* The variables of the agent's environment that a worker gets: no variable that controls a library (LD_*, OMP_*,
+ * GLIBC_TUNABLES), since --library-path names the libraries' folders. The sanitizer builds need the sanitizers'
+ * options. */
 static const char *const env_kept[] = { "PATH",         "HOME",          "TMPDIR",       "TZ",
                                         "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" };
 
 struct env {
-    char *list[ENV_MOST + 1];
+    char *list[ENV_MAX + 1];
     size_t n;
 };
 
@@ -41,30 +49,25 @@ static void env_done(struct env *env) {
         free(env->list[--env->n]);
 }
 
-static status_t env_add(struct env *env, struct err *e, const char *name, const char *value) {
-    if (asprintf(&env->list[env->n], "%s=%s", name, value) < 0) {
-        env->list[env->n] = NULL;
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a worker's environment");
-    }
-    env->n++;
-    return ST_OK;
+static void env_add(struct env *env, const char *name, const char *value) {
+    env->list[env->n++] = alloc_format("%s=%s", name, value);
 }
 
-static status_t env_make(struct env *env, const struct spawn_options *o, struct err *e) {
+static void env_make(struct env *env, const struct spawn_options *o) {
     char number[16];
     snprintf(number, sizeof number, "%d", o->threads);
     for (size_t i = 0; i < sizeof env_kept / sizeof *env_kept; i++) {
         const char *value = getenv(env_kept[i]);
         if (value)
-            TRY(env_add(env, e, env_kept[i], value));
+            env_add(env, env_kept[i], value);
     }
-    TRY(env_add(env, e, "LANG", "C.UTF-8"));
-    TRY(env_add(env, e, "OMP_NUM_THREADS", number));
-    TRY(env_add(env, e, "OMP_DYNAMIC", "false"));
-    TRY(env_add(env, e, "CUDA_VISIBLE_DEVICES", o->device ? o->device : ""));
+    env_add(env, "LANG", "C.UTF-8");
+    env_add(env, "OMP_NUM_THREADS", number);
+    env_add(env, "OMP_DYNAMIC", "false");
+    env_add(env, "CUDA_VISIBLE_DEVICES", o->device ? o->device : "");
     if (o->device && o->library_path)
-        TRY(env_add(env, e, "LD_LIBRARY_PATH", o->library_path));
-    return env_add(env, e, "GOMP_SPINCOUNT", "1000");
+        env_add(env, "LD_LIBRARY_PATH", o->library_path);
+    env_add(env, "GOMP_SPINCOUNT", "1000");
 }
 
 /* A pipe with one end for the child (blocking, high) and one for the agent (non-blocking). child_reads: which is which.
@@ -103,9 +106,8 @@ static status_t process_run(const struct spawn_options *o, const struct child_en
         .n_fds = 5,
         .group = PROCESS_OWN_GROUP,
     };
-    status_t st = env_make(&env, o, e);
-    if (st == ST_OK)
-        st = process_start(&p, ret, e);
+    env_make(&env, o);
+    status_t st = process_start(&p, ret, e);
     env_done(&env);
     return st;
 }
@@ -129,7 +131,8 @@ status_t spawn_worker(const struct spawn_options *options, struct spawned *ret, 
     if (st == ST_OK)
         st = pipe_open(false, &c.err, &s.err, e);
     if (st == ST_OK) {
-        fcntl(s.records, F_SETPIPE_SZ, RECORD_PIPE_BYTES); /* refused beyond a user's quota: the default does too */
+        fcntl(s.records, F_SETPIPE_SZ,
+              RECORD_PIPE_BYTES); /* may be refused because of the user's quota: the default size works too */
         st = process_run(options, &c, &s.pid, e);
     }
     child_ends_close(&c);
@@ -137,7 +140,7 @@ status_t spawn_worker(const struct spawn_options *options, struct spawned *ret, 
         spawned_close(&s);
         return st;
     }
-    s.pidfd = pidfd_open(s.pid, 0);
+    s.pidfd = process_pidfd(s.pid);
     st = s.pidfd < 0 ? err_errno(e, "open a handle of worker %d", (int)s.pid)
                      : spawn_start_time(s.pid, &s.start_time, e);
     if (st != ST_OK) {
@@ -151,7 +154,7 @@ status_t spawn_worker(const struct spawn_options *options, struct spawned *ret, 
 }
 
 status_t spawn_start_time(pid_t pid, int64_t *ret, struct err *e) {
-    char path[32], text[STAT_MOST];
+    char path[32], text[STAT_MAX_BYTES];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
@@ -159,7 +162,7 @@ status_t spawn_start_time(pid_t pid, int64_t *ret, struct err *e) {
         return errno == ENOENT || errno == ESRCH ? err_set(e, ST_NOT_FOUND, "there is no process %d", (int)pid)
                                                  : err_errno(e, "read '%s'", path);
     text[n] = '\0';
-    /* Field 2, the program's name in parentheses, may hold anything: count from its last parenthesis. */
+    /* Field 2, the program's name in parentheses, may contain any character: count from the last parenthesis. */
     char *at = strrchr(text, ')');
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');

@@ -1,5 +1,17 @@
+/* Append-only logs of records in segment files.
+ *
+ * A log is a folder of segments; a segment's name is the sequence of its first record, so the names alone order them.
+ * An append writes header and record at the end of the newest segment, and begins a new one after SEGMENT_MAX_BYTES. At
+ * the start recovery reads every segment in order and cuts the log at the first record that is not whole, intact and
+ * next in sequence: a torn tail after a crash, else damage of the disk, which is kept as a sentence.
+ *
+ * An acknowledgement does not delete. A segment that is acknowledged to its end is `kept`, so that it can be sent again
+ * if the controller's database is set back. When kept segments exceed a quarter of the limit, or an append finds the
+ * spool full, the oldest kept segment of all logs is deleted. A log's only segment is not deleted but renamed to its
+ * next sequence and emptied, because its name stores the numbering. */
 #include "executor/agent/spool.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "executor/agent/spool_record.h"
@@ -16,15 +28,17 @@
 #include <unistd.h>
 
 enum {
-    SEGMENT_MOST_BYTES = 1 << 20,  /* what an acknowledgement cannot free yet, for each log */
-    SEGMENT_LEAST_BYTES = 8 << 10, /* with a small limit */
+    SEGMENT_MAX_BYTES = 1 << 20, /* bounds the bytes of a log that are acknowledged but not freed */
+    SEGMENT_MIN_BYTES = 8 << 10, /* with a small limit */
     READ_BYTES = SPOOL_RECORD_HEADER + LIMIT_RECORD_BYTES + (64 << 10), /* holds the longest record */
     NAME_BYTES = 96,
+    KEPT_SHARE = 4, /* of the limit, for segments that are acknowledged to the end */
 };
 
 struct segment {
     int64_t first; /* sequence of its first record, and its name */
     int64_t bytes;
+    uint64_t order; /* order in which the segments of all logs were begun since the start */
 };
 
 struct spool_log {
@@ -32,11 +46,11 @@ struct spool_log {
     struct spool_key key;
     char name[NAME_BYTES]; /* of its folder */
     struct segment *segments;
-    size_t n_segments;
-    int fd; /* of the newest segment; -1 until the next append */
+    size_t n_segments, n_kept; /* the oldest n_kept are acknowledged to the end */
+    int fd;                    /* of the newest segment; -1 until the next append */
     int64_t last, acked;
     struct {
-        int64_t segment, offset, sequence; /* where the record `sequence` begins, in the segment named so */
+        int64_t segment, offset, sequence; /* offset of the record `sequence` in its segment */
     } cursor;
     struct err *damage;
 };
@@ -44,12 +58,14 @@ struct spool_log {
 struct spool {
     int folder;
     int64_t limit, segment_bytes, bytes;
+    int64_t kept; /* bytes of these in kept segments */
+    uint64_t next_order;
     struct spool_log **logs;
     size_t n_logs;
     uint8_t *buffer; /* READ_BYTES, while it is needed */
 };
 
-int64_t spool_bytes(const struct spool *s) { return s->bytes; }
+int64_t spool_bytes(const struct spool *s) { return s->bytes - s->kept; }
 int64_t spool_limit(const struct spool *s) { return s->limit; }
 size_t spool_count(const struct spool *s) { return s->n_logs; }
 struct spool_log *spool_at(const struct spool *s, size_t i) {
@@ -63,6 +79,22 @@ int64_t spool_log_last(const struct spool_log *log) { return log->last; }
 int64_t spool_log_acked(const struct spool_log *log) { return log->acked; }
 const char *spool_log_damage(const struct spool_log *log) { return log->damage ? log->damage->msg : NULL; }
 
+/* ---- kept segments: acknowledged to the end, kept to be sent again, dropped when their space is needed ---- */
+
+static int64_t segment_last(const struct spool_log *log, size_t i) {
+    return i + 1 < log->n_segments ? log->segments[i + 1].first - 1 : log->last;
+}
+
+static void kept_count(struct spool_log *log) {
+    while (log->n_kept < log->n_segments && segment_last(log, log->n_kept) <= log->acked)
+        log->spool->kept += log->segments[log->n_kept++].bytes;
+}
+
+static void kept_uncount(struct spool_log *log) {
+    while (log->n_kept > 0)
+        log->spool->kept -= log->segments[--log->n_kept].bytes;
+}
+
 static struct segment *newest(struct spool_log *log) { return &log->segments[log->n_segments - 1]; }
 
 static void segment_path(const struct spool_log *log, int64_t first, char ret[2 * NAME_BYTES]) {
@@ -71,20 +103,17 @@ static void segment_path(const struct spool_log *log, int64_t first, char ret[2 
 
 static void damage_set(struct spool_log *log, int64_t sequence) {
     if (!log->damage)
-        log->damage = calloc(1, sizeof *log->damage);
-    if (log->damage)
-        status_ignore(err_set(log->damage, ST_DATA_LOSS,
-                              "the spool of job %lld attempt %d rank %d is damaged on disk from record %lld on",
-                              (long long)log->key.job, log->key.attempt, log->key.rank, (long long)sequence));
+        log->damage = alloc_zeroed(1, sizeof *log->damage);
+    status_ignore(err_set(log->damage, ST_DATA_LOSS,
+                          "the spool of job %lld attempt %d rank %d is damaged on disk from record %lld on",
+                          (long long)log->key.job, log->key.attempt, log->key.rank, (long long)sequence));
 }
 
-static status_t segments_push(struct spool_log *log, int64_t first, int64_t bytes, struct err *e) {
-    struct segment *grown = realloc(log->segments, (log->n_segments + 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the spool's index");
-    log->segments = grown;
-    log->segments[log->n_segments++] = (struct segment){ .first = first, .bytes = bytes };
-    return ST_OK;
+static void segments_push(struct spool_log *log, int64_t first, int64_t bytes) {
+    log->segments = alloc_grow(log->segments, log->n_segments, sizeof *log->segments);
+    log->segments[log->n_segments++] = (struct segment){ .first = first,
+                                                         .bytes = bytes,
+                                                         .order = log->spool->next_order++ };
 }
 
 static void newest_close(struct spool_log *log) {
@@ -93,9 +122,10 @@ static void newest_close(struct spool_log *log) {
     log->fd = -1;
 }
 
-/* Everything from record `sequence` on, which begins at `offset` of segment i, is gone. */
+/* Removes all records from `sequence` on, which begins at `offset` of segment i. */
 static void log_cut(struct spool_log *log, size_t i, int64_t offset, int64_t sequence) {
     newest_close(log);
+    kept_uncount(log);
     char path[2 * NAME_BYTES];
     for (size_t k = log->n_segments; k-- > i + 1;) {
         segment_path(log, log->segments[k].first, path);
@@ -106,10 +136,13 @@ static void log_cut(struct spool_log *log, size_t i, int64_t offset, int64_t seq
     segment_path(log, log->segments[i].first, path);
     CLEANUP(closep) int fd = openat(log->spool->folder, path, O_WRONLY | O_CLOEXEC);
     if (fd >= 0)
-        status_ignore(ftruncate(fd, offset) == 0 ? ST_OK : ST_INTERNAL); /* appends go to `offset` in any case */
+        status_ignore(ftruncate(fd, offset) == 0 ? ST_OK : ST_INTERNAL); /* if it fails, appends still go to `offset` */
     log->spool->bytes -= log->segments[i].bytes - offset;
     log->segments[i].bytes = offset;
     log->last = sequence - 1;
+    if (log->acked > log->last)
+        log->acked = log->last;
+    kept_count(log);
 }
 
 /* ---- recovery ---- */
@@ -128,21 +161,20 @@ static status_t segments_list(struct spool_log *log, struct err *e) {
             close(fd);
         return st;
     }
-    status_t st = ST_OK;
-    for (struct dirent *entry; st == ST_OK && (entry = readdir(dir));) {
+    for (struct dirent *entry; (entry = readdir(dir));) {
         char canonical[32], *end;
         long long first = strtoll(entry->d_name, &end, 10);
         snprintf(canonical, sizeof canonical, "%020lld", first);
         struct stat info;
         if (first < 1 || strcmp(canonical, entry->d_name) != 0 || fstatat(fd, entry->d_name, &info, 0) < 0)
             continue;
-        st = segments_push(log, first, info.st_size, e);
+        segments_push(log, first, info.st_size);
         log->spool->bytes += info.st_size;
     }
     closedir(dir);
     if (log->n_segments)
         qsort(log->segments, log->n_segments, sizeof *log->segments, by_first);
-    return st;
+    return ST_OK;
 }
 
 /* The intact records of segment i, counted from `*sequence`; ret_end is the byte after the last one. */
@@ -201,14 +233,10 @@ static struct spool_log *log_free(struct spool_log *log) {
 CLEANUP_DEFINE(struct spool_log *, log_free)
 
 static status_t log_add(struct spool *s, const struct spool_key *key, struct spool_log **ret, struct err *e) {
-    CLEANUP(log_freep) struct spool_log *log = calloc(1, sizeof *log);
-    struct spool_log **grown = realloc(s->logs, (s->n_logs + 1) * sizeof(struct spool_log *));
-    if (grown)
-        s->logs = grown;
+    CLEANUP(log_freep) struct spool_log *log = alloc_zeroed(1, sizeof *log);
+    s->logs = alloc_grow(s->logs, s->n_logs, sizeof *s->logs);
     if (!s->buffer)
-        s->buffer = malloc(READ_BYTES);
-    if (!log || !grown || !s->buffer)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a spool log");
+        s->buffer = alloc_zeroed(READ_BYTES, 1);
     log->spool = s;
     log->key = *key;
     log->fd = -1;
@@ -251,16 +279,14 @@ status_t spool_open(const char *folder, int64_t limit_bytes, struct spool **ret,
         return err_set(e, ST_INVALID_ARGUMENT, "a spool of %lld bytes is too small; at least 65536 are needed",
                        (long long)limit_bytes);
     TRY(dir_make(folder, 0700, e));
-    CLEANUP(spool_closep) struct spool *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the spool");
+    CLEANUP(spool_closep) struct spool *s = alloc_zeroed(1, sizeof *s);
     s->folder = -1;
     s->limit = limit_bytes;
     s->segment_bytes = limit_bytes / 16;
-    if (s->segment_bytes > SEGMENT_MOST_BYTES)
-        s->segment_bytes = SEGMENT_MOST_BYTES;
-    if (s->segment_bytes < SEGMENT_LEAST_BYTES)
-        s->segment_bytes = SEGMENT_LEAST_BYTES;
+    if (s->segment_bytes > SEGMENT_MAX_BYTES)
+        s->segment_bytes = SEGMENT_MAX_BYTES;
+    if (s->segment_bytes < SEGMENT_MIN_BYTES)
+        s->segment_bytes = SEGMENT_MIN_BYTES;
     s->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (s->folder < 0)
         return err_errno(e, "open the spool's folder '%s'", folder);
@@ -304,6 +330,7 @@ status_t spool_log_open(struct spool *s, const struct spool_key *key, struct spo
 void spool_log_remove(struct spool_log *log) {
     struct spool *s = log->spool;
     char path[2 * NAME_BYTES];
+    kept_uncount(log);
     for (size_t i = 0; i < log->n_segments; i++) {
         segment_path(log, log->segments[i].first, path);
         unlinkat(s->folder, path, 0);
@@ -318,7 +345,7 @@ void spool_log_remove(struct spool_log *log) {
 
 /* ---- append ---- */
 
-/* Makes the newest segment ready for an append: a new one when there is none or it is long enough. */
+/* Opens the newest segment for an append; begins a new one if there is none or if it is long enough. */
 static status_t newest_ready(struct spool_log *log, struct err *e) {
     char path[2 * NAME_BYTES];
     bool fresh = log->n_segments == 0 || newest(log)->bytes >= log->spool->segment_bytes;
@@ -329,21 +356,16 @@ static status_t newest_ready(struct spool_log *log, struct err *e) {
     int fd = openat(log->spool->folder, path, O_WRONLY | O_CLOEXEC | (fresh ? O_CREAT | O_TRUNC : 0), 0600);
     if (fd < 0)
         return err_errno(e, "open spool segment '%s'", path);
-    if (fresh) {
-        status_t st = segments_push(log, first, 0, e);
-        if (st != ST_OK) {
-            close(fd);
-            return st;
-        }
-    }
+    if (fresh)
+        segments_push(log, first, 0);
     newest_close(log);
     log->fd = fd;
     return ST_OK;
 }
 
-/* When all of it is acknowledged the newest segment starts again under its next name. Renaming before emptying it
- * needs no space, and a crash between the two leaves records with wrong numbers, which recovery takes for a torn tail.
- */
+/* Empties the only segment of a log that is acknowledged to its end, under the name of the next sequence. Renaming
+ * before emptying needs no disk space; a crash between the two leaves records with wrong numbers, which recovery cuts
+ * off like a torn tail. */
 static void newest_restart(struct spool_log *log) {
     struct spool *s = log->spool;
     if (log->n_segments != 1 || newest(log)->bytes == 0 || log->acked < log->last)
@@ -354,10 +376,40 @@ static void newest_restart(struct spool_log *log) {
     newest_close(log);
     if (renameat(s->folder, path, s->folder, next) < 0)
         return;
+    kept_uncount(log);
     log->fd = openat(s->folder, next, O_WRONLY | O_TRUNC | O_CLOEXEC);
     s->bytes -= newest(log)->bytes;
-    *newest(log) = (struct segment){ .first = log->last + 1 };
+    *newest(log) = (struct segment){ .first = log->last + 1, .order = s->next_order++ };
     log->cursor.segment = 0;
+    kept_count(log);
+}
+
+static void oldest_unlink(struct spool_log *log) {
+    char path[2 * NAME_BYTES];
+    segment_path(log, log->segments[0].first, path);
+    unlinkat(log->spool->folder, path, 0);
+    log->spool->bytes -= log->segments[0].bytes;
+    log->spool->kept -= log->segments[0].bytes;
+    log->n_kept--;
+    log->n_segments--;
+    memmove(log->segments, log->segments + 1, log->n_segments * sizeof *log->segments);
+}
+
+/* Drops the kept segment of all logs that was begun first; false if there is none. */
+static bool kept_drop(struct spool *s) {
+    struct spool_log *oldest = NULL;
+    for (size_t i = 0; i < s->n_logs; i++) {
+        struct spool_log *log = s->logs[i];
+        if (log->n_kept > 0 && log->segments[0].bytes > 0 &&
+            (!oldest || log->segments[0].order < oldest->segments[0].order))
+            oldest = log;
+    }
+    const int64_t before = s->bytes;
+    if (oldest && oldest->n_segments > 1)
+        oldest_unlink(oldest);
+    else if (oldest)
+        newest_restart(oldest);
+    return s->bytes < before;
 }
 
 static status_t append_once(struct spool_log *log, const void *data, size_t n, struct err *e) {
@@ -373,11 +425,13 @@ static status_t append_once(struct spool_log *log, const void *data, size_t n, s
     ssize_t wrote = pwritev(log->fd, parts, 2, newest(log)->bytes);
     if (wrote != whole) {
         if (wrote >= 0)
-            errno = ENOSPC; /* a short write: the disk took only a part */
+            errno = ENOSPC; /* a short write: the disk is full */
         status_t st = err_errno(e, "append to the spool");
         status_ignore(ftruncate(log->fd, newest(log)->bytes) == 0 ? ST_OK : ST_INTERNAL);
         return st;
     }
+    if (log->n_kept == log->n_segments)
+        s->kept -= log->segments[--log->n_kept].bytes;
     newest(log)->bytes += whole;
     s->bytes += whole;
     log->last++;
@@ -386,14 +440,12 @@ static status_t append_once(struct spool_log *log, const void *data, size_t n, s
 
 status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t *ret_sequence, struct err *e) {
     if (n == 0 || n > LIMIT_RECORD_BYTES)
-        return err_set(e, ST_INVALID_ARGUMENT, "a record of %zu bytes; 1 to %d can be spooled", n, LIMIT_RECORD_BYTES);
-    status_t st = append_once(log, data, n, e);
-    if (st == ST_RESOURCE_EXHAUSTED) {
-        /* Small logs that are acknowledged to the end still hold their files. */
-        for (size_t i = 0; i < log->spool->n_logs; i++)
-            newest_restart(log->spool->logs[i]);
+        return err_set(e, ST_INVALID_ARGUMENT, "the record has %zu bytes; the spool takes 1 to %d", n,
+                       LIMIT_RECORD_BYTES);
+    status_t st;
+    do
         st = append_once(log, data, n, e);
-    }
+    while (st == ST_RESOURCE_EXHAUSTED && kept_drop(log->spool));
     if (st == ST_OK)
         *ret_sequence = log->last;
     return st;
@@ -401,7 +453,7 @@ status_t spool_append(struct spool_log *log, const void *data, size_t n, int64_t
 
 /* ---- read ---- */
 
-/* The index of the segment that holds record `first`; n_segments when none does. */
+/* The index of the segment that holds record `first`; n_segments if none does. */
 static size_t segment_of(const struct spool_log *log, int64_t first) {
     if (first > log->last || log->n_segments == 0 || first < log->segments[0].first)
         return log->n_segments;
@@ -413,7 +465,7 @@ static size_t segment_of(const struct spool_log *log, int64_t first) {
 
 struct reading {
     int64_t sequence; /* the next one */
-    int64_t from;     /* those before it are passed over */
+    int64_t from;     /* records before it are skipped */
     size_t left;      /* payload bytes that may still be visited */
     bool any, over;
     spool_visit_fn visit;
@@ -487,16 +539,16 @@ void spool_ack(struct spool_log *log, int64_t sequence) {
     if (sequence <= log->acked || sequence > log->last)
         return;
     log->acked = sequence;
-    char path[2 * NAME_BYTES];
-    size_t gone = 0;
-    while (gone + 1 < log->n_segments && log->segments[gone + 1].first <= sequence + 1) {
-        segment_path(log, log->segments[gone].first, path);
-        unlinkat(s->folder, path, 0);
-        s->bytes -= log->segments[gone].bytes;
-        gone++;
+    kept_count(log);
+    while (s->kept > s->limit / KEPT_SHARE && kept_drop(s)) {
     }
-    log->n_segments -= gone;
-    memmove(log->segments, log->segments + gone, log->n_segments * sizeof *log->segments);
-    if (newest(log)->bytes >= s->segment_bytes / 4)
-        newest_restart(log);
+}
+
+void spool_rewind(struct spool_log *log, int64_t sequence) {
+    const int64_t oldest = spool_log_first(log) - 1, to = sequence < oldest ? oldest : sequence;
+    if (to >= log->acked)
+        return;
+    kept_uncount(log);
+    log->acked = to;
+    kept_count(log);
 }

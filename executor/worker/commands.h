@@ -13,9 +13,9 @@ int plan_command(int argc, char **argv);     /* SPEC [options] */
 int tokenize_command(int argc, char **argv); /* TEXT... --tokenizer FILE --out FILE [options] */
 int export_command(int argc, char **argv);   /* CHECKPOINT --huggingface DIR [--average] */
 
-/* A whole number from least to most; false for any other text. */
-bool command_number(const char *text, long long least, long long most, long long *ret);
-/* Tells that this is no value for its option; EXIT_USAGE. */
+/* A whole number from min to max; false for any other text. */
+bool command_number(const char *text, long long min, long long max, long long *ret);
+/* Prints that the option does not take this value. Returns EXIT_USAGE. */
 int command_wrong_value(const char *value);
 
 #endif

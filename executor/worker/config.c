@@ -2,18 +2,19 @@
 
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/limits.h"
-#include "executor/engine/plan/profile.h"
+#include "engine/plan/cost/profile.h"
 #include "executor/worker/config_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPEC_JSON_MOST_BYTES = 4 * LIMIT_SPEC_BYTES }; /* YAML that was compact becomes longer as JSON */
+enum { SPEC_JSON_MAX_BYTES = 4 * LIMIT_SPEC_BYTES }; /* YAML that was compact becomes longer as JSON */
 
 struct config {
     struct engine_config engine;
-    Trainyard__V1__JobSpec *spec; /* a copy, in which `auto` becomes what was chosen */
+    Trainyard__V1__JobSpec *spec; /* a copy; the plan's choices replace `auto` in it */
     struct config_paths paths;
     struct bytes spec_json;
 };
@@ -41,14 +42,15 @@ static status_t print_spec(struct config *c, struct err *e) {
     return ST_OK;
 }
 
-status_t config_init_from(struct config *c, const struct data_roots *roots, struct err *e) {
+status_t config_init_from(struct config *c, const struct roots *roots, struct err *e) {
     const char *from = c->spec->train->init_from;
     if (strncmp(from, "file:", 5) != 0)
         return ST_OK;
-    return config_path(&c->paths, "train.init_from", from, CONFIG_FOLDER, roots, &c->engine.train.init_from, e);
+    c->engine.train.init_roots = roots;
+    return config_path(&c->paths, "train.init_from", from, MEMBER_FOLDER, roots, &c->engine.train.init_from, e);
 }
 
-static status_t fill(struct config *c, const struct data_roots *roots, struct err *e) {
+static status_t fill(struct config *c, const struct roots *roots, struct err *e) {
     const Trainyard__V1__JobSpec *spec = c->spec;
     TRY(config_model(&c->engine, spec->model, e));
     TRY(config_train(&c->engine, spec->train, e));
@@ -61,16 +63,22 @@ static status_t fill(struct config *c, const struct data_roots *roots, struct er
     return print_spec(c, e);
 }
 
-status_t config_open(const Trainyard__V1__JobSpec *spec, const struct data_roots *roots, struct config **ret,
-                     struct err *e) {
-    CLEANUP(config_closep) struct config *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the configuration");
-    bytes_init(&c->spec_json, SPEC_JSON_MOST_BYTES);
-    TRY(spec_resolve(spec, &c->spec, NULL, e));
+status_t config_open_judged(const Trainyard__V1__JobSpec *spec, const struct roots *roots, struct config_judge *judge,
+                            struct config **ret, struct err *e) {
+    CLEANUP(config_closep) struct config *c = alloc_zeroed(1, sizeof *c);
+    if (spec_is_program(spec))
+        return err_set(e, ST_INVALID_ARGUMENT, "program: this command trains a model; submit the job to a controller");
+    c->paths.judge = judge;
+    bytes_init(&c->spec_json, SPEC_JSON_MAX_BYTES);
+    TRY(spec_copy(spec, &c->spec, e));
     TRY(fill(c, roots, e));
     *ret = take_ptr(&c);
     return ST_OK;
+}
+
+status_t config_open(const Trainyard__V1__JobSpec *spec, const struct roots *roots, struct config **ret,
+                     struct err *e) {
+    return config_open_judged(spec, roots, NULL, ret, e);
 }
 
 static status_t choose(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
@@ -82,11 +90,8 @@ static status_t choose(struct config *c, struct collective *collective, const st
     t->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH_MICRO_BATCH;
     t->lanes = chosen->lanes;
     t->_lanes_case = TRAINYARD__V1__TRAIN_SPEC___LANES_LANES;
-    char *recompute = strdup(PLAN_RECOMPUTE_WORDS[chosen->recompute]);
-    if (!recompute)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a word of the spec");
     free(t->recompute);
-    t->recompute = recompute;
+    t->recompute = alloc_copy_text(PLAN_RECOMPUTE_WORDS[chosen->recompute]);
     return print_spec(c, e);
 }
 

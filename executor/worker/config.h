@@ -1,18 +1,20 @@
-/* A job spec becomes the engine's configuration: the one place where both trainyard-worker and trainyard-train convert.
+/* Converts a job spec into the engine's configuration, for both trainyard-worker and trainyard-train.
  *
  *     struct config *c = NULL;
- *     TRY(config_open(spec, &roots, &c, e));      // any spec that spec_resolve accepts
+ *     TRY(config_open(spec, &roots, &c, e));      // a resolved spec (spec_resolve)
  *     struct engine_config *ec = config_engine(c);
- *     ec->threads = ...;                          // what the spec does not say: threads, directories
- *     TRY(config_init_from(c, &roots, e));        // unless it goes on from a checkpoint
- *     TRY(config_resolve(c, collective, &hooks, &chosen, e)); // `auto` becomes what rank 0's plan chooses
+ *     ec->threads = ...;                          // not part of a spec: threads, directories
+ *     TRY(config_init_from(c, &roots, e));        // unless the run resumes from a checkpoint
+ *     TRY(config_resolve(c, collective, &hooks, &chosen, e)); // replaces `auto` by the choice of rank 0's plan
  *     ... engine_open(ec, ...) ...
  *     c = config_close(c);                        // after engine_close: the engine's strings point into c
  *
- * Data is named by file:// URIs. Each must be a file or a folder that can be read and lie below one of `roots`, after
- * every symbolic link on the way is followed; NULL or no roots: whatever the process may read. The engine gets the path
- * without links. Errors are INVALID_ARGUMENT and begin with the field's path (`data.text.files[0]: ...`). The spec is
- * copied. */
+ * file:// URIs name data. Each must be a readable file or folder below `roots` (base/roots.h). NULL admits every
+ * path that the process may read; empty roots admit none. The engine gets the roots with each path and opens the
+ * path by them again, so a path that changes in between cannot lead it elsewhere. Errors begin with the field's path
+ * (`data.text.files[0]: ...`): INVALID_ARGUMENT if the spec is wrong on every host; NOT_FOUND and PERMISSION_DENIED
+ * for a file or folder that this host lacks, cannot read or may not read. The spec is copied; the roots are borrowed
+ * until config_close. */
 #ifndef EXECUTOR_WORKER_CONFIG_H
 #define EXECUTOR_WORKER_CONFIG_H
 
@@ -27,34 +29,39 @@ struct config;
 struct collective;
 struct engine_config;
 struct engine_hooks;
+struct roots;
 
-/* Folders, as paths. A path that does not exist allows nothing. */
-struct data_roots {
-    const char *const *paths;
-    size_t n;
+/* For a check of a spec: every path that cannot be opened is reported and left out. */
+struct config_judge {
+    void (*problem)(void *ctx, const char *text);
+    void *ctx;
+    int n; /* paths reported */
 };
+/* As config_open. After problems the configuration is valid for its model and layout, but not for its data. */
+MUST_CHECK status_t config_open_judged(const Trainyard__V1__JobSpec *spec, const struct roots *roots,
+                                       struct config_judge *judge, struct config **ret, struct err *e);
 
-MUST_CHECK status_t config_open(const Trainyard__V1__JobSpec *spec, const struct data_roots *roots, struct config **ret,
+MUST_CHECK status_t config_open(const Trainyard__V1__JobSpec *spec, const struct roots *roots, struct config **ret,
                                 struct err *e);
 struct config *config_close(struct config *c);
 CLEANUP_DEFINE(struct config *, config_close)
 
-/* Where train.init_from names a folder: opens it for the engine, under the rules of data. Only for a run that begins:
- * one that goes on from a checkpoint, and a plan, need no such folder, which may be gone by then. A checkpoint's name
- * means a folder only to a service, which then hands in the folder itself. */
-MUST_CHECK status_t config_init_from(struct config *c, const struct data_roots *roots, struct err *e);
+/* If train.init_from names a folder: opens it for the engine, under the rules of data. Call it only for a run that
+ * begins: a run that resumes, and a plan, do not need the folder, which may be gone. The name of a checkpoint has a
+ * meaning only for a service, which passes the folder itself. */
+MUST_CHECK status_t config_init_from(struct config *c, const struct roots *roots, struct err *e);
 
-/* Fills in what the spec left to the plan, in the engine's configuration and in config_spec, alike on every rank of the
- * collective, which all call it. *ret_chosen: there was something to choose. Hooks and errors as engine_resolve. */
+/* Replaces every `auto` in the engine's configuration and in config_spec. All ranks of the collective call it and
+ * get the same values. *ret_chosen: the spec had an `auto`. Hooks and errors as engine_resolve. */
 MUST_CHECK status_t config_resolve(struct config *c, struct collective *collective, const struct engine_hooks *hooks,
                                    bool *ret_chosen, struct err *e);
 
-/* What this rank's CPU can do in the spec's precision, for the metric `mfu`, once threads are set: it is measured, for
- * 0.1 s; other devices' kernels say it themselves. Rank 0 alone reports it, and alone needs this. After a failure a run
- * only lacks the metric. */
+/* Measures for 0.1 s the FLOP/s of this rank's CPU in the spec's precision, for the metric `mfu`. Call it on rank 0,
+ * which reports the metric, after the threads are set. Other devices' kernels know their FLOP/s. After a failure a
+ * run only lacks the metric. */
 MUST_CHECK status_t config_measure(struct config *c, struct err *e);
 
-/* With every default, and after config_resolve with what `auto` became. Lives as long as c. */
+/* With every default, and after config_resolve without `auto`. Lives as long as c. */
 const Trainyard__V1__JobSpec *config_spec(const struct config *c);
 
 /* Borrowed and writable: the caller adds rank, world size, threads and directories. */

@@ -1,7 +1,13 @@
+/* A thread polls the pipe from the agent and a signalfd for SIGTERM, and handles each command under the lock that
+ * also guards the engine and the collective it is passed to. A stop is remembered, so that a receiver that is set
+ * later gets it too. Before all ranks have joined there is no state worth a checkpoint, so a stop aborts the
+ * collective, as SIGTERM always does. After SIGTERM the poll has a deadline at which the process exits, since a
+ * kernel may not return soon. */
 #include "executor/worker/control.h"
 
-#include "executor/engine/collective/collective.h"
-#include "executor/engine/run/engine.h"
+#include "base/alloc.h"
+#include "engine/collective/collective.h"
+#include "engine/run/engine.h"
 #include "executor/worker/exit_code.h"
 
 #include <errno.h>
@@ -28,18 +34,19 @@ struct control {
     Trainyard__V1__WorkerCommand *rendezvous;
     bool trains; /* all ranks have joined: there may be steps to keep */
     bool stopped, terminated;
+    int threads; /* the newest order; 0 = none */
     char reason[240];
 };
 
 static void exit_as(Trainyard__V1__WorkerEnd__Cause cause) { _exit(worker_exit_code(cause)); }
 
-/* With the lock held. What the compute thread is at does not matter: at its next exchange it learns of it. */
+/* With the lock held. The compute thread may be anywhere: its next exchange fails. */
 static void abort_rank(struct control *c) {
     c->terminated = true;
     if (c->engine)
         engine_stop_request(c->engine);
     if (c->collective)
-        collective_abort(c->collective, "this rank was told to stop");
+        collective_abort(c->collective, "this rank was asked to stop");
 }
 
 static void command_take(struct control *c, Trainyard__V1__WorkerCommand *command) {
@@ -63,6 +70,11 @@ static void command_take(struct control *c, Trainyard__V1__WorkerCommand *comman
             engine_stop_request(c->engine);
         else if (!c->trains) /* no step is done: there is nothing to write, and loading may take minutes */
             abort_rank(c);
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_THREADS:
+        c->threads = command->threads->threads;
+        if (c->engine)
+            engine_set_threads(c->engine, c->threads);
         break;
     default: break;
     }
@@ -129,9 +141,7 @@ static void *control_run(void *ctx) {
 }
 
 status_t control_open(int fd, struct frame_reader *reader, struct control **ret, struct err *e) {
-    CLEANUP(freep) struct control *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the control thread");
+    CLEANUP(freep) struct control *c = alloc_zeroed(1, sizeof *c);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
@@ -172,6 +182,8 @@ void control_set_engine(struct control *c, struct engine *engine) {
     c->engine = engine;
     if (engine && c->stopped)
         engine_stop_request(engine);
+    if (engine && c->threads > 0)
+        engine_set_threads(engine, c->threads);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -185,7 +197,7 @@ void control_set_collective(struct control *c, struct collective *collective) {
     pthread_mutex_lock(&c->lock);
     c->collective = collective;
     if (collective && c->terminated)
-        collective_abort(collective, "this rank was told to stop");
+        collective_abort(collective, "this rank was asked to stop");
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -197,7 +209,7 @@ status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1_
         if (pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
             break;
     if (c->stopped)
-        st = err_set(e, ST_CANCELLED, "the rank was told to stop before all ranks had met");
+        st = err_set(e, ST_CANCELLED, "the rank was asked to stop before the rendezvous");
     else
         *ret = c->rendezvous ? c->rendezvous->rendezvous : NULL;
     pthread_mutex_unlock(&c->lock);

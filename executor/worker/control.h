@@ -1,12 +1,13 @@
-/* The agent's commands after the first one: a thread reads them for the life of the process.
+/* Reads the agent's commands after the first one, in a thread of its own, until the process ends.
  *
  *   rendezvous            wakes control_rendezvous
- *   checkpoint_committed  goes to the engine
- *   stop                  the engine is asked to stop at its next step; before all ranks have joined, as SIGTERM
- *   SIGTERM               the collective is aborted; a process that is not gone a second and a half later exits
- *   the pipe's end        the agent is gone: the process exits with AGENT_LOST at once
+ *   checkpoint_committed  is passed to the engine
+ *   threads               is passed to the engine, for its next step
+ *   stop                  asks the engine to stop at its next step; before all ranks have joined it acts as SIGTERM
+ *   SIGTERM               aborts the collective; a process that still runs 1.5 s later exits
+ *   end of the pipe       the agent is gone: the process exits with AGENT_LOST at once
  *
- * The process has SIGTERM blocked before any thread starts. */
+ * The process blocks SIGTERM before any thread starts. */
 #ifndef EXECUTOR_WORKER_CONTROL_H
 #define EXECUTOR_WORKER_CONTROL_H
 
@@ -28,21 +29,21 @@ MUST_CHECK status_t control_open(int fd, struct frame_reader *reader, struct con
 struct control *control_close(struct control *c);
 CLEANUP_DEFINE(struct control *, control_close)
 
-/* What commands go to; NULL before the one is open, and again before it is closed. A stop that came before is passed
- * on at once. */
+/* The receivers of commands; NULL before each is open, and again before it is closed. An earlier stop or number of
+ * threads is passed on at once. */
 void control_set_engine(struct control *c, struct engine *engine);
 void control_set_collective(struct control *c, struct collective *collective);
-/* All ranks have met with their state: from now on a stop lets them write a checkpoint. */
+/* All ranks have joined with their state: from now on a stop lets them write a checkpoint. */
 void control_joined(struct control *c);
 
 /* Waits for the rendezvous. The message stays valid until control_close. OK with NULL after tick_ms without one: call
- * again. CANCELLED once a stop has come. */
+ * again. CANCELLED after a stop. */
 MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1__Rendezvous **ret,
                                        struct err *e);
 
 /* Whether a stop or SIGTERM has come, and why ("" when none was given). ret has n bytes. */
 bool control_stopped(struct control *c, char *ret, size_t n);
-/* Whether SIGTERM has come, or a stop before all ranks had joined: nothing is waited for. */
+/* Whether SIGTERM has come, or a stop before all ranks had joined: the rank waits for nothing. */
 bool control_terminated(struct control *c);
 
 #endif

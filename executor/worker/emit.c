@@ -1,6 +1,11 @@
+/* emitter_put packs a record as a frame at the end of the queue, or waits while the queue is full. The thread takes
+ * the whole queue, leaves an empty one, and writes the frames without the lock, so that training waits only while a
+ * record is packed. Once a second it appends WorkerAlive to the frames that it writes. When a wait was longer than a
+ * second, the thread that waited adds a notice with its length. */
 #include "executor/worker/emit.h"
 
 #include "api/codec/frame.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "executor/worker/exit_code.h"
@@ -17,13 +22,14 @@
 #include <unistd.h>
 
 enum {
-    WAIT_WORTH_TELLING_MS = 1000,
-    SAY_MOST_BYTES = 640, /* a sentence of struct err and a few words around it */
+    WAIT_WORTH_A_NOTICE_MS = 1000,
+    LINE_BYTES = 640, /* a sentence of struct err and a few words around it */
 };
 
 struct emitter {
     int fd;
     atomic_llong progress;
+    atomic_bool outlives_reader;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t filled, emptied;
@@ -35,7 +41,7 @@ struct emitter {
 
 /* ---- the thread ---- */
 
-/* Writes without end but the deadline of a close; the process ends when the reader is gone. */
+/* Writes everything, unless the deadline of a close passes. The process ends when the reader is gone. */
 static void write_out(struct emitter *em, const char *data, size_t n) {
     while (n) {
         struct pollfd p = { .fd = em->fd, .events = POLLOUT };
@@ -48,10 +54,13 @@ static void write_out(struct emitter *em, const char *data, size_t n) {
             return;
         if (ready <= 0)
             continue;
-        /* At most what a pipe takes whole when poll says that there is room: a longer write would block. */
+        /* After POLLOUT a pipe takes PIPE_BUF bytes at once; a longer write might block. */
         ssize_t wrote = write(em->fd, data, n < PIPE_BUF ? n : PIPE_BUF);
-        if (wrote < 0 && errno != EINTR && errno != EAGAIN)
-            _exit(worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST));
+        if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+            if (!atomic_load(&em->outlives_reader))
+                _exit(worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST));
+            return;
+        }
         if (wrote > 0) {
             data += wrote;
             n -= (size_t)wrote;
@@ -103,6 +112,8 @@ static void *emitter_run(void *ctx) {
 
 /* ---- the other threads ---- */
 
+void emitter_outlive_reader(struct emitter *em) { atomic_store(&em->outlives_reader, true); }
+
 void emitter_progress(struct emitter *em) { atomic_fetch_add_explicit(&em->progress, 1, memory_order_relaxed); }
 
 static void notice_waited(struct emitter *em, int64_t waited_ms) {
@@ -116,7 +127,7 @@ static void notice_waited(struct emitter *em, int64_t waited_ms) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE;
     record.notice = &notice;
     record.time_us = clock_wall_us();
-    status_ignore(frame_pack(&record.base, &em->queue, NULL)); /* full again already: the next wait tells */
+    status_ignore(frame_pack(&record.base, &em->queue, NULL)); /* full again: the next wait reports it */
 }
 
 void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
@@ -133,15 +144,15 @@ void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
         pthread_cond_wait(&em->emptied, &em->lock);
         em->waiting--;
     }
-    status_ignore(frame_pack(&record->base, &em->queue, NULL)); /* there is room */
-    if (begun_ms && clock_mono_ms() - begun_ms >= WAIT_WORTH_TELLING_MS)
+    status_ignore(frame_pack(&record->base, &em->queue, NULL)); /* there is space */
+    if (begun_ms && clock_mono_ms() - begun_ms >= WAIT_WORTH_A_NOTICE_MS)
         notice_waited(em, clock_mono_ms() - begun_ms);
     pthread_cond_signal(&em->filled);
     pthread_mutex_unlock(&em->lock);
 }
 
-void emitter_say(struct emitter *em, const char *fmt, ...) {
-    char line[SAY_MOST_BYTES];
+void emitter_log(struct emitter *em, const char *fmt, ...) {
+    char line[LINE_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
@@ -149,16 +160,11 @@ void emitter_say(struct emitter *em, const char *fmt, ...) {
     Trainyard__V1__LogText log = TRAINYARD__V1__LOG_TEXT__INIT;
     log.stream = (char *)(uintptr_t) "worker";
     log.text = line;
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_LOG;
-    record.log = &log;
-    emitter_put(em, &record);
+    emitter_put(em, WORKER_RECORD(LOG, log, &log));
 }
 
 status_t emitter_open(int fd, size_t queue_bytes, struct emitter **ret, struct err *e) {
-    CLEANUP(freep) struct emitter *em = calloc(1, sizeof *em);
-    if (!em)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the record queue");
+    CLEANUP(freep) struct emitter *em = alloc_zeroed(1, sizeof *em);
     em->fd = fd;
     bytes_init(&em->queue, queue_bytes);
     pthread_mutex_init(&em->lock, NULL);

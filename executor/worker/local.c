@@ -1,3 +1,7 @@
+/* The parent forks the ranks before any thread exists, with a socket pair to each. For the rendezvous it reads every
+ * rank's address and then sends all addresses to every rank. Then it waits for the ranks: the first one that fails
+ * gives the exit code, since the others then fail because they lose it. The kernel kills the ranks if the parent
+ * dies. */
 #include "executor/worker/local.h"
 
 #include "base/cleanup.h"
@@ -22,7 +26,7 @@ struct child {
     int fd; /* the parent's end */
 };
 
-static struct child children[LOCAL_RANKS_MOST];
+static struct child children[LOCAL_RANKS_MAX];
 static volatile sig_atomic_t n_children;
 
 static void pass_on(int signal_number) {
@@ -35,7 +39,7 @@ static void pass_on(int signal_number) {
 
 /* --- a rank's side: length and bytes up, every rank's length and bytes down ---*/
 
-static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+static status_t exchange_addresses(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     int fd = *(int *)ctx, world_size;
     uint32_t length = (uint32_t)n;
     if (n > LIMIT_RENDEZVOUS_BYTES)
@@ -43,7 +47,7 @@ static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *al
     TRY(fd_write_all(fd, &length, sizeof length, e));
     TRY(fd_write_all(fd, mine, n, e));
     if (fd_read_exact(fd, &world_size, sizeof world_size, e) != ST_OK)
-        return err_set(e, ST_UNAVAILABLE, "another rank ended before all had met");
+        return err_set(e, ST_UNAVAILABLE, "another rank ended before the rendezvous");
     for (int r = 0; r < world_size; r++) {
         TRY(fd_read_exact(fd, &length, sizeof length, e));
         TRY(bytes_reserve(&all[r], length, e));
@@ -58,8 +62,8 @@ static int run_rank(int rank, int ranks, int fd, local_body *body, void *ctx) {
                                         .world_size = ranks,
                                         .address = "127.0.0.1",
                                         .timeout_ms = TIMEOUT_MS,
-                                        .exchange = exchange,
-                                        .exchange_ctx = &fd };
+                                        .rendezvous = exchange_addresses,
+                                        .rendezvous_ctx = &fd };
     CLEANUP(collective_closep) struct collective *collective = NULL;
     struct err e;
     status_t st = ranks == 1 ? collective_open_alone(&collective, &e) : collective_open_gloo(&config, &collective, &e);
@@ -104,7 +108,7 @@ static status_t start(int ranks, local_body *body, void *ctx, struct err *e) {
     return ST_OK;
 }
 
-/* One all-gather; a rank that ends before closes everyone's socket, and so tells them. */
+/* One all-gather. A rank that ends before it closes the sockets of all others, whose reads then fail. */
 static status_t rendezvous(int ranks, struct err *e) {
     struct bytes all;
     bytes_init(&all, (size_t)ranks * (LIMIT_RENDEZVOUS_BYTES + sizeof(uint32_t)) + sizeof(int));
@@ -154,15 +158,15 @@ static int reap(int ranks) {
 }
 
 status_t local_run(int ranks, local_body *body, void *ctx, int *ret_code, struct err *e) {
-    if (ranks < 1 || ranks > LOCAL_RANKS_MOST)
-        return err_set(e, ST_INVALID_ARGUMENT, "%d ranks on one machine: 1 to %d are allowed", ranks, LOCAL_RANKS_MOST);
+    if (ranks < 1 || ranks > LOCAL_RANKS_MAX)
+        return err_set(e, ST_INVALID_ARGUMENT, "%d ranks on one machine: 1 to %d are allowed", ranks, LOCAL_RANKS_MAX);
     if (ranks == 1) {
         *ret_code = run_rank(0, 1, -1, body, ctx);
         return ST_OK;
     }
     struct sigaction action = { .sa_handler = pass_on };
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* the terminal tells the ranks itself */
+    sigaction(SIGINT, &(struct sigaction){ .sa_handler = SIG_IGN }, NULL); /* the terminal sends it to the ranks too */
     status_t st = start(ranks, body, ctx, e);
     if (st == ST_OK)
         status_ignore(rendezvous(ranks, NULL)); /* the ranks say why, each by itself */

@@ -1,17 +1,17 @@
-/* The ranks of one spec as processes of this machine, without a service: what trainyard-train is for.
+/* Runs the ranks of one spec as processes of this machine, without a service, for trainyard-train.
  *
- *     TRY(local_run(ranks, body, ctx, &status, e));      // body runs once a rank, with its collective
+ *     TRY(local_run(ranks, body, ctx, &status, e));      // calls body once in each rank, with its collective
  *
- * One rank runs in the calling process. Several are forked (so the caller has no threads yet), meet over Gloo on
- * loopback with the parent as their rendezvous, and die with it. The parent passes SIGTERM on; SIGINT it ignores: the
- * terminal sends it to the ranks as well. */
+ * One rank runs in the calling process. Several are forked, so the caller must not have threads yet; they connect over
+ * Gloo on loopback, the parent carries their rendezvous, and they die with the parent. The parent passes SIGTERM on. It
+ * ignores SIGINT, which the terminal sends to the ranks too. */
 #ifndef EXECUTOR_WORKER_LOCAL_H
 #define EXECUTOR_WORKER_LOCAL_H
 
 #include "base/status.h"
-#include "executor/engine/collective/collective.h"
+#include "engine/collective/collective.h"
 
-enum { LOCAL_RANKS_MOST = 64 }; /* of one machine */
+enum { LOCAL_RANKS_MAX = 64 }; /* of one machine */
 
 /* What a rank does; its return value is its exit code. */
 typedef int local_body(void *ctx, int rank, struct collective *collective);

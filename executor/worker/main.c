@@ -1,11 +1,16 @@
-/* trainyard-worker: one rank, started by trainyard-executor. */
+/* trainyard-worker. It becomes another user if --user asks so, makes sure that it dies with its agent, blocks
+ * signals before any thread inherits them, and reads the first command, which decides what the process does: train a
+ * rank, sample or verify a checkpoint, or check a spec. It then starts the emitter and the control thread, does that
+ * work, sends WorkerEnd, and exits with a code that repeats the cause. `--check-cuda` reports whether GPUs can be
+ * used and exits. */
 #include "api/codec/frame.h"
 #include "base/limits.h"
-#include "executor/engine/collective/collective.h"
+#include "engine/collective/collective.h"
 #include "executor/worker/control.h"
 #include "executor/worker/emit.h"
 #include "executor/worker/exit_code.h"
 #include "executor/worker/rank.h"
+#include "executor/worker/user.h"
 #include "kernels/plugin.h"
 
 #include <errno.h>
@@ -25,18 +30,19 @@ enum {
     FLUSH_MS = 3600 * 1000,
     FLUSH_TERMINATED_MS = 500,
     EXIT_CUDA_MISSING = 3,
-    EXIT_CUDA_LONE = 4,
+    EXIT_CUDA_SINGLE_RANK = 4,
     WITHOUT_BYTES = 512,
 };
 
 static const char usage[] =
-    "usage: trainyard-worker --agent-pid PID\n"
-    "       trainyard-worker --check-cuda\n"
+    "usage: trainyard-worker [--user NAME] --agent-pid PID\n"
+    "       trainyard-worker [--user NAME] --check-cuda\n"
     "\n"
     "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
     "to train without a service see trainyard-train.\n"
-    "--check-cuda says in one sentence what is missing for jobs on GPUs: exit status 3 when none can run, 4 when\n"
-    "only those of one rank can, 0 when all can, perhaps more slowly. It says nothing when nothing is missing.\n"
+    "--check-cuda prints in one sentence what jobs on GPUs lack: exit status 3 if none can run, 4 if\n"
+    "only jobs with one rank can, 0 if all can, perhaps more slowly. It prints nothing if nothing is missing.\n"
+    "With --user, which comes first, it becomes that user before it does anything else, without any privilege.\n"
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 
@@ -65,10 +71,7 @@ static void end_emit(struct emitter *emitter, const struct rank_end *end) {
     last.message = (char *)(uintptr_t)end->why.msg;
     last.step = end->step;
     last.weights_sha256 = (char *)(uintptr_t)end->weights_sha256;
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_END;
-    record.end = &last;
-    emitter_put(emitter, &record);
+    emitter_put(emitter, WORKER_RECORD(END, end, &last));
 }
 
 /* The first command says what this process is for; the rest goes to the control thread. */
@@ -80,6 +83,8 @@ static status_t work(const Trainyard__V1__WorkerCommand *first, struct frame_rea
     TRY(control_open(COMMANDS_FD, reader, &control, e));
     if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE)
         rank_sample(first->sample, control, emitter, end);
+    else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
+        rank_check(first->check, emitter, end);
     else
         rank_train(first->start, control, emitter, end);
     end_emit(emitter, end);
@@ -93,11 +98,12 @@ static status_t first_command(struct frame_reader *reader, Trainyard__V1__Worker
     TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
     Trainyard__V1__WorkerCommand *command = (Trainyard__V1__WorkerCommand *)message;
     if (!command)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it said what to do");
+        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
     if (command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_START &&
-        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE) {
+        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE &&
+        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK) {
         trainyard__v1__worker_command__free_unpacked(command, NULL);
-        return err_set(e, ST_INVALID_ARGUMENT, "the first command is neither a start nor a sample");
+        return err_set(e, ST_INVALID_ARGUMENT, "the first command is neither a start, a sample nor a check");
     }
     *ret = command;
     return ST_OK;
@@ -114,16 +120,21 @@ static int check_cuda(void) {
         puts(why.msg);
         return EXIT_CUDA_MISSING;
     }
-    const bool lone = collective_device_check(&why) != ST_OK;
-    if (lone)
+    const bool single = collective_device_check(&why) != ST_OK;
+    if (single)
         printf("no jobs of several ranks: %s%s", why.msg, *without ? "; " : "");
-    if (lone || *without)
+    if (single || *without)
         puts(without);
-    return lone ? EXIT_CUDA_LONE : 0;
+    return single ? EXIT_CUDA_SINGLE_RANK : 0;
 }
 
 int main(int argc, char **argv) {
-    /* First of all: from here on this process dies with its agent. Only then is it known whether that already has. */
+    struct err refused;
+    if (user_option_take(&argc, argv, &refused) != ST_OK) {
+        fprintf(stderr, "trainyard-worker: --user: %s\n", refused.msg);
+        return 2;
+    }
+    /* From here on this process dies with its agent. Only then is it known whether that already has. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argc == 2 && strcmp(argv[1], "--check-cuda") == 0)
         return check_cuda();

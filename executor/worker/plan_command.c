@@ -1,13 +1,19 @@
-/* trainyard-train plan SPEC: what a job would take, without training it. */
+/* `trainyard-train plan SPEC`: plans every rank of a spec without weights and without data but its counts. The
+ * device is this machine's CPU, which is measured, or a profile of another one. With --ranks the layout becomes N
+ * data-parallel ranks of the spec's pipeline, each with as many samples as before. The report becomes the message
+ * Plan, which is printed as JSON or as a table, or the step's timeline as an SVG. */
+#include "api/codec/message.h"
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
 #include "base/cores.h"
 #include "base/file.h"
-#include "executor/engine/model/model.h"
-#include "executor/engine/plan/picture.h"
-#include "executor/engine/run/outline.h"
+#include "base/roots.h"
+#include "engine/model/model.h"
+#include "engine/plan/cost/timeline_svg.h"
+#include "engine/run/job_model.h"
 #include "executor/worker/commands.h"
 #include "executor/worker/config.h"
+#include "executor/worker/plan_device.h"
 #include "executor/worker/plan_message.h"
 #include "executor/worker/spec_read.h"
 
@@ -17,10 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a spec for GPUs is planned and nobody says which. */
-static const char CUDA_ASSUMED[] = "h200";
-
-enum { RANKS_MOST = 1 << 16, TEXT_BYTES = 64 << 20, PICTURE_COLUMNS = 96, STAGES_DRAWN = 16, ROOTS_MOST = 64 };
+enum { RANKS_MAX = 1 << 16, TEXT_BYTES = 64 << 20, TIMELINE_COLUMNS = 96, STAGES_DRAWN = 16, ROOTS_MAX = 64 };
 
 enum option_code {
     OPTION_SET = 1,
@@ -30,6 +33,7 @@ enum option_code {
     OPTION_THREADS,
     OPTION_SVG,
     OPTION_ROOT,
+    OPTION_EXCEPT,
     OPTION_JSON
 };
 
@@ -40,6 +44,7 @@ static const struct option OPTIONS[] = {
     { "memory", required_argument, NULL, OPTION_MEMORY },
     { "threads", required_argument, NULL, OPTION_THREADS },
     { "data-root", required_argument, NULL, OPTION_ROOT },
+    { "data-except", required_argument, NULL, OPTION_EXCEPT },
     { "svg", required_argument, NULL, OPTION_SVG },
     { "json", no_argument, NULL, OPTION_JSON },
     { 0 },
@@ -47,38 +52,53 @@ static const struct option OPTIONS[] = {
 
 struct arguments {
     struct spec_changes changes;
-    const char *roots[ROOTS_MOST];
+    const char *roots[ROOTS_MAX];
     size_t n_roots;
+    bool only_roots; /* --data-root was given, be it '' */
+    struct roots_except except[ROOTS_MAX];
+    size_t n_except;
     int ranks, threads;
     long long memory;
     const char *device, *svg;
     bool json;
 };
 
+static bool except_add(struct arguments *a, const char *path) {
+    if (a->n_except == ROOTS_MAX)
+        return false;
+    struct roots_except *x = &a->except[a->n_except++];
+    if (roots_except_find(path, x, NULL) != ST_OK)
+        *x = (struct roots_except){ .path = path };
+    return true;
+}
+
 static bool take_option(struct arguments *a, int code) {
     long long n = 0;
     switch (code) {
     case OPTION_SET: return spec_changes_add(&a->changes, optarg);
-    case OPTION_RANKS: a->ranks = command_number(optarg, 1, RANKS_MOST, &n) ? (int)n : 0; return a->ranks > 0;
+    case OPTION_RANKS: a->ranks = command_number(optarg, 1, RANKS_MAX, &n) ? (int)n : 0; return a->ranks > 0;
     case OPTION_THREADS: a->threads = command_number(optarg, 1, 1024, &n) ? (int)n : 0; return a->threads > 0;
     case OPTION_MEMORY: return command_number(optarg, 1, LLONG_MAX, &a->memory);
     case OPTION_DEVICE: a->device = optarg; return true;
     case OPTION_ROOT:
-        if (a->n_roots == ROOTS_MOST)
+        if (a->n_roots == ROOTS_MAX)
             return false;
-        a->roots[a->n_roots++] = optarg;
+        a->only_roots = true;
+        if (*optarg)
+            a->roots[a->n_roots++] = optarg;
         return true;
+    case OPTION_EXCEPT: return except_add(a, optarg);
     case OPTION_SVG: a->svg = optarg; return true;
     case OPTION_JSON: a->json = true; return true;
     default: return false;
     }
 }
 
-static int at_least_one(int n) { return n > 1 ? n : 1; }
+static int positive(int n) { return n > 1 ? n : 1; }
 
 /* --ranks: more or fewer data ranks, each with as many samples as before. */
 static status_t set_ranks(struct engine_config *c, int ranks, char *note, size_t size, struct err *e) {
-    int stages = at_least_one(c->layout.pipeline), before = at_least_one(c->layout.data), data = ranks / stages;
+    int stages = positive(c->layout.pipeline), before = positive(c->layout.data), data = ranks / stages;
     if (ranks % stages || data < 1 || (data & (data - 1)))
         return err_set(e, ST_INVALID_ARGUMENT,
                        "--ranks %d: parallel.pipeline %d times a power of two of data ranks is what can be", ranks,
@@ -98,16 +118,10 @@ static status_t set_ranks(struct engine_config *c, int ranks, char *note, size_t
     return ST_OK;
 }
 
-/* The device of the plan; its kernels are what the plan counts, whatever the spec's accelerator. */
+/* Finds the device of the plan. The plan counts the kernels of this device, even if the spec has another one. */
 static status_t find_profile(const struct arguments *a, struct engine_config *c, struct plan_profile *ret,
                              struct err *e) {
-    const char *name = a->device ? a->device : strcmp(c->device, "cuda") == 0 ? CUDA_ASSUMED : "cpu";
-    if (strcmp(name, "cpu") == 0) {
-        TRY(plan_profile_measure(c->threads, ret, e));
-        ret->memory_bytes /= (size_t)engine_ranks(&c->layout); /* they share it */
-    } else {
-        TRY(plan_profile_find(name, ret, e));
-    }
+    TRY(plan_device_find(a->device, c, ret, e));
     if (*ret->accelerator)
         c->device = ret->accelerator;
     return ST_OK;
@@ -121,32 +135,28 @@ static void note_assumption(const struct arguments *a, const struct plan_profile
 }
 
 static size_t limit_of(const struct arguments *a, const struct engine_config *c, const struct plan_profile *p) {
-    if (a->memory)
-        return (size_t)a->memory;
-    if (c->memory_bytes > 0)
-        return (size_t)c->memory_bytes;
-    return p->memory_bytes > p->allowance_bytes ? p->memory_bytes - p->allowance_bytes : 0;
+    return a->memory ? (size_t)a->memory : plan_device_memory_bytes(c, p);
 }
 
-/* --- what is told ---*/
+/* --- output ---*/
 
 static status_t draw(const struct arguments *a, const struct plan_report *r, struct err *e) {
     struct bytes svg;
     char title[160];
     const struct plan_layout *l = &r->layout;
-    snprintf(title, sizeof title, "%d stages x %d data ranks, zero %d, %d micro-batches a rank", l->stages, l->data,
-             l->zero, plan_own_micro_batches(l));
+    const int own = plan_own_micro_batches(l);
+    snprintf(title, sizeof title, "%d stage%s x %d data rank%s, zero %d, %d micro-batch%s a rank", l->stages,
+             l->stages == 1 ? "" : "s", l->data, l->data == 1 ? "" : "s", l->zero, own, own == 1 ? "" : "es");
     bytes_init(&svg, TEXT_BYTES);
-    status_t st = picture_svg(&r->timeline, title, &svg, e);
+    status_t st = timeline_svg(&r->timeline, title, &svg, e);
     if (st == ST_OK)
         st = file_write_atomic(a->svg, svg.data, svg.len, 0644, e);
     bytes_done(&svg);
     return st;
 }
 
-static status_t tell(const struct arguments *a, const struct plan_facts *facts, struct bytes *text, struct err *e) {
-    CLEANUP(plan_message_freep) Trainyard__V1__Plan *message = NULL;
-    TRY(plan_message_make(facts, &message, e));
+static status_t print(const struct arguments *a, const struct plan_facts *facts, struct bytes *text, struct err *e) {
+    CLEANUP(message_freep) Trainyard__V1__Plan *message = plan_message_make(facts);
     status_t st = a->json ? codec_print_json(&message->base, 2, text, e) : plan_message_table(message, text, e);
     if (st == ST_OK && a->json)
         st = bytes_append(text, "\n", 1, e);
@@ -154,31 +164,32 @@ static status_t tell(const struct arguments *a, const struct plan_facts *facts, 
     if (st == ST_OK && !a->json && stages > 1 && stages <= STAGES_DRAWN) {
         st = bytes_append(text, "\n", 1, e);
         if (st == ST_OK)
-            st = picture_text(&facts->report->timeline, PICTURE_COLUMNS, text, e);
+            st = timeline_text(&facts->report->timeline, TIMELINE_COLUMNS, text, e);
     }
     return st;
 }
 
-static status_t tell_report(const struct arguments *a, struct outline *o, struct plan_facts facts, struct bytes *text,
+static status_t report_plan(const struct arguments *a, struct job_model *o, struct plan_facts facts, struct bytes *text,
                             struct err *e) {
     if (facts.memory_bytes)
-        TRY(outline_largest(o, facts.config, facts.memory_bytes, &facts.largest_micro_batch, e));
-    TRY(tell(a, &facts, text, e));
+        TRY(job_model_max_micro_batch(o, facts.config, facts.memory_bytes, &facts.largest_micro_batch,
+                                      &facts.larger_exceeds_memory, e));
+    TRY(print(a, &facts, text, e));
     return a->svg ? draw(a, facts.report, e) : ST_OK;
 }
 
-static status_t report(const struct arguments *a, struct outline *o, const struct engine_config *given,
+static status_t report(const struct arguments *a, struct job_model *o, const struct engine_config *given,
                        const struct plan_profile *profile, const char *note, struct bytes *text, struct err *e) {
     struct engine_config config = *given;
     CLEANUP(graph_freep) struct graph *graph = NULL;
     size_t workspace = 0;
     struct plan_report r;
     config.memory_bytes = a->memory ? a->memory : config.memory_bytes;
-    TRY(outline_resolve(o, &config, e));
-    TRY(outline_build(o, config.train.micro_batch, &graph, &workspace, e));
-    struct plan_layout layout = outline_layout(&config, workspace);
+    TRY(job_model_resolve(o, &config, e));
+    TRY(job_model_build(o, config.train.micro_batch, &graph, &workspace, e));
+    struct plan_layout layout = job_model_layout(&config, workspace);
     TRY(plan_report_make(graph, &layout, profile, &r, e));
-    status_t st = tell_report(a, o,
+    status_t st = report_plan(a, o,
                               (struct plan_facts){ .report = &r,
                                                    .config = &config,
                                                    .profile = profile,
@@ -194,21 +205,23 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(source_closep) struct source *source = NULL;
-    CLEANUP(outline_closep) struct outline *outline = NULL;
+    CLEANUP(job_model_closep) struct job_model *model = NULL;
     struct plan_profile profile;
     char note[256] = "";
     TRY(spec_read(file, &a->changes, &spec, e));
-    TRY(config_open(spec, &(struct data_roots){ .paths = a->roots, .n = a->n_roots }, &config, e));
+    const struct roots roots = {
+        .option = "--data-root", .paths = a->roots, .n = a->n_roots, .except = a->except, .n_except = a->n_except
+    };
+    TRY(config_open(spec, a->only_roots ? &roots : NULL, &config, e));
     struct engine_config *c = config_engine(config);
     if (a->ranks)
         TRY(set_ranks(c, a->ranks, note, sizeof note, e));
-    int cores = cores_allowed();
-    c->threads = a->threads ? a->threads : at_least_one(cores / engine_ranks(&c->layout));
+    c->threads = a->threads ? a->threads : cores_per_rank(cores_allowed(), engine_ranks(&c->layout));
     TRY(find_profile(a, c, &profile, e));
     note_assumption(a, &profile, note, sizeof note);
-    TRY(outline_source(c, NULL, NULL, &source, e));
-    TRY(outline_open(c, source, NULL, &outline, e));
-    return report(a, outline, c, &profile, note, text, e);
+    TRY(job_model_source(c, NULL, NULL, &source, e));
+    TRY(job_model_open(c, source, NULL, &model, e));
+    return report(a, model, c, &profile, note, text, e);
 }
 
 int plan_command(int argc, char **argv) {

@@ -1,45 +1,34 @@
+/* Fills the message Plan from a report of the planner, the configuration and the device's profile, and prints a
+ * message as a table. The table reads nothing but the message, so that a client prints the same table for a plan
+ * that it got from a service. Bytes are grouped by family (parameters, optimizer, gradients, activations, ...),
+ * traffic by kind of collective and of link. */
 #include "executor/worker/plan_message.h"
 
-#include "base/array.h"
-#include "executor/engine/optimizer/optimizer.h"
+#include "base/alloc.h"
+#include "engine/optimizer/optimizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static status_t copy(char **ret, const char *text, struct err *e) {
-    const size_t n = strlen(text) + 1;
-    char *s = NULL;
-    TRY(array_new(&s, (int)n, e));
-    *ret = memcpy(s, text, n);
-    return ST_OK;
-}
-
 /* --- the message ---*/
 
-/* Each adds what it makes before it fills it in, so that whatever fails the message owns all there is. */
-
-static status_t add_rank(Trainyard__V1__Plan *plan, const struct stage_report *s, int stage, struct err *e) {
-    TRY(array_new(&plan->memory[plan->n_memory], 1, e));
-    Trainyard__V1__PlannedRank *m = plan->memory[plan->n_memory++];
+static void add_rank(Trainyard__V1__Plan *plan, const struct stage_report *s, int stage) {
+    Trainyard__V1__PlannedRank *m = plan->memory[plan->n_memory++] = alloc_zeroed(1, sizeof *m);
     trainyard__v1__planned_rank__init(m);
     m->rank = s->rank;
     m->stage = stage;
     m->bytes = (int64_t)s->bytes;
-    TRY(array_new(&m->families, FAMILIES, e));
+    m->families = alloc_zeroed(FAMILIES, sizeof *m->families);
     for (enum plan_family f = 0; f < FAMILIES; f++) {
-        TRY(array_new(&m->families[f], 1, e));
-        Trainyard__V1__PlannedFamily *family = m->families[m->n_families++];
+        Trainyard__V1__PlannedFamily *family = m->families[m->n_families++] = alloc_zeroed(1, sizeof *family);
         trainyard__v1__planned_family__init(family);
-        TRY(copy(&family->name, plan_family_name(f), e));
+        family->name = alloc_copy_text(plan_family_name(f));
         family->bytes = (int64_t)s->family_bytes[f];
     }
-    return ST_OK;
 }
 
-static status_t add_stage(Trainyard__V1__Plan *plan, const struct stage_report *s, const struct timeline_rank *time,
-                          struct err *e) {
-    TRY(array_new(&plan->stages[plan->n_stages], 1, e));
-    Trainyard__V1__PlannedStage *m = plan->stages[plan->n_stages++];
+static void add_stage(Trainyard__V1__Plan *plan, const struct stage_report *s, const struct timeline_rank *time) {
+    Trainyard__V1__PlannedStage *m = plan->stages[plan->n_stages++] = alloc_zeroed(1, sizeof *m);
     trainyard__v1__planned_stage__init(m);
     m->stage = time->stage;
     m->first_block = s->first_block;
@@ -49,40 +38,35 @@ static status_t add_stage(Trainyard__V1__Plan *plan, const struct stage_report *
     m->bubble = time->bubble;
     m->data_wait_seconds = time->data_wait;
     m->pipeline_wait_seconds = time->stage_wait;
-    return ST_OK;
 }
 
-static status_t add_wire(Trainyard__V1__Plan *m, const struct stage_report *s, int rank, struct err *e) {
+static void add_wire(Trainyard__V1__Plan *m, const struct stage_report *s, int rank) {
     for (enum wire_kind k = 0; k < WIRE_KINDS; k++) {
-        if (s->wire.near[k] + s->wire.far[k] == 0)
+        if (s->wire.intra_node[k] + s->wire.inter_node[k] == 0)
             continue;
-        TRY(array_new(&m->wire[m->n_wire], 1, e));
-        Trainyard__V1__PlannedLink *link = m->wire[m->n_wire++];
+        Trainyard__V1__PlannedLink *link = m->wire[m->n_wire++] = alloc_zeroed(1, sizeof *link);
         trainyard__v1__planned_link__init(link);
-        TRY(copy(&link->name, wire_kind_name(k), e));
+        link->name = alloc_copy_text(wire_kind_name(k));
         link->rank = rank;
-        link->bytes = (int64_t)(s->wire.near[k] + s->wire.far[k]);
-        link->far_bytes = (int64_t)s->wire.far[k];
+        link->bytes = (int64_t)(s->wire.intra_node[k] + s->wire.inter_node[k]);
+        link->far_bytes = (int64_t)s->wire.inter_node[k];
     }
-    return ST_OK;
 }
 
-static status_t add_stages(Trainyard__V1__Plan *m, const struct plan_report *r, struct err *e) {
-    TRY(array_new(&m->memory, r->n_stages, e));
-    TRY(array_new(&m->stages, r->n_stages, e));
-    TRY(array_new(&m->wire, r->n_stages * WIRE_KINDS, e));
+static void add_stages(Trainyard__V1__Plan *m, const struct plan_report *r) {
+    m->memory = alloc_zeroed((size_t)r->n_stages, sizeof *m->memory);
+    m->stages = alloc_zeroed((size_t)r->n_stages, sizeof *m->stages);
+    m->wire = alloc_zeroed((size_t)(r->n_stages * WIRE_KINDS), sizeof *m->wire);
     for (int s = 0; s < r->n_stages; s++) {
-        TRY(add_rank(m, &r->stages[s], s, e));
-        TRY(add_stage(m, &r->stages[s], &r->timeline.ranks[s], e));
-        TRY(add_wire(m, &r->stages[s], r->timeline.ranks[s].rank, e));
+        add_rank(m, &r->stages[s], s);
+        add_stage(m, &r->stages[s], &r->timeline.ranks[s]);
+        add_wire(m, &r->stages[s], r->timeline.ranks[s].rank);
         m->optimizer_balance = r->stages[s].balance > m->optimizer_balance ? r->stages[s].balance
                                                                            : m->optimizer_balance;
     }
-    return ST_OK;
 }
 
-static status_t add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, const struct engine_config *c,
-                           struct err *e) {
+static void add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, const struct engine_config *c) {
     const struct plan_layout *l = &r->layout;
     m->ranks = l->world_size;
     m->data = l->data;
@@ -93,27 +77,28 @@ static status_t add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, 
     m->global_batch = c->train.global_batch;
     m->lanes = l->lanes;
     m->micro_batches = l->micro_batches;
-    TRY(copy(&m->pipeline_schedule, PLAN_SCHEDULE_WORDS[l->schedule], e));
-    TRY(copy(&m->recompute, PLAN_RECOMPUTE_WORDS[l->recompute], e));
-    TRY(copy(&m->reduce, PLAN_REDUCE_WORDS[l->reduce], e));
-    TRY(copy(&m->numerics, ENGINE_NUMERICS_WORDS[c->train.numerics], e));
-    return copy(&m->optimizer, c->train.optimizer.kind->name, e);
+    m->pipeline_schedule = alloc_copy_text(l->schedule->name);
+    m->recompute = alloc_copy_text(PLAN_RECOMPUTE_WORDS[l->recompute]);
+    m->reduce = alloc_copy_text(PLAN_REDUCE_WORDS[l->reduce]);
+    m->numerics = alloc_copy_text(ENGINE_NUMERICS_NAMES[c->train.numerics]);
+    m->optimizer = alloc_copy_text(c->train.optimizer.kind->name);
 }
 
-static status_t fill(Trainyard__V1__Plan *m, const struct plan_facts *facts, struct err *e) {
+static void fill(Trainyard__V1__Plan *m, const struct plan_facts *facts) {
     const struct plan_report *r = facts->report;
-    TRY(add_layout(m, r, facts->config, e));
-    TRY(add_stages(m, r, e));
-    TRY(copy(&m->note, facts->note, e));
-    TRY(copy(&m->device, facts->profile->name, e));
-    TRY(copy(&m->device_source, facts->profile->measured ? "measured here" : facts->profile->device, e));
+    add_layout(m, r, facts->config);
+    add_stages(m, r);
+    m->note = alloc_copy_text(facts->note);
+    m->device = alloc_copy_text(facts->profile->name);
+    m->device_source = alloc_copy_text(facts->profile->measured ? "measured here" : facts->profile->device);
     m->parameters = r->parameters;
     m->weight_bytes_per_parameter = r->weight_bytes;
     m->gradient_bytes_per_parameter = r->gradient_bytes;
     m->optimizer_bytes_per_parameter = r->optimizer_bytes;
-    m->most_bytes = (int64_t)r->most_bytes;
+    m->most_bytes = (int64_t)r->max_bytes;
     m->memory_bytes = (int64_t)facts->memory_bytes;
     m->largest_micro_batch = facts->largest_micro_batch;
+    m->larger_exceeds_memory = facts->larger_exceeds_memory;
     m->step_seconds = r->timeline.seconds;
     m->bubble = r->bubble;
     m->bubble_formula = r->bubble_formula;
@@ -121,22 +106,13 @@ static status_t fill(Trainyard__V1__Plan *m, const struct plan_facts *facts, str
     m->model_flops = r->model_flops;
     m->samples_per_second = facts->config->train.global_batch / r->timeline.seconds;
     m->tokens_per_second = m->samples_per_second * facts->tokens_per_sample;
-    return ST_OK;
 }
 
-Trainyard__V1__Plan *plan_message_free(Trainyard__V1__Plan *m) {
-    if (m)
-        protobuf_c_message_free_unpacked(&m->base, NULL);
-    return NULL;
-}
-
-status_t plan_message_make(const struct plan_facts *facts, Trainyard__V1__Plan **ret, struct err *e) {
-    CLEANUP(plan_message_freep) Trainyard__V1__Plan *m = NULL;
-    TRY(array_new(&m, 1, e));
+Trainyard__V1__Plan *plan_message_make(const struct plan_facts *facts) {
+    Trainyard__V1__Plan *m = alloc_zeroed(1, sizeof *m);
     trainyard__v1__plan__init(m);
-    TRY(fill(m, facts, e));
-    *ret = take_ptr(&m);
-    return ST_OK;
+    fill(m, facts);
+    return m;
 }
 
 /* --- the table ---*/
@@ -159,6 +135,12 @@ static struct amount amount(double x, const char *unit, double base) {
 }
 #define BYTES(x) (amount((double)(x), "B", 1024).text)
 
+/* With one lane a rank, ZeRO 2 and 3 hold parts of the gradients as soon as no lane has to be folded first. */
+static bool keeps_whole_gradients(const Trainyard__V1__Plan *p) {
+    return p->zero >= 2 && p->data > 1 && p->lanes == p->data && p->micro_batches > p->lanes &&
+           strcmp(p->reduce, PLAN_REDUCE_WORDS[PLAN_REDUCE_STEP]) == 0;
+}
+
 static status_t table_head(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
     TRY(bytes_printf(ret, e, "layout   %d rank%s: data %d x pipeline %d", p->ranks, p->ranks == 1 ? "" : "s", p->data,
                      p->pipeline));
@@ -167,10 +149,16 @@ static status_t table_head(const Trainyard__V1__Plan *p, struct bytes *ret, stru
     if (p->pipeline > 1 && p->virtual_stages > 1)
         TRY(bytes_printf(ret, e, ", %d virtual stages)", p->virtual_stages));
     TRY(bytes_printf(ret, e, ", zero %d, recompute %s\n", p->zero, p->recompute));
-    TRY(bytes_printf(ret, e, "batch    %d samples = %d micro-batches of %d; lanes %d, reduce %s, numerics %s\n",
-                     p->global_batch, p->micro_batches, p->micro_batch, p->lanes, p->reduce, p->numerics));
+    TRY(bytes_printf(ret, e, "batch    %d sample%s = %d micro-batch%s of %d; lanes %d, reduce %s, numerics %s\n",
+                     p->global_batch, p->global_batch == 1 ? "" : "s", p->micro_batches,
+                     p->micro_batches == 1 ? "" : "es", p->micro_batch, p->lanes, p->reduce, p->numerics));
     if (*p->note)
         TRY(bytes_printf(ret, e, "         %s\n", p->note));
+    if (keeps_whole_gradients(p))
+        TRY(bytes_printf(ret, e,
+                         "         reduce step keeps whole gradients on each rank until the end of the step; "
+                         "train.reduce: micro_batch keeps a rank's part, and sends %d times as much\n",
+                         p->micro_batches / p->lanes));
     TRY(bytes_printf(ret, e,
                      "model    %s parameters; bytes each, before sharding: weight %.4g, gradient %.4g, %s %.4g\n",
                      amount((double)p->parameters, "", 1000).text, p->weight_bytes_per_parameter,
@@ -198,8 +186,12 @@ static status_t table_memory(const Trainyard__V1__Plan *p, struct bytes *ret, st
         return bytes_printf(ret, e, "\n");
     TRY(bytes_printf(ret, e, "limit %s: %s; ", BYTES(p->memory_bytes),
                      p->most_bytes <= p->memory_bytes ? "it fits" : "IT DOES NOT FIT"));
-    if (p->largest_micro_batch)
+    if (p->largest_micro_batch && p->larger_exceeds_memory)
         return bytes_printf(ret, e, "the largest micro-batch that fits is %d\n\n", p->largest_micro_batch);
+    if (p->largest_micro_batch)
+        return bytes_printf(ret, e,
+                            "micro-batches of %d fit, and %d samples in %d lane%s cannot be cut into larger ones\n\n",
+                            p->largest_micro_batch, p->global_batch, p->lanes, p->lanes == 1 ? "" : "s");
     return bytes_printf(ret, e, "no micro-batch fits\n\n");
 }
 

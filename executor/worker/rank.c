@@ -1,11 +1,22 @@
+/* One rank, from its start command to its end.
+ *
+ * rank_train resolves the spec once, converts it (config.h), checks that the checkpoint folders belong to this cluster,
+ * and joins the other ranks: it sends its address as a record and waits for the Rendezvous command with all addresses,
+ * since the controller carries this one exchange. Rank 0 then replaces `auto` by what its plan chooses. The engine
+ * trains and calls the hooks at the top of this file, which turn its reports into records for the agent.
+ *
+ * A failure becomes a cause (WorkerEnd) in three steps: the engine's status gives the first cause; a failure to read
+ * the checkpoint of a fork is the spec's fault; and after a stop, every cause that the stop may explain becomes
+ * STOPPED. */
 #include "executor/worker/rank.h"
 
 #include "api/spec/spec.h"
-#include "base/file.h"
+#include "base/cluster_mark.h"
 #include "base/limits.h"
-#include "executor/engine/collective/collective.h"
-#include "executor/engine/run/engine.h"
+#include "engine/collective/collective.h"
+#include "engine/run/engine.h"
 #include "executor/worker/config.h"
+#include "executor/worker/job_roots.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +29,7 @@ enum {
      * what it cannot see. */
     COLLECTIVE_TIMEOUT_MS = 60000,
     RENDEZVOUS_TICK_MS = 500,
-    RENDEZVOUS_MOST_MS = 3600 * 1000, /* the controller may be away for half an hour, and then has to place the rest */
+    RENDEZVOUS_MAX_MS = 3600 * 1000, /* the controller may be away for half an hour, and then has to place the rest */
     METRICS_A_ROW = 64,
 };
 
@@ -26,8 +37,9 @@ struct rank {
     const Trainyard__V1__WorkerStart *start;
     struct control *control;
     struct emitter *emitter;
-    bool met; /* the one exchange has been made */
+    bool exchanged; /* the controller carries one exchange */
     char profile_directory[PATH_MAX];
+    struct job_roots roots;
 };
 
 static char *text(const char *s) { return (char *)(uintptr_t)(s ? s : ""); }
@@ -41,12 +53,14 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(enum engine_outcome outcome) {
     case ENGINE_CHECKPOINT_BAD: return TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD;
     case ENGINE_CHECKPOINT_WRITE: return TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE;
     case ENGINE_NUMERIC: return TRAINYARD__V1__WORKER_END__CAUSE__NUMERIC;
+    case ENGINE_HOST_FAULT: return TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT;
+    case ENGINE_CHECKPOINT_UNREADABLE: return TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE;
     case ENGINE_INTERNAL: break;
     }
     return TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
 }
 
-/* ---- what the engine tells ---- */
+/* ---- reports of the engine ---- */
 
 static void on_joined(void *ctx, int64_t from_step, const char *numerics_id) {
     struct rank *r = ctx;
@@ -54,11 +68,8 @@ static void on_joined(void *ctx, int64_t from_step, const char *numerics_id) {
     Trainyard__V1__RankJoined joined = TRAINYARD__V1__RANK_JOINED__INIT;
     joined.from_step = from_step;
     joined.numerics_id = text(numerics_id);
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED;
-    record.joined = &joined;
-    emitter_put(r->emitter, &record);
-    emitter_say(r->emitter, "all ranks have met: training from step %lld, numerics %s", (long long)from_step,
+    emitter_put(r->emitter, WORKER_RECORD(JOINED, joined, &joined));
+    emitter_log(r->emitter, "all ranks have joined: training from step %lld, numerics %s", (long long)from_step,
                 numerics_id);
 }
 
@@ -74,15 +85,12 @@ static void put_metrics(struct rank *r, int64_t step, bool per_rank, const struc
         names[row.n_names++] = text(metrics[i].name);
         values[row.n_values++] = metrics[i].value;
         if (strcmp(metrics[i].name, "validation_loss") == 0)
-            emitter_say(r->emitter, "step %lld: validation loss %.4f", (long long)step, metrics[i].value);
+            emitter_log(r->emitter, "step %lld: validation loss %.4f", (long long)step, metrics[i].value);
     }
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
-    record.metrics = &row;
-    emitter_put(r->emitter, &record);
+    emitter_put(r->emitter, WORKER_RECORD(METRICS, metrics, &row));
 }
 
-/* With each parameter's gradient norm a step has hundreds. */
+/* With the gradient norm of each parameter a step has hundreds of metrics. */
 static void on_metrics(void *ctx, int64_t step, bool per_rank, const struct engine_metric *metrics, int n) {
     for (int i = 0; i < n; i += METRICS_A_ROW)
         put_metrics(ctx, step, per_rank, metrics + i, n - i < METRICS_A_ROW ? n - i : METRICS_A_ROW);
@@ -94,11 +102,8 @@ static void on_notice(void *ctx, const char *kind, const char *message, int64_t 
     notice.kind = text(kind);
     notice.message = text(message);
     notice.step = step;
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE;
-    record.notice = &notice;
-    emitter_put(r->emitter, &record);
-    emitter_say(r->emitter, "step %lld: %s: %s", (long long)step, kind, message);
+    emitter_put(r->emitter, WORKER_RECORD(NOTICE, notice, &notice));
+    emitter_log(r->emitter, "step %lld: %s: %s", (long long)step, kind, message);
 }
 
 static void on_shard(void *ctx, const struct engine_shard *s) {
@@ -117,12 +122,15 @@ static void on_shard(void *ctx, const struct engine_shard *s) {
         shard.validation_loss = s->validation_loss;
     }
     shard.final = s->final;
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD;
-    record.shard = &shard;
-    emitter_put(r->emitter, &record);
-    emitter_say(r->emitter, "step %lld: wrote %s/%s, %lld bytes", (long long)s->step, s->directory, s->file,
+    emitter_put(r->emitter, WORKER_RECORD(SHARD, shard, &shard));
+    emitter_log(r->emitter, "step %lld: wrote %s/%s, %lld bytes", (long long)s->step, s->directory, s->file,
                 (long long)s->bytes);
+}
+
+static void on_threads(void *ctx, int threads, int64_t step) {
+    struct rank *r = ctx;
+    emitter_log(r->emitter, "step %lld: computes with %d thread%s from here on", (long long)step, threads,
+                threads == 1 ? "" : "s");
 }
 
 static void on_progress(void *ctx) {
@@ -130,7 +138,7 @@ static void on_progress(void *ctx) {
     emitter_progress(r->emitter);
 }
 
-/* ---- meeting the others ---- */
+/* ---- rendezvous ---- */
 
 static status_t addresses_copy(const Trainyard__V1__Rendezvous *rendezvous, int world_size, struct bytes *all,
                                struct err *e) {
@@ -142,39 +150,36 @@ static status_t addresses_copy(const Trainyard__V1__Rendezvous *rendezvous, int 
     return ST_OK;
 }
 
-/* collective_exchange_fn: the controller carries the addresses. */
-static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+/* collective_rendezvous_fn: the controller carries the addresses. */
+static status_t exchange_addresses(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     struct rank *r = ctx;
-    if (r->met)
-        return err_set(e, ST_INTERNAL, "a second rendezvous was asked for; the controller carries one");
-    r->met = true;
+    if (r->exchanged)
+        return err_set(e, ST_INTERNAL, "a second rendezvous was requested; the controller carries one");
+    r->exchanged = true;
     Trainyard__V1__RankAddress address = TRAINYARD__V1__RANK_ADDRESS__INIT;
     address.address = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)mine, .len = n };
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS;
-    record.address = &address;
-    emitter_put(r->emitter, &record);
-    deadline_ms_t deadline = deadline_in(RENDEZVOUS_MOST_MS);
+    emitter_put(r->emitter, WORKER_RECORD(ADDRESS, address, &address));
+    deadline_ms_t deadline = deadline_in(RENDEZVOUS_MAX_MS);
     while (clock_mono_ms() < deadline) {
         const Trainyard__V1__Rendezvous *rendezvous = NULL;
         TRY(control_rendezvous(r->control, RENDEZVOUS_TICK_MS, &rendezvous, e));
         if (rendezvous)
-            return addresses_copy(rendezvous, r->start->world_size, all, e);
-        emitter_progress(r->emitter); /* waiting for others to be placed is no hang of this rank */
+            return addresses_copy(rendezvous, r->start->attempt->world_size, all, e);
+        emitter_progress(r->emitter); /* this rank does not hang: it waits until the others are placed */
     }
-    return err_set(e, ST_DEADLINE_EXCEEDED, "the other ranks were not all there within an hour");
+    return err_set(e, ST_DEADLINE_EXCEEDED, "the other ranks did not all arrive within an hour");
 }
 
-static status_t collective_meet(struct rank *r, struct collective **ret, struct err *e) {
-    if (r->start->world_size == 1)
+static status_t collective_join(struct rank *r, struct collective **ret, struct err *e) {
+    if (r->start->attempt->world_size == 1)
         return collective_open_alone(ret, e);
     struct collective_config config = {
         .rank = r->start->rank,
-        .world_size = r->start->world_size,
+        .world_size = r->start->attempt->world_size,
         .address = r->start->address,
         .timeout_ms = 2 * r->start->hang_ms > COLLECTIVE_TIMEOUT_MS ? 2 * r->start->hang_ms : COLLECTIVE_TIMEOUT_MS,
-        .exchange = exchange,
-        .exchange_ctx = r,
+        .rendezvous = exchange_addresses,
+        .rendezvous_ctx = r,
     };
     return collective_open_gloo(&config, ret, e);
 }
@@ -194,7 +199,7 @@ static status_t profile_place(struct rank *r, struct engine_config *ec, struct e
     return ST_OK;
 }
 
-/* Rank 0 chooses for all, and says what, so that it is stored with the job. */
+/* Rank 0 chooses for all ranks and reports the choice, which is stored with the job. */
 static status_t plan_choose(struct rank *r, struct config *c, struct collective *collective,
                             const struct engine_hooks *hooks, struct err *e) {
     bool chosen = false;
@@ -204,33 +209,34 @@ static status_t plan_choose(struct rank *r, struct config *c, struct collective 
     const Trainyard__V1__TrainSpec *t = config_spec(c)->train;
     Trainyard__V1__PlanChosen plan = TRAINYARD__V1__PLAN_CHOSEN__INIT;
     plan.spec = (Trainyard__V1__JobSpec *)(uintptr_t)config_spec(c);
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN;
-    record.chosen = &plan;
-    emitter_put(r->emitter, &record);
-    emitter_say(r->emitter, "auto: micro_batch %d, lanes %d, recompute %s", t->micro_batch, t->lanes, t->recompute);
+    emitter_put(r->emitter, WORKER_RECORD(CHOSEN, chosen, &plan));
+    emitter_log(r->emitter, "auto: micro_batch %d, lanes %d, recompute %s", t->micro_batch, t->lanes, t->recompute);
     return ST_OK;
 }
 
 static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, struct config **ret, struct err *e) {
     const Trainyard__V1__WorkerStart *start = r->start;
-    struct data_roots roots = { .paths = (const char *const *)start->data_roots, .n = start->n_data_roots };
     CLEANUP(config_closep) struct config *c = NULL;
-    TRY(config_open(spec, &roots, &c, e));
+    TRY(config_open(spec, &r->roots.data, &c, e));
     struct engine_config *ec = config_engine(c);
     ec->threads = start->threads > 0 ? start->threads : 1;
-    if (engine_ranks(&ec->layout) != start->world_size)
+    ec->max_threads = start->max_threads;
+    ec->threads_by_work = true;
+    if (engine_ranks(&ec->layout) != start->attempt->world_size)
         return err_set(e, ST_INVALID_ARGUMENT, "parallel: %d ranks, but the attempt has %d", engine_ranks(&ec->layout),
-                       start->world_size);
-    ec->checkpoint.directory = *start->checkpoint_directory ? start->checkpoint_directory : NULL;
-    ec->checkpoint.resume_directory = *start->resume_directory ? start->resume_directory : NULL;
-    if (*start->init_directory)
-        ec->train.init_from = start->init_directory;
-    else if (!*start->resume_directory)
-        TRY(config_init_from(c, &roots, e));
+                       start->attempt->world_size);
+    ec->checkpoint.directory = *start->attempt->checkpoint_directory ? start->attempt->checkpoint_directory : NULL;
+    ec->checkpoint.resume_directory = *start->attempt->resume_directory ? start->attempt->resume_directory : NULL;
+    ec->checkpoint.roots = &r->roots.checkpoints;
+    ec->train.init_checkpoint = *start->attempt->init_directory != '\0';
+    if (ec->train.init_checkpoint) {
+        ec->train.init_from = start->attempt->init_directory;
+        ec->train.init_roots = &r->roots.checkpoints;
+    } else if (!*start->attempt->resume_directory)
+        TRY(config_init_from(c, &r->roots.data, e));
     struct err why;
     if (start->rank == 0 && config_measure(c, &why) != ST_OK)
-        emitter_say(r->emitter, "mfu is not told: %s", why.msg);
+        emitter_log(r->emitter, "mfu is not reported: %s", why.msg);
     TRY(profile_place(r, ec, e));
     *ret = take_ptr(&c);
     return ST_OK;
@@ -238,11 +244,13 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
 
 static void end_fail(struct rank_end *ret, status_t st) { ret->cause = cause_of(engine_outcome_of(st)); }
 
-/* Of what reads the checkpoint to go on from. */
+/* After a failure to read the checkpoint that the job resumes from. */
 static void end_fail_resuming(struct rank *r, struct rank_end *ret, status_t st) {
     end_fail(ret, st);
-    if (r->start->forked && ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD) {
-        ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
+    const bool bad = ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD;
+    if (r->start->attempt->forked && (bad || ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE)) {
+        if (bad)
+            ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
         status_ignore(err_prefix(&ret->why, st, "the checkpoint that this job was forked from cannot be read: "));
     }
 }
@@ -253,6 +261,7 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
                                         .metrics = on_metrics,
                                         .notice = on_notice,
                                         .shard = on_shard,
+                                        .threads = on_threads,
                                         .progress = on_progress };
     CLEANUP(engine_closep) struct engine *engine = NULL;
     status_t st = plan_choose(r, config, collective, &hooks, &ret->why);
@@ -273,19 +282,65 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
         snprintf(ret->weights_sha256, sizeof ret->weights_sha256, "%s", engine_weights_sha256(engine));
 }
 
+/* ---- whose checkpoints ---- */
+
+static void on_taken(struct rank *r, const char *folder) {
+    char said[PATH_MAX + 100];
+    snprintf(said, sizeof said, "the checkpoint directory '%s' belongs to cluster %s from now on", folder,
+             r->start->cluster);
+    on_notice(r, "checkpoint_directory_taken", said, 0);
+}
+
+/* Two services number their jobs alike, so a rank neither reads nor overwrites the checkpoints of another cluster. */
+static status_t clusters_check(struct rank *r, struct err *e) {
+    const Trainyard__V1__WorkerStart *start = r->start;
+    const char *const read[] = { start->attempt->resume_directory, start->attempt->init_directory };
+    char folder[PATH_MAX];
+    bool taken = false;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        if (!*read[i])
+            continue;
+        TRY(cluster_mark_folder(read[i], 3, folder, sizeof folder, e));
+        status_t st = cluster_mark(&r->roots.checkpoints, folder, start->cluster, CLUSTER_MARK_CHECK, NULL, e);
+        if (st != ST_OK && st != ST_NOT_FOUND && st != ST_PERMISSION_DENIED) /* who reads it says what is missing */
+            return st;
+    }
+    if (!*start->attempt->checkpoint_directory || !*start->cluster)
+        return ST_OK;
+    CLEANUP(closep) int fd = -1;
+    TRY(cluster_mark_folder(start->attempt->checkpoint_directory, 2, folder, sizeof folder, e));
+    TRY(roots_make(&r->roots.checkpoints, folder, 0777, &fd, e));
+    TRY(cluster_mark_at(fd, folder, start->cluster, CLUSTER_MARK_TAKE, &taken, e));
+    if (taken)
+        on_taken(r, folder);
+    return ST_OK;
+}
+
+static void end_unmarked(struct rank_end *ret, status_t st) {
+    ret->cause = st == ST_FAILED_PRECONDITION || st == ST_DATA_LOSS
+                     ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC /* another host sees the same folder */
+                     : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE;
+}
+
 static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(collective_closep) struct collective *collective = NULL;
     status_t st = config_make(r, spec, &config, &ret->why);
-    if (st == ST_OK && *r->start->checkpoint_directory) {
-        st = dir_make(r->start->checkpoint_directory, 0755, &ret->why);
+    const status_t marked = st == ST_OK ? clusters_check(r, &ret->why) : ST_OK;
+    if (marked != ST_OK) {
+        end_unmarked(ret, marked);
+        return;
+    }
+    if (st == ST_OK && *r->start->attempt->checkpoint_directory) {
+        CLEANUP(closep) int folder = -1;
+        st = roots_make(&r->roots.checkpoints, r->start->attempt->checkpoint_directory, 0777, &folder, &ret->why);
         if (st != ST_OK) {
             ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE;
             return;
         }
     }
     if (st == ST_OK)
-        st = collective_meet(r, &collective, &ret->why);
+        st = collective_join(r, &collective, &ret->why);
     if (st != ST_OK) {
         end_fail(ret, st);
         return;
@@ -295,17 +350,26 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
     control_set_collective(r->control, NULL);
 }
 
-/* What fails after SIGTERM, fails because of it; so does a rank that loses its peers, who were told to stop too. A stop
- * alone lets the checkpoint be written: what fails then is told as it is. */
+/* Whether files, bytes or this host are the cause, also if a signal arrives meanwhile: if this rank fails first, its
+ * peers lose it, and the signal that all ranks then get must not hide the cause. */
+static bool is_own(Trainyard__V1__WorkerEnd__Cause cause) {
+    return cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED || cause == TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC ||
+           cause == TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT ||
+           cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD ||
+           cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE;
+}
+
+/* After SIGTERM every other failure is a consequence of it, and so is the loss of peers, which were asked to stop too.
+ * After a stop alone the checkpoint is still written, and a failure to write it is reported as such. */
 static void end_by_stop(struct control *control, struct rank_end *ret) {
     char reason[240];
     bool by_peers = ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__PEER_LOST ||
                     ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
-    if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED || !control_stopped(control, reason, sizeof reason) ||
+    if (is_own(ret->cause) || !control_stopped(control, reason, sizeof reason) ||
         !(by_peers || control_terminated(control)))
         return;
     ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
-    status_ignore(err_set(&ret->why, ST_CANCELLED, "told to stop%s%s", *reason ? ": " : "", reason));
+    status_ignore(err_set(&ret->why, ST_CANCELLED, "asked to stop%s%s", *reason ? ": " : "", reason));
 }
 
 void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control, struct emitter *emitter,
@@ -313,20 +377,33 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
     struct rank r = { .start = start, .control = control, .emitter = emitter };
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC };
     char host[64] = "";
-    gethostname(host, sizeof host - 1);
-    emitter_say(emitter, "rank %d of %d, job %lld, attempt %d, on %s with %d thread%s", start->rank, start->world_size,
-                (long long)start->job, start->attempt, host, start->threads, start->threads == 1 ? "" : "s");
-    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    if (!start->spec)
+    if (!start->attempt) { /* another host may have an agent of this release */
+        ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__NOT_STARTED;
+        status_ignore(err_set(&ret->why, ST_FAILED_PRECONDITION,
+                              "the start command has no attempt: the agent is of an older release; restart it"));
+        return;
+    }
+    if (!start->attempt->spec) {
         status_ignore(err_set(&ret->why, ST_INVALID_ARGUMENT, "the start command has no spec"));
-    else if (spec_resolve(start->spec, &spec, NULL, &ret->why) == ST_OK)
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    emitter_log(emitter, "rank %d of %d, job %lld, attempt %d, on %s with %d thread%s", start->rank,
+                start->attempt->world_size, (long long)start->attempt->job, start->attempt->attempt, host,
+                start->threads, start->threads == 1 ? "" : "s");
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    job_roots_take(&(struct job_roots_given){ start->data_roots, start->n_data_roots, start->checkpoint_roots,
+                                              start->n_checkpoint_roots, start->data_except, start->n_data_except },
+                   &r.roots);
+    if (spec_resolve(start->attempt->spec, &spec, NULL, &ret->why) == ST_OK)
         spec_train(&r, spec, ret);
+    job_roots_done(&r.roots);
     end_by_stop(control, ret);
     if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
         ret->why.msg[0] = '\0';
     else if (!*ret->why.msg)
         status_ignore(err_set(&ret->why, ST_INTERNAL, "the engine ended without a reason"));
-    emitter_say(emitter, "%s after step %lld%s%s", *ret->why.msg ? "ended" : "finished", (long long)ret->step,
+    emitter_log(emitter, "%s after step %lld%s%s", *ret->why.msg ? "ended" : "finished", (long long)ret->step,
                 *ret->why.msg ? ": " : "", ret->why.msg);
 }
 
@@ -336,31 +413,45 @@ static bool on_piece(void *ctx, const char *piece) {
     struct rank *r = ctx;
     Trainyard__V1__SampleText sample = TRAINYARD__V1__SAMPLE_TEXT__INIT;
     sample.text = text(piece);
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_SAMPLE;
-    record.sample = &sample;
-    emitter_put(r->emitter, &record);
+    emitter_put(r->emitter, WORKER_RECORD(SAMPLE, sample, &sample));
     return !control_stopped(r->control, NULL, 0);
 }
 
-void rank_sample(const Trainyard__V1__WorkerSample *sample, struct control *control, struct emitter *emitter,
-                 struct rank_end *ret) {
-    struct rank r = { .control = control, .emitter = emitter };
-    struct engine_sample_request request = {
+static status_t sample_run(struct rank *r, const Trainyard__V1__WorkerSample *sample, struct err *e) {
+    const struct engine_sample_request request = {
         .directory = sample->directory,
+        .roots = &r->roots.checkpoints,
         .prompt = sample->prompt,
         .tokens = sample->tokens,
         .temperature = sample->temperature,
         .seed = sample->seed,
         .threads = sample->threads > 0 ? sample->threads : 1,
         .write = on_piece,
-        .ctx = &r,
+        .ctx = r,
     };
+    return sample->verify ? engine_verify(sample->directory, request.roots, e) : engine_sample(&request, e);
+}
+
+void rank_sample(const Trainyard__V1__WorkerSample *sample, struct control *control, struct emitter *emitter,
+                 struct rank_end *ret) {
+    struct rank r = { .control = control, .emitter = emitter };
+    char folder[PATH_MAX];
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED };
-    status_t st = engine_sample(&request, &ret->why);
-    if (st == ST_NOT_FOUND)
-        ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD;
-    else if (st != ST_OK)
+    job_roots_take(&(struct job_roots_given){ NULL, 0, sample->checkpoint_roots, sample->n_checkpoint_roots,
+                                              sample->data_except, sample->n_data_except },
+                   &r.roots);
+    status_t st = cluster_mark_folder(sample->directory, 3, folder, sizeof folder, &ret->why);
+    if (st == ST_OK)
+        st = cluster_mark(&r.roots.checkpoints, folder, sample->cluster, CLUSTER_MARK_CHECK, NULL, &ret->why);
+    const bool of_other_cluster = st == ST_FAILED_PRECONDITION; /* no other host helps */
+    if (st == ST_OK)
+        st = sample_run(&r, sample, &ret->why);
+    job_roots_done(&r.roots);
+    if (of_other_cluster) {
+        ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+        return;
+    }
+    if (st != ST_OK)
         end_fail(ret, st);
     end_by_stop(control, ret);
 }

@@ -1,6 +1,6 @@
 /* trainyard-train sample CHECKPOINT: text from a step folder. */
 #include "base/cores.h"
-#include "executor/engine/run/engine.h"
+#include "engine/run/engine.h"
 #include "executor/worker/commands.h"
 
 #include <getopt.h>
@@ -40,7 +40,7 @@ static bool take_option(struct engine_sample_request *r, int code) {
 int sample_command(int argc, char **argv) {
     bool begun = false;
     struct engine_sample_request request = {
-        .prompt = "", .tokens = 200, .temperature = 0.8, .seed = 1, .write = write_piece, .ctx = &begun
+        .prompt = "", .tokens = 200, .temperature = 0.8, .seed = 0, .write = write_piece, .ctx = &begun
     };
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;)
         if (!take_option(&request, code))

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 bool spec_changes_add(struct spec_changes *c, const char *change) {
-    if (c->n == SPEC_CHANGES_MOST)
+    if (c->n == SPEC_CHANGES_MAX)
         return false;
     c->items[c->n++] = change;
     return true;

@@ -1,4 +1,4 @@
-/* A job spec from a file and --set changes, resolved: what the commands of trainyard-train begin with.
+/* A job spec from a file and --set changes, resolved: the first step of the commands of trainyard-train.
  *
  *     struct spec_changes changes = { .items = { "train.steps=10" }, .n = 1 };
  *     Trainyard__V1__JobSpec *spec = NULL;
@@ -12,14 +12,14 @@
 #include <stdbool.h>
 #include <trainyard/v1/spec.pb-c.h>
 
-enum { SPEC_CHANGES_MOST = 64 };
+enum { SPEC_CHANGES_MAX = 64 };
 
 struct spec_changes {
-    const char *items[SPEC_CHANGES_MOST]; /* KEY.PATH=VALUE, borrowed */
+    const char *items[SPEC_CHANGES_MAX]; /* KEY.PATH=VALUE, borrowed */
     int n;
 };
 
-/* False when there is no room. */
+/* False if there are SPEC_CHANGES_MAX already. */
 bool spec_changes_add(struct spec_changes *c, const char *change);
 
 /* YAML or JSON. INVALID_ARGUMENT names what is wrong; every further problem of the spec is printed to stderr, a line

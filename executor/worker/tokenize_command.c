@@ -1,6 +1,6 @@
 /* trainyard-train tokenize: text files to one token file. */
 #include "base/cores.h"
-#include "executor/engine/data/shards_write.h"
+#include "engine/data/token_file_write.h"
 #include "executor/worker/commands.h"
 
 #include <getopt.h>
@@ -17,22 +17,22 @@ static const struct option OPTIONS[] = {
     { 0 },
 };
 
-static status_t tokenize(const char *tokenizer, struct shards_text *text, const char *out, struct err *e) {
+static status_t tokenize(const char *tokenizer, struct token_file_text *text, const char *out, struct err *e) {
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
     int64_t n = 0;
     if (strcmp(tokenizer, "byte") == 0)
-        TRY(tokenizer_new_byte(&t, e));
+        t = tokenizer_new_byte();
     else
-        TRY(tokenizer_open(tokenizer, &t, e));
+        TRY(tokenizer_open(NULL, tokenizer, &t, e));
     text->tokenizer = t;
-    TRY(shards_write(text, out, &n, e));
+    TRY(token_file_write(text, out, &n, e));
     printf("%lld\n", (long long)n);
     return ST_OK;
 }
 
 int tokenize_command(int argc, char **argv) {
     const char *tokenizer = NULL, *out = NULL;
-    struct shards_text text = { .threads = cores_allowed() };
+    struct token_file_text text = { .threads = cores_allowed() };
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
         long long n = 0;
         if (code == OPTION_TOKENIZER)

@@ -1,9 +1,12 @@
-/* trainyard-train SPEC: every rank of a job as a process of this machine. */
+/* `trainyard-train SPEC`: reads the spec, starts the ranks (local.h) and trains in each of them. Rank 0 prints a
+ * line a second, or one JSON object for each step with --json. SIGINT and SIGTERM request a stop, so that the run
+ * ends at the next step with a checkpoint; a second signal ends the process. The exit code is the engine's outcome,
+ * so that scripts can distinguish a wrong spec from a failure. */
 #include "api/codec/text.h"
 #include "api/spec/spec.h"
 #include "base/clock.h"
 #include "base/cores.h"
-#include "executor/engine/run/engine.h"
+#include "engine/run/engine.h"
 #include "executor/worker/commands.h"
 #include "executor/worker/config.h"
 #include "executor/worker/local.h"
@@ -23,6 +26,7 @@ struct arguments {
     const char *checkpoints, *resume;
     struct spec_changes changes;
     int threads;
+    bool threads_by_work;
     bool plan, json;
     char ranks[40], from[48], to[48]; /* as changes of the spec */
 };
@@ -42,7 +46,7 @@ static void on_signal(int number) {
     signal(number, SIG_DFL); /* the second one ends at once */
 }
 
-/* --- what the engine tells ---*/
+/* --- reports of the engine ---*/
 
 /* JSON has no infinity: the norm of a step that overflowed. */
 static void print_members(const struct engine_metric *m, int n) {
@@ -107,7 +111,8 @@ static int exit_code(enum engine_outcome outcome) {
     switch (outcome) {
     case ENGINE_FINISHED: return EXIT_DONE;
     case ENGINE_STOPPED: return EXIT_STOPPED;
-    case ENGINE_BAD_SPEC: return EXIT_USAGE;
+    case ENGINE_BAD_SPEC:
+    case ENGINE_HOST_FAULT: return EXIT_USAGE;
     default: return EXIT_FAILED;
     }
 }
@@ -145,7 +150,7 @@ static status_t place_profile(struct engine_config *c, char path[PATH_MAX], stru
     return ST_OK;
 }
 
-static void say_chosen(const Trainyard__V1__TrainSpec *t) {
+static void print_chosen(const Trainyard__V1__TrainSpec *t) {
     fprintf(stderr, "trainyard-train: auto: micro_batch %d, lanes %d, recompute %s\n", t->micro_batch, t->lanes,
             t->recompute);
 }
@@ -173,6 +178,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
         return complain(&job, EXIT_USAGE, &e);
     c->checkpoint.resume_directory = job.args->resume;
     c->threads = job.args->threads;
+    c->threads_by_work = job.args->threads_by_work;
     place_device(c, rank, device);
     if (!job.args->resume && spec_checkpoint_name(job.spec->train->init_from, &id, &id)) {
         status_ignore(err_set(&e, ST_INVALID_ARGUMENT,
@@ -185,14 +191,14 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     if (c->profile.from && place_profile(c, profile, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
     if (rank == 0 && !job.args->plan && config_measure(config, &e) != ST_OK)
-        fprintf(stderr, "trainyard-train: mfu is not told: %s\n", e.msg);
+        fprintf(stderr, "trainyard-train: mfu is not reported: %s\n", e.msg);
     struct engine_hooks hooks = { .ctx = &job, .metrics = on_metrics, .notice = on_notice, .shard = on_shard };
     bool chosen = false;
     status_t st = config_resolve(config, collective, &hooks, &chosen, &e);
     if (st != ST_OK)
         return complain(&job, exit_code(engine_outcome_of(st)), &e);
     if (chosen && rank == 0)
-        say_chosen(config_spec(config)->train);
+        print_chosen(config_spec(config)->train);
     st = engine_open(c, collective, &hooks, &engine, &e);
     if (st != ST_OK)
         return complain(&job, exit_code(engine_outcome_of(st)), &e);
@@ -217,10 +223,9 @@ static int train(const char *file, struct arguments *args) {
         return EXIT_USAGE;
     }
     int ranks = spec_world_size(spec);
-    if (args->threads < 1)
-        args->threads = cores_allowed() / ranks;
-    if (args->threads < 1)
-        args->threads = 1;
+    args->threads_by_work = args->threads < 1;
+    if (args->threads_by_work)
+        args->threads = cores_per_rank(cores_allowed(), ranks);
     struct job job = { .args = args, .spec = spec };
     int code = EXIT_FAILED;
     if (local_run(ranks, run_rank, &job, &code, &e) != ST_OK) {
@@ -265,7 +270,7 @@ static bool take_profile(struct arguments *a, const char *range) {
 
 static bool take_ranks(struct arguments *a, const char *text) {
     long long n = 0;
-    if (!command_number(text, 1, LOCAL_RANKS_MOST, &n))
+    if (!command_number(text, 1, LOCAL_RANKS_MAX, &n))
         return false;
     snprintf(a->ranks, sizeof a->ranks, "parallel.data=%lld", n);
     return spec_changes_add(&a->changes, a->ranks);

@@ -18,7 +18,7 @@ static const char HELP[] =
     "  --checkpoints DIR      write DIR/step-<S>/ (default: the spec's checkpoint.directory, else none)\n"
     "  --resume DIR           start from the step folder DIR\n"
     "  --ranks N              data-parallel processes (sets parallel.data)\n"
-    "  --threads N            compute threads of each rank (default: cores / ranks)\n"
+    "  --threads N            compute threads of each rank (default: cores / ranks, fewer for a small model)\n"
     "  --profile FROM..TO     profile these steps: tables and traces in DIR/profile (default ./profile)\n"
     "  --plan                 print the plan of rank 0 and end\n"
     "  --json                 one JSON object a step on stdout, instead of a line a second\n"
@@ -27,9 +27,12 @@ static const char HELP[] =
     "  --device NAME|FILE  --memory BYTES  --svg FILE     for `plan`: the device that it is for (cpu, measured here;\n"
     "                         v100, a100, h100, h200; or a profile), what a rank may take, the step as a picture;\n"
     "                         --ranks N plans N (pipeline x a power of two), each with its samples;\n"
-    "                         --data-root DIR: data below it may be read (default: whatever this user may read)\n"
-    "  --huggingface DIR  --average     for `export`: the folder to write; averaged weights (train.ema) in place of "
-    "the last\n"
+    "                         --data-root DIR: data below it may be read ('': none; default: all that this user may\n"
+    "                         read);\n"
+    "                         --data-except PATH: but not this file, or what is below this folder\n"
+    "  --huggingface DIR  --average  --overwrite\n"
+    "                         for `export`: the folder to write; averaged weights (train.ema) in place of the last;\n"
+    "                         into a folder that is not empty\n"
     "  --help  --version\n"
     "\n"
     "With `resources.accelerator: cuda` rank r trains on the r-th GPU that CUDA_VISIBLE_DEVICES leaves to be seen.\n"
@@ -48,9 +51,9 @@ static const struct {
     { "export", export_command },
 };
 
-/* libgomp reads its settings before main: start over with the one that fits a machine which others use too. Measured on
- * two busy cores: a step takes a quarter of what it takes when idle threads spin as long as libgomp has them by
- * default; on idle cores both take the same. */
+/* libgomp reads its settings before main, so the program sets them and executes itself again. With a short spin,
+ * other processes can use the cores: on two busy cores a step took a quarter of the time that it takes with
+ * libgomp's default; on idle cores both take the same. */
 static void settle_threads(char **argv) {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
         return;
@@ -58,19 +61,19 @@ static void settle_threads(char **argv) {
         execv("/proc/self/exe", argv);
 }
 
-bool command_number(const char *text, long long least, long long most, long long *ret) {
+bool command_number(const char *text, long long min, long long max, long long *ret) {
     char *end;
     *ret = strtoll(text, &end, 10);
-    return *text && !*end && *ret >= least && *ret <= most;
+    return *text && !*end && *ret >= min && *ret <= max;
 }
 
 int command_wrong_value(const char *value) {
-    fprintf(stderr, "trainyard-train: '%s' is no value for that option\n", value);
+    fprintf(stderr, "trainyard-train: '%s' is not a value of that option\n", value);
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
-    settle_threads(argv); /* goes on as it is where /proc is missing */
+    settle_threads(argv); /* returns if /proc is missing */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             fputs(HELP, stdout);

@@ -1,0 +1,316 @@
+/* Connects the agent's parts.
+ *
+ * The core decides (core/agent_core.h); every other part only reports events and carries out actions. The parts do not
+ * know each other: each is opened with an owner, a struct of functions, and those functions are here. Most of them
+ * convert a report of a part into an event for agent_step. Three kinds of messages need no decision and are passed on
+ * directly: the rendezvous and the committed checkpoints, from the controller to the workers; the orders for samples
+ * and checks; and the samples of a device, from the devices to the rank that has it. */
+#include "executor/agent/agent.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "executor/agent/agent_state.h"
+#include "executor/agent/attempt_messages.h"
+#include "executor/agent/cuda_libraries.h"
+#include "executor/agent/orphans.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- from the controller ---- */
+
+static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) {
+    const Trainyard__V1__ResourcesSpec *resources = m->spec ? m->spec->resources : NULL;
+    const struct agent_start start = {
+        .world_size = m->world_size,
+        .ranks = m->ranks,
+        .n_ranks = m->n_ranks,
+        .cuda = resources && resources->accelerator && strcmp(resources->accelerator, "cuda") == 0,
+        .invalid = m->spec ? NULL : "the start order has no spec",
+        .order = m,
+    };
+    agent_step(a,
+               &(struct agent_event){ .kind = AGENT_EV_START, .job = m->job, .attempt = m->attempt, .start = &start });
+}
+
+static void handle_rendezvous(struct agent *a, const Trainyard__V1__AttemptRendezvous *m) {
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS;
+    command.rendezvous = m->rendezvous;
+    if (m->rendezvous)
+        rank_workers_send(a->workers, m->job, m->attempt, &command);
+}
+
+static void handle_committed(struct agent *a, const Trainyard__V1__AttemptCommitted *m) {
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECKPOINT_COMMITTED;
+    command.checkpoint_committed = m->checkpoint;
+    if (m->checkpoint)
+        rank_workers_send(a->workers, m->job, m->attempt, &command);
+}
+
+static void handle_stop(struct agent *a, const Trainyard__V1__StopAttempt *m) {
+    agent_step(
+        a,
+        &(struct agent_event){
+            .kind = AGENT_EV_STOP, .job = m->job, .attempt = m->attempt, .grace_ms = m->grace_ms, .text = m->reason });
+}
+
+static void attempt_event(struct agent *a, enum agent_event_kind kind, int64_t job, int32_t attempt) {
+    agent_step(a, &(struct agent_event){ .kind = kind, .job = job, .attempt = attempt });
+}
+
+static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
+    struct agent *a = ctx;
+    switch (m->message_case) {
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START: handle_start(a, m->start); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_RENDEZVOUS: handle_rendezvous(a, m->rendezvous); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP: handle_stop(a, m->stop); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_COMMITTED: handle_committed(a, m->committed); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED:
+        attempt_event(a, AGENT_EV_ACKNOWLEDGED, m->acknowledged->job, m->acknowledged->attempt);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE:
+        text_sample_start(a->samples, &a->host, m->start_sample);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE:
+        request_workers_stop(a->samples, m->stop_sample->sample);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_CHECK:
+        spec_check_start(a->checks, &a->host, m->start_check);
+        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_CHECK:
+        request_workers_stop(a->checks, m->stop_check->check);
+        break;
+    default: break; /* of a newer controller */
+    }
+}
+
+static void on_attached(void *ctx) {
+    struct agent *a = ctx;
+    a->attached(a);
+    agent_step(a, &(struct agent_event){ .kind = AGENT_EV_ATTACHED });
+    report_stream_set_attached(a->report, true);
+}
+
+static void requests_stop(struct agent *a) {
+    request_workers_stop_all(a->samples);
+    request_workers_stop_all(a->checks);
+}
+
+/* The requests for samples and checks ended with the stream, so their results have no receiver. */
+static void on_detached(void *ctx) {
+    struct agent *a = ctx;
+    report_stream_set_attached(a->report, false);
+    requests_stop(a);
+}
+
+static void hello_end(void *ctx, Trainyard__V1__AgentHello *hello) {
+    (void)ctx;
+    for (size_t i = 0; i < hello->n_attempts; i++) {
+        struct attempt_status *s = (struct attempt_status *)hello->attempts[i]; /* its first member */
+        attempt_status_done(s);
+        free(s);
+    }
+    free(hello->attempts);
+}
+
+static void hello_begin(void *ctx, Trainyard__V1__AgentHello *hello) {
+    struct agent *a = ctx;
+    hello->n_devices = devices_list(a->devices, &hello->devices);
+    for (const struct agent_attempt *at = agent_core_first(a->core); at; at = at->next) {
+        struct attempt_status *s = alloc_zeroed(1, sizeof *s);
+        attempt_status_init(s, at, &a->host, a->workers);
+        if (!at->ended)
+            s->message.end = NULL;
+        hello->attempts = alloc_grow(hello->attempts, hello->n_attempts, sizeof *hello->attempts);
+        hello->attempts[hello->n_attempts++] = &s->message;
+    }
+}
+
+static bool on_is_known(void *ctx, int64_t job, int32_t attempt) {
+    const struct agent *a = ctx;
+    return agent_core_find(a->core, job, attempt) != NULL;
+}
+
+static void on_fenced(void *ctx, int64_t job, int32_t attempt) { attempt_event(ctx, AGENT_EV_FENCED, job, attempt); }
+
+/* ---- from the workers ---- */
+
+static void on_worker_event(void *ctx, struct agent_event *event) { agent_step(ctx, event); }
+
+static void on_spooled(void *ctx, bool urgent) {
+    struct agent *a = ctx;
+    report_stream_wake(a->report, urgent);
+}
+
+/* ---- from the devices ---- */
+
+static struct worker_process *process_on(const struct agent *a, int device) {
+    const struct agent_attempt *at;
+    const struct agent_rank *r = agent_core_rank_on(a->core, device, &at);
+    struct rank_worker *w = r ? rank_workers_find(a->workers, at->job, at->attempt, r->rank) : NULL;
+    return w ? w->process : NULL;
+}
+
+static int64_t on_rank_step(void *ctx, int device) {
+    const struct worker_process *p = process_on(ctx, device);
+    return p ? worker_process_step(p) : -1;
+}
+
+static void on_device_sample(void *ctx, int device, const Trainyard__V1__MetricRow *row) {
+    struct worker_process *p = process_on(ctx, device);
+    if (p)
+        worker_process_sample(p, row);
+}
+
+static void on_device_unhealthy(void *ctx, int device, const char *reason) {
+    agent_step(ctx, &(struct agent_event){ .kind = AGENT_EV_DEVICE_UNHEALTHY, .device = device, .text = reason });
+}
+
+static void on_device_inspected(void *ctx, int device) {
+    agent_step(ctx, &(struct agent_event){ .kind = AGENT_EV_DEVICE_INSPECTED, .device = device });
+}
+
+/* ---- from start to end ---- */
+
+void agent_leave(struct agent *a, const char *signal) {
+    log_event(LOG_INFO, "leaving", "signal", LOG_STR(signal), "workers", LOG_INT(agent_core_ranks_open(a->core)), NULL);
+    control_stream_goodbye(a->control,
+                           signal); /* before the workers end, so that their jobs are not placed here again */
+    requests_stop(a);
+    agent_step(a, &(struct agent_event){ .kind = AGENT_EV_LEAVE });
+}
+
+const struct host *agent_host(const struct agent *a) { return &a->host; }
+
+/* GPUs that workers cannot use are not offered. The reason is shown in the same place as that of a missing driver. */
+static void check_cuda_libraries(struct agent *a) {
+    struct inventory *inv = &a->host.inventory;
+    const struct agent_options *o = a->host.options;
+    struct cuda_libraries found;
+    struct err why;
+    if (inv->n_devices == 0)
+        return;
+    if (cuda_libraries_check(o->worker, o->worker_user, o->library_path, CUDA_LIBRARIES_MAX_MS, &found, &why) ==
+        ST_OK) {
+        inv->devices_single_rank = found.single_rank;
+        snprintf(inv->device_reason, sizeof inv->device_reason, "%s", found.without);
+        return;
+    }
+    snprintf(inv->device_reason, sizeof inv->device_reason, "%d GPU%s, which workers cannot use: %.400s",
+             inv->n_devices, inv->n_devices == 1 ? "" : "s", why.msg);
+    inv->n_devices = 0;
+    a->nvml = nvml_close(a->nvml);
+}
+
+static status_t spool_open_in(struct host *host, struct err *e) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/spool", directory_path(host->directory)) >= (int)sizeof path)
+        return err_set(e, ST_INVALID_ARGUMENT, "--directory: the path is too long");
+    TRY(spool_open(path, host->options->spool_bytes, &host->spool, e));
+    for (size_t i = 0; i < spool_count(host->spool); i++) {
+        const char *damage = spool_log_damage(spool_at(host->spool, i));
+        if (damage)
+            log_event(LOG_ERROR, "spool_damaged", "message", LOG_STR(damage), NULL);
+    }
+    return ST_OK;
+}
+
+static status_t core_open(struct agent *a, struct err *e) {
+    const struct inventory *inv = &a->host.inventory;
+    struct agent_device devices[INVENTORY_DEVICES_MAX] = { { 0 } };
+    for (int i = 0; i < inv->n_devices; i++) {
+        devices[i].index = devices_index(a->devices, i);
+        snprintf(devices[i].reason, sizeof devices[i].reason, "%s", devices_reason(a->devices, i));
+    }
+    const struct agent_core_config config = { .slots = inv->slots,
+                                              .cores = inv->cores,
+                                              .threads_per_rank = inv->threads_per_rank,
+                                              .hang_ms = a->host.options->hang_ms,
+                                              .n_devices = inv->n_devices,
+                                              .devices = devices };
+    Trainyard__V1__AttemptStatus **records;
+    size_t n;
+    a->core = agent_core_new(&config, clock_mono_ms());
+    TRY(directory_attempts_read(a->host.directory, &records, &n, e));
+    status_t st = ST_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (st == ST_OK)
+            st = attempt_recover(a->core, records[i], e);
+        trainyard__v1__attempt_status__free_unpacked(records[i], NULL);
+    }
+    free(records);
+    for (const struct agent_attempt *at = agent_core_first(a->core); at && st == ST_OK; at = at->next)
+        st = agent_save_attempt(a, at, e);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "end the workers of an earlier agent: ");
+}
+
+static status_t streams_open(struct agent *a, struct err *e) {
+    const struct control_stream_owner control = { .ctx = a,
+                                                  .hello_begin = hello_begin,
+                                                  .hello_end = hello_end,
+                                                  .attached = on_attached,
+                                                  .command = on_command,
+                                                  .detached = on_detached };
+    const struct report_stream_owner report = { .ctx = a, .is_known = on_is_known, .fenced = on_fenced };
+    TRY(control_stream_open(&a->host, &control, &a->control, e));
+    TRY(report_stream_open(&a->host, &report, &a->report, e));
+    a->samples = request_workers_new(&a->host, a->control, &text_sample_kind);
+    a->checks = request_workers_new(&a->host, a->control, &spec_check_kind);
+    return ST_OK;
+}
+
+static status_t parts_open(struct agent *a, struct err *e) {
+    const struct agent_options *o = a->host.options;
+    const struct rank_workers_owner workers = { .ctx = a, .event = on_worker_event, .spooled = on_spooled };
+    const struct devices_owner devices = { .ctx = a,
+                                           .rank_step = on_rank_step,
+                                           .sample = on_device_sample,
+                                           .unhealthy = on_device_unhealthy,
+                                           .inspected = on_device_inspected };
+    inventory_take(&a->host.inventory, o->cores, o->slots, o->nvml, o->gpu_part, &a->nvml);
+    check_cuda_libraries(a);
+    TRY(directory_open(o->directory, &a->host.directory, e));
+    TRY(spool_open_in(&a->host, e));
+    TRY(orphans_open(a->host.loop, &a->host.orphans, e));
+    a->workers = rank_workers_new(&a->host, &workers);
+    TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
+    TRY(core_open(a, e));
+    return streams_open(a, e);
+}
+
+status_t agent_open(const struct agent_options *options, struct reactor *loop, void (*attached)(const struct agent *a),
+                    struct agent **ret, struct err *e) {
+    CLEANUP(agent_closep) struct agent *a = alloc_zeroed(1, sizeof *a);
+    a->host.options = options;
+    a->host.loop = loop;
+    a->attached = attached;
+    a->tick = (struct reactor_timer){ .fire = agent_tick, .ctx = a };
+    TRY(parts_open(a, e));
+    reactor_timer_set(loop, &a->tick, 0);
+    *ret = take_ptr(&a);
+    return ST_OK;
+}
+
+struct agent *agent_close(struct agent *a) {
+    if (!a)
+        return NULL;
+    request_workers_free(a->samples);
+    request_workers_free(a->checks);
+    rank_workers_free(a->workers);
+    orphans_close(a->host.orphans);
+    devices_close(a->devices);
+    nvml_close(a->nvml);
+    report_stream_close(a->report);
+    control_stream_close(a->control);
+    reactor_timer_cancel(a->host.loop, &a->tick);
+    agent_core_free(a->core);
+    agent_actions_done(&a->actions);
+    spool_close(a->host.spool);
+    directory_close(a->host.directory);
+    free(a);
+    return NULL;
+}

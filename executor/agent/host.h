@@ -1,0 +1,52 @@
+/* The objects that every part of the agent uses: the options, the host's resources, the event loop, and the agent's
+ * files.
+ *
+ * The thread of the loop (reactor.h) uses them without locks. */
+#ifndef EXECUTOR_AGENT_HOST_H
+#define EXECUTOR_AGENT_HOST_H
+
+#include "api/rpc/tls.h"
+#include "executor/agent/directory.h"
+#include "executor/agent/inventory.h"
+#include "executor/agent/reactor.h"
+#include "executor/agent/spool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { AGENT_PATHS_MAX = 64 }; /* of each list of paths below */
+
+struct agent_options {
+    const char *controller; /* as api/rpc reads an address */
+    struct rpc_tls tls;
+    const char *token, *token_file; /* or NULL */
+    const char *directory;
+    const char *address;     /* at which other hosts reach this host's ranks */
+    const char *worker;      /* path of the worker program */
+    const char *program;     /* path of the program that is the worker of jobs with a program */
+    bool allow_programs;     /* jobs may run programs of their users */
+    const char *worker_user; /* the user that workers become; NULL: the agent's own */
+    const char *nvml;        /* name of the library */
+    struct nvml_part gpu_part;
+    const char *library_path;      /* DIR[:DIR]..., searched first by workers on GPUs; NULL: the loader's path alone */
+    const char *const *data_roots; /* empty list: jobs read no file */
+    size_t n_data_roots;
+    const char *const *data_except; /* files and folders that no job reads, besides the agent's own */
+    size_t n_data_except;
+    const char *const *checkpoint_roots; /* every checkpoint of a job lies below one of these; at least one */
+    size_t n_checkpoint_roots;
+    int cores, slots; /* 0: as inventory_take finds them */
+    int64_t spool_bytes;
+    int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
+};
+
+struct host {
+    const struct agent_options *options;
+    struct inventory inventory;
+    struct reactor *loop;
+    struct directory *directory;
+    struct spool *spool;
+    struct orphans *orphans;
+};
+
+#endif

@@ -1,0 +1,214 @@
+/* Connects the workers of ranks with the core's events and the controller's commands.
+ *
+ * A record that is meant for the agent (address, joined, alive, end) becomes one event of the core. Records that only
+ * the controller needs (metrics, shards, logs) do not come here: the relay writes them to the spool, and `spooled`
+ * wakes the report stream.
+ *
+ * The address and the join of a rank are kept in their own form, because the agent sends them to the controller again
+ * after each attach; the core only knows that they arrived. */
+#include "executor/agent/rank_workers.h"
+
+#include "api/codec/message.h"
+#include "base/alloc.h"
+#include "base/cores.h"
+#include "base/limits.h"
+#include "executor/agent/data_exclusions.h"
+#include "executor/agent/worker_launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rank_workers {
+    const struct host *host;
+    struct rank_workers_owner owner;
+    struct rank_worker *first;
+};
+
+/* ---- from a worker ---- */
+
+static struct agent_event event_of(const struct rank_worker *w, enum agent_event_kind kind) {
+    return (struct agent_event){ .kind = kind, .job = w->job, .attempt = w->attempt, .rank = w->rank };
+}
+
+static void event_send(const struct rank_worker *w, struct agent_event *ev) {
+    w->list->owner.event(w->list->owner.ctx, ev);
+}
+
+static void on_broken(void *ctx, const char *sentence) {
+    struct agent_event ev = event_of(ctx, AGENT_EV_BROKEN);
+    ev.text = sentence;
+    event_send(ctx, &ev);
+}
+
+static void handle_address(struct rank_worker *w, const ProtobufCBinaryData *address) {
+    if (address->len > LIMIT_RENDEZVOUS_BYTES) {
+        on_broken(w, "offered an address that is too long and was killed");
+        return;
+    }
+    uint8_t *copy = alloc_zeroed(address->len, 1);
+    if (address->len)
+        memcpy(copy, address->data, address->len);
+    free(w->address.data);
+    w->address = (ProtobufCBinaryData){ .data = copy, .len = address->len };
+    struct agent_event ev = event_of(w, AGENT_EV_ADDRESS);
+    event_send(w, &ev);
+}
+
+static void joined_free(struct rank_worker *w) {
+    if (w->joined)
+        trainyard__v1__rank_joined__free_unpacked(w->joined, NULL);
+    w->joined = NULL;
+}
+
+static void handle_joined(struct rank_worker *w, const Trainyard__V1__RankJoined *joined) {
+    joined_free(w);
+    status_ignore(message_copy(&joined->base, &w->joined, NULL));
+    /* If memory runs out, the rank has not joined: the controller's start deadline ends the attempt. */
+    struct agent_event ev = event_of(w, w->joined ? AGENT_EV_JOINED : AGENT_EV_ALIVE);
+    event_send(w, &ev);
+}
+
+static void handle_end(struct rank_worker *w, const Trainyard__V1__WorkerEnd *end) {
+    struct final_report final = { .received = true, .cause = end->cause, .step = end->step };
+    snprintf(final.message, sizeof final.message, "%s", end->message);
+    snprintf(final.weights_sha256, sizeof final.weights_sha256, "%s", end->weights_sha256);
+    struct agent_event ev = event_of(w, AGENT_EV_FINAL_REPORT);
+    ev.final = &final;
+    event_send(w, &ev);
+}
+
+static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
+    struct rank_worker *w = ctx;
+    struct agent_event alive = event_of(w, AGENT_EV_ALIVE);
+    switch (record->record_case) {
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS: handle_address(w, &record->address->address); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED: handle_joined(w, record->joined); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_END: handle_end(w, record->end); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
+        alive.progress = record->alive->progress;
+        alive.flag = record->alive->waiting_for_spool;
+        event_send(w, &alive);
+        break;
+    default: break;
+    }
+}
+
+static void on_waiting(void *ctx, bool waits) {
+    struct agent_event ev = event_of(ctx, AGENT_EV_SPOOL_WAIT);
+    ev.flag = waits;
+    event_send(ctx, &ev);
+}
+
+static void on_ended(void *ctx, const struct exit_status *status, bool drained) {
+    const struct rank_worker *w = ctx;
+    struct agent_event ev = event_of(w, AGENT_EV_EXITED);
+    ev.status = *status;
+    ev.step = worker_process_step(w->process);
+    ev.flag = drained;
+    event_send(w, &ev);
+}
+
+static void on_spooled(void *ctx, bool urgent) {
+    const struct rank_worker *w = ctx;
+    w->list->owner.spooled(w->list->owner.ctx, urgent);
+}
+
+/* ---- to a worker ---- */
+
+static struct rank_worker *worker_new(struct rank_workers *ws, int64_t job, int32_t attempt, int32_t rank) {
+    struct rank_worker *w = alloc_zeroed(1, sizeof *w);
+    *w = (struct rank_worker){ .list = ws, .job = job, .attempt = attempt, .rank = rank, .next = ws->first };
+    return ws->first = w;
+}
+
+status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt *at, const struct agent_rank *r,
+                            const Trainyard__V1__JobSpec *spec, const char *device, struct rank_worker **ret,
+                            struct err *e) {
+    const struct spool_key key = { at->job, at->attempt, r->rank };
+    struct spool_log *log;
+    struct rank_worker *w = worker_new(ws, at->job, at->attempt, r->rank);
+    const struct worker_process_owner owner = { .ctx = w,
+                                                .record = on_record,
+                                                .spooled = on_spooled,
+                                                .waiting = on_waiting,
+                                                .broken = on_broken,
+                                                .ended = on_ended };
+    TRY(spool_log_open(ws->host->spool, &key, &log, e));
+    TRY(worker_launch(ws->host, spec, at->threads, log, device, &owner, &w->process, e));
+    *ret = w;
+    return ST_OK;
+}
+
+status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
+                                const Trainyard__V1__AttemptStart *order, struct err *e) {
+    const struct host *host = w->list->host;
+    Trainyard__V1__WorkerStart s = TRAINYARD__V1__WORKER_START__INIT;
+    s.attempt = (Trainyard__V1__AttemptStart *)(uintptr_t)order;
+    s.rank = w->rank;
+    s.threads = at->threads;
+    s.max_threads = cores_per_rank(host->inventory.cores, (int)at->n_ranks);
+    s.hang_ms = host->options->hang_ms;
+    s.address = (char *)(uintptr_t)host->options->address;
+    s.n_data_roots = host->options->n_data_roots;
+    s.data_roots = (char **)(uintptr_t)host->options->data_roots;
+    s.n_checkpoint_roots = host->options->n_checkpoint_roots;
+    s.checkpoint_roots = (char **)(uintptr_t)host->options->checkpoint_roots;
+    s.cluster = (char *)(uintptr_t)directory_cluster(host->directory);
+    struct data_exclusions exclusions;
+    data_exclusions_find(host, &exclusions);
+    s.n_data_except = exclusions.n;
+    s.data_except = exclusions.list;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
+    command.start = &s;
+    return worker_process_send(w->process, &command, e);
+}
+
+void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
+                       const Trainyard__V1__WorkerCommand *command) {
+    for (struct rank_worker *w = ws->first; w; w = w->next)
+        if (w->job == job && w->attempt == attempt && w->process)
+            status_ignore(worker_process_send(w->process, command, NULL));
+}
+
+/* ---- the list ---- */
+
+struct rank_worker *rank_workers_find(const struct rank_workers *ws, int64_t job, int32_t attempt, int32_t rank) {
+    for (struct rank_worker *w = ws->first; w; w = w->next)
+        if (w->job == job && w->attempt == attempt && w->rank == rank)
+            return w;
+    return NULL;
+}
+
+static void worker_free(struct rank_worker *w) {
+    worker_process_close(w->process);
+    free(w->address.data);
+    joined_free(w);
+    free(w);
+}
+
+void rank_workers_remove(struct rank_workers *ws, int64_t job, int32_t attempt) {
+    for (struct rank_worker **link = &ws->first, *w; (w = *link);) {
+        if (w->job != job || w->attempt != attempt) {
+            link = &w->next;
+            continue;
+        }
+        *link = w->next;
+        worker_free(w);
+    }
+}
+
+struct rank_workers *rank_workers_new(const struct host *host, const struct rank_workers_owner *owner) {
+    struct rank_workers *ws = alloc_zeroed(1, sizeof *ws);
+    *ws = (struct rank_workers){ .host = host, .owner = *owner };
+    return ws;
+}
+
+void rank_workers_free(struct rank_workers *ws) {
+    for (struct rank_worker *w; ws && (w = ws->first);) {
+        ws->first = w->next;
+        worker_free(w);
+    }
+    free(ws);
+}

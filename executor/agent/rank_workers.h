@@ -1,0 +1,54 @@
+/* The workers of this host's ranks: their processes and spool logs, and the addresses and joins that they have sent for
+ * their gangs. Turns the records of a worker into events of the core (core/agent_core.h).
+ *
+ * A worker is named by its job, attempt and rank. It stays in the list, without a process, until its attempt is
+ * removed. All functions run on the agent's loop. */
+#ifndef EXECUTOR_AGENT_RANK_WORKERS_H
+#define EXECUTOR_AGENT_RANK_WORKERS_H
+
+#include "executor/agent/core/agent_core.h"
+#include "executor/agent/host.h"
+#include "executor/agent/worker_process.h"
+
+#include <trainyard/v1/dispatch.pb-c.h>
+
+struct rank_workers_owner {
+    void *ctx;
+    void (*event)(void *ctx, struct agent_event *event); /* all but wall_us is filled in */
+    void (*spooled)(void *ctx, bool urgent);
+};
+
+struct rank_worker {
+    struct rank_workers *list;
+    int64_t job;
+    int32_t attempt, rank;
+    struct worker_process *process;    /* NULL before the start and after the end */
+    ProtobufCBinaryData address;       /* for the rendezvous; empty: none yet */
+    Trainyard__V1__RankJoined *joined; /* NULL: it has not joined */
+    struct rank_worker *next;
+};
+
+struct rank_workers;
+struct rank_workers *rank_workers_new(const struct host *host, const struct rank_workers_owner *owner);
+void rank_workers_free(struct rank_workers *ws); /* kills the processes that still run */
+
+/* Starts the process of a rank with a new spool log. spec: the job's. device: its GPU's UUID; NULL: no GPU. Call it
+ * once for each rank. */
+MUST_CHECK status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt *at,
+                                       const struct agent_rank *r, const Trainyard__V1__JobSpec *spec,
+                                       const char *device, struct rank_worker **ret, struct err *e);
+/* Sends the start order that a worker waits for: its spec, and the settings that this host adds. */
+MUST_CHECK status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
+                                           const Trainyard__V1__AttemptStart *order, struct err *e);
+
+struct rank_worker *rank_workers_find(const struct rank_workers *ws, int64_t job, int32_t attempt, int32_t rank);
+
+/* Sends a command to each process of the attempt. A command that cannot be queued is dropped: its worker does not read,
+ * and the hang check will find it. */
+void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
+                       const Trainyard__V1__WorkerCommand *command);
+
+/* Frees the attempt's workers. Their processes are gone. */
+void rank_workers_remove(struct rank_workers *ws, int64_t job, int32_t attempt);
+
+#endif

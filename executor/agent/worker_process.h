@@ -1,0 +1,63 @@
+/* One worker process from its start to its death. Commands are written from a queue; records and lines are read by a
+ * relay (relay.h). The owner is called when the process is gone, and a second time if its pipes could only be emptied
+ * later.
+ *
+ * Runs on the agent's loop. */
+#ifndef EXECUTOR_AGENT_WORKER_PROCESS_H
+#define EXECUTOR_AGENT_WORKER_PROCESS_H
+
+#include "base/cleanup.h"
+#include "base/status.h"
+#include "executor/agent/core/exit_reason.h"
+#include "executor/agent/reactor.h"
+#include "executor/agent/relay.h"
+#include "executor/agent/spawn.h"
+
+struct worker_process;
+
+/* No handler may close the process, except `ended` with drained = true. */
+struct worker_process_owner {
+    void *ctx;
+    void (*record)(void *ctx, const Trainyard__V1__WorkerRecord *record); /* as in relay.h */
+    void (*spooled)(void *ctx, bool urgent);
+    void (*waiting)(void *ctx, bool waits);          /* a full spool holds its records back, or no longer; or NULL */
+    void (*broken)(void *ctx, const char *sentence); /* it wrote no valid record; NULL: it is killed with this reason */
+    /* The process is gone. drained: all that it wrote is in the spool. Called once with drained = true. If a full spool
+     * holds the rest back, called once with false before that. */
+    void (*ended)(void *ctx, const struct exit_status *status, bool drained);
+};
+
+struct worker_process_options {
+    struct reactor *loop;
+    struct spool *spool;
+    struct spool_log *log;   /* NULL: no record is spooled */
+    struct orphans *orphans; /* NULL: what a killed worker leaves behind stays */
+    struct spawn_options spawn;
+    struct worker_process_owner owner;
+};
+
+MUST_CHECK status_t worker_process_open(const struct worker_process_options *options, struct worker_process **ret,
+                                        struct err *e);
+/* Kills and reaps the process if it still runs. */
+struct worker_process *worker_process_close(struct worker_process *p);
+CLEANUP_DEFINE(struct worker_process *, worker_process_close)
+
+pid_t worker_process_pid(const struct worker_process *p);
+int64_t worker_process_start_time(const struct worker_process *p);
+int64_t worker_process_step(const struct worker_process *p); /* as relay_step */
+
+void worker_process_log_line(struct worker_process *p, const char *text);                  /* as relay_log_line */
+void worker_process_sample(struct worker_process *p, const Trainyard__V1__MetricRow *row); /* as relay_sample */
+void worker_process_discard(struct worker_process *p);                                     /* as relay_discard */
+
+/* Queues a command; it is written when the worker reads. RESOURCE_EXHAUSTED if 8 MiB wait: the worker does not read. */
+MUST_CHECK status_t worker_process_send(struct worker_process *p, const Trainyard__V1__WorkerCommand *command,
+                                        struct err *e);
+
+/* SIGTERM and SIGKILL to its process group. why completes "its worker ...", e.g. "took too long and was killed". */
+void worker_process_terminate(struct worker_process *p);
+void worker_process_kill(struct worker_process *p, const char *why);
+/* The first `why`; NULL if worker_process_kill was not called while the process ran. */
+const char *worker_process_killed_because(const struct worker_process *p);
+
+#endif

@@ -1,0 +1,91 @@
+#include "executor/program/environment.h"
+
+#include "base/alloc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct list {
+    char **items; /* NULL-terminated */
+    size_t n;
+};
+
+/* Replaces a variable of the same name. */
+static void put(struct list *l, const char *name, const char *value) {
+    const size_t n = strlen(name);
+    char *text = alloc_format("%s=%s", name, value);
+    for (size_t i = 0; i < l->n; i++)
+        if (strncmp(l->items[i], text, n + 1) == 0) {
+            free(l->items[i]);
+            l->items[i] = text;
+            return;
+        }
+    l->items = alloc_resize(l->items, l->n + 2, sizeof *l->items);
+    l->items[l->n++] = text;
+    l->items[l->n] = NULL;
+}
+
+static void put_number(struct list *l, const char *name, int64_t value) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    put(l, name, text);
+}
+
+static void put_own(struct list *l) {
+    for (char **at = environ; *at; at++) {
+        char *name = alloc_copy_text(*at), *value = strchr(name, '=');
+        if (value) {
+            *value = '\0';
+            put(l, name, value + 1);
+        }
+        free(name);
+    }
+}
+
+/* The values that torchrun sets after restarts: attempt N is restart N - 1. */
+static void put_torchrun(struct list *l, const Trainyard__V1__WorkerStart *start, const struct place *place,
+                         int max_restarts) {
+    const Trainyard__V1__AttemptStart *at = start->attempt;
+    char run[24];
+    snprintf(run, sizeof run, "%" PRId64, at->job);
+    put(l, "MASTER_ADDR", place->master_address);
+    put_number(l, "MASTER_PORT", place->master_port);
+    put_number(l, "RANK", start->rank);
+    put_number(l, "WORLD_SIZE", at->world_size);
+    put_number(l, "LOCAL_RANK", place->local_rank);
+    put_number(l, "LOCAL_WORLD_SIZE", place->local_world_size);
+    put_number(l, "GROUP_RANK", place->group_rank);
+    put_number(l, "GROUP_WORLD_SIZE", place->groups);
+    put(l, "ROLE_NAME", "default");
+    put_number(l, "ROLE_RANK", start->rank);
+    put_number(l, "ROLE_WORLD_SIZE", at->world_size);
+    put(l, "TORCHELASTIC_RUN_ID", run);
+    put_number(l, "TORCHELASTIC_RESTART_COUNT", at->attempt - 1);
+    put_number(l, "TORCHELASTIC_MAX_RESTARTS", max_restarts);
+}
+
+char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
+                       const struct scratch *scratch) {
+    const Trainyard__V1__JobSpec *spec = start->attempt->spec;
+    struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
+    put_own(&l);
+    for (size_t i = 0; i < spec->program->n_environment; i++)
+        put(&l, spec->program->environment[i]->key, spec->program->environment[i]->value);
+    put_torchrun(&l, start, place, spec->retry->max_restarts);
+    put_number(&l, "TRAINYARD_JOB", start->attempt->job);
+    put_number(&l, "TRAINYARD_ATTEMPT", start->attempt->attempt);
+    put_number(&l, "TRAINYARD_RANK", start->rank);
+    put(&l, "TRAINYARD_METRICS", scratch->metrics);
+    put(&l, "TRAINYARD_WORK", scratch->work);
+    return l.items;
+}
+
+char **environment_free(char **environment) {
+    for (char **at = environment; at && *at; at++)
+        free(*at);
+    free(environment);
+    return NULL;
+}

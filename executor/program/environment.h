@@ -1,0 +1,22 @@
+/* The variables of a rank's command, in this order, where a later one replaces an earlier one of the same name:
+ *
+ *   1. those that the agent gives to every worker (PATH, HOME, CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS, ...)
+ *   2. spec: program.environment
+ *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads
+ *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK
+ *
+ * docs/program.md has the whole list with meanings. */
+#ifndef EXECUTOR_PROGRAM_ENVIRONMENT_H
+#define EXECUTOR_PROGRAM_ENVIRONMENT_H
+
+#include "executor/program/rendezvous.h"
+#include "executor/program/scratch.h"
+
+#include <trainyard/v1/worker.pb-c.h>
+
+/* A NULL-terminated array for execve; the caller releases it with environment_free. */
+char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
+                       const struct scratch *scratch);
+char **environment_free(char **environment);
+
+#endif

@@ -1,0 +1,142 @@
+/* trainyard-program: one rank of a user's program.
+ *
+ *   1. becomes another user, if --user is given
+ *   2. makes itself the subreaper of all processes that it starts
+ *   3. reads the first command, a start or a check, and carries it out
+ *   4. sends WorkerEnd, and exits with a code that repeats the cause
+ *
+ * When its agent dies, the kernel sends this process SIGTERM, not SIGKILL, so that it can still kill the processes of
+ * the command. */
+#include "api/codec/frame.h"
+#include "base/limits.h"
+#include "base/utf8.h"
+#include "executor/program/rank.h"
+#include "executor/worker/exit_code.h"
+#include "executor/worker/user.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    COMMANDS_FD = 3,
+    RECORDS_FD = 4,
+    FLUSH_MS = 3600 * 1000, /* as of a worker: the last records are worth the wait */
+    FLUSH_STOPPED_MS = 500,
+};
+
+static const char usage[] =
+    "usage: trainyard-program [--user NAME] --agent-pid PID\n"
+    "\n"
+    "One rank of a job with a program: starts the command of its spec. trainyard-executor starts it, with commands on\n"
+    "descriptor 3 and records on 4.\n"
+    "With --user, which comes first, it becomes that user before it does anything else, without any privilege.\n";
+
+/* The pid that was given; 0 after a usage, -1 for bad arguments. */
+static long arguments_parse(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        puts("trainyard-program " TRAINYARD_VERSION);
+        return 0;
+    }
+    char *end = NULL;
+    long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
+    if (pid <= 0 || *end) {
+        fputs(usage, stderr);
+        return -1;
+    }
+    return pid;
+}
+
+static void end_emit(struct emitter *emitter, const struct program_end *end) {
+    Trainyard__V1__WorkerEnd last = TRAINYARD__V1__WORKER_END__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    last.cause = end->cause;
+    char printable[sizeof end->why.msg]; /* it may name the command */
+    utf8_copy_printable(end->why.msg, printable, sizeof printable);
+    last.message = printable;
+    last.step = end->step;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_END;
+    record.end = &last;
+    emitter_put(emitter, &record);
+}
+
+/* An agent that still runs after an upgrade of the files sends the start of its own release. */
+static void refuse_older_agent(struct program_end *end) {
+    end->cause = TRAINYARD__V1__WORKER_END__CAUSE__NOT_STARTED;
+    status_ignore(err_set(&end->why, ST_FAILED_PRECONDITION,
+                          "the executor is of an older release than this program: restart trainyard-executor"));
+}
+
+static status_t work(struct frame_reader *reader, struct program_end *end, struct err *e) {
+    struct emitter *emitter;
+    ProtobufCMessage *message = NULL;
+    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
+    Trainyard__V1__WorkerCommand *first = (Trainyard__V1__WorkerCommand *)message;
+    if (!first)
+        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
+    status_t st = emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e);
+    if (st == ST_OK) {
+        emitter_outlive_reader(emitter); /* the processes of the command must be killed first */
+        if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
+            program_check(first->check, emitter, end);
+        else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_START && !first->start->attempt)
+            refuse_older_agent(end);
+        else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_START)
+            program_run(first->start, COMMANDS_FD, reader, emitter, end);
+        else
+            status_ignore(err_set(&end->why, ST_INTERNAL, "the first command is neither a start nor a check"));
+        end_emit(emitter, end);
+        scratch_close(&end->scratch, emitter);
+        const bool stopped = end->cause == TRAINYARD__V1__WORKER_END__CAUSE__STOPPED ||
+                             end->cause == TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
+        emitter_close(emitter, stopped ? FLUSH_STOPPED_MS : FLUSH_MS);
+    }
+    trainyard__v1__worker_command__free_unpacked(first, NULL);
+    return st;
+}
+
+static void signals_block(void) {
+    sigset_t blocked; /* before any thread starts: each of them inherits it */
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int main(int argc, char **argv) {
+    struct program_end end = { .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL,
+                               .scratch = { .lock = -1, .fifo = -1 } };
+    if (user_option_take(&argc, argv, &end.why) != ST_OK) {
+        fprintf(stderr, "trainyard-program: --user: %s\n", end.why.msg);
+        return 2;
+    }
+    signals_block();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    long agent = arguments_parse(argc, argv);
+    if (agent <= 0)
+        return agent == 0 ? 0 : 2;
+    if (getppid() != agent)
+        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
+    if (fcntl(COMMANDS_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(RECORDS_FD, F_SETFD, FD_CLOEXEC) < 0) {
+        fputs("trainyard-program: descriptors 3 and 4 are not open; trainyard-executor starts this program\n", stderr);
+        return 2;
+    }
+    struct frame_reader reader;
+    frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
+    status_t st = work(&reader, &end, &end.why);
+    if (st != ST_OK && st != ST_UNAVAILABLE)
+        fprintf(stderr, "trainyard-program: %s\n", end.why.msg);
+    frame_reader_done(&reader);
+    return worker_exit_code(st == ST_UNAVAILABLE ? TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST : end.cause);
+}

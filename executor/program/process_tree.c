@@ -1,0 +1,94 @@
+/* The command is started by fork and exec, because posix_spawn sets neither the death signal nor the directory. A pipe
+ * that closes at exec reports why exec failed. Between fork and exec no function runs that takes a lock, since another
+ * thread may have held it at the fork.
+ *
+ * To kill all descendants, SIGKILL goes to the command's process group and to every child. The children of a killed
+ * child become children of this process, which is a subreaper, so the step repeats until none is left. */
+#include "executor/program/process_tree.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KILL_MS = 10000, KILL_PAUSE_MS = 5 };
+
+/* In the child. Writes errno of the step that failed to `report`. */
+static void exec_command(const char *directory, char *const *argv, char **variables, pid_t parent, int report) {
+    sigset_t none;
+    sigemptyset(&none);
+    int null = open("/dev/null", O_RDONLY);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && chdir(directory) == 0) {
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        signal(SIGPIPE, SIG_DFL);
+        environ = variables; /* execvp searches the PATH of this process */
+        execvp(argv[0], argv);
+    }
+    const int why = errno;
+    ssize_t wrote = write(report, &why, sizeof why);
+    (void)wrote;
+    _exit(127);
+}
+
+status_t process_tree_start(struct process_tree *tree, const char *directory, char *const *argv, char **variables,
+                            struct err *e) {
+    int ends[2];
+    *tree = (struct process_tree){ 0 };
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_errno(e, "open a pipe to the command");
+    CLEANUP(closep) int readable = ends[0];
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        exec_command(directory, argv, variables, parent, ends[1]);
+    const int fork_errno = errno;
+    close(ends[1]);
+    errno = fork_errno;
+    if (pid < 0)
+        return err_errno(e, "start the command");
+    int why = 0;
+    if (read(readable, &why, sizeof why) == sizeof why) {
+        waitpid(pid, NULL, 0);
+        return err_set(e, ST_FAILED_PRECONDITION, "program.command: '%.120s' cannot be executed: %s", argv[0],
+                       strerror(why));
+    }
+    tree->command = tree->group = pid;
+    return ST_OK;
+}
+
+void process_tree_signal(const struct process_tree *tree, int signal) {
+    if (tree->group)
+        kill(-tree->group, signal);
+}
+
+bool process_tree_group_lives(const struct process_tree *tree) {
+    return tree->group && (kill(-tree->group, 0) == 0 || errno == EPERM);
+}
+
+bool process_tree_reap(struct process_tree *tree) {
+    bool ended = false;
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        if (pid == tree->command) {
+            tree->command = 0;
+            tree->wait_status = status;
+            ended = true;
+        }
+    return ended;
+}
+
+void process_tree_kill(struct process_tree *tree) {
+    const deadline_ms_t end = deadline_in(KILL_MS);
+    process_tree_signal(tree, SIGKILL);
+    while (process_kill_children(NULL, NULL) > 0 && clock_mono_ms() < end)
+        poll(NULL, 0, KILL_PAUSE_MS);
+}

@@ -1,0 +1,324 @@
+/* One thread waits for four things: commands of the agent, signals (SIGTERM, SIGCHLD), lines in the metrics FIFO, and
+ * the next deadline.
+ *
+ *   rendezvous   a gang of several ranks sends its address and waits for all addresses; one rank needs none
+ *   running      the command runs in a session of its own. Metric lines become rows; progress is reported each second
+ *   stopping     after a stop command: the command's process group gets SIGTERM. When the time for the stop is over,
+ *                the agent sends SIGTERM to this process, and SIGKILL two seconds later. TERM_MS after that SIGTERM,
+ *                this process kills every process that remains
+ *   ended        the command has ended: the FIFO is read to its last line, and remaining descendants are killed
+ *
+ * The agent kills a rank that makes no progress. This process cannot see the program's progress. Therefore it reports
+ * progress for as long as it runs itself. */
+#include "executor/program/rank.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "executor/program/environment.h"
+#include "executor/program/metric_lines.h"
+#include "executor/program/process_tree.h"
+#include "executor/worker/exit_code.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PROGRESS_MS = 1000,
+    TERM_MS = 1500, /* between the agent's SIGTERM and the end of all processes: the agent kills after two seconds */
+    REFUSED_MAX = 10,
+    FIFO_READ_BYTES = 64 << 10,
+    FIFO_READS = 16, /* a FIFO holds at most 1 MiB; a writer outside the rank's processes must not keep it open */
+    REASON_BYTES = 240,
+    REFUSED_BYTES = 400,
+    EARLY_MS = 60 * 1000, /* a command that fails so soon will fail again */
+};
+
+struct rank {
+    const Trainyard__V1__WorkerStart *start;
+    int commands, signals;
+    struct frame_reader *reader;
+    struct emitter *emitter;
+    struct scratch scratch;
+    struct metric_lines lines;
+    struct process_tree tree;
+    Trainyard__V1__WorkerCommand *rendezvous;
+    struct place place;
+    bool stopped, measured, agent_gone;
+    char reason[REASON_BYTES];
+    deadline_ms_t kill_at;
+    int64_t started_ms;
+    int64_t step;
+    int refused;
+};
+
+static char *text(const char *s) { return (char *)(uintptr_t)s; }
+
+/* ---- records ---- */
+
+static void put_notice(struct rank *r, const char *kind, const char *message) {
+    Trainyard__V1__WorkerNotice notice = TRAINYARD__V1__WORKER_NOTICE__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    notice.kind = text(kind);
+    notice.message = text(message);
+    notice.step = r->step;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE;
+    record.notice = &notice;
+    emitter_put(r->emitter, &record);
+}
+
+/* The rows of rank 0 are metrics of the job. The rows of another rank are stored under the number of that rank. */
+static void on_row(void *ctx, int64_t step, char *const *names, const double *values, size_t n) {
+    struct rank *r = ctx;
+    Trainyard__V1__MetricRow row = TRAINYARD__V1__METRIC_ROW__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    row.step = step;
+    row.n_names = row.n_values = n;
+    row.names = (char **)(uintptr_t)names;
+    row.values = (double *)(uintptr_t)values;
+    row.per_rank = r->start->rank != 0;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS;
+    record.metrics = &row;
+    emitter_put(r->emitter, &record);
+    r->measured = true;
+    if (step > r->step)
+        r->step = step;
+}
+
+/* The sentence has bytes of the program. */
+static void on_refused(void *ctx, const char *sentence) {
+    struct rank *r = ctx;
+    char printable[REFUSED_BYTES];
+    utf8_copy_printable(sentence, printable, sizeof printable);
+    if (++r->refused <= REFUSED_MAX)
+        put_notice(r, "metric_refused", printable);
+    if (r->refused == REFUSED_MAX)
+        put_notice(r, "metric_refused", "further lines that are refused are not reported");
+}
+
+static bool fifo_read(struct rank *r) {
+    static char data[FIFO_READ_BYTES];
+    const struct metric_sink sink = { r, on_row, on_refused };
+    ssize_t n = read(r->scratch.fifo, data, sizeof data);
+    if (n > 0)
+        metric_lines_feed(&r->lines, data, (size_t)n, &sink);
+    return n > 0;
+}
+
+/* A last line may have no newline. */
+static void fifo_end(struct rank *r) {
+    const struct metric_sink sink = { r, on_row, on_refused };
+    for (int i = 0; i < FIFO_READS && fifo_read(r); i++)
+        continue;
+    metric_lines_feed(&r->lines, "\n", 1, &sink);
+}
+
+static void put_address(struct rank *r, const char *address) {
+    Trainyard__V1__RankAddress offered = TRAINYARD__V1__RANK_ADDRESS__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    offered.address = (ProtobufCBinaryData){ .data = (uint8_t *)text(address), .len = strlen(address) };
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS;
+    record.address = &offered;
+    emitter_put(r->emitter, &record);
+}
+
+static void put_joined(struct rank *r) {
+    Trainyard__V1__RankJoined joined = TRAINYARD__V1__RANK_JOINED__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED;
+    record.joined = &joined;
+    emitter_put(r->emitter, &record);
+}
+
+/* ---- commands and signals ---- */
+
+static void stop(struct rank *r, const char *reason) {
+    if (!r->stopped)
+        snprintf(r->reason, sizeof r->reason, "%s", reason);
+    r->stopped = true;
+    process_tree_signal(&r->tree, SIGTERM);
+}
+
+static void command_take(struct rank *r, Trainyard__V1__WorkerCommand *command) {
+    if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP)
+        stop(r, command->stop->reason);
+    if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS && !r->rendezvous)
+        r->rendezvous = command; /* the agent may send it again: a second one is ignored */
+    else
+        trainyard__v1__worker_command__free_unpacked(command, NULL);
+}
+
+/* The end of the pipe means that the agent is gone. */
+static void commands_take(struct rank *r) {
+    ProtobufCMessage *message = NULL;
+    status_t st;
+    while ((st = frame_reader_next(r->reader, &trainyard__v1__worker_command__descriptor, &message, NULL)) == ST_OK &&
+           message)
+        command_take(r, (Trainyard__V1__WorkerCommand *)message);
+    r->agent_gone |= st != ST_OK;
+}
+
+static void commands_read(struct rank *r) {
+    bool ended = false;
+    if (frame_reader_fill(r->reader, r->commands, &ended, NULL) != ST_OK || ended)
+        r->agent_gone = true;
+    else
+        commands_take(r);
+}
+
+static void signals_read(struct rank *r) {
+    struct signalfd_siginfo info;
+    char reason[REASON_BYTES];
+    while (read(r->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        snprintf(reason, sizeof reason, "by signal %u", info.ssi_signo);
+        stop(r, reason);
+        r->kill_at = deadline_in(TERM_MS);
+    }
+}
+
+/* Handles what has arrived, and returns after PROGRESS_MS at the latest. */
+static void wait_once(struct rank *r) {
+    const deadline_ms_t tick = deadline_in(PROGRESS_MS);
+    struct pollfd p[] = { { .fd = r->commands, .events = POLLIN },
+                          { .fd = r->signals, .events = POLLIN },
+                          { .fd = r->scratch.fifo, .events = POLLIN } };
+    emitter_progress(r->emitter);
+    if (poll(p, 3, deadline_poll_ms(r->kill_at < tick ? r->kill_at : tick)) <= 0)
+        return;
+    if (p[2].revents)
+        fifo_read(r);
+    if (p[1].revents)
+        signals_read(r);
+    if (p[0].revents)
+        commands_read(r);
+}
+
+/* ---- the parts of a run ---- */
+
+static status_t ranks_locate(struct rank *r, struct reserved_port *port, struct err *e) {
+    const Trainyard__V1__AttemptStart *at = r->start->attempt;
+    char address[RENDEZVOUS_ADDRESS_BYTES];
+    TRY(rendezvous_reserve_port(port, e));
+    rendezvous_address(r->start->address, port->port, address);
+    if (at->world_size > 1) {
+        put_address(r, address);
+        while (!r->rendezvous && !r->stopped && !r->agent_gone)
+            wait_once(r);
+        return r->rendezvous ? rendezvous_place(r->rendezvous->rendezvous, r->start->rank, at->world_size, &r->place, e)
+                             : err_set(e, ST_CANCELLED, "stopped before all ranks were there");
+    }
+    ProtobufCBinaryData own = { .data = (uint8_t *)address, .len = strlen(address) };
+    Trainyard__V1__Rendezvous alone = TRAINYARD__V1__RENDEZVOUS__INIT;
+    alone.n_addresses = 1;
+    alone.addresses = &own;
+    return rendezvous_place(&alone, 0, 1, &r->place, e);
+}
+
+static status_t command_start(struct rank *r, struct err *e) {
+    const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
+    char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
+    memcpy(argv, program->command, program->n_command * sizeof *argv);
+    char **environment = environment_new(r->start, &r->place, &r->scratch);
+    status_t st = process_tree_start(&r->tree, r->scratch.work, argv, environment, e);
+    environment_free(environment);
+    free(argv);
+    return st;
+}
+
+static void command_wait(struct rank *r) {
+    r->started_ms = clock_mono_ms();
+    while (!r->agent_gone && clock_mono_ms() < r->kill_at) {
+        process_tree_reap(&r->tree);
+        /* After a stop the rest of the group may still save its state, when a shell that began it has ended. */
+        if (!r->tree.command && !(r->stopped && process_tree_group_lives(&r->tree)))
+            break;
+        wait_once(r);
+    }
+    process_tree_kill(&r->tree);
+    fifo_end(r);
+}
+
+static void end_describe(const struct rank *r, struct program_end *end) {
+    const char *name = r->start->attempt->spec->program->command[0];
+    const int status = r->tree.wait_status;
+    end->step = r->step;
+    if (r->agent_gone) {
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
+        status_ignore(err_set(&end->why, ST_UNAVAILABLE, "the agent is gone"));
+    } else if (r->stopped) {
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
+        status_ignore(err_set(&end->why, ST_CANCELLED, "asked to stop%s%s", *r->reason ? ": " : "", r->reason));
+    } else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
+    } else if (WIFEXITED(status)) {
+        /* Other ranks may report no metric at all, and a later attempt had a reason to begin. */
+        const bool early = r->start->rank == 0 && r->start->attempt->attempt == 1 && !r->measured &&
+                           clock_mono_ms() - r->started_ms < EARLY_MS;
+        end->cause = early ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC : TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+        status_ignore(err_set(&end->why, ST_INTERNAL, "'%.120s' exited with status %d%s", name, WEXITSTATUS(status),
+                              early ? " before it reported a metric" : ""));
+    } else {
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+        status_ignore(err_set(&end->why, ST_INTERNAL, "'%.120s' was killed by signal %d (%s)", name, WTERMSIG(status),
+                              strsignal(WTERMSIG(status))));
+    }
+}
+
+static void end_fail(struct rank *r, struct program_end *end) {
+    if (r->agent_gone || r->stopped)
+        end_describe(r, end);
+    else
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT; /* another host may have the command */
+}
+
+static status_t rank_open(struct rank *r, struct err *e) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCHLD);
+    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return r->signals < 0 ? err_errno(e, "open a descriptor for signals") : scratch_open(&r->scratch, e);
+}
+
+void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct frame_reader *reader,
+                 struct emitter *emitter, struct program_end *end) {
+    struct rank r = { .start = start,
+                      .commands = commands,
+                      .signals = -1,
+                      .reader = reader,
+                      .emitter = emitter,
+                      .scratch = { .lock = -1, .fifo = -1 },
+                      .kill_at = DEADLINE_NEVER };
+    struct reserved_port port = { .fd = -1 };
+    status_t st = rank_open(&r, &end->why);
+    commands_take(&r);
+    if (st == ST_OK)
+        st = ranks_locate(&r, &port, &end->why);
+    closep(&port.fd);
+    if (st == ST_OK && (r.stopped || r.agent_gone))
+        st = err_set(&end->why, ST_CANCELLED, "stopped before the command was started");
+    if (st == ST_OK) {
+        put_joined(&r);
+        st = command_start(&r, &end->why);
+    }
+    if (st == ST_OK) {
+        command_wait(&r);
+        end_describe(&r, end);
+    } else {
+        end_fail(&r, end);
+    }
+    if (r.rendezvous)
+        trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
+    closep(&r.signals);
+    end->scratch = r.scratch;
+}

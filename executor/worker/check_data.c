@@ -1,0 +1,129 @@
+#include "api/codec/message.h"
+#include "api/spec/spec.h"
+#include "base/cleanup.h"
+#include "engine/run/job_model.h"
+#include "executor/worker/check_parts.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES_READ = 8, SAMPLE_BYTES_MAX = 64 << 20, FIELD_BYTES = 64 };
+
+/* ---- which field a sentence is about ---- */
+
+static const ProtobufCMessage *source_of(const Trainyard__V1__DataSpec *data, char ret[FIELD_BYTES]) {
+    for (unsigned i = 0; i < data->base.descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &data->base.descriptor->fields[i];
+        if (!field_is_set(&data->base, f))
+            continue;
+        snprintf(ret, FIELD_BYTES, "data.%s", f->name);
+        return *(ProtobufCMessage *const *)field_value(&data->base, f);
+    }
+    snprintf(ret, FIELD_BYTES, "data");
+    return NULL;
+}
+
+/* The longest path of a field that the sentence names. */
+static void note_named(const char *uri, const char *sentence, const char *field, size_t *longest,
+                       char ret[FIELD_BYTES + 32]) {
+    char path[PATH_MAX];
+    if (spec_uri_path(uri, path, sizeof path, NULL) != ST_OK || strlen(path) <= *longest || !strstr(sentence, path))
+        return;
+    *longest = strlen(path);
+    snprintf(ret, FIELD_BYTES + 32, "%s", field);
+}
+
+/* "data.text.files[1]" where the sentence names that file, else "data.text". */
+static void field_of(const Trainyard__V1__DataSpec *data, const char *sentence, char ret[FIELD_BYTES + 32]) {
+    char source[FIELD_BYTES], field[FIELD_BYTES + 32];
+    size_t longest = 0;
+    const ProtobufCMessage *m = source_of(data, source);
+    snprintf(ret, FIELD_BYTES + 32, "%s", source);
+    for (unsigned i = 0; m && i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        size_t n = 1;
+        if (f->type != PROTOBUF_C_TYPE_STRING)
+            continue;
+        char *const *uris = field_is_repeated(f) ? field_elements(m, f, &n) : field_value(m, f);
+        for (size_t u = 0; u < n; u++) {
+            int used = snprintf(field, sizeof field, "%s.%s", source, f->name);
+            if (field_is_repeated(f))
+                snprintf(field + used, sizeof field - (size_t)used, "[%zu]", u);
+            note_named(uris[u], sentence, field, &longest, ret);
+        }
+    }
+}
+
+/* What another host's files may not have. */
+static status_t judge_data(struct check *k, status_t st, const struct err *why, struct err *e) {
+    char field[FIELD_BYTES + 32];
+    if (st == ST_OK || st == ST_RESOURCE_EXHAUSTED || st == ST_INTERNAL)
+        return check_judge(k, st, why, e);
+    field_of(k->request->spec->data, why->msg, field);
+    const bool prefixed = strncmp(why->msg, "data: ", 6) == 0; /* the field is known better here */
+    check_problem(k, true, "%s: %s", field, why->msg + (prefixed ? 6 : 0));
+    return ST_OK;
+}
+
+/* ---- some samples ---- */
+
+static void batch_freep(struct batch *b) {
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        free(b->of[i]);
+}
+
+/* Buffers for n samples; n becomes smaller if the samples are large. */
+static status_t batch_make(const struct source *s, int *n, struct batch *ret, struct err *e) {
+    int64_t max = 1;
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        max = source_elements(s, (enum batch_input)i) > max ? source_elements(s, (enum batch_input)i) : max;
+    while (*n > 1 && max * 4 * *n > SAMPLE_BYTES_MAX)
+        *n /= 2;
+    for (int i = 0; i < BATCH_INPUTS; i++) {
+        const int64_t elements = source_elements(s, (enum batch_input)i);
+        if (elements && !(ret->of[i] = malloc((size_t)elements * 4 * (size_t)*n)))
+            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %d samples of the data", *n);
+    }
+    return ST_OK;
+}
+
+/* Samples from all over the split: the sampler spreads them. */
+static status_t read_samples(const struct source *s, enum source_split part, struct err *e) {
+    const int64_t there = source_info(s)->samples[part];
+    int n = there < SAMPLES_READ ? (int)there : SAMPLES_READ;
+    CLEANUP(batch_freep) struct batch batch = { { NULL } };
+    if (n == 0)
+        return ST_OK;
+    TRY(batch_make(s, &n, &batch, e));
+    return source_read(s, part, 0, 0, n, &batch, e);
+}
+
+status_t check_data(struct check *k, const struct engine_config *c, struct source **ret, struct err *e) {
+    CLEANUP(source_closep) struct source *source = NULL;
+    struct err why = { "" };
+    const int before = k->n_problems;
+    TRY(judge_data(k, job_model_source(c, NULL, NULL, &source, &why), &why, e));
+    for (int part = 0; source && part < SOURCE_SPLITS; part++)
+        TRY(judge_data(k, read_samples(source, (enum source_split)part, &why), &why, e));
+    if (k->n_problems == before)
+        *ret = take_ptr(&source);
+    return ST_OK;
+}
+
+/* ---- without data ---- */
+
+enum { ASSUMED_VOCABULARY = 256, ASSUMED_SIDE = 32, ASSUMED_PATCHES = 8 };
+
+struct model_data check_data_assumed(const struct engine_config *c) {
+    const enum model_samples samples = c->model.kind->samples;
+    const int vocabulary = model_vocabulary(&c->model), *patch = model_int(&c->model, "patch");
+    const int *size = data_int(&c->data, "size"), *channels = data_int(&c->data, "channels");
+    if (samples == MODEL_TOKENS)
+        return (struct model_data){ .vocabulary = vocabulary ? vocabulary : ASSUMED_VOCABULARY };
+    const int side = size && *size ? *size : patch ? ASSUMED_PATCHES * *patch : ASSUMED_SIDE;
+    return (struct model_data){
+        .classes = samples == MODEL_LABELLED_IMAGES, .channels = channels ? *channels : 1, .height = side, .width = side
+    };
+}

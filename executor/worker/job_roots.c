@@ -1,0 +1,30 @@
+#include "executor/worker/job_roots.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+static struct roots roots_of(const char *option, char *const *paths, size_t n, const struct roots_except *except,
+                             size_t n_except) {
+    return (struct roots){
+        .option = option, .paths = (const char *const *)paths, .n = n, .except = except, .n_except = n_except
+    };
+}
+
+void job_roots_take(const struct job_roots_given *given, struct job_roots *ret) {
+    const size_t n = given->n_except;
+    struct roots_except *except = alloc_zeroed(n, sizeof *except);
+    for (size_t i = 0; i < n; i++)
+        except[i] = (struct roots_except){ .path = given->except[i]->path,
+                                           .device = given->except[i]->device,
+                                           .inode = given->except[i]->inode };
+    ret->except = except;
+    ret->data = roots_of("--data-root of this executor", given->data, given->n_data, except, n);
+    ret->checkpoints = roots_of("--checkpoint-root of this executor", given->checkpoints, given->n_checkpoints, except,
+                                n);
+}
+
+void job_roots_done(struct job_roots *r) {
+    free(r->except);
+    *r = (struct job_roots){ 0 };
+}

@@ -1,0 +1,28 @@
+/* The folders that a job may read and write, as a command of the agent names them, in the form of base/roots.h. */
+#ifndef EXECUTOR_WORKER_JOB_ROOTS_H
+#define EXECUTOR_WORKER_JOB_ROOTS_H
+
+#include "base/roots.h"
+
+#include <trainyard/v1/worker.pb-c.h>
+
+/* Of the command; borrowed for as long as the roots are used. */
+struct job_roots_given {
+    char *const *data;
+    size_t n_data;
+    char *const *checkpoints;
+    size_t n_checkpoints;
+    Trainyard__V1__DataExcept *const *except;
+    size_t n_except;
+};
+
+struct job_roots {
+    struct roots data, checkpoints;
+    struct roots_except *except; /* of both; owned */
+};
+
+/* RESOURCE_EXHAUSTED without memory. */
+void job_roots_take(const struct job_roots_given *given, struct job_roots *ret);
+void job_roots_done(struct job_roots *r);
+
+#endif
