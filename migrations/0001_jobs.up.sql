@@ -1,5 +1,5 @@
--- Jobs, their attempts, where their ranks are, what happened, and who leads.
--- State numbers are those of trainyard.v1 (service/store/state.h repeats them).
+-- Jobs, attempts, placements of ranks, events, and the leader.
+-- The numbers of states are those of trainyard.v1 (service/store/state.h repeats them).
 
 CREATE TABLE leader (
   one        boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -34,8 +34,8 @@ CREATE TABLE device (
   PRIMARY KEY (executor, position)
 );
 
--- The row is the lock for all that belongs to the job: who writes its attempts, placements, checkpoints or events has
--- locked it first.
+-- The row is the lock of everything that belongs to the job: a transaction locks it before it writes attempts,
+-- placements, checkpoints or events of the job.
 CREATE TABLE job (
   id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name           text NOT NULL,
@@ -63,7 +63,7 @@ CREATE TABLE job (
 ) WITH (fillfactor = 70);
 CREATE INDEX job_by_state ON job (state, id);
 
--- Apart from the row that changes: a specification is written once and is as large as all the rest.
+-- A table of its own, because a spec is written once and is as large as the rest of the job, whose row changes often.
 CREATE TABLE job_spec (
   job  bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,
   body bytea NOT NULL
@@ -85,7 +85,7 @@ CREATE TABLE attempt (
   CONSTRAINT attempt_running_has_started CHECK (state <> 2 OR start_time IS NOT NULL),
   CONSTRAINT attempt_from_is_whole CHECK (from_checkpoint IS NOT NULL OR from_step = 0)
 ) WITH (fillfactor = 70);
--- One attempt of a job may run.
+-- At most one attempt of a job is open.
 CREATE UNIQUE INDEX attempt_open ON attempt (job) WHERE state < 4;
 
 CREATE TABLE placement (
@@ -102,7 +102,7 @@ CREATE TABLE placement (
   message        text,
   last_sequence  bigint,
   step           bigint,
-  -- The worker's own last word, from its record in the sequence.
+  -- The final report of the worker, from its record in the sequence.
   word_cause     smallint,
   word_message   text,
   PRIMARY KEY (job, attempt, rank),
@@ -111,8 +111,8 @@ CREATE TABLE placement (
   CONSTRAINT placement_ended_has_cause CHECK ((end_time IS NULL) = (cause IS NULL))
 ) WITH (fillfactor = 70);
 
--- Numbered per job under the job row's lock: a sequence of the whole table would commit out of order, and a watcher would
--- miss rows. request_id makes a mutation happen once.
+-- Numbered for each job under the lock of the job's row: numbers of one sequence for the whole table would commit out
+-- of order, and a watcher would miss rows. request_id makes a mutation happen only once.
 CREATE TABLE event (
   job        bigint NOT NULL REFERENCES job ON DELETE CASCADE,
   number     bigint NOT NULL CHECK (number >= 1),

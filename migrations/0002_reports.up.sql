@@ -1,4 +1,4 @@
--- What workers report: checkpoints, metrics, logs, and how far each rank's sequence is stored.
+-- Reports of workers: checkpoints, metrics, logs, and the high-water mark of each rank.
 
 CREATE TABLE checkpoint (
   id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -45,9 +45,9 @@ CREATE TABLE metric_name (
   name text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64)
 );
 
--- Up to 240 points of one series in a row, inline. Only a series' last chunk is rewritten, until it is full; the rest of
--- the page that fillfactor leaves is that rewriting's room. Steps are first_step + i * stride, or, when they are not
--- regular, first_step + offsets[i].
+-- Up to 240 points of one series in one row, stored inline. Only the last chunk of a series is updated, until it is
+-- full; fillfactor leaves space on the page for these updates. Steps are first_step + i * stride, or first_step +
+-- offsets[i] if they are not regular.
 CREATE TABLE metric_chunk (
   job        bigint NOT NULL,
   name       integer NOT NULL REFERENCES metric_name,
@@ -80,7 +80,7 @@ CREATE TABLE rank_sequence (
   FOREIGN KEY (job, attempt) REFERENCES attempt ON DELETE CASCADE
 ) WITH (fillfactor = 50);
 
--- Lines of one rank that were stored together. Numbered per job under the job row's lock, as events are.
+-- Lines of one rank that were stored together. Numbered for each job under the lock of the job's row, like events.
 CREATE TABLE log_chunk (
   job     bigint NOT NULL REFERENCES job ON DELETE CASCADE,
   number  bigint NOT NULL CHECK (number >= 1),
@@ -94,7 +94,7 @@ CREATE TABLE log_chunk (
   CONSTRAINT log_chunk_is_whole CHECK (cardinality(lines) BETWEEN 1 AND 1000 AND cardinality(times) = cardinality(lines)
                                        AND cardinality(streams) = cardinality(lines))
 );
--- How far a job's log is numbered, and how large it is.
+-- The last number and the size of a job's log.
 CREATE TABLE log_head (
   job       bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,
   last      bigint NOT NULL,

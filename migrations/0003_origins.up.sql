@@ -1,4 +1,4 @@
--- Jobs that begin with another job's checkpoint: with its whole state (a fork), or with its weights alone.
+-- Jobs that begin with a checkpoint of another job: with its whole state (a fork), or only with its weights.
 
 CREATE TABLE job_origin (
   job          bigint PRIMARY KEY REFERENCES job ON DELETE CASCADE,

@@ -1,4 +1,4 @@
--- What an executor tells of a GPU: who it is, how it reaches the others, and why it gets no work.
+-- What an executor reports of a GPU: its identity, its links to the other GPUs, and why it is quarantined.
 
 ALTER TABLE device
   ADD COLUMN uuid        text NOT NULL DEFAULT '',

@@ -1,5 +1,5 @@
--- Which state may follow which. Of jobs it repeats the scheduler's table (service/scheduler/job_state.c), whichever the
--- cause; of the others it is the only table. Whatever is not here is refused, whoever asks.
+-- The allowed changes of states; all others are refused. For jobs this repeats the scheduler's table
+-- (service/scheduler/job_state.c) for all causes together. For the other entities this is the only table.
 
 CREATE TABLE state_edge (
   entity   text NOT NULL CHECK (entity IN ('job', 'attempt', 'checkpoint', 'executor')),
@@ -31,7 +31,7 @@ INSERT INTO state_edge VALUES
   -- 1 ATTACHED, 2 LOST
   ('executor', 1, 2), ('executor', 2, 1);
 
--- After the CHECKs, which know better what is wrong with a row.
+-- After the CHECKs, whose errors say more about what is wrong with a row.
 CREATE FUNCTION state_guard() RETURNS trigger LANGUAGE plpgsql AS $guard$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM state_edge WHERE entity = TG_TABLE_NAME AND at = OLD.state AND becomes = NEW.state) THEN

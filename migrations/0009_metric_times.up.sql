@@ -1,7 +1,7 @@
--- When each point was reported. Chunks from before have no times.
+-- The time at which each point was reported. Older chunks have no times.
 
--- Milliseconds from one point's time to the next, as zigzag varints (service/store/metric_times.h): one or two bytes a
--- point of most series, so that a row and its next version still fit a page.
+-- The milliseconds from one point to the next, as zigzag varints (service/store/metric_times.h): usually one or two
+-- bytes for each point, so that a row and its next version still fit on one page.
 ALTER TABLE metric_chunk
   ADD COLUMN first_time timestamptz,
   ADD COLUMN times      bytea,

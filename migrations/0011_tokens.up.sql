@@ -1,4 +1,4 @@
--- Tokens: who calls. The secret itself is nowhere, only its SHA-256: whoever reads this table cannot call by it.
+-- Tokens authenticate callers. Only the SHA-256 of the secret is stored, so that a reader of this table cannot use it.
 
 CREATE TABLE token (
   name         text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'),

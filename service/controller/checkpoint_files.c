@@ -1,51 +1,118 @@
+/* Deletes the files of checkpoints, and later what else a job's attempts left.
+ *
+ * The path of a checkpoint comes from a worker's report, so that it is not trusted. folders_open opens the folder that
+ * holds all jobs (below a root), in it the job's folder, and in that the attempt's folder, each through the descriptor
+ * of the folder above. checkpoint_files_remove removes step-<s> through the attempt's descriptor, after it has compared
+ * the reported path with the path that this controller would name.
+ *
+ * Before anything is removed from a directory without a cluster's mark, directory_take marks it as this cluster's. A
+ * missing folder counts as deleted only if the folder that holds all jobs is writable, because a file system that is
+ * not mounted looks the same.
+ *
+ * checkpoint_files_sweep removes from each attempt's folder what workers write (profile, step-<s>), then the folders
+ * that are empty. Other entries keep their folder, which is logged. */
 #include "service/controller/checkpoint_files.h"
 
+#include "api/spec/spec.h"
+#include "base/alloc.h"
+#include "base/beneath.h"
 #include "base/cleanup.h"
-#include "base/file.h"
+#include "base/cluster_mark.h"
 #include "base/log.h"
-#include "service/controller/launch.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Cuts the last name off. */
-static void parent_of(char *path) { *strrchr(path, '/') = '\0'; }
-
-/* The folder that holds all of such a spec's jobs is there, and can be written to. */
-static bool reached(const char *checkpoints, const Trainyard__V1__JobSpec *spec, int64_t job) {
-    CLEANUP(freep) char *path = NULL;
-    if (launch_directory(spec, checkpoints, job, 1, &path, NULL) != ST_OK)
-        return false;
-    parent_of(path);
-    parent_of(path);
-    return access(path, W_OK) == 0;
+status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints, int64_t job,
+                                      int attempt, char **ret, struct err *e) {
+    char own[PATH_MAX];
+    const char *base = checkpoints;
+    if (spec->checkpoint && spec->checkpoint->directory && spec->checkpoint->directory[0]) {
+        TRY(spec_uri_path(spec->checkpoint->directory, own, sizeof own, e));
+        base = own;
+    }
+    *ret = alloc_format("%s/%lld/attempt-%d", base, (long long)job, attempt);
+    return ST_OK;
 }
 
-status_t checkpoint_files_remove(const char *checkpoints, const Trainyard__V1__JobSpec *spec,
+/* The open folders of an attempt. -1: the folder does not exist. */
+struct folders {
+    char *attempt_path;
+    int all, job, attempt; /* descriptors: the folder that holds all jobs; the job's; the attempt's */
+};
+
+static void folders_done(struct folders *f) {
+    closep(&f->all);
+    closep(&f->job);
+    closep(&f->attempt);
+    free(f->attempt_path);
+}
+
+static status_t open_within(int folder, const char *name, const char *path, int *ret, struct err *e) {
+    status_t st = folder < 0 ? ST_OK : beneath_open(folder, name, O_RDONLY | O_DIRECTORY, path, ret, e);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* A directory that belongs to no cluster yet may hold another service's jobs with the same numbers. Before anything is
+ * removed from the directory, it is marked as this cluster's. Only one of the services can succeed in that. */
+static status_t directory_take(const struct checkpoint_place *place, int all, const char *path, struct err *e) {
+    bool taken;
+    TRY(cluster_mark_at(all, path, place->cluster ? place->cluster : "", CLUSTER_MARK_TAKE, &taken, e));
+    if (taken)
+        log_event(LOG_INFO, "checkpoint_directory_taken", "directory", LOG_STR(path), "cluster",
+                  LOG_STR(place->cluster), NULL);
+    return ST_OK;
+}
+
+static status_t folders_open(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec, int64_t job,
+                             int attempt, struct folders *ret, struct err *e) {
+    char all[PATH_MAX], name[32];
+    *ret = (struct folders){ .all = -1, .job = -1, .attempt = -1 };
+    TRY(checkpoint_attempt_directory(spec, place->directory, job, attempt, &ret->attempt_path, e));
+    const char *end = strrchr(ret->attempt_path, '/');
+    end = memrchr(ret->attempt_path, '/', (size_t)(end - ret->attempt_path));
+    if (snprintf(all, sizeof all, "%.*s", (int)(end - ret->attempt_path), ret->attempt_path) >= (int)sizeof all)
+        return err_set(e, ST_INVALID_ARGUMENT, "the path '%.80s...' is too long", ret->attempt_path);
+    status_t st = roots_open(&place->roots, all, O_RDONLY | O_DIRECTORY, &ret->all, e);
+    if (st != ST_OK)
+        return st == ST_NOT_FOUND ? ST_OK : st;
+    TRY(cluster_mark_at(ret->all, all, place->cluster ? place->cluster : "", CLUSTER_MARK_CHECK, NULL, e));
+    snprintf(name, sizeof name, "%lld", (long long)job);
+    TRY(open_within(ret->all, name, ret->attempt_path, &ret->job, e));
+    if (ret->job >= 0)
+        TRY(directory_take(place, ret->all, all, e));
+    return open_within(ret->job, strrchr(ret->attempt_path, '/') + 1, ret->attempt_path, &ret->attempt, e);
+}
+
+static bool writable(int folder) { return folder >= 0 && faccessat(folder, ".", W_OK, 0) == 0; }
+
+static status_t remove_step(const struct folders *f, const struct store_checkpoint *row, struct err *e) {
+    if (f->attempt < 0)
+        return writable(f->all) ? ST_OK : err_set(e, ST_UNAVAILABLE, "the folder of its checkpoints is not in reach");
+    if (!writable(f->attempt))
+        return err_errno(e, "write to '%s'", f->attempt_path);
+    TRY(beneath_remove(f->attempt, strrchr(row->directory, '/') + 1, row->directory, e));
+    log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
+              LOG_INT(row->step), NULL);
+    return ST_OK;
+}
+
+status_t checkpoint_files_remove(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec,
                                  const struct store_checkpoint *row, struct err *e) {
-    CLEANUP(freep) char *attempt = NULL;
+    CLEANUP(folders_done) struct folders f;
     char wanted[PATH_MAX + 64];
-    TRY(launch_directory(spec, checkpoints, row->job, row->attempt, &attempt, e));
-    snprintf(wanted, sizeof wanted, "%s/step-%lld", attempt, (long long)row->step);
+    TRY(folders_open(place, spec, row->job, row->attempt, &f, e));
+    snprintf(wanted, sizeof wanted, "%s/step-%lld", f.attempt_path, (long long)row->step);
     if (strcmp(wanted, row->directory) != 0)
         return err_set(e, ST_FAILED_PRECONDITION, "checkpoint %lld is in '%s', but this controller named '%s'",
                        (long long)row->id, row->directory, wanted);
-    if (access(attempt, W_OK) == 0) {
-        TRY(dir_remove(row->directory, e));
-        log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
-                  LOG_INT(row->step), NULL);
-        return ST_OK;
-    }
-    if (errno != ENOENT && errno != ENOTDIR)
-        return err_errno(e, "write to '%s'", attempt);
-    return reached(checkpoints, spec, row->job)
-               ? ST_OK
-               : err_set(e, ST_UNAVAILABLE, "the folder of its checkpoints is not in reach");
+    return remove_step(&f, row, e);
 }
 
 /* ---- the sweep ---- */
@@ -55,24 +122,25 @@ static bool is_ours(const char *name) {
            (strncmp(name, "step-", 5) == 0 && name[5] && name[5 + strspn(name + 5, "0123456789")] == '\0');
 }
 
-/* *ret_kept: so many things that are not ours. */
-static status_t empty_attempt(const char *attempt, int *ret_kept, struct err *e) {
-    char path[PATH_MAX + 300];
+/* Removes what workers write. *ret_kept: the number of other entries, which stay. */
+static status_t empty_attempt(const struct folders *f, int *ret_kept, struct err *e) {
     struct dirent *entry;
     *ret_kept = 0;
-    DIR *d = opendir(attempt);
-    if (!d)
-        return errno == ENOENT || errno == ENOTDIR ? ST_OK : err_errno(e, "read '%s'", attempt);
+    int fd = fcntl(f->attempt, F_DUPFD_CLOEXEC, 0);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        closep(&fd);
+        return err_errno(e, "read '%s'", f->attempt_path);
+    }
     status_t st = ST_OK;
     while (st == ST_OK && (errno = 0, entry = readdir(d))) {
-        snprintf(path, sizeof path, "%s/%s", attempt, entry->d_name);
         if (is_ours(entry->d_name))
-            st = dir_remove(path, e);
+            st = beneath_remove(f->attempt, entry->d_name, f->attempt_path, e);
         else if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             ++*ret_kept;
     }
     if (st == ST_OK && errno != 0)
-        st = err_errno(e, "read '%s'", attempt);
+        st = err_errno(e, "read '%s'", f->attempt_path);
     closedir(d);
     return st;
 }
@@ -81,33 +149,38 @@ static void log_kept(int64_t job, const char *folder, const char *reason) {
     log_event(LOG_WARN, "folder_kept", "job", LOG_INT(job), "folder", LOG_STR(folder), "reason", LOG_STR(reason), NULL);
 }
 
-static status_t sweep_attempt(int64_t job, const char *attempt, struct err *e) {
+static status_t sweep_attempt(int64_t job, const struct folders *f, struct err *e) {
     int kept;
     struct err why;
-    TRY(empty_attempt(attempt, &kept, e));
+    if (f->attempt < 0)
+        return ST_OK;
+    TRY(empty_attempt(f, &kept, e));
     if (kept > 0) {
-        log_kept(job, attempt, "there is something in it that no worker wrote");
-    } else if (rmdir(attempt) < 0 && errno != ENOENT && errno != ENOTDIR) {
+        log_kept(job, f->attempt_path, "there is something in it that no worker wrote");
+    } else if (unlinkat(f->job, strrchr(f->attempt_path, '/') + 1, AT_REMOVEDIR) < 0 && errno != ENOENT) {
         status_ignore(err_errno(&why, "remove it"));
-        log_kept(job, attempt, why.msg);
+        log_kept(job, f->attempt_path, why.msg);
     }
     return ST_OK;
 }
 
-status_t checkpoint_files_sweep(const char *checkpoints, const Trainyard__V1__JobSpec *spec, int64_t job, int attempts,
-                                struct err *e) {
-    CLEANUP(freep) char *path = NULL;
-    for (int number = 1; number <= attempts; number++) {
-        free(take_ptr(&path));
-        TRY(launch_directory(spec, checkpoints, job, number, &path, e));
-        TRY(sweep_attempt(job, path, e));
-    }
-    if (!path)
-        return ST_OK;
-    parent_of(path);
-    if (!reached(checkpoints, spec, job))
-        log_kept(job, path, "the folder of its checkpoints is not in reach");
+static void sweep_job(int64_t job, const struct folders *f) {
+    char name[32];
+    snprintf(name, sizeof name, "%lld", (long long)job);
+    if (!writable(f->all))
+        log_kept(job, f->attempt_path, "the folder of its checkpoints is not in reach");
     else
-        rmdir(path);
+        unlinkat(f->all, name, AT_REMOVEDIR);
+}
+
+status_t checkpoint_files_sweep(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec, int64_t job,
+                                int attempts, struct err *e) {
+    for (int number = 1; number <= attempts; number++) {
+        CLEANUP(folders_done) struct folders f;
+        TRY(folders_open(place, spec, job, number, &f, e));
+        TRY(sweep_attempt(job, &f, e));
+        if (number == attempts)
+            sweep_job(job, &f);
+    }
     return ST_OK;
 }

@@ -1,5 +1,22 @@
+/* Opens and closes the controller, and serves the calls of handlers (service/rpc, service/http). A call has one of
+ * these forms:
+ *
+ *   read      from memory, under c->lock or from an atomic: controller_leads, controller_stats
+ *   write     to the store, under the epoch that controller_leads returned: pins, verifications, deletions. The store
+ *             refuses the write if the epoch is over, and controller_write_status turns that into UNAVAILABLE
+ *   request   to the loop, for each move of a job: send_request puts an item into the inbox and waits for its reply
+ *   drain     a write, then a request: the loop reads the row again
+ *
+ * controller_admit checks the election that an executor has obeyed. If the database does not know it, the loop either
+ * skips job ids (an older epoch) or takes a higher epoch (leadership_raise_epoch).
+ *
+ * The ingest's threads report stored records and committed checkpoints through the callbacks on_*, which use the inbox
+ * as well, so that only the loop's thread uses the scheduler. */
 #include "service/controller/controller.h"
 
+#include "api/codec/message.h"
+#include "base/alloc.h"
+#include "base/cluster_mark.h"
 #include "base/log.h"
 #include "service/controller/state.h"
 #include "service/store/checkpoint.h"
@@ -11,51 +28,88 @@
 #include <string.h>
 
 #define DEFAULT_CONNECTIONS 16
+/* Puts an item that must not be refused. The number of such items is bounded. A closed inbox needs none. */
+static void notify_loop(struct controller *c, const struct inbox_item *item) {
+    status_ignore(inbox_put(c->inbox, item, true, NULL));
+}
 
 static void on_stored(void *ctx, int64_t job, int attempt, int rank, int64_t sequence) {
     struct controller *c = ctx;
     struct inbox_item item = {
         .kind = INBOX_STORED, .job = job, .attempt = attempt, .rank = rank, .sequence = sequence
     };
-    if (inbox_put(c->inbox, &item, true, NULL) != ST_OK)
-        controller_submitted_perhaps(c);
+    notify_loop(c, &item);
 }
 
 static void on_checkpoint(void *ctx, int64_t job, int attempt, int64_t step, bool final) {
     struct controller *c = ctx;
     struct inbox_item item = { .kind = INBOX_COMMITTED, .job = job, .attempt = attempt, .step = step, .final = final };
-    status_ignore(inbox_put(c->inbox, &item, true, NULL));
-    wake_now(c->wakes, job);
-    retire_soon(c->retire, job);
+    notify_loop(c, &item);
+    job_watchers_notify(c->job_watchers, job);
+    checkpoint_gc_request(c->checkpoint_gc, job);
 }
 
-static void on_changed(void *ctx, int64_t job) { wake_soon(((struct controller *)ctx)->wakes, job); }
+static void on_changed(void *ctx, int64_t job) {
+    job_watchers_notify_later(((struct controller *)ctx)->job_watchers, job);
+}
 
 static void on_metric(void *ctx, int64_t job, int attempt, int64_t step, const char *name, double value) {
     progress_put(((struct controller *)ctx)->progress, job, attempt, step, name, value);
 }
 
+static void place_fill(struct controller *c, const struct controller_options *o) {
+    size_t n = 0;
+    c->checkpoint_paths[n++] = alloc_copy_text(o->checkpoints);
+    for (size_t i = 0; i < o->n_checkpoint_roots && n < CONTROLLER_MAX_ROOTS; i++)
+        c->checkpoint_paths[n++] = alloc_copy_text(o->checkpoint_roots[i]);
+    c->place = (struct checkpoint_place){
+        .directory = c->checkpoint_paths[0],
+        .cluster = c->cluster,
+        .roots = { .option = "--checkpoint-root of this service",
+                   .paths = (const char *const *)c->checkpoint_paths,
+                   .n = n },
+    };
+}
+
+/* When this service cannot reach the directory or cannot write to it, an executor marks it later. */
+static status_t take_directory(struct controller *c, struct err *e) {
+    struct err why = { "" };
+    bool taken;
+    TRY(store_cluster_id(c->store, c->cluster, e));
+    status_t st = cluster_mark(NULL, c->place.directory, c->cluster, CLUSTER_MARK_TAKE, &taken, &why);
+    if (st == ST_FAILED_PRECONDITION || st == ST_DATA_LOSS)
+        return err_set(e, st, "--checkpoints: %s", why.msg);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        log_event(LOG_WARN, "checkpoint_directory_unmarked", "reason", LOG_STR(why.msg), NULL);
+    if (taken)
+        log_event(LOG_INFO, "checkpoint_directory_taken", "directory", LOG_STR(c->place.directory), "cluster",
+                  LOG_STR(c->cluster), NULL);
+    return ST_OK;
+}
+
 static status_t build(struct controller *c, const struct controller_options *o, struct err *e) {
-    c->database = strdup(o->database);
-    c->checkpoints = strdup(o->checkpoints);
-    c->wakes = wakes_new();
+    c->database = alloc_copy_text(o->database);
+    place_fill(c, o);
+    c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
+    c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
     c->samples = samples_new(c->dispatch);
+    c->spec_checks = spec_checks_new(c->dispatch);
+    c->check_cache = check_cache_new();
     c->progress = progress_new();
-    c->planner = planner_new(NULL, o->data_roots, o->n_data_roots);
+    c->planner = planner_new(NULL, &o->plan_data);
     c->inbox = inbox_new();
+    c->election_history = election_history_new();
     c->rendezvous = rendezvous_new();
-    if (!c->database || !c->checkpoints || !c->wakes || !c->dispatch || !c->samples || !c->progress || !c->planner ||
-        !c->inbox || !c->rendezvous)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the controller");
     struct store_options options = { .conninfo = c->database,
                                      .connections = o->connections ? o->connections : DEFAULT_CONNECTIONS };
     TRY(store_open(&options, &c->store, e));
+    TRY(take_directory(c, e));
     struct ingest_listener listener = {
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
-    TRY(retire_open(c->store, c->checkpoints, &c->retire, e));
-    TRY(prune_open(c->store, c->checkpoints, o->keep_ended_days, &c->prune, e));
+    TRY(checkpoint_gc_open(c->store, &c->place, &c->checkpoint_gc, e));
+    TRY(job_gc_open(c->store, &c->place, o->keep_ended_days, o->forget_lost_days, &c->job_gc, e));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -64,9 +118,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
 }
 
 status_t controller_open(const struct controller_options *options, struct controller **ret, struct err *e) {
-    struct controller *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the controller");
+    struct controller *c = alloc_zeroed(1, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     status_t st = build(c, options, e);
@@ -86,48 +138,55 @@ struct controller *controller_close(struct controller *c) {
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     if (c->thread_runs) {
-        inbox_stir(c->inbox);
+        inbox_wake(c->inbox);
         pthread_join(c->thread, NULL);
     }
     c->ingest = ingest_close(c->ingest);
-    c->retire = retire_close(c->retire);
-    c->prune = prune_close(c->prune);
+    c->checkpoint_gc = checkpoint_gc_close(c->checkpoint_gc);
+    c->job_gc = job_gc_close(c->job_gc);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
+    c->spec_checks = spec_checks_free(c->spec_checks);
+    c->check_cache = check_cache_free(c->check_cache);
     c->dispatch = dispatch_free(c->dispatch);
-    c->wakes = wakes_free(c->wakes);
+    c->job_watchers = job_watchers_free(c->job_watchers);
+    c->election_history = election_history_free(c->election_history);
     c->progress = progress_free(c->progress);
     c->planner = planner_free(c->planner);
     c->scheduler = scheduler_free(c->scheduler);
     c->rendezvous = rendezvous_free(c->rendezvous);
-    launches_done(&c->launches);
+    start_orders_done(&c->start_orders);
     scheduler_actions_done(&c->actions);
-    free(c->starts.items);
     c->store = store_close(c->store);
     free(c->database);
-    free(c->checkpoints);
+    for (size_t i = 0; i < CONTROLLER_MAX_ROOTS; i++)
+        free(c->checkpoint_paths[i]);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
     return NULL;
 }
 
-status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e) {
-    pthread_mutex_lock(&c->lock);
-    bool leads = c->leads;
-    int64_t epoch = c->epoch;
-    pthread_mutex_unlock(&c->lock);
-    if (!leads)
-        return err_set(e, ST_UNAVAILABLE,
-                       epoch ? "this controller waits to lead again: its database is away, or another controller leads"
-                             : "this controller does not lead yet");
-    *ret_epoch = epoch;
-    return ST_OK;
+/* With the lock held. */
+static status_t refuse_not_leading(const struct controller *c, struct err *e) {
+    if (c->lead == CONTROLLER_CANNOT_LEAD)
+        return err_set(e, ST_UNAVAILABLE, "this controller cannot lead: %s", c->cannot_lead.msg);
+    if (c->lead == CONTROLLER_STANDS_BY)
+        return err_set(e, ST_UNAVAILABLE, "this controller does not lead: another one does");
+    return err_set(e, ST_UNAVAILABLE, "this controller does not lead yet");
 }
 
-status_t controller_judge(struct controller *c, int64_t epoch, status_t st, struct err *e) {
-    int64_t current;
-    if (st != ST_FAILED_PRECONDITION || (store_leader_current(c->store, &current, NULL) == ST_OK && current == epoch))
+status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e) {
+    pthread_mutex_lock(&c->lock);
+    status_t st = c->leads ? ST_OK : refuse_not_leading(c, e);
+    *ret_epoch = c->epoch;
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+status_t controller_write_status(struct controller *c, int64_t epoch, status_t st, struct err *e) {
+    bool stands;
+    if (st != ST_FAILED_PRECONDITION || (store_leader_is_current(c->store, epoch, &stands, NULL) == ST_OK && stands))
         return st;
     return err_set(e, ST_UNAVAILABLE, "the controller has lost its lead meanwhile: ask again");
 }
@@ -138,9 +197,9 @@ status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, s
     int rc = 0;
     while (!c->leads && !c->deposed && !c->stopping && rc == 0)
         rc = pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until);
-    bool leads = c->leads;
+    status_t st = c->leads ? ST_OK : refuse_not_leading(c, e);
     pthread_mutex_unlock(&c->lock);
-    return leads ? ST_OK : err_set(e, ST_UNAVAILABLE, "this controller does not lead yet");
+    return st;
 }
 
 bool controller_deposed(struct controller *c) {
@@ -153,8 +212,8 @@ bool controller_deposed(struct controller *c) {
 struct store *controller_store(struct controller *c) {
     return c->store;
 }
-struct wakes *controller_wakes(struct controller *c) {
-    return c->wakes;
+struct job_watchers *controller_job_watchers(struct controller *c) {
+    return c->job_watchers;
 }
 struct dispatch *controller_dispatch(struct controller *c) {
     return c->dispatch;
@@ -165,6 +224,12 @@ struct ingest *controller_ingest(struct controller *c) {
 struct samples *controller_samples(struct controller *c) {
     return c->samples;
 }
+struct spec_checks *controller_spec_checks(struct controller *c) {
+    return c->spec_checks;
+}
+struct check_cache *controller_check_cache(struct controller *c) {
+    return c->check_cache;
+}
 struct planner *controller_planner(struct controller *c) {
     return c->planner;
 }
@@ -172,148 +237,205 @@ struct planner *controller_planner(struct controller *c) {
 struct progress *controller_progress(struct controller *c) {
     return c->progress;
 }
-const char *controller_checkpoints(struct controller *c) { return c->checkpoints; }
+const struct checkpoint_place *controller_place(const struct controller *c) { return &c->place; }
 
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };
-    item.unhurried = row->priority <= atomic_load(&c->waiting[row->slot]);
-    /* The row is stored: this must not be lost. Submitters wait for the database, which bounds them. */
-    status_ignore(inbox_put(c->inbox, &item, true, NULL));
+    item.low_priority = row->priority <= atomic_load(&c->waiting[row->slot]);
+    notify_loop(c, &item); /* not refused, because the row is stored; bounded, because each submit waits for that */
 }
 
-void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_unsure, true); }
+void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_need_rescan, true); }
 
-/* The stored id names the question and the job too, so that one client's id means one thing. */
-static status_t ask_loop(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
-                         deadline_ms_t deadline, const char **ret_reason, struct err *e) {
-    char id[ASK_REQUEST_BYTES] = "";
+/* Puts the item into the inbox and waits for the reply to its request, of which the caller keeps its reference. */
+static status_t put_request(struct controller *c, const struct inbox_item *item, deadline_ms_t deadline,
+                            const char **ret_reason, struct err *e) {
+    status_t st = inbox_put(c->inbox, item, false, e);
+    if (st == ST_OK)
+        return loop_request_wait(item->request, deadline, ret_reason, e);
+    loop_request_unref(item->request); /* the loop's reference */
+    return st;
+}
+
+/* The stored id contains the kind of the request and the job: a client may use one id for different requests. */
+static status_t send_request(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
+                             deadline_ms_t deadline, const char **ret_reason, struct err *e) {
+    char id[LOOP_REQUEST_ID_BYTES] = "";
     *ret_reason = NULL;
     if (request_id[0])
         snprintf(id, sizeof id, "controller-%s-%lld-%.*s", kind, (long long)item->job, CONTROLLER_REQUEST_BYTES,
                  request_id);
-    struct ask *ask = ask_new(id);
-    if (!ask)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a question to the loop");
-    item->ask = ask;
-    status_t st = inbox_put(c->inbox, item, false, e);
-    if (st == ST_OK)
-        st = ask_wait(ask, deadline, ret_reason, e);
-    else
-        ask_unref(ask); /* the loop's */
-    ask_unref(ask);
+    struct loop_request *request = loop_request_new(id);
+    item->request = request;
+    status_t st = put_request(c, item, deadline, ret_reason, e);
+    loop_request_unref(request);
     return st;
+}
+
+status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
+                         struct err *e) {
+    if (row->world_size <= atomic_load(&c->offered[row->slot][row->world_size > 1]))
+        return ST_OK;
+    /* An executor may just have attached. Its hello is before this request in the inbox, so that the loop's count is
+     * newer. */
+    const char *reason;
+    struct inbox_item item = { .kind = INBOX_FIT, .row = *row };
+    return send_request(c, &item, "fit", "", deadline, &reason, e);
 }
 
 status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                            const char **ret_reason, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline,
-                    ret_reason, e);
+    return send_request(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline,
+                        ret_reason, e);
 }
 
 status_t controller_pause(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                           const char **ret_reason, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_PAUSE, .job = job }, "pause", request_id, deadline,
-                    ret_reason, e);
+    return send_request(c, &(struct inbox_item){ .kind = INBOX_PAUSE, .job = job }, "pause", request_id, deadline,
+                        ret_reason, e);
 }
 
 status_t controller_resume(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                            const char **ret_reason, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RESUME, .job = job }, "resume", request_id, deadline,
-                    ret_reason, e);
+    return send_request(c, &(struct inbox_item){ .kind = INBOX_RESUME, .job = job }, "resume", request_id, deadline,
+                        ret_reason, e);
 }
 
 status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                           const char **ret_reason, struct err *e) {
-    return ask_loop(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = job }, "retry", request_id, deadline,
-                    ret_reason, e);
+    return send_request(c, &(struct inbox_item){ .kind = INBOX_RETRY, .job = job }, "retry", request_id, deadline,
+                        ret_reason, e);
 }
 
 status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
                             struct scheduler_explanation **ret, struct err *e) {
-    struct ask *ask = ask_new("");
-    if (!ask)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a question to the loop");
+    struct loop_request *request = loop_request_new("");
+    const struct inbox_item item = { .kind = INBOX_EXPLAIN, .job = job, .request = request };
     const char *reason;
-    status_t st = inbox_put(c->inbox, &(struct inbox_item){ .kind = INBOX_EXPLAIN, .job = job, .ask = ask }, false, e);
+    status_t st = put_request(c, &item, deadline, &reason, e);
     if (st == ST_OK)
-        st = ask_wait(ask, deadline, &reason, e);
-    else
-        ask_unref(ask); /* the loop's */
-    if (st == ST_OK)
-        *ret = ask_take_explanation(ask);
+        *ret = loop_request_take_explanation(request);
     if (st == ST_DEADLINE_EXCEEDED)
-        st = err_set(e, st, "the controller could not answer in time: its database is away, or it is behind");
-    ask_unref(ask);
+        st = err_set(e, st, "the controller could not answer in time: its database is unreachable, or it is behind");
+    loop_request_unref(request);
     return st;
 }
 
-/* The loop reads the row: of marks that are set at once by several it takes the one that stayed. */
-static status_t tell_drain(struct controller *c, const char *executor, deadline_ms_t deadline, struct err *e) {
+/* The loop reads the row. If several clients set the mark at the same time, the loop takes the one that was stored
+ * last. */
+static status_t handle_drain(struct controller *c, const char *executor, deadline_ms_t deadline, struct err *e) {
     struct inbox_item item = { .kind = INBOX_DRAIN };
     const char *reason;
     snprintf(item.executor, sizeof item.executor, "%s", executor);
-    return ask_loop(c, &item, "drain", "", deadline, &reason, e);
+    return send_request(c, &item, "drain", "", deadline, &reason, e);
 }
 
 status_t controller_drain(struct controller *c, const char *executor, const char *reason, const char *requester,
                           bool now, deadline_ms_t deadline, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_judge(c, epoch, store_executor_drain(c->store, epoch, executor, reason, requester, now, e), e));
+    TRY(controller_write_status(c, epoch, store_executor_drain(c->store, epoch, executor, reason, requester, now, e),
+                                e));
     log_event(LOG_INFO, "executor_drained", "executor", LOG_STR(executor), "reason", LOG_STR(reason), "requester",
               LOG_STR(requester), "now", LOG_INT(now), NULL);
-    return tell_drain(c, executor, deadline, e);
+    return handle_drain(c, executor, deadline, e);
 }
 
 status_t controller_undrain(struct controller *c, const char *executor, deadline_ms_t deadline, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_judge(c, epoch, store_executor_undrain(c->store, epoch, executor, e), e));
+    TRY(controller_write_status(c, epoch, store_executor_undrain(c->store, epoch, executor, e), e));
     log_event(LOG_INFO, "executor_undrained", "executor", LOG_STR(executor), NULL);
-    return tell_drain(c, executor, deadline, e);
+    return handle_drain(c, executor, deadline, e);
 }
 
 status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_judge(c, epoch, store_checkpoint_pin(c->store, epoch, job, id, pinned, e), e));
+    TRY(controller_write_status(c, epoch, store_checkpoint_pin(c->store, epoch, job, id, pinned, e), e));
     log_event(LOG_INFO, pinned ? "checkpoint_pinned" : "checkpoint_unpinned", "job", LOG_INT(job), "checkpoint",
               LOG_INT(id), NULL);
     if (!pinned)
-        retire_soon(c->retire, job);
+        checkpoint_gc_request(c->checkpoint_gc, job);
+    return ST_OK;
+}
+
+status_t controller_checkpoint_verified(struct controller *c, int64_t job, int64_t id, enum store_check_result result,
+                                        const char *reason, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_write_status(c, epoch, store_checkpoint_verified(c->store, epoch, job, id, result, reason, e), e));
+    log_event(LOG_INFO, "checkpoint_verified", "job", LOG_INT(job), "checkpoint", LOG_INT(id), "reason",
+              LOG_STR(result == STORE_CHECK_GOOD ? "" : reason), NULL);
+    job_watchers_notify(c->job_watchers, job);
     return ST_OK;
 }
 
 status_t controller_checkpoint_delete(struct controller *c, int64_t job, int64_t id, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_judge(c, epoch, store_checkpoint_delete(c->store, epoch, job, id, e), e));
+    TRY(controller_write_status(c, epoch, store_checkpoint_delete(c->store, epoch, job, id, e), e));
     log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(job), "checkpoint", LOG_INT(id), NULL);
-    retire_soon(c->retire, job);
+    checkpoint_gc_request(c->checkpoint_gc, job);
     return ST_OK;
 }
 
 status_t controller_delete(struct controller *c, int64_t job, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_judge(c, epoch, store_job_delete(c->store, epoch, job, e), e));
+    TRY(controller_write_status(c, epoch, store_job_delete(c->store, epoch, job, e), e));
     log_event(LOG_INFO, "job_deleted", "job", LOG_INT(job), NULL);
-    prune_soon(c->prune);
+    job_gc_wake(c->job_gc);
     return ST_OK;
 }
 
-status_t controller_agent_said(struct controller *c, const char *executor, int64_t incarnation,
-                               const Trainyard__V1__AgentMessage *m, struct err *e) {
-    size_t n = trainyard__v1__agent_message__get_packed_size(m);
-    uint8_t *packed = malloc(n ? n : 1);
-    if (!packed)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
-    trainyard__v1__agent_message__pack(m, packed);
-    struct inbox_item item = { .kind = INBOX_AGENT, .incarnation = incarnation, .message_bytes = n };
-    item.message = trainyard__v1__agent_message__unpack(NULL, n, packed);
-    free(packed);
-    if (!item.message)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a message of executor %s", executor);
+/* Keeps the highest epoch: the next epoch is then above all that were reported. */
+static void note_unknown_epoch(struct controller *c, int64_t epoch) {
+    long long known = atomic_load(&c->unknown_epoch);
+    while (known < epoch && !atomic_compare_exchange_weak(&c->unknown_epoch, &known, epoch)) {
+    }
+    inbox_wake(c->inbox);
+}
+
+status_t controller_admit(struct controller *c, const Trainyard__V1__AgentHello *h, struct err *e) {
+    int64_t epoch;
+    char own[STORE_UUID_BYTES];
+    TRY(controller_leads(c, &epoch, e));
+    switch (election_history_check(c->election_history, h->cluster, h->highest_epoch, h->epoch_nonce)) {
+    case ELECTION_KNOWN: return ST_OK;
+    case ELECTION_IMPOSSIBLE:
+        return err_set(e, ST_INVALID_ARGUMENT, "hello.highest_epoch: %lld is not within %lld of epoch %lld",
+                       (long long)h->highest_epoch, ELECTION_MAX_EPOCHS_AHEAD, (long long)epoch);
+    case ELECTION_OTHER_CLUSTER:
+        election_history_cluster(c->election_history, own);
+        return err_set(
+            e, ST_FAILED_PRECONDITION,
+            "executor %s belongs to cluster %.40s, and this controller serves cluster %s: check --controller; "
+            "to move the host permanently, stop its executor and start it with a new --directory",
+            h->executor, h->cluster, own);
+    case ELECTION_FORGOTTEN: break;
+    }
+    if (h->highest_epoch < epoch) { /* the executor will obey this leader's epoch, which is higher */
+        log_event(LOG_ERROR, "database_set_back", "epoch", LOG_INT(epoch), "executor", LOG_STR(h->executor), "heard",
+                  LOG_INT(h->highest_epoch), "message",
+                  LOG_STR("the executor has obeyed an epoch that the database does not know"), NULL);
+        atomic_store(&c->election_forgotten, true);
+        inbox_wake(c->inbox);
+        return ST_OK;
+    }
+    note_unknown_epoch(c, h->highest_epoch);
+    return err_set(e, ST_UNAVAILABLE,
+                   "executor %s has obeyed epoch %lld, which the database of this controller, of epoch %lld, does not "
+                   "know: a higher epoch is being taken; attach again",
+                   h->executor, (long long)h->highest_epoch, (long long)epoch);
+}
+
+status_t controller_handle_agent_message(struct controller *c, const char *executor, int64_t incarnation,
+                                         const Trainyard__V1__AgentMessage *m, struct err *e) {
+    struct inbox_item item = { .kind = INBOX_AGENT,
+                               .incarnation = incarnation,
+                               .message_bytes = trainyard__v1__agent_message__get_packed_size(m) };
+    TRY(message_copy(&m->base, &item.message, e));
     strncpy(item.executor, executor, sizeof item.executor - 1);
     status_t st = inbox_put(c->inbox, &item, false, e);
     if (st != ST_OK)
@@ -321,9 +443,12 @@ status_t controller_agent_said(struct controller *c, const char *executor, int64
     return st;
 }
 
+void controller_stream_ended(struct controller *c) { inbox_wake(c->inbox); }
+
 void controller_stats(struct controller *c, struct controller_stats *ret) {
     pthread_mutex_lock(&c->lock);
-    *ret = (struct controller_stats){ .scheduler = c->counts, .leads = c->leads, .epoch = c->epoch };
+    *ret = (struct controller_stats){ .scheduler = c->counts, .lead = c->lead, .leads = c->leads, .epoch = c->epoch };
+    ret->cannot_lead = c->cannot_lead;
     pthread_mutex_unlock(&c->lock);
     ret->attached = dispatch_count(c->dispatch);
     ret->events_waiting = inbox_count(c->inbox);

@@ -1,7 +1,7 @@
-/* The controller as its services see it: what a handler of service/rpc or a page of service/http may ask of it.
+/* The controller, as the handlers of service/rpc and the pages of service/http use it.
  *
- * Handlers run on the runtime's worker threads. They read the store themselves, write what has one row of its own
- * (a new job) and hand everything that moves a job to the loop, which alone owns the scheduler.
+ * Handlers run on the threads of gRPC and libmicrohttpd. They read the store themselves and write rows that do not move
+ * a job, such as a new job's row. Requests that move a job go to the loop, the only owner of the scheduler.
  *
  * All functions are thread-safe. */
 #ifndef SERVICE_CONTROLLER_CONTROLLER_H
@@ -9,69 +9,90 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "service/controller/checkpoint_files.h"
 #include "service/controller/dispatch.h"
 #include "service/controller/ingest.h"
+#include "service/controller/job_watchers.h"
+#include "service/controller/planner.h"
 #include "service/controller/progress.h"
 #include "service/controller/sample.h"
-#include "service/controller/wake.h"
 #include "service/scheduler/explain.h"
+#include "service/store/checkpoint.h"
 #include "service/store/job.h"
 #include "service/store/store.h"
 
 #include <stdbool.h>
 
+struct check_cache; /* check_cache.h */
+struct spec_checks; /* spec_check.h */
 struct controller;
-struct planner; /* planner.h */
+
+enum { CONTROLLER_MAX_ROOTS = 17 };
 
 struct controller_options {
-    const char *database;          /* libpq's conninfo */
-    const char *checkpoints;       /* the directory of jobs that name none; an absolute path */
+    const char *database;    /* libpq's conninfo */
+    const char *checkpoints; /* the directory for jobs that name none; an absolute path */
+    /* [n_checkpoint_roots] A job's own directory must be below `checkpoints` or below one of these folders. Absolute
+     * paths; at most CONTROLLER_MAX_ROOTS - 1 count. */
+    const char *const *checkpoint_roots;
+    size_t n_checkpoint_roots;
     int connections;               /* to PostgreSQL; 0 = 16 */
-    const char *const *data_roots; /* [n_data_roots] folders whose data a plan may look at */
-    size_t n_data_roots;
-    int keep_ended_days; /* jobs that ended longer ago are deleted; 0 = they are kept */
+    struct planner_data plan_data; /* the data that a plan may read */
+    int keep_ended_days;           /* jobs that ended more days ago are deleted; 0 = all are kept */
+    int forget_lost_days;          /* executors that were lost more days ago are forgotten; 0 = all are kept */
+    int checkpoint_wait_s;         /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
 };
 
-/* Opens the database and starts as a standby; leading begins when the lock is free. FAILED_PRECONDITION for a schema
- * that is not this program's. */
+/* Opens the database and starts as a standby. The controller leads once it has the leader's lock. FAILED_PRECONDITION:
+ * the database has the schema of another version. */
 MUST_CHECK status_t controller_open(const struct controller_options *options, struct controller **ret, struct err *e);
-/* Stops: agents keep their workers and dial again. Call when no handler runs any more. */
+/* Stops the controller. Agents keep their workers and connect again. No handler may be running. */
 struct controller *controller_close(struct controller *c);
 CLEANUP_DEFINE(struct controller *, controller_close)
 
-/* ST_OK while this controller leads; UNAVAILABLE with the reason otherwise. Each handler that needs the leader asks
- * first. *ret_epoch goes into every mutation of the store. */
+/* ST_OK while this controller leads; UNAVAILABLE with the reason otherwise. Each handler that needs the leader calls
+ * this first. *ret_epoch is an argument of every write to the store. */
 MUST_CHECK status_t controller_leads(struct controller *c, int64_t *ret_epoch, struct err *e);
-/* What a handler answers to a mutation that ended with st: UNAVAILABLE where it was refused because its epoch is over,
- * since the database restarted or another controller took the lead. That is no judgement of what was asked for: asked
- * again, it may succeed. */
-MUST_CHECK status_t controller_judge(struct controller *c, int64_t epoch, status_t st, struct err *e);
-/* Blocks until it leads, or the deadline. For tests: the program has to hear signals meanwhile. */
+/* Returns the status that a handler returns after a write that ended with st. UNAVAILABLE: the write was refused
+ * because its epoch is over, after the database restarted or another controller took the lead; the client may try
+ * again. Otherwise st. */
+MUST_CHECK status_t controller_write_status(struct controller *c, int64_t epoch, status_t st, struct err *e);
+/* Blocks until this controller leads, or until the deadline. For tests only, because the program must handle signals
+ * meanwhile. */
 MUST_CHECK status_t controller_wait_leading(struct controller *c, deadline_ms_t deadline, struct err *e);
-/* Leadership was lost to another controller: the program should end and be started again. */
+/* True after leadership was lost: the program should end and be started again. */
 bool controller_deposed(struct controller *c);
 
 struct store *controller_store(struct controller *c);
-struct wakes *controller_wakes(struct controller *c);
+struct job_watchers *controller_job_watchers(struct controller *c);
 struct dispatch *controller_dispatch(struct controller *c);
 struct ingest *controller_ingest(struct controller *c);
 struct samples *controller_samples(struct controller *c);
+struct spec_checks *controller_spec_checks(struct controller *c);
+struct check_cache *controller_check_cache(struct controller *c);
 struct progress *controller_progress(struct controller *c);
 struct planner *controller_planner(struct controller *c);
-const char *controller_checkpoints(struct controller *c);
+/* Where checkpoints may be. Valid as long as the controller. */
+const struct checkpoint_place *controller_place(const struct controller *c);
 
-/* What the scheduler needs of a job's row. */
+/* Converts a job's row to the row that the scheduler reads. */
 struct scheduler_job_row scheduler_row_of(const struct store_job *job);
-/* A job's row was stored QUEUED. */
+/* Whether the attached executors have enough slots of the job's kind, free or not. FAILED_PRECONDITION: they do not;
+ * the message says why. DEADLINE_EXCEEDED: the loop did not answer in time. Cheap if they have enough. */
+MUST_CHECK status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
+                                    struct err *e);
+/* Passes a job whose row was stored as QUEUED to the loop. */
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row);
-/* Whether a job's row was stored is not known (the answer of PostgreSQL was lost), or it was stored before by a handler
- * that may not have known it: the loop looks for QUEUED rows that it was not told of, within seconds. */
+/* Call if it is uncertain whether a job's row was stored: the reply of PostgreSQL was lost, perhaps in an earlier call
+ * for the same job. Within seconds, the loop scans for QUEUED rows that it does not know. */
 void controller_submitted_perhaps(struct controller *c);
-/* Ask the loop, and wait for its answer: FAILED_PRECONDITION for an illegal move, NOT_FOUND for a job that was deleted
- * meanwhile, with *ret_reason for programs (static: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_PAUSABLE, JOB_NOT_PAUSED,
- * JOB_NOT_FAILED, JOB_ORIGIN_GONE, JOB_NOT_FOUND; else NULL); DEADLINE_EXCEEDED when the database was away for so long
- * (the move may still happen). Asking again with the same request_id, of at most CONTROLLER_REQUEST_BYTES ("" = none),
- * is ST_OK and moves nothing. */
+/* The functions below send a request to the loop and wait for the reply. FAILED_PRECONDITION: the job's state does not
+ * allow the move. NOT_FOUND: the job was deleted meanwhile. DEADLINE_EXCEEDED: no reply in time, for example because
+ * the database is unreachable; the move may still happen.
+ *
+ * *ret_reason: the reason of a refusal for programs; static storage: JOB_ENDED, JOB_NOT_CANCELLABLE, JOB_NOT_PAUSABLE,
+ * JOB_NOT_PAUSED, JOB_NOT_FAILED, JOB_ORIGIN_GONE, JOB_NOT_FOUND; else NULL. request_id: at most
+ * CONTROLLER_REQUEST_BYTES; "" = none. After a success, a request with the same id returns ST_OK and moves nothing. */
 #define CONTROLLER_REQUEST_BYTES 128
 MUST_CHECK status_t controller_cancel(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                       const char **ret_reason, struct err *e);
@@ -82,33 +103,54 @@ MUST_CHECK status_t controller_resume(struct controller *c, int64_t job, const c
 MUST_CHECK status_t controller_retry(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
                                      const char **ret_reason, struct err *e);
 
-/* What the scheduler says of a job now; free(*ret). DEADLINE_EXCEEDED when the loop does not answer in time. */
+/* Explains why a job waits; free(*ret). DEADLINE_EXCEEDED: the loop did not answer in time. */
 MUST_CHECK status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
                                        struct scheduler_explanation **ret, struct err *e);
 
-/* Marks an executor as one that gets no more ranks, or changes the mark, as store_executor_drain says; takes it away.
- * Returns when the loop knows, which has then ordered what follows. DEADLINE_EXCEEDED: the mark may stand. */
+/* Sets or changes the drain mark of an executor (store_executor_drain), so that it gets no more ranks; removes the
+ * mark. Returns after the loop has handled the change and sent the orders that follow. DEADLINE_EXCEEDED: the mark may
+ * be stored. */
 MUST_CHECK status_t controller_drain(struct controller *c, const char *executor, const char *reason,
                                      const char *requester, bool now, deadline_ms_t deadline, struct err *e);
 MUST_CHECK status_t controller_undrain(struct controller *c, const char *executor, deadline_ms_t deadline,
                                        struct err *e);
 
-/* Pins a checkpoint, or takes the pin away; deletes one, as store_checkpoint_delete says, and its files soon after. */
+/* Pins or unpins a checkpoint; deletes one (store_checkpoint_delete), and its files soon after. */
 MUST_CHECK status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned,
                                               struct err *e);
+/* Stores the result of reading a whole checkpoint (store_checkpoint_verified). */
+MUST_CHECK status_t controller_checkpoint_verified(struct controller *c, int64_t job, int64_t id,
+                                                   enum store_check_result result, const char *reason, struct err *e);
 MUST_CHECK status_t controller_checkpoint_delete(struct controller *c, int64_t job, int64_t id, struct err *e);
-/* Deletes a job that has ended: no question finds it any more, and what it has is removed soon. FAILED_PRECONDITION as
- * store_job_delete says. */
+/* Deletes a job that has ended: no query finds it any more, and its files and rows are removed soon.
+ * FAILED_PRECONDITION: see store_job_delete. */
 MUST_CHECK status_t controller_delete(struct controller *c, int64_t job, struct err *e);
 
-/* From the control stream of this start of an agent, but for heartbeats (dispatch_hear). The message is copied.
- * RESOURCE_EXHAUSTED: the loop is behind; close the stream, the agent tells everything again at its next attach. */
-MUST_CHECK status_t controller_agent_said(struct controller *c, const char *executor, int64_t incarnation,
-                                          const Trainyard__V1__AgentMessage *m, struct err *e);
+/* Whether the executor may attach: this controller leads the cluster that the executor obeys, and the database knows
+ * the last election whose leader the executor has obeyed. UNAVAILABLE: attach again, perhaps to another controller.
+ * FAILED_PRECONDITION: the executor belongs to another cluster. INVALID_ARGUMENT: no leader can have had that epoch. */
+MUST_CHECK status_t controller_admit(struct controller *c, const Trainyard__V1__AgentHello *hello, struct err *e);
+/* Queues a copy of a message from the control stream of this incarnation. Heartbeats go to dispatch_mark_seen instead.
+ * RESOURCE_EXHAUSTED: the loop is behind. The caller then closes the stream, and the agent reports everything again at
+ * its next attach. */
+MUST_CHECK status_t controller_handle_agent_message(struct controller *c, const char *executor, int64_t incarnation,
+                                                    const Trainyard__V1__AgentMessage *m, struct err *e);
 
-/* For /metrics; the scheduler's counts are those of the last tick. */
+enum controller_lead {
+    CONTROLLER_STARTS, /* it has not tried yet */
+    CONTROLLER_STANDS_BY,
+    CONTROLLER_CANNOT_LEAD, /* no other controller is known to lead, and this one fails to */
+    CONTROLLER_LEADS,
+};
+
+/* Wakes the loop after the end of a control stream (after dispatch_detach). */
+void controller_stream_ended(struct controller *c);
+
+/* For /metrics and /healthz; the scheduler's counts are those of the last tick. */
 struct controller_stats {
     struct scheduler_counts scheduler;
+    enum controller_lead lead;
+    struct err cannot_lead; /* with CONTROLLER_CANNOT_LEAD: why, without the host or user of the database */
     bool leads;
     int64_t epoch;
     int attached, events_waiting;

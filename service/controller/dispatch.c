@@ -1,6 +1,17 @@
+/* The registry of attached executors: a tree by id and a list of the same entries. An entry exists from dispatch_attach
+ * to dispatch_detach, and each attach gives it a new ticket. The end of a stream carries its ticket, so that a late end
+ * of a replaced stream does not remove the link of the newer stream.
+ *
+ * dispatch_detach moves the entry to the list of detached executors. The loop takes this list in its next turn
+ * (dispatch_take_detached) and skips executors that have attached again meanwhile.
+ *
+ * dispatch_pick and dispatch_pick_checker choose the entry that was picked least often, which spreads samples and
+ * checks over the hosts. All scans are linear, which is enough for a thousand executors. */
 #include "service/controller/dispatch.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "service/store/cluster.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -11,12 +22,14 @@
 
 struct known {
     char executor[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
-    int64_t incarnation, heard_ms;
+    int64_t incarnation, last_seen_ms;
     uint64_t ticket;
     int picked;
     bool news;
-    bool welcomed; /* the link */
+    bool welcomed; /* the link has got its first message */
+    bool leaving;
     struct dispatch_link link;
+    char caller[DISPATCH_CALLER_BYTES];
     struct known *next;
 };
 
@@ -24,20 +37,33 @@ struct dispatch {
     pthread_mutex_t lock;
     void *by_name;
     struct known *all;
+    void *detached_by_name; /* the entries of the list below, each executor once */
+    struct known *detached;
     uint64_t next_ticket;
     int64_t epoch;
+    char nonce[STORE_UUID_BYTES];
     int attached;
 };
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
 struct dispatch *dispatch_new(void) {
-    struct dispatch *d = calloc(1, sizeof *d);
-    if (!d)
-        return NULL;
+    struct dispatch *d = alloc_zeroed(1, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
     d->next_ticket = 1;
     return d;
+}
+
+static void keep(void *known) { (void)known; }
+
+static void detached_free(struct dispatch *d) {
+    tdestroy(d->detached_by_name, keep);
+    d->detached_by_name = NULL;
+    for (struct known *en = d->detached, *next; en; en = next) {
+        next = en->next;
+        free(en);
+    }
+    d->detached = NULL;
 }
 
 struct dispatch *dispatch_free(struct dispatch *d) {
@@ -45,6 +71,7 @@ struct dispatch *dispatch_free(struct dispatch *d) {
         return NULL;
     assert(d->attached == 0);
     tdestroy(d->by_name, free);
+    detached_free(d);
     pthread_mutex_destroy(&d->lock);
     free(d);
     return NULL;
@@ -63,17 +90,32 @@ static struct known *find_ticket(struct dispatch *d, uint64_t ticket) {
 }
 
 static struct known *add(struct dispatch *d, const char *executor) {
-    struct known *en = calloc(1, sizeof *en);
-    if (!en)
-        return NULL;
+    struct known *en = alloc_zeroed(1, sizeof *en);
     snprintf(en->executor, sizeof en->executor, "%s", executor);
-    if (!tsearch(en, &d->by_name, by_name)) {
-        free(en);
-        return NULL;
-    }
+    alloc_tree_node(en, &d->by_name, by_name);
     en->next = d->all;
     d->all = en;
     return en;
+}
+
+/* With the lock held. en NULL: the executor is not attached. */
+static bool is_admitted(const struct known *en, const char *caller) {
+    return !en || !en->ticket || strcmp(en->caller, caller) == 0;
+}
+
+bool dispatch_admits(struct dispatch *d, const char *executor, const char *caller) {
+    pthread_mutex_lock(&d->lock);
+    bool admits = is_admitted(find(d, executor), caller);
+    pthread_mutex_unlock(&d->lock);
+    return admits;
+}
+
+bool dispatch_admits_reports(struct dispatch *d, const char *executor, const char *caller) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find(d, executor);
+    bool admits = is_admitted(en, caller) && (!caller[0] || (en && en->ticket));
+    pthread_mutex_unlock(&d->lock);
+    return admits;
 }
 
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
@@ -81,22 +123,38 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
     uint64_t ticket = 0;
     pthread_mutex_lock(&d->lock);
     struct known *en = find(d, executor);
+    const bool admitted = is_admitted(en, link->caller);
     if (!en)
         en = add(d, executor);
-    if (en && (!en->ticket || incarnation >= en->incarnation)) {
+    if (admitted && (!en->ticket || incarnation >= en->incarnation)) {
         if (en->ticket)
             en->link.close(en->link.ctx, ST_ABORTED, "another stream of this executor has attached");
         else
             d->attached++;
         en->incarnation = incarnation;
         en->link = *link;
-        en->welcomed = false;
-        en->heard_ms = clock_mono_ms();
+        snprintf(en->caller, sizeof en->caller, "%s", link->caller);
+        en->link.caller = en->caller;
+        en->welcomed = en->leaving = false;
+        en->last_seen_ms = clock_mono_ms();
         en->news = true;
         ticket = en->ticket = d->next_ticket++;
     }
     pthread_mutex_unlock(&d->lock);
     return ticket;
+}
+
+/* Adds the entry to the detached ones, with the newest incarnation of the executor. */
+static void note_detached(struct dispatch *d, struct known *en) {
+    struct known *const *node = alloc_tree_node(en, &d->detached_by_name, by_name);
+    if (*node != en) {
+        if ((*node)->incarnation < en->incarnation)
+            (*node)->incarnation = en->incarnation;
+        free(en);
+        return;
+    }
+    en->next = d->detached;
+    d->detached = en;
 }
 
 void dispatch_detach(struct dispatch *d, uint64_t ticket) {
@@ -107,25 +165,47 @@ void dispatch_detach(struct dispatch *d, uint64_t ticket) {
             continue;
         *at = en->next;
         tdelete(en, &d->by_name, by_name);
-        free(en);
+        note_detached(d, en);
         d->attached--;
         break;
     }
     pthread_mutex_unlock(&d->lock);
 }
 
-void dispatch_hear(struct dispatch *d, uint64_t ticket) {
+void dispatch_take_detached(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t incarnation),
+                            void *ctx) {
+    pthread_mutex_lock(&d->lock);
+    struct dispatch taken = { .detached_by_name = d->detached_by_name, .detached = d->detached };
+    d->detached_by_name = NULL;
+    d->detached = NULL;
+    pthread_mutex_unlock(&d->lock);
+    for (const struct known *en = taken.detached; en; en = en->next)
+        if (!dispatch_attached(d, en->executor))
+            fn(ctx, en->executor, en->incarnation);
+    detached_free(&taken);
+}
+
+void dispatch_mark_seen(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
     struct known *en = find_ticket(d, ticket);
     if (en) {
-        en->heard_ms = clock_mono_ms();
+        en->last_seen_ms = clock_mono_ms();
         en->news = true;
     }
     pthread_mutex_unlock(&d->lock);
 }
 
-static bool send_on(const struct dispatch *d, const struct known *en, Trainyard__V1__ControllerMessage *m) {
+void dispatch_leave(struct dispatch *d, uint64_t ticket) {
+    pthread_mutex_lock(&d->lock);
+    struct known *en = find_ticket(d, ticket);
+    if (en)
+        en->leaving = true;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static bool send_on(struct dispatch *d, const struct known *en, Trainyard__V1__ControllerMessage *m) {
     m->epoch = d->epoch;
+    m->epoch_nonce = d->nonce;
     if (en->link.send(en->link.ctx, m))
         return true;
     en->link.close(en->link.ctx, ST_RESOURCE_EXHAUSTED, "the executor does not read its orders");
@@ -148,9 +228,10 @@ bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__Cont
     return sent;
 }
 
-void dispatch_set_epoch(struct dispatch *d, int64_t epoch) {
+void dispatch_set_epoch(struct dispatch *d, int64_t epoch, const char *nonce) {
     pthread_mutex_lock(&d->lock);
     d->epoch = epoch;
+    snprintf(d->nonce, sizeof d->nonce, "%s", nonce);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -193,25 +274,62 @@ int dispatch_count(struct dispatch *d) {
     return n;
 }
 
-void dispatch_take_heard(struct dispatch *d, void (*fn)(void *, const char *, int64_t), void *ctx) {
+void dispatch_take_seen(struct dispatch *d, void (*fn)(void *, const char *, int64_t), void *ctx) {
     pthread_mutex_lock(&d->lock);
     for (struct known *en = d->all; en; en = en->next)
         if (en->news) {
             en->news = false;
-            fn(ctx, en->executor, en->heard_ms);
+            fn(ctx, en->executor, en->last_seen_ms);
         }
     pthread_mutex_unlock(&d->lock);
 }
 
-size_t dispatch_list(struct dispatch *d, struct dispatch_heard *ret, size_t cap) {
+size_t dispatch_list(struct dispatch *d, struct dispatch_last_seen *ret, size_t cap) {
     size_t n = 0;
     pthread_mutex_lock(&d->lock);
     for (const struct known *en = d->all; en && n < cap; en = en->next, n++) {
         memcpy(ret[n].executor, en->executor, sizeof ret[n].executor);
-        ret[n].heard_ms = en->heard_ms;
+        ret[n].last_seen_ms = en->last_seen_ms;
     }
     pthread_mutex_unlock(&d->lock);
     return n;
+}
+
+static bool on_one_of(const struct known *en, const struct dispatch_picked *picked, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(en->link.host.hostname, picked[i].hostname) == 0 || strcmp(en->executor, picked[i].executor) == 0)
+            return true;
+    return false;
+}
+
+static bool is_checker(const struct known *en, bool cuda) {
+    const struct dispatch_host *h = &en->link.host;
+    return en->ticket && en->welcomed && !en->leaving && h->checks && (cuda ? h->cuda : h->cpu);
+}
+
+bool dispatch_has_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n) {
+    bool has = false;
+    pthread_mutex_lock(&d->lock);
+    for (const struct known *en = d->all; en && !has; en = en->next)
+        has = is_checker(en, cuda) && !on_one_of(en, picked, n);
+    pthread_mutex_unlock(&d->lock);
+    return has;
+}
+
+bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n,
+                           struct dispatch_picked *ret) {
+    struct known *best = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (struct known *en = d->all; en; en = en->next)
+        if (is_checker(en, cuda) && !on_one_of(en, picked, n) && (!best || en->picked < best->picked))
+            best = en;
+    if (best) {
+        best->picked++;
+        memcpy(ret->executor, best->executor, sizeof ret->executor);
+        memcpy(ret->hostname, best->link.host.hostname, sizeof ret->hostname);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return best != NULL;
 }
 
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {

@@ -1,9 +1,9 @@
-/* Who is attached: one link per executor, by which orders go down. A link is two function pointers, so that nothing
- * here knows how messages travel. A newer start of an executor replaces the link of the older one; a second link of the
- * same start replaces the first (a half-open stream).
+/* The attached executors: one link per executor, which carries orders to its agent. A link is two function pointers, so
+ * that this file does not depend on the transport of messages. A newer incarnation of an executor replaces the link of
+ * the older one. A second link of the same incarnation replaces the first, whose stream may be half-open.
  *
- * Orders are small and few, and an agent that does not read them is as good as gone: a link whose queue is full is
- * closed, the agent attaches again and everything is compared (service/scheduler/adopt.c).
+ * Orders are small and few. If an agent does not read them and the queue of its link is full, the link is closed. The
+ * agent attaches again, and the scheduler compares everything (service/scheduler/adopt.c).
  *
  * Thread-safe. A link's functions are called with the registry's lock held and must neither block nor call back. */
 #ifndef SERVICE_CONTROLLER_DISPATCH_H
@@ -22,47 +22,82 @@ struct dispatch *dispatch_new(void);
 struct dispatch *dispatch_free(struct dispatch *d); /* every link must be detached */
 CLEANUP_DEFINE(struct dispatch *, dispatch_free)
 
+enum { DISPATCH_CALLER_BYTES = 72 };
+
+/* The part of the executor's hello that matters for work outside the slots. */
+struct dispatch_host {
+    char hostname[64];
+    bool cpu, cuda; /* it has slots of the kind */
+    bool checks;    /* it takes StartCheck */
+};
+
 struct dispatch_link {
     bool (*send)(void *ctx, const Trainyard__V1__ControllerMessage *m); /* false: full or closed */
     void (*close)(void *ctx, status_t st, const char *why);             /* detach follows from the stream's end */
     void *ctx;
+    const char *caller; /* the owner of the stream's token; copied. "": no token */
+    struct dispatch_host host;
 };
 
-/* The executor's link from now on; nothing goes down it before its welcome. Returns a ticket, never 0, that names this
- * link in the calls below; 0 when a newer start of the executor is attached already. */
+/* Whether a caller may attach an executor: not while the executor is attached by the token of another caller. */
+bool dispatch_admits(struct dispatch *d, const char *executor, const char *caller);
+/* Whether a caller may report for an executor: while the executor is attached by the same caller's token. A caller
+ * without a token may report when dispatch_admits allows it. */
+bool dispatch_admits_reports(struct dispatch *d, const char *executor, const char *caller);
+
+/* Sets the executor's link. No message is sent on the link before its welcome. Returns a ticket, never 0, that names
+ * this link in the calls below. Returns 0 if a newer incarnation of the executor is attached, or if dispatch_admits
+ * refuses link->caller. */
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
                          const struct dispatch_link *link);
-/* The stream has ended. After it the link is not called any more. */
+/* The stream has ended. The link is not called after this returns. */
 void dispatch_detach(struct dispatch *d, uint64_t ticket);
-/* Something arrived from it: extends the lease from this moment on the monotonic clock. */
-void dispatch_hear(struct dispatch *d, uint64_t ticket);
+/* A message has arrived: the lease is extended from now on the monotonic clock. */
+void dispatch_mark_seen(struct dispatch *d, uint64_t ticket);
+/* The agent has sent its goodbye: the executor gets no checks until it attaches again. */
+void dispatch_leave(struct dispatch *d, uint64_t ticket);
 
-/* Sends the link its first message, once: what is known of the executor is stored by then. */
+/* Sends the first message on the link, once. The caller has stored the executor's row before. */
 void dispatch_welcome(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
 
-/* False when the executor is not attached, or has no welcome yet, or its link did not take the message. The epoch is
- * filled in here. */
+/* Sends a message and fills in the epoch and its nonce. False: the executor is not attached or not welcomed yet, or its
+ * link did not take the message. */
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
-void dispatch_set_epoch(struct dispatch *d, int64_t epoch);
+void dispatch_set_epoch(struct dispatch *d, int64_t epoch, const char *nonce);
 
-/* Closes the executor's link, if it has one: its lease is over, and it must attach anew. */
+/* Closes the executor's link, if it has one. The agent must attach again. */
 void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why);
-/* The same for one of its starts: of another one it says nothing. */
+/* The same, if the link belongs to this incarnation. */
 void dispatch_refuse(struct dispatch *d, const char *executor, int64_t incarnation, status_t st, const char *why);
 /* Closes every link: the controller no longer leads, or stops. */
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why);
 
+/* Calls fn, without the lock, for each executor whose stream has ended since the last call of this function and that is
+ * not attached again. fn may be called twice for one executor. */
+void dispatch_take_detached(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t incarnation),
+                            void *ctx);
 bool dispatch_attached(struct dispatch *d, const char *executor);
 int dispatch_count(struct dispatch *d);
-/* Calls fn for each executor heard since the last call of this function. */
-void dispatch_take_heard(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t heard_ms), void *ctx);
-/* Every attached executor, and when it was last heard; at most cap. Returns how many. */
-struct dispatch_heard {
+/* Calls fn for each executor that has sent something since the last call of this function. */
+void dispatch_take_seen(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t last_seen_ms),
+                        void *ctx);
+/* Writes every attached executor and when it last sent something; at most cap. Returns their number. */
+struct dispatch_last_seen {
     char executor[SCHEDULER_EXECUTOR_ID_BYTES];
-    int64_t heard_ms;
+    int64_t last_seen_ms;
 };
-size_t dispatch_list(struct dispatch *d, struct dispatch_heard *ret, size_t cap);
-/* The executor picked least often so far, for work outside the slots; false when none is attached. */
+size_t dispatch_list(struct dispatch *d, struct dispatch_last_seen *ret, size_t cap);
+/* Picks an executor for work outside the slots: the one that was picked least often. False: none is attached. */
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap);
+
+struct dispatch_picked {
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
+    char hostname[64];
+};
+/* Whether there is an executor that checks specs and has slots of the kind, on another host than the n picked ones. */
+bool dispatch_has_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n);
+/* Picks among these executors the one that was picked least often. False: there is none. */
+bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n,
+                           struct dispatch_picked *ret);
 
 #endif

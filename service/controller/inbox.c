@@ -1,4 +1,21 @@
+/* A doubly linked list of items, oldest first, under one lock, and the requests whose reply a caller waits for.
+ *
+ * inbox_put refuses an item if the list is full, unless it is forced. A hello first removes the waiting hello of the
+ * same executor, which the tree `hellos` finds: while the database is unreachable, an executor connects again and
+ * again, and only its newest stream counts.
+ *
+ * `urgent` decides when inbox_take wakes. An item of low priority does not set it, so that a flood of submitted jobs
+ * that cannot start waits for the next tick. Once the loop is awake, it takes items of any priority.
+ *
+ * inbox_close replies to every request that still waits and refuses later items. Without it, a request that arrives
+ * when the loop has just ended would wait for its deadline, and the server, which stops after its calls have ended,
+ * would wait with it.
+ *
+ * A loop_request has two references, the caller's and the loop's, because the caller may stop waiting at its deadline
+ * while the item is still in the list. */
 #include "service/controller/inbox.h"
+
+#include "base/alloc.h"
 
 #include <pthread.h>
 #include <search.h>
@@ -6,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ask {
+struct loop_request {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     int refs;
@@ -14,14 +31,12 @@ struct ask {
     status_t status;
     const char *reason;
     struct err err;
-    char request_id[ASK_REQUEST_BYTES];
+    char request_id[LOOP_REQUEST_ID_BYTES];
     struct scheduler_explanation *explanation;
 };
 
-struct ask *ask_new(const char *request_id) {
-    struct ask *a = calloc(1, sizeof *a);
-    if (!a)
-        return NULL;
+struct loop_request *loop_request_new(const char *request_id) {
+    struct loop_request *a = alloc_zeroed(1, sizeof *a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->answered, NULL);
     a->refs = 2;
@@ -29,9 +44,9 @@ struct ask *ask_new(const char *request_id) {
     return a;
 }
 
-const char *ask_request_id(const struct ask *a) { return a->request_id; }
+const char *loop_request_id(const struct loop_request *a) { return a->request_id; }
 
-struct ask *ask_unref(struct ask *a) {
+struct loop_request *loop_request_unref(struct loop_request *a) {
     if (!a)
         return NULL;
     pthread_mutex_lock(&a->lock);
@@ -46,23 +61,25 @@ struct ask *ask_unref(struct ask *a) {
     return NULL;
 }
 
-void ask_answer(struct ask *a, status_t st, const char *reason, const char *text) {
+void loop_request_reply(struct loop_request *a, status_t st, const char *reason, const char *text) {
     pthread_mutex_lock(&a->lock);
-    a->done = true;
-    a->status = err_set(&a->err, st, "%s", text);
-    a->reason = reason;
-    pthread_cond_signal(&a->answered);
+    if (!a->done) {
+        a->done = true;
+        a->status = err_set(&a->err, st, "%s", text);
+        a->reason = reason;
+        pthread_cond_signal(&a->answered);
+    }
     pthread_mutex_unlock(&a->lock);
 }
 
-void ask_explained(struct ask *a, struct scheduler_explanation *explanation) {
+void loop_request_reply_explanation(struct loop_request *a, struct scheduler_explanation *explanation) {
     pthread_mutex_lock(&a->lock);
     a->explanation = explanation;
     pthread_mutex_unlock(&a->lock);
-    ask_answer(a, explanation ? ST_OK : ST_RESOURCE_EXHAUSTED, NULL, explanation ? "" : "no memory for an explanation");
+    loop_request_reply(a, ST_OK, NULL, "");
 }
 
-struct scheduler_explanation *ask_take_explanation(struct ask *a) {
+struct scheduler_explanation *loop_request_take_explanation(struct loop_request *a) {
     pthread_mutex_lock(&a->lock);
     struct scheduler_explanation *explanation = a->explanation;
     a->explanation = NULL;
@@ -70,7 +87,7 @@ struct scheduler_explanation *ask_take_explanation(struct ask *a) {
     return explanation;
 }
 
-status_t ask_wait(struct ask *a, deadline_ms_t deadline, const char **ret_reason, struct err *e) {
+status_t loop_request_wait(struct loop_request *a, deadline_ms_t deadline, const char **ret_reason, struct err *e) {
     struct timespec until = deadline_timespec(deadline);
     pthread_mutex_lock(&a->lock);
     int rc = 0;
@@ -90,17 +107,16 @@ struct inbox {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct inbox_item *first, **last;
-    void *hellos; /* tsearch(3) tree of the items that are one, by executor */
+    void *hellos; /* tsearch(3) tree of the hellos in the list, by executor */
     int n;
-    size_t bytes; /* of messages */
-    bool hurry;   /* someone must look before the next tick */
-    bool stirred;
+    size_t bytes; /* packed size of the messages */
+    bool urgent;  /* inbox_take returns at once: an item must not wait for the next tick */
+    bool woken;
+    const char *closed; /* why, or NULL while the inbox is open */
 };
 
 struct inbox *inbox_new(void) {
-    struct inbox *in = calloc(1, sizeof *in);
-    if (!in)
-        return NULL;
+    struct inbox *in = alloc_zeroed(1, sizeof *in);
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->arrived, NULL);
     in->last = &in->first;
@@ -112,7 +128,7 @@ struct inbox_item *inbox_item_free(struct inbox_item *item) {
         return NULL;
     if (item->message)
         trainyard__v1__agent_message__free_unpacked(item->message, NULL);
-    ask_unref(item->ask);
+    loop_request_unref(item->request);
     free(item);
     return NULL;
 }
@@ -126,15 +142,15 @@ bool inbox_item_is_hello(const struct inbox_item *item) {
            item->message->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
 }
 
-/* The hello that waits for this one's executor, and is not of a newer start. */
+/* Returns the waiting hello that the item replaces: of the same executor, and not of a newer incarnation. */
 static struct inbox_item *superseded(const struct inbox *in, const struct inbox_item *item) {
     void *const *node = inbox_item_is_hello(item) ? tfind(item, &in->hellos, by_executor) : NULL;
     struct inbox_item *old = node ? *node : NULL;
     return old && old->incarnation <= item->incarnation ? old : NULL;
 }
 
-static bool room(const struct inbox *in, const struct inbox_item *old, const struct inbox_item *item) {
-    return in->n - (old ? 1 : 0) < INBOX_MOST &&
+static bool has_space(const struct inbox *in, const struct inbox_item *old, const struct inbox_item *item) {
+    return in->n - (old ? 1 : 0) < INBOX_MAX_ITEMS &&
            in->bytes - (old ? old->message_bytes : 0) + item->message_bytes <= INBOX_BYTES;
 }
 
@@ -146,7 +162,7 @@ static void append(struct inbox *in, struct inbox_item *item) {
     in->n++;
     in->bytes += item->message_bytes;
     if (inbox_item_is_hello(item))
-        tsearch(item, &in->hellos, by_executor); /* without memory it is not found, and another one waits beside it */
+        alloc_tree_node(item, &in->hellos, by_executor);
 }
 
 static void unlink_item(struct inbox *in, struct inbox_item *item) {
@@ -162,18 +178,22 @@ static void unlink_item(struct inbox *in, struct inbox_item *item) {
         tdelete(item, &in->hellos, by_executor);
 }
 
-static void keep(void *item) { (void)item; }
+void inbox_close(struct inbox *in, const char *why) {
+    pthread_mutex_lock(&in->lock);
+    in->closed = why;
+    for (struct inbox_item *item; (item = in->first);) {
+        unlink_item(in, item);
+        if (item->request)
+            loop_request_reply(item->request, ST_UNAVAILABLE, NULL, why);
+        inbox_item_free(item);
+    }
+    pthread_mutex_unlock(&in->lock);
+}
 
 struct inbox *inbox_free(struct inbox *in) {
     if (!in)
         return NULL;
-    for (struct inbox_item *item = in->first, *next; item; item = next) {
-        next = item->next;
-        if (item->ask)
-            ask_answer(item->ask, ST_UNAVAILABLE, NULL, "the controller is stopping");
-        inbox_item_free(item);
-    }
-    tdestroy(in->hellos, keep); /* its items have gone with the list */
+    inbox_close(in, "the controller is stopping");
     pthread_cond_destroy(&in->arrived);
     pthread_mutex_destroy(&in->lock);
     free(in);
@@ -181,20 +201,23 @@ struct inbox *inbox_free(struct inbox *in) {
 }
 
 status_t inbox_put(struct inbox *in, const struct inbox_item *item, bool force, struct err *e) {
-    struct inbox_item *copy = malloc(sizeof *copy);
-    if (!copy)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for an event");
+    struct inbox_item *copy = alloc_zeroed(1, sizeof *copy);
     *copy = *item;
     pthread_mutex_lock(&in->lock);
+    if (in->closed) {
+        pthread_mutex_unlock(&in->lock);
+        free(copy);
+        return err_set(e, ST_UNAVAILABLE, "%s", in->closed);
+    }
     struct inbox_item *old = superseded(in, item);
-    if (!force && !room(in, old, item)) {
+    if (!force && !has_space(in, old, item)) {
         int n = in->n;
         pthread_mutex_unlock(&in->lock);
         free(copy);
         return err_set(e, ST_RESOURCE_EXHAUSTED, "the controller is behind by %d events", n);
     }
-    bool wake = !item->unhurried && !in->hurry;
-    in->hurry = in->hurry || wake;
+    bool wake = !item->low_priority && !in->urgent;
+    in->urgent = in->urgent || wake;
     if (old)
         unlink_item(in, old);
     append(in, copy);
@@ -209,20 +232,20 @@ struct inbox_item *inbox_take(struct inbox *in, deadline_ms_t deadline) {
     struct timespec until = deadline_timespec(deadline);
     pthread_mutex_lock(&in->lock);
     int rc = 0;
-    while (!in->hurry && !in->stirred && rc == 0)
+    while (!in->urgent && !in->woken && rc == 0)
         rc = pthread_cond_clockwait(&in->arrived, &in->lock, CLOCK_MONOTONIC, &until);
-    in->stirred = false;
+    in->woken = false;
     struct inbox_item *item = in->first;
     if (item)
         unlink_item(in, item);
-    in->hurry = in->first != NULL; /* whoever looks takes the unhurried ones along */
+    in->urgent = in->first != NULL; /* the loop, once awake, also takes items of low priority */
     pthread_mutex_unlock(&in->lock);
     return item;
 }
 
-void inbox_stir(struct inbox *in) {
+void inbox_wake(struct inbox *in) {
     pthread_mutex_lock(&in->lock);
-    in->stirred = true;
+    in->woken = true;
     pthread_cond_signal(&in->arrived);
     pthread_mutex_unlock(&in->lock);
 }

@@ -1,13 +1,14 @@
 #include "service/controller/ingest_decode.h"
 
-#include "service/controller/chosen.h"
+#include "base/alloc.h"
+#include "service/controller/resolved_plan.h"
 
 #include <stdlib.h>
 
 static void metrics(const Trainyard__V1__MetricRow *m, struct store_record *ret) {
     ret->kind = STORE_RECORD_METRICS;
     ret->metrics.step = m->step;
-    /* Two columns of one length: a peer that sends others loses what has no partner. */
+    /* Names and values are two columns of the same length. If a peer sends different lengths, the excess is ignored. */
     ret->metrics.n = m->n_names < m->n_values ? m->n_names : m->n_values;
     ret->metrics.names = m->names;
     ret->metrics.values = m->values;
@@ -29,9 +30,9 @@ static void shard(const Trainyard__V1__ShardReport *m, struct store_record *ret)
 }
 
 static void chosen(const Trainyard__V1__PlanChosen *m, struct store_record *ret) {
-    ret->kind = STORE_RECORD_CHOSEN;
-    ret->chosen.apply = chosen_apply;
-    ret->chosen.plan = m;
+    ret->kind = STORE_RECORD_RESOLVED_PLAN;
+    ret->resolved_plan.apply = resolved_plan_apply;
+    ret->resolved_plan.plan = m;
 }
 
 static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *ret) {
@@ -61,31 +62,42 @@ static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *re
     }
 }
 
-status_t ingest_decode(const void *packed, size_t n, struct decoded *ret, struct store_batch *ret_batch,
+static status_t decode_record(const ProtobufCBinaryData *packed, size_t i, Trainyard__V1__WorkerRecord **ret,
+                              struct err *e) {
+    *ret = trainyard__v1__worker_record__unpack(NULL, packed->len, packed->data);
+    return *ret ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "records[%zu] cannot be decoded", i);
+}
+
+status_t ingest_decode(const Trainyard__V1__ReportBatch *batch, struct decoded *ret, struct store_batch *ret_batch,
                        struct err *e) {
-    struct decoded d = { .message = trainyard__v1__report_batch__unpack(NULL, n, packed) };
-    if (!d.message)
-        return err_set(e, ST_DATA_LOSS, "a report of %zu bytes cannot be decoded", n);
-    d.records = calloc(d.message->n_records + 1, sizeof *d.records);
-    if (!d.records) {
-        ingest_decoded_done(&d);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a report of %zu bytes", n);
+    struct decoded d = { .messages = alloc_zeroed(batch->n_records, sizeof(Trainyard__V1__WorkerRecord *)),
+                         .records = alloc_zeroed(batch->n_records, sizeof *d.records) };
+    status_t st = ST_OK;
+    for (; st == ST_OK && d.n < batch->n_records; d.n += st == ST_OK) {
+        st = decode_record(&batch->records[d.n], d.n, &d.messages[d.n], e);
+        if (st == ST_OK)
+            record(d.messages[d.n], &d.records[d.n]);
     }
-    for (size_t i = 0; i < d.message->n_records; i++)
-        record(d.message->records[i], &d.records[i]);
+    if (st != ST_OK) {
+        ingest_decoded_done(&d);
+        return st;
+    }
     *ret = d;
-    *ret_batch = (struct store_batch){ .job = d.message->job,
-                                       .attempt = d.message->attempt,
-                                       .rank = d.message->rank,
-                                       .first_sequence = d.message->first_sequence,
+    *ret_batch = (struct store_batch){ .job = batch->job,
+                                       .attempt = batch->attempt,
+                                       .rank = batch->rank,
+                                       .first_sequence = batch->first_sequence,
                                        .records = d.records,
-                                       .n = d.message->n_records };
+                                       .n = d.n,
+                                       .lost = batch->lost,
+                                       .executor = batch->executor };
     return ST_OK;
 }
 
 void ingest_decoded_done(struct decoded *d) {
-    if (d->message)
-        trainyard__v1__report_batch__free_unpacked(d->message, NULL);
+    for (size_t i = 0; i < d->n; i++)
+        trainyard__v1__worker_record__free_unpacked(d->messages[i], NULL);
+    free(d->messages);
     free(d->records);
     *d = (struct decoded){ 0 };
 }

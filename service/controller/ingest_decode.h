@@ -1,4 +1,4 @@
-/* A packed ReportBatch as the store wants it. Private to the ingest. */
+/* Decodes the records of a report batch for the store. Private to the ingest. */
 #ifndef SERVICE_CONTROLLER_INGEST_DECODE_H
 #define SERVICE_CONTROLLER_INGEST_DECODE_H
 
@@ -7,15 +7,17 @@
 
 #include <trainyard/v1/dispatch.pb-c.h>
 
-/* One batch while it is being written: its records point into the message. */
+/* The decoded records of a batch. `records` points into the messages. */
 struct decoded {
-    Trainyard__V1__ReportBatch *message;
-    struct store_record *records;
+    Trainyard__V1__WorkerRecord **messages; /* [n] */
+    size_t n;
+    struct store_record *records; /* [n]; NULL: nothing is decoded */
 };
 
-/* DATA_LOSS for bytes that are no batch. On success done must follow. */
-MUST_CHECK status_t ingest_decode(const void *packed, size_t n, struct decoded *ret, struct store_batch *ret_batch,
-                                  struct err *e);
+/* Decodes each record of the batch, which wire_check has passed (service/rpc/dispatch.c). *ret_batch borrows the batch
+ * and *ret. On success the caller calls ingest_decoded_done. INVALID_ARGUMENT: a record cannot be decoded. */
+MUST_CHECK status_t ingest_decode(const Trainyard__V1__ReportBatch *batch, struct decoded *ret,
+                                  struct store_batch *ret_batch, struct err *e);
 void ingest_decoded_done(struct decoded *d);
 
 #endif

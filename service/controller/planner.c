@@ -1,6 +1,18 @@
+/* Makes a plan with the program `trainyard-train plan`. Per plan:
+ *
+ *   start         spawns the program with three pipes, a short environment and limits of memory and CPU time. It reads
+ *                 files only below the data roots
+ *   talk          one poll loop: writes the spec as JSON to the program's standard input, and reads its answer (JSON)
+ *                 and its error messages until both pipes are closed or the deadline has come
+ *   reap, judge   waits for the program. Exit 2 is a bad spec, and the last line of the error output is the reason. A
+ *                 signal means that a limit was exceeded. After exit 0 the answer is parsed
+ *
+ * `busy` is held while a plan is made, so that a second caller is refused at once. `lock` guards the pid: planner_stop
+ * kills the program only while its pid is valid. Therefore reap clears the pid before it collects the process. */
 #include "service/controller/planner.h"
 
 #include "api/codec/text.h"
+#include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -20,29 +32,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROOTS_MOST = 16, ANSWER_MOST = 4 << 20, SENTENCES_MOST = 64 << 10, EXIT_BAD_SPEC = 2 };
+enum {
+    MAX_ARGUMENTS = 4 + 4 * PLANNER_MAX_PATHS,
+    MAX_ENVIRONMENT = 8,
+    MAX_ANSWER_BYTES = 4 << 20,
+    MAX_SENTENCE_BYTES = 64 << 10,
+    EXIT_BAD_SPEC = 2
+};
 
 struct planner {
     pthread_mutex_t busy; /* while a plan is made */
     pthread_mutex_t lock; /* guards pid and stopped */
     pid_t pid;            /* of the program that runs; 0 = none */
     bool stopped;
-    char *program; /* NULL = the one beside this */
-    char *roots[ROOTS_MOST];
-    size_t n_roots;
+    char *program; /* NULL = trainyard-train in the directory of this program */
+    char *roots[PLANNER_MAX_PATHS], *except[PLANNER_MAX_PATHS];
+    size_t n_roots, n_except;
 };
 
-struct planner *planner_new(const char *program, const char *const *roots, size_t n) {
-    struct planner *p = calloc(1, sizeof *p);
-    if (!p)
-        return NULL;
+static void copy(char *to[PLANNER_MAX_PATHS], size_t *to_n, const char *const *from, size_t n) {
+    for (size_t i = 0; i < n && i < PLANNER_MAX_PATHS; i++)
+        to[(*to_n)++] = alloc_copy_text(from[i]);
+}
+
+struct planner *planner_new(const char *program, const struct planner_data *data) {
+    struct planner *p = alloc_zeroed(1, sizeof *p);
     pthread_mutex_init(&p->busy, NULL);
     pthread_mutex_init(&p->lock, NULL);
-    if (program && !(p->program = strdup(program)))
-        return planner_free(p);
-    for (size_t i = 0; i < n && i < ROOTS_MOST; i++)
-        if (!(p->roots[p->n_roots++] = strdup(roots[i])))
-            return planner_free(p);
+    if (program)
+        p->program = alloc_copy_text(program);
+    if (data) {
+        copy(p->roots, &p->n_roots, data->roots, data->n_roots);
+        copy(p->except, &p->n_except, data->except, data->n_except);
+    }
     return p;
 }
 
@@ -51,6 +73,8 @@ struct planner *planner_free(struct planner *p) {
         return NULL;
     for (size_t i = 0; i < p->n_roots; i++)
         free(p->roots[i]);
+    for (size_t i = 0; i < p->n_except; i++)
+        free(p->except[i]);
     free(p->program);
     pthread_mutex_destroy(&p->busy);
     pthread_mutex_destroy(&p->lock);
@@ -62,8 +86,8 @@ struct planner *planner_free(struct planner *p) {
 
 struct run {
     pid_t pid;
-    int in, out, error; /* our ends of its descriptors; -1 = closed */
-    struct bytes spec;  /* what it reads */
+    int in, out, error; /* this process's ends of the pipes; -1 = closed */
+    struct bytes spec;  /* the program's input */
     size_t written;
     struct bytes answer, sentences;
 };
@@ -77,35 +101,59 @@ static status_t find_program(const struct planner *p, char path[PATH_MAX], struc
     return access(path, X_OK) == 0 ? ST_OK : err_set(e, ST_UNAVAILABLE, "%s, which plans, is not there", path);
 }
 
-/* The pipes' ends become its 0, 1 and 2. */
+/* Fills list, which ends with NULL and points into texts. */
+static void make_environment(char texts[MAX_ENVIRONMENT][PATH_MAX], const char *list[MAX_ENVIRONMENT + 1]) {
+    static const char *const kept[] = { "PATH",         "HOME",          "TMPDIR",       "LANG",
+                                        "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" };
+    _Static_assert(sizeof kept / sizeof *kept <= MAX_ENVIRONMENT, "the environment has space for all");
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        const char *value = getenv(kept[i]);
+        if (value && snprintf(texts[n], PATH_MAX, "%s=%s", kept[i], value) < PATH_MAX) {
+            list[n] = texts[n];
+            n++;
+        }
+    }
+    list[n] = NULL;
+}
+
+/* The program's descriptors 0, 1 and 2 are ends of the pipes. */
 static status_t spawn_program(const char *path, char *const argv[], int pipes[3][2], pid_t *ret, struct err *e) {
     for (int i = 0; i < 3; i++)
         if (pipe2(pipes[i], O_CLOEXEC) < 0)
             return err_errno(e, "open a pipe to '%s'", path);
+    char texts[MAX_ENVIRONMENT][PATH_MAX];
+    const char *environment[MAX_ENVIRONMENT + 1];
+    make_environment(texts, environment);
     const struct process p = { .program = path,
                                .argv = (const char *const *)argv,
+                               .environ = environment,
                                .fds = { { pipes[0][0], 0 }, { pipes[1][1], 1 }, { pipes[2][1], 2 } },
                                .n_fds = 3 };
     return process_start(&p, ret, e);
 }
 
-/* It waits for the spec before it does anything, so these come in time. */
+/* Limits the program after its start. It first waits for the spec, so that the limits apply before it plans. */
 static void limit_program(pid_t pid) {
-    struct rlimit memory = { PLANNER_MOST_BYTES, PLANNER_MOST_BYTES };
-    struct rlimit cpu = { 4 * PLANNER_MOST_MS / 1000, 4 * PLANNER_MOST_MS / 1000 };
+    struct rlimit memory = { PLANNER_MAX_BYTES, PLANNER_MAX_BYTES };
+    struct rlimit cpu = { 4 * PLANNER_MAX_MS / 1000, 4 * PLANNER_MAX_MS / 1000 };
     prlimit(pid, RLIMIT_AS, &memory, NULL);
-    prlimit(pid, RLIMIT_CPU, &cpu, NULL); /* should this process die meanwhile */
+    prlimit(pid, RLIMIT_CPU, &cpu, NULL); /* ends the program if this process dies meanwhile */
 }
 
 static status_t start(const struct planner *p, struct run *r, struct err *e) {
     char path[PATH_MAX];
     TRY(find_program(p, path, e));
-    char *argv[4 + 2 * ROOTS_MOST + 1] = { path, (char *)"plan", (char *)"-", (char *)"--json" };
+    char *argv[MAX_ARGUMENTS + 1] = { path, (char *)"plan", (char *)"-", (char *)"--json" };
     int argc = 4;
-    static const char *const nothing[] = { "/dev/null" }; /* a root below which no file lies */
+    static const char *const nothing[] = { "" }; /* no file may be read */
     for (size_t i = 0; i < (p->n_roots ? p->n_roots : 1); i++) {
         argv[argc++] = (char *)"--data-root";
         argv[argc++] = p->n_roots ? p->roots[i] : (char *)nothing[0];
+    }
+    for (size_t i = 0; i < p->n_except; i++) {
+        argv[argc++] = (char *)"--data-except";
+        argv[argc++] = p->except[i];
     }
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
     status_t st = spawn_program(path, argv, pipes, &r->pid, e);
@@ -121,17 +169,12 @@ static status_t start(const struct planner *p, struct run *r, struct err *e) {
     return ST_OK;
 }
 
-static void shut(int *fd) {
-    closep(fd);
-    *fd = -1;
-}
-
 static void feed(struct run *r) {
     ssize_t n = write(r->in, r->spec.data + r->written, r->spec.len - r->written);
     if (n > 0)
         r->written += (size_t)n;
     if (r->written == r->spec.len || (n < 0 && errno != EAGAIN && errno != EINTR))
-        shut(&r->in);
+        closep(&r->in);
 }
 
 static status_t drain(int *fd, struct bytes *to, struct err *e) {
@@ -140,7 +183,7 @@ static status_t drain(int *fd, struct bytes *to, struct err *e) {
     if (n > 0)
         return bytes_append(to, piece, (size_t)n, e);
     if (n == 0 || errno != EINTR)
-        shut(fd);
+        closep(fd);
     return ST_OK;
 }
 
@@ -149,7 +192,7 @@ static status_t talk(struct run *r, deadline_ms_t deadline, struct err *e) {
         struct pollfd at[] = { { r->in, POLLOUT, 0 }, { r->out, POLLIN, 0 }, { r->error, POLLIN, 0 } };
         int n = poll(at, 3, deadline_poll_ms(deadline));
         if (n == 0)
-            return err_set(e, ST_DEADLINE_EXCEEDED, "the plan took longer than %d s", PLANNER_MOST_MS / 1000);
+            return err_set(e, ST_DEADLINE_EXCEEDED, "the plan took longer than %d s", PLANNER_MAX_MS / 1000);
         if (n < 0)
             continue;
         if (at[0].revents)
@@ -164,7 +207,7 @@ static status_t talk(struct run *r, deadline_ms_t deadline, struct err *e) {
 
 /* ---- its answer ---- */
 
-/* The last line, without the program's name. */
+/* The last line of the error output, without the program's name. */
 static const char *last_sentence(struct bytes *sentences) {
     char *text = sentences->data;
     if (!text)
@@ -185,7 +228,7 @@ static status_t judge(struct run *r, int status, Trainyard__V1__Plan **ret, stru
                        WTERMSIG(status));
     if (WEXITSTATUS(status) != 0)
         return err_set(e, ST_INTERNAL, "%s", last_sentence(&r->sentences));
-    struct codec_limits limits = { .text_bytes = ANSWER_MOST };
+    struct codec_options limits = { .text_bytes = MAX_ANSWER_BYTES };
     ProtobufCMessage *plan = NULL;
     status_t st = codec_parse(&trainyard__v1__plan__descriptor, r->answer.data ? r->answer.data : "", r->answer.len,
                               &limits, &plan, e);
@@ -203,7 +246,7 @@ void planner_stop(struct planner *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* A program that started is known to planner_stop until it is reaped. */
+/* Starts the program and records its pid under the lock, so that planner_stop can kill it until it is reaped. */
 static status_t start_known(struct planner *p, struct run *r, struct err *e) {
     pthread_mutex_lock(&p->lock);
     status_t st = p->stopped ? err_set(e, ST_UNAVAILABLE, "the controller is stopping") : start(p, r, e);
@@ -230,9 +273,9 @@ static status_t plan(struct planner *p, struct run *r, deadline_ms_t deadline, T
     status_t st = start_known(p, r, e);
     if (st == ST_OK)
         st = talk(r, deadline, e);
-    shut(&r->in);
-    shut(&r->out);
-    shut(&r->error);
+    closep(&r->in);
+    closep(&r->out);
+    closep(&r->error);
     int status = 0;
     if (r->pid > 0) {
         if (st != ST_OK)
@@ -248,11 +291,11 @@ status_t planner_run(struct planner *p, const Trainyard__V1__JobSpec *spec, int6
         return err_set(e, ST_UNAVAILABLE, "another plan is being made: try again in a moment");
     struct run r = { .in = -1, .out = -1, .error = -1 };
     bytes_init(&r.spec, 4 * LIMIT_SPEC_BYTES);
-    bytes_init(&r.answer, ANSWER_MOST);
-    bytes_init(&r.sentences, SENTENCES_MOST);
+    bytes_init(&r.answer, MAX_ANSWER_BYTES);
+    bytes_init(&r.sentences, MAX_SENTENCE_BYTES);
     status_t st = codec_print_json(&spec->base, 0, &r.spec, e);
     if (st == ST_OK)
-        st = plan(p, &r, deadline_in(time_ms < PLANNER_MOST_MS ? time_ms : PLANNER_MOST_MS), ret, e);
+        st = plan(p, &r, deadline_in(time_ms < PLANNER_MAX_MS ? time_ms : PLANNER_MAX_MS), ret, e);
     bytes_done(&r.spec);
     bytes_done(&r.answer);
     bytes_done(&r.sentences);

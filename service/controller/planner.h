@@ -1,8 +1,8 @@
-/* Plans of specs, made by the program trainyard-train, which stands beside the controller's: the controller knows no
- * engine.
+/* Makes the plan of a spec with the program trainyard-train, which is in the directory of the controller's program. The
+ * controller itself does not contain the engine.
  *
- * One at a time, for at most PLANNER_MOST_MS and PLANNER_MOST_BYTES of memory; a plan that is asked for meanwhile is
- * refused at once. Thread-safe. The process must ignore SIGPIPE. */
+ * One plan is made at a time, with at most PLANNER_MAX_MS and PLANNER_MAX_BYTES of memory. A second request is refused
+ * at once. Thread-safe. The process must ignore SIGPIPE. */
 #ifndef SERVICE_CONTROLLER_PLANNER_H
 #define SERVICE_CONTROLLER_PLANNER_H
 
@@ -14,22 +14,34 @@
 #include <trainyard/v1/plan.pb-c.h>
 #include <trainyard/v1/spec.pb-c.h>
 
-#define PLANNER_MOST_MS    10000
-#define PLANNER_MOST_BYTES (4LL << 30)
+#define PLANNER_MAX_MS    10000
+#define PLANNER_MAX_BYTES (4LL << 30)
 
 struct planner;
-/* program: NULL = trainyard-train beside this one. roots: the folders whose data a plan may look at, for sizes that
- * only the data tells; none: no data. Copied. NULL without memory. */
-struct planner *planner_new(const char *program, const char *const *roots, size_t n);
+
+enum { PLANNER_MAX_PATHS = 20 };
+
+/* The files that a plan may read, for sizes that only the data contains: files below `roots` (no roots: no files),
+ * without the files and folders in `except`. At most PLANNER_MAX_PATHS of each count. */
+struct planner_data {
+    const char *const *roots, *const *except;
+    size_t n_roots, n_except;
+};
+
+/* program: NULL = trainyard-train in the directory of this program. data is copied; NULL: no data. Returns NULL without
+ * memory. The program gets only a few variables of the environment (paths, language, sanitizer options), because others
+ * may contain the database's password. */
+struct planner *planner_new(const char *program, const struct planner_data *data);
 struct planner *planner_free(struct planner *p);
 CLEANUP_DEFINE(struct planner *, planner_free)
 
-/* Ends the plan that is being made, and every later one: nothing outlives the controller. */
+/* Kills the running program and refuses all later plans, so that no program outlives the controller. */
 void planner_stop(struct planner *p);
 
-/* spec is resolved. Free the plan with trainyard__v1__plan__free_unpacked. INVALID_ARGUMENT: the program's own
- * sentence, which names the field. UNAVAILABLE: another plan is being made, or there is no such program;
- * DEADLINE_EXCEEDED; INTERNAL for an answer that is none. */
+/* Plans a resolved spec within time_ms. The caller frees the plan with trainyard__v1__plan__free_unpacked.
+ * INVALID_ARGUMENT: a bad spec; the message is the program's and names the field. UNAVAILABLE: another plan is being
+ * made, or the program is missing. DEADLINE_EXCEEDED: the plan took too long. RESOURCE_EXHAUSTED: the program exceeded
+ * a limit. INTERNAL: the program failed, or its answer cannot be parsed. */
 MUST_CHECK status_t planner_run(struct planner *p, const Trainyard__V1__JobSpec *spec, int64_t time_ms,
                                 Trainyard__V1__Plan **ret, struct err *e);
 

@@ -1,5 +1,6 @@
 #include "service/controller/progress.h"
 
+#include "base/alloc.h"
 #include "base/array.h"
 
 #include <math.h>
@@ -25,9 +26,8 @@ static struct known *find(const struct progress *p, int64_t job) {
 }
 
 struct progress *progress_new(void) {
-    struct progress *p = calloc(1, sizeof *p);
-    if (p)
-        pthread_mutex_init(&p->lock, NULL);
+    struct progress *p = alloc_zeroed(1, sizeof *p);
+    pthread_mutex_init(&p->lock, NULL);
     return p;
 }
 
@@ -40,29 +40,23 @@ struct progress *progress_free(struct progress *p) {
     return NULL;
 }
 
-/* NULL when there is no memory: a progress line less. */
 static struct known *find_or_add(struct progress *p, int64_t job) {
     struct known *en = find(p, job);
     if (en)
         return en;
-    en = calloc(1, sizeof *en);
-    if (!en)
-        return NULL;
+    en = alloc_zeroed(1, sizeof *en);
     en->job = job;
     en->values = (struct progress_values){
         .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN, .samples_per_second = NAN
     };
-    if (!tsearch(en, &p->jobs, array_by_int64)) {
-        free(en);
-        return NULL;
-    }
+    alloc_tree_node(en, &p->jobs, array_by_int64);
     return en;
 }
 
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value) {
     pthread_mutex_lock(&p->lock);
     struct known *en = find_or_add(p, job);
-    if (en && attempt >= en->attempt) {
+    if (attempt >= en->attempt) {
         en->values.step = attempt > en->attempt || step > en->values.step ? step : en->values.step;
         en->attempt = attempt;
         if (strcmp(name, "loss") == 0)

@@ -1,5 +1,5 @@
-/* How far each running job is: the newest values that went through the ingest, for watchers. In memory only: what
- * matters is in the database. Bounded by live jobs. Thread-safe. */
+/* The progress of each running job, for watchers: the newest values that the ingest has stored. Only in memory, because
+ * the database has all values. Bounded by the number of live jobs. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_PROGRESS_H
 #define SERVICE_CONTROLLER_PROGRESS_H
 
@@ -18,9 +18,9 @@ struct progress *progress_new(void);
 struct progress *progress_free(struct progress *p);
 CLEANUP_DEFINE(struct progress *, progress_free)
 
-/* The names that count: those of the values. Values of an older attempt are dropped. */
+/* name: a double of struct progress_values. Other names, and values of an older attempt, are ignored. */
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value);
-/* False when nothing is known of the job. */
+/* False: there are no values of the job. */
 bool progress_get(struct progress *p, int64_t job, struct progress_values *ret);
 void progress_forget(struct progress *p, int64_t job);
 

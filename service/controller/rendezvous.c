@@ -1,5 +1,6 @@
 #include "service/controller/rendezvous.h"
 
+#include "base/alloc.h"
 #include "base/array.h"
 #include "base/limits.h"
 
@@ -30,7 +31,7 @@ static void gang_free(void *p) {
 }
 
 struct rendezvous *rendezvous_new(void) {
-    return calloc(1, sizeof(struct rendezvous));
+    return alloc_zeroed(1, sizeof(struct rendezvous));
 }
 
 struct rendezvous *rendezvous_free(struct rendezvous *r) {
@@ -41,19 +42,13 @@ struct rendezvous *rendezvous_free(struct rendezvous *r) {
     return NULL;
 }
 
-status_t rendezvous_expect(struct rendezvous *r, int64_t job, int attempt, int world_size, struct err *e) {
+void rendezvous_expect(struct rendezvous *r, int64_t job, int attempt, int world_size) {
     rendezvous_forget(r, job);
-    struct gang *g = calloc(1, sizeof *g + (size_t)world_size * sizeof g->addresses[0]);
-    if (!g)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the addresses of %d ranks", world_size);
+    struct gang *g = alloc_zeroed(1, sizeof *g + (size_t)world_size * sizeof g->addresses[0]);
     g->job = job;
     g->attempt = attempt;
     g->world_size = world_size;
-    if (!tsearch(g, &r->gangs, array_by_int64)) {
-        free(g);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the addresses of %d ranks", world_size);
-    }
-    return ST_OK;
+    alloc_tree_node(g, &r->gangs, array_by_int64);
 }
 
 bool rendezvous_offer(struct rendezvous *r, int64_t job, int attempt, int rank, const void *address, size_t n) {

@@ -1,5 +1,6 @@
 #include "service/controller/sample.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "service/scheduler/scheduler.h"
 
@@ -17,16 +18,14 @@ struct samples {
     pthread_mutex_t lock;
     struct dispatch *dispatch;
     int64_t next;
-    struct known all[SAMPLE_MOST];
+    struct known all[SAMPLE_MAX];
 };
 
 struct samples *samples_new(struct dispatch *d) {
-    struct samples *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
+    struct samples *s = alloc_zeroed(1, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     s->dispatch = d;
-    s->next = clock_wall_us(); /* no number of an earlier controller comes again */
+    s->next = clock_wall_us(); /* a time, so that no number of an earlier controller is used again */
     return s;
 }
 
@@ -39,13 +38,14 @@ struct samples *samples_free(struct samples *s) {
 }
 
 static struct known *find(struct samples *s, int64_t id) {
-    for (int i = 0; i < SAMPLE_MOST; i++)
+    for (int i = 0; i < SAMPLE_MAX; i++)
         if (s->all[i].id == id)
             return &s->all[i];
     return NULL;
 }
 
-/* With the lock held, so that an output cannot overtake the entry. dispatch has a lock of its own below this one. */
+/* With the lock held, so that no output is handled before the entry exists. The lock of dispatch is taken inside this
+ * lock, never the other way round. */
 static status_t order(struct samples *s, struct known *en, const Trainyard__V1__WorkerSample *request, struct err *e) {
     if (!dispatch_pick(s->dispatch, en->executor, sizeof en->executor))
         return err_set(e, ST_UNAVAILABLE, "no executor is attached that could run the sample");
@@ -67,7 +67,7 @@ status_t sample_start(struct samples *s, const Trainyard__V1__WorkerSample *requ
     struct known *en = find(s, 0);
     status_t st = ST_OK;
     if (!en) {
-        st = err_set(e, ST_RESOURCE_EXHAUSTED, "%d samples are running already", SAMPLE_MOST);
+        st = err_set(e, ST_RESOURCE_EXHAUSTED, "%d samples are running already", SAMPLE_MAX);
     } else {
         en->sink = *sink;
         st = order(s, en, request, e);
@@ -100,7 +100,7 @@ void sample_output(struct samples *s, const char *executor, const Trainyard__V1_
         if (output->text && output->text[0])
             en->sink.text(en->sink.ctx, output->text);
         if (output->last) {
-            en->sink.done(en->sink.ctx, (status_t)output->status, output->message ? output->message : "");
+            en->sink.done(en->sink.ctx, (status_t)output->status, executor, output->message ? output->message : "");
             en->id = 0;
         }
     }
@@ -109,11 +109,11 @@ void sample_output(struct samples *s, const char *executor, const Trainyard__V1_
 
 void sample_executor_gone(struct samples *s, const char *executor) {
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < SAMPLE_MOST; i++) {
+    for (int i = 0; i < SAMPLE_MAX; i++) {
         struct known *en = &s->all[i];
         if (en->id == 0 || strcmp(en->executor, executor) != 0)
             continue;
-        en->sink.done(en->sink.ctx, ST_UNAVAILABLE, "the executor that ran the sample went away");
+        en->sink.done(en->sink.ctx, ST_UNAVAILABLE, executor, "the executor that ran the sample went away");
         en->id = 0;
     }
     pthread_mutex_unlock(&s->lock);

@@ -1,7 +1,7 @@
-/* Text from a checkpoint: a request goes to one attached executor, which runs a worker outside its slots; the pieces
- * come back over its control stream and are handed to whoever asked.
+/* Generates text from a checkpoint, or verifies its bytes. The request goes to one attached executor, which runs a
+ * worker outside its slots. The output returns over the executor's control stream and is passed to the sink.
  *
- * Bounded: SAMPLE_MOST at once. Thread-safe. */
+ * Bounded: at most SAMPLE_MAX samples at once. Thread-safe. */
 #ifndef SERVICE_CONTROLLER_SAMPLE_H
 #define SERVICE_CONTROLLER_SAMPLE_H
 
@@ -12,31 +12,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each is a process on a host that also trains. */
-#define SAMPLE_MOST 16
+/* Each sample is a process on a host that also trains. */
+#define SAMPLE_MAX 16
 
 struct samples;
 struct samples *samples_new(struct dispatch *d);
 struct samples *samples_free(struct samples *s);
 CLEANUP_DEFINE(struct samples *, samples_free)
 
-/* Calls of one sample come one after the other and must not block; `done` is the last one. */
+/* The functions are called one at a time per sample, and must not block. `done` is the last call. */
 struct sample_sink {
     void (*text)(void *ctx, const char *text);
-    void (*done)(void *ctx, status_t st, const char *message);
+    void (*done)(void *ctx, status_t st, const char *executor, const char *message);
     void *ctx;
 };
 
-/* request is copied. UNAVAILABLE without an attached executor; RESOURCE_EXHAUSTED past SAMPLE_MOST: sink was not called
- * then. *ret names it for sample_stop. */
+/* Starts a sample with a copy of the request. *ret names the sample for sample_stop. UNAVAILABLE: no executor is
+ * attached. RESOURCE_EXHAUSTED: SAMPLE_MAX samples are running. After a failure, sink is not called. */
 MUST_CHECK status_t sample_start(struct samples *s, const Trainyard__V1__WorkerSample *request,
                                  const struct sample_sink *sink, int64_t *ret, struct err *e);
-/* The asker has gone: sink is not called after this returns. */
+/* Stops the sample after its client has disconnected. sink is not called after this returns. */
 void sample_stop(struct samples *s, int64_t sample);
 
-/* From an executor's stream. */
+/* Handles output from an executor's stream. */
 void sample_output(struct samples *s, const char *executor, const Trainyard__V1__SampleOutput *output);
-/* Its stream has ended: its samples end with UNAVAILABLE. */
+/* The executor's stream has ended: its samples end with UNAVAILABLE. */
 void sample_executor_gone(struct samples *s, const char *executor);
 
 #endif

@@ -1,133 +1,173 @@
-/* What the controller's files share. Private. */
+/* The controller's state and the functions that its files share. Private to this folder. */
 #ifndef SERVICE_CONTROLLER_STATE_H
 #define SERVICE_CONTROLLER_STATE_H
 
+#include "service/controller/check_cache.h"
+#include "service/controller/checkpoint_gc.h"
 #include "service/controller/controller.h"
+#include "service/controller/election_history.h"
 #include "service/controller/inbox.h"
-#include "service/controller/launch.h"
+#include "service/controller/job_gc.h"
 #include "service/controller/planner.h"
-#include "service/controller/prune.h"
 #include "service/controller/rendezvous.h"
-#include "service/controller/retire.h"
+#include "service/controller/spec_check.h"
+#include "service/controller/start_orders.h"
+#include "service/store/attempt.h"
 #include "service/store/executor.h"
 #include "service/store/leader.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Processes whose rows are still to be written: a start is told at once, its row follows within a tick. */
+/* Rows of started ranks that are not written yet. The scheduler receives a start at once, and the row is written within
+ * a tick. A change of a rank's threads (pid 0) is also written then. One transaction writes all rows of a tick. */
 struct starts {
-    struct start {
-        int64_t job, pid_start_time;
-        int attempt, rank, pid;
-    } * items;
-    size_t n, cap;
+    struct store_rank_start items[STORE_MAX_RANK_STARTS];
+    size_t n;
 };
 
 struct controller {
-    char *database, *checkpoints;
+    char *database;
+    char *checkpoint_paths[CONTROLLER_MAX_ROOTS]; /* the strings that `place` points to */
+    struct checkpoint_place place;
+    int64_t checkpoint_wait_ms; /* 0 = the scheduler's default */
     struct store *store;
-    struct wakes *wakes;
+    struct job_watchers *job_watchers;
     struct dispatch *dispatch;
     struct ingest *ingest;
     struct samples *samples;
+    struct spec_checks *spec_checks;
+    struct check_cache *check_cache;
     struct progress *progress;
     struct planner *planner;
     struct inbox *inbox;
-    struct retire *retire;
-    struct prune *prune;
+    struct checkpoint_gc *checkpoint_gc;
+    struct job_gc *job_gc;
+    struct election_history *election_history;
+    char cluster[STORE_UUID_BYTES]; /* the database's cluster id, read at the start */
 
-    pthread_mutex_t lock; /* guards what stands up to the empty line */
+    pthread_mutex_t lock; /* guards the members up to the empty line */
     pthread_cond_t changed;
     bool leads, deposed, stopping;
+    enum controller_lead lead;
+    struct err cannot_lead; /* with CONTROLLER_CANNOT_LEAD: the reason, fit for any caller */
     int64_t epoch;
     struct scheduler_counts counts;
-    /* The priority of the job behind which nothing of the kind starts, INT_MIN without one: a flood of submits behind
-     * it need not wake the loop one by one. */
-    atomic_int waiting[SCHEDULER_SLOT_KINDS];
-    /* A job may be stored of which the loop was not told: its rows are looked through at a tick. */
-    atomic_bool rows_unsure;
 
-    /* The loop's own. */
+    /* Per kind of slot: the priority of the job that blocks the queue; INT_MIN if none does. A submitted job of a lower
+     * priority cannot start now, so that a flood of such submits does not wake the loop for each. */
+    atomic_int waiting[SCHEDULER_SLOT_KINDS];
+    /* Slots that a single-rank job [0] and a gang [1] could ever have: scheduler_offered. */
+    atomic_int offered[SCHEDULER_SLOT_KINDS][2];
+    atomic_bool rows_need_rescan; /* a job may be stored that the loop does not know: the next tick lists QUEUED rows */
+    atomic_bool election_forgotten; /* an executor has obeyed an epoch below this one that the database does not know */
+    atomic_llong unknown_epoch; /* the highest epoch at or above this one that an executor has obeyed and the database
+                                     * does not know; 0: none */
+
+    /* Only the loop's thread uses these. */
     pthread_t thread;
     bool thread_runs;
     struct store_leader *leader;
     struct scheduler *scheduler;
     struct scheduler_actions actions;
     struct rendezvous *rendezvous;
-    struct launches launches;
+    struct start_orders start_orders;
     struct starts starts;
-    char holder[192];            /* this process, in the leader's row */
-    int64_t own_epoch, requests; /* for request ids */
-    int64_t next_check_ms, next_heard_ms, next_find_ms;
+    char holder[192];            /* names this process in the leader's row */
+    int64_t own_epoch, requests; /* make up request ids */
+    int64_t skipped_epoch;       /* the epoch in which job ids were last skipped */
+    int64_t next_check_ms, next_seen_ms, next_find_ms;
+    int64_t cannot_lead_since_ms, cannot_lead_line_ms; /* 0 while it can lead; when the next log line is due */
     atomic_llong events, actions_done, busy_ns;
 };
 
-/* lead.c: true while this controller leads. Takes the lock again after PostgreSQL was away; when another one has led
- * meanwhile, this one is deposed. */
-bool lead_keep(struct controller *c);
-/* Waits until it leads, or the controller stops. */
-bool lead_take(struct controller *c);
-void lead_drop(struct controller *c);
-bool lead_over(struct controller *c); /* stopping or deposed */
-void lead_depose(struct controller *c, const char *why);
-/* Sleeps, but not past a stop. */
-void lead_pause(struct controller *c, int64_t ms);
+/* ---- leadership.c ---- */
 
-/* write.c: a mutation, tried until it is done. The call may stand in a loop: it is repeated while PostgreSQL is away.
+/* Returns true while this controller leads. Takes the lock again after PostgreSQL was unreachable. If another
+ * controller has led since, this one is deposed. */
+bool leadership_keep(struct controller *c);
+/* Takes an epoch above c->unknown_epoch if the database does not know that one. If the database knows it, this
+ * controller is deposed. */
+void leadership_raise_epoch(struct controller *c);
+/* Skips job ids, once in an epoch, after an executor has reported a forgotten election below this epoch. */
+void leadership_skip_ids(struct controller *c);
+/* Waits until this controller leads, or stops. False: it stops. */
+bool leadership_take(struct controller *c);
+void leadership_drop(struct controller *c);
+bool leadership_over(struct controller *c); /* stopping or deposed */
+void leadership_depose(struct controller *c, const char *why);
+/* Sleeps for ms, or until the controller stops. */
+void leadership_pause(struct controller *c, int64_t ms);
+
+/* ---- write_retry.c ---- */
+
+/* Evaluates `write`, an expression of a status, until PostgreSQL takes or refuses it, and evaluates to that result:
+ *
+ *     after = WRITE_REPEATED(c, store_job_move(c->store, c->own_epoch, &move, NULL, &e), &e);
  */
-enum write_after {
+#define WRITE_REPEATED(c, write, e)                                                                                    \
+    __extension__({                                                                                                    \
+        int tries_ = 0;                                                                                                \
+        enum write_result result_;                                                                                     \
+        do                                                                                                             \
+            result_ = write_retry((c), (write), (e), &tries_);                                                         \
+        while (result_ == WRITE_AGAIN);                                                                                \
+        result_;                                                                                                       \
+    })
+
+/* Decides what follows from the status of a write. Sleeps before it returns WRITE_AGAIN. */
+enum write_result {
     WRITE_DONE,
     WRITE_AGAIN,
-    WRITE_REFUSED, /* what the guard protects is no longer so; for a state of a job: deposed */
+    WRITE_REFUSED, /* the statement's guard failed, or this controller no longer leads */
 };
-enum write_after write_judge(struct controller *c, status_t st, const struct err *e, int *tries);
+enum write_result write_retry(struct controller *c, status_t st, const struct err *e, int *tries);
 
-/* act.c: under which id a move is stored: the client's (ask may be NULL, or without one), else a new one. One for each
- * move, the same for each try of it. */
+/* ---- actions.c ---- */
+
+/* The id under which a move is stored: the id of the client's request, or a new one if request is NULL or has none.
+ * Every try of one move uses the same id. */
 struct request_id {
-    char text[ASK_REQUEST_BYTES];
+    char text[LOOP_REQUEST_ID_BYTES];
 };
-struct request_id act_request(struct controller *c, const struct ask *ask);
+struct request_id actions_request_id(struct controller *c, const struct loop_request *request);
 
-/* act.c: one event for the scheduler, and what follows from it, in order. Stops early when leading is over. */
-void act_on(struct controller *c, const struct scheduler_event *ev);
-/* The same for a question: its reply goes to ask. */
-void act_ask(struct controller *c, const struct scheduler_event *ev, struct ask *ask);
+/* Passes one event to the scheduler and runs the actions that follow, in order. Stops early when leadership is over. */
+void actions_run(struct controller *c, const struct scheduler_event *ev);
+/* The same for an event that a client requested: the scheduler's reply goes to request. */
+void actions_run_request(struct controller *c, const struct scheduler_event *ev, struct loop_request *request);
 
-/* tell.c: an agent's message becomes the scheduler's event. */
-void tell_agent(struct controller *c, const struct inbox_item *item);
+/* Queues the row of a started rank; writes the queued rows. */
+void rank_starts_add(struct controller *c, const struct store_rank_start *start);
+void rank_starts_write(struct controller *c);
 
-/* Events handled between two looks at the clock; a flood must not starve the ticks. */
+/* ---- agent_messages.c, attach.c, detach.c: messages from agents and ends of their streams ---- */
+
+void handle_agent_message(struct controller *c, const struct inbox_item *item);
+
+/* The loop handles at most this many items between two looks at the clock, so that a flood does not delay the ticks. */
 #define EVENTS_PER_TURN 1024
-/* hello.c, before the items of a turn are handled: writes the rows of all hellos among them, at once, so that a storm
- * of them costs few transactions. One that is refused is told so, and its item stays not `stored`. */
-void hello_store(struct controller *c, struct inbox_item *const *items, size_t n);
-/* An executor whose row is stored attaches: its welcome; then what the scheduler says. Else nothing happens. */
-void hello_tell(struct controller *c, const struct inbox_item *item);
+/* Writes the rows of all hellos among the items, in one transaction, before the items are handled: a thousand executors
+ * may attach at once. Sets `stored` of each item whose row is written, and closes the streams of the others. */
+void attach_write_rows(struct controller *c, struct inbox_item *const *items, size_t n);
+/* Welcomes the executor and passes the attach to the scheduler, if the executor's row is stored. */
+void attach_handle_hello(struct controller *c, const struct inbox_item *item);
 
-/* hello.c: devices of a message as rows, which borrow from it. */
-struct device_rows {
-    struct store_device *items;
-    size_t n;
-};
-struct device_rows device_rows_of(Trainyard__V1__Device *const *devices, size_t n);
-void device_rows_done(struct device_rows *rows);
-bool device_quarantined(const Trainyard__V1__Device *d);
-/* Those on CUDA that are quarantined, or are not. */
-int devices_cuda(Trainyard__V1__Device *const *devices, size_t n, bool quarantined);
-/* tell.c: the scheduler's form of an end. */
-struct rank_end rank_end_of(const Trainyard__V1__RankEnd *m);
+/* Handles the executors whose streams have ended since the last call. They get no more ranks: the scheduler is notified
+ * first, then their rows change. */
+void detach_ended_streams(struct controller *c);
+/* The same for one executor. leaving: its agent has said goodbye. */
+void detach_executor(struct controller *c, const char *executor, int64_t incarnation, bool leaving);
 
-/* tell.c: writes the rows of started processes. */
-void tell_starts(struct controller *c);
+/* ---- recover.c ---- */
 
-/* recover.c: what the scheduler needs of an executor's row, which it borrows from. */
+/* Converts the drain mark of an executor's row for the scheduler. The result borrows the row's strings. */
 struct scheduler_drain scheduler_drain_of(const struct store_executor *row);
-/* recover.c: a new leader reads what there is. */
+/* Reads the rows of live jobs and executors into a new scheduler. */
 MUST_CHECK status_t recover(struct controller *c, struct err *e);
 
-/* loop.c: the thread. */
+/* ---- loop.c ---- */
+
 void *controller_loop(void *controller);
 
 #endif

@@ -1,5 +1,13 @@
+/* The HTTP server of a controller, with libmicrohttpd.
+ *
+ * http_open creates and binds the socket itself, checks that the address is a loopback address, and passes the socket
+ * to libmicrohttpd, whose threads then accept connections. `serve` is called for each request and selects the page by
+ * the path. /healthz reads the state of leadership from memory and, on the leader, sends one query to PostgreSQL,
+ * because a leader without its database cannot serve calls. /metrics is written into one bounded buffer. Every page is
+ * copied into its response, so no page outlives its handler. */
 #include "service/http/http.h"
 
+#include "base/alloc.h"
 #include "base/bytes.h"
 #include "service/http/metrics.h"
 
@@ -7,11 +15,12 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-/* A client that is silent for so long is dropped. */
+/* A connection that is idle for this time is closed. */
 #define IDLE_TIMEOUT_S 15
 #define THREADS        2
 
@@ -39,13 +48,30 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned c
     return answer(connection, code, "text/plain; charset=utf-8", text, strlen(text));
 }
 
+/* For load balancers and readiness probes: 200 only if this controller leads and its database answers. */
 static enum MHD_Result health(struct http *h, struct MHD_Connection *connection) {
-    struct err e;
     struct controller_stats stats;
-    if (store_ping(controller_store(h->controller), &e) != ST_OK)
-        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, e.msg);
+    char text[sizeof stats.cannot_lead + 32];
     controller_stats(h->controller, &stats);
-    return answer_text(connection, MHD_HTTP_OK, stats.leads ? "leading\n" : "standby\n");
+    switch (stats.lead) {
+    case CONTROLLER_LEADS:
+        if (store_ping(controller_store(h->controller), NULL) == ST_OK)
+            return answer_text(connection, MHD_HTTP_OK, "leading\n");
+        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "leading, but its database does not answer\n");
+    case CONTROLLER_STANDS_BY:
+        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "standby: another controller leads\n");
+    case CONTROLLER_CANNOT_LEAD:
+        snprintf(text, sizeof text, "cannot lead: %s\n", stats.cannot_lead.msg);
+        return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, text);
+    case CONTROLLER_STARTS: break;
+    }
+    return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "starting\n");
+}
+
+/* For liveness probes: 200 whenever the program answers. A restart helps neither a standby nor a controller whose
+ * database is unreachable. */
+static enum MHD_Result alive(struct MHD_Connection *connection) {
+    return answer_text(connection, MHD_HTTP_OK, "alive\n");
 }
 
 static enum MHD_Result metrics(struct http *h, struct MHD_Connection *connection) {
@@ -69,9 +95,11 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
     }
     if (strcmp(url, "/healthz") == 0)
         return health(h, connection);
+    if (strcmp(url, "/livez") == 0)
+        return alive(connection);
     if (strcmp(url, "/metrics") == 0)
         return metrics(h, connection);
-    return answer_text(connection, MHD_HTTP_NOT_FOUND, "there are /healthz and /metrics\n");
+    return answer_text(connection, MHD_HTTP_NOT_FOUND, "there are /healthz, /livez and /metrics\n");
 }
 
 /* ---- listening ---- */
@@ -94,7 +122,7 @@ static status_t split(const char *address, char host[256], char port[8], struct 
     return ST_OK;
 }
 
-/* A socket of ours, so that "in use" is a status of its own and the port is known. */
+/* Opens the socket here instead of in libmicrohttpd, so that "in use" is a separate status and the port is known. */
 static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struct err *e) {
     char host[256], port[8];
     TRY(split(address, host, port, e));
@@ -115,6 +143,7 @@ static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struc
     CLEANUP(closep) int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(e, "socket for '%s'", address);
+    /* A restarted controller can bind again while old connections are in TIME_WAIT. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
     if (bind(fd, (struct sockaddr *)&at, n_at) != 0 || listen(fd, HTTP_CONNECTIONS) != 0) {
         if (errno == EADDRINUSE)
@@ -128,7 +157,7 @@ static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struc
     return ST_OK;
 }
 
-/* libmicrohttpd closes the socket that it was given. */
+/* MHD_stop_daemon also closes the socket. */
 struct http *http_close(struct http *h) {
     if (h && h->daemon)
         MHD_stop_daemon(h->daemon);
@@ -137,9 +166,7 @@ struct http *http_close(struct http *h) {
 }
 
 status_t http_open(const char *address, struct controller *c, struct http **ret, struct err *e) {
-    CLEANUP(http_closep) struct http *h = calloc(1, sizeof *h);
-    if (!h)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the HTTP server");
+    CLEANUP(http_closep) struct http *h = alloc_zeroed(1, sizeof *h);
     h->controller = c;
     CLEANUP(closep) int fd = -1;
     TRY(listen_on(address, &fd, &h->port, e));

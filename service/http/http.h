@@ -1,8 +1,11 @@
-/* The controller's page for machines that watch it: /metrics in Prometheus' text format 0.0.4, and /healthz.
+/* The controller's pages for programs that monitor it: /metrics in Prometheus' text format 0.0.4, /healthz and /livez.
  *
- * /healthz is 200 "leading" while this controller leads and PostgreSQL answers, 200 "standby" while another one leads,
- * 503 with the reason otherwise. /metrics always answers; what needs PostgreSQL is left out while that is away
- * (trainyard_database_up 0). Anything else is 404; only GET and HEAD are served.
+ * /healthz is 200 "leading" while this controller leads and PostgreSQL answers, else 503 with one line that gives the
+ * reason: "standby: ..." while another controller leads, "cannot lead: ..." if its attempts to lead fail, "starting"
+ * before its first attempt. It is for readiness probes and load balancers: only the leader accepts agents and changes.
+ * /livez is 200 as long as the program answers, for liveness probes. /metrics always answers; while PostgreSQL is
+ * unreachable, it omits the values from PostgreSQL (trainyard_database_up 0). Any other path is 404; only GET and HEAD
+ * are served.
  *
  * Threads: libmicrohttpd's own, two; at most HTTP_CONNECTIONS at once. */
 #ifndef SERVICE_HTTP_HTTP_H
@@ -12,13 +15,14 @@
 #include "base/status.h"
 #include "service/controller/controller.h"
 
-/* A scraper or two, a load balancer's checks, and room. */
+/* Enough for a few scrapers and the checks of a load balancer. */
 #define HTTP_CONNECTIONS 64
 
 struct http;
 
-/* address: host:port, a numeric host; port 0 lets the system choose (http_port). ALREADY_EXISTS when it is in use. c
- * must outlive it. Plain HTTP without a password: FAILED_PRECONDITION unless the host is a loopback address. */
+/* address: host:port with a numeric host; for port 0 the system chooses (http_port). ALREADY_EXISTS if the address is
+ * in use. The pages are plain HTTP without a password: FAILED_PRECONDITION unless the host is a loopback address. Close
+ * it before c. */
 MUST_CHECK status_t http_open(const char *address, struct controller *c, struct http **ret, struct err *e);
 int http_port(const struct http *h);
 struct http *http_close(struct http *h);

@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "service/controller/controller.h"
 
-/* Appends all metrics; ret's limit must have room for METRICS_BYTES. */
+/* Appends all metrics; ret must accept METRICS_BYTES more. */
 #define METRICS_BYTES (64 << 10)
 MUST_CHECK status_t metrics_write(struct controller *c, struct bytes *ret, struct err *e);
 

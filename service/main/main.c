@@ -1,7 +1,20 @@
+/* trainyard-controller: runs the controller and its servers, or migrates the database.
+ *
+ * serve opens the parts in this order: the controller, the access check, the RPC server on every address, the HTTP
+ * pages. Calls are served from then on, but grpc.health.v1 reports NOT_SERVING until the controller leads. The main
+ * thread then waits for a signal and polls leadership: it prints `ready` when the controller first leads. A controller
+ * that has lost the lead does not try again; the program ends with status 1, and a supervisor starts a new one.
+ *
+ * The end has an order too. First the waiting work is stopped (planner, spec checks, control streams of agents),
+ * because a handler that waits would delay rpc_server_stop. After that the servers are closed, and the controller last.
+ *
+ * migrate handles signals with a pipe: the first signal asks the migration to stop, and a second one kills the
+ * program. */
 #include "api/rpc/server.h"
 #include "base/log.h"
 #include "service/controller/controller.h"
 #include "service/controller/planner.h"
+#include "service/controller/spec_check.h"
 #include "service/http/http.h"
 #include "service/main/options.h"
 #include "service/rpc/access.h"
@@ -11,15 +24,18 @@
 #include <trainyard/descriptors.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
-/* Handlers block on the database: more of them than cores. */
+/* Handlers block on the database, so there are more of them than cores. */
 #define RPC_WORKERS 16
-/* How often the main thread looks at leadership, beside signals. */
-#define LOOK_MS 200
-/* Replies on their way get out; streams are told before. */
+_Static_assert(2 * SPEC_CHECK_MAX_CALLERS <= RPC_WORKERS, "checks of specs leave half of the workers free");
+/* How often the main thread polls leadership. */
+#define POLL_MS 200
+/* Time for replies to reach their clients; the control streams of agents are closed before. */
 #define STOP_GRACE_MS 1000
 
 static int complain(const char *what, const struct err *e) {
@@ -27,14 +43,49 @@ static int complain(const char *what, const struct err *e) {
     return 1;
 }
 
+/* ---- migrate ---- */
+
+static int cancel_pipe[2] = { -1, -1 };
+
+/* SA_RESETHAND: a second signal of the same kind ends the program. PostgreSQL then rolls the transaction back. */
+static void on_cancel(int signal) {
+    (void)signal;
+    ssize_t written = write(cancel_pipe[1], "", 1);
+    (void)written;
+}
+
+static status_t cancel_by_signals(struct err *e) {
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+    const struct sigaction action = { .sa_handler = on_cancel, .sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
+    if (pipe2(cancel_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return err_errno(e, "make a pipe for signals");
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], &action, NULL) != 0)
+            return err_errno(e, "take signal %d", signals[i]);
+    return ST_OK;
+}
+
+static void print_line(void *ctx, const char *line) {
+    (void)ctx;
+    puts(line);
+    fflush(stdout);
+}
+
 static int migrate(const struct options *o) {
     struct err e;
     int from, to = o->to >= 0 ? o->to : store_schema_version();
-    if (store_migrate(o->database, to, &from, &e) != ST_OK)
+    if (cancel_by_signals(&e) != ST_OK)
+        return complain("migrate: ", &e);
+    const struct store_migrate_watch watch = { .wait_ms = o->wait_s * 1000,
+                                               .cancel_fd = cancel_pipe[0],
+                                               .report = print_line };
+    if (store_migrate_watched(o->database, to, &watch, &from, &e) != ST_OK)
         return complain("migrate: ", &e);
     printf("schema %d -> %d\n", from, to);
     return 0;
 }
+
+/* ---- serve ---- */
 
 static status_t start_server(const struct options *o, struct controller *c, struct access *access,
                              struct rpc_server **ret, char *ret_first, struct err *e) {
@@ -45,6 +96,7 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     CLEANUP(rpc_server_closep) struct rpc_server *server = NULL;
     TRY(rpc_server_open(&config, &server, e));
     TRY(rpc_services_add(server, c, e));
+    rpc_services_set_leading(server, false);
     for (int i = 0; i < o->n_listen; i++) {
         char bound[RPC_ADDRESS_BYTES];
         TRY(rpc_server_listen(server, o->listen[i], o->tls.cert ? &o->tls : NULL, i == 0 ? ret_first : bound, e));
@@ -55,25 +107,26 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     return ST_OK;
 }
 
-/* Until SIGINT, SIGTERM, or the loss of leadership. Says `ready` when it first leads. */
+/* Waits for SIGINT, SIGTERM, or the loss of leadership. Prints `ready` when the controller first leads. Returns the
+ * exit status. */
 static int stand_watch(struct controller *c, struct rpc_server *server, const char *address, const sigset_t *signals) {
-    bool told = false, led = true;
+    bool printed = false, led = false;
     for (;;) {
         int64_t epoch;
         struct err e;
         bool leads = controller_leads(c, &epoch, &e) == ST_OK;
-        if (leads && !told) {
+        if (leads && !printed) {
             printf("ready %s\n", address);
             fflush(stdout);
-            told = true;
+            printed = true;
         }
         if (leads != led)
-            rpc_server_set_serving(server, "", leads);
+            rpc_services_set_leading(server, leads);
         led = leads;
         if (controller_deposed(c))
             return 1;
-        struct timespec look = { .tv_nsec = (told ? LOOK_MS : 10) * 1000000L };
-        int signal = sigtimedwait(signals, NULL, &look);
+        struct timespec poll = { .tv_nsec = (printed ? POLL_MS : 10) * 1000000L };
+        int signal = sigtimedwait(signals, NULL, &poll);
         if (signal > 0) {
             log_event(LOG_INFO, "stopping", "signal", LOG_INT(signal), NULL);
             return 0;
@@ -86,21 +139,31 @@ static int serve(const struct options *o) {
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    sigprocmask(SIG_BLOCK, &signals, NULL); /* before any thread: all inherit it */
+    sigprocmask(SIG_BLOCK, &signals, NULL); /* before the first thread starts, because threads inherit the mask */
     signal(SIGPIPE, SIG_IGN);
 
     struct err e;
     CLEANUP(controller_closep) struct controller *c = NULL;
+    const char *except[OPTIONS_MAX_ROOTS + 1];
+    size_t n_except = 0;
+    for (int i = 0; i < o->n_data_except; i++)
+        except[n_except++] = o->data_except[i];
+    if (o->tls.key)
+        except[n_except++] = o->tls.key;
     struct controller_options options = { .database = o->database,
                                           .checkpoints = o->checkpoints,
-                                          .data_roots = o->data_roots,
-                                          .n_data_roots = (size_t)o->n_data_roots,
-                                          .keep_ended_days = o->keep_ended_days };
+                                          .checkpoint_roots = o->checkpoint_roots,
+                                          .n_checkpoint_roots = (size_t)o->n_checkpoint_roots,
+                                          .plan_data = { .roots = o->data_roots,
+                                                         .n_roots = (size_t)o->n_data_roots,
+                                                         .except = except,
+                                                         .n_except = n_except },
+                                          .keep_ended_days = o->keep_ended_days,
+                                          .forget_lost_days = o->forget_lost_days,
+                                          .checkpoint_wait_s = o->checkpoint_wait_s };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
-    CLEANUP(access_closep) struct access *access = NULL;
-    if (access_open(controller_store(c), o->require_tokens, &access, &e) != ST_OK)
-        return complain("", &e);
+    CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);
     struct rpc_server *server = NULL;
     char address[RPC_ADDRESS_BYTES];
     if (start_server(o, c, access, &server, address, &e) != ST_OK)
@@ -114,6 +177,7 @@ static int serve(const struct options *o) {
     int rc = stand_watch(c, server, address, &signals);
     access_unwatch(access);
     planner_stop(controller_planner(c));
+    spec_checks_stop(controller_spec_checks(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);
     rpc_server_close(server);

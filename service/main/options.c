@@ -1,3 +1,9 @@
+/* Parses the command line with getopt_long, in one pass over the arguments.
+ *
+ * Each option is stored by `take`, which also checks the range of a number and the form of a path. A word that is not
+ * an option can only be the command `migrate`. After the pass, `check` compares options with each other and requires
+ * those that the command needs; --help and --version need none. Every error is INVALID_ARGUMENT and names the option or
+ * the word. Values are pointers into argv and are not copied. */
 #include "service/main/options.h"
 
 #include <errno.h>
@@ -10,16 +16,23 @@ const char *options_help(void) {
     return "trainyard-controller: stores jobs in PostgreSQL, places them on executors, and answers clients\n"
            "\n"
            "  trainyard-controller --database CONNINFO --listen ADDR... --checkpoints DIR [option]...\n"
-           "  trainyard-controller migrate --database CONNINFO [--to VERSION]\n"
+           "  trainyard-controller migrate --database CONNINFO [--to VERSION] [--wait SECONDS]\n"
            "\n"
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
            "  --listen ADDR         unix:/path or host:port; may be given several times\n"
            "  --checkpoints DIR     where jobs that name no directory write; shared by all executors\n"
+           "  --checkpoint-root DIR jobs may name directories below DIR as well; may be given several times\n"
            "  --keep-ended-days N   delete jobs that ended more than N days ago, as `trainyard delete` does; default: "
            "none\n"
+           "  --forget-lost-days N  forget executors that have been lost for more than N days, 0 = never; default: 30\n"
+           "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
+           "older\n"
+           "                        one is taken: 1 to 86400 seconds; default: 600\n"
            "  --data-root DIR       data below it may be looked at to plan a job (ValidateJob); may be given several\n"
            "                        times; default: none\n"
-           "  --http ADDR           serve /metrics and /healthz at host:port\n"
+           "  --data-except PATH    but not the file PATH, or what is below the folder PATH; may be given several "
+           "times\n"
+           "  --http ADDR           serve /metrics, /healthz and /livez at host:port\n"
            "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
            "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS), which is "
            "needed\n"
@@ -28,6 +41,8 @@ const char *options_help(void) {
            "  --log-format FORMAT   text (default) or json, on stderr\n"
            "  --log-level LEVEL     debug, info (default), warn or error\n"
            "  --to VERSION          migrate: to this schema version, up or down; default: this program's\n"
+           "  --wait SECONDS        migrate: wait so long for a PostgreSQL that takes no connections yet, 0 to 86400;\n"
+           "                        default: 0\n"
            "  --help, --version\n"
            "\n"
            "Prints 'ready ADDR' on stdout once it leads and serves. A second controller on the same database stands "
@@ -43,8 +58,12 @@ enum {
     OPT_DATABASE = 256,
     OPT_LISTEN,
     OPT_CHECKPOINTS,
+    OPT_CHECKPOINT_ROOT,
     OPT_KEEP_ENDED,
+    OPT_FORGET_LOST,
+    OPT_CHECKPOINT_WAIT,
     OPT_DATA_ROOT,
+    OPT_DATA_EXCEPT,
     OPT_HTTP,
     OPT_CERT,
     OPT_KEY,
@@ -53,6 +72,7 @@ enum {
     OPT_FORMAT,
     OPT_LEVEL,
     OPT_TO,
+    OPT_WAIT,
     OPT_HELP,
     OPT_VERSION
 };
@@ -61,8 +81,12 @@ static const struct option OPTIONS[] = {
     { "database", required_argument, NULL, OPT_DATABASE },
     { "listen", required_argument, NULL, OPT_LISTEN },
     { "checkpoints", required_argument, NULL, OPT_CHECKPOINTS },
+    { "checkpoint-root", required_argument, NULL, OPT_CHECKPOINT_ROOT },
     { "keep-ended-days", required_argument, NULL, OPT_KEEP_ENDED },
+    { "forget-lost-days", required_argument, NULL, OPT_FORGET_LOST },
+    { "checkpoint-wait", required_argument, NULL, OPT_CHECKPOINT_WAIT },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
+    { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "http", required_argument, NULL, OPT_HTTP },
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
@@ -71,6 +95,7 @@ static const struct option OPTIONS[] = {
     { "log-format", required_argument, NULL, OPT_FORMAT },
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "to", required_argument, NULL, OPT_TO },
+    { "wait", required_argument, NULL, OPT_WAIT },
     { "help", no_argument, NULL, OPT_HELP },
     { "version", no_argument, NULL, OPT_VERSION },
     { NULL, 0, NULL, 0 },
@@ -88,12 +113,12 @@ static status_t take_log(struct options *o, int which, const char *value, struct
     return ST_OK;
 }
 
-static bool number(const char *value, long least, long most, int *ret) {
+static bool number(const char *value, long min, long max, int *ret) {
     char *end;
     errno = 0;
     long n = strtol(value, &end, 10);
     *ret = (int)n;
-    return !errno && !*end && end != value && n >= least && n <= most;
+    return !errno && !*end && end != value && n >= min && n <= max;
 }
 
 static status_t take_version(struct options *o, const char *value, struct err *e) {
@@ -102,10 +127,38 @@ static status_t take_version(struct options *o, const char *value, struct err *e
                : err_set(e, ST_INVALID_ARGUMENT, "--to: '%s' is not a schema version", value);
 }
 
+static status_t take_lost_days(struct options *o, const char *value, struct err *e) {
+    if (number(value, 0, 36500, &o->forget_lost_days))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--forget-lost-days: '%s' is not from 0 to 36500", value);
+}
+
+static status_t take_wait(struct options *o, const char *value, struct err *e) {
+    return number(value, 0, 86400, &o->wait_s)
+               ? ST_OK
+               : err_set(e, ST_INVALID_ARGUMENT, "--wait: '%s' is not from 0 to 86400 seconds", value);
+}
+
 static status_t take_days(struct options *o, const char *value, struct err *e) {
     if (number(value, 1, 36500, &o->keep_ended_days))
         return ST_OK;
     return err_set(e, ST_INVALID_ARGUMENT, "--keep-ended-days: '%s' is not from 1 to 36500", value);
+}
+
+static status_t add_path(const char *name, const char *list[OPTIONS_MAX_ROOTS], int *n, const char *value,
+                         struct err *e) {
+    if (*n == OPTIONS_MAX_ROOTS)
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: more than %d paths", name, OPTIONS_MAX_ROOTS);
+    if (value[0] != '/')
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not an absolute path", name, value);
+    list[(*n)++] = value;
+    return ST_OK;
+}
+
+static status_t take_checkpoint_wait(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 86400, &o->checkpoint_wait_s))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--checkpoint-wait: '%s' is not from 1 to 86400", value);
 }
 
 static status_t take(struct options *o, int which, const char *value, struct err *e) {
@@ -120,17 +173,18 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
     case OPT_TO: return take_version(o, value, e);
+    case OPT_WAIT: return take_wait(o, value, e);
     case OPT_KEEP_ENDED: return take_days(o, value, e);
+    case OPT_FORGET_LOST: return take_lost_days(o, value, e);
+    case OPT_CHECKPOINT_WAIT: return take_checkpoint_wait(o, value, e);
     case OPT_HELP: o->what = OPTIONS_HELP; return ST_OK;
     case OPT_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
-    case OPT_DATA_ROOT:
-        if (o->n_data_roots == OPTIONS_ROOTS_MOST)
-            return err_set(e, ST_INVALID_ARGUMENT, "--data-root: more than %d folders", OPTIONS_ROOTS_MOST);
-        o->data_roots[o->n_data_roots++] = value;
-        return ST_OK;
+    case OPT_DATA_ROOT: return add_path("data-root", o->data_roots, &o->n_data_roots, value, e);
+    case OPT_CHECKPOINT_ROOT: return add_path("checkpoint-root", o->checkpoint_roots, &o->n_checkpoint_roots, value, e);
+    case OPT_DATA_EXCEPT: return add_path("data-except", o->data_except, &o->n_data_except, value, e);
     case OPT_LISTEN:
-        if (o->n_listen == OPTIONS_LISTEN_MOST)
-            return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_LISTEN_MOST);
+        if (o->n_listen == OPTIONS_MAX_LISTEN)
+            return err_set(e, ST_INVALID_ARGUMENT, "--listen: more than %d addresses", OPTIONS_MAX_LISTEN);
         o->listen[o->n_listen++] = value;
         return ST_OK;
     default: return ST_OK;
@@ -154,19 +208,19 @@ static status_t check(const struct options *o, struct err *e) {
 }
 
 status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
-    struct options o = { .what = OPTIONS_SERVE, .to = -1, .log_level = LOG_INFO };
+    struct options o = { .what = OPTIONS_SERVE, .to = -1, .forget_lost_days = 30, .log_level = LOG_INFO };
     opterr = 0;
     int which;
     while ((which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1) {
         if (which == ':')
             return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see --help", argv[optind - 1]);
         if (which == '?')
-            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no option; see --help", argv[optind - 1]);
+            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not an option; see --help", argv[optind - 1]);
         TRY(take(&o, which, optarg, e));
     }
     if (optind < argc && o.what == OPTIONS_SERVE) {
         if (strcmp(argv[optind], "migrate") != 0)
-            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is no command; see --help", argv[optind]);
+            return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a command; see --help", argv[optind]);
         o.what = OPTIONS_MIGRATE;
         optind++;
     }

@@ -8,24 +8,29 @@
 
 #include <stdbool.h>
 
-#define OPTIONS_LISTEN_MOST 8
-#define OPTIONS_ROOTS_MOST  16
+#define OPTIONS_MAX_LISTEN 8
+#define OPTIONS_MAX_ROOTS  16
 
 enum options_what { OPTIONS_SERVE, OPTIONS_MIGRATE, OPTIONS_HELP, OPTIONS_VERSION };
 
 struct options {
     enum options_what what;
     const char *database, *checkpoints, *http;
-    const char *listen[OPTIONS_LISTEN_MOST];
+    const char *listen[OPTIONS_MAX_LISTEN];
     int n_listen;
-    const char *data_roots[OPTIONS_ROOTS_MOST]; /* whose data ValidateJob may look at */
-    int n_data_roots;
-    int keep_ended_days; /* 0 = for ever */
+    const char *data_roots[OPTIONS_MAX_ROOTS];       /* ValidateJob may read data below these */
+    const char *data_except[OPTIONS_MAX_ROOTS];      /* but not these files and folders */
+    const char *checkpoint_roots[OPTIONS_MAX_ROOTS]; /* in addition to `checkpoints` */
+    int n_data_roots, n_data_except, n_checkpoint_roots;
+    int keep_ended_days;   /* 0 = keep for ever */
+    int forget_lost_days;  /* 0 = never */
+    int checkpoint_wait_s; /* 0 = the default */
     struct rpc_tls tls;
-    bool require_tokens; /* of plain TCP too */
+    bool require_tokens; /* for calls over plain TCP too */
     enum log_format log_format;
     enum log_level log_level;
-    int to; /* migrate: schema version; -1 = the newest */
+    int to;     /* migrate: schema version; -1 = the newest */
+    int wait_s; /* migrate: how long to wait until PostgreSQL accepts connections */
 };
 
 /* Strings point into argv. INVALID_ARGUMENT names the option. */

@@ -1,5 +1,17 @@
+/* The access check: finds the holder of a token and compares the holder's role with the rule of the method.
+ *
+ * All tokens are kept in memory, sorted by digest. A check first searches the copy in memory if it is at most
+ * ACCESS_FRESH_MS old. If the token is not found there, the tokens are read from PostgreSQL once more, and the search
+ * is repeated. One read runs at a time. A caller that waited for a read uses its result if the read began after the
+ * call arrived, so many callers share one read. While the copy is fresh, only ACCESS_MAX_STRANGERS callers may wait for
+ * a read, so that callers with invented tokens cannot occupy all worker threads.
+ *
+ * A thread reads the tokens every ACCESS_REFRESH_MS, lets the server check its open streams again, and logs the
+ * refusals of that period in one line. The thread does nothing before the first check: a controller whose calls are
+ * never checked does not query the tokens. */
 #include "service/rpc/access.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "service/store/token.h"
@@ -13,7 +25,8 @@
 #include <trainyard/v1/access.pb-c.h>
 
 #define MS_NS 1000000LL
-/* The field of access.proto, which protobuf-c does not generate; tests/e2e/test_access.py reads it from there. */
+/* The field of access.proto. protobuf-c generates no constant for it; tests/e2e/test_access.py reads all rules by
+ * it. */
 #define OPTION_ALLOW 51700
 #define ROLE(name)   TRAINYARD__V1__ROLE__##name
 
@@ -22,20 +35,20 @@ _Static_assert(STORE_TOKEN_DIGEST == SHA256_BYTES, "a token is found by its SHA-
 struct access {
     struct rpc_access rules;
     struct store *store;
-    atomic_bool used;     /* a call was checked: before that nobody needs the tokens */
-    atomic_int strangers; /* checks that wait for a look at tokens which the others know without */
+    atomic_bool used;     /* a call was checked: the tokens are needed from then on */
+    atomic_int strangers; /* checks that wait for a read because of an unknown token */
 
-    pthread_mutex_t lock; /* of what the newest good look saw, and of refusals */
+    pthread_mutex_t lock; /* guards the result of the newest successful read, and the refusals */
     struct store_memory *memory;
-    struct store_token *tokens; /* [n] by digest */
+    struct store_token *tokens; /* [n], sorted by digest */
     size_t n;
-    int64_t seen_ns; /* when it was asked for; 0 before the first */
+    int64_t seen_ns; /* when that read began; 0 before the first */
     int64_t refusals;
-    struct err refused; /* the last one's sentence */
+    struct err refused; /* the sentence of the last refusal */
 
-    pthread_mutex_t looking; /* one look at a time; and of its outcome */
-    int64_t looked_ns;
-    status_t look;
+    pthread_mutex_t refreshing; /* held during a read: one at a time. Guards refreshed_ns and refreshed */
+    int64_t refreshed_ns;
+    status_t refreshed;
 
     struct rpc_server *server;
     pthread_t thread;
@@ -49,15 +62,16 @@ static const char *role_name(int role) {
     return v ? v->name : "another role";
 }
 
+/* VIEWER, USER and ADMIN are ordered: a higher role may do everything that a lower role may. EXECUTOR is separate. */
 static bool allows(int role, int rule) {
     if (role == ROLE(EXECUTOR) || rule == ROLE(EXECUTOR))
         return role == rule;
-    return role >= rule && role <= ROLE(ADMIN); /* one that is not known here may nothing */
+    return role >= rule && role <= ROLE(ADMIN); /* a role that this version does not know may call nothing */
 }
 
-/* ---- what tokens there are ---- */
+/* ---- reading the tokens ---- */
 
-static status_t look_now(struct access *a, struct err *e) {
+static status_t read_tokens(struct access *a, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *memory = store_memory_new();
     struct store_token *tokens;
     size_t n;
@@ -74,25 +88,26 @@ static status_t look_now(struct access *a, struct err *e) {
     return ST_OK;
 }
 
-/* With `looking` held. */
-static void look_again(struct access *a) {
+/* With `refreshing` held. */
+static void refresh_locked(struct access *a) {
     struct err why;
-    bool was_good = a->look == ST_OK;
-    a->looked_ns = clock_mono_ns();
-    a->look = look_now(a, &why);
-    if (a->look != ST_OK && was_good) /* once for each outage */
+    bool was_good = a->refreshed == ST_OK;
+    a->refreshed_ns = clock_mono_ns();
+    a->refreshed = read_tokens(a, &why);
+    if (a->refreshed != ST_OK && was_good) /* one line for each outage */
         log_event(LOG_WARN, "tokens_not_read", "reason", LOG_STR(why.msg), NULL);
 }
 
-/* A look that began after `since`, by us or by whom we waited for. */
-static status_t look(struct access *a, int64_t since, struct err *e) {
-    pthread_mutex_lock(&a->looking);
-    if (a->looked_ns < since)
-        look_again(a);
-    status_t st = a->look;
-    if (st != ST_OK) /* why is for the log: it may name the database's host and user, and nobody knows who asks */
-        st = err_set(e, ST_UNAVAILABLE, "who calls cannot be told: the tokens could not be read from PostgreSQL");
-    pthread_mutex_unlock(&a->looking);
+/* Returns the result of a read that began at `since` or later: a read by another thread, or a new one. */
+static status_t refresh(struct access *a, int64_t since, struct err *e) {
+    pthread_mutex_lock(&a->refreshing);
+    if (a->refreshed_ns < since)
+        refresh_locked(a);
+    status_t st = a->refreshed;
+    if (st !=
+        ST_OK) /* the cause may contain the database's host and user, and the caller is unknown: only the log gets it */
+        st = err_set(e, ST_UNAVAILABLE, "cannot authenticate the caller: the tokens could not be read from PostgreSQL");
+    pthread_mutex_unlock(&a->refreshing);
     return st;
 }
 
@@ -106,7 +121,7 @@ static int compare_digest(const void *digest, const void *token) {
     return memcmp(digest, ((const struct store_token *)token)->digest, STORE_TOKEN_DIGEST);
 }
 
-/* Among the tokens as they were at `since` or later. */
+/* Searches the tokens in memory if they were read at `since` or later. */
 static bool find(struct access *a, const uint8_t digest[SHA256_BYTES], int64_t since, struct holder *ret) {
     pthread_mutex_lock(&a->lock);
     const struct store_token *t = NULL;
@@ -128,15 +143,15 @@ static bool is_fresh(struct access *a, int64_t since) {
     return fresh;
 }
 
-/* While the tokens are known, waiting for one that may be new is for a few of the server's workers alone: else whoever
- * made tokens up would keep all of them from those who have one. */
-static status_t look_for_stranger(struct access *a, int64_t since, struct err *e) {
+/* Reads the tokens again because one is unknown. Only a few worker threads may wait here: otherwise callers that invent
+ * tokens would block all workers, and callers with a valid token would get no answer. */
+static status_t refresh_for_stranger(struct access *a, int64_t since, struct err *e) {
     status_t st;
-    if (atomic_fetch_add(&a->strangers, 1) < ACCESS_STRANGERS_MOST)
-        st = look(a, since, e);
+    if (atomic_fetch_add(&a->strangers, 1) < ACCESS_MAX_STRANGERS)
+        st = refresh(a, since, e);
     else
-        st = err_set(e, ST_UNAVAILABLE, "who calls cannot be told: %d unknown tokens are looked for already",
-                     ACCESS_STRANGERS_MOST);
+        st = err_set(e, ST_UNAVAILABLE, "cannot authenticate the caller: %d unknown tokens are already being looked up",
+                     ACCESS_MAX_STRANGERS);
     atomic_fetch_sub(&a->strangers, 1);
     return st;
 }
@@ -149,30 +164,45 @@ static status_t find_holder(struct access *a, const uint8_t *token, const char *
                        "%s needs a token, and none was sent: set TRAINYARD_TOKEN, or TRAINYARD_TOKEN_FILE", method);
     if (find(a, token, now - ACCESS_FRESH_MS * MS_NS, ret))
         return ST_OK;
-    TRY(is_fresh(a, now - ACCESS_FRESH_MS * MS_NS) ? look_for_stranger(a, now, e) : look(a, now, e));
+    TRY(is_fresh(a, now - ACCESS_FRESH_MS * MS_NS) ? refresh_for_stranger(a, now, e) : refresh(a, now, e));
     if (!find(a, token, now, ret))
         return err_set(e, ST_UNAUTHENTICATED, "the token that was sent is not known here");
     return ST_OK;
 }
 
-static status_t judge(const struct holder *h, int rule, const char *method, struct err *e) {
+static bool has_name(const struct rpc_peer *peer, const char *name) {
+    for (int i = 0; i < peer->n_names; i++)
+        if (strcmp(peer->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static status_t judge(const struct holder *h, const struct rpc_peer *peer, int rule, const char *method,
+                      struct err *e) {
     if (h->state != STORE_TOKEN_GOOD)
         return err_set(e, ST_UNAUTHENTICATED, "the token '%s' %s", h->name,
                        h->state == STORE_TOKEN_REVOKED ? "was revoked" : "has expired");
     if (!allows(h->role, rule))
         return err_set(e, ST_PERMISSION_DENIED, "%s needs the role %s, and the token '%s' has %s", method,
                        role_name(rule), h->name, role_name(h->role));
+    /* Over TLS, an executor's token is valid only together with the certificate of that name. */
+    if (h->role == ROLE(EXECUTOR) && peer->tls && !has_name(peer, h->name))
+        return err_set(e, ST_PERMISSION_DENIED,
+                       "the token '%s' has the role EXECUTOR and belongs to the certificate of that name; this call "
+                       "came with %s%s%s",
+                       h->name, peer->n_names ? "that of '" : "none", peer->n_names ? peer->names[0] : "",
+                       peer->n_names ? "'" : "");
     return ST_OK;
 }
 
-static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
-                      char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
+                      const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e) {
     struct access *a = ctx;
     struct holder h;
     atomic_store(&a->used, true);
     status_t st = find_holder(a, token, method, &h, e);
     if (st == ST_OK)
-        st = judge(&h, rule, method, e);
+        st = judge(&h, peer, rule, method, e);
     if (st == ST_OK) {
         snprintf(ret_caller, RPC_CALLER_BYTES, "%s", h.name);
         return ST_OK;
@@ -186,8 +216,8 @@ static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, co
 
 /* ---- the watch ---- */
 
-/* One line a second at most: whoever is refused may try as often as it likes. */
-static void tell_refusals(struct access *a) {
+/* At most one line per second: a refused caller may try again as often as it wants. */
+static void log_refusals(struct access *a) {
     pthread_mutex_lock(&a->lock);
     int64_t n = a->refusals;
     struct err last = a->refused;
@@ -202,14 +232,14 @@ static void *watch_main(void *arg) {
     struct err e;
     pthread_mutex_lock(&a->stop_lock);
     while (!a->stopping) {
-        struct timespec next = deadline_timespec(deadline_in(ACCESS_LOOK_MS));
+        struct timespec next = deadline_timespec(deadline_in(ACCESS_REFRESH_MS));
         pthread_cond_clockwait(&a->stop, &a->stop_lock, CLOCK_MONOTONIC, &next);
         if (a->stopping || !atomic_load(&a->used))
             continue;
         pthread_mutex_unlock(&a->stop_lock);
-        if (look(a, clock_mono_ns(), &e) == ST_OK)
+        if (refresh(a, clock_mono_ns(), &e) == ST_OK)
             rpc_server_review(a->server);
-        tell_refusals(a);
+        log_refusals(a);
         pthread_mutex_lock(&a->stop_lock);
     }
     pthread_mutex_unlock(&a->stop_lock);
@@ -220,7 +250,7 @@ status_t access_watch(struct access *a, struct rpc_server *server, struct err *e
     sigset_t all, before;
     a->server = server;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by the main thread only */
     int failed = pthread_create(&a->thread, NULL, watch_main, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
@@ -240,34 +270,31 @@ void access_unwatch(struct access *a) {
     a->watching = false;
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
-status_t access_open(struct store *store, bool plain_too, struct access **ret, struct err *e) {
-    struct access *a = calloc(1, sizeof *a);
-    if (!a)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the check of tokens");
+struct access *access_new(struct store *store, bool plain_too) {
+    struct access *a = alloc_zeroed(1, sizeof *a);
     a->store = store;
     a->rules = (struct rpc_access){
         .rule_option = OPTION_ALLOW, .rule_reflection = ROLE(VIEWER), .plain_too = plain_too, .check = check, .ctx = a
     };
     pthread_mutex_init(&a->lock, NULL);
-    pthread_mutex_init(&a->looking, NULL);
+    pthread_mutex_init(&a->refreshing, NULL);
     pthread_mutex_init(&a->stop_lock, NULL);
     pthread_cond_init(&a->stop, NULL);
-    *ret = a;
-    return ST_OK;
+    return a;
 }
 
 const struct rpc_access *access_rules(const struct access *a) { return &a->rules; }
 
-struct access *access_close(struct access *a) {
+struct access *access_free(struct access *a) {
     if (!a)
         return NULL;
     access_unwatch(a);
     store_memory_free(a->memory);
     pthread_cond_destroy(&a->stop);
     pthread_mutex_destroy(&a->stop_lock);
-    pthread_mutex_destroy(&a->looking);
+    pthread_mutex_destroy(&a->refreshing);
     pthread_mutex_destroy(&a->lock);
     free(a);
     return NULL;

@@ -1,10 +1,9 @@
-/* Who calls, and may they? The check of api/rpc/access.h over the store's tokens, by the roles of access.proto.
+/* The access check of api/rpc/access.h, with the tokens in the database and the roles of access.proto.
  *
- * All tokens are held in memory, as they were at most ACCESS_FRESH_MS ago: a revocation is obeyed by every controller
- * after that long at most. One that is not known is looked for once more, so that a new one is good at once; callers
- * that wait for such a look share one, so that unknown tokens cost PostgreSQL one question at a time, and
- * ACCESS_STRANGERS_MOST may wait: one more is UNAVAILABLE. Where PostgreSQL does not answer, calls are UNAVAILABLE, and
- * streams that were admitted go on. */
+ * All tokens are in memory and at most ACCESS_FRESH_MS old, so every controller obeys a revocation within that time. An
+ * unknown token causes the tokens to be read once more, so that a new token works at once. Callers that wait for such a
+ * read share it, and at most ACCESS_MAX_STRANGERS calls may wait: one more gets UNAVAILABLE. If PostgreSQL does not
+ * answer, calls get UNAVAILABLE, and admitted streams continue. */
 #ifndef SERVICE_RPC_ACCESS_H
 #define SERVICE_RPC_ACCESS_H
 
@@ -14,21 +13,22 @@
 #include "service/store/store.h"
 
 #define ACCESS_FRESH_MS 5000
-/* How often they are looked at, once a call was checked, and streams with them. */
-#define ACCESS_LOOK_MS        1000
-#define ACCESS_STRANGERS_MOST 4 /* of the server's 16 workers */
+/* How often the tokens are read and the open streams checked again, after the first check of a call. */
+#define ACCESS_REFRESH_MS    1000
+#define ACCESS_MAX_STRANGERS 4 /* of the server's 16 workers */
 
 struct access;
 
 /* plain_too: as in struct rpc_access. */
-MUST_CHECK status_t access_open(struct store *store, bool plain_too, struct access **ret, struct err *e);
-/* For the server's config; lives as long as the access. */
+struct access *access_new(struct store *store, bool plain_too);
+/* For the server's config. The result is valid until access_free. */
 const struct rpc_access *access_rules(const struct access *);
-/* From now on streams end within ACCESS_FRESH_MS when their token is over. The server has started. */
+/* From now on a stream ends within ACCESS_FRESH_MS after its token has expired or was revoked. Call it after the server
+ * has started. */
 MUST_CHECK status_t access_watch(struct access *, struct rpc_server *, struct err *e);
-/* Before rpc_server_stop; no watch is fine. */
+/* Ends the watch; does nothing if there is none. Call it before rpc_server_stop. */
 void access_unwatch(struct access *);
-struct access *access_close(struct access *); /* after rpc_server_close; NULL is fine; returns NULL */
-CLEANUP_DEFINE(struct access *, access_close)
+struct access *access_free(struct access *); /* after rpc_server_close; NULL is fine; returns NULL */
+CLEANUP_DEFINE(struct access *, access_free)
 
 #endif

@@ -17,16 +17,13 @@ static status_t list_checkpoints(void *service, struct rpc_call *call, const Pro
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_job row;
-    status_t st = store_job_get(s, m, job, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_job_get(s, m, job, &row, e), "JOB_NOT_FOUND"));
     struct store_checkpoint *rows;
     size_t n;
     TRY(store_checkpoint_list(s, m, job, before, size, &rows, &n, e));
     Trainyard__V1__ListCheckpointsResponse out = TRAINYARD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
     out.checkpoints = arena_alloc(a, n, sizeof *out.checkpoints);
-    out.n_checkpoints = out.checkpoints ? n : 0;
+    out.n_checkpoints = n;
     for (size_t i = 0; i < out.n_checkpoints; i++)
         out.checkpoints[i] = convert_checkpoint(a, &rows[i]);
     char token[PAGE_TOKEN_BYTES];
@@ -34,7 +31,6 @@ static status_t list_checkpoints(void *service, struct rpc_call *call, const Pro
         page_token_write(rows[n - 1].id, in->parent, token);
         out.next_page_token = token;
     }
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -43,12 +39,8 @@ static status_t reply_checkpoint(void *service, struct rpc_call *call, int64_t j
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_checkpoint row;
-    status_t st = store_checkpoint_get(controller_store(service), m, job, id, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "CHECKPOINT_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_checkpoint_get(controller_store(service), m, job, id, &row, e), "CHECKPOINT_NOT_FOUND"));
     const Trainyard__V1__Checkpoint *k = convert_checkpoint(a, &row);
-    TRY(arena_status(a, e));
     rpc_reply(call, &k->base);
     return ST_OK;
 }
@@ -59,11 +51,10 @@ static status_t get_checkpoint(void *service, struct rpc_call *call, const Proto
     return reply_checkpoint(service, call, job, id, e);
 }
 
-/* Then the row as it is now; NOT_FOUND of either call is that of the checkpoint. */
+/* Replies with the row after a change whose status is st. NOT_FOUND, of the change or of the read, means that the
+ * checkpoint does not exist. */
 static status_t changed(void *service, struct rpc_call *call, int64_t job, int64_t id, status_t st, struct err *e) {
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "CHECKPOINT_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, st, "CHECKPOINT_NOT_FOUND"));
     return reply_checkpoint(service, call, job, id, e);
 }
 
@@ -86,6 +77,9 @@ static const struct rpc_method methods[] = {
     { .name = "GetCheckpoint", .kind = RPC_UNARY, .unary = get_checkpoint },
     { .name = "PinCheckpoint", .kind = RPC_UNARY, .unary = pin_checkpoint },
     { .name = "DeleteCheckpoint", .kind = RPC_UNARY, .unary = delete_checkpoint },
+    { .name = "VerifyCheckpoint",
+      .kind = RPC_SERVER_STREAM,
+      .events = { .open = rpc_verify_open, .work = rpc_verify_work, .done = rpc_verify_done } },
     { .name = "Sample",
       .kind = RPC_SERVER_STREAM,
       .events = { .open = rpc_sample_open, .work = rpc_sample_work, .done = rpc_sample_done } },

@@ -5,8 +5,6 @@
 
 Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct store_checkpoint *row) {
     Trainyard__V1__Checkpoint *k = arena_message(a, &trainyard__v1__checkpoint__descriptor);
-    if (!k)
-        return NULL;
     k->name = arena_printf(a, "jobs/%lld/checkpoints/%lld", (long long)row->job, (long long)row->id);
     k->attempt = row->attempt;
     k->step = row->step;
@@ -17,6 +15,7 @@ Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct stor
     k->weights_sha256 = (char *)row->weights_sha256;
     k->create_time = convert_timestamp(a, row->create_time_us);
     k->commit_time = convert_timestamp(a, row->commit_time_us);
+    k->unreadable_time = convert_timestamp(a, row->unreadable_time_us);
     k->pinned = row->pinned;
     k->reason = (char *)row->reason;
     if (row->has_validation_loss) {

@@ -1,4 +1,4 @@
-/* Rows of checkpoints as messages; lifetimes as in convert_job.h. */
+/* Converts rows of checkpoints to messages. Lifetimes are those of convert_job.h. */
 #ifndef SERVICE_RPC_CONVERT_CHECKPOINT_H
 #define SERVICE_RPC_CONVERT_CHECKPOINT_H
 

@@ -1,4 +1,4 @@
-/* Rows of executors as messages; lifetimes as in convert_job.h. */
+/* Converts rows of executors to messages. Lifetimes are those of convert_job.h. */
 #ifndef SERVICE_RPC_CONVERT_EXECUTOR_H
 #define SERVICE_RPC_CONVERT_EXECUTOR_H
 

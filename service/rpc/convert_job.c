@@ -7,21 +7,18 @@ Google__Protobuf__Timestamp *convert_timestamp(struct arena *a, int64_t time_us)
     if (time_us == 0)
         return NULL;
     Google__Protobuf__Timestamp *t = arena_message(a, &google__protobuf__timestamp__descriptor);
-    if (!t)
-        return NULL;
     timestamp_of_us(time_us, t);
     return t;
 }
 
 Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     Trainyard__V1__Job *job = arena_message(a, &trainyard__v1__job__descriptor);
-    if (!job)
-        return NULL;
     job->name = arena_printf(a, "jobs/%lld", (long long)row->id);
     job->display_name = (char *)row->name;
     job->state = convert_job_state(row->state);
     job->reason = (char *)row->reason;
-    if (row->state == STORE_JOB_QUEUED && !*row->reason) /* only the first one of a queue is told what it lacks */
+    /* The scheduler stores a reason only for the first job of a queue. */
+    if (row->state == STORE_JOB_QUEUED && !*row->reason)
         job->reason = arena_printf(a, "waits for its turn in queue %s", row->queue);
     job->spec = row->spec ? arena_spec(a, row->spec, row->spec_bytes) : NULL;
     job->create_time = convert_timestamp(a, row->create_time_us);
@@ -34,13 +31,12 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     job->weights_sha256 = (char *)row->weights_sha256;
     job->queue = (char *)row->queue;
     job->priority = row->priority;
+    job->records_lost = row->records_lost;
     return job;
 }
 
 static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, const struct store_attempt *row) {
     Trainyard__V1__Attempt *attempt = arena_message(a, &trainyard__v1__attempt__descriptor);
-    if (!attempt)
-        return NULL;
     attempt->number = row->number;
     attempt->state = convert_attempt_state(row->state);
     attempt->from_step = row->from_step;
@@ -53,15 +49,15 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
     attempt->start_time = convert_timestamp(a, row->start_time_us);
     attempt->end_time = convert_timestamp(a, row->end_time_us);
     attempt->placements = arena_alloc(a, row->n_placements, sizeof *attempt->placements);
-    attempt->n_placements = attempt->placements ? row->n_placements : 0;
+    attempt->n_placements = row->n_placements;
     for (size_t i = 0; i < attempt->n_placements; i++) {
         Trainyard__V1__Placement *p = attempt->placements[i] = arena_message(a, &trainyard__v1__placement__descriptor);
-        if (!p)
-            return NULL;
         p->rank = row->placements[i].rank;
         p->executor = arena_printf(a, "executors/%s", row->placements[i].executor);
         p->pid = row->placements[i].pid;
         p->pid_start_time = row->placements[i].pid_start_time;
+        p->threads = row->placements[i].threads;
+        p->hostname = (char *)row->placements[i].hostname;
     }
     return attempt;
 }
@@ -69,7 +65,7 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
 void convert_attempts(struct arena *a, int64_t job, const struct store_attempt *rows, size_t n,
                       Trainyard__V1__Job *ret) {
     ret->attempts = arena_alloc(a, n, sizeof *ret->attempts);
-    ret->n_attempts = ret->attempts ? n : 0;
+    ret->n_attempts = n;
     for (size_t i = 0; i < ret->n_attempts; i++)
         ret->attempts[i] = convert_attempt(a, job, &rows[i]);
 }
@@ -88,8 +84,6 @@ void convert_origin(struct arena *a, const struct store_origin *origin, int64_t 
 
 Trainyard__V1__Event *convert_event(struct arena *a, const struct store_event *row) {
     Trainyard__V1__Event *event = arena_message(a, &trainyard__v1__event__descriptor);
-    if (!event)
-        return NULL;
     event->number = row->number;
     event->time = convert_timestamp(a, row->time_us);
     event->attempt = row->attempt;

@@ -1,4 +1,4 @@
-/* States of rows as those of messages. */
+/* Converts states of rows to states of messages. */
 #ifndef SERVICE_RPC_CONVERT_STATE_H
 #define SERVICE_RPC_CONVERT_STATE_H
 
@@ -13,7 +13,7 @@ Trainyard__V1__Attempt__State convert_attempt_state(enum store_attempt_state sta
 Trainyard__V1__Checkpoint__State convert_checkpoint_state(enum store_checkpoint_state state);
 Trainyard__V1__Executor__State convert_executor_state(enum store_executor_state state);
 
-/* Of a request's filter: 0 = all. A number that is no state finds nothing. */
+/* The state of a request's filter: 0 = all jobs. A number that is not a state matches no job. */
 int convert_job_state_filter(Trainyard__V1__Job__State state);
 
 #endif

@@ -1,5 +1,20 @@
+/* DispatchService: the two streams by which an agent is connected to its controller.
+ *
+ * Attach is the control stream. Its first message must be the hello, which names the executor, its incarnation and its
+ * slots. The hello is checked and registered with dispatch_attach, which returns a ticket. A stream without a ticket
+ * may send nothing else. Each later message renews the lease. Heartbeats need no more than that; the output of spec
+ * checks and of samples goes to the calls that wait for it; all other messages go to the loop of the controller.
+ *
+ * Report is the bulk stream: batches of records from the agent, acknowledgements to the agent. A batch is accepted only
+ * if the same caller has attached that executor. Every record of it is checked, then the batch is put into the ingest
+ * queue. The stream is paused before the put and resumed when ingest has capacity again, so that HTTP/2's flow control
+ * slows the agent down instead of the controller's memory growing. */
+#include "api/rpc/wire.h"
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/utf8.h"
+#include "service/controller/spec_check.h"
 #include "service/rpc/services.h"
 
 #include <ctype.h>
@@ -7,11 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)DISPATCH_CALLER_BYTES == RPC_CALLER_BYTES, "a caller's name is kept whole");
+
 /* One agent's control stream. */
 struct agent {
     struct controller *controller;
     struct rpc_call *call;
-    uint64_t ticket; /* 0 before its hello */
+    uint64_t ticket; /* 0 before the hello */
     char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;
 };
@@ -23,17 +40,13 @@ static bool link_send(void *ctx, const Trainyard__V1__ControllerMessage *m) {
 static void link_close(void *ctx, status_t st, const char *why) { rpc_finish(((struct agent *)ctx)->call, st, why); }
 
 static void attach_open(struct rpc_call *call) {
-    struct agent *agent = calloc(1, sizeof *agent);
-    if (!agent) {
-        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for an executor");
-        return;
-    }
+    struct agent *agent = alloc_zeroed(1, sizeof *agent);
     agent->controller = rpc_service(call);
     agent->call = call;
     rpc_set_user(call, agent);
 }
 
-/* An id names files and rows: letters, digits, '-', '_' and '.'. */
+/* An id is used in names of files and as a key of rows: letters, digits, '-', '_' and '.'. */
 static bool id_is_good(const char *id) {
     size_t n = strlen(id);
     if (n == 0 || n >= SCHEDULER_EXECUTOR_ID_BYTES)
@@ -44,31 +57,58 @@ static bool id_is_good(const char *id) {
     return true;
 }
 
+/* An attempt has at most LIMIT_WORLD_SIZE ranks: the memory for what an agent reports about them is small. */
+static status_t check_n_ranks(int64_t job, size_t n, struct err *e) {
+    if (n <= LIMIT_WORLD_SIZE)
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "job %lld: %zu ranks of one attempt are reported, at most %d are allowed",
+                   (long long)job, n, LIMIT_WORLD_SIZE);
+}
+
 static status_t check_hello(struct agent *agent, const Trainyard__V1__AgentHello *h, struct err *e) {
-    int64_t epoch;
     if (!id_is_good(h->executor))
         return err_set(e, ST_INVALID_ARGUMENT, "hello.executor: '%.80s' is not an id", h->executor);
     if (h->slots < 0 || h->slots > LIMIT_WORLD_SIZE)
         return err_set(e, ST_INVALID_ARGUMENT, "hello.slots: %d is not in 0..%d", (int)h->slots, LIMIT_WORLD_SIZE);
-    TRY(controller_leads(agent->controller, &epoch, e));
-    if (h->highest_epoch > epoch)
-        return err_set(e, ST_UNAVAILABLE, "executor %s has obeyed epoch %lld, this controller leads %lld", h->executor,
-                       (long long)h->highest_epoch, (long long)epoch);
-    return ST_OK;
+    for (size_t i = 0; i < h->n_attempts; i++) {
+        const Trainyard__V1__AttemptStatus *a = h->attempts[i];
+        TRY(check_n_ranks(a->job, a->n_ranks, e));
+        TRY(check_n_ranks(a->job, a->end ? a->end->n_ranks : 0, e));
+    }
+    return controller_admit(agent->controller, h, e);
+}
+
+static status_t refuse_foreign(const struct rpc_call *call, const char *executor, struct err *e) {
+    return err_set(e, ST_PERMISSION_DENIED, "executor %.80s is attached by the token of another caller than '%s'",
+                   executor, rpc_caller(call));
+}
+
+static struct dispatch_host host_of(const Trainyard__V1__AgentHello *h) {
+    struct dispatch_host host = { .cpu = h->slots > 0, .checks = h->checks_specs };
+    utf8_printable(h->hostname, strnlen(h->hostname, sizeof host.hostname - 1), "", host.hostname);
+    for (size_t i = 0; i < h->n_devices && !host.cuda; i++)
+        host.cuda = strcmp(h->devices[i]->kind, "cuda") == 0 &&
+                    h->devices[i]->state == TRAINYARD__V1__DEVICE__STATE__HEALTHY;
+    return host;
 }
 
 static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m, struct err *e) {
     const Trainyard__V1__AgentHello *h = m->hello;
     if (agent->ticket)
-        return err_set(e, ST_INVALID_ARGUMENT, "executor %s said hello twice", agent->executor);
+        return err_set(e, ST_INVALID_ARGUMENT, "executor %s sent a second hello", agent->executor);
     TRY(check_hello(agent, h, e));
     snprintf(agent->executor, sizeof agent->executor, "%s", h->executor);
     agent->incarnation = h->incarnation;
-    struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = agent };
+    struct dispatch_link link = {
+        .send = link_send, .close = link_close, .ctx = agent, .caller = rpc_caller(agent->call), .host = host_of(h)
+    };
     agent->ticket = dispatch_attach(controller_dispatch(agent->controller), agent->executor, h->incarnation, &link);
+    if (!agent->ticket &&
+        !dispatch_admits(controller_dispatch(agent->controller), h->executor, rpc_caller(agent->call)))
+        return refuse_foreign(agent->call, h->executor, e);
     if (!agent->ticket)
         return err_set(e, ST_ABORTED, "a newer start of executor %s has attached", agent->executor);
-    return controller_agent_said(agent->controller, agent->executor, agent->incarnation, m, e);
+    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, m, e);
 }
 
 static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, struct err *e) {
@@ -76,21 +116,27 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
         return hello(agent, m, e);
     if (!agent->ticket)
         return err_set(e, ST_INVALID_ARGUMENT, "an executor's first message must be its hello");
-    dispatch_hear(controller_dispatch(agent->controller), agent->ticket);
+    dispatch_mark_seen(controller_dispatch(agent->controller), agent->ticket);
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT)
         return ST_OK;
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_CHECK_OUTPUT) {
+        spec_check_handle_output(controller_spec_checks(agent->controller), agent->executor, m->check_output);
+        return ST_OK;
+    }
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT) {
         sample_output(controller_samples(agent->controller), agent->executor, m->sample_output);
         return ST_OK;
     }
-    return controller_agent_said(agent->controller, agent->executor, agent->incarnation, m, e);
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_ATTEMPT_ENDED)
+        TRY(check_n_ranks(m->attempt_ended->job, m->attempt_ended->n_ranks, e));
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_GOODBYE)
+        dispatch_leave(controller_dispatch(agent->controller), agent->ticket);
+    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, m, e);
 }
 
 static void attach_message(struct rpc_call *call, const ProtobufCMessage *message) {
     struct agent *agent = rpc_user(call);
     struct err e;
-    if (!agent)
-        return;
     status_t st = said(agent, (const void *)message, &e);
     if (st != ST_OK)
         rpc_finish(call, st, e.msg);
@@ -100,51 +146,85 @@ static void attach_half_closed(struct rpc_call *call) { rpc_finish(call, ST_OK, 
 
 static void attach_done(struct rpc_call *call, status_t status, const char *why) {
     struct agent *agent = rpc_user(call);
-    if (!agent)
-        return;
     if (agent->ticket) {
         dispatch_detach(controller_dispatch(agent->controller), agent->ticket);
-        if (!dispatch_attached(controller_dispatch(agent->controller), agent->executor))
+        controller_stream_ended(agent->controller);
+        /* A newer stream of this executor may have attached meanwhile. */
+        if (!dispatch_attached(controller_dispatch(agent->controller), agent->executor)) {
             sample_executor_gone(controller_samples(agent->controller), agent->executor);
+            spec_checks_executor_detached(controller_spec_checks(agent->controller), agent->executor);
+        }
         log_event(LOG_INFO, "executor_detached", "executor", LOG_STR(agent->executor), "status",
                   LOG_STR(status_name(status)), "reason", LOG_STR(why), NULL);
     }
     free(agent);
 }
 
-/* The bulk stream: batches up, marks down. */
+/* The report stream: batches arrive, acknowledgements with high-water marks are sent. */
 static void report_ack(void *ctx, const Trainyard__V1__ReportAck *ack) {
-    (void)rpc_send(ctx, &ack->base); /* a lost mark is repeated by the next one */
+    (void)rpc_send(ctx, &ack->base); /* an acknowledgement that is not sent is covered by the next one */
 }
 
-static void report_room(void *ctx) { rpc_resume(ctx); }
+static void report_resume(void *ctx) { rpc_resume(ctx); }
+static void report_end(void *ctx, status_t st, const char *why) { rpc_finish(ctx, st, why); }
 
 static void report_open(struct rpc_call *call) {
-    static const struct ingest_source_ops ops = { .ack = report_ack, .room = report_room };
-    struct ingest_source *source;
-    struct err e;
-    status_t st = ingest_source_start(controller_ingest(rpc_service(call)), &ops, call, &source, &e);
-    if (st != ST_OK)
-        rpc_finish(call, st, e.msg);
-    else
-        rpc_set_user(call, source);
+    static const struct ingest_source_ops ops = { .ack = report_ack, .resume = report_resume, .end = report_end };
+    rpc_set_user(call, ingest_source_start(controller_ingest(rpc_service(call)), &ops, call));
+}
+
+/* Refuses a batch with the matching error. The report stream may open before the control stream has attached the
+ * executor, and may end after it. In both cases the agent gets UNAVAILABLE and opens the stream again; its spool keeps
+ * the records until then. */
+static status_t refuse_report(const struct rpc_call *call, const char *executor, struct err *e) {
+    if (!executor[0])
+        return err_set(e, ST_INVALID_ARGUMENT, "the report names no executor");
+    if (!dispatch_admits(controller_dispatch(rpc_service(call)), executor, rpc_caller(call)))
+        return refuse_foreign(call, executor, e);
+    return err_set(e, ST_UNAVAILABLE, "executor %.80s is not attached by caller '%s': attach it, then report again",
+                   executor, rpc_caller(call));
+}
+
+/* The runtime has checked the batch as a message, but a record is only a bytes field to it. */
+static status_t check_records(const Trainyard__V1__ReportBatch *batch, struct err *e) {
+    if (batch->n_records > LIMIT_BATCH_RECORDS)
+        return err_set(e, ST_INVALID_ARGUMENT, "records: %zu in one batch, at most %d are allowed", batch->n_records,
+                       LIMIT_BATCH_RECORDS);
+    for (size_t i = 0; i < batch->n_records; i++) {
+        const ProtobufCBinaryData *record = &batch->records[i];
+        struct err why;
+        status_t st = wire_check(&trainyard__v1__worker_record__descriptor, record->data, record->len, &why);
+        if (st != ST_OK)
+            return err_set(e, st, "records[%zu]: %s", i, why.msg);
+    }
+    return ST_OK;
 }
 
 static void report_message(struct rpc_call *call, const ProtobufCMessage *message) {
-    struct ingest_source *source = rpc_user(call);
-    if (!source)
+    const Trainyard__V1__ReportBatch *batch = (const void *)message;
+    struct err e;
+    if (!dispatch_admits_reports(controller_dispatch(rpc_service(call)), batch->executor, rpc_caller(call))) {
+        rpc_finish(call, refuse_report(call, batch->executor, &e), e.msg);
         return;
-    /* Before the put: room may come from another thread at once, and must find the stream paused. */
+    }
+    status_t st = check_records(batch, &e);
+    if (st != ST_OK) {
+        rpc_finish(call, st, e.msg);
+        return;
+    }
+    /* Before the put: another thread may call report_resume at once, and must find the stream paused. */
     rpc_pause(call);
-    if (ingest_put(source, (const void *)message) == INGEST_TAKEN)
+    enum ingest_put put = ingest_put(rpc_user(call), (const void *)message);
+    if (put == INGEST_TAKEN)
         rpc_resume(call);
+    else if (put == INGEST_REFUSED)
+        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "the controller has no memory for a report: send it again");
 }
 
 static void report_done(struct rpc_call *call, status_t status, const char *why) {
     (void)status;
     (void)why;
-    if (rpc_user(call))
-        ingest_source_stop(rpc_user(call));
+    ingest_source_stop(rpc_user(call));
 }
 
 static const struct rpc_method methods[] = {

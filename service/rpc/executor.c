@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The token is the last id of the page: ids are what the list is ordered by. */
+/* The list is ordered by id, so the page token is the last id of the page. */
 static status_t list_executors(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ListExecutorsRequest *in = (const void *)request;
     int size;
@@ -22,12 +22,11 @@ static status_t list_executors(void *service, struct rpc_call *call, const Proto
     TRY(store_executor_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
     Trainyard__V1__ListExecutorsResponse out = TRAINYARD__V1__LIST_EXECUTORS_RESPONSE__INIT;
     out.executors = arena_alloc(a, n, sizeof *out.executors);
-    out.n_executors = out.executors ? n : 0;
+    out.n_executors = n;
     for (size_t i = 0; i < out.n_executors; i++)
         out.executors[i] = convert_executor(a, &rows[i]);
     if (n == (size_t)size)
         out.next_page_token = (char *)rows[n - 1].id;
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -38,24 +37,18 @@ static status_t reply_executor(struct controller *c, struct rpc_call *call, cons
     struct store_executor row;
     TRY(store_executor_get(controller_store(c), m, id, &row, e));
     const Trainyard__V1__Executor *x = convert_executor(a, &row);
-    TRY(arena_status(a, e));
     rpc_reply(call, &x->base);
     return ST_OK;
 }
 
-enum { REASON_MOST = 500, REQUESTER_MOST = 200 }; /* bytes, as the proto says */
+enum { MAX_REASON_BYTES = 500, MAX_REQUESTER_BYTES = 200 }; /* as documented in the proto */
 
-static status_t check_length(const char *field, const char *text, size_t most, struct err *e) {
-    return strlen(text) <= most ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "%s: has more than %zu bytes", field, most);
+static status_t check_length(const char *field, const char *text, size_t max_bytes, struct err *e) {
+    return strlen(text) <= max_bytes ? ST_OK
+                                     : err_set(e, ST_INVALID_ARGUMENT, "%s: has more than %zu bytes", field, max_bytes);
 }
 
-static status_t found(struct rpc_call *call, status_t st) {
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "EXECUTOR_NOT_FOUND");
-    return st;
-}
-
-/* "ops (alice@desk)": whom the token was made for, then what the caller says of itself. */
+/* "ops (alice@desk)": the name of the caller's token, then the name that the request gives. */
 static void requester(const char *caller, const char *said, char *ret, size_t n) {
     const bool both = *caller && *said;
     snprintf(ret, n, "%s%s%s%s", caller, both ? " (" : "", said, both ? ")" : "");
@@ -65,18 +58,20 @@ static status_t drain_executor(void *service, struct rpc_call *call, const Proto
     const Trainyard__V1__DrainExecutorRequest *in = (const void *)request;
     const char *id;
     TRY(name_executor(in->name, &id, e));
-    TRY(check_length("reason", in->reason, REASON_MOST, e));
-    TRY(check_length("requester", in->requester, REQUESTER_MOST, e));
-    char who[RPC_CALLER_BYTES + REQUESTER_MOST + 4];
+    TRY(check_length("reason", in->reason, MAX_REASON_BYTES, e));
+    TRY(check_length("requester", in->requester, MAX_REQUESTER_BYTES, e));
+    char who[RPC_CALLER_BYTES + MAX_REQUESTER_BYTES + 4];
     requester(rpc_caller(call), in->requester, who, sizeof who);
-    TRY(found(call, controller_drain(service, id, in->reason, who, in->now, rpc_deadline(call, UNARY_DEADLINE_MS), e)));
+    const deadline_ms_t deadline = rpc_deadline(call, UNARY_DEADLINE_MS);
+    TRY(rpc_found(call, controller_drain(service, id, in->reason, who, in->now, deadline, e), "EXECUTOR_NOT_FOUND"));
     return reply_executor(service, call, id, e);
 }
 
 static status_t undrain_executor(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const char *id;
     TRY(name_executor(((const Trainyard__V1__UndrainExecutorRequest *)request)->name, &id, e));
-    TRY(found(call, controller_undrain(service, id, rpc_deadline(call, UNARY_DEADLINE_MS), e)));
+    const deadline_ms_t deadline = rpc_deadline(call, UNARY_DEADLINE_MS);
+    TRY(rpc_found(call, controller_undrain(service, id, deadline, e), "EXECUTOR_NOT_FOUND"));
     return reply_executor(service, call, id, e);
 }
 

@@ -1,3 +1,14 @@
+/* ExplainJob: why a job waits, and when it may start.
+ *
+ * The handler asks the loop of the controller for the scheduler's explanation, which comes from memory: reasons,
+ * holders of slots and views of hosts. After that it reads the rows, so that a job that the scheduler has already
+ * forgotten is found with its final state. The answer is then built in three parts:
+ *   reasons    those of the scheduler; an origin that no longer exists comes first; a backoff gets its failure and end
+ *   holders    the jobs that hold slots, each with an estimate of its end from the speed of its attempt. If the only
+ *              reason is BUSY, the estimates together give an estimate of the job's start
+ *   executors  the availability of each host, with the sentence from the executor's row. Lost executors are added only
+ *              if the job lacks executors
+ * Lists are limited to SCHEDULER_LISTED entries; the counts of omitted entries are in the answer. */
 #include "service/rpc/explain.h"
 
 #include "base/clock.h"
@@ -7,12 +18,13 @@
 #include "service/rpc/convert_job.h"
 #include "service/rpc/convert_state.h"
 #include "service/rpc/name.h"
+#include "service/rpc/services.h"
 #include "service/store/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One answer while it is made. */
+/* An answer under construction. */
 struct answer {
     struct store *store;
     struct store_memory *m;
@@ -24,12 +36,9 @@ struct answer {
 
 /* ---- reasons ---- */
 
-/* Where there is no memory nothing is added. */
 static Trainyard__V1__WaitReason *add_reason(struct answer *w, enum scheduler_wait kind, const char *message,
                                              const char *remedy) {
     Trainyard__V1__WaitReason *r = arena_message(w->a, &trainyard__v1__wait_reason__descriptor);
-    if (!r || !w->out.reasons)
-        return NULL;
     r->kind = (Trainyard__V1__WaitReason__Kind)kind;
     r->message = (char *)message;
     r->remedy = (char *)remedy;
@@ -37,7 +46,7 @@ static Trainyard__V1__WaitReason *add_reason(struct answer *w, enum scheduler_wa
     return r;
 }
 
-/* Nothing else matters for a job that will not be let start. */
+/* The first reason: a job whose origin is gone never starts, so other reasons do not matter. */
 static status_t add_origin(struct answer *w, struct err *e) {
     const enum job_state state = w->x->state;
     bool gone = false;
@@ -55,9 +64,7 @@ static void add_backoff(struct answer *w, const struct scheduler_reason *r) {
     if (w->row.state == STORE_JOB_RESTARTING && *w->row.reason)
         message = arena_printf(w->a, "%s; attempt %d ended: %s", r->message, w->x->attempt, w->row.reason);
     const int64_t until_us = clock_wall_us() + (w->x->next_attempt_ms - clock_mono_ms()) * 1000;
-    Trainyard__V1__WaitReason *added = add_reason(w, r->kind, message, r->remedy);
-    if (added)
-        added->until = convert_timestamp(w->a, until_us);
+    add_reason(w, r->kind, message, r->remedy)->until = convert_timestamp(w->a, until_us);
 }
 
 static status_t add_reasons(struct answer *w, struct err *e) {
@@ -71,12 +78,12 @@ static status_t add_reasons(struct answer *w, struct err *e) {
             add_reason(w, r->kind, r->message, r->remedy);
     }
     if (!w->x->live && w->row.state == STORE_JOB_QUEUED)
-        add_reason(w, SCHEDULER_WAIT_NOTHING, "it was stored, and the scheduler has not been told of it yet",
-                   "none is needed: the scheduler looks for such jobs every few seconds");
+        add_reason(w, SCHEDULER_WAIT_NOTHING, "it is stored, and the scheduler has not read it yet",
+                   "none is needed: the scheduler reads new jobs every few seconds");
     return ST_OK;
 }
 
-/* ---- who holds slots ---- */
+/* ---- holders of slots ---- */
 
 int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_step, int64_t step, int64_t steps) {
     if (start_us <= 0 || now_us <= start_us || step <= from_step || steps < step)
@@ -101,7 +108,7 @@ int64_t explain_start_estimate_us(struct explain_slots *holders, size_t n, bool 
     return 0;
 }
 
-/* One that has ended meanwhile keeps its name and its slots. */
+/* A holder whose row was deleted since the explanation keeps its name and its slots; the other fields are empty. */
 static status_t convert_holder(struct answer *w, const struct scheduler_holder *h, Trainyard__V1__SlotHolder *ret,
                                int64_t *ret_ends_us, struct err *e) {
     struct store_job job;
@@ -134,9 +141,8 @@ static status_t add_holders(struct answer *w, struct err *e) {
     struct explain_slots slots[SCHEDULER_LISTED] = { 0 };
     w->out.holders = arena_alloc(w->a, (size_t)x->n_holders + 1, sizeof *w->out.holders);
     w->out.holders_omitted = x->more_holders;
-    for (int i = 0; w->out.holders && i < x->n_holders; i++) {
+    for (int i = 0; i < x->n_holders; i++) {
         Trainyard__V1__SlotHolder *h = arena_message(w->a, &trainyard__v1__slot_holder__descriptor);
-        TRY(arena_status(w->a, e));
         slots[i].n = x->holders[i].slots;
         TRY(convert_holder(w, &x->holders[i], h, &slots[i].ends_us, e));
         w->out.holders[w->out.n_holders++] = h;
@@ -147,49 +153,56 @@ static status_t add_holders(struct answer *w, struct err *e) {
     return ST_OK;
 }
 
-/* ---- what each executor is for it ---- */
+/* ---- executors ---- */
 
-static const char *own_word(struct answer *w, const struct store_executor *row, const char *otherwise) {
-    const struct store_device *ill = NULL;
+static const char *executor_reason(struct answer *w, const struct store_executor *row, const char *otherwise) {
+    const struct store_device *quarantined = NULL;
     int n = 0;
     for (size_t i = 0; row && i < row->n_devices; i++)
         if (row->devices[i].quarantined && n++ == 0)
-            ill = &row->devices[i];
+            quarantined = &row->devices[i];
     const char *word = row && *row->reason ? row->reason : otherwise;
-    if (!ill || !word)
+    if (!quarantined || !word)
         return word;
-    return arena_printf(w->a, "%s%s%s device %d is quarantined%s: %s", word, *word ? "; " : "", ill->kind, ill->index,
-                        n > 1 ? ", as are others" : "", ill->reason);
+    return arena_printf(w->a, "%s%s%s device %d is quarantined%s: %s", word, *word ? "; " : "", quarantined->kind,
+                        quarantined->index, n > 1 ? ", as are others" : "", quarantined->reason);
 }
 
-static const char *verdict_text(struct answer *w, const struct scheduler_host_view *h,
-                                const struct store_executor *row) {
+static const char *detachment_text(enum scheduler_detachment detachment) {
+    if (detachment == SCHEDULER_DETACHED_LEAVING)
+        return "its agent is stopping";
+    return detachment == SCHEDULER_DETACHED_STREAM_ENDED ? "it is disconnected"
+                                                         : "it has not attached since this controller leads";
+}
+
+static const char *availability_text(struct answer *w, const struct scheduler_host_view *h,
+                                     const struct store_executor *row) {
     const bool cuda = w->x->slot == SCHEDULER_SLOT_CUDA;
-    switch (h->verdict) {
+    switch (h->availability) {
     case SCHEDULER_HOST_TAKES:
-        return own_word(w, cuda ? row : NULL, arena_printf(w->a, "%d of %d slots are free", h->free, h->slots));
+        return executor_reason(w, cuda ? row : NULL, arena_printf(w->a, "%d of %d slots are free", h->free, h->slots));
     case SCHEDULER_HOST_FULL:
-        return own_word(w, cuda ? row : NULL, arena_printf(w->a, "all of its slots (%d) are in use", h->slots));
-    case SCHEDULER_HOST_HELD:
-        return arena_printf(w->a, "attempt %d of job %lld may still run there", h->held_attempt,
-                            (long long)h->held_job);
+        return executor_reason(w, cuda ? row : NULL, arena_printf(w->a, "all of its slots (%d) are in use", h->slots));
+    case SCHEDULER_HOST_FENCED:
+        return arena_printf(w->a, "attempt %d of job %lld may still run there", h->fenced_attempt,
+                            (long long)h->fenced_job);
     case SCHEDULER_HOST_DRAINED:
-        return *h->drain_reason ? arena_printf(w->a, "it is drained: %s", h->drain_reason) : "it is drained";
-    case SCHEDULER_HOST_LONE: return own_word(w, row, "ranks on its devices cannot talk to each other");
+        return *h->reason ? arena_printf(w->a, "it is drained: %s", h->reason) : "it is drained";
+    case SCHEDULER_HOST_AVOIDED: return arena_printf(w->a, "it has failed the job: %s", h->reason);
+    case SCHEDULER_HOST_SINGLE_RANK: return executor_reason(w, row, "ranks on its devices cannot communicate");
     case SCHEDULER_HOST_WITHOUT:
-        return cuda ? own_word(w, row, h->quarantined ? "" : "it has no CUDA devices") : "it offers no cpu slots";
-    default: return "it has not come back since this controller leads";
+        return cuda ? executor_reason(w, row, h->quarantined ? "" : "it has no CUDA devices")
+                    : "it offers no cpu slots";
+    default: return detachment_text(h->detachment);
     }
 }
 
 static void add_executor(struct answer *w, const char *id, const struct store_executor *row,
-                         Trainyard__V1__ExecutorVerdict__Verdict verdict, int slots, int free, const char *message) {
+                         Trainyard__V1__ExecutorVerdict__Verdict state, int slots, int free, const char *message) {
     Trainyard__V1__ExecutorVerdict *v = arena_message(w->a, &trainyard__v1__executor_verdict__descriptor);
-    if (!v || !w->out.executors)
-        return;
     v->executor = arena_printf(w->a, "executors/%s", id);
     v->hostname = (char *)(row ? row->hostname : "");
-    v->verdict = verdict;
+    v->verdict = state;
     v->slots = slots;
     v->slots_free = free;
     v->message = (char *)message;
@@ -211,7 +224,7 @@ static const struct store_executor *row_of(const struct store_executor *rows, si
     return NULL;
 }
 
-/* Of the many lost ones that a service has had, those matter only to a job that lacks executors. */
+/* A service may have lost many executors over time, so only a job that lacks executors lists them. */
 static status_t add_lost(struct answer *w, const char *const *shown, struct err *e) {
     const size_t n_shown = (size_t)w->x->n_hosts;
     struct store_executor *rows;
@@ -224,6 +237,12 @@ static status_t add_lost(struct answer *w, const char *const *shown, struct err 
     if (counts[STORE_EXECUTOR_LOST] > (int64_t)n)
         w->out.executors_omitted += (int)(counts[STORE_EXECUTOR_LOST] - (int64_t)n);
     return ST_OK;
+}
+
+/* The proto's numbers are the scheduler's plus 1, except AVOIDED, which was added to the proto later. */
+static Trainyard__V1__ExecutorVerdict__Verdict convert_availability(enum scheduler_host availability) {
+    return availability == SCHEDULER_HOST_AVOIDED ? TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__AVOIDED
+                                                  : (Trainyard__V1__ExecutorVerdict__Verdict)(availability + 1);
 }
 
 static status_t add_executors(struct answer *w, struct err *e) {
@@ -241,30 +260,43 @@ static status_t add_executors(struct answer *w, struct err *e) {
     for (int i = 0; i < x->n_hosts; i++) {
         const struct scheduler_host_view *h = &x->hosts[i];
         const struct store_executor *row = row_of(rows, n, h->id);
-        add_executor(w, h->id, row, (Trainyard__V1__ExecutorVerdict__Verdict)(h->verdict + 1), h->slots, h->free,
-                     verdict_text(w, h, row));
+        add_executor(w, h->id, row, convert_availability(h->availability), h->slots, h->free,
+                     availability_text(w, h, row));
     }
     return lacks_executors(x) ? add_lost(w, shown, e) : ST_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the answer ---- */
+
+/* "step 4 of 10", or "step 4": the number of steps of a program is not known. */
+static const char *step_of(struct answer *w) {
+    const long long step = w->row.step, steps = w->row.steps;
+    return steps ? arena_printf(w->a, "step %lld of %lld", step, steps) : arena_printf(w->a, "step %lld", step);
+}
 
 static const char *summary_of(struct answer *w) {
     const struct store_job *row = &w->row;
-    const long long step = row->step, steps = row->steps;
+    const long long steps = row->steps;
     if (w->x->live && w->x->state == JOB_STATE_RUNNING)
-        return arena_printf(w->a, "%s, step %lld of %lld", w->x->summary, step, steps);
+        return arena_printf(w->a, "%s, %s", w->x->summary, step_of(w));
     if (w->x->live)
         return w->x->summary;
     switch (row->state) {
     case STORE_JOB_QUEUED: return "waits for the scheduler to take it up";
-    case STORE_JOB_SUCCEEDED: return arena_printf(w->a, "has ended after its %lld steps", steps);
+    case STORE_JOB_SUCCEEDED: return steps ? arena_printf(w->a, "has ended after its %lld steps", steps) : "has ended";
     case STORE_JOB_FAILED:
-        return arena_printf(w->a, "has ended at step %lld of %lld: %s; 'trainyard retry %lld' lets it go on", step,
-                            steps, row->reason, (long long)row->id);
-    case STORE_JOB_CANCELLED: return arena_printf(w->a, "has ended at step %lld of %lld: %s", step, steps, row->reason);
+        return arena_printf(w->a, "has ended at %s: %s; 'trainyard retry %lld' %s it", step_of(w), row->reason,
+                            (long long)row->id, steps ? "continues" : "starts");
+    case STORE_JOB_CANCELLED: return arena_printf(w->a, "has ended at %s: %s", step_of(w), row->reason);
     default: return *row->reason ? row->reason : "is between two states";
     }
+}
+
+static const char *with_loss(struct answer *w, const char *summary) {
+    if (w->row.records_lost == 0)
+        return summary;
+    return arena_printf(w->a, "%s; %lld of its records are lost: 'trainyard events %lld' names them", summary,
+                        (long long)w->row.records_lost, (long long)w->row.id);
 }
 
 static status_t answer(struct answer *w, struct rpc_call *call, struct err *e) {
@@ -278,16 +310,15 @@ static status_t answer(struct answer *w, struct rpc_call *call, struct err *e) {
     w->out.slots_attached = x->slots;
     w->out.position = x->position;
     w->out.waiting = x->waiting;
-    w->out.summary = (char *)summary_of(w);
+    w->out.summary = (char *)with_loss(w, summary_of(w));
     TRY(add_reasons(w, e));
     TRY(add_holders(w, e));
     TRY(add_executors(w, e));
-    TRY(arena_status(w->a, e));
     rpc_reply(call, &w->out.base);
     return ST_OK;
 }
 
-/* The scheduler first: a job that it does not know any more has its end in its row. */
+/* Ask the scheduler first: if it no longer knows the job, the row that is read afterwards has the final state. */
 status_t explain_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     int64_t job, epoch;
     TRY(name_job(((const Trainyard__V1__ExplainJobRequest *)request)->name, &job, e));
@@ -297,9 +328,6 @@ status_t explain_job(void *service, struct rpc_call *call, const ProtobufCMessag
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct answer w = { .store = controller_store(service), .m = m, .a = a, .x = x };
-    status_t st = store_job_get(w.store, m, job, &w.row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_job_get(w.store, m, job, &w.row, e), "JOB_NOT_FOUND"));
     return answer(&w, call, e);
 }

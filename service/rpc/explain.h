@@ -1,5 +1,6 @@
-/* JobService.ExplainJob: what the scheduler says of a job, with what the rows add: who holds the slots and since when,
- * what executors say of themselves, the failure behind a backoff, an origin that is gone. */
+/* JobService.ExplainJob: the scheduler's explanation of a job, completed from rows: which jobs hold the slots and since
+ * when, the reasons that executors report about themselves, the failure that caused a backoff, an origin that no longer
+ * exists. */
 #ifndef SERVICE_RPC_EXPLAIN_H
 #define SERVICE_RPC_EXPLAIN_H
 
@@ -12,12 +13,13 @@
 /* service: the controller. */
 MUST_CHECK status_t explain_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e);
 
-/* When an attempt that began at start_us with from_step, and is at `step` of `steps` now, ends if it goes on as it did;
- * 0 when that cannot be told: it has done no step yet. */
+/* The time at which an attempt ends if its speed does not change. It began at start_us with from_step, and is at `step`
+ * of `steps` now. 0 if there is no estimate, for example before its first step. All times in microseconds. */
 int64_t explain_end_estimate_us(int64_t start_us, int64_t now_us, int64_t from_step, int64_t step, int64_t steps);
 
-/* When so many slots are free that their holders, each to end at ends_us (0 = not known), have given back `lacking`; 0
- * when those whose end is known do not suffice, and where there are others, any of which may end sooner. */
+/* The time at which `lacking` more slots are free, if each holder gives back its n slots at ends_us (0 = not known). 0
+ * if the holders with a known end do not have enough slots. Also 0 if `others` hold slots and are not listed, because
+ * any of these may end sooner. */
 struct explain_slots {
     int64_t ends_us;
     int n;

@@ -1,7 +1,23 @@
+/* JobService: unary methods for jobs, and the table with the streams of watch.c and profile.c.
+ *
+ * CreateJob must make one job per request id, even if the client repeats the request because it got no answer:
+ *   1. The request id is read, or created, and a digest is made of the spec and the fork.
+ *   2. submission_judge checks the request. If it passes, one transaction stores the job, or finds the job that has
+ *      this request id and digest. The loop of the controller is then notified.
+ *   3. If the check refuses the request, the request id is searched first: the world may have changed since the job was
+ *      made (its origin deleted, its hosts gone), and a repeated request is still answered with that job.
+ * If the result of a COMMIT is not known, the loop is asked to search for rows that it was not notified of.
+ *
+ * Cancel, pause, resume and retry are one function with different callbacks: the loop decides, and the handler waits
+ * and replies with the row. ValidateJob makes the checks of CreateJob, reports all problems instead of the first ones,
+ * and adds a plan. Lists are read page by page. */
 #include "api/codec/timestamp.h"
+#include "api/spec/digest.h"
+#include "api/spec/problems.h"
 #include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/limits.h"
-#include "base/log.h"
+#include "base/utf8.h"
 #include "service/controller/planner.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
@@ -10,69 +26,53 @@
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/profile.h"
+#include "service/rpc/request_id.h"
 #include "service/rpc/services.h"
+#include "service/rpc/submission.h"
 #include "service/rpc/watch.h"
-#include "service/store/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-/* A UUID has 36; clients may use ids of their own. */
-#define REQUEST_ID_BYTES CONTROLLER_REQUEST_BYTES
-
-/* Every problem that fits into one sentence. */
-static status_t say_problems(struct rpc_call *call, const struct spec_problems *problems, status_t st, struct err *e) {
-    if (st != ST_INVALID_ARGUMENT || problems->n == 0)
-        return st;
+/* Reports as many problems as fit into one sentence; ValidateJob lists all. The first problem is cut if it is longer
+ * than the sentence may be. */
+static status_t refuse_spec(struct rpc_call *call, const struct spec_problems *problems, struct err *e) {
+    enum { MORE_BYTES = 40 }; /* " (and N more)" */
+    const size_t capacity = sizeof e->msg - (problems->n > 1 ? MORE_BYTES : 0);
+    size_t used = 0, n_reported = 0;
     rpc_set_reason(call, "SPEC_INVALID");
-    size_t used = 0, told = 0;
-    for (; told < problems->n; told++) {
-        size_t n = strlen(problems->lines[told]);
-        if (told > 0 && used + n + 40 > sizeof e->msg)
+    for (; n_reported < problems->n; n_reported++) {
+        const char *line = problems->lines[n_reported];
+        if (n_reported > 0 && used + strlen("; ") + strlen(line) >= capacity)
             break;
-        used += (size_t)snprintf(e->msg + used, sizeof e->msg - used, "%s%s", told ? "; " : "", problems->lines[told]);
+        used += (size_t)snprintf(e->msg + used, capacity - used, "%s%s", n_reported ? "; " : "", line);
+        if (used >= capacity)
+            used = capacity - 1 - utf8_open(e->msg, capacity - 1);
     }
-    if (told < problems->n)
-        snprintf(e->msg + used, sizeof e->msg - used, " (and %zu more)", problems->n - told);
-    return st;
+    e->msg[used] = '\0';
+    if (n_reported < problems->n)
+        snprintf(e->msg + used, sizeof e->msg - used, " (and %zu more)", problems->n - n_reported);
+    return ST_INVALID_ARGUMENT;
 }
 
-static status_t check_request_id(const char *id, struct err *e) {
-    size_t n = strlen(id);
-    if (n > REQUEST_ID_BYTES)
-        return err_set(e, ST_INVALID_ARGUMENT, "request_id: %zu bytes are more than %d", n, REQUEST_ID_BYTES);
-    if (strncmp(id, "controller-", 11) == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "request_id: ids that begin with 'controller-' are the service's own");
-    return ST_OK;
+/* The lines as pointers for a message. They point into p. */
+static size_t lines_of(const struct spec_problems *p, char *ret[SPEC_PROBLEMS]) {
+    for (size_t i = 0; i < p->n; i++)
+        ret[i] = p->lines[i];
+    return p->n;
 }
 
-/* Without an id of the client's a call is its own: repeating it makes another job. */
-static status_t request_id(const char *given, char ret[REQUEST_ID_BYTES + 1], struct err *e) {
-    TRY(check_request_id(given, e));
-    if (given[0]) {
-        memcpy(ret, given, strlen(given) + 1);
-        return ST_OK;
-    }
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return err_errno(e, "random bytes for a request id");
-    snprintf(ret, REQUEST_ID_BYTES + 1, "unnamed-%016llx%016llx", (unsigned long long)random[0],
-             (unsigned long long)random[1]);
-    return ST_OK;
-}
-
-static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t id, bool with_attempts, struct err *e) {
+/* unchecked: the remarks of the checks of a job that was just made; NULL = none. */
+static status_t reply_row(struct controller *c, struct rpc_call *call, int64_t id, bool with_attempts,
+                          const struct spec_problems *unchecked, struct err *e) {
+    char *lines[SPEC_PROBLEMS];
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_job row;
-    status_t st = store_job_get(controller_store(c), m, id, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_job_get(controller_store(c), m, id, &row, e), "JOB_NOT_FOUND"));
     Trainyard__V1__Job *job = convert_job(a, &row);
-    if (job && with_attempts) {
+    if (with_attempts) {
         struct store_attempt *attempts;
         size_t n;
         TRY(store_attempt_list(controller_store(c), m, id, &attempts, &n, e));
@@ -82,14 +82,20 @@ static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t i
         TRY(store_job_origin(controller_store(c), id, &origin, &step, e));
         convert_origin(a, &origin, step, job);
     }
-    TRY(arena_status(a, e));
+    job->n_unchecked = unchecked ? lines_of(unchecked, lines) : 0;
+    job->unchecked = lines;
     rpc_reply(call, &job->base);
     return ST_OK;
 }
 
-/* A new job is as its row says without reading it again: this is the path that is called most. */
-static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, Trainyard__V1__JobSpec *spec) {
-    char name[NAME_BYTES];
+static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t id, bool with_attempts, struct err *e) {
+    return reply_row(c, call, id, with_attempts, NULL, e);
+}
+
+/* Replies with a new job without reading its row, because this is the most frequent path. */
+static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, const struct submission *s) {
+    char name[NAME_BYTES], *lines[SPEC_PROBLEMS];
+    Trainyard__V1__JobSpec *spec = s->spec;
     snprintf(name, sizeof name, "jobs/%lld", (long long)id);
     Google__Protobuf__Timestamp created = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     timestamp_of_us(time_us, &created);
@@ -102,82 +108,62 @@ static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, Tr
     job.last_event = 1;
     job.queue = spec->queue;
     job.priority = spec->priority;
+    job.n_unchecked = lines_of(&s->hosts.unchecked, lines);
+    job.unchecked = lines;
     rpc_reply(call, &job.base);
 }
 
-/* ---- what a job begins with ---- */
-
-/* A fork's steps are counted on from the checkpoint's. */
-static status_t origin_of_fork(struct controller *c, const char *fork, const Trainyard__V1__JobSpec *spec,
-                               struct store_origin *ret, struct err *e) {
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct store_checkpoint row;
-    int64_t job, id, step;
-    status_t st = name_fork(fork, &job, &id, &step, e);
-    if (st == ST_OK)
-        st = id          ? store_checkpoint_get(controller_store(c), m, job, id, &row, e)
-             : step >= 0 ? store_checkpoint_at(controller_store(c), m, job, step, &row, e)
-                         : store_checkpoint_newest(controller_store(c), m, job, &row, e);
-    if (st != ST_OK)
-        return err_prefix(e, st, "fork: ");
-    if (spec->train->steps <= row.step)
-        return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is not above the step %lld that the fork begins at",
-                       (long long)spec->train->steps, (long long)row.step);
-    *ret = (struct store_origin){ .job = job, .checkpoint = row.id };
-    return ST_OK;
-}
-
-static status_t origin_of(struct controller *c, const char *fork, const Trainyard__V1__JobSpec *spec,
-                          struct store_origin *ret, struct err *e) {
-    *ret = (struct store_origin){ .weights_only = true };
-    if (*fork)
-        return origin_of_fork(c, fork, spec, ret, e);
-    if (!spec_checkpoint_name(spec->train->init_from, &ret->job, &ret->checkpoint))
-        return ST_OK;
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct store_checkpoint row;
-    status_t st = store_checkpoint_get(controller_store(c), m, ret->job, ret->checkpoint, &row, e);
-    return st == ST_OK ? ST_OK : err_prefix(e, st, "train.init_from: ");
-}
-
-/* An answer that was lost when the job was first asked for may have left a row of which the loop was not told. */
+/* Replies with the job of an earlier request. If that request failed after the COMMIT, the loop was not notified of the
+ * row, so it searches for such rows now. */
 static status_t reply_again(struct controller *c, struct rpc_call *call, int64_t job, struct err *e) {
     controller_submitted_perhaps(c);
     return reply_job(c, call, job, true, e);
 }
 
-static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V1__JobSpec *spec, const char *id,
-                       const char *fork, struct err *e) {
+/* A request of CreateJob. */
+struct creation {
+    const Trainyard__V1__CreateJobRequest *in;
+    char request_id[REQUEST_ID_BYTES];
+    uint8_t digest[SHA256_BYTES]; /* of the fields that must be equal if the request id is used again */
+};
+
+static status_t read_creation(const Trainyard__V1__CreateJobRequest *in, struct creation *ret, struct err *e) {
+    ret->in = in;
+    if (!in->spec)
+        return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
+    TRY(request_id_read(in->request_id, ret->request_id, e));
+    if (!ret->request_id[0])
+        TRY(request_id_make(ret->request_id, e));
+    spec_digest(in->spec, in->fork, ret->digest);
+    return ST_OK;
+}
+
+static status_t store_new(struct controller *c, struct rpc_call *call, const struct creation *x,
+                          const struct submission *s, struct err *e) {
     int64_t epoch, job, time_us = 0;
+    Trainyard__V1__JobSpec *spec = s->spec;
     TRY(controller_leads(c, &epoch, e));
-    /* A request that is made again may find its origin gone, or the newest checkpoint a later one. */
-    if (*fork || *spec->train->init_from) {
-        status_t st = store_job_requested(controller_store(c), id, &job, e);
-        if (st != ST_NOT_FOUND)
-            return st == ST_OK ? reply_again(c, call, job, e) : st;
-    }
     size_t n = trainyard__v1__job_spec__get_packed_size(spec);
-    CLEANUP(freep) uint8_t *packed = malloc(n + 1);
-    if (!packed)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a spec of %zu bytes", n);
+    CLEANUP(freep) uint8_t *packed = alloc_zeroed(n, 1);
     trainyard__v1__job_spec__pack(spec, packed);
-    struct store_job_new row = { .request_id = id,
+    struct store_job_new row = { .request_id = x->request_id,
+                                 .request_digest = x->digest,
                                  .name = spec->name,
                                  .queue = spec->queue,
                                  .priority = spec->priority,
                                  .world_size = spec_world_size(spec),
                                  .accelerator = spec->resources->accelerator,
                                  .max_restarts = spec->retry->max_restarts,
-                                 .steps = spec->train->steps,
+                                 .steps = spec_steps(spec),
                                  .keep_last = spec->checkpoint->keep_last,
                                  .keep_best = spec->checkpoint->keep_best,
                                  .spec = packed,
-                                 .spec_bytes = n };
-    TRY(origin_of(c, fork, spec, &row.origin, e));
+                                 .spec_bytes = n,
+                                 .origin = s->origin };
     bool existed;
     status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
-    st = controller_judge(c, epoch, st, e);
-    if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* a COMMIT whose answer is lost now, the same */
+    st = controller_write_status(c, epoch, st, e);
+    if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
         controller_submitted_perhaps(c);
     TRY(st);
     if (existed)
@@ -187,27 +173,52 @@ static status_t create(struct controller *c, struct rpc_call *call, Trainyard__V
                                       .priority = row.priority,
                                       .world_size = row.world_size,
                                       .accelerator = row.accelerator,
+                                      .steps = row.steps,
                                       .max_restarts = row.max_restarts };
     const struct scheduler_job_row submitted = scheduler_row_of(&stored);
     controller_submitted(c, &submitted);
     if (row.origin.checkpoint)
-        return reply_job(c, call, job, true, e);
-    reply_created(call, job, time_us, spec);
+        return reply_row(c, call, job, true, &s->hosts.unchecked, e);
+    reply_created(call, job, time_us, s);
     return ST_OK;
 }
 
+/* Replies with the job that an earlier request with this id has made, even if its origin is gone, its hosts are
+ * detached, or a newer checkpoint exists by now. NOT_FOUND: no job was made. */
+static status_t reply_if_known(struct controller *c, struct rpc_call *call, const struct creation *x, struct err *e) {
+    int64_t job;
+    TRY(store_job_requested(controller_store(c), x->request_id, x->digest, &job, e));
+    return reply_again(c, call, job, e);
+}
+
+/* Creates the job, or replies with the existing one. The request id is searched before a refusal is returned. */
+static status_t create_judged(struct controller *c, struct rpc_call *call, const struct creation *x,
+                              struct submission *s, struct err *e) {
+    struct err why = { "" };
+    const struct submission_request asked = { .spec = x->in->spec,
+                                              .fork = x->in->fork,
+                                              .wait_for_hosts = x->in->wait_for_hosts,
+                                              .skip_check = x->in->skip_check,
+                                              .deadline = rpc_deadline(call, UNARY_DEADLINE_MS) };
+    status_t st = submission_judge(c, &asked, s, &why);
+    if (st == ST_OK && s->problems.n == 0)
+        return store_new(c, call, x, s, e);
+    if (*x->in->request_id) {
+        status_t known = reply_if_known(c, call, x, e);
+        if (known != ST_NOT_FOUND)
+            return known;
+    }
+    *e = why;
+    return st == ST_OK ? refuse_spec(call, &s->problems, e) : st;
+}
+
 static status_t create_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    const Trainyard__V1__CreateJobRequest *in = (const void *)request;
-    char id[REQUEST_ID_BYTES + 1];
-    if (!in->spec)
-        return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
-    TRY(request_id(in->request_id, id, e));
-    struct spec_problems problems = { 0 };
-    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    status_t st = say_problems(call, &problems, spec_resolve(in->spec, &spec, &problems, e), e);
-    spec_problems_done(&problems);
-    TRY(st);
-    return create(service, call, spec, id, in->fork, e);
+    struct creation x;
+    struct submission s = { 0 };
+    TRY(read_creation((const Trainyard__V1__CreateJobRequest *)request, &x, e));
+    status_t st = create_judged(service, call, &x, &s, e);
+    submission_done(&s);
+    return st;
 }
 
 static status_t get_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
@@ -224,7 +235,6 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
                                        .queue = in->queue,
                                        .with_spec = true };
     const char *bound = arena_printf(a, "%d %s", (int)in->state, in->queue);
-    TRY(arena_status(a, e));
     TRY(page_size(in->page_size, &filter.limit, e));
     TRY(page_token_read(in->page_token, bound, &filter.before, e));
     struct store_job *rows;
@@ -232,7 +242,7 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
     TRY(store_job_list(controller_store(service), m, &filter, &rows, &n, e));
     Trainyard__V1__ListJobsResponse out = TRAINYARD__V1__LIST_JOBS_RESPONSE__INIT;
     out.jobs = arena_alloc(a, n, sizeof *out.jobs);
-    out.n_jobs = out.jobs ? n : 0;
+    out.n_jobs = n;
     for (size_t i = 0; i < out.n_jobs; i++)
         out.jobs[i] = convert_job(a, &rows[i]);
     char token[PAGE_TOKEN_BYTES];
@@ -240,34 +250,26 @@ static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCM
         page_token_write(rows[n - 1].id, bound, token);
         out.next_page_token = token;
     }
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
 
-static status_t find_row(struct controller *c, struct rpc_call *call, struct store_memory *m, int64_t job,
-                         struct store_job *ret, struct err *e) {
-    status_t st = store_job_get(controller_store(c), m, job, ret, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    return st;
-}
+typedef status_t move_request_fn(struct controller *, int64_t job, const char *request_id, deadline_ms_t,
+                                 const char **ret_reason, struct err *);
 
-typedef status_t ask_loop_fn(struct controller *, int64_t job, const char *request_id, deadline_ms_t,
-                             const char **ret_reason, struct err *);
-
-/* ended: what is said of a job that has ended; NULL = what the loop says. */
-static status_t move_job(struct controller *c, struct rpc_call *call, const char *name, const char *request_id,
-                         ask_loop_fn *ask, const char *ended, struct err *e) {
+/* ended: the message for a job that has ended; NULL = the message of the loop. */
+static status_t move_job(struct controller *c, struct rpc_call *call, const char *name, const char *given_id,
+                         move_request_fn *send, const char *ended, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_job row;
     int64_t job, epoch;
+    char request_id[REQUEST_ID_BYTES];
     TRY(name_job(name, &job, e));
-    TRY(check_request_id(request_id, e));
+    TRY(request_id_read(given_id, request_id, e));
     TRY(controller_leads(c, &epoch, e));
-    TRY(find_row(c, call, m, job, &row, e));
+    TRY(rpc_found(call, store_job_get(controller_store(c), m, job, &row, e), "JOB_NOT_FOUND"));
     const char *reason;
-    status_t st = ask(c, job, request_id, rpc_deadline(call, UNARY_DEADLINE_MS), &reason, e);
+    status_t st = send(c, job, request_id, rpc_deadline(call, UNARY_DEADLINE_MS), &reason, e);
     if (reason)
         rpc_set_reason(call, reason);
     if (st == ST_FAILED_PRECONDITION && ended && row_state_final(row.state))
@@ -299,10 +301,7 @@ static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCM
 static status_t delete_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     int64_t job;
     TRY(name_job(((const Trainyard__V1__DeleteJobRequest *)request)->name, &job, e));
-    status_t st = controller_delete(service, job, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, controller_delete(service, job, e), "JOB_NOT_FOUND"));
     Trainyard__V1__DeleteJobResponse out = TRAINYARD__V1__DELETE_JOB_RESPONSE__INIT;
     rpc_reply(call, &out.base);
     return ST_OK;
@@ -318,64 +317,66 @@ static status_t list_events(void *service, struct rpc_call *call, const Protobuf
     TRY(page_size(in->page_size, &limit, e));
     struct store_event *rows;
     size_t n;
-    status_t st = store_event_list(controller_store(service), m, job, in->after_event, limit, &rows, &n, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_event_list(controller_store(service), m, job, in->after_event, limit, &rows, &n, e),
+                  "JOB_NOT_FOUND"));
     Trainyard__V1__ListEventsResponse out = TRAINYARD__V1__LIST_EVENTS_RESPONSE__INIT;
     out.events = arena_alloc(a, n, sizeof *out.events);
-    out.n_events = out.events ? n : 0;
+    out.n_events = n;
     for (size_t i = 0; i < out.n_events; i++)
         out.events[i] = convert_event(a, &rows[i]);
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
 
-/* What the spec would take. A spec that cannot be planned is a wrong one, unless it only names data that cannot be seen
- * here: whether that exists is the executors' to say. */
-static void add_plan(struct controller *c, const struct rpc_call *call, struct arena *a,
-                     const Trainyard__V1__JobSpec *spec, Trainyard__V1__ValidateJobResponse *out) {
+/* Plans the job on this machine, because no host can be asked. The plan sees only data below the roots that the
+ * controller may read. A spec that cannot be planned is wrong, except if the problem is data that cannot be read
+ * here. */
+static void plan_here(struct controller *c, const struct rpc_call *call, struct arena *a, struct submission *s,
+                      Trainyard__V1__ValidateJobResponse *out) {
     struct err e = { "" };
     int64_t left = rpc_time_left_ms(call);
-    status_t st = planner_run(controller_planner(c), spec, left - left / 4, &out->plan, &e);
+    status_t st = planner_run(controller_planner(c), s->spec, left - left / 4, &s->hosts.plan, &e);
     if (st == ST_OK)
         return;
-    if (st != ST_INVALID_ARGUMENT || strncmp(e.msg, "data.", 5) == 0) {
+    if (st != ST_INVALID_ARGUMENT || strncmp(e.msg, "data.", 5) == 0)
         out->plan_reason = arena_printf(a, "%s", e.msg);
-        return;
-    }
-    out->resolved = NULL;
-    out->problems = arena_alloc(a, 1, sizeof *out->problems);
-    out->n_problems = out->problems ? 1 : 0;
-    if (out->problems)
-        out->problems[0] = arena_printf(a, "%s", e.msg);
+    else
+        problem_add(&s->problems, "%s", e.msg);
+}
+
+static void reply_judged(struct controller *c, struct rpc_call *call, const Trainyard__V1__ValidateJobRequest *in,
+                         struct submission *s) {
+    CLEANUP(arena_freep) struct arena *a = arena_new();
+    char *problems[SPEC_PROBLEMS], *unchecked[SPEC_PROBLEMS];
+    Trainyard__V1__ValidateJobResponse out = TRAINYARD__V1__VALIDATE_JOB_RESPONSE__INIT;
+    if (s->spec && spec_is_program(s->spec))
+        out.plan_reason = "only a model has a plan";
+    else if (s->hosts.busy)
+        out.plan_reason = HOST_CHECK_BUSY;
+    else if (!in->skip_check && s->problems.n == 0 && s->hosts.asked == 0)
+        plan_here(c, call, a, s, &out);
+    out.n_problems = lines_of(&s->problems, problems);
+    out.problems = problems;
+    out.n_unchecked = lines_of(&s->hosts.unchecked, unchecked);
+    out.unchecked = unchecked;
+    out.resolved = s->problems.n ? NULL : s->spec;
+    out.plan = s->problems.n ? NULL : s->hosts.plan;
+    rpc_reply(call, &out.base);
 }
 
 static status_t validate_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ValidateJobRequest *in = (const void *)request;
-    if (!in->spec)
-        return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
-    CLEANUP(arena_freep) struct arena *a = arena_new();
-    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    struct spec_problems problems = { 0 };
-    Trainyard__V1__ValidateJobResponse out = TRAINYARD__V1__VALIDATE_JOB_RESPONSE__INIT;
-    status_t st = spec_resolve(in->spec, &spec, &problems, e);
-    if (st == ST_OK || st == ST_INVALID_ARGUMENT) {
-        out.resolved = spec;
-        out.problems = arena_alloc(a, problems.n, sizeof *out.problems);
-        out.n_problems = out.problems ? problems.n : 0;
-        for (size_t i = 0; i < out.n_problems; i++)
-            out.problems[i] = problems.lines[i];
-        if (problems.n == 0)
-            add_plan(service, call, a, spec, &out);
-        st = arena_status(a, e);
-        if (st == ST_OK)
-            rpc_reply(call, &out.base);
-        if (out.plan)
-            trainyard__v1__plan__free_unpacked(out.plan, NULL);
-    }
-    spec_problems_done(&problems);
+    struct submission s = { 0 };
+    const struct submission_request asked = { .spec = in->spec,
+                                              .fork = in->fork,
+                                              .wait_for_hosts = in->wait_for_hosts,
+                                              .skip_check = in->skip_check,
+                                              .plan = true,
+                                              .deadline = rpc_deadline(call, UNARY_DEADLINE_MS) };
+    status_t st = submission_judge(service, &asked, &s, e);
+    if (st == ST_OK)
+        reply_judged(service, call, in, &s);
+    submission_done(&s);
     return st;
 }
 

@@ -1,5 +1,6 @@
 #include "service/store/log.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
@@ -12,7 +13,7 @@
 #include <trainyard/v1/log.pb-c.h>
 
 struct tail {
-    struct wake_sub sub;
+    struct job_watcher sub;
     struct store_log_query query;
     bool follow;
 };
@@ -41,28 +42,26 @@ static status_t read_request(const Trainyard__V1__TailLogsRequest *in, struct st
     return read_cursor(in->cursor, &ret->cursor, e);
 }
 
+/* NULL: the request is refused, and the call is finished. */
 static struct tail *begin(struct rpc_call *call, struct controller *c) {
     const Trainyard__V1__TailLogsRequest *in = (const void *)rpc_request(call);
     struct err e;
     struct store_log_query query;
     status_t st = read_request(in, &query, &e);
-    struct tail *t = st == ST_OK ? calloc(1, sizeof *t) : NULL;
-    if (!t) {
-        rpc_finish(call, st != ST_OK ? st : ST_RESOURCE_EXHAUSTED,
-                   st != ST_OK ? e.msg : "no memory for a log's reader");
+    if (st != ST_OK) {
+        rpc_finish(call, st, e.msg);
         return NULL;
     }
+    struct tail *t = alloc_zeroed(1, sizeof *t);
     *t = (struct tail){ .query = query, .follow = in->follow };
-    t->sub = (struct wake_sub){ .job = query.job, .wake = wake, .ctx = call };
+    t->sub = (struct job_watcher){ .job = query.job, .wake = wake, .ctx = call };
     rpc_set_user(call, t);
-    wake_subscribe(controller_wakes(c), &t->sub);
+    job_watchers_add(controller_job_watchers(c), &t->sub);
     return t;
 }
 
 static void convert_line(struct arena *a, const struct store_log_line *row, Trainyard__V1__LogLine **ret) {
     Trainyard__V1__LogLine *line = *ret = arena_message(a, &trainyard__v1__log_line__descriptor);
-    if (!line)
-        return;
     line->attempt = row->attempt;
     line->rank = row->rank;
     line->time = convert_timestamp(a, row->time_us);
@@ -70,21 +69,19 @@ static void convert_line(struct arena *a, const struct store_log_line *row, Trai
     line->text = (char *)row->text;
 }
 
-static status_t send_page(struct rpc_call *call, const struct store_log_line *rows, size_t n, int64_t cursor,
-                          bool *ret_sent, struct err *e) {
+static bool send_page(struct rpc_call *call, const struct store_log_line *rows, size_t n, int64_t cursor) {
     CLEANUP(arena_freep) struct arena *a = arena_new();
     Trainyard__V1__TailLogsResponse out = TRAINYARD__V1__TAIL_LOGS_RESPONSE__INIT;
     out.cursor = arena_printf(a, "%lld", (long long)cursor);
     out.lines = arena_alloc(a, n, sizeof *out.lines);
-    out.n_lines = out.lines ? n : 0;
+    out.n_lines = n;
     for (size_t i = 0; i < out.n_lines; i++)
         convert_line(a, &rows[i], &out.lines[i]);
-    TRY(arena_status(a, e));
-    *ret_sent = rpc_send(call, &out.base) == RPC_SENT;
-    return ST_OK;
+    return rpc_send(call, &out.base) == RPC_SENT;
 }
 
-/* Everything that is stored now. *ret_sent: false when the peer must read first; `writable` comes back here. */
+/* Sends all lines that are stored now. *ret_sent is false if the peer must read first; `writable` then wakes the
+ * call. */
 static status_t send_stored(struct rpc_call *call, struct store *s, struct tail *t, bool *ret_sent, struct err *e) {
     *ret_sent = true;
     for (;;) {
@@ -95,7 +92,7 @@ static status_t send_stored(struct rpc_call *call, struct store *s, struct tail 
         TRY(store_log_list(s, m, &t->query, &rows, &n, &cursor, e));
         if (n == 0)
             return ST_OK;
-        TRY(send_page(call, rows, n, cursor, ret_sent, e));
+        *ret_sent = send_page(call, rows, n, cursor);
         if (!*ret_sent)
             return ST_OK;
         t->query.cursor = cursor;
@@ -111,10 +108,8 @@ static void log_work(struct rpc_call *call) {
     struct err e;
     struct store_job job;
     bool sent = true;
-    /* The job before its lines: when it has ended, all of them are stored. */
-    status_t st = store_job_get(controller_store(c), m, t->query.job, &job, &e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
+    /* Read the job before its lines: once the job has ended, all its lines are stored. */
+    status_t st = rpc_found(call, store_job_get(controller_store(c), m, t->query.job, &job, &e), "JOB_NOT_FOUND");
     if (st == ST_OK)
         st = send_stored(call, controller_store(c), t, &sent, &e);
     if (st != ST_OK)
@@ -129,7 +124,7 @@ static void log_done(struct rpc_call *call, status_t status, const char *why) {
     struct tail *t = rpc_user(call);
     if (!t)
         return;
-    wake_unsubscribe(controller_wakes(rpc_service(call)), &t->sub);
+    job_watchers_remove(controller_job_watchers(rpc_service(call)), &t->sub);
     free(t);
 }
 

@@ -1,8 +1,18 @@
+/* MetricService: the metrics of a job, as curves or as single points.
+ *
+ * QueryMetrics is for plots. It returns at most max_points entries per series, each with the mean, minimum and maximum
+ * of the points that it covers, and the last value of the series. The store downsamples, so the reply stays small for
+ * any length of job.
+ *
+ * ListPoints returns every point with its time, page by page, for export. A page ends at any point, not only at the end
+ * of a series. The page token therefore holds the place of the next point as six numbers, and a mark of the filter, so
+ * that it cannot be used for another request. */
 #include "service/store/metric.h"
 #include "service/rpc/arena.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/services.h"
+#include "service/store/job.h"
 #include "service/store/metric_points.h"
 
 #include <stdio.h>
@@ -13,8 +23,6 @@
 
 static void convert_series(struct arena *a, const struct store_series *row, Trainyard__V1__MetricSeries **ret) {
     Trainyard__V1__MetricSeries *s = *ret = arena_message(a, &trainyard__v1__metric_series__descriptor);
-    if (!s)
-        return;
     s->name = (char *)row->name;
     s->rank = row->rank;
     s->points = row->points;
@@ -37,7 +45,7 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
     struct store_metric_query query = {
         .names = (const char *const *)in->names,
         .n_names = in->n_names,
-        .after_step = in->after_step,
+        .after_step = in->after_step > 0 ? in->after_step : -1, /* a program may report its step 0 */
         .max_points = in->max_points ? in->max_points : DEFAULT_POINTS,
         .rank = one_rank ? in->rank : -1,
     };
@@ -46,27 +54,26 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_series *rows;
+    struct store_job job;
     size_t n;
     status_t st = store_metric_query(controller_store(service), m, &query, &rows, &n, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    if (st == ST_OK)
+        st = store_job_get(controller_store(service), m, query.job, &job, e);
+    TRY(rpc_found(call, st, "JOB_NOT_FOUND"));
     Trainyard__V1__QueryMetricsResponse out = TRAINYARD__V1__QUERY_METRICS_RESPONSE__INIT;
     out.series = arena_alloc(a, n, sizeof *out.series);
-    out.n_series = out.series ? n : 0;
+    out.n_series = n;
+    out.records_lost = job.records_lost;
     for (size_t i = 0; i < out.n_series; i++)
         convert_series(a, &rows[i], &out.series[i]);
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
 
-/* ---- point by point ---- */
+/* ---- single points ---- */
 
 static void convert_points(struct arena *a, const struct store_points *row, Trainyard__V1__MetricPoints **ret) {
     Trainyard__V1__MetricPoints *p = *ret = arena_message(a, &trainyard__v1__metric_points__descriptor);
-    if (!p)
-        return;
     p->name = (char *)row->name;
     p->rank = row->rank;
     p->attempt = row->attempt;
@@ -76,21 +83,19 @@ static void convert_points(struct arena *a, const struct store_points *row, Trai
     p->time_us = (int64_t *)row->time_us;
 }
 
-/* Everything of the request that its pages have in common. */
+/* The fields of the request that must be equal for all pages, as text. */
 static const char *filter_of(struct arena *a, const Trainyard__V1__ListPointsRequest *in, int rank) {
-    size_t room = strlen(in->job) + 16, len;
+    size_t capacity = strlen(in->job) + 16, len;
     for (size_t i = 0; i < in->n_names; i++)
-        room += strlen(in->names[i]) + 1;
-    char *text = arena_alloc(a, room, 1);
-    if (!text)
-        return NULL;
-    len = (size_t)snprintf(text, room, "%s %d", in->job, rank);
+        capacity += strlen(in->names[i]) + 1;
+    char *text = arena_alloc(a, capacity, 1);
+    len = (size_t)snprintf(text, capacity, "%s %d", in->job, rank);
     for (size_t i = 0; i < in->n_names; i++)
-        len += (size_t)snprintf(text + len, room - len, "\n%s", in->names[i]);
+        len += (size_t)snprintf(text + len, capacity - len, "\n%s", in->names[i]);
     return text;
 }
 
-/* A place as a token's numbers. */
+/* The numbers of a place in a page token. */
 enum { PLACE_NUMBERS = 6 };
 
 static void place_write(const struct store_points_place *at, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
@@ -114,7 +119,7 @@ static status_t read_points_request(const Trainyard__V1__ListPointsRequest *in, 
     TRY(name_job(in->job, &ret->job, e));
     if (in->page_size < 0)
         return err_set(e, ST_INVALID_ARGUMENT, "page_size: %d is negative", (int)in->page_size);
-    if (in->page_size > 0 && in->page_size < STORE_POINTS_MOST)
+    if (in->page_size > 0 && in->page_size < STORE_MAX_POINTS)
         ret->max_points = in->page_size;
     return place_read(in->page_token, filter, &ret->from, e);
 }
@@ -125,30 +130,25 @@ static status_t list_points(void *service, struct rpc_call *call, const Protobuf
     struct store_points_query query = { .names = (const char *const *)in->names,
                                         .n_names = in->n_names,
                                         .rank = one_rank ? in->rank : -1,
-                                        .max_points = STORE_POINTS_MOST };
+                                        .max_points = STORE_MAX_POINTS };
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     const char *filter = filter_of(a, in, query.rank);
     struct store_points *rows;
     size_t n;
     bool more;
-    TRY(arena_status(a, e));
     TRY(refuse_negative(one_rank, in->rank, e));
     TRY(read_points_request(in, filter, &query, e));
-    status_t st = store_points_list(controller_store(service), m, &query, &rows, &n, &more, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_points_list(controller_store(service), m, &query, &rows, &n, &more, e), "JOB_NOT_FOUND"));
     char token[PAGE_TOKEN_BYTES] = "";
     if (more)
         place_write(&query.from, filter, token);
     Trainyard__V1__ListPointsResponse out = TRAINYARD__V1__LIST_POINTS_RESPONSE__INIT;
     out.next_page_token = token;
     out.runs = arena_alloc(a, n, sizeof *out.runs);
-    out.n_runs = out.runs ? n : 0;
+    out.n_runs = n;
     for (size_t i = 0; i < out.n_runs; i++)
         convert_points(a, &rows[i], &out.runs[i]);
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }

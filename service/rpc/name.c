@@ -81,7 +81,7 @@ status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t 
     return ST_OK;
 }
 
-/* As the table's CHECK has it. */
+/* The same rule as the CHECK constraint of the table of tokens. */
 status_t name_token(const char *name, const char **ret, struct err *e) {
     const char *at = name;
     word(&at, "tokens/");

@@ -6,10 +6,10 @@
 
 #include <stdint.h>
 
-/* Room for any name that these functions write. */
+/* Capacity for any name that the services write. */
 #define NAME_BYTES 64
 
-/* INVALID_ARGUMENT quotes what is no name. */
+/* INVALID_ARGUMENT with the text if it is not such a name. */
 MUST_CHECK status_t name_job(const char *name, int64_t *ret_job, struct err *e);
 MUST_CHECK status_t name_checkpoint(const char *name, int64_t *ret_job, int64_t *ret_id, struct err *e);
 /* A job or a checkpoint: *ret_id is 0 for a job. */
@@ -18,10 +18,10 @@ MUST_CHECK status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, i
 /* `executors/<id>`, or the id alone. ret_id points into name. */
 MUST_CHECK status_t name_executor(const char *name, const char **ret_id, struct err *e);
 
-/* As name_job_or_checkpoint, and a job's state at a step, `jobs/42@300`: *ret_step is -1 when none is given. */
+/* Like name_job_or_checkpoint, and also a job's state at a step, `jobs/42@300`. *ret_step is -1 without a step. */
 MUST_CHECK status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e);
 
-/* *ret is the part after `tokens/`, and points into name. */
+/* *ret is the part after `tokens/`. It points into name. */
 MUST_CHECK status_t name_token(const char *name, const char **ret, struct err *e);
 
 #endif

@@ -15,6 +15,8 @@ status_t page_size(int32_t asked, int *ret, struct err *e) {
     return ST_OK;
 }
 
+/* 24 bits of a digest detect a token of another request. They need not resist forgery: a token only selects where a
+ * page of the caller's own request begins. */
 static unsigned filter_mark(const char *filter) {
     uint8_t digest[SHA256_BYTES];
     sha256_of(filter, strlen(filter), digest);
@@ -22,7 +24,7 @@ static unsigned filter_mark(const char *filter) {
 }
 
 void page_token_write_all(const int64_t *numbers, size_t n, const char *filter, char ret[PAGE_TOKEN_BYTES]) {
-    assert(n <= PAGE_NUMBERS_MOST);
+    assert(n <= PAGE_MAX_NUMBERS);
     int len = snprintf(ret, PAGE_TOKEN_BYTES, "%06x", filter_mark(filter));
     for (size_t i = 0; i < n; i++)
         len += snprintf(ret + len, PAGE_TOKEN_BYTES - (size_t)len, "%s%llx", i ? "-" : "",

@@ -1,8 +1,18 @@
+/* GetProfile: sends the profile files of a job as a server stream.
+ *
+ * A rank writes two files into the folder `profile` of its attempt: a table (rank-N.txt) and a trace (rank-N.json). The
+ * first `work` event finds the newest attempt that has such a folder. The files are then read in pieces of PIECE_BYTES,
+ * rank by rank. A missing file is skipped: a rank may have written nothing.
+ *
+ * One piece is in memory at a time. If rpc_send reports that the queue is full, the piece is kept, and the next `work`
+ * event sends it again; that event comes when the client has read. Folders and files are opened below the roots only,
+ * because a user chooses the directory. */
 #include "service/rpc/profile.h"
 
-#include "base/file.h"
+#include "base/alloc.h"
+#include "base/beneath.h"
 #include "base/limits.h"
-#include "service/controller/launch.h"
+#include "service/controller/checkpoint_files.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/arena.h"
 #include "service/rpc/name.h"
@@ -15,37 +25,34 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <trainyard/v1/job.pb-c.h>
 #include <unistd.h>
 
 enum { PIECE_BYTES = 256 << 10 };
 
-/* Where the reader stands: rank by rank, the table and then the trace. */
+/* The position of the reader: rank by rank, first the table, then the trace. */
 struct reader {
-    char directory[PATH_MAX];
     int attempt, world_size;
+    int folder;     /* the folder `profile`; -1 = not open */
     int file, fd;   /* file = 2 x rank + (1 for the trace); fd -1 = not open */
     uint8_t *piece; /* [PIECE_BYTES] */
-    size_t n;       /* of the piece that waits to be sent */
+    size_t n;       /* bytes of the piece that waits to be sent */
     bool begun;     /* something was sent */
 };
 
 static void file_name(int file, char ret[32]) { snprintf(ret, 32, "rank-%d.%s", file / 2, file % 2 ? "json" : "txt"); }
 
-static bool has_profile(const char *directory) {
-    struct stat info;
-    return stat(directory, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* The newest attempt's folder. */
+/* Opens the folder of the newest attempt that has one. */
 static status_t find_directory(struct controller *c, const struct store_job *row, const Trainyard__V1__JobSpec *spec,
                                struct reader *ret, struct err *e) {
     for (int attempt = row->attempt; attempt >= 1; attempt--) {
         CLEANUP(freep) char *base = NULL;
-        TRY(launch_directory(spec, controller_checkpoints(c), row->id, attempt, &base, e));
-        int n = snprintf(ret->directory, sizeof ret->directory, "%s/profile", base);
-        if (n > 0 && (size_t)n < sizeof ret->directory && has_profile(ret->directory)) {
+        char path[PATH_MAX];
+        const struct checkpoint_place *place = controller_place(c);
+        TRY(checkpoint_attempt_directory(spec, place->directory, row->id, attempt, &base, e));
+        int n = snprintf(path, sizeof path, "%s/profile", base);
+        if (n > 0 && (size_t)n < sizeof path &&
+            roots_open(&place->roots, path, O_RDONLY | O_DIRECTORY, &ret->folder, NULL) == ST_OK) {
             ret->attempt = attempt;
             return ST_OK;
         }
@@ -70,41 +77,33 @@ static status_t begin(struct rpc_call *call, struct reader *ret, struct err *e) 
     struct store_job row;
     int64_t job;
     TRY(name_job(in->name, &job, e));
-    status_t st = store_job_get(controller_store(c), m, job, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "JOB_NOT_FOUND");
-    TRY(st);
+    TRY(rpc_found(call, store_job_get(controller_store(c), m, job, &row, e), "JOB_NOT_FOUND"));
     const Trainyard__V1__JobSpec *spec = arena_spec(a, row.spec, row.spec_bytes);
-    TRY(arena_status(a, e));
     if (!spec)
         return err_set(e, ST_DATA_LOSS, "jobs/%lld: its stored spec cannot be read", (long long)job);
     ret->world_size = row.world_size;
-    ret->piece = malloc(PIECE_BYTES);
-    if (!ret->piece)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a profile");
+    ret->piece = alloc_zeroed(PIECE_BYTES, 1);
     return find_directory(c, &row, spec, ret, e);
 }
 
-/* The next piece, or *ret_over. A rank that wrote nothing is passed over. */
+/* Reads the next piece, or sets *ret_over after the last one. Missing files are skipped. */
 static status_t read_piece(struct reader *r, bool *ret_over, struct err *e) {
     while (r->n == 0) {
         *ret_over = r->file >= 2 * r->world_size;
         if (*ret_over)
             return ST_OK;
         if (r->fd < 0) {
-            char name[32], path[PATH_MAX + 40];
+            char name[32];
             file_name(r->file, name);
-            snprintf(path, sizeof path, "%s/%s", r->directory, name);
-            r->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-            if (r->fd < 0 && errno != ENOENT)
-                return err_errno(e, "open '%s'", path);
+            status_t st = beneath_open(r->folder, name, O_RDONLY | O_NONBLOCK, name, &r->fd, e);
+            if (st != ST_OK && st != ST_NOT_FOUND)
+                return st;
         }
         ssize_t n = r->fd < 0 ? 0 : read(r->fd, r->piece, PIECE_BYTES);
         if (n < 0)
             return err_errno(e, "read rank %d's profile", r->file / 2);
         if (n == 0) {
             closep(&r->fd);
-            r->fd = -1;
             r->file++;
             continue;
         }
@@ -113,7 +112,7 @@ static status_t read_piece(struct reader *r, bool *ret_over, struct err *e) {
     return ST_OK;
 }
 
-/* Sends until the peer must read first (false) or all is sent (true). */
+/* Sends until the peer must read first (*ret_over is false) or everything is sent (*ret_over is true). */
 static status_t send_pieces(struct rpc_call *call, struct reader *r, bool *ret_over, struct err *e) {
     for (*ret_over = false;;) {
         TRY(read_piece(r, ret_over, e));
@@ -138,12 +137,8 @@ void profile_work(struct rpc_call *call) {
     status_t st = ST_OK;
     bool over = false;
     if (!r) {
-        r = calloc(1, sizeof *r);
-        if (!r) {
-            rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for a profile");
-            return;
-        }
-        r->fd = -1;
+        r = alloc_zeroed(1, sizeof *r);
+        r->fd = r->folder = -1;
         rpc_set_user(call, r);
         st = begin(call, r, &e);
     }
@@ -164,6 +159,7 @@ void profile_done(struct rpc_call *call, status_t status, const char *why) {
     if (!r)
         return;
     closep(&r->fd);
+    closep(&r->folder);
     free(r->piece);
     free(r);
 }

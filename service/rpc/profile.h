@@ -1,4 +1,5 @@
-/* GetProfile: what a job's ranks measured, read from the folder beside their checkpoints. */
+/* JobService.GetProfile as events of a server stream: sends the profile files of a job's ranks from the folder beside
+ * their checkpoints. The table is in job.c. */
 #ifndef SERVICE_RPC_PROFILE_H
 #define SERVICE_RPC_PROFILE_H
 

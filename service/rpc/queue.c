@@ -8,8 +8,6 @@
 
 static Trainyard__V1__Queue *convert_queue(struct arena *a, const struct store_queue *row) {
     Trainyard__V1__Queue *q = arena_message(a, &trainyard__v1__queue__descriptor);
-    if (!q)
-        return NULL;
     q->name = (char *)row->name;
     q->waiting = row->waiting;
     q->running = row->running;
@@ -24,7 +22,7 @@ static Trainyard__V1__Queue *convert_queue(struct arena *a, const struct store_q
     return q;
 }
 
-/* The token is the last name of the page: names are what the list is ordered by. */
+/* The list is ordered by name, so the page token is the last name of the page. */
 static status_t list_queues(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ListQueuesRequest *in = (const void *)request;
     int size;
@@ -36,12 +34,11 @@ static status_t list_queues(void *service, struct rpc_call *call, const Protobuf
     TRY(store_queue_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
     Trainyard__V1__ListQueuesResponse out = TRAINYARD__V1__LIST_QUEUES_RESPONSE__INIT;
     out.queues = arena_alloc(a, n, sizeof *out.queues);
-    out.n_queues = out.queues ? n : 0;
+    out.n_queues = n;
     for (size_t i = 0; i < out.n_queues; i++)
         out.queues[i] = convert_queue(a, &rows[i]);
     if (n == (size_t)size)
         out.next_page_token = (char *)rows[n - 1].name;
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }

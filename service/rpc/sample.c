@@ -1,5 +1,6 @@
 #include "service/controller/sample.h"
 
+#include "base/alloc.h"
 #include "service/rpc/name.h"
 #include "service/rpc/services.h"
 #include "service/store/checkpoint.h"
@@ -10,9 +11,9 @@
 #include <trainyard/v1/checkpoint.pb-c.h>
 
 #define SAMPLE_DEFAULT_TOKENS      200
-#define SAMPLE_MOST_TOKENS         10000
+#define SAMPLE_MAX_TOKENS          10000
 #define SAMPLE_DEFAULT_TEMPERATURE 0.8
-/* A longer prompt is no prompt: the model looks at its last `context` tokens. */
+/* A longer prompt is useless: the model reads only the last `context` tokens. */
 #define SAMPLE_PROMPT_BYTES (64 << 10)
 
 static void on_text(void *ctx, const char *text) {
@@ -22,7 +23,10 @@ static void on_text(void *ctx, const char *text) {
         rpc_finish(ctx, ST_RESOURCE_EXHAUSTED, "the client does not read its sample");
 }
 
-static void on_done(void *ctx, status_t st, const char *message) { rpc_finish(ctx, st, message); }
+static void on_done(void *ctx, status_t st, const char *executor, const char *message) {
+    (void)executor;
+    rpc_finish(ctx, st, message);
+}
 
 static status_t directory_of(struct controller *c, struct store_memory *m, const char *name, const char **ret,
                              struct err *e) {
@@ -44,8 +48,8 @@ static status_t request_of(const Trainyard__V1__SampleRequest *in, Trainyard__V1
     ret->seed = in->seed;
     ret->tokens = in->_tokens_case ? in->tokens : SAMPLE_DEFAULT_TOKENS;
     ret->temperature = in->_temperature_case ? in->temperature : SAMPLE_DEFAULT_TEMPERATURE;
-    if (ret->tokens < 1 || ret->tokens > SAMPLE_MOST_TOKENS)
-        return err_set(e, ST_INVALID_ARGUMENT, "tokens: %d is not in 1..%d", (int)ret->tokens, SAMPLE_MOST_TOKENS);
+    if (ret->tokens < 1 || ret->tokens > SAMPLE_MAX_TOKENS)
+        return err_set(e, ST_INVALID_ARGUMENT, "tokens: %d is not in 1..%d", (int)ret->tokens, SAMPLE_MAX_TOKENS);
     if (!(ret->temperature >= 0) || isinf(ret->temperature))
         return err_set(e, ST_INVALID_ARGUMENT, "temperature: %g is not a number from 0 up", ret->temperature);
     if (strlen(in->prompt) > SAMPLE_PROMPT_BYTES)
@@ -67,17 +71,12 @@ static status_t start(struct rpc_call *call, int64_t *sample, struct err *e) {
     return sample_start(controller_samples(c), &request, &sink, sample, e);
 }
 
-void rpc_sample_open(struct rpc_call *call) {
-    int64_t *sample = calloc(1, sizeof *sample);
-    if (!sample)
-        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for a sample");
-    rpc_set_user(call, sample);
-}
+void rpc_sample_open(struct rpc_call *call) { rpc_set_user(call, alloc_zeroed(1, sizeof(int64_t))); }
 
 void rpc_sample_work(struct rpc_call *call) {
     struct err e;
     int64_t *sample = rpc_user(call);
-    if (!sample || *sample)
+    if (*sample)
         return;
     status_t st = start(call, sample, &e);
     if (st != ST_OK)
@@ -88,7 +87,6 @@ void rpc_sample_done(struct rpc_call *call, status_t status, const char *why) {
     (void)status;
     (void)why;
     int64_t *sample = rpc_user(call);
-    if (sample)
-        sample_stop(controller_samples(rpc_service(call)), *sample);
+    sample_stop(controller_samples(rpc_service(call)), *sample);
     free(sample);
 }

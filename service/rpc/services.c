@@ -1,11 +1,33 @@
 #include "service/rpc/services.h"
 
+/* A service that has only reading methods serves on a standby too. */
+static const struct {
+    const struct rpc_service *service;
+    bool needs_lead;
+} services[] = {
+    { &rpc_job_service, true },      { &rpc_dispatch_service, true }, { &rpc_checkpoint_service, true },
+    { &rpc_executor_service, true }, { &rpc_token_service, true },    { &rpc_queue_service, false },
+    { &rpc_metric_service, false },  { &rpc_log_service, false },
+};
+#define N_SERVICES (sizeof services / sizeof *services)
+
+status_t rpc_found(struct rpc_call *call, status_t st, const char *reason) {
+    if (st == ST_NOT_FOUND)
+        rpc_set_reason(call, reason);
+    return st;
+}
+
 status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e) {
-    static const struct rpc_service *const services[] = { &rpc_job_service,        &rpc_dispatch_service,
-                                                          &rpc_checkpoint_service, &rpc_executor_service,
-                                                          &rpc_queue_service,      &rpc_metric_service,
-                                                          &rpc_log_service,        &rpc_token_service };
-    for (size_t i = 0; i < sizeof services / sizeof *services; i++)
-        TRY(rpc_server_add(server, services[i]->descriptor, services[i]->methods, services[i]->n_methods, c, e));
+    for (size_t i = 0; i < N_SERVICES; i++) {
+        const struct rpc_service *s = services[i].service;
+        TRY(rpc_server_add(server, s->descriptor, s->methods, s->n_methods, c, e));
+    }
     return ST_OK;
+}
+
+void rpc_services_set_leading(struct rpc_server *server, bool leads) {
+    rpc_server_set_serving(server, "", leads);
+    for (size_t i = 0; i < N_SERVICES; i++)
+        if (services[i].needs_lead)
+            rpc_server_set_serving(server, services[i].service->descriptor->name, leads);
 }

@@ -22,12 +22,22 @@ extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 extern const struct rpc_service rpc_token_service;
 
-/* The events of CheckpointService.Sample (sample.c); its table stands in checkpoint.c. */
+/* The events of CheckpointService.VerifyCheckpoint (verify.c). */
+void rpc_verify_open(struct rpc_call *call);
+void rpc_verify_work(struct rpc_call *call);
+void rpc_verify_done(struct rpc_call *call, status_t status, const char *why);
+/* The events of CheckpointService.Sample (sample.c). The table of both is in checkpoint.c. */
 void rpc_sample_open(struct rpc_call *call);
 void rpc_sample_work(struct rpc_call *call);
 void rpc_sample_done(struct rpc_call *call, status_t status, const char *why);
 
-/* Adds them all. */
+/* Returns st. If it is NOT_FOUND, the call's error gets `reason` for programs: JOB_NOT_FOUND. */
+MUST_CHECK status_t rpc_found(struct rpc_call *call, status_t st, const char *reason);
+
+/* Adds all services to the server. */
 MUST_CHECK status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e);
+/* Sets the answers of grpc.health.v1. A controller that does not lead reports NOT_SERVING for the server ("") and for
+ * every service with a method that needs the lead. The other services only read, and always report SERVING. */
+void rpc_services_set_leading(struct rpc_server *server, bool leads);
 
 #endif

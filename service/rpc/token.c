@@ -1,6 +1,7 @@
 #include "service/store/token.h"
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "base/sha256.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
@@ -18,15 +19,12 @@ _Static_assert((int)STATE(GOOD) == STORE_TOKEN_GOOD && (int)STATE(EXPIRED) == ST
                "the states are those of the store");
 
 enum { SECRET_BYTES = 32 };
-#define TTL_MOST_S (100LL * 366 * 86400) /* a century: more is a mistake */
-/* Programs that look for leaked secrets know one by its prefix. */
-static const char PREFIX[] = "trainyard_";
-#define SECRET_TEXT_BYTES (sizeof PREFIX + 2 * SECRET_BYTES)
+#define TTL_MAX_S (100LL * 366 * 86400) /* a century: a longer lifetime is a mistake */
+_Static_assert(SECRET_TOKEN_DIGITS == 2 * SECRET_BYTES, "files that hold a token are known by its length");
+#define SECRET_TEXT_BYTES (sizeof SECRET_TOKEN_PREFIX + SECRET_TOKEN_DIGITS)
 
 static Trainyard__V1__Token *convert_token(struct arena *a, const struct store_token *row) {
     Trainyard__V1__Token *t = arena_message(a, &trainyard__v1__token__descriptor);
-    if (!t)
-        return NULL;
     t->name = arena_printf(a, "tokens/%s", row->name);
     t->role = (Trainyard__V1__Role)row->role;
     t->state = (Trainyard__V1__Token__State)row->state;
@@ -40,7 +38,7 @@ static status_t make_secret(char ret[SECRET_TEXT_BYTES], struct err *e) {
     uint8_t random[SECRET_BYTES];
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return err_errno(e, "random bytes for a token");
-    size_t used = (size_t)sprintf(ret, "%s", PREFIX);
+    size_t used = (size_t)sprintf(ret, "%s", SECRET_TOKEN_PREFIX);
     for (size_t i = 0; i < sizeof random; i++)
         used += (size_t)sprintf(ret + used, "%02x", random[i]);
     explicit_bzero(random, sizeof random);
@@ -52,9 +50,9 @@ static status_t check_create(const Trainyard__V1__CreateTokenRequest *in, struct
     if (in->role == TRAINYARD__V1__ROLE__ROLE_UNSPECIFIED ||
         !protobuf_c_enum_descriptor_get_value(roles, (int)in->role))
         return err_set(e, ST_INVALID_ARGUMENT, "role: it must be VIEWER, USER, ADMIN or EXECUTOR");
-    if (in->ttl_seconds < 0 || in->ttl_seconds > TTL_MOST_S)
+    if (in->ttl_seconds < 0 || in->ttl_seconds > TTL_MAX_S)
         return err_set(e, ST_INVALID_ARGUMENT, "ttl_seconds: %lld is not from 0 to %lld", (long long)in->ttl_seconds,
-                       TTL_MOST_S);
+                       TTL_MAX_S);
     return ST_OK;
 }
 
@@ -70,24 +68,22 @@ static status_t create_token(void *service, struct rpc_call *call, const Protobu
     TRY(check_create(in, e));
     TRY(controller_leads(service, &epoch, e));
     TRY(make_secret(secret, e));
-    sha256_of(secret, strlen(secret), digest);
+    sha256_of(secret, strlen(secret), digest); /* only the digest is stored: the secret is shown once, in this reply */
     struct store_token row, new = { .name = name, .digest = digest, .role = (int)in->role };
     status_t st = store_token_create(controller_store(service), m, epoch, &new, in->ttl_seconds, &row, e);
-    TRY(controller_judge(service, epoch, st, e));
+    TRY(controller_write_status(service, epoch, st, e));
     Trainyard__V1__CreateTokenResponse out = TRAINYARD__V1__CREATE_TOKEN_RESPONSE__INIT;
     out.token = convert_token(a, &row);
     out.secret = secret;
-    st = arena_status(a, e);
-    if (st == ST_OK)
-        rpc_reply(call, &out.base);
+    rpc_reply(call, &out.base);
     explicit_bzero(secret, sizeof secret);
     const ProtobufCEnumValue *role = protobuf_c_enum_descriptor_get_value(&trainyard__v1__role__descriptor, row.role);
     log_event(LOG_INFO, "token_created", "token", LOG_STR(name), "role", LOG_STR(role ? role->name : ""), "by",
               LOG_STR(rpc_caller(call)), NULL);
-    return st;
+    return ST_OK;
 }
 
-/* The page's token is the last name of the page: names are what the list is ordered by. */
+/* The list is ordered by name, so the page token is the last name of the page. */
 static status_t list_tokens(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ListTokensRequest *in = (const void *)request;
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
@@ -99,12 +95,11 @@ static status_t list_tokens(void *service, struct rpc_call *call, const Protobuf
     TRY(store_token_list(controller_store(service), m, in->page_token, size, &rows, &n, e));
     Trainyard__V1__ListTokensResponse out = TRAINYARD__V1__LIST_TOKENS_RESPONSE__INIT;
     out.tokens = arena_alloc(a, n, sizeof *out.tokens);
-    out.n_tokens = out.tokens ? n : 0;
+    out.n_tokens = n;
     for (size_t i = 0; i < out.n_tokens; i++)
         out.tokens[i] = convert_token(a, &rows[i]);
     if (n == (size_t)size)
         out.next_page_token = (char *)rows[n - 1].name;
-    TRY(arena_status(a, e));
     rpc_reply(call, &out.base);
     return ST_OK;
 }
@@ -118,12 +113,9 @@ static status_t revoke_token(void *service, struct rpc_call *call, const Protobu
     TRY(name_token(((const Trainyard__V1__RevokeTokenRequest *)request)->name, &name, e));
     TRY(controller_leads(service, &epoch, e));
     status_t st = store_token_revoke(controller_store(service), m, epoch, name, &row, e);
-    if (st == ST_NOT_FOUND)
-        rpc_set_reason(call, "TOKEN_NOT_FOUND");
-    TRY(controller_judge(service, epoch, st, e));
+    TRY(controller_write_status(service, epoch, rpc_found(call, st, "TOKEN_NOT_FOUND"), e));
     log_event(LOG_INFO, "token_revoked", "token", LOG_STR(name), "by", LOG_STR(rpc_caller(call)), NULL);
     const Trainyard__V1__Token *t = convert_token(a, &row);
-    TRY(arena_status(a, e));
     rpc_reply(call, &t->base);
     return ST_OK;
 }

@@ -1,26 +1,38 @@
+/* WatchJob: a server stream with a job's events, its progress, and finally the job itself.
+ *
+ * The stream has no thread. The first `work` event registers a job watcher; from then on each change of the job wakes
+ * the call, and `work` runs again on a worker thread. Each run reads the job's row and sends the events after the last
+ * one that was sent, in pages. The row is read before the events: if it has a final state, the event of that state is
+ * among the events read. Then the newest progress is sent, at most once per WATCH_PROGRESS_MS.
+ *
+ * If the queue of the call is full, the run stops and `writable` wakes the call again; `seen` makes the next run
+ * continue after the last event that was sent. Events wait in the database. After the final state the last step and the
+ * job are sent, and the stream ends with OK. */
 #include "service/rpc/watch.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "service/controller/controller.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
+#include "service/rpc/services.h"
 #include "service/store/metric.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Events read at a time: a new watcher of a long job gets its history in pages. */
+/* The number of events per read: a new watcher of a long job gets its history in pages. */
 #define WATCH_PAGE 100
-/* Ten progress lines a second are as fast as anyone reads. */
+/* Ten progress lines per second are as fast as a person reads. */
 #define WATCH_PROGRESS_MS 100
 
 struct watch {
-    struct wake_sub sub;
+    struct job_watcher sub;
     int64_t job, seen; /* the last event that was sent */
     int64_t steps;
     int64_t progress_ms;
-    struct progress_values told;
+    struct progress_values sent;
 };
 
 static void wake(void *call) { rpc_wake(call); }
@@ -33,34 +45,26 @@ static struct watch *begin(struct rpc_call *call, struct controller *c) {
         rpc_finish(call, ST_INVALID_ARGUMENT, e.msg);
         return NULL;
     }
-    struct watch *w = calloc(1, sizeof *w);
-    if (!w) {
-        rpc_finish(call, ST_RESOURCE_EXHAUSTED, "no memory for a watcher");
-        return NULL;
-    }
-    *w = (struct watch){ .job = job, .seen = in->after_event, .told = { .step = -1 } };
-    w->sub = (struct wake_sub){ .job = job, .wake = wake, .ctx = call };
+    struct watch *w = alloc_zeroed(1, sizeof *w);
+    *w = (struct watch){ .job = job, .seen = in->after_event, .sent = { .step = -1 } };
+    w->sub = (struct job_watcher){ .job = job, .wake = wake, .ctx = call };
     rpc_set_user(call, w);
-    wake_subscribe(controller_wakes(c), &w->sub);
+    job_watchers_add(controller_job_watchers(c), &w->sub);
     return w;
 }
 
-/* *ret_sent: false when the peer must read first, or is gone. */
-static status_t send_events(struct rpc_call *call, struct watch *w, const struct store_event *rows, size_t n,
-                            bool *ret_sent, struct err *e) {
-    *ret_sent = true;
+/* False: the peer must read first, or the call is over. */
+static bool send_events(struct rpc_call *call, struct watch *w, const struct store_event *rows, size_t n) {
     for (size_t i = 0; i < n; i++) {
         CLEANUP(arena_freep) struct arena *a = arena_new();
         Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
         out.update_case = TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT;
         out.event = convert_event(a, &rows[i]);
-        TRY(arena_status(a, e));
-        *ret_sent = rpc_send(call, &out.base) == RPC_SENT;
-        if (!*ret_sent)
-            return ST_OK;
+        if (rpc_send(call, &out.base) != RPC_SENT)
+            return false;
         w->seen = rows[i].number;
     }
-    return ST_OK;
+    return true;
 }
 
 static void put_optional(Trainyard__V1__Progress *p, const struct progress_values *v) {
@@ -92,7 +96,7 @@ static enum rpc_sent send_progress(struct rpc_call *call, struct watch *w, struc
     out.progress = &progress;
     enum rpc_sent sent = rpc_send(call, &out.base);
     if (sent == RPC_SENT) {
-        w->told = now;
+        w->sent = now;
         w->progress_ms = clock_mono_ms() + WATCH_PROGRESS_MS;
     }
     return sent;
@@ -100,17 +104,17 @@ static enum rpc_sent send_progress(struct rpc_call *call, struct watch *w, struc
 
 static enum rpc_sent send_news(struct rpc_call *call, struct controller *c, struct watch *w) {
     struct progress_values now;
-    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->told.step ||
+    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->sent.step ||
         clock_mono_ms() < w->progress_ms)
         return RPC_SENT;
     return send_progress(call, w, now);
 }
 
-/* A job that has ended is out of the progress table: its rows tell the last step. */
+/* The progress table no longer contains a job that has ended: the last step comes from the rows. */
 static enum rpc_sent send_last_step(struct rpc_call *call, struct controller *c, struct watch *w, int64_t step) {
     static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second" };
     double values[4];
-    if (step == 0 || step == w->told.step ||
+    if (step == 0 || step == w->sent.step ||
         store_metric_last(controller_store(c), w->job, names, 4, values, NULL) != ST_OK)
         return RPC_SENT;
     return send_progress(call, w,
@@ -121,17 +125,14 @@ static enum rpc_sent send_last_step(struct rpc_call *call, struct controller *c,
                                                    .samples_per_second = values[3] });
 }
 
-/* The job has ended and every event of it is sent: the job itself is the last word. */
+/* The job has ended and all its events are sent: the job itself is the last message. */
 static void send_last(struct rpc_call *call, struct controller *c, struct watch *w, const struct store_job *row) {
     if (send_last_step(call, c, w, row->step) != RPC_SENT)
-        return; /* `writable` comes back here */
+        return; /* `writable` wakes the call again */
     CLEANUP(arena_freep) struct arena *a = arena_new();
     Trainyard__V1__WatchJobResponse out = TRAINYARD__V1__WATCH_JOB_RESPONSE__INIT;
     out.job = convert_job(a, row);
-    struct err e;
-    if (arena_status(a, &e) != ST_OK)
-        rpc_finish(call, ST_RESOURCE_EXHAUSTED, e.msg);
-    else if (rpc_send(call, &out.base) != RPC_FULL)
+    if (rpc_send(call, &out.base) != RPC_FULL)
         rpc_finish(call, ST_OK, NULL);
 }
 
@@ -145,27 +146,22 @@ void watch_work(struct rpc_call *call) {
     struct store_job row;
     struct store_event *events;
     size_t n = WATCH_PAGE;
-    /* The job before its events: what ended it is then among them. */
+    /* Read the job before its events: the event of a final state is then among them. */
     status_t st = store_job_get(controller_store(c), m, w->job, &row, &e);
     while (st == ST_OK && n == WATCH_PAGE) {
         st = store_event_list(controller_store(c), m, w->job, w->seen, WATCH_PAGE, &events, &n, &e);
-        bool sent = false;
-        if (st == ST_OK)
-            st = send_events(call, w, events, n, &sent, &e);
-        if (st == ST_OK && !sent)
-            return; /* `writable` comes back here, or `done` */
+        if (st == ST_OK && !send_events(call, w, events, n))
+            return; /* `writable` wakes the call again, or `done` follows */
     }
     if (st != ST_OK) {
-        if (st == ST_NOT_FOUND)
-            rpc_set_reason(call, "JOB_NOT_FOUND");
-        rpc_finish(call, st, e.msg);
+        rpc_finish(call, rpc_found(call, st, "JOB_NOT_FOUND"), e.msg);
         return;
     }
     w->steps = row.steps;
     if (row_state_final(row.state))
         send_last(call, c, w, &row);
     else
-        (void)send_news(call, c, w); /* what is not sent now comes with the next wake */
+        (void)send_news(call, c, w); /* progress that is not sent now is sent after the next wake */
 }
 
 void watch_done(struct rpc_call *call, status_t status, const char *why) {
@@ -174,6 +170,6 @@ void watch_done(struct rpc_call *call, status_t status, const char *why) {
     struct watch *w = rpc_user(call);
     if (!w)
         return;
-    wake_unsubscribe(controller_wakes(rpc_service(call)), &w->sub);
+    job_watchers_remove(controller_job_watchers(rpc_service(call)), &w->sub);
     free(w);
 }

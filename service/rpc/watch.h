@@ -1,4 +1,4 @@
-/* JobService.WatchJob as events of a server stream: the table stands in job.c. */
+/* JobService.WatchJob as events of a server stream. The table is in job.c. */
 #ifndef SERVICE_RPC_WATCH_H
 #define SERVICE_RPC_WATCH_H
 

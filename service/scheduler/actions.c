@@ -1,6 +1,6 @@
+#include "base/alloc.h"
 #include "service/scheduler/state.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,30 +18,12 @@ void scheduler_actions_done(struct scheduler_actions *a) {
     *a = (struct scheduler_actions){ 0 };
 }
 
-status_t actions_reserve(struct scheduler_actions *out, size_t more, struct err *e) {
-    size_t cap = out->cap ? out->cap : 16;
-    while (cap - out->n < more)
-        cap *= 2;
-    if (cap == out->cap)
-        return ST_OK;
-    struct scheduler_action *items = reallocarray(out->items, cap, sizeof *items);
-    if (!items)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for what %zu more actions need", more);
-    out->items = items;
-    out->cap = cap;
-    return ST_OK;
-}
-
-/* A job that ends or moves says some ten things of itself, each host hears of it four times at the most, each rank is
- * awaited once. An executor is lost, and told of what it named itself. */
-size_t actions_most(const struct scheduler *s, const struct scheduler_event *ev) {
-    const size_t named = ev && ev->kind == EV_EXECUTOR_ATTACHED ? (size_t)ev->attach.n_parts : 0;
-    return 16 * (s->n_active + 1) + 4 * (s->n_parts + named) + s->n_ranks + (size_t)s->n_all;
-}
-
 struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
                                     const struct job *job) {
-    assert(out->n < out->cap);
+    if (out->n == out->cap) {
+        out->cap = out->cap ? 2 * out->cap : 16;
+        out->items = alloc_resize(out->items, out->cap, sizeof *out->items);
+    }
     struct scheduler_action *a = &out->items[out->n++];
     *a = (struct scheduler_action){ .kind = kind };
     if (job) {

@@ -1,5 +1,11 @@
-/* An executor attaches: what it says is compared with what is known, and each difference has one answer. */
-#include "base/array.h"
+/* An executor attaches: compares the attempts that it reports with those that the scheduler has placed on it.
+ *
+ *   placed and reported       adopt: takes over its ranks and ends, and sends again messages that may be lost
+ *   placed, not reported      missing: sends the start order again if no rank has started there; otherwise the part is
+ *                             lost, because the agent came back without it
+ *   reported, not placed      refuse: acknowledges it if it has ended; otherwise stops it and fences the executor,
+ *                             which gets no ranks until the old attempt has ended there */
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "service/scheduler/state.h"
 
@@ -17,14 +23,15 @@ static struct part *current_part(const struct scheduler *s, const struct executo
     return part;
 }
 
-/* Over for us: it ends there too, and until it has ended the host gets nothing. */
+/* The attempt is over for the scheduler. It must end on the host too; until then the host gets no ranks. */
 static void refuse(struct executor *ex, const struct scheduler_part_report *report, struct scheduler_actions *out) {
     struct job named = { .id = report->job, .number = report->attempt };
     if (report->ended) {
         action_send(out, ACT_SEND_ACKNOWLEDGE, &named, ex);
         return;
     }
-    ex->held[ex->n_held++] = (struct held){ .job = report->job, .attempt = report->attempt };
+    ex->fenced = alloc_grow(ex->fenced, (size_t)ex->n_fenced, sizeof *ex->fenced);
+    ex->fenced[ex->n_fenced++] = (struct fenced_attempt){ .job = report->job, .attempt = report->attempt };
     action_send(out, ACT_SEND_STOP, &named, ex);
     action_text(&out->items[out->n - 1], "attempt %d of job %lld is over", report->attempt, (long long)report->job);
 }
@@ -49,13 +56,13 @@ static void adopt(struct scheduler *s, struct job *job, struct part *part, const
         attempt_order_end(job, part, "the attempt is ending", out);
         return;
     }
-    /* Lost with a stream may be the word that a checkpoint is committed, without which its ranks would hold back the
-     * next ones. */
+    /* The message that a checkpoint is committed may be lost with a stream. Without the message, the ranks would hold
+     * back the next checkpoints. */
     if (a->committed_step >= 0) {
         action_send(out, ACT_SEND_COMMITTED, job, part->executor);
         out->items[out->n - 1].step = a->committed_step;
     }
-    /* And the addresses. */
+    /* The addresses may be lost in the same way. */
     if (a->rendezvous_sent && !a->all_joined)
         action_send(out, ACT_SEND_RENDEZVOUS, job, part->executor);
     attempt_gather(s, job, out);
@@ -68,7 +75,7 @@ static bool part_started(const struct attempt *a, const struct executor *ex) {
     return false;
 }
 
-/* The executor does not know a part that we placed there. */
+/* The executor does not report a part that the scheduler has placed there. */
 static void missing(struct scheduler *s, struct job *job, struct part *part, int64_t now_ms,
                     struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
@@ -89,27 +96,23 @@ static bool reported(const struct scheduler_event *ev, const struct job *job) {
     return false;
 }
 
-status_t executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                         struct scheduler_actions *out, struct err *e) {
-    CLEANUP(freep) struct held *held = NULL; /* room for all that it names */
-    struct executor *ex;
-    TRY(array_new(&held, ev->attach.n_parts, e));
-    TRY(executor_add(s, ev->executor, now_ms, &ex, e));
+void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                     struct scheduler_actions *out) {
+    struct executor *ex = executor_add(s, ev->executor, now_ms);
     if (ev->attach.incarnation < ex->incarnation)
-        return ST_OK; /* a half-open stream of an older start */
-    free(ex->held);
-    ex->held = take_ptr(&held);
+        return; /* a half-open stream of an older incarnation */
     ex->incarnation = ev->attach.incarnation;
     ex->attached = true;
+    ex->leaving = false;
     ex->lost = false;
-    ex->n_held = 0;
+    ex->n_fenced = 0;
     if (ex->lease_until_ms < now_ms + LEASE_TTL_MS)
         ex->lease_until_ms = now_ms + LEASE_TTL_MS;
     for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
         ex->slots[k] = ev->attach.slots[k];
     ex->quarantined = ev->attach.quarantined;
-    ex->lone = ev->attach.lone;
-    s->dirty = true;
+    ex->single_rank = ev->attach.single_rank;
+    s->needs_placing = true;
 
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
@@ -126,5 +129,4 @@ status_t executor_attach(struct scheduler *s, const struct scheduler_event *ev, 
         else
             refuse(ex, report, out);
     }
-    return ST_OK;
 }

@@ -1,32 +1,42 @@
-#include "base/array.h"
+/* An attempt from its begin to the end of its parts. A part is the ranks on one executor.
+ *
+ *   attempt_begin         counts the slots as used
+ *   attempt_started       adds an event when every rank has a process
+ *   attempt_gather        sends the addresses when every rank has offered its own, and moves the job to RUNNING when
+ *                         every rank has joined
+ *   attempt_rank_ended    keeps the most likely cause of a rank's end. Any end but FINISHED fails the attempt
+ *   attempt_fail          keeps the most likely cause of all ranks, and stops the other parts
+ *   attempt_part_ended    the agent has no process left: frees the slots, and waits for the last record of each rank
+ *   attempt_part_lost     the executor is lost: frees the slots, and waits for nothing
+ *
+ * Stop orders only become stricter (enum attempt_ending): a stop after a checkpoint may be followed by an immediate
+ * stop, never the reverse. attempt_close.c decides what follows when all parts are over. */
+#include "base/alloc.h"
 #include "service/scheduler/state.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-status_t attempt_new(int number, int n_ranks, struct attempt **ret, struct err *e) {
-    CLEANUP(attempt_freep) struct attempt *a = NULL;
-    TRY(array_new(&a, 1, e));
+struct attempt *attempt_new(int number, int n_ranks) {
+    struct attempt *a = alloc_zeroed(1, sizeof *a);
     a->number = number;
     a->n_ranks = n_ranks;
     a->committed_step = -1;
-    TRY(array_new(&a->ranks, n_ranks, e));
-    TRY(array_new(&a->parts, n_ranks, e));
-    *ret = take_ptr(&a);
-    return ST_OK;
+    a->ranks = alloc_zeroed((size_t)n_ranks, sizeof *a->ranks);
+    a->parts = alloc_zeroed((size_t)n_ranks, sizeof *a->parts);
+    return a;
 }
 
-struct attempt *attempt_free(struct attempt *a) {
+void attempt_free(struct attempt *a) {
     if (!a)
-        return NULL;
+        return;
     free(a->ranks);
     free(a->parts);
     free(a);
-    return NULL;
 }
 
-void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a) {
+void attempt_begin(struct job *job, struct attempt *a) {
     for (int r = 0; r < a->n_ranks; r++) {
         struct executor *host = a->ranks[r].executor;
         host->used[job->slot]++;
@@ -35,20 +45,17 @@ void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a) {
             host->parts++;
         }
     }
-    s->n_ranks += (size_t)a->n_ranks;
-    s->n_parts += (size_t)a->n_parts;
     job->attempt = a;
 }
 
 void attempt_drop(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
-    s->n_ranks -= (size_t)a->n_ranks;
-    s->n_parts -= (size_t)a->n_parts;
     for (int p = 0; p < a->n_parts; p++) {
         a->parts[p].executor->parts--;
         executor_forget_if_gone(s, a->parts[p].executor);
     }
-    job->attempt = attempt_free(a);
+    attempt_free(a);
+    job->attempt = NULL;
 }
 
 struct part *attempt_part(const struct attempt *a, const struct executor *ex) {
@@ -66,7 +73,7 @@ void attempt_order_end(const struct job *job, const struct part *part, const cha
     action_text(a, "%s", why);
 }
 
-static void end_by(struct job *job, enum attempt_ending how, const char *why, struct scheduler_actions *out) {
+static void order_end(struct job *job, enum attempt_ending how, const char *why, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (a->ending >= how)
         return;
@@ -77,11 +84,11 @@ static void end_by(struct job *job, enum attempt_ending how, const char *why, st
 }
 
 void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out) {
-    end_by(job, ATTEMPT_STOPS, why, out);
+    order_end(job, ATTEMPT_STOPS, why, out);
 }
 
 void attempt_checkpoint(struct job *job, const char *why, struct scheduler_actions *out) {
-    end_by(job, ATTEMPT_CHECKPOINTS, why, out);
+    order_end(job, ATTEMPT_CHECKPOINTS, why, out);
 }
 
 void attempt_started(struct job *job, struct scheduler_actions *out) {
@@ -109,6 +116,9 @@ void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actio
             action_send(out, ACT_SEND_RENDEZVOUS, job, a->parts[p].executor);
     }
     a->all_joined = joined == a->n_ranks;
+    for (int p = 0; a->all_joined && p < a->n_parts; p++)
+        a->parts[p].executor->fault_jobs = 0;
+    job->unreadable &= !a->all_joined;
     if (a->all_joined && job->state == JOB_STATE_STARTING)
         job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
 }
@@ -128,7 +138,7 @@ void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *e
     a->cause = *end;
     char why[sizeof((struct scheduler_action *)0)->text];
     attempt_describe(end, why, sizeof why);
-    /* The first to end as it was told does not hurry the others, who may still write. */
+    /* A rank that ended as ordered, after its checkpoint, must not stop the other ranks, which may still write. */
     if (a->ending != ATTEMPT_CHECKPOINTS || end->cause != RANK_END_STOPPED)
         attempt_stop(job, why, out);
     bool may_retry = !rank_end_fatal(end->cause);
@@ -165,7 +175,7 @@ void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, 
             rank->stored = true;
     }
     part->over = true;
-    s->dirty = true;
+    s->needs_placing = true;
 }
 
 static bool is_of(const struct attempt *a, const struct part *part, const struct rank_end *end) {
@@ -181,7 +191,7 @@ void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part,
     for (int i = 0; i < n_ends; i++)
         if (is_of(a, part, &ends[i]) && (!cause || rank_end_prefer(&ends[i], cause)))
             cause = &ends[i];
-    if (cause) /* what is heard first is told */
+    if (cause) /* the most likely cause first: its message becomes the job's reason */
         attempt_rank_ended(s, job, cause, out);
     for (int i = 0; i < n_ends; i++)
         if (&ends[i] != cause && is_of(a, part, &ends[i]))

@@ -1,5 +1,5 @@
-/* Hosts that a person takes out of use: they get no more ranks, and keep those that they have until these end, or until
- * a checkpoint is written. */
+/* Drained hosts: a person has taken them out of use. They get no more ranks. They keep the ranks that they have until
+ * these end or, if the drain is immediate, until a checkpoint is written. */
 #include "service/scheduler/state.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@ void executor_mark(struct executor *ex, const struct scheduler_drain *drain) {
     snprintf(ex->drain_reason, sizeof ex->drain_reason, "%s", drain->drained && drain->reason ? drain->reason : "");
 }
 
-/* A gang leaves as a whole: its ranks elsewhere can do nothing without those here. */
+/* Preempts every job with ranks on the host. A gang leaves as a whole, because its ranks on other hosts cannot continue
+ * alone. */
 static void leave(struct scheduler *s, const struct executor *ex, struct scheduler_actions *out) {
     char why[sizeof ex->id + sizeof ex->drain_reason + 32];
     snprintf(why, sizeof why, "executor %s is drained%s%s", ex->id, ex->drain_reason[0] ? ": " : "", ex->drain_reason);
@@ -19,11 +20,11 @@ static void leave(struct scheduler *s, const struct executor *ex, struct schedul
             job_preempt(s, job, why, out);
 }
 
-status_t executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                        struct scheduler_actions *out, struct err *e) {
+void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *out) {
     struct executor *ex = executor_find(s, ev->executor);
-    if (!ex && ev->drain.drained) { /* lost long ago: it is drained when it comes back */
-        TRY(executor_add(s, ev->executor, now_ms, &ex, e));
+    if (!ex && ev->drain.drained) { /* it was lost long ago; the mark counts when it attaches again */
+        ex = executor_add(s, ev->executor, now_ms);
         ex->lost = true;
     }
     if (ex) {
@@ -32,9 +33,8 @@ status_t executor_drain(struct scheduler *s, const struct scheduler_event *ev, i
             leave(s, ex, out);
         executor_forget_if_gone(s, ex);
     }
-    queue_tell_again(s);
+    queue_report_again(s);
     action_reply(out, ev->token);
-    return ST_OK;
 }
 
 void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out) {
@@ -44,20 +44,22 @@ void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out) {
     s->drain_due = false;
 }
 
-void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct room *room) {
+void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct capacity *capacity) {
     if (ex->slots[slot] == 0)
         return;
-    room->drained += ex->slots[slot];
-    room->lone_drained += executor_judge(ex, slot, 2) == SCHEDULER_HOST_LONE ? ex->slots[slot] : 0;
-    room->drained_at = room->drained_at ? room->drained_at : ex;
-    room->drained_hosts++;
+    capacity->drained += ex->slots[slot];
+    capacity->single_rank_drained += executor_availability(ex, slot, 2) == SCHEDULER_HOST_SINGLE_RANK ? ex->slots[slot]
+                                                                                                      : 0;
+    capacity->drained_at = capacity->drained_at ? capacity->drained_at : ex;
+    capacity->drained_hosts++;
 }
 
-void executor_drained_text(struct room room, char ret[DRAINED_BYTES]) {
-    const struct executor *first = room.drained_at;
+void executor_drained_text(struct capacity capacity, char ret[DRAINED_BYTES]) {
+    const struct executor *first = capacity.drained_at;
     char others[32] = "";
-    if (room.drained_hosts > 1)
-        snprintf(others, sizeof others, " and %d other%s", room.drained_hosts - 1, room.drained_hosts == 2 ? "" : "s");
+    if (capacity.drained_hosts > 1)
+        snprintf(others, sizeof others, " and %d other%s", capacity.drained_hosts - 1,
+                 capacity.drained_hosts == 2 ? "" : "s");
     snprintf(ret, DRAINED_BYTES, "executor %s%s%s%s%s", first->id, first->drain_reason[0] ? " (" : "",
              first->drain_reason, first->drain_reason[0] ? ")" : "", others);
 }

@@ -1,3 +1,16 @@
+/* Explains why one job waits. scheduler_explain chooses by the job's state:
+ *
+ *   with an attempt   STARTING: the ranks that have not joined. RUNNING or ending: the parts that have not ended
+ *   RESTARTING        the time of the next attempt, then as for QUEUED
+ *   QUEUED            explain_waiting: missing slots, jobs that are before it, used slots
+ *   PAUSED            the user's pause
+ *
+ * explain_waiting computes the capacity that the job may use with the same functions as queue_place, and counts the
+ * jobs before it that block it. It adds a reason for each part of the capacity that is missing: detached, drained,
+ * avoided, quarantined and single-rank hosts, and fenced ones.
+ *
+ * Each reason has a message and a remedy. The lists of hosts and of jobs that use slots are sorted by insertion and
+ * keep the first SCHEDULER_LISTED; the rest is counted. */
 #include "service/scheduler/explain.h"
 
 #include "base/limits.h"
@@ -23,15 +36,15 @@ static struct scheduler_reason *add(struct scheduler_explanation *x, enum schedu
 
 /* ---- lists ---- */
 
-static int slots_held(const struct job *job, const struct job *by) {
-    int held = 0;
+static int slots_used(const struct job *job, const struct job *by) {
+    int used = 0;
     for (int r = 0; r < by->attempt->n_ranks; r++) {
         const struct executor *ex = by->attempt->ranks[r].executor;
-        const enum scheduler_host verdict = executor_judge(ex, job->slot, job->world_size);
-        held += !attempt_part(by->attempt, ex)->over &&
-                (verdict == SCHEDULER_HOST_FULL || verdict == SCHEDULER_HOST_TAKES);
+        const enum scheduler_host availability = executor_availability_for(ex, job);
+        used += !attempt_part(by->attempt, ex)->over &&
+                (availability == SCHEDULER_HOST_FULL || availability == SCHEDULER_HOST_TAKES);
     }
-    return held;
+    return used;
 }
 
 static void list_holder(struct scheduler_explanation *x, struct scheduler_holder h) {
@@ -50,14 +63,14 @@ static void list_holder(struct scheduler_explanation *x, struct scheduler_holder
 
 static void list_holders(const struct scheduler *s, const struct job *job, struct scheduler_explanation *x) {
     for (const struct job *by = s->active; by; by = by->next) {
-        const int slots = by != job && by->attempt && by->slot == job->slot ? slots_held(job, by) : 0;
+        const int slots = by != job && by->attempt && by->slot == job->slot ? slots_used(job, by) : 0;
         if (slots > 0)
             list_holder(x, (struct scheduler_holder){ .job = by->id, .attempt = by->number, .slots = slots });
     }
 }
 
 static bool more_use(const struct scheduler_host_view *a, const struct scheduler_host_view *b) {
-    return a->verdict != b->verdict ? a->verdict < b->verdict : a->free > b->free;
+    return a->availability != b->availability ? a->availability < b->availability : a->free > b->free;
 }
 
 static void list_host(struct scheduler_explanation *x, const struct scheduler_host_view *h) {
@@ -78,110 +91,145 @@ static void list_hosts(const struct scheduler *s, const struct job *job, struct 
         const struct executor *ex = s->all[i];
         if (ex->lost)
             continue;
-        struct scheduler_host_view h = { .verdict = executor_judge(ex, job->slot, job->world_size),
+        struct scheduler_host_view h = { .availability = executor_availability_for(ex, job),
                                          .slots = ex->slots[job->slot],
-                                         .free = executor_free(ex, job->slot, job->world_size),
+                                         .free = executor_free_for(ex, job),
+                                         .detachment = executor_detachment(ex),
                                          .quarantined = job->slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0 };
         memcpy(h.id, ex->id, sizeof h.id);
-        memcpy(h.drain_reason, ex->drain_reason, sizeof h.drain_reason);
-        if (ex->n_held > 0) {
-            h.held_job = ex->held[0].job;
-            h.held_attempt = ex->held[0].attempt;
+        const struct avoided *avoided = job_avoided_on(job, ex);
+        snprintf(h.reason, sizeof h.reason, "%s",
+                 h.availability == SCHEDULER_HOST_AVOIDED ? avoided->why : ex->drain_reason);
+        if (ex->n_fenced > 0) {
+            h.fenced_job = ex->fenced[0].job;
+            h.fenced_attempt = ex->fenced[0].attempt;
         }
         list_host(x, &h);
     }
 }
 
-/* ---- why it waits for slots ---- */
+/* ---- why a job waits for slots ---- */
 
-static void say_lacking(const struct job *job, struct room room, struct scheduler_explanation *x) {
-    const int lacking = job->world_size - room.slots;
+static void add_lacking(const struct job *job, struct capacity capacity, struct scheduler_explanation *x) {
+    const int lacking = job->world_size - capacity.slots;
     const char *kind = kinds[job->slot];
-    struct scheduler_reason *r = add(x, room.attached == 0 ? SCHEDULER_WAIT_NO_EXECUTOR
-                                        : room.slots == 0  ? SCHEDULER_WAIT_NO_SLOTS
-                                                           : SCHEDULER_WAIT_TOO_WIDE);
-    queue_room_text(job, room, r->message, sizeof r->message);
-    if (room.drained >= lacking)
+    struct scheduler_reason *r = add(x, capacity.attached == 0 ? SCHEDULER_WAIT_NO_EXECUTOR
+                                        : capacity.slots == 0  ? SCHEDULER_WAIT_NO_SLOTS
+                                                               : SCHEDULER_WAIT_TOO_WIDE);
+    queue_capacity_text(job, capacity, r->message, sizeof r->message);
+    if (capacity.drained >= lacking)
         REMEDY(r, "take drained executors into use again (trainyard undrain), or attach others with %d more %s slot%s",
                lacking, kind, s_of(lacking));
-    else if (room.attached == 0)
+    else if (capacity.attached == 0)
         REMEDY(r, "start trainyard-executor on a host with %d %s slot%s or more, or on several", lacking, kind,
                s_of(lacking));
     else if (job->slot == SCHEDULER_SLOT_CUDA)
         REMEDY(r, "attach executors with %d more CUDA device%s, or submit it again with %s", lacking, s_of(lacking),
-               room.slots ? "fewer ranks (parallel)" : "resources.accelerator: cpu");
+               capacity.slots ? "fewer ranks (parallel)" : "resources.accelerator: cpu");
     else
         REMEDY(r, "attach executors with %d more cpu slot%s (trainyard-executor --slots)%s", lacking, s_of(lacking),
                job->world_size > 1 ? ", or submit it again with fewer ranks (parallel)" : "");
 }
 
-static void say_away(const struct scheduler *s, int64_t now_ms, struct scheduler_explanation *x) {
+static void describe_detached(const struct executor *ex, int64_t now_ms, struct scheduler_reason *r) {
+    const long long left = seconds(ex->lease_until_ms - now_ms);
+    switch (executor_detachment(ex)) {
+    case SCHEDULER_DETACHED_LEAVING:
+        MESSAGE(r, "executor %s takes no more ranks: its agent is stopping", ex->id);
+        REMEDY(r, "start its agent again");
+        return;
+    case SCHEDULER_DETACHED_STREAM_ENDED:
+        MESSAGE(r, "executor %s is disconnected: its agent has ended, or the network has failed", ex->id);
+        break;
+    default: MESSAGE(r, "executor %s has not attached since this controller leads", ex->id);
+    }
+    REMEDY(r, "none is needed: it attaches again, or becomes LOST in %lld s", left);
+}
+
+static void add_detached(const struct scheduler *s, int64_t now_ms, struct scheduler_explanation *x) {
     const struct executor *first = NULL;
     int n = 0;
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        if (ex->attached || ex->lost)
+        if (executor_detachment(ex) == SCHEDULER_NOT_DETACHED)
             continue;
         n++;
         first = first && first->lease_until_ms <= ex->lease_until_ms ? first : ex;
     }
     if (n == 0)
         return;
-    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_AWAY);
-    if (n == 1)
-        MESSAGE(r, "executor %s has not come back since this controller leads", first->id);
-    else
-        MESSAGE(r, "%d executors have not come back since this controller leads, executor %s among them", n, first->id);
-    REMEDY(r, "they attach again by themselves; who has not within %lld s counts as lost",
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_DETACHED);
+    if (n == 1) {
+        describe_detached(first, now_ms, r);
+        return;
+    }
+    MESSAGE(r, "%d executors are not attached, executor %s among them", n, first->id);
+    REMEDY(r,
+           "none is needed unless they were stopped: they attach again; one that has not attached within %lld s "
+           "becomes LOST",
            seconds(first->lease_until_ms - now_ms));
 }
 
-/* Slots in use on a drained executor come free no sooner where it is given back. */
+/* Whether a drained executor has free slots. Only then does it help to undrain it now. */
 static bool drained_unused(const struct scheduler *s, const struct job *job) {
     for (int i = 0; i < s->n_all; i++)
-        if (executor_judge(s->all[i], job->slot, job->world_size) == SCHEDULER_HOST_DRAINED &&
+        if (executor_availability(s->all[i], job->slot, job->world_size) == SCHEDULER_HOST_DRAINED &&
             s->all[i]->used[job->slot] < s->all[i]->slots[job->slot])
             return true;
     return false;
 }
 
-static void say_drained(const struct job *job, struct room room, struct scheduler_explanation *x) {
-    if (!room.drained)
+static void add_drained(const struct job *job, struct capacity capacity, struct scheduler_explanation *x) {
+    if (!capacity.drained)
         return;
     char hosts[DRAINED_BYTES];
-    executor_drained_text(room, hosts);
+    executor_drained_text(capacity, hosts);
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_DRAINED);
-    MESSAGE(r, "%d %s slot%s %s drained: %s", room.drained, kinds[job->slot], s_of(room.drained), is_of(room.drained),
-            hosts);
-    REMEDY(r, "trainyard undrain %s", room.drained_at->id);
+    MESSAGE(r, "%d %s slot%s %s drained: %s", capacity.drained, kinds[job->slot], s_of(capacity.drained),
+            is_of(capacity.drained), hosts);
+    REMEDY(r, "trainyard undrain %s", capacity.drained_at->id);
 }
 
-static void say_out_of_use(const struct job *job, struct room all, struct scheduler_explanation *x) {
+static void add_avoided(const struct job *job, struct capacity capacity, int64_t now_ms,
+                        struct scheduler_explanation *x) {
+    const struct avoided *first = capacity.avoided_at;
+    if (!first)
+        return;
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_AVOIDED);
+    MESSAGE(r, "%d %s slot%s %s on executors that have failed it, executor %s among them: %s", capacity.avoided,
+            kinds[job->slot], s_of(capacity.avoided), is_of(capacity.avoided), first->executor, first->why);
+    REMEDY(r, "give executor %s what it lacks; the job avoids it for another %lld s", first->executor,
+           seconds(first->until_ms - now_ms));
+}
+
+static void add_out_of_use(const struct job *job, struct capacity all, struct scheduler_explanation *x) {
     if (all.quarantined) {
         struct scheduler_reason *r = add(x, SCHEDULER_WAIT_QUARANTINED);
         MESSAGE(r, "%d CUDA device%s of attached executors %s quarantined", all.quarantined, s_of(all.quarantined),
                 is_of(all.quarantined));
-        REMEDY(r, "look at the device, take its line out of its executor's DIR/quarantine, start that executor again");
+        REMEDY(r, "check the device, remove its line from DIR/quarantine of its executor, and restart that executor");
     }
-    if (job->world_size > 1 && all.lone_slots) {
-        struct scheduler_reason *r = add(x, SCHEDULER_WAIT_LONE);
-        MESSAGE(r, "%d cuda slot%s %s on executors that take jobs of one rank only, since ranks there cannot talk",
-                all.lone_slots, s_of(all.lone_slots), is_of(all.lone_slots));
-        REMEDY(r, "give these executors what they say that they lack, or submit it again with one rank (parallel)");
+    if (job->world_size > 1 && all.single_rank_slots) {
+        struct scheduler_reason *r = add(x, SCHEDULER_WAIT_SINGLE_RANK);
+        MESSAGE(
+            r,
+            "%d cuda slot%s %s on executors that take only jobs with one rank, because their ranks cannot communicate",
+            all.single_rank_slots, s_of(all.single_rank_slots), is_of(all.single_rank_slots));
+        REMEDY(r, "give these executors what they report as missing, or submit it again with one rank (parallel)");
     }
 }
 
-/* Those before it that hold it up. */
+/* The jobs before a job that block it. */
 struct ahead {
     const struct job *first;
     int n;
 };
 
-static struct ahead who_is_ahead(const struct scheduler *s, const struct job *job, struct room all) {
+static struct ahead count_ahead(const struct scheduler *s, const struct job *job, struct capacity all) {
     struct ahead ahead = { 0 };
     for (size_t i = 0; i < s->n_queue && queue_before(s->queue[i], job); i++) {
         const struct job *other = s->queue[i];
-        if (other->slot != job->slot || !queue_holds_up(other, all))
+        if (other->slot != job->slot || !queue_blocks(s, other, all))
             continue;
         ahead.first = ahead.first ? ahead.first : other;
         ahead.n++;
@@ -189,11 +237,12 @@ static struct ahead who_is_ahead(const struct scheduler *s, const struct job *jo
     return ahead;
 }
 
-static void say_order(const struct job *job, struct ahead ahead, struct room all, struct scheduler_explanation *x) {
+static void add_order(const struct scheduler *s, const struct job *job, struct ahead ahead, struct capacity all,
+                      struct scheduler_explanation *x) {
     const struct job *first = ahead.first;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_ORDER);
     char needs[200];
-    queue_room_text(first, queue_room_for(all, first), needs, sizeof needs);
+    queue_capacity_text(first, queue_capacity_for(s, all, first), needs, sizeof needs);
     MESSAGE(r, "waits behind job %lld (priority %d), which %s; %s jobs start strictly in order, without backfill",
             (long long)first->id, first->priority, needs, kinds[job->slot]);
     if (ahead.n == 1)
@@ -203,11 +252,11 @@ static void say_order(const struct job *job, struct ahead ahead, struct room all
                (long long)first->id);
 }
 
-static void say_busy(const struct job *job, struct room room, struct scheduler_explanation *x) {
+static void add_busy(const struct job *job, struct capacity capacity, struct scheduler_explanation *x) {
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_BUSY);
-    const int lacking = job->world_size - room.free;
-    queue_room_text(job, room, r->message, sizeof r->message);
-    size_t used = (size_t)REMEDY(r, "%d more must come free", lacking);
+    const int lacking = job->world_size - capacity.free;
+    queue_capacity_text(job, capacity, r->message, sizeof r->message);
+    size_t used = (size_t)REMEDY(r, "%d more must become free", lacking);
     for (int i = 0; i < x->n_holders && i < 3; i++)
         used += (size_t)snprintf(r->remedy + used, sizeof r->remedy - used, "%s job %lld has %d", i ? "," : ":",
                                  (long long)x->holders[i].job, x->holders[i].slots);
@@ -216,78 +265,96 @@ static void say_busy(const struct job *job, struct room room, struct scheduler_e
         snprintf(r->remedy + used, sizeof r->remedy - used, ", and so have %d more job%s", more, s_of(more));
 }
 
-static void say_held(const struct scheduler *s, const struct job *job, struct scheduler_explanation *x) {
+static void add_fenced(const struct scheduler *s, const struct job *job, struct scheduler_explanation *x) {
     const struct executor *first = NULL;
     int unused = 0;
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        if (executor_judge(ex, job->slot, job->world_size) != SCHEDULER_HOST_HELD)
+        if (executor_availability_for(ex, job) != SCHEDULER_HOST_FENCED)
             continue;
         unused += ex->slots[job->slot] - ex->used[job->slot];
         first = first ? first : ex;
     }
     if (unused <= 0)
         return;
-    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_HELD);
-    MESSAGE(r, "%d slot%s more %s kept back: attempt %d of job %lld may still run on executor %s", unused, s_of(unused),
-            is_of(unused), first->held[0].attempt, (long long)first->held[0].job, first->id);
-    REMEDY(r, "its agent ends what is left, by force after %d s; an executor that falls silent is lost after %d s",
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_FENCED);
+    MESSAGE(r, "%d more slot%s %s fenced: attempt %d of job %lld may still run on executor %s", unused, s_of(unused),
+            is_of(unused), first->fenced[0].attempt, (long long)first->fenced[0].job, first->id);
+    REMEDY(r,
+           "its agent ends the remaining ranks, by force after %d s; an executor without heartbeats is lost after %d s",
            SCHEDULER_STOP_GRACE_MS / 1000, LEASE_TTL_MS / 1000);
 }
 
-/* What its executors lack for good comes first, then whose turn it is, then what is busy: in the order in which a
- * person would have to see to it. */
-static void say_waiting(const struct scheduler *s, const struct job *job, int64_t now_ms,
-                        struct scheduler_explanation *x) {
-    const struct room all = queue_room(s, job->slot), room = queue_room_for(all, job);
-    const struct ahead ahead = who_is_ahead(s, job, all);
-    const bool fits = job->world_size <= room.slots, free = job->world_size <= room.free;
+/* The reasons are in the order in which a person would have to act: first slots that the executors do not have, then
+ * the jobs that are before this one, then slots that are in use. */
+static void explain_waiting(const struct scheduler *s, const struct job *job, int64_t now_ms,
+                            struct scheduler_explanation *x) {
+    const struct capacity all = queue_capacity(s, job->slot), capacity = queue_capacity_for(s, all, job);
+    const struct ahead ahead = count_ahead(s, job, all);
+    const bool fits = job->world_size <= capacity.slots, free = job->world_size <= capacity.free;
     x->position = ahead.n + 1;
-    x->slots = room.slots;
-    x->free = room.free;
+    x->slots = capacity.slots;
+    x->free = capacity.free;
     x->waiting = !job->in_queue;
     for (size_t i = 0; i < s->n_queue; i++)
         x->waiting += s->queue[i]->slot == job->slot;
     list_holders(s, job, x);
     list_hosts(s, job, x);
     if (!fits)
-        say_lacking(job, room, x);
+        add_lacking(job, capacity, x);
     if (!free) {
-        say_away(s, now_ms, x);
+        add_detached(s, now_ms, x);
         if (!fits || drained_unused(s, job))
-            say_drained(job, room, x);
-        say_out_of_use(job, all, x);
+            add_drained(job, capacity, x);
+        add_avoided(job, capacity, now_ms, x);
+        add_out_of_use(job, all, x);
     }
     if (ahead.n)
-        say_order(job, ahead, all, x);
+        add_order(s, job, ahead, all, x);
     if (fits && !free)
-        say_busy(job, room, x);
+        add_busy(job, capacity, x);
     if (!free)
-        say_held(s, job, x);
+        add_fenced(s, job, x);
     if (fits)
-        snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, as number %d of %d that wait for such",
+        snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, as number %d of %d waiting jobs",
                  job->world_size, kinds[job->slot], s_of(job->world_size), x->position, x->waiting);
-    else /* whose turn it is does not matter yet */
+    else /* the position does not matter yet */
         snprintf(x->summary, sizeof x->summary, "waits for %d %s slot%s, more than executors offer it", job->world_size,
                  kinds[job->slot], s_of(job->world_size));
     if (x->n_reasons > 0 || job->state == JOB_STATE_RESTARTING)
         return;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_NOTHING);
-    MESSAGE(r, "nothing holds it up");
-    REMEDY(r, "it is placed with the scheduler's next look, which comes %d times a second", 1000 / SCHEDULER_TICK_MS);
+    MESSAGE(r, "nothing delays it");
+    REMEDY(r, "the scheduler places it in its next pass; there are %d passes per second", 1000 / SCHEDULER_TICK_MS);
 }
 
-/* ---- why its attempt does not go on ---- */
+/* ---- why an attempt does not proceed ---- */
 
-static void say_backoff(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
+static void add_backoff(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_BACKOFF);
     x->next_attempt_ms = job->not_before_ms;
     MESSAGE(r, "attempt %d begins in %lld s, after %d attempt%s in a row that made no checkpoint", job->number + 1,
             seconds(job->not_before_ms - now_ms), job->failures, s_of(job->failures));
-    REMEDY(r, "none is needed: it begins by itself; %d of %d restarts are used", job->restarts, job->max_restarts);
+    REMEDY(r, "none is needed: it begins then; %d of %d restarts are used", job->restarts, job->max_restarts);
 }
 
-static void say_ending(const struct job *job, struct scheduler_explanation *x) {
+/* The last attempt could not read its checkpoint, and the next one reads the same checkpoint. */
+static void add_unreadable(const struct scheduler *s, const struct job *job, int64_t now_ms,
+                           struct scheduler_explanation *x) {
+    const struct avoided *on = NULL;
+    for (int i = 0; job->unreadable && job->avoided && i < job->avoided->n; i++)
+        if (job->avoided->of[i].cause == RANK_END_CHECKPOINT_UNREADABLE)
+            on = &job->avoided->of[i];
+    if (!on)
+        return;
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_CHECKPOINT);
+    MESSAGE(r, "the checkpoint to resume from could not be read for %lld s, on executor %s: %s",
+            seconds(now_ms - job->unreadable_since_ms), on->executor, on->why);
+    REMEDY(r, "restore its files; after %lld s in all it becomes MISSING, and an older one is used",
+           seconds(job_checkpoint_limit_ms(s, job)));
+}
+
+static void add_ending(const struct job *job, struct scheduler_explanation *x) {
     const struct attempt *a = job->attempt;
     const struct executor *where = NULL;
     int parts = 0, rank = -1;
@@ -301,20 +368,22 @@ static void say_ending(const struct job *job, struct scheduler_explanation *x) {
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_ENDING);
     if (!where) {
         MESSAGE(r, "the last records of rank %d of attempt %d are not stored yet", rank, job->number);
-        REMEDY(r, "its executor sends them, or is lost %d s after it falls silent", LEASE_TTL_MS / 1000);
+        REMEDY(r, "its executor sends them, or is lost %d s after its last heartbeat", LEASE_TTL_MS / 1000);
         return;
     }
     MESSAGE(r, "attempt %d has not ended on %d of %d executors: %s%s", job->number, parts, a->n_parts, where->id,
             parts > 1 ? " and others" : "");
     if (a->ending == ATTEMPT_CHECKPOINTS)
-        REMEDY(r, "its ranks end their step and write a checkpoint; what is left after %d s is ended by force",
+        REMEDY(r, "its ranks end their step and write a checkpoint; ranks that remain after %d s are ended by force",
                SCHEDULER_CHECKPOINT_GRACE_MS / 1000);
     else
-        REMEDY(r, "its agent ends what is left, by force after %d s; an executor that falls silent is lost after %d s",
+        REMEDY(r,
+               "its agent ends the remaining ranks, by force after %d s; an executor without heartbeats is lost after "
+               "%d s",
                SCHEDULER_STOP_GRACE_MS / 1000, LEASE_TTL_MS / 1000);
 }
 
-static void say_gathering(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
+static void add_gathering(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
     const struct attempt *a = job->attempt;
     int missing = 0, first = -1;
     for (int r = 0; r < a->n_ranks; r++)
@@ -339,7 +408,7 @@ static void say_gathering(const struct job *job, int64_t now_ms, struct schedule
            seconds(a->start_deadline_ms - now_ms));
 }
 
-static void say_attempt(const struct job *job, const char *what, struct scheduler_explanation *x) {
+static void summarize_attempt(const struct job *job, const char *what, struct scheduler_explanation *x) {
     const struct attempt *a = job->attempt;
     snprintf(x->summary, sizeof x->summary, "attempt %d %s: %d rank%s on %d executor%s", job->number, what, a->n_ranks,
              s_of(a->n_ranks), a->n_parts, s_of(a->n_parts));
@@ -355,26 +424,26 @@ static bool all_ended(const struct attempt *a) {
 static void explain_attempt(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
     switch (job->state) {
     case JOB_STATE_STARTING:
-        say_attempt(job, "starts", x);
-        say_gathering(job, now_ms, x);
+        summarize_attempt(job, "starts", x);
+        add_gathering(job, now_ms, x);
         return;
     case JOB_STATE_RUNNING:
-        say_attempt(job, all_ended(job->attempt) ? "has ended on its hosts" : "runs", x);
+        summarize_attempt(job, all_ended(job->attempt) ? "has ended on its hosts" : "runs", x);
         if (all_ended(job->attempt))
-            say_ending(job, x);
+            add_ending(job, x);
         return;
     default:
-        say_attempt(job, "is ending", x);
-        say_ending(job, x);
+        summarize_attempt(job, "is ending", x);
+        add_ending(job, x);
         return;
     }
 }
 
-static void say_paused(const struct job *job, struct scheduler_explanation *x) {
+static void explain_paused(const struct job *job, struct scheduler_explanation *x) {
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_PAUSED);
-    snprintf(x->summary, sizeof x->summary, "is paused until its user resumes it");
+    snprintf(x->summary, sizeof x->summary, "until its user resumes it");
     MESSAGE(r, "its user has paused it");
-    REMEDY(r, "trainyard resume %lld: it waits again at its old place, and goes on from its newest checkpoint",
+    REMEDY(r, "trainyard resume %lld: it waits at its old place in the queue and continues from its newest checkpoint",
            (long long)job->id);
 }
 
@@ -393,12 +462,16 @@ void scheduler_explain(const struct scheduler *s, int64_t id, int64_t now_ms, st
     }
     switch (job->state) {
     case JOB_STATE_RESTARTING:
+        add_unreadable(s, job, now_ms, ret);
         if (!job->in_queue)
-            say_backoff(job, now_ms, ret);
-        say_waiting(s, job, now_ms, ret); /* what it would find now */
+            add_backoff(job, now_ms, ret);
+        explain_waiting(s, job, now_ms, ret); /* the slots that the next attempt would find now */
         return;
-    case JOB_STATE_QUEUED: say_waiting(s, job, now_ms, ret); return;
-    case JOB_STATE_PAUSED: say_paused(job, ret); return;
+    case JOB_STATE_QUEUED:
+        add_unreadable(s, job, now_ms, ret);
+        explain_waiting(s, job, now_ms, ret);
+        return;
+    case JOB_STATE_PAUSED: explain_paused(job, ret); return;
     default: snprintf(ret->summary, sizeof ret->summary, "is about to leave this state"); return;
     }
 }

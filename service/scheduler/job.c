@@ -1,3 +1,12 @@
+/* Jobs: adding, moving and forgetting them, and the requests of users except pause and resume (pause.c).
+ *
+ * A job is in the tree `jobs` from its submit to its end. It is also in the queue while it waits for slots, and in the
+ * list of active jobs in every state but QUEUED and PAUSED. The scheduler walks the active jobs at each tick, so that a
+ * long queue costs nothing there.
+ *
+ * job_move is the only function that changes a state, except the start of an attempt in queue.c. It asserts that
+ * job_state.c allows the edge, and adds the action that stores the move. A job in a final state is forgotten. */
+#include "base/alloc.h"
 #include "base/array.h"
 #include "service/scheduler/state.h"
 
@@ -11,32 +20,25 @@ struct job *job_find(const struct scheduler *s, int64_t id) {
     return node ? *node : NULL;
 }
 
-static struct job *job_of(struct job *job, const struct scheduler_job_row *row) {
+struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
+    struct job *job = alloc_zeroed(1, sizeof *job);
     *job = (struct job){ .id = row->job,
                          .state = row->state,
                          .priority = row->priority,
                          .world_size = row->world_size,
                          .slot = row->slot,
                          .max_restarts = row->max_restarts,
+                         .no_final_checkpoint = row->no_final_checkpoint,
                          .restarts = row->restarts,
                          .number = row->attempt };
+    alloc_tree_node(job, &s->jobs, array_by_int64);
+    s->queue = alloc_grow(s->queue, (size_t)s->n_jobs++, sizeof *s->queue);
     return job;
-}
-
-status_t job_add(struct scheduler *s, const struct scheduler_job_row *row, struct job **ret, struct err *e) {
-    TRY(array_grow(&s->queue, s->n_jobs, e));
-    struct job *job = malloc(sizeof *job);
-    if (!job || !tsearch(job_of(job, row), &s->jobs, array_by_int64)) {
-        free(job);
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for job %lld", (long long)row->job);
-    }
-    s->n_jobs++;
-    *ret = job;
-    return ST_OK;
 }
 
 void job_free(struct job *job) {
     attempt_free(job->attempt);
+    free(job->avoided);
     free(job);
 }
 
@@ -45,7 +47,6 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
         return;
     job->active = active;
     if (active) {
-        s->n_active++;
         job->prev = NULL;
         job->next = s->active;
         if (s->active)
@@ -53,7 +54,6 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
         s->active = job;
         return;
     }
-    s->n_active--;
     if (job->next)
         job->next->prev = job->prev;
     if (job->prev)
@@ -89,13 +89,9 @@ void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_
     job_activate(s, job, to != JOB_STATE_QUEUED && to != JOB_STATE_PAUSED);
 }
 
-status_t job_submit(struct scheduler *s, const struct scheduler_event *ev, struct err *e) {
-    struct job *job;
-    if (job_find(s, ev->row->job)) /* told twice: by its handler and by a scan of the rows */
-        return ST_OK;
-    TRY(job_add(s, ev->row, &job, e));
-    queue_insert(s, job);
-    return ST_OK;
+void job_submit(struct scheduler *s, const struct scheduler_event *ev) {
+    if (!job_find(s, ev->row->job)) /* else submitted twice: by its handler and by a scan of the rows */
+        queue_insert(s, job_add(s, ev->row));
 }
 
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out) {
@@ -123,8 +119,8 @@ void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t n
     action_reply(out, ev->token);
 }
 
-/* One that is STARTING may have trained for long all the same, while no controller was there to hear of it; ranks that
- * have not all joined write nothing, and end as soon as they are told. */
+/* A STARTING job is preempted with a checkpoint too, because it may have trained for long while no controller was
+ * running. Ranks that have not all joined write no checkpoint and end as soon as they get the order. */
 void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out) {
     if (!job->attempt || job->attempt->ending || (job->state != JOB_STATE_RUNNING && job->state != JOB_STATE_STARTING))
         return;
@@ -137,18 +133,15 @@ void job_requeue(struct scheduler *s, struct job *job, const char *why, struct s
     queue_insert(s, job);
 }
 
-status_t job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out,
-                   struct err *e) {
+void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
     if (job_find(s, ev->row->job) || ev->row->state != JOB_STATE_FAILED) {
         action_refuse(out, ev->token, "JOB_NOT_FAILED", "job %lld is not FAILED: only a failed job is retried",
                       (long long)ev->row->job);
-        return ST_OK;
+        return;
     }
-    struct job *job;
-    TRY(job_add(s, ev->row, &job, e));
+    struct job *job = job_add(s, ev->row);
     job->restarts = 0;
     job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_RETRY_ASKED, "retried by its user", out);
     queue_insert(s, job);
     action_reply(out, ev->token);
-    return ST_OK;
 }

@@ -1,9 +1,9 @@
-/* The states of a job and the one table of edges between them. Whoever moves a job asks job_state_edge; SQL repeats the
- * guard, so that a move that is not in this table cannot be stored either.
+/* The states of a job and the one table of edges between them. job_state_edge allows or refuses a move; SQL repeats
+ * the guard, so that a move that is not in this table cannot be stored either.
  *
- *   QUEUED -> STARTING -> RUNNING -> SUCCEEDED | FAILED | CANCELLED, with the detours RESTARTING, PREEMPTING, PAUSING,
- *   PAUSED and CANCELLING. SUCCEEDED and CANCELLED are final for good; FAILED is left by a retry only, PAUSED by a
- *   resume or a cancel.
+ *   QUEUED -> STARTING -> RUNNING -> SUCCEEDED | FAILED, or CANCELLING -> CANCELLED, with the detours RESTARTING,
+ *   PREEMPTING, PAUSING and PAUSED. SUCCEEDED and CANCELLED are final. Only a retry leaves FAILED; only a resume or a
+ *   cancel leaves PAUSED.
  *
  * The numbers are those of trainyard.v1.Job.State and of the database (service/controller/row_state.c). */
 #ifndef SERVICE_SCHEDULER_JOB_STATE_H
@@ -31,9 +31,9 @@ enum job_cause {
     JOB_CAUSE_PLACED,         /* the gang got its slots */
     JOB_CAUSE_ALL_JOINED,     /* every rank has joined */
     JOB_CAUSE_ATTEMPT_FAILED, /* a rank ended, or a host was lost, before all was done */
-    JOB_CAUSE_NO_ROOM,        /* the gang must wait for slots again */
+    JOB_CAUSE_NO_SLOTS,       /* the gang must wait for slots again */
     JOB_CAUSE_NO_RETRY,       /* a failure that no retry helps, or no restarts are left */
-    JOB_CAUSE_ORIGIN_GONE,    /* what the job must begin with is no more; the store finds it, in the move itself */
+    JOB_CAUSE_ORIGIN_GONE,    /* the job's origin is gone; the store finds this during the move */
     JOB_CAUSE_DONE,           /* every rank finished and the final checkpoint is committed */
     JOB_CAUSE_CANCEL_ASKED,
     JOB_CAUSE_STOPPED, /* every rank has ended after a cancel, a pause or a preemption */
@@ -50,7 +50,7 @@ bool job_state_edge(enum job_state from, enum job_state to, enum job_cause cause
 /* SUCCEEDED, FAILED or CANCELLED: nothing runs, and the scheduler has forgotten the job. */
 bool job_state_final(enum job_state state);
 
-/* "QUEUED"; "NONE" for anything that is no state. Static storage. */
+/* For example "QUEUED"; "NONE" for an invalid state. Static storage. */
 const char *job_state_name(enum job_state state);
 
 #endif

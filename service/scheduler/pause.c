@@ -1,4 +1,4 @@
-/* A user's pause, and its end. */
+/* Pausing and resuming a job for its user. */
 #include "service/scheduler/state.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ void job_resume(struct scheduler *s, const struct scheduler_event *ev, struct sc
 }
 
 void pause_describe(const struct attempt *a, char *ret, size_t n) {
-    int64_t done = 0; /* steps, as far as any rank has told */
+    int64_t done = 0; /* steps, the highest number that a rank has reported */
     for (int r = 0; r < a->n_ranks; r++)
         if (a->ranks[r].end.step > done)
             done = a->ranks[r].end.step;

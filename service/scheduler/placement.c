@@ -3,13 +3,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-static int most_room_first(const void *a, const void *b) {
+static int by_free_slots(const void *a, const void *b) {
     const struct placement_host *x = a, *y = b;
     if (x->free != y->free)
         return x->free > y->free ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
+/* The fullest host, so that wide gaps remain for wide gangs. */
 static const struct placement_host *fullest_that_fits(const struct placement_host *hosts, int n, int world_size) {
     const struct placement_host *best = NULL;
     for (int i = 0; i < n; i++) {
@@ -29,12 +30,12 @@ bool placement_choose(struct placement_host *hosts, int n_hosts, int world_size,
             ret_host[r] = one->host;
         return true;
     }
-    long room = 0;
+    long free_slots = 0;
     for (int i = 0; i < n_hosts; i++)
-        room += hosts[i].free > 0 ? hosts[i].free : 0;
-    if (room < world_size)
+        free_slots += hosts[i].free > 0 ? hosts[i].free : 0;
+    if (free_slots < world_size)
         return false;
-    qsort(hosts, (size_t)n_hosts, sizeof *hosts, most_room_first);
+    qsort(hosts, (size_t)n_hosts, sizeof *hosts, by_free_slots);
     int rank = 0;
     for (int i = 0; i < n_hosts && rank < world_size; i++)
         for (int s = 0; s < hosts[i].free && rank < world_size; s++)

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-/* The first delay is short, because most failures are one process; it doubles with each attempt that made no
- * checkpoint, and stops growing where a person would look at the job anyway. */
+/* The first delay is short, because most failures are those of one process. It doubles with each attempt that made no
+ * checkpoint, up to a limit: by then, a person would check the job anyway. */
 #define RETRY_FIRST_MS 250
-#define RETRY_MOST_MS  30000
+#define RETRY_MAX_MS   30000
 
 /* failures: attempts in a row, 1 or more, that ended before a checkpoint was committed. */
 int64_t retry_delay_ms(int failures);

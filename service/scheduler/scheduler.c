@@ -1,3 +1,16 @@
+/* Dispatches events to the functions that handle them, and loads the state from rows at the start.
+ *
+ * scheduler_step handles the event, and finally places waiting jobs if the capacity or the queue has changed
+ * (needs_placing).
+ *
+ * Events of ranks and checkpoints name an attempt. If it is not the job's current attempt, they are ignored (current,
+ * current_rank), except the end of a part: its agent always gets an acknowledgement, so that it can forget the attempt,
+ * and the executor is no longer fenced for it.
+ *
+ * on_tick handles everything that depends on time: leases, exclusions of hosts, restarts that are due, and gangs that
+ * have not joined in time. It also makes the moves that an earlier leader did not make before it died
+ * (settle_closed). */
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "service/scheduler/state.h"
 
@@ -6,11 +19,14 @@
 #include <stdlib.h>
 
 struct scheduler *scheduler_new(int64_t now_ms) {
-    struct scheduler *s = calloc(1, sizeof *s);
-    if (s)
-        s->last_tick_ms = now_ms;
+    struct scheduler *s = alloc_zeroed(1, sizeof *s);
+    s->last_tick_ms = now_ms;
+    s->avoid_until_ms = INT64_MAX;
+    s->checkpoint_wait_ms = SCHEDULER_CHECKPOINT_WAIT_MS;
     return s;
 }
+
+void scheduler_set_checkpoint_wait(struct scheduler *s, int64_t wait_ms) { s->checkpoint_wait_ms = wait_ms; }
 
 static void free_job(void *job) { job_free(job); }
 
@@ -19,7 +35,7 @@ struct scheduler *scheduler_free(struct scheduler *s) {
         return NULL;
     tdestroy(s->jobs, free_job);
     for (int i = 0; i < s->n_all; i++)
-        free(s->all[i]->held);
+        free(s->all[i]->fenced);
     tdestroy(s->executors, free);
     free(s->all);
     free(s->queue);
@@ -37,13 +53,11 @@ static enum attempt_ending ending_of(enum job_state state) {
     }
 }
 
-static status_t load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms,
-                             struct err *e) {
-    CLEANUP(attempt_freep) struct attempt *a = NULL;
-    TRY(attempt_new(row->attempt, row->world_size, &a, e));
+static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
+    struct attempt *a = attempt_new(row->attempt, row->world_size);
     for (int r = 0; r < row->world_size; r++) {
-        TRY(executor_add(s, row->placement[r], now_ms, &a->ranks[r].executor, e));
-        a->ranks[r].executor->lost = false; /* its lease is judged, whatever its row says */
+        a->ranks[r].executor = executor_add(s, row->placement[r], now_ms);
+        a->ranks[r].executor->lost = false; /* its lease decides, not its row */
         a->ranks[r].started = row->started && row->started[r];
     }
     a->final_committed = row->final_committed;
@@ -51,37 +65,43 @@ static status_t load_attempt(struct scheduler *s, struct job *job, const struct 
     a->ending = ending_of(row->state);
     a->all_joined = a->all_started = row->state == JOB_STATE_RUNNING;
     a->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
-    attempt_begin(s, job, take_ptr(&a));
-    return ST_OK;
+    attempt_begin(job, a);
 }
 
-status_t scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms, struct err *e) {
-    struct job *job;
-    TRY(job_add(s, row, &job, e));
+/* Loads the hosts that have failed the job, and since when its checkpoint could not be read. */
+static void load_faults(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
+    job->unreadable = row->unreadable_ms > 0;
+    job->unreadable_since_ms = now_ms - row->unreadable_ms;
+    if (row->n_avoided > 0)
+        job_avoid_loaded(s, job, row, now_ms);
+}
+
+void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms) {
+    struct job *job = job_add(s, row);
+    load_faults(s, job, row, now_ms);
     if (row->state == JOB_STATE_QUEUED) {
         queue_insert(s, job);
-        return ST_OK;
+        return;
     }
     job_activate(s, job, row->state != JOB_STATE_PAUSED);
-    if (row->placement)
-        return load_attempt(s, job, row, now_ms, e);
+    if (row->placement) {
+        load_attempt(s, job, row, now_ms);
+        return;
+    }
     job->not_before_ms = now_ms;
     job->finished = row->final_committed;
-    return ST_OK;
 }
 
-status_t scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
-                                 const struct scheduler_drain *drain, int64_t now_ms, struct err *e) {
-    struct executor *ex;
-    TRY(executor_add(s, id, now_ms, &ex, e));
+void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
+                             int64_t now_ms) {
+    struct executor *ex = executor_add(s, id, now_ms);
     ex->lost = !attached;
     if (drain)
         executor_mark(ex, drain);
     s->drain_due |= ex->drained_now;
-    return ST_OK;
 }
 
-/* The job, when the event is of its current attempt and that may still run. */
+/* Returns the job if the event belongs to its current attempt, which may still run. */
 static struct job *current(const struct scheduler *s, const struct scheduler_event *ev) {
     struct job *job = job_find(s, ev->job);
     return job && job->attempt && job->attempt->number == ev->attempt ? job : NULL;
@@ -133,8 +153,8 @@ static void on_part_ended(struct scheduler *s, const struct scheduler_event *ev,
         attempt_try_close(s, job, now_ms, out);
         return;
     }
-    executor_release(ex, ev->job, ev->attempt);
-    s->dirty = true;
+    executor_unfence(ex, ev->job, ev->attempt);
+    s->needs_placing = true;
     action_send(out, ACT_SEND_ACKNOWLEDGE, &(struct job){ .id = ev->job, .number = ev->attempt }, ex);
 }
 
@@ -168,8 +188,8 @@ static void on_committed(struct scheduler *s, const struct scheduler_event *ev, 
     attempt_try_close(s, job, now_ms, out);
 }
 
-/* The last leader died between an attempt's end and the move that follows from it: two transactions. A failure is not
- * counted: which one it was is no longer known, and one that is fatal comes again. */
+/* The last leader died between an attempt's end and the job's move, which are two transactions. A failure is not
+ * counted, because its cause is no longer known. A fatal failure will occur again. */
 static void settle_closed(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     static const char died[] = "the controller died while the attempt ended";
     if (job->finished &&
@@ -186,8 +206,9 @@ static void settle_closed(struct scheduler *s, struct job *job, struct scheduler
 }
 
 static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
-    executor_judge_leases(s, now_ms, out);
+    executor_expire_leases(s, now_ms, out);
     executor_drain_loaded(s, out);
+    jobs_forgive_after_time(s, now_ms);
     for (struct job *job = s->active, *next; job; job = next) {
         next = job->next;
         if (!job->attempt) {
@@ -195,7 +216,7 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
                 settle_closed(s, job, out);
             } else if (!job->in_queue && now_ms >= job->not_before_ms) {
                 queue_insert(s, job);
-                s->dirty = true; /* it is placed now, or becomes QUEUED */
+                s->needs_placing = true; /* the job starts now, or becomes QUEUED */
             }
             continue;
         }
@@ -213,43 +234,40 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
     }
 }
 
-static void on_heard(struct scheduler *s, const struct scheduler_event *ev) {
+static void on_seen(struct scheduler *s, const struct scheduler_event *ev) {
     struct executor *ex = executor_find(s, ev->executor);
-    if (ex && ex->lease_until_ms < ev->heard_ms + LEASE_TTL_MS)
-        ex->lease_until_ms = ev->heard_ms + LEASE_TTL_MS;
+    if (ex && ex->lease_until_ms < ev->last_seen_ms + LEASE_TTL_MS)
+        ex->lease_until_ms = ev->last_seen_ms + LEASE_TTL_MS;
 }
 
-status_t scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                        struct scheduler_actions *ret, struct err *e) {
+void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *ret) {
     struct executor *ex;
-    if (ev->kind == EV_EXECUTOR_HEARD) {
-        on_heard(s, ev);
-        return ST_OK;
-    }
-    TRY(actions_reserve(ret, actions_most(s, ev), e));
     switch (ev->kind) {
+    case EV_EXECUTOR_SEEN: on_seen(s, ev); return;
     case EV_TICK: on_tick(s, now_ms, ret); break;
-    case EV_JOB_SUBMITTED: TRY(job_submit(s, ev, e)); break;
+    case EV_JOB_SUBMITTED: job_submit(s, ev); break;
     case EV_JOB_CANCEL: job_cancel(s, ev, now_ms, ret); break;
     case EV_JOB_PAUSE: job_pause(s, ev, now_ms, ret); break;
     case EV_JOB_RESUME: job_resume(s, ev, ret); break;
-    case EV_JOB_RETRY: TRY(job_retry(s, ev, ret, e)); break;
-    case EV_EXECUTOR_ATTACHED: TRY(executor_attach(s, ev, now_ms, ret, e)); break;
+    case EV_JOB_RETRY: job_retry(s, ev, ret); break;
+    case EV_EXECUTOR_ATTACHED: executor_attach(s, ev, now_ms, ret); break;
     case EV_EXECUTOR_DEVICES:
         ex = executor_find(s, ev->executor);
-        if (ex && ev->attach.incarnation >= ex->incarnation) { /* an older start's word comes too late */
+        if (ex && ev->attach.incarnation >= ex->incarnation) { /* else a late message of an older incarnation */
             ex->slots[SCHEDULER_SLOT_CUDA] = ev->attach.slots[SCHEDULER_SLOT_CUDA];
             ex->quarantined = ev->attach.quarantined;
-            queue_tell_again(s);
+            queue_report_again(s);
         }
         break;
-    case EV_EXECUTOR_DRAIN: TRY(executor_drain(s, ev, now_ms, ret, e)); break;
+    case EV_EXECUTOR_LEAVES: executor_handle_leaving(s, ev); break;
+    case EV_EXECUTOR_DETACHED: executor_handle_detached(s, ev); break;
+    case EV_EXECUTOR_DRAIN: executor_drain(s, ev, now_ms, ret); break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;
     default: on_rank(s, ev, now_ms, ret); break;
     }
-    if (s->dirty)
+    if (s->needs_placing)
         queue_place(s, now_ms, ret);
-    return ST_OK;
 }

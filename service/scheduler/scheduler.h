@@ -1,22 +1,18 @@
-/* The scheduler: a pure core, (state, event, now) -> (state, actions). It reads no clock, does no I/O and starts no
+/* The scheduler: a pure function (state, event, now) -> (state, actions). It reads no clock, does no I/O and starts no
  * thread, so that a simulation can drive it through any history.
  *
- *     scheduler_step(s, &event, now_ms, &actions, e);   // state changed in memory, or refused: told again
- *     for each of actions: do it, in this order         // store first, then send: the caller's duty
+ *     scheduler_step(s, &event, now_ms, &actions);      // changes the state in memory
+ *     for each of actions: run it, in this order        // the caller stores first, then sends
  *     scheduler_actions_clear(&actions);
  *
- * It owns the live jobs, their current attempt and the executors. A job that has ended is forgotten. Executors and jobs
- * are named as the rest of the service names them: an id string, a number.
+ * It owns the live jobs, their current attempts and the executors. It forgets a job that has ended.
  *
- * Rules it keeps (each is checked by the simulation after every step): a slot has one rank; a job has one attempt that
- * may run; every change of a job's state is an edge of job_state.h; attempt numbers grow; a host that may still run
- * something of an old attempt gets nothing.
+ * Invariants, checked by the simulation after every step: a slot has one rank; at most one attempt of a job may run;
+ * every change of a job's state is an edge of job_state.h; attempt numbers grow; a host that may still run an old
+ * attempt gets no ranks.
  *
- * Times are milliseconds on one monotonic clock. Memory: proportional to live jobs, ranks and executors. Whatever may
- * follow from an event has its room before anything changes, so that an event is refused as a whole: on
- * RESOURCE_EXHAUSTED state and actions are as they were, and the caller tells it again. A job for which there are slots
- * but no memory keeps its place in the queue, and starts after one of the next events. Not thread-safe: one thread owns
- * a scheduler. */
+ * Times are milliseconds on one monotonic clock. Memory is small, and proportional to live jobs, ranks and executors
+ * (base/alloc.h). Not thread-safe: one thread owns a scheduler. */
 #ifndef SERVICE_SCHEDULER_SCHEDULER_H
 #define SERVICE_SCHEDULER_SCHEDULER_H
 
@@ -29,34 +25,64 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How often EV_TICK should come. Ticks that come later extend every lease by their lateness. */
+/* The interval of EV_TICK. A late tick extends every lease by its delay. */
 #define SCHEDULER_TICK_MS 100
-/* A gang that has not joined by then is ended and tried again: a data file or a checkpoint of tens of GB loads within.
- */
+/* A gang that has not joined by then is stopped and restarted. Long enough to load tens of GB of data or checkpoint. */
 #define SCHEDULER_START_TIMEOUT_MS 600000
-/* From a polite stop to kill. */
+/* From a stop order to kill. */
 #define SCHEDULER_STOP_GRACE_MS 5000
-/* The same of a stop that is to lose nothing: a step ends and a checkpoint of tens of GB is written within, as it loads
- * within the time for a start. A rank that hangs meanwhile is killed by its agent long before. */
+/* The same for a stop after a checkpoint: long enough to end a step and write tens of GB. The agent kills a rank that
+ * hangs long before. */
 #define SCHEDULER_CHECKPOINT_GRACE_MS 600000
 #define SCHEDULER_EXECUTOR_ID_BYTES   64
+/* For this long a job gets no ranks on a host on which the job failed. For the same time a host on which any job failed
+ * gets ranks only if no other host has free slots. */
+#define SCHEDULER_AVOID_MS 600000
+/* The hosts that are remembered per job, with what they lacked. A job that avoids this many has no other host. */
+#define SCHEDULER_MAX_AVOIDED 8
+/* Job A avoids host H. Jobs behind A in the queue may normally use H, but not if H has failed this many jobs
+ * in a row. */
+#define SCHEDULER_FAULTY_JOBS 3
+/* How long a job waits for a checkpoint whose files cannot be read, before the checkpoint becomes MISSING and an older
+ * one is used: the default of trainyard-controller --checkpoint-wait. If a second host cannot read it either, the job
+ * waits for a tenth of that: a shared folder that is unreachable for a minute is unreachable for all hosts. */
+#define SCHEDULER_CHECKPOINT_WAIT_MS 600000
+#define SCHEDULER_CONFIRMED_DIVISOR  10
 
-/* What a slot is. */
+/* The kinds of slots. */
 enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
 
-/* What an executor is for a job that waits. */
+/* Whether an executor takes ranks of a waiting job. In trainyard.v1.ExecutorVerdict, FENCED is HELD, SINGLE_RANK is
+ * LONE and DETACHED is AWAY. */
 enum scheduler_host {
-    SCHEDULER_HOST_TAKES,   /* it has free slots for it */
-    SCHEDULER_HOST_FULL,    /* its slots are in use */
-    SCHEDULER_HOST_HELD,    /* something of an old attempt may still run there */
-    SCHEDULER_HOST_LONE,    /* its devices take jobs of one rank only */
-    SCHEDULER_HOST_DRAINED, /* a person has asked that it gets no more ranks */
-    SCHEDULER_HOST_WITHOUT, /* it has no slots of this kind */
-    SCHEDULER_HOST_AWAY,    /* it is not attached */
-    SCHEDULER_HOST_VERDICTS,
+    SCHEDULER_HOST_TAKES,       /* yes: it has free slots */
+    SCHEDULER_HOST_FULL,        /* its slots are in use */
+    SCHEDULER_HOST_FENCED,      /* it is fenced: an old attempt may still run there */
+    SCHEDULER_HOST_SINGLE_RANK, /* its devices take jobs of one rank only */
+    SCHEDULER_HOST_DRAINED,     /* a person has drained it */
+    SCHEDULER_HOST_WITHOUT,     /* it has no slots of this kind */
+    SCHEDULER_HOST_DETACHED,    /* it is not attached, or leaves: enum scheduler_detachment */
+    SCHEDULER_HOST_AVOIDED,     /* it has failed the job recently */
+    SCHEDULER_HOST_STATES,
 };
 
-/* A job as its row says. */
+/* Why an executor that is not lost takes no ranks. */
+enum scheduler_detachment {
+    SCHEDULER_NOT_DETACHED,
+    SCHEDULER_DETACHED_SINCE_START,  /* it has not attached since this scheduler was loaded */
+    SCHEDULER_DETACHED_STREAM_ENDED, /* its stream has ended */
+    SCHEDULER_DETACHED_LEAVING,      /* its agent is stopping */
+};
+
+/* A host that has failed a job. */
+struct scheduler_avoided {
+    const char *executor;
+    enum rank_end_cause cause;
+    int64_t left_ms; /* for this long the job gets no ranks there */
+    const char *why; /* what it lacked */
+};
+
+/* A job's row. */
 struct scheduler_job_row {
     int64_t job;
     enum job_state state;
@@ -64,23 +90,28 @@ struct scheduler_job_row {
     int world_size;
     enum scheduler_slot slot;
     int max_restarts;
-    int restarts; /* those that count, so far */
+    int restarts; /* restarts so far that count against max_restarts */
     int attempt;  /* the current or last one; 0 before the first */
-    /* Of the current attempt, when it has not ended: one executor id per rank. NULL otherwise. */
+    /* The executor of each rank of the current attempt; NULL if that has ended. */
     const char *const *placement; /* [world_size] */
     const bool *started;          /* [world_size] the row has a pid; NULL = none */
+    bool no_final_checkpoint;     /* the job has succeeded when every rank has finished, as a program */
     bool final_committed;         /* the current or last attempt's final checkpoint is COMMITTED */
     int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1 = none */
+    int n_avoided;
+    const struct scheduler_avoided *avoided; /* [n_avoided], at most SCHEDULER_MAX_AVOIDED are kept */
+    /* How long the checkpoint that it would resume from could not be read; 0 = no attempt has tried. */
+    int64_t unreadable_ms;
 };
 
 /* Whether an executor gets no more ranks. */
 struct scheduler_drain {
     bool drained;
-    bool now;           /* nor keeps those that it has */
-    const char *reason; /* of whoever asked; NULL or "" = none given */
+    bool now;           /* its running attempts also end, after a checkpoint */
+    const char *reason; /* given by the person; NULL or "" = none */
 };
 
-/* What an executor says of one attempt when it attaches. */
+/* What an executor reports about one attempt when it attaches. */
 struct scheduler_rank_report {
     int rank;
     bool offered; /* an address came with it */
@@ -97,22 +128,25 @@ struct scheduler_part_report {
 };
 
 enum scheduler_event_kind {
-    EV_TICK,              /* leases and deadlines are judged; everything that arrived must have been given before */
+    EV_TICK,              /* leases and deadlines expire. Before you pass EV_TICK, pass all events that
+                           * arrived earlier */
     EV_JOB_SUBMITTED,     /* row: QUEUED */
-    EV_JOB_CANCEL,        /* job, token: answered by one ACT_REPLY */
+    EV_JOB_CANCEL,        /* job, token; one ACT_REPLY follows */
     EV_JOB_PAUSE,         /* the same */
     EV_JOB_RESUME,        /* the same */
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
-    EV_EXECUTOR_HEARD,    /* executor, heard_ms; never refused, and nothing follows from it */
-    EV_EXECUTOR_DEVICES,  /* executor; attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined are
-                           * others now
-                           */
-    EV_EXECUTOR_DRAIN,    /* executor, drain, token: as its row says by now; again when that has changed, or ends */
+    EV_EXECUTOR_SEEN,     /* executor, last_seen_ms; renews its lease; no actions follow */
+    EV_EXECUTOR_LEAVES,   /* executor, attach.incarnation: its agent is stopping. It gets no more ranks */
+    EV_EXECUTOR_DETACHED, /* the same: its stream has ended. It gets no more ranks until it attaches again. It keeps its
+                           * ranks until its lease expires. One that leaves and has no ranks is lost at once */
+    EV_EXECUTOR_DEVICES,  /* executor, attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined have
+                           * changed */
+    EV_EXECUTOR_DRAIN,    /* executor, drain, token: the row's drain mark was set, changed or removed */
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
     EV_RANK_JOINED,
-    EV_RANK_ENDED,  /* executor, job, attempt, ends: at once; EV_PART_ENDED tells it again */
+    EV_RANK_ENDED,  /* executor, job, attempt, ends: at once; EV_PART_ENDED repeats it */
     EV_PART_ENDED,  /* executor, job, attempt, ends: no process of the attempt is left on that host */
     EV_RANK_STORED, /* job, attempt, rank, sequence: all records up to it are in the database */
     EV_COMMITTED,   /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
@@ -122,16 +156,16 @@ struct scheduler_event {
     enum scheduler_event_kind kind;
     int64_t job;
     int attempt, rank;
-    int64_t sequence, step, heard_ms;
+    int64_t sequence, step, last_seen_ms;
     bool final;
-    uint64_t token; /* the caller's, comes back in ACT_REPLY */
+    uint64_t token; /* the caller's, returned in ACT_REPLY */
     const char *executor;
     const struct scheduler_job_row *row;
     struct {
         int64_t incarnation;
         int slots[SCHEDULER_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
         int quarantined;                 /* devices that do not */
-        bool lone;                       /* ranks on its devices cannot talk: they take jobs of one rank only */
+        bool single_rank;                /* ranks on its devices cannot communicate: it takes only jobs of one rank */
         int n_parts;
         const struct scheduler_part_report *parts;
     } attach;
@@ -146,19 +180,21 @@ enum scheduler_action_kind {
     ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
     ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
+    ACT_CHECKPOINT_MISSING, /* the same */
+    ACT_HOST_FAULT,         /* job, attempt, executor, blamed, text: what that host lacked for it */
     ACT_NOTE,               /* job, attempt, note, text: an event row without a change of state */
     ACT_WAITING,            /* job, attempt, text: why it stays QUEUED, for its reason and an event */
     ACT_EXECUTOR_LOST,      /* executor, text */
-    /* To executors. One that is not attached loses the message: its next attach reconciles. */
+    /* To executors. If one is not attached, the message is lost, and its next attach reconciles. */
     ACT_SEND_START,       /* executor, job, attempt: its ranks of the placement */
     ACT_SEND_RENDEZVOUS,  /* executor, job, attempt: every rank has offered its address */
     ACT_SEND_STOP,        /* executor, job, attempt, grace_ms, text */
     ACT_SEND_ACKNOWLEDGE, /* executor, job, attempt */
     ACT_SEND_COMMITTED,   /* executor, job, attempt, step */
     /* To the caller. */
-    ACT_AWAIT_STORED, /* job, attempt, rank, sequence: tell EV_RANK_STORED when it is so */
+    ACT_AWAIT_STORED, /* job, attempt, rank, sequence: pass EV_RANK_STORED once they are stored */
     ACT_REPLY,        /* token, status, reason, text */
-    ACT_FORGET,       /* job: it has ended; nothing more comes for it */
+    ACT_FORGET,       /* job: it has ended; no further actions follow */
 };
 
 struct scheduler_action {
@@ -168,6 +204,7 @@ struct scheduler_action {
     int64_t sequence, step;
     enum job_state from, to;
     enum job_cause cause;
+    enum rank_end_cause blamed;
     int restarts;
     int grace_ms;
     uint64_t token;
@@ -184,34 +221,35 @@ struct scheduler_actions {
     struct scheduler_action *items;
     size_t n, cap;
 };
-void scheduler_actions_clear(struct scheduler_actions *a); /* keeps the room */
+void scheduler_actions_clear(struct scheduler_actions *a); /* keeps the memory */
 void scheduler_actions_done(struct scheduler_actions *a);
 
 struct scheduler;
-struct scheduler *scheduler_new(int64_t now_ms); /* NULL: no memory */
+struct scheduler *scheduler_new(int64_t now_ms);
 struct scheduler *scheduler_free(struct scheduler *s);
 CLEANUP_DEFINE(struct scheduler *, scheduler_free)
 
-/* At start, once per job that has not ended. Executors named by a placement get one fresh lease from now: until they
- * have attached, or it is over, nothing is decided about their ranks. RESOURCE_EXHAUSTED, of scheduler_load_executor
- * too: the scheduler may have a part of it, and is of no use but to be freed. */
-MUST_CHECK status_t scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms,
-                                   struct err *e);
+/* Sets the wait that replaces SCHEDULER_CHECKPOINT_WAIT_MS. */
+void scheduler_set_checkpoint_wait(struct scheduler *s, int64_t wait_ms);
 
-/* At start, before the jobs: for an executor that was attached to the last leader (it is lost unless it attaches within
- * a lease), and for one that is drained (NULL: it is not). */
-MUST_CHECK status_t scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
-                                            const struct scheduler_drain *drain, int64_t now_ms, struct err *e);
+/* At the start, once per job that has not ended. Executors named by a placement get one full lease from now; nothing is
+ * decided about their ranks until they attach or the lease expires. */
+void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms);
 
-/* Adds what is to be done to ret. RESOURCE_EXHAUSTED: nothing has happened. */
-MUST_CHECK status_t scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
-                                   struct scheduler_actions *ret, struct err *e);
+/* At the start, before the jobs: for an executor that was attached to the last leader (it is lost unless it attaches
+ * within a lease), and for one that is drained (NULL: it is not). */
+void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
+                             int64_t now_ms);
 
-/* An ACT_ATTEMPT_CREATE that the store has refused by making the job FAILED: forgets it, and its slots are free. Orders
- * for its hosts that follow in the same list are the caller's to drop. */
+/* Appends the actions that follow to ret. */
+void scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
+                    struct scheduler_actions *ret);
+
+/* Call this when the store made the job FAILED instead of creating the attempt. The function forgets the job and frees
+ * its slots. The caller drops the orders for the job's hosts that follow the ACT_ATTEMPT_CREATE in the same list. */
 void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
 
-/* What /metrics shows. */
+/* For /metrics. */
 struct scheduler_counts {
     int jobs, queued, executors, attached;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
@@ -219,10 +257,21 @@ struct scheduler_counts {
 };
 struct scheduler_counts scheduler_counts(const struct scheduler *s);
 
-/* The priority of the job that waits for slots of this kind and may not be overtaken; INT_MIN when there is none. */
+/* Slots of this kind that a single-rank job, or a gang, could ever use on executors that are attached or whose stream
+ * has ended, including drained ones, because a person may undrain them. The result of the last placing: cheap. */
+int scheduler_offered(const struct scheduler *s, enum scheduler_slot kind, bool gang);
+/* Whether this many ranks could ever start there, exactly. The answer is yes while a new leader still waits for
+ * executors to attach. If not, `why` names what they need and what exists. */
+struct scheduler_fit {
+    bool fits;
+    char why[320];
+};
+void scheduler_fit(const struct scheduler *s, enum scheduler_slot kind, int world_size, struct scheduler_fit *ret);
+
+/* The priority of the job that blocks the queue for slots of this kind; INT_MIN if none does. */
 int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot kind);
 
-/* Walks for tests: the state of every live job; the load of every executor. */
+/* For tests: visits every live job; every executor. */
 struct scheduler_job_view {
     int64_t job;
     enum job_state state;
@@ -232,9 +281,9 @@ struct scheduler_job_view {
 };
 struct scheduler_executor_view {
     const char *id;
-    bool attached, lost, drained;
+    bool attached, leaving, lost, drained;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
-    int held; /* old attempts that may still run there */
+    int fenced; /* old attempts that may still run there */
 };
 void scheduler_each_job(const struct scheduler *s, void (*fn)(void *ctx, const struct scheduler_job_view *), void *ctx);
 void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *ctx, const struct scheduler_executor_view *),

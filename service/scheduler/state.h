@@ -1,4 +1,4 @@
-/* What the scheduler's files share: its state, and the few moves that more than one of them makes. Private. */
+/* The scheduler's state and the functions that its files share. Private to this folder. */
 #ifndef SERVICE_SCHEDULER_STATE_H
 #define SERVICE_SCHEDULER_STATE_H
 
@@ -8,40 +8,44 @@ struct executor {
     char id[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
     int order;                            /* of arrival; breaks ties in placement */
     int64_t incarnation;
-    bool attached, lost;
+    bool attached; /* its stream is open */
+    bool leaving;  /* its agent is stopping */
+    bool lost;
     int64_t lease_until_ms;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
-    int quarantined; /* CUDA devices that are no slots */
-    bool lone;       /* CUDA ranks there cannot talk: no gangs */
+    int quarantined;  /* CUDA devices that are no slots */
+    bool single_rank; /* CUDA ranks there cannot communicate: no gangs */
     bool drained, drained_now;
-    char drain_reason[160]; /* for sentences: the row has all of it */
-    int parts;              /* of live attempts that name it: a lost executor is forgotten at 0 */
-    struct held {
+    char drain_reason[160]; /* for messages, shortened; the row has the full text */
+    int fault_jobs;         /* jobs that it has failed in a row; 0 after one ran there */
+    int64_t fault_job, faulty_until_ms;
+    int parts; /* of live attempts that name it: a lost executor is forgotten at 0 */
+    struct fenced_attempt {
         int64_t job;
         int attempt;
-    } * held; /* old attempts that may still run there */
-    int n_held;
+    } * fenced; /* old attempts that may still run there */
+    int n_fenced;
 };
 
 struct rank {
     struct executor *executor;
     bool started, offered, joined;
-    bool ended, stored; /* stored: all records up to end.last_sequence, or they are lost with the host */
+    bool ended, stored; /* stored: all records up to end.last_sequence are stored, or lost with the host */
     struct rank_end end;
 };
 
-/* One executor's share of an attempt. */
+/* The ranks of an attempt on one executor. */
 struct part {
     struct executor *executor;
     bool over; /* no process is left there; its slots are free */
-    bool lost; /* over because the executor is: nobody to acknowledge */
+    bool lost; /* over because the executor is lost: no acknowledgement */
 };
 
-/* Whether stop orders are out. A later value replaces an earlier one, never the other way round. */
+/* Which stop order was sent. The value may only grow. */
 enum attempt_ending {
     ATTEMPT_GOES_ON,
-    ATTEMPT_CHECKPOINTS, /* its ranks write what they have, and end */
-    ATTEMPT_STOPS,       /* its ranks end, soon */
+    ATTEMPT_CHECKPOINTS, /* its ranks write a checkpoint and end */
+    ATTEMPT_STOPS,       /* its ranks end at once */
 };
 
 struct attempt {
@@ -52,10 +56,24 @@ struct attempt {
     bool all_started, rendezvous_sent, all_joined;
     enum attempt_ending ending;
     bool has_cause;
-    struct rank_end cause; /* the nearest known, with has_cause */
+    struct rank_end cause; /* the most likely cause so far, with has_cause */
     bool final_committed;
     int64_t committed_step; /* -1 = none */
     int64_t start_deadline_ms;
+};
+
+/* A host that has failed a job. */
+struct avoided {
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES];
+    enum rank_end_cause cause;
+    bool excludes; /* the job gets no ranks there until until_ms, or until it has no other host */
+    int64_t until_ms;
+    char why[240];
+};
+
+struct avoidance {
+    int n;
+    struct avoided of[SCHEDULER_MAX_AVOIDED];
 };
 
 struct job {
@@ -63,48 +81,60 @@ struct job {
     enum job_state state;
     int priority, world_size, max_restarts, restarts;
     enum scheduler_slot slot;
-    int number;              /* of the current or last attempt */
-    struct attempt *attempt; /* NULL when no process of it can run */
-    int failures;            /* attempts in a row without a checkpoint */
-    bool finished;           /* loaded: the last attempt's end is stored, and its final checkpoint COMMITTED */
-    bool in_queue, told_waiting;
-    int64_t not_before_ms;   /* RESTARTING without an attempt */
+    bool no_final_checkpoint; /* as in scheduler_job_row */
+    int number;               /* of the current or last attempt */
+    struct attempt *attempt;  /* NULL if no process of the job can run */
+    int failures;             /* attempts in a row without a checkpoint */
+    bool finished;            /* loaded: the last attempt's end is stored, and its final checkpoint COMMITTED */
+    bool in_queue, waiting_reported;
+    int64_t not_before_ms;     /* RESTARTING without an attempt */
+    struct avoidance *avoided; /* NULL: no host has failed it */
+    bool unreadable;           /* an attempt could not read the job's checkpoint, and no later attempt has read it */
+    int64_t unreadable_since_ms;
     struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED or PAUSED */
     bool active;
 };
 
-struct room {
-    int attached;              /* executors */
-    int free, slots;           /* of those that take work; of all that are attached */
-    int lone_free, lone_slots; /* of these, on hosts that take no gangs */
-    int quarantined;           /* devices of those that are no slots */
-    int drained, lone_drained; /* slots of attached executors that are drained, which are in none of the above */
+/* Slots of one kind. Drained, detached and avoided slots are not in `free` and `slots`. */
+struct capacity {
+    int attached;                            /* executors */
+    int free, slots;                         /* slots that take ranks now; all slots of attached executors */
+    int single_rank_free, single_rank_slots; /* the part of these on hosts that take no gangs */
+    int quarantined;                         /* devices of attached executors that are no slots */
+    int drained, single_rank_drained;        /* slots of attached executors that are drained */
     int drained_hosts;
-    const struct executor *drained_at; /* the first of them */
+    const struct executor *drained_at;  /* the first drained executor */
+    int detached, single_rank_detached; /* slots of executors whose stream has ended and that may come back */
+    int avoided;                        /* slots on hosts that the job avoids */
+    const struct avoided *avoided_at;   /* the first of these hosts */
+};
+
+/* Hosts that the blocking job avoids: the jobs behind it may use these hosts meanwhile. */
+struct detour {
+    const struct executor *open[SCHEDULER_MAX_AVOIDED];
+    int n;
 };
 
 struct scheduler {
     void *jobs, *executors; /* tsearch(3) trees */
     struct executor **all;  /* in order of arrival */
     int n_all, next_order;
-    struct job **queue; /* room for all jobs; sorted: priority down, id up */
+    struct job **queue; /* capacity for all jobs; sorted by priority (highest first), then id */
     size_t n_queue;
     struct job *active;
     int n_jobs;
-    size_t n_active, n_parts, n_ranks; /* active jobs; parts and ranks of all attempts */
-    bool dirty;                        /* room or the queue changed: place again */
-    bool drain_due; /* loaded: the last leader may have died before what a drain asks of running attempts */
-    /* What the last placing found; good until dirty. */
-    struct room room[SCHEDULER_SLOT_KINDS];
-    const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* behind it nothing starts; NULL = none */
+    bool needs_placing; /* the capacity or the queue has changed: run queue_place */
+    bool drain_due;     /* loaded: the last leader may have died before it ended attempts on drained hosts */
+    /* The result of the last queue_place; valid until needs_placing. */
+    struct capacity capacity[SCHEDULER_SLOT_KINDS];
+    const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* jobs behind it start only on a detour; NULL = none */
+    struct detour detour[SCHEDULER_SLOT_KINDS];
+    int64_t avoid_until_ms; /* the earliest time at which a job may have a host again; INT64_MAX = never */
+    int64_t checkpoint_wait_ms;
     int64_t last_tick_ms;
 };
 
-/* actions.c. What may follow from one event, or from placing, has room before anything changes: so an action is always
- * added. */
-MUST_CHECK status_t actions_reserve(struct scheduler_actions *out, size_t more, struct err *e);
-/* No more can follow from the event (NULL: from placing), but for the starts of attempts, which reserve their own. */
-size_t actions_most(const struct scheduler *s, const struct scheduler_event *ev);
+/* actions.c. action_add returns a pointer that is valid until the next action is added. */
 struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
                                     const struct job *job);
 void action_text(struct scheduler_action *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -116,111 +146,143 @@ void action_refuse(struct scheduler_actions *out, uint64_t token, const char *re
 
 /* job.c */
 struct job *job_find(const struct scheduler *s, int64_t id);
-/* With room for it in the queue. RESOURCE_EXHAUSTED: nothing was added. */
-MUST_CHECK status_t job_add(struct scheduler *s, const struct scheduler_job_row *row, struct job **ret, struct err *e);
-/* The one door: asserts that the table has the edge, writes the action, keeps the lists, forgets an ended job (the
- * pointer is dead then). */
+/* Adds a job, and space for it in the queue. */
+struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row);
+/* The only function that changes a job's state, except the start of an attempt (queue.c). Asserts that the table has
+ * the edge, adds the action, updates the lists, and forgets a job that has ended: the pointer is invalid then. */
 void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
               struct scheduler_actions *out);
 void job_activate(struct scheduler *s, struct job *job, bool active);
-MUST_CHECK status_t job_submit(struct scheduler *s, const struct scheduler_event *ev, struct err *e);
+void job_submit(struct scheduler *s, const struct scheduler_event *ev);
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
-MUST_CHECK status_t job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out,
-                              struct err *e);
-/* Its attempt leaves its hosts with all that it has done, and the job waits for others. One that is ending already, or
- * has no attempt, is left as it is. */
+void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
+/* Stops the attempt after a checkpoint, so that the job can run on other hosts. Does nothing if the attempt is already
+ * ending, or there is none. */
 void job_preempt(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
-/* What was preempted, and has no attempt any more, waits at its old place in the queue. */
+/* A preempted job without an attempt waits again, at its old place in the queue. */
 void job_requeue(struct scheduler *s, struct job *job, const char *why, struct scheduler_actions *out);
 void job_free(struct job *job);
 
 /* pause.c */
 void job_pause(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
 void job_resume(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
-/* The attempt of a PAUSING job has ended its sequence, without having done all steps: what is told of the pause, and of
- * steps that are not kept. */
+/* Writes the reason of a pause, and which steps are not kept, after the attempt of a PAUSING job has ended. */
 void pause_describe(const struct attempt *a, char *ret, size_t n);
 
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);
 void queue_remove(struct scheduler *s, struct job *job);
 bool queue_before(const struct job *a, const struct job *b);
-/* What there is of a kind; of that what a job may have: a gang nothing on hosts that take none. */
-struct room queue_room(const struct scheduler *s, enum scheduler_slot slot);
-struct room queue_room_for(struct room all, const struct job *job);
-/* Whether jobs behind one that waits have to wait too: not behind one that no waiting helps. all: of its kind. */
-bool queue_holds_up(const struct job *job, struct room all);
-/* Why a job waits for slots, one sentence; room: what it may have. */
-void queue_room_text(const struct job *job, struct room room, char *ret, size_t n);
-/* Whoever waits at the head is told again why. */
-void queue_tell_again(struct scheduler *s);
-/* Places what fits, in order. What finds no memory for it is placed after the next event: it stays dirty. */
+/* The capacity of a kind. queue_capacity_for: what one job may use of it; a gang uses no host that takes no gangs. */
+struct capacity queue_capacity(const struct scheduler *s, enum scheduler_slot slot);
+struct capacity queue_capacity_for(const struct scheduler *s, struct capacity all, const struct job *job);
+/* Whether the jobs behind a waiting job have to wait too. A job that is wider than all executors blocks no job. all:
+ * the capacity of its kind. */
+bool queue_blocks(const struct scheduler *s, const struct job *job, struct capacity all);
+/* Writes one sentence: why the job waits for slots. capacity: what it may use. */
+void queue_capacity_text(const struct job *job, struct capacity capacity, char *ret, size_t n);
+/* The head of the queue gets a new reason at the next placing. */
+void queue_report_again(struct scheduler *s);
+/* Starts the jobs that fit, in order. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
 /* attempt.c */
-/* Of no host yet. */
-MUST_CHECK status_t attempt_new(int number, int n_ranks, struct attempt **ret, struct err *e);
-struct attempt *attempt_free(struct attempt *a);
-CLEANUP_DEFINE(struct attempt *, attempt_free)
-/* The job's attempt begins: each rank has its executor, whose slots are in use from now. attempt_drop: all its parts
- * are over. */
-void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a);
+/* A new attempt whose ranks have no executors yet. */
+struct attempt *attempt_new(int number, int n_ranks);
+void attempt_free(struct attempt *a);
+/* Makes `a` the job's attempt. Each rank has its executor, and its slot is in use from now on. */
+void attempt_begin(struct job *job, struct attempt *a);
+/* Removes the attempt from memory. All its parts are over. */
 void attempt_drop(struct scheduler *s, struct job *job);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
 void attempt_stop(struct job *job, const char *why, struct scheduler_actions *out);
-/* The same at the end of a step, with a checkpoint of it: a stop that loses nothing. It gives way to attempt_stop. */
+/* Stops the attempt at the end of a step, after a checkpoint. A later attempt_stop replaces this order. */
 void attempt_checkpoint(struct job *job, const char *why, struct scheduler_actions *out);
-/* Tells a part's host how the attempt ends. */
+/* Sends the stop order of the attempt to one host. */
 void attempt_order_end(const struct job *job, const struct part *part, const char *why, struct scheduler_actions *out);
-/* After a rank started: tells when all have. */
+/* After a rank has started: notes when all have. */
 void attempt_started(struct job *job, struct scheduler_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */
 void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out);
-/* What the job's reason and the event say of an end. */
+/* Writes the sentence about an end for the job's reason and its event. */
 void attempt_describe(const struct rank_end *end, char *ret, size_t n);
-/* The attempt cannot succeed any more, for this reason. */
+/* The attempt can no longer succeed, because of this end: stops it. */
 void attempt_fail(struct scheduler *s, struct job *job, const struct rank_end *end, struct scheduler_actions *out);
 void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_end *end,
                         struct scheduler_actions *out);
-/* No process is left on the part's host. lost: nor will its records come. */
+/* No process of the part is left: its slots are free. lost: its records will not arrive either. */
 void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost);
-/* ends[]: what the agent tells with the end of its part; ranks that it does not name never ran. */
+/* ends[]: the ends that the agent reports with its part. Ranks that it does not name never ran. */
 void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
                         int n_ends, struct scheduler_actions *out);
-/* Everything of the part is gone with its executor, for this reason. */
+/* The part is lost with its executor. */
 void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
                        const char *why, struct scheduler_actions *out);
 
-/* verdict.c: closes the attempt when its last sequence has ended, and decides what follows. May forget the job: do not
- * touch it afterwards. */
+/* attempt_close.c: closes the attempt once every rank's last record is stored, and decides what follows. May forget the
+ * job: do not use the pointer afterwards. */
 void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out);
 
 /* executor.c */
 struct executor *executor_find(const struct scheduler *s, const char *id);
-/* The one of this id, new where there is none. RESOURCE_EXHAUSTED: nothing was added. */
-MUST_CHECK status_t executor_add(struct scheduler *s, const char *id, int64_t now_ms, struct executor **ret,
-                                 struct err *e);
+/* Returns the executor of this id, a new one if there is none. */
+struct executor *executor_add(struct scheduler *s, const char *id, int64_t now_ms);
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex);
-/* Whether it takes ranks of such a job now, and what keeps it from that: the one place that says so. */
-enum scheduler_host executor_judge(const struct executor *ex, enum scheduler_slot slot, int world_size);
-/* Slots that such a job may have there now; 0 where it takes none. */
+/* Whether the executor takes ranks of such a job now, and why not. Only this function decides it. */
+enum scheduler_host executor_availability(const struct executor *ex, enum scheduler_slot slot, int world_size);
+/* The same for one job, which may avoid the host. */
+enum scheduler_host executor_availability_for(const struct executor *ex, const struct job *job);
+/* Free slots that such a job may use there; 0 if the executor takes none of its ranks. */
 int executor_free(const struct executor *ex, enum scheduler_slot slot, int world_size);
-void executor_release(struct executor *ex, int64_t job, int attempt); /* a held attempt has ended */
-void executor_judge_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
+int executor_free_for(const struct executor *ex, const struct job *job);
+enum scheduler_detachment executor_detachment(const struct executor *ex);
+void executor_handle_detached(struct scheduler *s, const struct scheduler_event *ev);
+void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev);
+void executor_unfence(struct executor *ex, int64_t job, int attempt); /* an old attempt has ended there */
+/* Executors whose lease has expired are lost, and the ranks that they had. */
+void executor_expire_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
+
+/* avoid.c */
+bool job_avoids(const struct job *job, const struct executor *ex);
+/* Loads the hosts that the job avoids. */
+void job_avoid_loaded(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms);
+/* The job avoids the hosts that its attempt's ranks blame, and each gets an action. False: no rank blames a host. */
+bool job_avoid(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out);
+/* Whether the hosts that the job does not avoid have enough slots: attached hosts, even if they are full, fenced or
+ * drained, and hosts that may come back. */
+bool job_has_other_hosts(const struct scheduler *s, const struct job *job);
+/* Lets the job use hosts again whose fault may pass. False: there are none. */
+bool job_forgive(struct job *job);
+/* After an attempt that could not read its checkpoint: whether the job has waited too long for it. */
+bool job_checkpoint_missing(const struct scheduler *s, struct job *job, int64_t now_ms);
+int job_unreadable_on(const struct job *job); /* number of hosts that could not read the checkpoint */
+int64_t job_checkpoint_limit_ms(const struct scheduler *s, const struct job *job); /* how long it waits for it in all */
+/* What this host lacked for the job; NULL: it has not failed the job. */
+const struct avoided *job_avoided_on(const struct job *job, const struct executor *ex);
+/* Jobs may use hosts again that failed them long ago. */
+void jobs_forgive_after_time(struct scheduler *s, int64_t now_ms);
+/* Subtracts the slots of hosts that the job avoids. */
+void job_capacity_without_avoided(const struct scheduler *s, const struct job *job, struct capacity *capacity);
+/* Writes one sentence with a clause for each thing that hosts lacked. False: fewer than two hosts are avoided. */
+bool job_avoided_text(const struct job *job, char *ret, size_t n);
+/* Records that the host has failed this job. */
+void executor_blame(struct executor *ex, int64_t job, int64_t now_ms);
+/* True if the host has failed a job recently and has run none since. */
+bool executor_faulty(const struct executor *ex, int64_t now_ms);
 
 /* drain.c */
 void executor_mark(struct executor *ex, const struct scheduler_drain *drain);
-MUST_CHECK status_t executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                                   struct scheduler_actions *out, struct err *e);
-/* After a start: attempts leave the hosts that are drained without waiting for their ends. */
+void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *out);
+/* After a start: ends the attempts on hosts that are drained at once. */
 void executor_drain_loaded(struct scheduler *s, struct scheduler_actions *out);
-void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct room *room);
-/* Where a room's drained slots are, and why: "executor host-1 (new disk) and 1 other". */
+void executor_count_drained(const struct executor *ex, enum scheduler_slot slot, struct capacity *capacity);
+/* Names the drained hosts and the reason: "executor host-1 (new disk) and 1 other". */
 #define DRAINED_BYTES 280
-void executor_drained_text(struct room room, char ret[DRAINED_BYTES]);
+void executor_drained_text(struct capacity capacity, char ret[DRAINED_BYTES]);
 
 /* adopt.c */
-MUST_CHECK status_t executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
-                                    struct scheduler_actions *out, struct err *e);
+void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                     struct scheduler_actions *out);
 
 #endif

@@ -6,11 +6,12 @@
 struct scheduler_counts scheduler_counts(const struct scheduler *s) {
     struct scheduler_counts c = { .jobs = s->n_jobs, .queued = (int)s->n_queue, .executors = s->n_all };
     for (int i = 0; i < s->n_all; i++) {
-        c.attached += s->all[i]->attached;
+        const bool attached = s->all[i]->attached && !s->all[i]->leaving;
+        c.attached += attached;
         for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
-            c.slots[k] += s->all[i]->attached ? s->all[i]->slots[k] : 0;
+            c.slots[k] += attached ? s->all[i]->slots[k] : 0;
             c.used[k] += s->all[i]->used[k];
-            c.drained[k] += s->all[i]->attached && s->all[i]->drained ? s->all[i]->slots[k] : 0;
+            c.drained[k] += attached && s->all[i]->drained ? s->all[i]->slots[k] : 0;
         }
     }
     return c;
@@ -43,9 +44,12 @@ void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const
                              void *ctx) {
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
-        struct scheduler_executor_view view = {
-            .id = ex->id, .attached = ex->attached, .lost = ex->lost, .drained = ex->drained, .held = ex->n_held
-        };
+        struct scheduler_executor_view view = { .id = ex->id,
+                                                .attached = ex->attached,
+                                                .leaving = ex->leaving,
+                                                .lost = ex->lost,
+                                                .drained = ex->drained,
+                                                .fenced = ex->n_fenced };
         for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
             view.slots[k] = ex->slots[k];
             view.used[k] = ex->used[k];
@@ -54,6 +58,29 @@ void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const
     }
 }
 
+static int offered(const struct scheduler *s, struct capacity all, enum scheduler_slot kind, int world_size) {
+    const struct job job = { .slot = kind, .world_size = world_size };
+    const struct capacity capacity = queue_capacity_for(s, all, &job);
+    return capacity.slots + capacity.drained + capacity.detached;
+}
+
+int scheduler_offered(const struct scheduler *s, enum scheduler_slot kind, bool gang) {
+    return offered(s, s->capacity[kind], kind, gang ? 2 : 1);
+}
+
+void scheduler_fit(const struct scheduler *s, enum scheduler_slot kind, int world_size, struct scheduler_fit *ret) {
+    const struct capacity all = queue_capacity(s, kind);
+    const struct job job = { .slot = kind, .world_size = world_size };
+    *ret = (struct scheduler_fit){ .fits = offered(s, all, kind, world_size) >= world_size };
+    for (int i = 0; i < s->n_all && !ret->fits; i++) {
+        const enum scheduler_detachment detachment = executor_detachment(s->all[i]);
+        ret->fits = detachment == SCHEDULER_DETACHED_SINCE_START ||
+                    (detachment == SCHEDULER_DETACHED_STREAM_ENDED && s->all[i]->drained);
+    }
+    if (!ret->fits)
+        queue_capacity_text(&job, queue_capacity_for(s, all, &job), ret->why, sizeof ret->why);
+}
+
 int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot kind) {
-    return s->dirty || !s->blocker[kind] ? INT_MIN : s->blocker[kind]->priority;
+    return s->needs_placing || !s->blocker[kind] ? INT_MIN : s->blocker[kind]->priority;
 }

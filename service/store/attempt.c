@@ -1,23 +1,52 @@
+/* Attempts: their start, the starts and ends of their ranks, their end.
+ *
+ * create_attempt runs under the locks of the job and of the job that it was forked from. It checks that the previous
+ * attempt has ended, picks the checkpoint to start from (CHECKPOINT_PICK), inserts the attempt and its placements, and
+ * moves the job to STARTING. If there is nothing to start from although there should be (refuse_without_state), the
+ * attempt ends and the job becomes FAILED in the same transaction. In the end it reads back what is stored, so that a
+ * repeated request gets the same answer.
+ *
+ * Starts of ranks come in bulk from all agents: one statement writes up to STORE_MAX_RANK_STARTS of them from arrays.
+ */
 #include "service/store/attempt.h"
 
+#include "base/alloc.h"
 #include "service/store/job_lock.h"
 #include "service/store/job_move.h"
 #include "service/store/job_origin.h"
 #include "service/store/pool.h"
-#include "service/store/text.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct sql ATTEMPT_OPEN = { "attempt_open",
-                                         "SELECT number FROM attempt WHERE job = $1 AND state < " SQL_ATTEMPT_ENDED };
-static const struct sql CHECKPOINT_PICK = {
-    "checkpoint_pick",
-    "SELECT id, step FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
-    "WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
-    "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
-    "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only AND c.state = " SQL_CHECKPOINT_COMMITTED ")) p "
-    "ORDER BY rank LIMIT 1"
+static const struct sql_query ATTEMPT_OPEN = {
+    { "attempt_open", "SELECT {columns} FROM attempt WHERE job = $1 AND state < " SQL_ATTEMPT_ENDED },
+    SQL_SCALAR(int, "number")
+};
+struct picked {
+    int64_t id, step; /* 0: none */
+    bool own;
+};
+static const struct sql_query CHECKPOINT_PICK = {
+    { "checkpoint_pick",
+      "SELECT {columns} FROM ((SELECT id, step, 1 AS rank FROM checkpoint "
+      "WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
+      "UNION ALL (SELECT c.id, c.step, 2 FROM job_origin o JOIN checkpoint c "
+      "ON c.id = o.checkpoint WHERE o.job = $1 AND NOT o.weights_only AND c.state = " SQL_CHECKPOINT_COMMITTED ")) p "
+      "ORDER BY rank LIMIT 1" },
+    SQL_ROW(struct picked, SQL_COLUMN(struct picked, id, "id"), SQL_COLUMN(struct picked, step, "step"),
+            SQL_COLUMN(struct picked, own, "rank = 1"))
+};
+struct missing {
+    int64_t id, step;
+    char reason[256];
+};
+static const struct sql_query NEWEST_MISSING = {
+    { "newest_missing", "SELECT {columns} FROM checkpoint WHERE job = $1 AND unreadable_time IS NOT NULL "
+                        "AND state = " SQL_CHECKPOINT_MISSING " ORDER BY step DESC, attempt DESC LIMIT 1" },
+    SQL_ROW(struct missing, SQL_COLUMN(struct missing, id, "id"), SQL_COLUMN(struct missing, step, "step"),
+            SQL_COLUMN(struct missing, reason, "reason"))
 };
 static const struct sql ATTEMPT_INSERT = {
     "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint) "
@@ -27,54 +56,97 @@ static const struct sql PLACEMENT_INSERT = {
     "placement_insert", "INSERT INTO placement (job, attempt, rank, executor) "
                         "SELECT $1, $2, ordinality - 1, executor FROM unnest($3) WITH ORDINALITY AS p(executor)"
 };
-static const struct sql JOB_START = { "job_start",
-                                      "WITH j AS (UPDATE job SET state = " SQL_JOB_STARTING
-                                      ", attempt = $2, step = $3, reason = $4, last_event = last_event + 1 "
-                                      "WHERE id = $1 AND attempt = $2 - 1 AND state = $5 RETURNING id, last_event) "
-                                      "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-                                      "SELECT id, last_event, $2, 'state_changed', " SQL_JOB_STARTING
-                                      ", $4, $6 FROM j RETURNING number" };
-static const struct sql ATTEMPT_START = {
-    "attempt_start", "SELECT a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
-                     "coalesce(c.job <> a.job, false), " ORIGIN_WEIGHTS_DIRECTORY ", a.reason FROM attempt a "
-                     "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2"
+static const struct sql_query JOB_START = {
+    { "job_start",
+      "WITH j AS (UPDATE job SET state = " SQL_JOB_STARTING
+      ", attempt = $2, step = $3, reason = $4, last_event = last_event + 1 "
+      "WHERE id = $1 AND attempt = $2 - 1 AND state = $5 RETURNING id, last_event) "
+      "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
+      "SELECT id, last_event, $2, 'state_changed', " SQL_JOB_STARTING ", $4, $6 FROM j RETURNING {columns}" },
+    SQL_SCALAR(int64_t, "number")
 };
-static const struct sql RANK_STARTED = {
-    "rank_started", "UPDATE placement SET pid = $4, pid_start_time = $5 WHERE job = $1 AND attempt = $2 AND rank = $3 "
-                    "AND (pid, pid_start_time) IS DISTINCT FROM ($4, $5)"
+static const struct sql_query ATTEMPT_START = {
+    { "attempt_start", "SELECT {columns} FROM attempt a JOIN job_spec s ON s.job = a.job "
+                       "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2" },
+    SQL_ROW(struct store_attempt_start, SQL_COLUMN_BYTES(struct store_attempt_start, spec, spec_bytes, "s.body"),
+            SQL_COLUMN(struct store_attempt_start, from_step, "a.from_step"),
+            SQL_COLUMN(struct store_attempt_start, from_checkpoint, "a.from_checkpoint"),
+            SQL_COLUMN(struct store_attempt_start, directory, "coalesce(c.directory, '')"),
+            SQL_COLUMN(struct store_attempt_start, forked, "coalesce(c.job <> a.job, false)"),
+            SQL_COLUMN(struct store_attempt_start, init_directory, ORIGIN_WEIGHTS_DIRECTORY),
+            SQL_COLUMN(struct store_attempt_start, refused, "a.reason"))
+};
+/* The last report of each rank counts. Rows are locked in one order, and each attempt against its end. A row that
+ * already has the values is not written. The start of a process may be reported after its end, because ends are written
+ * at once. */
+static const struct sql RANK_STARTS = {
+    "rank_starts",
+    "WITH reported AS (SELECT job, attempt, rank, (array_agg(pid ORDER BY i DESC) FILTER (WHERE pid > 0))[1] AS pid, "
+    "(array_agg(start_time ORDER BY i DESC) FILTER (WHERE pid > 0))[1] AS start_time, "
+    "(array_agg(threads ORDER BY i DESC) FILTER (WHERE threads > 0))[1] AS threads "
+    "FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY AS u(job, attempt, rank, pid, start_time, threads, i) "
+    "GROUP BY job, attempt, rank), "
+    "differs AS (SELECT s.* FROM reported s JOIN job j ON j.id = s.job AND j.attempt = s.attempt AND j.delete_time IS "
+    "NULL "
+    "JOIN attempt a ON a.job = s.job AND a.number = s.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
+    "JOIN placement p ON p.job = s.job AND p.attempt = s.attempt AND p.rank = s.rank "
+    "WHERE s.pid IS NOT NULL AND (p.pid, p.pid_start_time) IS DISTINCT FROM (s.pid, s.start_time) "
+    "OR p.end_time IS NULL AND s.threads IS NOT NULL AND p.threads IS DISTINCT FROM s.threads "
+    "ORDER BY s.job, s.rank FOR NO KEY UPDATE OF p FOR SHARE OF a) "
+    "UPDATE placement p SET pid = coalesce(d.pid, p.pid), pid_start_time = coalesce(d.start_time, p.pid_start_time), "
+    "threads = coalesce(d.threads, p.threads) FROM differs d "
+    "WHERE p.job = d.job AND p.attempt = d.attempt AND p.rank = d.rank"
 };
 static const struct sql RANK_ENDED = {
     "rank_ended", "UPDATE placement SET end_time = $4, exit_code = $5, signal = $6, cause = $7, message = $8, "
                   "last_sequence = $9, step = $10 WHERE job = $1 AND attempt = $2 AND rank = $3 AND end_time IS NULL"
 };
-static const struct sql ATTEMPT_END = { "attempt_end", "WITH a AS (UPDATE attempt SET state = " SQL_ATTEMPT_ENDED
-                                                       ", end_time = now(), reason = $3 "
-                                                       "WHERE job = $1 AND number = $2 AND state < " SQL_ATTEMPT_ENDED
-                                                       " RETURNING job) "
-                                                       "UPDATE job SET restarts = $4 FROM a WHERE id = a.job" };
-#define ATTEMPTS_OF(rows)                                                                                              \
-    "SELECT a.number, a.state, a.from_step, a.from_checkpoint, a.reason, a.create_time, a.start_time, "                \
-    "a.end_time, p.rank, p.executor, p.pid, p.pid_start_time, coalesce(c.job, 0) FROM attempt a "                      \
-    "JOIN placement p ON p.job = a.job AND p.attempt = a.number LEFT JOIN checkpoint c ON c.id = "                     \
-    "a.from_checkpoint WHERE a.job = $1" rows " ORDER BY a.number, p.rank"
-static const struct sql ATTEMPT_LIST = { "attempt_list", ATTEMPTS_OF("") };
-static const struct sql ATTEMPT_GET = { "attempt_get", ATTEMPTS_OF(" AND a.number = $2") };
-static const struct sql RANK_SEQUENCE = {
-    "rank_sequence", "SELECT sequence FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3"
+/* Also closes the placements whose end was not reported, so that an open placement always belongs to an open attempt.
+ * Cause 0: how the rank ended is unknown. */
+static const struct sql ATTEMPT_END = {
+    "attempt_end", "WITH a AS (UPDATE attempt SET state = " SQL_ATTEMPT_ENDED ", end_time = now(), reason = $3 "
+                   "WHERE job = $1 AND number = $2 AND state < " SQL_ATTEMPT_ENDED " RETURNING job, number), "
+                   "p AS (UPDATE placement SET end_time = now(), cause = 0, message = 'its end was not reported' "
+                   "FROM a WHERE placement.job = a.job AND placement.attempt = a.number "
+                   "AND placement.end_time IS NULL) "
+                   "UPDATE job SET restarts = $4 FROM a WHERE id = a.job"
 };
-
-static void add_key(struct sql_args *a, int64_t job, int attempt) {
-    sql_add_int8(a, job);
-    sql_add_int4(a, attempt);
-}
+/* One row for each placement. */
+struct attempt_placement {
+    struct store_attempt attempt;
+    struct store_placement placement;
+};
+static const struct sql_column ATTEMPT_COLUMNS[] = {
+    SQL_COLUMN(struct attempt_placement, attempt.number, "a.number"),
+    SQL_COLUMN(struct attempt_placement, attempt.state, "a.state"),
+    SQL_COLUMN(struct attempt_placement, attempt.from_step, "a.from_step"),
+    SQL_COLUMN(struct attempt_placement, attempt.from_checkpoint, "a.from_checkpoint"),
+    SQL_COLUMN(struct attempt_placement, attempt.from_job, "c.job"),
+    SQL_COLUMN(struct attempt_placement, attempt.reason, "a.reason"),
+    SQL_COLUMN(struct attempt_placement, attempt.create_time_us, "a.create_time"),
+    SQL_COLUMN(struct attempt_placement, attempt.start_time_us, "a.start_time"),
+    SQL_COLUMN(struct attempt_placement, attempt.end_time_us, "a.end_time"),
+    SQL_COLUMN(struct attempt_placement, placement.rank, "p.rank"),
+    SQL_COLUMN(struct attempt_placement, placement.executor, "p.executor"),
+    SQL_COLUMN(struct attempt_placement, placement.pid, "p.pid"),
+    SQL_COLUMN(struct attempt_placement, placement.pid_start_time, "p.pid_start_time"),
+    SQL_COLUMN(struct attempt_placement, placement.threads, "p.threads"),
+    SQL_COLUMN(struct attempt_placement, placement.hostname, "x.hostname"),
+};
+static const struct sql_row ATTEMPT_PLACEMENT = SQL_ROW_OF(struct attempt_placement, ATTEMPT_COLUMNS);
+#define ATTEMPTS_OF(rows)                                                                                              \
+    "SELECT {columns} FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "                      \
+    "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint LEFT JOIN executor x ON x.id = p.executor "                    \
+    "WHERE a.job = $1" rows " ORDER BY a.number, p.rank"
+static const struct sql_query ATTEMPT_LIST = { { "attempt_list", ATTEMPTS_OF("") }, &ATTEMPT_PLACEMENT };
+static const struct sql_query ATTEMPT_GET = { { "attempt_get", ATTEMPTS_OF(" AND a.number = $2") },
+                                              &ATTEMPT_PLACEMENT };
+static const struct sql_query RANK_SEQUENCE = {
+    { "rank_sequence", "SELECT {columns} FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3" },
+    SQL_SCALAR(int64_t, "sequence")
+};
 
 /* ---- create ---- */
-
-struct create {
-    struct store_memory *m;
-    const struct store_attempt_new *in;
-    struct store_attempt_start *ret;
-};
 
 static status_t check_create(struct connection *c, const struct job_lock *l, const struct store_attempt_new *in,
                              struct err *e) {
@@ -82,74 +154,65 @@ static status_t check_create(struct connection *c, const struct job_lock *l, con
         return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld is %s, not %s", (long long)in->job,
                        store_job_state_name(l->state), store_job_state_name(in->from));
     if (l->attempt != in->attempt - 1)
-        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld stands at attempt %d: %d is not the next one",
+        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld has attempt %d: %d is not the next one",
                        (long long)in->job, l->attempt, in->attempt);
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, in->job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &ATTEMPT_OPEN, &a, &r, e));
-    if (PQntuples(r) > 0)
-        return err_set(e, ST_FAILED_PRECONDITION, "attempt %d of jobs/%lld has not ended", sql_int4(r, 0, 0),
-                       (long long)in->job);
-    return ST_OK;
+    int open;
+    bool found;
+    TRY(sql_find(c, NULL, &ATTEMPT_OPEN, ARGS(arg_int8(in->job)), &open, &found, e));
+    return found ? err_set(e, ST_FAILED_PRECONDITION, "attempt %d of jobs/%lld has not ended", open, (long long)in->job)
+                 : ST_OK;
 }
 
-static status_t pick_checkpoint(struct connection *c, int64_t job, int64_t *ret_id, int64_t *ret_step, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_PICK, &a, &r, e));
-    *ret_id = PQntuples(r) ? sql_int8(r, 0, 0) : 0;
-    *ret_step = PQntuples(r) ? sql_int8(r, 0, 1) : 0;
-    return ST_OK;
-}
-
-static status_t insert_attempt(struct connection *c, const struct store_attempt_new *in, int64_t checkpoint,
-                               int64_t step, struct err *e) {
-    struct sql_args a = { 0 };
-    add_key(&a, in->job, in->attempt);
-    sql_add_int8(&a, step);
-    sql_add_int8(&a, checkpoint);
-    TRY(sql_run(c, &ATTEMPT_INSERT, &a, NULL, e));
-    struct sql_args p = { 0 };
-    add_key(&p, in->job, in->attempt);
-    CLEANUP(freep) char *buffer = NULL;
-    TRY(sql_add_text_array(&p, in->executors, (size_t)in->world_size, &buffer, e));
-    return sql_run(c, &PLACEMENT_INSERT, &p, NULL, e);
+static status_t insert_attempt(struct connection *c, const struct store_attempt_new *in, const struct picked *from,
+                               struct err *e) {
+    TRY(sql_execute(c, &ATTEMPT_INSERT,
+                    ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_int8(from->step), arg_int8(from->id)), NULL, e));
+    return sql_execute(c, &PLACEMENT_INSERT,
+                       ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_texts(in->executors, (size_t)in->world_size)),
+                       NULL, e);
 }
 
 static status_t start_job(struct connection *c, const struct store_attempt_new *in, int64_t step, int64_t *ret_event,
                           struct err *e) {
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    add_key(&a, in->job, in->attempt);
-    sql_add_int8(&a, step);
-    sql_add_text(&a, sentence_of(in->reason, &reason));
-    sql_add_int2(&a, in->from);
-    sql_add_text(&a, in->request_id);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run_one(c, &JOB_START, &a, &r, "the job changed under its lock", e));
-    *ret_event = sql_int8(r, 0, 0);
-    return ST_OK;
+    return sql_get(c, NULL, &JOB_START,
+                   ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_int8(step), arg_sentence(in->reason),
+                        arg_int2(in->from), arg_text(in->request_id)),
+                   ret_event, "the job changed under its lock", e);
 }
 
 static status_t end_attempt(struct connection *c, int64_t job, int attempt, int restarts, const char *why,
                             struct err *e) {
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    add_key(&a, job, attempt);
-    sql_add_text(&a, sentence_of(why, &reason));
-    sql_add_int4(&a, restarts);
-    return sql_run(c, &ATTEMPT_END, &a, NULL, e);
+    return sql_execute(c, &ATTEMPT_END, ARGS(arg_int8(job), arg_int4(attempt), arg_sentence(why), arg_int4(restarts)),
+                       NULL, e);
 }
 
-/* What the job began with is locked. */
-static status_t refuse_without_origin(struct connection *c, const struct job_lock *l,
-                                      const struct store_attempt_new *in, struct err *e) {
-    bool gone;
+/* Whether all checkpoints of the job are MISSING. The files may still exist on a host that cannot be read now, so that
+ * the job must not start from the beginning unless a user decides that. */
+static status_t all_missing(struct connection *c, int64_t job, bool *ret_missing, struct err *ret_why, struct err *e) {
+    struct missing row;
+    TRY(sql_find(c, NULL, &NEWEST_MISSING, ARGS(arg_int8(job)), &row, ret_missing, e));
+    if (!*ret_missing)
+        return ST_OK;
+    snprintf(ret_why->msg, sizeof ret_why->msg,
+             "no checkpoint of the job can be read: the newest, of step %lld, is MISSING (%.200s). Restore its files "
+             "and run "
+             "'trainyard checkpoint verify jobs/%lld/checkpoints/%lld', or delete all that are MISSING to begin again; "
+             "then retry",
+             (long long)row.step, row.reason, (long long)job, (long long)row.id);
+    return ST_OK;
+}
+
+/* The origin of the job is locked. own: the attempt starts from a checkpoint of the job itself. */
+static status_t refuse_without_state(struct connection *c, const struct job_lock *l, const struct store_attempt_new *in,
+                                     bool own, struct err *e) {
+    bool gone = false;
     struct err why;
     int64_t event;
-    TRY(origin_gone(c, in->job, &gone, &why, e));
+    if (own)
+        return ST_OK;
+    TRY(all_missing(c, in->job, &gone, &why, e));
+    if (!gone)
+        TRY(origin_gone(c, in->job, &gone, &why, e));
     if (!gone)
         return ST_OK;
     struct store_job_move move = { .job = in->job,
@@ -162,233 +225,156 @@ static status_t refuse_without_origin(struct connection *c, const struct job_loc
     return job_move_row(c, &move, &event, e);
 }
 
-/* Reads back what is stored, so that a repeated call returns the same. */
-static status_t read_start(struct connection *c, struct create *x, struct err *e) {
-    struct sql_args a = { 0 };
-    add_key(&a, x->in->job, x->in->attempt);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run_one(c, &ATTEMPT_START, &a, &r, "the attempt does not exist", e));
-    x->ret->from_step = sql_int8(r, 0, 0);
-    x->ret->from_checkpoint = sql_int8(r, 0, 1);
-    x->ret->directory = sql_text(r, 0, 2);
-    x->ret->forked = sql_bool(r, 0, 3);
-    x->ret->init_directory = sql_text(r, 0, 4);
-    x->ret->refused = sql_text(r, 0, 5);
-    return store_memory_keep(x->m, &r, e);
-}
-
-static status_t create_body(struct connection *c, void *ctx, struct err *e) {
-    struct create *x = ctx;
-    const struct store_attempt_new *in = x->in;
+static status_t create_attempt(struct connection *c, struct store_memory *m, const struct store_attempt_new *in,
+                               struct store_attempt_start *ret, struct err *e) {
     struct job_lock l;
+    bool seen, found;
     TRY(origin_lock(c, in->job, e));
     TRY(job_lock(c, in->job, &l, e));
-    bool seen;
-    TRY(request_seen(c, in->request_id, in->job, &seen, &x->ret->event, e));
+    TRY(request_seen(c, in->request_id, in->job, &seen, &ret->event, e));
     if (!seen) {
-        int64_t checkpoint, step;
+        struct picked from = { 0 };
         TRY(check_create(c, &l, in, e));
-        TRY(pick_checkpoint(c, in->job, &checkpoint, &step, e));
-        TRY(insert_attempt(c, in, checkpoint, step, e));
-        TRY(start_job(c, in, step, &x->ret->event, e));
-        TRY(refuse_without_origin(c, &l, in, e));
+        TRY(sql_find(c, NULL, &CHECKPOINT_PICK, ARGS(arg_int8(in->job)), &from, &found, e));
+        TRY(insert_attempt(c, in, &from, e));
+        TRY(start_job(c, in, from.step, &ret->event, e));
+        TRY(refuse_without_state(c, &l, in, from.own, e));
     }
-    return read_start(c, x, e);
+    /* Reads back what is stored, so that a repeated call returns the same. */
+    return sql_get(c, m, &ATTEMPT_START, ARGS(arg_int8(in->job), arg_int4(in->attempt)), ret,
+                   "the attempt does not exist", e);
 }
 
 status_t store_attempt_create(struct store *s, struct store_memory *m, int64_t epoch,
                               const struct store_attempt_new *attempt, struct store_attempt_start *ret, struct err *e) {
-    return store_transact(s, epoch, create_body, &(struct create){ m, attempt, ret }, e);
+    return STORE_WRITE(s, epoch, c, create_attempt(c, m, attempt, ret, e), e);
 }
 
 /* ---- ranks ---- */
 
-/* What is said of ranks counts only while the attempt is open: a host that was thought lost, and its workers were not,
- * changes nothing. */
+/* Reports about ranks count only while the attempt is open: workers of a host that was wrongly taken for lost change
+ * nothing. */
 static status_t lock_open_attempt(struct connection *c, int64_t job, int attempt, struct err *e) {
     struct job_lock l;
     TRY(job_lock(c, job, &l, e));
     TRY(job_lock_fence(&l, attempt, e));
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &ATTEMPT_OPEN, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return err_set(e, ST_FAILED_PRECONDITION, "fenced: attempt %d of jobs/%lld has ended", attempt, (long long)job);
-    return ST_OK;
+    int open;
+    bool found;
+    TRY(sql_find(c, NULL, &ATTEMPT_OPEN, ARGS(arg_int8(job)), &open, &found, e));
+    return found ? ST_OK
+                 : err_set(e, ST_FAILED_PRECONDITION, "fenced: attempt %d of jobs/%lld has ended", attempt,
+                           (long long)job);
 }
 
-struct started {
-    int64_t job;
-    int attempt, rank, pid;
-    int64_t pid_start_time;
+/* One statement's rows, column by column. */
+struct start_columns {
+    int64_t jobs[STORE_MAX_RANK_STARTS], start_times[STORE_MAX_RANK_STARTS];
+    int32_t attempts[STORE_MAX_RANK_STARTS], ranks[STORE_MAX_RANK_STARTS], pids[STORE_MAX_RANK_STARTS],
+        threads[STORE_MAX_RANK_STARTS];
 };
 
-static status_t started_body(struct connection *c, void *ctx, struct err *e) {
-    const struct started *x = ctx;
-    TRY(lock_open_attempt(c, x->job, x->attempt, e));
-    struct sql_args a = { 0 };
-    add_key(&a, x->job, x->attempt);
-    sql_add_int4(&a, x->rank);
-    sql_add_int4(&a, x->pid);
-    sql_add_int8(&a, x->pid_start_time);
-    return sql_run(c, &RANK_STARTED, &a, NULL, e);
-}
-
-status_t store_rank_started(struct store *s, int64_t epoch, int64_t job, int attempt, int rank, int pid,
-                            int64_t pid_start_time, struct err *e) {
-    return store_transact(s, epoch, started_body, &(struct started){ job, attempt, rank, pid, pid_start_time }, e);
-}
-
-struct ended {
-    int64_t job;
-    int attempt;
-    const struct store_rank_end *ends;
-    size_t n;
-};
-
-static status_t end_rank(struct connection *c, const struct ended *x, const struct store_rank_end *end, struct err *e) {
-    struct sql_args a = { 0 };
-    struct sentence said;
-    add_key(&a, x->job, x->attempt);
-    sql_add_int4(&a, end->rank);
-    sql_add_time(&a, end->time_us);
-    sql_add_int4(&a, end->exit_code);
-    sql_add_int4(&a, end->signal);
-    sql_add_int2(&a, end->cause);
-    sql_add_text(&a, sentence_of(end->message, &said));
-    sql_add_int8(&a, end->last_sequence);
-    sql_add_int8(&a, end->step);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &RANK_ENDED, &a, &r, e));
-    if (atoi(PQcmdTuples(r)) == 0)
+status_t store_rank_starts(struct store *s, int64_t epoch, const struct store_rank_start *ranks, size_t n,
+                           struct err *e) {
+    assert(n <= STORE_MAX_RANK_STARTS);
+    if (n == 0)
         return ST_OK;
-    char sentence[400];
-    snprintf(sentence, sizeof sentence, "rank %d: %s", end->rank, end->message);
-    return event_write(c, x->job, x->attempt, "rank_ended", sentence, NULL, NULL, e);
+    CLEANUP(freep) struct start_columns *k = alloc_zeroed(1, sizeof *k);
+    for (size_t i = 0; i < n; i++) {
+        k->jobs[i] = ranks[i].job;
+        k->attempts[i] = ranks[i].attempt;
+        k->ranks[i] = ranks[i].rank;
+        k->pids[i] = ranks[i].pid;
+        k->start_times[i] = ranks[i].pid_start_time;
+        k->threads[i] = ranks[i].threads;
+    }
+    return store_execute(s, epoch, &RANK_STARTS,
+                         ARGS(arg_int8s(k->jobs, n), arg_int4s(k->attempts, n), arg_int4s(k->ranks, n),
+                              arg_int4s(k->pids, n), arg_int8s(k->start_times, n), arg_int4s(k->threads, n)),
+                         NULL, e);
 }
 
-static status_t ended_body(struct connection *c, void *ctx, struct err *e) {
-    const struct ended *x = ctx;
-    TRY(lock_open_attempt(c, x->job, x->attempt, e));
-    for (size_t i = 0; i < x->n; i++)
-        TRY(end_rank(c, x, &x->ends[i], e));
+static status_t end_ranks(struct connection *c, int64_t job, int attempt, const struct store_rank_end *ends, size_t n,
+                          struct err *e) {
+    TRY(lock_open_attempt(c, job, attempt, e));
+    for (const struct store_rank_end *end = ends; end < ends + n; end++) {
+        int64_t changed;
+        TRY(sql_execute(c, &RANK_ENDED,
+                        ARGS(arg_int8(job), arg_int4(attempt), arg_int4(end->rank), arg_time(end->time_us),
+                             arg_int4(end->exit_code), arg_int4(end->signal), arg_int2(end->cause),
+                             arg_sentence(end->message), arg_int8(end->last_sequence), arg_int8(end->step)),
+                        &changed, e));
+        if (!changed)
+            continue;
+        char sentence[400];
+        snprintf(sentence, sizeof sentence, "rank %d: %s", end->rank, end->message);
+        TRY(event_write(c, job, attempt, "rank_ended", sentence, NULL, NULL, e));
+    }
     return ST_OK;
 }
 
 status_t store_rank_ended(struct store *s, int64_t epoch, int64_t job, int attempt, const struct store_rank_end *ends,
                           size_t n, struct err *e) {
-    return store_transact(s, epoch, ended_body, &(struct ended){ job, attempt, ends, n }, e);
+    return STORE_WRITE(s, epoch, c, end_ranks(c, job, attempt, ends, n, e), e);
 }
 
-struct end {
-    int64_t job;
-    int attempt, restarts;
-    const char *reason;
-};
-
-static status_t end_body(struct connection *c, void *ctx, struct err *e) {
-    const struct end *x = ctx;
+static status_t end_current_attempt(struct connection *c, int64_t job, int attempt, int restarts, const char *reason,
+                                    struct err *e) {
     struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    TRY(job_lock_fence(&l, x->attempt, e));
-    return end_attempt(c, x->job, x->attempt, x->restarts, x->reason, e);
+    TRY(job_lock(c, job, &l, e));
+    TRY(job_lock_fence(&l, attempt, e));
+    return end_attempt(c, job, attempt, restarts, reason, e);
 }
 
 status_t store_attempt_end(struct store *s, int64_t epoch, int64_t job, int attempt, int restarts, const char *reason,
                            struct err *e) {
-    return store_transact(s, epoch, end_body, &(struct end){ job, attempt, restarts, reason }, e);
+    return STORE_WRITE(s, epoch, c, end_current_attempt(c, job, attempt, restarts, reason, e), e);
 }
 
 /* ---- read ---- */
 
-struct list {
-    struct store_memory *m;
-    int64_t job;
-    int number; /* 0 = all */
-    struct store_attempt *attempts;
-    size_t n;
-};
-
-static void read_attempt(const PGresult *r, int row, struct store_attempt *ret) {
-    *ret = (struct store_attempt){
-        .number = sql_int4(r, row, 0),
-        .state = (enum store_attempt_state)sql_int2(r, row, 1),
-        .from_step = sql_int8(r, row, 2),
-        .from_checkpoint = sql_int8(r, row, 3),
-        .from_job = sql_int8(r, row, 12),
-        .reason = sql_text(r, row, 4),
-        .create_time_us = sql_time(r, row, 5),
-        .start_time_us = sql_time(r, row, 6),
-        .end_time_us = sql_time(r, row, 7),
-    };
-}
-
-/* One row a placement; the rows of an attempt stand together. */
-static status_t list_body(struct connection *c, void *ctx, struct err *e) {
-    struct list *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    if (x->number)
-        sql_add_int4(&a, x->number);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, x->number ? &ATTEMPT_GET : &ATTEMPT_LIST, &a, &r, e));
-    int rows = PQntuples(r);
+/* The rows of one attempt are adjacent. */
+static status_t read_attempts(struct store *s, struct store_memory *m, const struct sql_query *q,
+                              const struct sql_arg *args, struct store_attempt **ret, size_t *ret_n, struct err *e) {
+    struct attempt_placement *rows;
+    struct store_attempt *attempts, *a = NULL;
     struct store_placement *placements;
-    TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->attempts, &x->attempts, e));
-    TRY(store_memory_get(x->m, (size_t)rows, sizeof *placements, &placements, e));
-    x->n = 0;
-    for (int row = 0; row < rows; row++) {
-        if (row == 0 || sql_int4(r, row, 0) != x->attempts[x->n - 1].number) {
-            read_attempt(r, row, &x->attempts[x->n++]);
-            x->attempts[x->n - 1].placements = &placements[row];
+    size_t n;
+    TRY(store_rows(s, m, q, args, &rows, &n, e));
+    attempts = store_memory_get(m, n, sizeof *attempts);
+    placements = store_memory_get(m, n, sizeof *placements);
+    *ret_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!a || rows[i].attempt.number != a->number) {
+            a = &attempts[(*ret_n)++];
+            *a = rows[i].attempt;
+            a->placements = &placements[i];
         }
-        placements[row] = (struct store_placement){ sql_int4(r, row, 8), sql_text(r, row, 9), sql_int4(r, row, 10),
-                                                    sql_int8(r, row, 11) };
-        x->attempts[x->n - 1].n_placements++;
+        placements[i] = rows[i].placement;
+        a->n_placements++;
     }
-    return store_memory_keep(x->m, &r, e);
+    *ret = attempts;
+    return ST_OK;
 }
 
 status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job, struct store_attempt **ret,
                             size_t *ret_n, struct err *e) {
-    struct list x = { .m = m, .job = job };
-    TRY(store_query(s, list_body, &x, e));
-    *ret = x.attempts;
-    *ret_n = x.n;
-    return ST_OK;
+    return read_attempts(s, m, &ATTEMPT_LIST, ARGS(arg_int8(job)), ret, ret_n, e);
 }
 
 status_t store_attempt_get(struct store *s, struct store_memory *m, int64_t job, int number, struct store_attempt *ret,
                            struct err *e) {
-    struct list x = { .m = m, .job = job, .number = number };
-    TRY(store_query(s, list_body, &x, e));
-    if (x.n == 0)
+    struct store_attempt *found;
+    size_t n = 0;
+    if (number > 0)
+        TRY(read_attempts(s, m, &ATTEMPT_GET, ARGS(arg_int8(job), arg_int4(number)), &found, &n, e));
+    if (n == 0)
         return err_set(e, ST_NOT_FOUND, "jobs/%lld has no attempt %d", (long long)job, number);
-    *ret = x.attempts[0];
-    return ST_OK;
-}
-
-struct sequence {
-    int64_t job;
-    int attempt, rank;
-    int64_t ret;
-};
-
-static status_t sequence_body(struct connection *c, void *ctx, struct err *e) {
-    struct sequence *x = ctx;
-    struct sql_args a = { 0 };
-    add_key(&a, x->job, x->attempt);
-    sql_add_int4(&a, x->rank);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &RANK_SEQUENCE, &a, &r, e));
-    x->ret = PQntuples(r) ? sql_int8(r, 0, 0) : 0;
+    *ret = found[0];
     return ST_OK;
 }
 
 status_t store_rank_sequence(struct store *s, int64_t job, int attempt, int rank, int64_t *ret, struct err *e) {
-    struct sequence x = { job, attempt, rank, 0 };
-    TRY(store_query(s, sequence_body, &x, e));
-    *ret = x.ret;
-    return ST_OK;
+    bool found;
+    *ret = 0;
+    return store_find(s, NULL, &RANK_SEQUENCE, ARGS(arg_int8(job), arg_int4(attempt), arg_int4(rank)), ret, &found, e);
 }

@@ -1,47 +1,104 @@
+/* Checkpoints: reading them, marking their state, and garbage collection.
+ *
+ * CHECKPOINT_MARK_GARBAGE decides in one statement which checkpoints of a job to delete. It ranks the COMMITTED ones by
+ * step and by validation loss, and keeps the keep_last newest, the keep_best best, those that the current attempt or a
+ * forked job needs, pinned ones and the final one. WRITING ones of attempts that are over can never be completed. The
+ * same rules, for one checkpoint and with a reason for the user, are in CHECKPOINT_NEEDED. Every change runs under the
+ * lock of the job, so that a fork or a new attempt either sees the state DELETING, or is seen. */
 #include "service/store/checkpoint.h"
 
+#include "service/store/checkpoint_from.h"
 #include "service/store/job_lock.h"
+#include "service/store/job_origin.h"
 #include "service/store/pool.h"
-#include "service/store/text.h"
 
 #include <stdio.h>
 
-#define COLUMNS                                                                                                        \
-    "id, job, attempt, step, state, bytes, shards, world_size, directory, weights_sha256, reason, create_time, "       \
-    "commit_time, validation_loss, pinned, final"
+static const struct sql_column CHECKPOINT_COLUMNS[] = {
+    SQL_COLUMN(struct store_checkpoint, id, "id"),
+    SQL_COLUMN(struct store_checkpoint, job, "job"),
+    SQL_COLUMN(struct store_checkpoint, attempt, "attempt"),
+    SQL_COLUMN(struct store_checkpoint, step, "step"),
+    SQL_COLUMN(struct store_checkpoint, state, "state"),
+    SQL_COLUMN(struct store_checkpoint, bytes, "bytes"),
+    SQL_COLUMN(struct store_checkpoint, shards, "shards"),
+    SQL_COLUMN(struct store_checkpoint, world_size, "world_size"),
+    SQL_COLUMN(struct store_checkpoint, directory, "directory"),
+    SQL_COLUMN(struct store_checkpoint, weights_sha256, "weights_sha256"),
+    SQL_COLUMN(struct store_checkpoint, reason, "reason"),
+    SQL_COLUMN(struct store_checkpoint, create_time_us, "create_time"),
+    SQL_COLUMN(struct store_checkpoint, commit_time_us, "commit_time"),
+    SQL_COLUMN(struct store_checkpoint, unreadable_time_us, "unreadable_time"),
+    SQL_COLUMN(struct store_checkpoint, has_validation_loss, "validation_loss IS NOT NULL"),
+    SQL_COLUMN(struct store_checkpoint, validation_loss, "validation_loss"),
+    SQL_COLUMN(struct store_checkpoint, pinned, "pinned"),
+    SQL_COLUMN(struct store_checkpoint, final, "final"),
+};
+static const struct sql_row CHECKPOINT = SQL_ROW_OF(struct store_checkpoint, CHECKPOINT_COLUMNS);
 
-static const struct sql CHECKPOINT_LIST = {
-    "checkpoint_list",
-    "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id < $2 AND state < " SQL_CHECKPOINT_DELETED " "
-    "ORDER BY id DESC LIMIT $3"
+static const struct sql_query CHECKPOINT_LIST = {
+    { "checkpoint_list",
+      "SELECT {columns} FROM checkpoint WHERE job = $1 AND id < $2 AND state <> " SQL_CHECKPOINT_DELETED " "
+      "ORDER BY id DESC LIMIT $3" },
+    &CHECKPOINT
 };
-static const struct sql CHECKPOINT_GET = { "checkpoint_get",
-                                           "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND id = $2 "
-                                           "AND EXISTS (SELECT 1 FROM job WHERE id = $1 AND delete_time IS NULL)" };
-static const struct sql CHECKPOINT_NEWEST = {
-    "checkpoint_newest", "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " "
-                         "ORDER BY step DESC, attempt DESC LIMIT 1"
+static const struct sql_query CHECKPOINT_GET = {
+    { "checkpoint_get", "SELECT {columns} FROM checkpoint WHERE job = $1 AND id = $2 "
+                        "AND EXISTS (SELECT 1 FROM job WHERE id = $1 AND delete_time IS NULL)" },
+    &CHECKPOINT
 };
-static const struct sql CHECKPOINT_AT = { "checkpoint_at",
-                                          "SELECT " COLUMNS
-                                          " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED
-                                          " AND step = $2 "
-                                          "ORDER BY attempt DESC LIMIT 1" };
+static const struct sql_query CHECKPOINT_NEWEST = {
+    { "checkpoint_newest", "SELECT {columns} FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED " "
+                           "ORDER BY step DESC, attempt DESC LIMIT 1" },
+    &CHECKPOINT
+};
+static const struct sql_query CHECKPOINT_AT = {
+    { "checkpoint_at", "SELECT {columns} FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_COMMITTED
+                       " AND step = $2 ORDER BY attempt DESC LIMIT 1" },
+    &CHECKPOINT
+};
 static const struct sql JOB_EXISTS = { "job_exists", "SELECT 1 FROM job WHERE id = $1 AND delete_time IS NULL" };
-static const struct sql CHECKPOINT_CORRUPT = {
-    "checkpoint_corrupt", "UPDATE checkpoint SET state = " SQL_CHECKPOINT_CORRUPT
-                          ", reason = $3 WHERE state = " SQL_CHECKPOINT_COMMITTED " AND id = "
-                          "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING step"
+static const struct sql_query CHECKPOINT_CORRUPT = {
+    { "checkpoint_corrupt",
+      "UPDATE checkpoint SET state = " SQL_CHECKPOINT_CORRUPT ", reason = $3, unreadable_time = NULL "
+      "WHERE state = " SQL_CHECKPOINT_COMMITTED " AND id = "
+      "(SELECT from_checkpoint FROM attempt WHERE job = $1 AND number = $2) RETURNING {columns}" },
+    SQL_SCALAR(int64_t, "step")
 };
+struct missing {
+    int64_t job, id, step;
+};
+static const struct sql_query CHECKPOINT_MISSING = {
+    { "checkpoint_missing",
+      "UPDATE checkpoint SET state = " SQL_CHECKPOINT_MISSING ", reason = $3, "
+      "unreadable_time = coalesce(unreadable_time, now()) "
+      "WHERE state = " SQL_CHECKPOINT_COMMITTED " AND id = " CHECKPOINT_FROM " RETURNING {columns}" },
+    SQL_ROW(struct missing, SQL_COLUMN(struct missing, job, "job"), SQL_COLUMN(struct missing, id, "id"),
+            SQL_COLUMN(struct missing, step, "step"))
+};
+static const struct sql CHECKPOINT_VERIFIED = { "checkpoint_verified",
+                                                "UPDATE checkpoint SET state = $3, reason = $4, unreadable_time = CASE "
+                                                "WHEN $5 THEN coalesce(unreadable_time, now()) END "
+                                                "WHERE job = $1 AND id = $2" };
 static const struct sql ATTEMPT_FROM = {
     "attempt_from", "SELECT 1 FROM attempt WHERE job = $1 AND number = $2 AND from_checkpoint IS NOT NULL"
 };
-static const struct sql CHECKPOINT_PINNED = {
-    "checkpoint_pinned", "SELECT state, pinned, attempt, step FROM checkpoint WHERE job = $1 AND id = $2"
+/* The columns that a user's change of a checkpoint needs. */
+struct checkpoint_row {
+    enum store_checkpoint_state state;
+    bool pinned;
+    int attempt;
+    int64_t step;
+};
+static const struct sql_query CHECKPOINT_PINNED = {
+    { "checkpoint_pinned", "SELECT {columns} FROM checkpoint WHERE job = $1 AND id = $2" },
+    SQL_ROW(struct checkpoint_row, SQL_COLUMN(struct checkpoint_row, state, "state"),
+            SQL_COLUMN(struct checkpoint_row, pinned, "pinned"), SQL_COLUMN(struct checkpoint_row, attempt, "attempt"),
+            SQL_COLUMN(struct checkpoint_row, step, "step"))
 };
 static const struct sql CHECKPOINT_PIN = { "checkpoint_pin", "UPDATE checkpoint SET pinned = $2 WHERE id = $1" };
-static const struct sql CHECKPOINT_RETIRE = {
-    "checkpoint_retire",
+static const struct sql CHECKPOINT_MARK_GARBAGE = {
+    "checkpoint_mark_garbage",
     "WITH j AS (SELECT attempt, state, greatest(keep_last, 1) AS keep_last, keep_best FROM job WHERE id = $1), "
     "ranked AS (SELECT id, validation_loss, row_number() OVER (ORDER BY step DESC, attempt DESC) AS newest, "
     "row_number() OVER (ORDER BY validation_loss NULLS LAST, step DESC) AS best "
@@ -50,7 +107,7 @@ static const struct sql CHECKPOINT_RETIRE = {
     "NULL) "
     "UNION ALL SELECT a.from_checkpoint FROM attempt a, j WHERE a.job = $1 AND a.number = j.attempt "
     "AND a.from_checkpoint IS NOT NULL "
-    /* what another job begins with, until it has its own or has ended */
+    /* those that another job begins with, until it has one of its own or has ended */
     "UNION ALL SELECT r.id FROM ranked r JOIN job_origin o ON o.checkpoint = r.id JOIN job f ON f.id = o.job "
     "WHERE f.state < " SQL_JOB_SUCCEEDED " "
     "AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id AND own.state = " SQL_CHECKPOINT_COMMITTED ")) "
@@ -59,373 +116,302 @@ static const struct sql CHECKPOINT_RETIRE = {
     "AND k.id NOT IN (SELECT id FROM kept)) "
     "OR (k.state = " SQL_CHECKPOINT_WRITING " AND (k.attempt < j.attempt OR j.state >= " SQL_JOB_SUCCEEDED ")))"
 };
-static const struct sql CHECKPOINT_DELETING = {
-    "checkpoint_deleting", "SELECT " COLUMNS " FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_DELETING " "
-                           "ORDER BY id"
+static const struct sql_query CHECKPOINT_DELETING = {
+    { "checkpoint_deleting",
+      "SELECT {columns} FROM checkpoint WHERE job = $1 AND state = " SQL_CHECKPOINT_DELETING " ORDER BY id" },
+    &CHECKPOINT
 };
-static const struct sql CHECKPOINT_DELETING_NEXT = { "checkpoint_deleting_next",
-                                                     "SELECT job FROM checkpoint WHERE state = " SQL_CHECKPOINT_DELETING
-                                                     " AND job > $1 ORDER BY job LIMIT 1" };
-/* Of so many jobs at a time that a statement's time is bounded. */
-static const struct sql CHECKPOINT_OVERDUE = {
-    "checkpoint_overdue",
-    "SELECT j.id, (SELECT count(*) FROM checkpoint k WHERE k.job = j.id AND k.state = " SQL_CHECKPOINT_COMMITTED ") "
-    "> greatest(j.keep_last, 1) OR EXISTS (SELECT 1 FROM checkpoint k WHERE k.job = j.id "
-    "AND k.state = " SQL_CHECKPOINT_WRITING " AND (k.attempt < j.attempt OR j.state >= " SQL_JOB_SUCCEEDED ")) "
-    "FROM (SELECT * FROM job WHERE id > $1 AND delete_time IS NULL ORDER BY id LIMIT $2) j ORDER BY j.id"
+static const struct sql_query CHECKPOINT_DELETING_NEXT = {
+    { "checkpoint_deleting_next",
+      "SELECT {columns} FROM checkpoint WHERE state = " SQL_CHECKPOINT_DELETING " AND job > $1 ORDER BY job LIMIT 1" },
+    SQL_SCALAR(int64_t, "job")
+};
+/* A limited number of jobs, so that the statement's time is bounded. */
+struct overdue {
+    int64_t job;
+    bool overdue;
+};
+static const struct sql_query CHECKPOINT_OVERDUE = {
+    { "checkpoint_overdue",
+      "SELECT {columns} FROM (SELECT * FROM job WHERE id > $1 AND delete_time IS NULL ORDER BY id LIMIT $2) j "
+      "ORDER BY j.id" },
+    SQL_ROW(struct overdue, SQL_COLUMN(struct overdue, job, "j.id"),
+            SQL_COLUMN(struct overdue, overdue,
+                       "(SELECT count(*) FROM checkpoint k WHERE k.job = j.id AND k.state = " SQL_CHECKPOINT_COMMITTED
+                       ") > greatest(j.keep_last, 1) OR EXISTS (SELECT 1 FROM checkpoint k WHERE k.job = j.id "
+                       "AND k.state = " SQL_CHECKPOINT_WRITING " AND (k.attempt < j.attempt "
+                       "OR j.state >= " SQL_JOB_SUCCEEDED "))"))
 };
 static const struct sql CHECKPOINT_DELETED = { "checkpoint_deleted",
                                                "UPDATE checkpoint SET state = " SQL_CHECKPOINT_DELETED
                                                " WHERE id = $1 AND state = " SQL_CHECKPOINT_DELETING };
 
-/* Why it may not go; the first that holds. */
-static const struct sql CHECKPOINT_NEEDED = {
-    "checkpoint_needed",
-    "SELECT k.state, CASE WHEN k.pinned THEN 'is pinned: unpin it first' "
-    "WHEN k.state = " SQL_CHECKPOINT_WRITING " THEN 'is not whole yet' "
-    "WHEN j.state < " SQL_JOB_SUCCEEDED " AND k.id = (SELECT id FROM checkpoint WHERE job = $1 "
-    "AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
-    "THEN 'is what its job would go on from' "
-    "WHEN j.state < " SQL_JOB_SUCCEEDED " AND EXISTS (SELECT 1 FROM attempt a WHERE a.job = j.id "
-    "AND a.number = j.attempt AND a.from_checkpoint = k.id) THEN 'is what its job''s attempt started from' "
-    "WHEN EXISTS (SELECT 1 FROM job_origin o JOIN job f ON f.id = o.job WHERE o.checkpoint = k.id "
-    "AND f.state < " SQL_JOB_SUCCEEDED " AND NOT EXISTS (SELECT 1 FROM checkpoint own WHERE own.job = f.id "
-    "AND own.state = " SQL_CHECKPOINT_COMMITTED ")) THEN 'is what another job began with and still needs' "
-    "ELSE '' END, k.attempt, k.step FROM checkpoint k JOIN job j ON j.id = k.job WHERE k.job = $1 AND k.id = $2"
+/* Why a checkpoint must not be deleted: the first reason that holds. */
+struct needed {
+    enum store_checkpoint_state state;
+    char why[80];
+    int attempt;
+    int64_t step;
+};
+static const struct sql_query CHECKPOINT_NEEDED = {
+    { "checkpoint_needed",
+      "SELECT {columns} FROM checkpoint k JOIN job j ON j.id = k.job WHERE k.job = $1 AND k.id = $2" },
+    SQL_ROW(struct needed, SQL_COLUMN(struct needed, state, "k.state"), SQL_COLUMN(struct needed, attempt, "k.attempt"),
+            SQL_COLUMN(struct needed, step, "k.step"),
+            SQL_COLUMN(struct needed, why,
+                       "CASE WHEN k.pinned THEN 'is pinned: unpin it first' "
+                       "WHEN k.state = " SQL_CHECKPOINT_WRITING " THEN 'is still being written' "
+                       "WHEN j.state < " SQL_JOB_SUCCEEDED " AND k.id = (SELECT id FROM checkpoint WHERE job = $1 "
+                       "AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) "
+                       "THEN 'is the one that its job would resume from' "
+                       "WHEN j.state < " SQL_JOB_SUCCEEDED " AND EXISTS (SELECT 1 FROM attempt a WHERE a.job = j.id "
+                       "AND a.number = j.attempt AND a.from_checkpoint = k.id) "
+                       "THEN 'is the one that its job''s attempt started from' "
+                       "WHEN EXISTS (SELECT 1 FROM job_origin o JOIN job f ON f.id = o.job WHERE o.checkpoint = k.id "
+                       "AND f.state < " SQL_JOB_SUCCEEDED " AND NOT EXISTS (SELECT 1 FROM checkpoint own "
+                       "WHERE own.job = f.id AND own.state = " SQL_CHECKPOINT_COMMITTED ")) "
+                       "THEN 'is needed by another job that began with it' ELSE '' END"))
 };
 static const struct sql CHECKPOINT_DELETE = { "checkpoint_delete",
                                               "UPDATE checkpoint SET state = " SQL_CHECKPOINT_DELETING
                                               ", delete_time = now() WHERE id = $1" };
 
-static void read_row(const PGresult *r, int row, struct store_checkpoint *ret) {
-    *ret = (struct store_checkpoint){
-        .id = sql_int8(r, row, 0),
-        .job = sql_int8(r, row, 1),
-        .attempt = sql_int4(r, row, 2),
-        .step = sql_int8(r, row, 3),
-        .state = (enum store_checkpoint_state)sql_int2(r, row, 4),
-        .bytes = sql_int8(r, row, 5),
-        .shards = sql_int4(r, row, 6),
-        .world_size = sql_int4(r, row, 7),
-        .directory = sql_text(r, row, 8),
-        .weights_sha256 = sql_text(r, row, 9),
-        .reason = sql_text(r, row, 10),
-        .create_time_us = sql_time(r, row, 11),
-        .commit_time_us = sql_time(r, row, 12),
-        .has_validation_loss = !sql_is_null(r, row, 13),
-        .validation_loss = sql_double(r, row, 13),
-        .pinned = sql_bool(r, row, 14),
-        .final = sql_bool(r, row, 15),
-    };
-}
-
-struct rows {
-    struct store_memory *m;
-    int64_t job, id;
-    int limit;
-    struct store_checkpoint *at;
-    size_t n;
-};
-
-static status_t take_rows(struct rows *x, PGresult **r, struct err *e) {
-    x->n = (size_t)PQntuples(*r);
-    TRY(store_memory_get(x->m, x->n, sizeof *x->at, &x->at, e));
-    for (size_t i = 0; i < x->n; i++)
-        read_row(*r, (int)i, &x->at[i]);
-    return store_memory_keep(x->m, r, e);
-}
-
 /* ---- read ---- */
 
-static status_t list_body(struct connection *c, void *ctx, struct err *e) {
-    struct rows *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    sql_add_int8(&a, x->id > 0 ? x->id : INT64_MAX);
-    sql_add_int8(&a, x->limit);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_LIST, &a, &r, e));
-    return take_rows(x, &r, e);
+static status_t no_checkpoint(int64_t job, int64_t id, struct err *e) {
+    return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)job, (long long)id);
 }
 
 status_t store_checkpoint_list(struct store *s, struct store_memory *m, int64_t job, int64_t before, int limit,
                                struct store_checkpoint **ret, size_t *ret_n, struct err *e) {
-    struct rows x = { .m = m, .job = job, .id = before, .limit = limit };
-    TRY(store_query(s, list_body, &x, e));
-    *ret = x.at;
-    *ret_n = x.n;
-    return ST_OK;
-}
-
-static status_t none_committed(struct connection *c, int64_t job, const char *of_step, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &JOB_EXISTS, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
-    return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint%s", (long long)job, of_step);
-}
-
-static status_t get_body(struct connection *c, void *ctx, struct err *e) {
-    struct rows *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    if (x->id)
-        sql_add_int8(&a, x->id);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, x->id ? &CHECKPOINT_GET : &CHECKPOINT_NEWEST, &a, &r, e));
-    if (PQntuples(r) == 0 && x->id)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)x->job,
-                       (long long)x->id);
-    if (PQntuples(r) == 0)
-        return none_committed(c, x->job, "", e);
-    return take_rows(x, &r, e);
+    return store_rows(s, m, &CHECKPOINT_LIST,
+                      ARGS(arg_int8(job), arg_int8(before > 0 ? before : INT64_MAX), arg_int8(limit)), ret, ret_n, e);
 }
 
 status_t store_checkpoint_get(struct store *s, struct store_memory *m, int64_t job, int64_t id,
                               struct store_checkpoint *ret, struct err *e) {
-    if (id <= 0)
-        return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)job, (long long)id);
-    struct rows x = { .m = m, .job = job, .id = id };
-    TRY(store_query(s, get_body, &x, e));
-    *ret = x.at[0];
-    return ST_OK;
+    bool found = false;
+    if (id > 0)
+        TRY(store_find(s, m, &CHECKPOINT_GET, ARGS(arg_int8(job), arg_int8(id)), ret, &found, e));
+    return found ? ST_OK : no_checkpoint(job, id, e);
+}
+
+/* The row of a query for one COMMITTED checkpoint; of_step: " of step 7" for the error, or "". */
+static status_t find_committed(struct connection *c, struct store_memory *m, const struct sql_query *q,
+                               const struct sql_arg *args, int64_t job, const char *of_step,
+                               struct store_checkpoint *ret, struct err *e) {
+    bool found;
+    int64_t jobs;
+    TRY(sql_find(c, m, q, args, ret, &found, e));
+    if (found)
+        return ST_OK;
+    TRY(sql_execute(c, &JOB_EXISTS, ARGS(arg_int8(job)), &jobs, e));
+    if (jobs == 0)
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
+    return err_set(e, ST_NOT_FOUND, "jobs/%lld has no committed checkpoint%s", (long long)job, of_step);
 }
 
 status_t store_checkpoint_newest(struct store *s, struct store_memory *m, int64_t job, struct store_checkpoint *ret,
                                  struct err *e) {
-    struct rows x = { .m = m, .job = job };
-    TRY(store_query(s, get_body, &x, e));
-    *ret = x.at[0];
-    return ST_OK;
-}
-
-static status_t at_body(struct connection *c, void *ctx, struct err *e) {
-    struct rows *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    sql_add_int8(&a, x->id); /* the step */
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_AT, &a, &r, e));
-    char of_step[40];
-    snprintf(of_step, sizeof of_step, " of step %lld", (long long)x->id);
-    if (PQntuples(r) == 0)
-        return none_committed(c, x->job, of_step, e);
-    return take_rows(x, &r, e);
+    return STORE_READ(s, c, find_committed(c, m, &CHECKPOINT_NEWEST, ARGS(arg_int8(job)), job, "", ret, e), e);
 }
 
 status_t store_checkpoint_at(struct store *s, struct store_memory *m, int64_t job, int64_t step,
                              struct store_checkpoint *ret, struct err *e) {
-    struct rows x = { .m = m, .job = job, .id = step };
-    TRY(store_query(s, at_body, &x, e));
-    *ret = x.at[0];
-    return ST_OK;
+    const struct sql_arg *args = ARGS(arg_int8(job), arg_int8(step));
+    char of_step[40];
+    snprintf(of_step, sizeof of_step, " of step %lld", (long long)step);
+    return STORE_READ(s, c, find_committed(c, m, &CHECKPOINT_AT, args, job, of_step, ret, e), e);
 }
 
-/* ---- corrupt ---- */
+/* ---- corrupt, missing ---- */
 
-struct corrupt {
-    int64_t job;
-    int attempt;
-    const char *reason;
-};
-
-static status_t corrupt_body(struct connection *c, void *ctx, struct err *e) {
-    const struct corrupt *x = ctx;
+static status_t mark_corrupt(struct connection *c, int64_t job, int attempt, const char *reason, struct err *e) {
     struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    struct sql_args key = { 0 };
-    sql_add_int8(&key, x->job);
-    sql_add_int4(&key, x->attempt);
-    CLEANUP(sql_clearp) PGresult *from = NULL;
-    TRY(sql_run_one(c, &ATTEMPT_FROM, &key, &from, "the attempt started from no checkpoint", e));
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    sql_add_int8(&a, x->job);
-    sql_add_int4(&a, x->attempt);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_CORRUPT, &a, &r, e));
-    if (PQntuples(r) == 0)
+    int64_t n, step;
+    bool changed;
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_execute(c, &ATTEMPT_FROM, ARGS(arg_int8(job), arg_int4(attempt)), &n, e));
+    if (n == 0)
+        return err_set(e, ST_NOT_FOUND, "the attempt started from no checkpoint");
+    TRY(sql_find(c, NULL, &CHECKPOINT_CORRUPT, ARGS(arg_int8(job), arg_int4(attempt), arg_sentence(reason)), &step,
+                 &changed, e));
+    if (!changed)
         return ST_OK;
     char sentence[440];
-    snprintf(sentence, sizeof sentence, "step %lld: %s", (long long)sql_int8(r, 0, 0), x->reason);
-    return event_write(c, x->job, x->attempt, "checkpoint_corrupt", sentence, NULL, NULL, e);
+    snprintf(sentence, sizeof sentence, "step %lld: %s", (long long)step, reason);
+    return event_write(c, job, attempt, "checkpoint_corrupt", sentence, NULL, NULL, e);
 }
 
 status_t store_checkpoint_corrupt(struct store *s, int64_t epoch, int64_t job, int attempt, const char *reason,
                                   struct err *e) {
-    const char *said = reason && *reason ? reason : "its files do not match their digests";
-    return store_transact(s, epoch, corrupt_body, &(struct corrupt){ job, attempt, said }, e);
+    const char *why = reason && *reason ? reason : "its files do not match their digests";
+    return STORE_WRITE(s, epoch, c, mark_corrupt(c, job, attempt, why, e), e);
 }
 
-/* ---- pin, retire ---- */
+static status_t mark_missing(struct connection *c, int64_t job, int attempt, const char *reason, struct err *e) {
+    struct job_lock l;
+    struct missing row;
+    bool changed;
+    TRY(origin_lock(c, job, e)); /* the job whose checkpoint it may be */
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_find(c, NULL, &CHECKPOINT_MISSING, ARGS(arg_int8(job), arg_int4(attempt), arg_sentence(reason)), &row,
+                 &changed, e));
+    if (!changed)
+        return ST_OK;
+    char sentence[500];
+    snprintf(sentence, sizeof sentence, "jobs/%lld/checkpoints/%lld, step %lld: %s", (long long)row.job,
+             (long long)row.id, (long long)row.step, reason);
+    return event_write(c, job, attempt, "checkpoint_missing", sentence, NULL, NULL, e);
+}
 
-struct pin {
-    int64_t job, id;
-    bool pinned;
-};
+status_t store_checkpoint_missing(struct store *s, int64_t epoch, int64_t job, int attempt, const char *reason,
+                                  struct err *e) {
+    const char *why = reason && *reason ? reason : "its files cannot be read";
+    return STORE_WRITE(s, epoch, c, mark_missing(c, job, attempt, why, e), e);
+}
 
-/* What a user did, as an event of the checkpoint's attempt. */
-static status_t tell_user_did(struct connection *c, const struct pin *x, const char *kind, int attempt, int64_t step,
-                              struct err *e) {
+/* ---- verified ---- */
+
+/* The state after a check. A checkpoint whose files cannot be read now keeps its state: that alone proves nothing. */
+static enum store_checkpoint_state state_after(enum store_checkpoint_state state, enum store_check_result result) {
+    if (result == STORE_CHECK_UNREADABLE)
+        return state;
+    return result == STORE_CHECK_GOOD ? STORE_CHECKPOINT_COMMITTED : STORE_CHECKPOINT_CORRUPT;
+}
+
+static bool is_verifiable(enum store_checkpoint_state state) {
+    return state == STORE_CHECKPOINT_COMMITTED || state == STORE_CHECKPOINT_CORRUPT ||
+           state == STORE_CHECKPOINT_MISSING;
+}
+
+static status_t write_verified(struct connection *c, int64_t job, int64_t id, enum store_check_result result,
+                               const char *reason, struct err *e) {
+    static const char *const kinds[] = { "checkpoint_verified", "checkpoint_corrupt", "checkpoint_unreadable" };
+    struct job_lock l;
+    struct checkpoint_row row;
+    bool found;
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_find(c, NULL, &CHECKPOINT_PINNED, ARGS(arg_int8(job), arg_int8(id)), &row, &found, e));
+    if (!found || !is_verifiable(row.state)) /* deleted meanwhile */
+        return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist any more", (long long)job,
+                       (long long)id);
+    const bool unreadable = result == STORE_CHECK_UNREADABLE;
+    if (unreadable && row.state == STORE_CHECKPOINT_CORRUPT)
+        return ST_OK; /* the stored reason is more precise */
+    const char *why = result == STORE_CHECK_GOOD ? "" : reason;
+    TRY(sql_execute(c, &CHECKPOINT_VERIFIED,
+                    ARGS(arg_int8(job), arg_int8(id), arg_int2(state_after(row.state, result)), arg_sentence(why),
+                         arg_bool(unreadable)),
+                    NULL, e));
+    char sentence[500];
+    snprintf(sentence, sizeof sentence, "step %lld, by a user%s%.400s", (long long)row.step,
+             *why ? ": " : ", all of its bytes", why);
+    return event_write(c, job, row.attempt, kinds[result], sentence, NULL, NULL, e);
+}
+
+status_t store_checkpoint_verified(struct store *s, int64_t epoch, int64_t job, int64_t id,
+                                   enum store_check_result result, const char *reason, struct err *e) {
+    const char *why = reason && *reason ? reason : "no reason was given";
+    return STORE_WRITE(s, epoch, c, write_verified(c, job, id, result, why, e), e);
+}
+
+/* ---- pin, delete ---- */
+
+/* A user's change, as an event of the checkpoint's attempt. */
+static status_t write_user_event(struct connection *c, int64_t job, int attempt, const char *kind, int64_t step,
+                                 struct err *e) {
     char sentence[80];
     snprintf(sentence, sizeof sentence, "step %lld, by a user", (long long)step);
-    return event_write(c, x->job, attempt, kind, sentence, NULL, NULL, e);
+    return event_write(c, job, attempt, kind, sentence, NULL, NULL, e);
 }
 
-static status_t no_checkpoint(const struct pin *x, struct err *e) {
-    return err_set(e, ST_NOT_FOUND, "jobs/%lld/checkpoints/%lld does not exist", (long long)x->job, (long long)x->id);
-}
-
-static status_t pin_body(struct connection *c, void *ctx, struct err *e) {
-    const struct pin *x = ctx;
+static status_t pin_checkpoint(struct connection *c, int64_t job, int64_t id, bool pinned, struct err *e) {
     struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    struct sql_args a = { 0 }, key = { 0 }, job = { 0 };
-    sql_add_int8(&a, x->job);
-    sql_add_int8(&a, x->id);
-    sql_add_int8(&job, x->job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_PINNED, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return no_checkpoint(x, e);
-    if (x->pinned && sql_int2(r, 0, 0) != STORE_CHECKPOINT_COMMITTED)
-        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld is not COMMITTED", (long long)x->job,
-                       (long long)x->id);
-    if (x->pinned == sql_bool(r, 0, 1))
+    struct checkpoint_row row;
+    bool found;
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_find(c, NULL, &CHECKPOINT_PINNED, ARGS(arg_int8(job), arg_int8(id)), &row, &found, e));
+    if (!found)
+        return no_checkpoint(job, id, e);
+    if (pinned && row.state != STORE_CHECKPOINT_COMMITTED)
+        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld is not COMMITTED", (long long)job,
+                       (long long)id);
+    if (pinned == row.pinned)
         return ST_OK;
-    sql_add_int8(&key, x->id);
-    sql_add_bool(&key, x->pinned);
-    TRY(sql_run(c, &CHECKPOINT_PIN, &key, NULL, e));
-    if (!x->pinned)
-        TRY(sql_run(c, &CHECKPOINT_RETIRE, &job, NULL, e));
-    return tell_user_did(c, x, x->pinned ? "checkpoint_pinned" : "checkpoint_unpinned", sql_int4(r, 0, 2),
-                         sql_int8(r, 0, 3), e);
+    TRY(sql_execute(c, &CHECKPOINT_PIN, ARGS(arg_int8(id), arg_bool(pinned)), NULL, e));
+    if (!pinned)
+        TRY(sql_execute(c, &CHECKPOINT_MARK_GARBAGE, ARGS(arg_int8(job)), NULL, e));
+    return write_user_event(c, job, row.attempt, pinned ? "checkpoint_pinned" : "checkpoint_unpinned", row.step, e);
 }
 
 status_t store_checkpoint_pin(struct store *s, int64_t epoch, int64_t job, int64_t id, bool pinned, struct err *e) {
-    return store_transact(s, epoch, pin_body, &(struct pin){ job, id, pinned }, e);
+    return STORE_WRITE(s, epoch, c, pin_checkpoint(c, job, id, pinned, e), e);
 }
 
-static status_t delete_body(struct connection *c, void *ctx, struct err *e) {
-    const struct pin *x = ctx;
+static status_t delete_checkpoint(struct connection *c, int64_t job, int64_t id, struct err *e) {
     struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    struct sql_args a = { 0 }, key = { 0 };
-    sql_add_int8(&a, x->job);
-    sql_add_int8(&a, x->id);
-    sql_add_int8(&key, x->id);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_NEEDED, &a, &r, e));
-    if (PQntuples(r) == 0)
-        return no_checkpoint(x, e);
-    if (sql_int2(r, 0, 0) >= STORE_CHECKPOINT_DELETING)
+    struct needed row;
+    bool found;
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_find(c, NULL, &CHECKPOINT_NEEDED, ARGS(arg_int8(job), arg_int8(id)), &row, &found, e));
+    if (!found)
+        return no_checkpoint(job, id, e);
+    if (row.state == STORE_CHECKPOINT_DELETING || row.state == STORE_CHECKPOINT_DELETED)
         return ST_OK;
-    if (*sql_text(r, 0, 1))
-        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld %s", (long long)x->job, (long long)x->id,
-                       sql_text(r, 0, 1));
-    TRY(sql_run(c, &CHECKPOINT_DELETE, &key, NULL, e));
-    return tell_user_did(c, x, "checkpoint_deleted", sql_int4(r, 0, 2), sql_int8(r, 0, 3), e);
+    if (*row.why)
+        return err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld/checkpoints/%lld %s", (long long)job, (long long)id,
+                       row.why);
+    TRY(sql_execute(c, &CHECKPOINT_DELETE, ARGS(arg_int8(id)), NULL, e));
+    return write_user_event(c, job, row.attempt, "checkpoint_deleted", row.step, e);
 }
 
 status_t store_checkpoint_delete(struct store *s, int64_t epoch, int64_t job, int64_t id, struct err *e) {
-    return store_transact(s, epoch, delete_body, &(struct pin){ .job = job, .id = id }, e);
+    return STORE_WRITE(s, epoch, c, delete_checkpoint(c, job, id, e), e);
 }
 
-static status_t deleting_body(struct connection *c, void *ctx, struct err *e) {
-    struct rows *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_DELETING, &a, &r, e));
-    return take_rows(x, &r, e);
-}
+/* ---- garbage collection ---- */
 
 status_t store_checkpoint_deleting(struct store *s, struct store_memory *m, int64_t job, struct store_checkpoint **ret,
                                    size_t *ret_n, struct err *e) {
-    struct rows x = { .m = m, .job = job };
-    TRY(store_query(s, deleting_body, &x, e));
-    *ret = x.at;
-    *ret_n = x.n;
-    return ST_OK;
-}
-
-static status_t deleting_next_body(struct connection *c, void *ctx, struct err *e) {
-    int64_t *job = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, *job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_DELETING_NEXT, &a, &r, e));
-    *job = PQntuples(r) ? sql_int8(r, 0, 0) : 0;
-    return ST_OK;
+    return store_rows(s, m, &CHECKPOINT_DELETING, ARGS(arg_int8(job)), ret, ret_n, e);
 }
 
 status_t store_checkpoint_deleting_next(struct store *s, int64_t after, int64_t *ret_job, struct err *e) {
-    *ret_job = after;
-    return store_query(s, deleting_next_body, ret_job, e);
-}
-
-struct overdue {
-    struct store_memory *m;
-    int64_t after, last;
-    int64_t *jobs;
-    size_t n;
-};
-
-static status_t overdue_body(struct connection *c, void *ctx, struct err *e) {
-    struct overdue *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->after);
-    sql_add_int8(&a, STORE_OVERDUE_JOBS);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHECKPOINT_OVERDUE, &a, &r, e));
-    int rows = PQntuples(r);
-    TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->jobs, &x->jobs, e));
-    x->n = 0;
-    for (int row = 0; row < rows; row++)
-        if (sql_bool(r, row, 1))
-            x->jobs[x->n++] = sql_int8(r, row, 0);
-    x->last = rows == STORE_OVERDUE_JOBS ? sql_int8(r, rows - 1, 0) : 0;
-    return ST_OK;
+    bool found;
+    *ret_job = 0;
+    return store_find(s, NULL, &CHECKPOINT_DELETING_NEXT, ARGS(arg_int8(after)), ret_job, &found, e);
 }
 
 status_t store_checkpoint_overdue(struct store *s, struct store_memory *m, int64_t after, int64_t **ret, size_t *ret_n,
                                   int64_t *ret_last, struct err *e) {
-    struct overdue x = { .m = m, .after = after };
-    TRY(store_query(s, overdue_body, &x, e));
-    *ret = x.jobs;
-    *ret_n = x.n;
-    *ret_last = x.last;
+    struct overdue *rows;
+    int64_t *jobs;
+    size_t n;
+    TRY(store_rows(s, m, &CHECKPOINT_OVERDUE, ARGS(arg_int8(after), arg_int8(STORE_OVERDUE_JOBS)), &rows, &n, e));
+    jobs = store_memory_get(m, n, sizeof *jobs);
+    *ret_n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].overdue)
+            jobs[(*ret_n)++] = rows[i].job;
+    *ret = jobs;
+    *ret_last = n == STORE_OVERDUE_JOBS ? rows[n - 1].job : 0;
     return ST_OK;
 }
 
-static status_t retire_body(struct connection *c, void *ctx, struct err *e) {
-    struct rows *x = ctx;
+static status_t mark_garbage(struct connection *c, struct store_memory *m, int64_t job, struct store_checkpoint **ret,
+                             size_t *ret_n, struct err *e) {
     struct job_lock l;
-    TRY(job_lock(c, x->job, &l, e));
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, x->job);
-    TRY(sql_run(c, &CHECKPOINT_RETIRE, &a, NULL, e));
-    return deleting_body(c, x, e);
+    TRY(job_lock(c, job, &l, e));
+    TRY(sql_execute(c, &CHECKPOINT_MARK_GARBAGE, ARGS(arg_int8(job)), NULL, e));
+    return sql_rows(c, m, &CHECKPOINT_DELETING, ARGS(arg_int8(job)), ret, ret_n, e);
 }
 
-status_t store_checkpoint_retire(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
-                                 struct store_checkpoint **ret, size_t *ret_n, struct err *e) {
-    struct rows x = { .m = m, .job = job };
-    TRY(store_transact(s, epoch, retire_body, &x, e));
-    *ret = x.at;
-    *ret_n = x.n;
-    return ST_OK;
-}
-
-static status_t deleted_body(struct connection *c, void *ctx, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, *(const int64_t *)ctx);
-    return sql_run(c, &CHECKPOINT_DELETED, &a, NULL, e);
+status_t store_checkpoint_mark_garbage(struct store *s, struct store_memory *m, int64_t epoch, int64_t job,
+                                       struct store_checkpoint **ret, size_t *ret_n, struct err *e) {
+    return STORE_WRITE(s, epoch, c, mark_garbage(c, m, job, ret, ret_n, e), e);
 }
 
 status_t store_checkpoint_deleted(struct store *s, int64_t epoch, int64_t id, struct err *e) {
-    return store_transact(s, epoch, deleted_body, &id, e);
+    return store_execute(s, epoch, &CHECKPOINT_DELETED, ARGS(arg_int8(id)), NULL, e);
 }

@@ -1,4 +1,4 @@
-/* A shard's report, inside the transaction that stores the report. Internal to the store. */
+/* Reports of shards, inside the transaction that stores them. Internal to the store. */
 #ifndef SERVICE_STORE_CHECKPOINT_SHARD_H
 #define SERVICE_STORE_CHECKPOINT_SHARD_H
 
@@ -11,11 +11,11 @@ struct shard_outcome {
     int64_t checkpoint;
     bool final;
 };
-/* The job's row is locked. A shard that is known changes nothing. INVALID_ARGUMENT, with nothing stored, for a report
- * that cannot be true. */
+/* The caller has locked the job's row. A shard that is stored already changes nothing. INVALID_ARGUMENT, with nothing
+ * stored, for a report with impossible values. */
 MUST_CHECK status_t checkpoint_shard_write(struct connection *c, const struct store_batch *batch,
                                            const struct store_record *record, struct shard_outcome *ret, struct err *e);
-/* The same answer for a shard that was stored before. */
+/* The same result for a shard that was stored before. */
 MUST_CHECK status_t checkpoint_shard_read(struct connection *c, const struct store_batch *batch,
                                           const struct store_record *record, struct shard_outcome *ret, struct err *e);
 

@@ -1,21 +1,29 @@
+/* Executors and their devices.
+ *
+ * An executor is one row, and a row of `device` for each of its devices. Every write is guarded by the incarnation, so
+ * that a message of an older start of the agent changes nothing. A read joins both tables: the rows of one executor are
+ * adjacent, and read_executors groups them. The slots in use are not stored: each read counts the open placements of
+ * attempts that have not ended.
+ *
+ * States are only ATTACHED and LOST. Drained, detached, leaving and faulty are marks beside the state, each with the
+ * time from which it holds. */
 #include "service/store/executor.h"
 
 #include "service/store/pool.h"
-#include "service/store/text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const struct sql EXECUTOR_ATTACH = {
     "executor_attach",
-    "INSERT INTO executor (id, incarnation, state, hostname, address, version, slots, reason, attach_time, "
+    "INSERT INTO executor (id, incarnation, state, hostname, address, version, slots, reason, cores, attach_time, "
     "heartbeat_time) "
-    "VALUES ($1, $2, " SQL_EXECUTOR_ATTACHED ", $3, $4, $5, $6, $7, now(), now()) "
+    "VALUES ($1, $2, " SQL_EXECUTOR_ATTACHED ", $3, $4, $5, $6, $7, $8, now(), now()) "
     "ON CONFLICT (id) DO UPDATE SET incarnation = $2, state = " SQL_EXECUTOR_ATTACHED ", "
-    "hostname = $3, address = $4, version = $5, slots = $6, reason = $7, attach_time = now(), heartbeat_time = now(), "
-    "lost_time = NULL WHERE executor.incarnation <= $2 RETURNING 1"
+    "hostname = $3, address = $4, version = $5, slots = $6, reason = $7, cores = $8, attach_time = now(), "
+    "heartbeat_time = now(), lost_time = NULL, detach_time = NULL, leaving = false "
+    "WHERE executor.incarnation <= $2 RETURNING 1"
 };
-static const struct sql EXECUTOR_HOLD = { "executor_hold", "SELECT 1 FROM executor WHERE id = $1 AND incarnation <= $2 "
+static const struct sql EXECUTOR_LOCK = { "executor_lock", "SELECT 1 FROM executor WHERE id = $1 AND incarnation <= $2 "
                                                            "FOR NO KEY UPDATE" };
 static const struct sql EXECUTOR_EXISTS = { "executor_exists", "SELECT 1 FROM executor WHERE id = $1" };
 static const struct sql DEVICE_CLEAR = { "device_clear", "DELETE FROM device WHERE executor = $1" };
@@ -24,13 +32,18 @@ static const struct sql DEVICE_ADD = {
     "INSERT INTO device (executor, position, kind, index, model, memory_bytes, uuid, pci_bus_id, quarantined, reason, "
     "links) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 };
-static const struct sql EXECUTOR_LOST = {
-    "executor_lost", "UPDATE executor SET state = " SQL_EXECUTOR_LOST
-                     ", reason = $2, lost_time = now() WHERE id = $1 AND state = " SQL_EXECUTOR_ATTACHED
+static const struct sql EXECUTOR_LOST = { "executor_lost",
+                                          "UPDATE executor SET state = " SQL_EXECUTOR_LOST
+                                          ", reason = $2, lost_time = now(), detach_time = NULL, leaving = false WHERE "
+                                          "id = $1 AND state = " SQL_EXECUTOR_ATTACHED };
+static const struct sql EXECUTOR_DETACHED = {
+    "executor_detached", "UPDATE executor SET detach_time = coalesce(detach_time, now()), leaving = leaving OR $3 "
+                         "FROM unnest($1, $2) AS d(id, incarnation) WHERE executor.id = d.id "
+                         "AND executor.incarnation = d.incarnation AND state = " SQL_EXECUTOR_ATTACHED
 };
-static const struct sql EXECUTOR_HEARD = {
-    "executor_heard", "UPDATE executor SET heartbeat_time = h.time FROM unnest($1, $2) AS h(id, time) "
-                      "WHERE executor.id = h.id AND heartbeat_time < h.time"
+static const struct sql EXECUTOR_HEARTBEATS = {
+    "executor_heartbeats", "UPDATE executor SET heartbeat_time = h.time FROM unnest($1, $2) AS h(id, time) "
+                           "WHERE executor.id = h.id AND heartbeat_time < h.time"
 };
 static const struct sql EXECUTOR_DRAIN = {
     "executor_drain", "UPDATE executor SET drain_time = coalesce(drain_time, now()), drain_now = drain_now OR $4, "
@@ -42,50 +55,107 @@ static const struct sql EXECUTOR_UNDRAIN = { "executor_undrain",
                                              "UPDATE executor SET drain_time = NULL, drain_now = false, "
                                              "drain_reason = '', drain_requester = '' WHERE id = $1 RETURNING 1" };
 
-#define EXECUTORS_OF(rows, order)                                                                                      \
-    "SELECT x.id, x.incarnation, x.state, x.hostname, x.address, x.version, x.slots, x.reason, x.attach_time, "        \
-    "x.heartbeat_time, (SELECT count(*) FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "    \
-    "WHERE a.state < " SQL_ATTEMPT_ENDED " AND p.executor = x.id AND p.end_time IS NULL), "                            \
-    "x.drain_time, x.drain_reason, x.drain_requester, x.drain_now, "                                                   \
-    "d.kind, d.index, d.model, d.memory_bytes, "                                                                       \
-    "d.uuid, d.pci_bus_id, d.quarantined, d.reason, d.links "                                                          \
-    "FROM (SELECT * FROM executor WHERE " rows ") x LEFT JOIN device d ON d.executor = x.id "                          \
-    "ORDER BY " order "x.id, d.position"
-static const struct sql EXECUTOR_LIST = { "executor_list", EXECUTORS_OF("id > $1 ORDER BY id LIMIT $2", "") };
-static const struct sql EXECUTOR_GET = { "executor_get", EXECUTORS_OF("id = $1 LIMIT $2", "") };
-static const struct sql EXECUTOR_SOME = { "executor_some", EXECUTORS_OF("id = ANY ($1) LIMIT $2", "") };
-static const struct sql EXECUTOR_LOST_LIST = { "executor_lost_list",
-                                               EXECUTORS_OF("state = " SQL_EXECUTOR_LOST
-                                                            " AND id <> ALL ($1) ORDER BY lost_time DESC, id LIMIT $2",
-                                                            "x.lost_time DESC, ") };
-static const struct sql EXECUTOR_COUNTS = { "executor_counts", "SELECT state, count(*) FROM executor GROUP BY state" };
+static const struct sql EXECUTOR_FORGET = {
+    "executor_forget", "DELETE FROM executor WHERE id IN (SELECT x.id FROM executor x "
+                       "WHERE x.state = " SQL_EXECUTOR_LOST " AND x.drain_time IS NULL "
+                       "AND x.lost_time < now() - $1 * interval '1 day' "
+                       "AND NOT EXISTS (SELECT 1 FROM placement p WHERE p.executor = x.id AND p.end_time IS NULL) "
+                       "ORDER BY x.lost_time LIMIT $2) AND state = " SQL_EXECUTOR_LOST " AND drain_time IS NULL"
+};
 
-/* ---- attach, lost, heard ---- */
+/* One row for each device; an executor without devices has one row whose device is NULLs. */
+struct executor_device {
+    struct store_executor executor;
+    struct store_device device; /* kind "": none */
+};
+static const struct sql_column EXECUTOR_DEVICE_COLUMNS[] = {
+    SQL_COLUMN(struct executor_device, executor.id, "x.id"),
+    SQL_COLUMN(struct executor_device, executor.incarnation, "x.incarnation"),
+    SQL_COLUMN(struct executor_device, executor.state, "x.state"),
+    SQL_COLUMN(struct executor_device, executor.hostname, "x.hostname"),
+    SQL_COLUMN(struct executor_device, executor.address, "x.address"),
+    SQL_COLUMN(struct executor_device, executor.version, "x.version"),
+    SQL_COLUMN(struct executor_device, executor.slots, "x.slots"),
+    SQL_COLUMN(struct executor_device, executor.cores, "x.cores"),
+    SQL_COLUMN(struct executor_device, executor.slots_used, "coalesce(u.n, 0)::integer"),
+    SQL_COLUMN(struct executor_device, executor.reason, "x.reason"),
+    SQL_COLUMN(struct executor_device, executor.attach_time_us, "x.attach_time"),
+    SQL_COLUMN(struct executor_device, executor.heartbeat_time_us, "x.heartbeat_time"),
+    SQL_COLUMN(struct executor_device, executor.drain_time_us, "x.drain_time"),
+    SQL_COLUMN(struct executor_device, executor.drain_reason, "x.drain_reason"),
+    SQL_COLUMN(struct executor_device, executor.drain_requester, "x.drain_requester"),
+    SQL_COLUMN(struct executor_device, executor.drain_now, "x.drain_now"),
+    SQL_COLUMN(struct executor_device, executor.detach_time_us, "x.detach_time"),
+    SQL_COLUMN(struct executor_device, executor.leaving, "x.leaving"),
+    SQL_COLUMN(struct executor_device, executor.fault_time_us, "x.fault_time"),
+    SQL_COLUMN(struct executor_device, executor.fault_job, "x.fault_job"),
+    SQL_COLUMN(struct executor_device, executor.fault_jobs, "x.fault_jobs"),
+    SQL_COLUMN(struct executor_device, executor.fault_reason, "x.fault_reason"),
+    SQL_COLUMN(struct executor_device, device.kind, "d.kind"),
+    SQL_COLUMN(struct executor_device, device.index, "d.index"),
+    SQL_COLUMN(struct executor_device, device.model, "d.model"),
+    SQL_COLUMN(struct executor_device, device.memory_bytes, "d.memory_bytes"),
+    SQL_COLUMN(struct executor_device, device.uuid, "d.uuid"),
+    SQL_COLUMN(struct executor_device, device.pci_bus_id, "d.pci_bus_id"),
+    SQL_COLUMN(struct executor_device, device.quarantined, "d.quarantined"),
+    SQL_COLUMN(struct executor_device, device.reason, "d.reason"),
+    SQL_COLUMN(struct executor_device, device.links, "d.links"),
+};
+static const struct sql_row EXECUTOR_DEVICE = SQL_ROW_OF(struct executor_device, EXECUTOR_DEVICE_COLUMNS);
 
-static status_t add_device(struct connection *c, const char *executor, size_t position, const struct store_device *d,
-                           struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_text(&a, executor);
-    sql_add_int4(&a, (int)position);
-    sql_add_text(&a, d->kind);
-    sql_add_int4(&a, d->index);
-    sql_add_text(&a, d->model);
-    sql_add_int8(&a, d->memory_bytes);
-    sql_add_text(&a, d->uuid);
-    sql_add_text(&a, d->pci_bus_id);
-    sql_add_bool(&a, d->quarantined);
-    struct sentence reason;
-    sql_add_text(&a, sentence_of(d->reason, &reason));
-    sql_add_text(&a, d->links);
-    return sql_run(c, &DEVICE_ADD, &a, NULL, e);
-}
+/* The running ranks are counted once for all executors, from the index of open placements. `ids` restricts executors
+ * and placements alike: it is a macro of the column with the id. */
+#define EXECUTORS_OF(ids, rows, order)                                                                                 \
+    "SELECT {columns} FROM (SELECT * FROM executor WHERE " ids(                                                        \
+        "id") " " rows ") x "                                                                                          \
+              "LEFT JOIN (SELECT p.executor, count(*) AS n FROM placement p "                                          \
+              "JOIN attempt a ON a.job = p.job AND a.number = p.attempt "                                              \
+              "WHERE p.end_time IS NULL AND a.state < " SQL_ATTEMPT_ENDED                                              \
+              " AND " ids("p.executor") " GROUP BY p.executor) u ON u.executor = x.id "                                \
+                                        "LEFT JOIN device d ON d.executor = x.id ORDER BY " order "x.id, d.position"
+#define IDS_AFTER(column) column " > $1"
+#define ID_IS(column)     column " = $1"
+#define IDS_AMONG(column) column " = ANY ($1)"
+#define IDS_BUT(column)   column " <> ALL ($1)"
+static const struct sql_query EXECUTOR_LIST = {
+    { "executor_list", EXECUTORS_OF(IDS_AFTER, "ORDER BY id LIMIT $2", "") }, &EXECUTOR_DEVICE
+};
+static const struct sql_query EXECUTOR_GET = { { "executor_get", EXECUTORS_OF(ID_IS, "", "") }, &EXECUTOR_DEVICE };
+static const struct sql_query EXECUTOR_SOME = { { "executor_some", EXECUTORS_OF(IDS_AMONG, "", "") },
+                                                &EXECUTOR_DEVICE };
+static const struct sql_query EXECUTOR_LOST_LIST = {
+    { "executor_lost_list",
+      EXECUTORS_OF(IDS_BUT, "AND state = " SQL_EXECUTOR_LOST " ORDER BY lost_time DESC, id LIMIT $2",
+                   "x.lost_time DESC, ") },
+    &EXECUTOR_DEVICE
+};
+static const struct sql_query EXECUTOR_LIVE = {
+    { "executor_live", "SELECT {columns} FROM executor WHERE (state = " SQL_EXECUTOR_ATTACHED
+                       " OR drain_time IS NOT NULL) AND id > $1 ORDER BY id LIMIT $2" },
+    SQL_ROW(struct store_executor, SQL_COLUMN(struct store_executor, id, "id"),
+            SQL_COLUMN(struct store_executor, state, "state"),
+            SQL_COLUMN(struct store_executor, drain_time_us, "drain_time"),
+            SQL_COLUMN(struct store_executor, drain_reason, "drain_reason"),
+            SQL_COLUMN(struct store_executor, drain_now, "drain_now"))
+};
+static const struct sql_query EXECUTOR_COUNTS = {
+    { "executor_counts", "SELECT {columns} FROM executor GROUP BY state" },
+    SQL_ROW(struct state_count, SQL_COLUMN(struct state_count, state, "state"),
+            SQL_COLUMN(struct state_count, n, "count(*)"))
+};
 
-static status_t devices_write(struct connection *c, const struct store_executor *x, struct err *e) {
-    struct sql_args id = { 0 };
-    sql_add_text(&id, x->id);
-    TRY(sql_run(c, &DEVICE_CLEAR, &id, NULL, e));
-    for (size_t i = 0; i < x->n_devices; i++)
-        TRY(add_device(c, x->id, i, &x->devices[i], e));
+/* ---- attach, detach, lost, heartbeats ---- */
+
+static status_t write_devices(struct connection *c, const struct store_executor *x, struct err *e) {
+    TRY(sql_execute(c, &DEVICE_CLEAR, ARGS(arg_text(x->id)), NULL, e));
+    for (size_t i = 0; i < x->n_devices; i++) {
+        const struct store_device *d = &x->devices[i];
+        TRY(sql_execute(c, &DEVICE_ADD,
+                        ARGS(arg_text(x->id), arg_int4((int)i), arg_text(d->kind), arg_int4(d->index),
+                             arg_text(d->model), arg_int8(d->memory_bytes), arg_text(d->uuid), arg_text(d->pci_bus_id),
+                             arg_bool(d->quarantined), arg_sentence(d->reason), arg_text(d->links)),
+                        NULL, e));
+    }
     return ST_OK;
 }
 
@@ -98,256 +168,137 @@ static status_t refuse_older(const struct store_executor *x, struct err *e) {
                    (long long)x->incarnation);
 }
 
-static status_t devices_body(struct connection *c, void *ctx, struct err *e) {
-    const struct store_executor *x = ctx;
-    struct sql_args a = { 0 };
-    sql_add_text(&a, x->id);
-    sql_add_int8(&a, x->incarnation);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_HOLD, &a, &r, e));
-    if (PQntuples(r))
-        return devices_write(c, x, e);
-    struct sql_args id = { 0 };
-    sql_add_text(&id, x->id);
-    CLEANUP(sql_clearp) PGresult *row = NULL;
-    TRY(sql_run(c, &EXECUTOR_EXISTS, &id, &row, e));
-    if (PQntuples(row) == 0)
-        return never_attached(x->id, e);
-    return refuse_older(x, e);
+static status_t replace_devices(struct connection *c, const struct store_executor *x, struct err *e) {
+    int64_t n;
+    TRY(sql_execute(c, &EXECUTOR_LOCK, ARGS(arg_text(x->id), arg_int8(x->incarnation)), &n, e));
+    if (n)
+        return write_devices(c, x, e);
+    TRY(sql_execute(c, &EXECUTOR_EXISTS, ARGS(arg_text(x->id)), &n, e));
+    return n ? refuse_older(x, e) : never_attached(x->id, e);
 }
 
-static status_t attach_one(struct connection *c, const struct store_executor *x, struct err *e) {
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    sql_add_text(&a, x->id);
-    sql_add_int8(&a, x->incarnation);
-    sql_add_text(&a, x->hostname);
-    sql_add_text(&a, x->address);
-    sql_add_text(&a, x->version);
-    sql_add_int4(&a, x->slots);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_ATTACH, &a, &r, e));
-    return PQntuples(r) ? devices_write(c, x, e) : refuse_older(x, e);
-}
-
-struct attaching {
-    const struct store_executor *executors;
-    size_t n;
-};
-
-static status_t attach_body(struct connection *c, void *ctx, struct err *e) {
-    const struct attaching *x = ctx;
-    for (size_t i = 0; i < x->n; i++)
-        TRY(attach_one(c, &x->executors[i], e));
+static status_t attach(struct connection *c, const struct store_executor *executors, size_t n, struct err *e) {
+    for (size_t i = 0; i < n; i++) {
+        const struct store_executor *x = &executors[i];
+        int64_t attached;
+        TRY(sql_execute(c, &EXECUTOR_ATTACH,
+                        ARGS(arg_text(x->id), arg_int8(x->incarnation), arg_text(x->hostname), arg_text(x->address),
+                             arg_text(x->version), arg_int4(x->slots), arg_sentence(x->reason), arg_int4(x->cores)),
+                        &attached, e));
+        if (!attached)
+            return refuse_older(x, e);
+        TRY(write_devices(c, x, e));
+    }
     return ST_OK;
 }
 
 status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executors, size_t n,
                                struct err *e) {
-    return store_transact(s, epoch, attach_body, &(struct attaching){ executors, n }, e);
+    return STORE_WRITE(s, epoch, c, attach(c, executors, n, e), e);
 }
 
 status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,
                                 const struct store_device *devices, size_t n, struct err *e) {
-    struct store_executor x = { .id = id, .incarnation = incarnation, .devices = devices, .n_devices = n };
-    return store_transact(s, epoch, devices_body, &x, e);
-}
-
-struct lost {
-    const char *id, *reason;
-};
-
-static status_t lost_body(struct connection *c, void *ctx, struct err *e) {
-    const struct lost *x = ctx;
-    struct sql_args a = { 0 };
-    struct sentence reason;
-    sql_add_text(&a, x->id);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    return sql_run(c, &EXECUTOR_LOST, &a, NULL, e);
+    const struct store_executor x = { .id = id, .incarnation = incarnation, .devices = devices, .n_devices = n };
+    return STORE_WRITE(s, epoch, c, replace_devices(c, &x, e), e);
 }
 
 status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason, struct err *e) {
-    return store_transact(s, epoch, lost_body, &(struct lost){ id, reason }, e);
+    return store_execute(s, epoch, &EXECUTOR_LOST, ARGS(arg_text(id), arg_sentence(reason)), NULL, e);
 }
 
-struct heard {
-    const char *const *ids;
-    const int64_t *times_us;
-    size_t n;
-};
-
-static status_t heard_body(struct connection *c, void *ctx, struct err *e) {
-    const struct heard *x = ctx;
-    struct sql_args a = { 0 };
-    CLEANUP(freep) char *ids = NULL;
-    TRY(sql_add_text_array(&a, x->ids, x->n, &ids, e));
-    CLEANUP(freep) char *times = malloc(sql_array_bytes_8(x->n));
-    if (!times)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for %zu heartbeats", x->n);
-    sql_add_time_array(&a, times, x->times_us, x->n);
-    return sql_run(c, &EXECUTOR_HEARD, &a, NULL, e);
+status_t store_executor_detached(struct store *s, int64_t epoch, const char *const *ids, const int64_t *incarnations,
+                                 size_t n, bool leaving, struct err *e) {
+    return store_execute(s, epoch, &EXECUTOR_DETACHED,
+                         ARGS(arg_texts(ids, n), arg_int8s(incarnations, n), arg_bool(leaving)), NULL, e);
 }
 
-status_t store_executor_heard(struct store *s, int64_t epoch, const char *const *ids, const int64_t *times_us, size_t n,
-                              struct err *e) {
-    return store_transact(s, epoch, heard_body, &(struct heard){ ids, times_us, n }, e);
+status_t store_executor_heartbeats(struct store *s, int64_t epoch, const char *const *ids, const int64_t *times_us,
+                                   size_t n, struct err *e) {
+    return store_execute(s, epoch, &EXECUTOR_HEARTBEATS, ARGS(arg_texts(ids, n), arg_times(times_us, n)), NULL, e);
 }
 
 /* ---- drain ---- */
 
-struct drain {
-    const char *id, *reason, *requester;
-    bool now;
-};
-
-static status_t drain_body(struct connection *c, void *ctx, struct err *e) {
-    const struct drain *x = ctx;
-    struct sql_args a = { 0 };
-    struct sentence reason, requester;
-    sql_add_text(&a, x->id);
-    sql_add_text(&a, sentence_of(x->reason, &reason));
-    sql_add_text(&a, sentence_of(x->requester, &requester));
-    sql_add_bool(&a, x->now);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_DRAIN, &a, &r, e));
-    return PQntuples(r) ? ST_OK : never_attached(x->id, e);
-}
-
 status_t store_executor_drain(struct store *s, int64_t epoch, const char *id, const char *reason, const char *requester,
                               bool now, struct err *e) {
-    return store_transact(s, epoch, drain_body, &(struct drain){ id, reason, requester, now }, e);
-}
-
-static status_t undrain_body(struct connection *c, void *ctx, struct err *e) {
-    const char *id = ctx;
-    struct sql_args a = { 0 };
-    sql_add_text(&a, id);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_UNDRAIN, &a, &r, e));
-    return PQntuples(r) ? ST_OK : never_attached(id, e);
+    int64_t n;
+    TRY(store_execute(s, epoch, &EXECUTOR_DRAIN,
+                      ARGS(arg_text(id), arg_sentence(reason), arg_sentence(requester), arg_bool(now)), &n, e));
+    return n ? ST_OK : never_attached(id, e);
 }
 
 status_t store_executor_undrain(struct store *s, int64_t epoch, const char *id, struct err *e) {
-    return store_transact(s, epoch, undrain_body, (void *)(uintptr_t)id, e);
+    int64_t n;
+    TRY(store_execute(s, epoch, &EXECUTOR_UNDRAIN, ARGS(arg_text(id)), &n, e));
+    return n ? ST_OK : never_attached(id, e);
+}
+
+/* ---- forget ---- */
+
+status_t store_executor_forget(struct store *s, int64_t epoch, int days, int limit, int64_t *ret_n, struct err *e) {
+    return store_execute(s, epoch, &EXECUTOR_FORGET, ARGS(arg_int4(days), arg_int8(limit)), ret_n, e);
 }
 
 /* ---- read ---- */
 
-struct list {
-    struct store_memory *m;
-    const struct sql *statement;
-    const char *id;         /* that, or those after it */
-    const char *const *ids; /* else: these, or all but these */
-    size_t n_ids;
-    int limit;
-    struct store_executor *executors;
-    size_t n;
-};
-
-static void read_executor(const PGresult *r, int row, struct store_executor *ret) {
-    *ret = (struct store_executor){
-        .id = sql_text(r, row, 0),
-        .incarnation = sql_int8(r, row, 1),
-        .state = (enum store_executor_state)sql_int2(r, row, 2),
-        .hostname = sql_text(r, row, 3),
-        .address = sql_text(r, row, 4),
-        .version = sql_text(r, row, 5),
-        .slots = sql_int4(r, row, 6),
-        .reason = sql_text(r, row, 7),
-        .attach_time_us = sql_time(r, row, 8),
-        .heartbeat_time_us = sql_time(r, row, 9),
-        .slots_used = (int)sql_int8(r, row, 10),
-        .drain_time_us = sql_is_null(r, row, 11) ? 0 : sql_time(r, row, 11),
-        .drain_reason = sql_text(r, row, 12),
-        .drain_requester = sql_text(r, row, 13),
-        .drain_now = sql_bool(r, row, 14),
-    };
-}
-
-/* One row a device; an executor without devices has one row of NULLs. */
-static status_t list_body(struct connection *c, void *ctx, struct err *e) {
-    struct list *x = ctx;
-    struct sql_args a = { 0 };
-    CLEANUP(freep) char *ids = NULL;
-    if (x->ids)
-        TRY(sql_add_text_array(&a, x->ids, x->n_ids, &ids, e));
-    else
-        sql_add_text(&a, x->id);
-    sql_add_int8(&a, x->limit);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, x->statement, &a, &r, e));
-    int rows = PQntuples(r);
+/* Rows of one executor are adjacent: each becomes one device of it. */
+static status_t read_executors(struct store *s, struct store_memory *m, const struct sql_query *q,
+                               const struct sql_arg *args, struct store_executor **ret, size_t *ret_n, struct err *e) {
+    struct executor_device *rows;
+    struct store_executor *executors, *x = NULL;
     struct store_device *devices;
-    TRY(store_memory_get(x->m, (size_t)rows, sizeof *x->executors, &x->executors, e));
-    TRY(store_memory_get(x->m, (size_t)rows, sizeof *devices, &devices, e));
-    x->n = 0;
-    for (int row = 0; row < rows; row++) {
-        if (row == 0 || strcmp(sql_text(r, row, 0), x->executors[x->n - 1].id) != 0) {
-            read_executor(r, row, &x->executors[x->n++]);
-            x->executors[x->n - 1].devices = &devices[row];
+    size_t n;
+    TRY(store_rows(s, m, q, args, &rows, &n, e));
+    executors = store_memory_get(m, n, sizeof *executors);
+    devices = store_memory_get(m, n, sizeof *devices);
+    *ret_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!x || strcmp(rows[i].executor.id, x->id) != 0) {
+            x = &executors[(*ret_n)++];
+            *x = rows[i].executor;
+            x->devices = &devices[i];
         }
-        if (sql_is_null(r, row, 15))
-            continue;
-        devices[row] = (struct store_device){ .kind = sql_text(r, row, 15),
-                                              .index = sql_int4(r, row, 16),
-                                              .model = sql_text(r, row, 17),
-                                              .memory_bytes = sql_int8(r, row, 18),
-                                              .uuid = sql_text(r, row, 19),
-                                              .pci_bus_id = sql_text(r, row, 20),
-                                              .quarantined = sql_bool(r, row, 21),
-                                              .reason = sql_text(r, row, 22),
-                                              .links = sql_text(r, row, 23) };
-        x->executors[x->n - 1].n_devices++;
+        if (*rows[i].device.kind)
+            devices[i] = rows[i].device;
+        x->n_devices += *rows[i].device.kind != 0;
     }
-    return store_memory_keep(x->m, &r, e);
-}
-
-static status_t list(struct store *s, struct list *x, struct store_executor **ret, size_t *ret_n, struct err *e) {
-    TRY(store_query(s, list_body, x, e));
-    *ret = x->executors;
-    *ret_n = x->n;
+    *ret = executors;
     return ST_OK;
 }
 
 status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                              struct store_executor **ret, size_t *ret_n, struct err *e) {
-    struct list x = { .m = m, .statement = &EXECUTOR_LIST, .id = after ? after : "", .limit = limit };
-    return list(s, &x, ret, ret_n, e);
+    return read_executors(s, m, &EXECUTOR_LIST, ARGS(arg_text(after ? after : ""), arg_int8(limit)), ret, ret_n, e);
 }
 
 status_t store_executor_get(struct store *s, struct store_memory *m, const char *id, struct store_executor *ret,
                             struct err *e) {
-    struct list x = { .m = m, .statement = &EXECUTOR_GET, .id = id, .limit = 1 };
-    TRY(store_query(s, list_body, &x, e));
-    if (x.n == 0)
+    struct store_executor *found;
+    size_t n;
+    TRY(read_executors(s, m, &EXECUTOR_GET, ARGS(arg_text(id)), &found, &n, e));
+    if (n == 0)
         return never_attached(id, e);
-    *ret = x.executors[0];
+    *ret = found[0];
     return ST_OK;
 }
 
 status_t store_executor_some(struct store *s, struct store_memory *m, const char *const *ids, size_t n,
                              struct store_executor **ret, size_t *ret_n, struct err *e) {
-    struct list x = { .m = m, .statement = &EXECUTOR_SOME, .ids = ids, .n_ids = n, .limit = (int)n };
-    return list(s, &x, ret, ret_n, e);
+    return read_executors(s, m, &EXECUTOR_SOME, ARGS(arg_texts(ids, n)), ret, ret_n, e);
 }
 
 status_t store_executor_lost_list(struct store *s, struct store_memory *m, const char *const *but, size_t n, int limit,
                                   struct store_executor **ret, size_t *ret_n, struct err *e) {
-    struct list x = { .m = m, .statement = &EXECUTOR_LOST_LIST, .ids = but, .n_ids = n, .limit = limit };
-    return list(s, &x, ret, ret_n, e);
+    return read_executors(s, m, &EXECUTOR_LOST_LIST, ARGS(arg_texts(but, n), arg_int8(limit)), ret, ret_n, e);
 }
 
-static status_t counts_body(struct connection *c, void *ctx, struct err *e) {
-    int64_t *counts = ctx;
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &EXECUTOR_COUNTS, NULL, &r, e));
-    counts[0] = counts[1] = counts[2] = 0;
-    for (int i = 0; i < PQntuples(r); i++)
-        counts[sql_int2(r, i, 0)] = sql_int8(r, i, 1);
-    return ST_OK;
+status_t store_executor_live(struct store *s, struct store_memory *m, const char *after, int limit,
+                             struct store_executor **ret, size_t *ret_n, struct err *e) {
+    return store_rows_within(s, STORE_RECOVERY_TIMEOUT_MS, m, &EXECUTOR_LIVE,
+                             ARGS(arg_text(after ? after : ""), arg_int8(limit)), ret, ret_n, e);
 }
 
 status_t store_executor_counts(struct store *s, int64_t counts[3], struct err *e) {
-    return store_query(s, counts_body, counts, e);
+    return store_state_counts(s, &EXECUTOR_COUNTS, counts, 3, e);
 }

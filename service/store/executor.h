@@ -1,5 +1,5 @@
-/* The hosts, as their agents last described them. Leases live in the leader's memory; the heartbeat's time is written
- * now and then, for people. */
+/* Executors, as their agents last described them. Leases are in the leader's memory; the time of the last heartbeat is
+ * written from time to time, for users. */
 #ifndef SERVICE_STORE_EXECUTOR_H
 #define SERVICE_STORE_EXECUTOR_H
 
@@ -16,8 +16,8 @@ struct store_device {
     int64_t memory_bytes;
     const char *uuid, *pci_bus_id;
     bool quarantined;
-    const char *reason; /* with quarantined */
-    const char *links;  /* a word for each device of the host, between spaces */
+    const char *reason; /* if quarantined */
+    const char *links;  /* one word for each device of the host, separated by spaces */
 };
 struct store_executor {
     const char *id;
@@ -25,46 +25,68 @@ struct store_executor {
     enum store_executor_state state;
     const char *hostname, *address, *version;
     int slots;
-    int slots_used; /* read only: ranks of attempts that have not ended */
+    int cores;      /* of the host, shared by its ranks; 0: unknown */
+    int slots_used; /* read only: open ranks of attempts that have not ended */
     const char *reason;
     int64_t attach_time_us, heartbeat_time_us; /* read only */
-    /* Read only: a person has asked that it gets no more ranks. */
-    int64_t drain_time_us; /* 0 = nobody has, and the rest is empty */
+    /* Read only: a user drains it, so that it gets no new ranks. */
+    int64_t drain_time_us; /* 0: not drained, and the rest is empty */
     const char *drain_reason, *drain_requester;
-    bool drain_now; /* nor keeps those that it has */
+    bool drain_now; /* its ranks are preempted, too */
+    /* Read only: since when it gets no new ranks because its stream has ended or its agent was asked to stop; 0: it is
+     * attached, or lost. */
+    int64_t detach_time_us;
+    bool leaving; /* its agent was asked to stop */
+    /* Read only: it has failed jobs (host_fault.h) and has run none since. */
+    int64_t fault_time_us; /* of the last fault; 0: none, and the rest is empty */
+    int64_t fault_job;
+    int fault_jobs; /* how many different jobs in a row */
+    const char *fault_reason;
     const struct store_device *devices;
     size_t n_devices;
 };
 
-/* Inserts or replaces the rows in their order, in one transaction: ATTACHED, now. FAILED_PRECONDITION, and nothing is
- * written, when a newer incarnation of one has attached. */
+/* Inserts or replaces the rows as ATTACHED now, in their order, in one transaction. FAILED_PRECONDITION, with nothing
+ * written, if a newer incarnation of one has attached. */
 MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executors,
                                           size_t n, struct err *e);
-/* The devices of this start of it again, when one of them is quarantined or released. FAILED_PRECONDITION when a newer
- * incarnation has attached, NOT_FOUND when none ever has. */
+/* Replaces the devices of an executor, after one was quarantined or released. FAILED_PRECONDITION if a newer
+ * incarnation has attached, NOT_FOUND if the executor has never attached. */
 MUST_CHECK status_t store_executor_devices(struct store *s, int64_t epoch, const char *id, int64_t incarnation,
                                            const struct store_device *devices, size_t n, struct err *e);
+/* Stores that the streams of these incarnations have ended (leaving: their agents were asked to stop). An executor that
+ * is lost or has attached again does not change. */
+MUST_CHECK status_t store_executor_detached(struct store *s, int64_t epoch, const char *const *ids,
+                                            const int64_t *incarnations, size_t n, bool leaving, struct err *e);
 MUST_CHECK status_t store_executor_lost(struct store *s, int64_t epoch, const char *id, const char *reason,
                                         struct err *e);
-/* Heartbeats of many at once. */
-MUST_CHECK status_t store_executor_heard(struct store *s, int64_t epoch, const char *const *ids,
-                                         const int64_t *times_us, size_t n, struct err *e);
-/* Marks it as drained, or changes the mark: since when stays, a reason that is not "" replaces that which was given and
- * who gave it, and `now` is not taken back. NOT_FOUND when it has never attached. */
+/* Stores the last heartbeats of many executors. */
+MUST_CHECK status_t store_executor_heartbeats(struct store *s, int64_t epoch, const char *const *ids,
+                                              const int64_t *times_us, size_t n, struct err *e);
+/* Drains an executor, or changes the drain: its start time stays, a reason other than "" replaces the old reason and
+ * requester, and `now` stays set. NOT_FOUND if the executor has never attached. */
 MUST_CHECK status_t store_executor_drain(struct store *s, int64_t epoch, const char *id, const char *reason,
                                          const char *requester, bool now, struct err *e);
-/* Takes the mark away; one without it stays as it is. NOT_FOUND as above. */
+/* Ends the drain, if there is one. NOT_FOUND as above. */
 MUST_CHECK status_t store_executor_undrain(struct store *s, int64_t epoch, const char *id, struct err *e);
+/* Deletes at most `limit` executors that have been LOST for more than `days` days. Drained ones are kept, because the
+ * drain must last until they return, as are those with a placement of an open attempt. *ret_n: how many. */
+MUST_CHECK status_t store_executor_forget(struct store *s, int64_t epoch, int days, int limit, int64_t *ret_n,
+                                          struct err *e);
 /* NOT_FOUND as above. */
 MUST_CHECK status_t store_executor_get(struct store *s, struct store_memory *m, const char *id,
                                        struct store_executor *ret, struct err *e);
-/* By id; those after `after` (NULL or "" = from the first). */
+/* By id, those after `after` (NULL or "": from the first). */
 MUST_CHECK status_t store_executor_list(struct store *s, struct store_memory *m, const char *after, int limit,
                                         struct store_executor **ret, size_t *ret_n, struct err *e);
-/* Those of the ids that have ever attached, by id. */
+/* The executors that a new leader loads: those that are ATTACHED or drained, the next `limit` by id after `after`. Only
+ * id, state and the drain are set. Takes up to STORE_RECOVERY_TIMEOUT_MS. */
+MUST_CHECK status_t store_executor_live(struct store *s, struct store_memory *m, const char *after, int limit,
+                                        struct store_executor **ret, size_t *ret_n, struct err *e);
+/* The executors with these ids, by id. An id that has never attached is left out. */
 MUST_CHECK status_t store_executor_some(struct store *s, struct store_memory *m, const char *const *ids, size_t n,
                                         struct store_executor **ret, size_t *ret_n, struct err *e);
-/* At most `limit` of those that are LOST, but for n ids: the last to be lost first. */
+/* At most `limit` LOST executors except n ids, the most recently lost first. */
 MUST_CHECK status_t store_executor_lost_list(struct store *s, struct store_memory *m, const char *const *but, size_t n,
                                              int limit, struct store_executor **ret, size_t *ret_n, struct err *e);
 /* counts[state], 3 entries. */

@@ -2,82 +2,67 @@
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
 
-static const struct sql JOB_LIVE = {
-    "job_live",
-    "SELECT " JOB_COLUMNS ", a.state < " SQL_ATTEMPT_ENDED
-    ", a.from_step, a.from_checkpoint, coalesce(c.directory, ''), "
-    "coalesce(c.job <> j.id, false), " ORIGIN_WEIGHTS_DIRECTORY ", "
-    "EXISTS (SELECT 1 FROM checkpoint f WHERE f.job = j.id AND f.attempt = j.attempt AND f.final "
-    "AND f.state = " SQL_CHECKPOINT_COMMITTED "), "
-    "p.executors, p.pids FROM job j JOIN job_spec s ON s.job = j.id "
-    "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
-    "LEFT JOIN LATERAL (SELECT array_agg(executor ORDER BY rank) AS executors, "
-    "array_agg(coalesce(pid, 0) ORDER BY rank) AS pids FROM placement WHERE job = j.id AND attempt = j.attempt) p "
-    "ON a.state < " SQL_ATTEMPT_ENDED " WHERE j.state < " SQL_JOB_SUCCEEDED " ORDER BY j.id"
+/* Pages by the index job_live. A spec is as large as all other columns together, and only a job with an open attempt
+ * needs it. */
+struct live_row {
+    struct store_live_job live;
+    struct sql_array executors, pids;
+};
+static const struct sql_query JOB_LIVE = {
+    { "job_live",
+      "SELECT {columns} "
+      "FROM (SELECT * FROM job WHERE state < " SQL_JOB_SUCCEEDED " AND id > $1 ORDER BY id LIMIT $2) j "
+      "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
+      "LEFT JOIN job_spec s ON s.job = a.job "
+      "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
+      "LEFT JOIN LATERAL (SELECT step, attempt FROM checkpoint WHERE job = a.job "
+      "AND state = " SQL_CHECKPOINT_COMMITTED " ORDER BY step DESC, attempt DESC LIMIT 1) k ON true "
+      "LEFT JOIN LATERAL (SELECT array_agg(executor ORDER BY rank) AS executors, "
+      "array_agg(coalesce(pid, 0) ORDER BY rank) AS pids FROM placement WHERE job = a.job AND attempt = a.number) p "
+      "ON a.number IS NOT NULL ORDER BY j.id" },
+    SQL_ROW_AFTER(&JOB_ROW, struct live_row, /* store_live_job begins with a store_job */
+                  SQL_COLUMN(struct live_row, live.attempt_open, "a.number IS NOT NULL"),
+                  SQL_COLUMN(struct live_row, live.from_step, "a.from_step"),
+                  SQL_COLUMN(struct live_row, live.from_checkpoint, "a.from_checkpoint"),
+                  SQL_COLUMN(struct live_row, live.resume_directory, "coalesce(c.directory, '')"),
+                  SQL_COLUMN(struct live_row, live.forked, "coalesce(c.job <> j.id, false)"),
+                  SQL_COLUMN(struct live_row, live.init_directory, ORIGIN_WEIGHTS_DIRECTORY),
+                  SQL_COLUMN(struct live_row, live.final_committed,
+                             "EXISTS (SELECT 1 FROM checkpoint f WHERE f.job = j.id AND f.attempt = j.attempt "
+                             "AND f.final AND f.state = " SQL_CHECKPOINT_COMMITTED ")"),
+                  SQL_COLUMN(struct live_row, live.committed_step,
+                             "coalesce(CASE WHEN k.attempt = j.attempt THEN k.step END, -1)"),
+                  SQL_COLUMN(struct live_row, executors, "p.executors"), SQL_COLUMN(struct live_row, pids, "p.pids"))
 };
 
-struct live {
-    struct store_memory *m;
-    struct store_live_job *jobs;
-    size_t n;
-};
-
-/* The array's texts follow each other with lengths between them: copied, each with its NUL. */
-static status_t read_placement(struct store_memory *m, const PGresult *r, int row, int col, struct store_live_job *ret,
+static status_t read_placement(struct store_memory *m, const struct live_row *row, struct store_live_job *ret,
                                struct err *e) {
-    size_t n, n_pids;
-    const char *at = sql_array(r, row, col, &n), *pid_at = sql_array(r, row, col + 1, &n_pids);
-    if (n != (size_t)ret->job.world_size || n_pids != n)
-        return err_set(e, ST_INTERNAL, "jobs/%lld has %zu placements for %d ranks", (long long)ret->job.id, n,
-                       ret->job.world_size);
-    const char **executors;
     int *pids;
-    char *text;
-    TRY(store_memory_get(m, n, sizeof *executors, &executors, e));
-    TRY(store_memory_get(m, n, sizeof *pids, &pids, e));
-    TRY(store_memory_get(m, (size_t)PQgetlength(r, row, col), 1, &text, e));
-    for (size_t i = 0; i < n; i++) {
-        size_t len;
-        const char *from = sql_array_next_text(&at, &len);
-        executors[i] = text;
-        for (size_t k = 0; k < len; k++)
-            *text++ = from[k];
-        *text++ = '\0';
-        pids[i] = sql_array_int4(pid_at, i);
-    }
-    ret->executors = executors;
+    if (row->executors.n != (size_t)ret->job.world_size || row->pids.n != row->executors.n)
+        return err_set(e, ST_INTERNAL, "jobs/%lld has %zu placements for %d ranks", (long long)ret->job.id,
+                       row->executors.n, ret->job.world_size);
+    ret->executors = sql_array_texts(&row->executors, m);
+    pids = store_memory_get(m, row->pids.n, sizeof *pids);
+    for (size_t i = 0; i < row->pids.n; i++)
+        pids[i] = sql_array_int4(&row->pids, i);
     ret->pids = pids;
     return ST_OK;
 }
 
-static status_t live_body(struct connection *c, void *ctx, struct err *e) {
-    struct live *x = ctx;
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &JOB_LIVE, NULL, &r, e));
-    x->n = (size_t)PQntuples(r);
-    TRY(store_memory_get(x->m, x->n, sizeof *x->jobs, &x->jobs, e));
-    for (size_t i = 0; i < x->n; i++) {
-        struct store_live_job *l = &x->jobs[i];
-        int row = (int)i, col = JOB_COLUMNS_N;
-        job_row_read(r, row, &l->job);
-        l->attempt_open = sql_bool(r, row, col);
-        l->from_step = sql_int8(r, row, col + 1);
-        l->from_checkpoint = sql_int8(r, row, col + 2);
-        l->resume_directory = sql_text(r, row, col + 3);
-        l->forked = sql_bool(r, row, col + 4);
-        l->init_directory = sql_text(r, row, col + 5);
-        l->final_committed = sql_bool(r, row, col + 6);
-        if (l->attempt_open)
-            TRY(read_placement(x->m, r, row, col + 7, l, e));
+status_t store_job_live(struct store *s, struct store_memory *m, int64_t after, int limit, struct store_live_job **ret,
+                        size_t *ret_n, struct err *e) {
+    struct live_row *rows;
+    struct store_live_job *jobs;
+    size_t n;
+    TRY(store_rows_within(s, STORE_RECOVERY_TIMEOUT_MS, m, &JOB_LIVE, ARGS(arg_int8(after), arg_int8(limit)), &rows, &n,
+                          e));
+    jobs = store_memory_get(m, n, sizeof *jobs);
+    for (size_t i = 0; i < n; i++) {
+        jobs[i] = rows[i].live;
+        if (jobs[i].attempt_open)
+            TRY(read_placement(m, &rows[i], &jobs[i], e));
     }
-    return store_memory_keep(x->m, &r, e);
-}
-
-status_t store_job_live(struct store *s, struct store_memory *m, struct store_live_job **ret, size_t *ret_n,
-                        struct err *e) {
-    struct live x = { .m = m };
-    TRY(store_query(s, live_body, &x, e));
-    *ret = x.jobs;
-    *ret_n = x.n;
+    *ret = jobs;
+    *ret_n = n;
     return ST_OK;
 }

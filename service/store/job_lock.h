@@ -1,5 +1,5 @@
-/* The job's row, locked: taken first by every transaction that writes anything of the job. Only
- * store_checkpoint_deleted takes none: it changes one row, which nobody else does. Internal to the store. */
+/* The lock of a job's row. Every transaction that writes anything of the job takes it first. The only exception is
+ * store_checkpoint_deleted, which changes a row that no other statement changes. Internal to the store. */
 #ifndef SERVICE_STORE_JOB_LOCK_H
 #define SERVICE_STORE_JOB_LOCK_H
 
@@ -13,17 +13,17 @@ struct job_lock {
     enum store_job_state state;
     int attempt, restarts;
     int64_t last_event;
-    bool deleted; /* marked: gone for every question */
+    bool deleted; /* marked: no query finds the job */
 };
-/* Until the transaction ends. NOT_FOUND without the job, or for a deleted one. */
+/* Locks the row until the transaction ends. NOT_FOUND without the job, or if it is marked as deleted. */
 MUST_CHECK status_t job_lock(struct connection *c, int64_t job, struct job_lock *ret, struct err *e);
-/* The same, of a deleted job too. */
+/* The same, also for a job that is marked as deleted. */
 MUST_CHECK status_t job_lock_marked(struct connection *c, int64_t job, struct job_lock *ret, struct err *e);
 
-/* FAILED_PRECONDITION ("fenced") unless attempt is the job's current one. */
+/* FAILED_PRECONDITION ("fenced") if attempt is not the job's current one. */
 MUST_CHECK status_t job_lock_fence(const struct job_lock *l, int attempt, struct err *e);
 
-/* Has this request been stored already? ALREADY_EXISTS when it was, for another job. */
+/* Whether this request was stored before. ALREADY_EXISTS if it was, for another job. ret_event may be NULL. */
 MUST_CHECK status_t request_seen(struct connection *c, const char *request_id, int64_t job, bool *ret_seen,
                                  int64_t *ret_event, struct err *e);
 

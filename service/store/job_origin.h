@@ -1,25 +1,25 @@
-/* What a job begins with, inside a transaction. Internal to the store. */
+/* The origin of a job: the checkpoint of another job that it begins with. Internal to the store. */
 #ifndef SERVICE_STORE_JOB_ORIGIN_H
 #define SERVICE_STORE_JOB_ORIGIN_H
 
 #include "service/store/job.h"
 #include "service/store/sql.h"
 
-/* Locks the origin's job, so that retention and this transaction see each other's work. NOT_FOUND,
- * FAILED_PRECONDITION: no such checkpoint, or not COMMITTED. *ret_step: its step. */
-MUST_CHECK status_t origin_hold(struct connection *c, const struct store_origin *origin, int64_t *ret_step,
-                                struct err *e);
-/* Locks the job of what this one began with, if it began with anything: before this one's own row, since its id is the
- * lower one. Retention then waits for this transaction, or has done its work. */
+/* Locks the origin's job, so that garbage collection and this transaction see each other's changes, and reads the step
+ * of the checkpoint. NOT_FOUND: there is no such checkpoint; FAILED_PRECONDITION: it is not COMMITTED. */
+MUST_CHECK status_t origin_lock_checkpoint(struct connection *c, const struct store_origin *origin, int64_t *ret_step,
+                                           struct err *e);
+/* Locks the job of a job's origin, if there is one. Call it before locking the job's own row, because rows are locked
+ * in ascending order of ids. Garbage collection then either waits for this transaction or is complete. */
 MUST_CHECK status_t origin_lock(struct connection *c, int64_t job, struct err *e);
-/* Under that lock: whether the job has no COMMITTED checkpoint, and what it began with is COMMITTED no more; then
- * ret_why is a sentence for its user. */
+/* Whether the job has no COMMITTED checkpoint and its origin is no longer COMMITTED. Then ret_why is a sentence for the
+ * user. The caller has called origin_lock. */
 MUST_CHECK status_t origin_gone(struct connection *c, int64_t job, bool *ret_gone, struct err *ret_why, struct err *e);
-/* The row of a job that was just made, and its event. */
+/* Inserts the row of a new job's origin, and its event. */
 MUST_CHECK status_t origin_write(struct connection *c, int64_t job, const struct store_origin *origin, int64_t step,
                                  struct err *e);
 
-/* In statements over attempt a: the folder of the weights that its job begins with. */
+/* In statements over attempt a: the directory of the weights that its job begins with. */
 #define ORIGIN_WEIGHTS_DIRECTORY                                                                                       \
     "coalesce((SELECT k.directory FROM job_origin o JOIN checkpoint k ON k.id = o.checkpoint "                         \
     "WHERE o.job = a.job AND o.weights_only), '')"

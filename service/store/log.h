@@ -1,4 +1,4 @@
-/* What workers print, in the order in which it was stored. */
+/* Log lines of workers, in the order in which they were stored. */
 #ifndef SERVICE_STORE_LOG_H
 #define SERVICE_STORE_LOG_H
 
@@ -15,11 +15,11 @@ struct store_log_line {
 struct store_log_query {
     int64_t job;
     int rank, attempt; /* < 0 = all */
-    int64_t cursor;    /* go on after it; 0 = from the first line */
+    int64_t cursor;    /* read the lines after it; 0: from the first line */
     int limit;         /* lines, 1..LIMIT_PAGE_SIZE; long lines make a page end earlier */
 };
-/* *ret_cursor: for the next call; the same as given when there was nothing. Lines that are stored later have a higher
- * cursor: nothing is missed by asking again. */
+/* *ret_cursor: for the next call; unchanged if there were no lines. Lines that are stored later have a higher cursor,
+ * so that repeated calls miss no line. */
 MUST_CHECK status_t store_log_list(struct store *s, struct store_memory *m, const struct store_log_query *query,
                                    struct store_log_line **ret, size_t *ret_n, int64_t *ret_cursor, struct err *e);
 

@@ -1,7 +1,16 @@
+/* Reading metrics as downsampled series.
+ *
+ * One query reads the headers of all chunks that match (CHUNK_HEADERS: steps, extremes and sums, without values),
+ * ordered by series. Each series is then built in one of two ways:
+ *   - A series of at most 240 points for each entry is read with its values (series_by_points). The points are decoded
+ *     twice: to count those that the lineage shows, which fixes the number of points in an entry, and to add them.
+ *   - A longer series is built from the headers alone (series_by_chunks): each chunk is one run of points. Only chunks
+ *     that the range or the lineage shows in part, and the last one, whose last value must be exact, are read.
+ * The headers stay in the caller's memory; the values of a series are freed after the series. */
 #include "service/store/metric.h"
 
-#include "service/store/metric_fold.h"
-#include "service/store/metric_story.h"
+#include "service/store/metric_downsample.h"
+#include "service/store/metric_lineage.h"
 #include "service/store/report.h"
 
 #include <limits.h>
@@ -9,37 +18,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A series longer than this many points an entry is folded from its chunks' headers, without reading its values. */
+/* A series with more points for each entry than this is built from the headers of its chunks. */
 #define POINTS_PER_ENTRY STORE_CHUNK_POINTS
 
-static const struct sql CHUNK_HEADERS = {
-    "chunk_headers",
-    "SELECT m.id, m.name, k.rank, k.attempt, k.number, k.n, k.first_step, k.last_step, k.min, k.max, k.sum "
-    "FROM metric_chunk k JOIN metric_name m ON m.id = k.name WHERE k.job = $1 AND k.last_step > $2 "
-    "AND (cardinality($3) = 0 OR m.name = ANY ($3)) AND ($4 < 0 OR k.rank = $4) "
-    "ORDER BY m.name, k.rank, k.attempt, k.number"
+struct chunk_header {
+    int name_id;
+    const char *name;
+    int rank, attempt, number, n;
+    int64_t first_step, last_step;
+    double min, max, sum;
 };
-static const struct sql CHUNK_VALUES = {
-    "chunk_values",
-    "SELECT attempt, stride, first_step, values, offsets FROM metric_chunk WHERE job = $1 AND name = $2 "
-    "AND rank = $3 AND last_step > $4 ORDER BY attempt, number"
+static const struct sql_query CHUNK_HEADERS = {
+    { "chunk_headers",
+      "SELECT {columns} FROM metric_chunk k JOIN metric_name m ON m.id = k.name WHERE k.job = $1 AND k.last_step > $2 "
+      "AND (cardinality($3) = 0 OR m.name = ANY ($3)) AND ($4 < 0 OR k.rank = $4) "
+      "ORDER BY m.name, k.rank, k.attempt, k.number" },
+    SQL_ROW(struct chunk_header, SQL_COLUMN(struct chunk_header, name_id, "m.id"),
+            SQL_COLUMN(struct chunk_header, name, "m.name"), SQL_COLUMN(struct chunk_header, rank, "k.rank"),
+            SQL_COLUMN(struct chunk_header, attempt, "k.attempt"), SQL_COLUMN(struct chunk_header, number, "k.number"),
+            SQL_COLUMN(struct chunk_header, n, "k.n"), SQL_COLUMN(struct chunk_header, first_step, "k.first_step"),
+            SQL_COLUMN(struct chunk_header, last_step, "k.last_step"), SQL_COLUMN(struct chunk_header, min, "k.min"),
+            SQL_COLUMN(struct chunk_header, max, "k.max"), SQL_COLUMN(struct chunk_header, sum, "k.sum"))
 };
-static const struct sql CHUNK_VALUE = {
-    "chunk_value", "SELECT attempt, stride, first_step, values, offsets FROM metric_chunk WHERE job = $1 AND name = $2 "
-                   "AND rank = $3 AND attempt = $4 AND number = $5"
+struct chunk_points {
+    int attempt, stride;
+    int64_t first_step;
+    struct sql_array values, offsets; /* offsets: empty if the steps are regular */
 };
-static const struct sql METRIC_LAST = {
-    "metric_last",
-    "SELECT (SELECT k.values[k.n] FROM metric_chunk k JOIN metric_name m ON m.id = k.name WHERE k.job = $1 "
-    "AND m.name = w.name AND k.rank = 0 ORDER BY k.attempt DESC, k.number DESC LIMIT 1) "
-    "FROM unnest($2) WITH ORDINALITY AS w(name, position) ORDER BY w.position"
+static const struct sql_column CHUNK_COLUMNS[] = {
+    SQL_COLUMN(struct chunk_points, attempt, "attempt"),       SQL_COLUMN(struct chunk_points, stride, "stride"),
+    SQL_COLUMN(struct chunk_points, first_step, "first_step"), SQL_COLUMN(struct chunk_points, values, "values"),
+    SQL_COLUMN(struct chunk_points, offsets, "offsets"),
+};
+static const struct sql_row CHUNK_POINTS = SQL_ROW_OF(struct chunk_points, CHUNK_COLUMNS);
+static const struct sql_query CHUNK_VALUES = { { "chunk_values",
+                                                 "SELECT {columns} FROM metric_chunk WHERE job = $1 AND name = $2 "
+                                                 "AND rank = $3 AND last_step > $4 ORDER BY attempt, number" },
+                                               &CHUNK_POINTS };
+static const struct sql_query CHUNK_VALUE = { { "chunk_value",
+                                                "SELECT {columns} FROM metric_chunk WHERE job = $1 AND name = $2 "
+                                                "AND rank = $3 AND attempt = $4 AND number = $5" },
+                                              &CHUNK_POINTS };
+struct last_value {
+    bool known;
+    double value;
+};
+static const struct sql_query METRIC_LAST = {
+    { "metric_last",
+      "SELECT {columns} FROM unnest($2) WITH ORDINALITY AS w(name, position) "
+      "LEFT JOIN LATERAL (SELECT k.values[k.n] AS value FROM metric_chunk k JOIN metric_name m ON m.id = k.name "
+      "WHERE k.job = $1 AND m.name = w.name AND k.rank = 0 ORDER BY k.attempt DESC, k.number DESC LIMIT 1) v ON true "
+      "ORDER BY w.position" },
+    SQL_ROW(struct last_value, SQL_COLUMN(struct last_value, known, "v.value IS NOT NULL"),
+            SQL_COLUMN(struct last_value, value, "v.value"))
 };
 
-/* Of one query. */
+/* The state of one query. */
 struct query {
     struct store_memory *m;
     const struct store_metric_query *in;
-    struct story story;
+    struct lineage lineage;
     struct store_series *series;
     size_t n;
 };
@@ -49,17 +87,17 @@ struct query {
 struct sink {
     const struct query *q;
     struct store_series *series;
-    struct fold *fold;   /* NULL: points are counted only */
-    struct piece *whole; /* not NULL: points are gathered into this one */
+    struct downsample *downsample; /* NULL: points are only counted */
+    struct point_run *whole;       /* not NULL: points are merged into this run */
 };
 
 static void take_point(struct sink *k, int64_t step, double value) {
     k->series->points++;
     k->series->last_step = step;
     k->series->last_value = value;
-    struct piece point = { 1, step, value, value, value };
-    if (k->fold) {
-        fold_add(k->fold, &point);
+    struct point_run point = { 1, step, value, value, value };
+    if (k->downsample) {
+        downsample_add(k->downsample, &point);
     } else if (k->whole) {
         k->whole->n++;
         k->whole->last_step = step;
@@ -69,165 +107,144 @@ static void take_point(struct sink *k, int64_t step, double value) {
     }
 }
 
-/* A row of CHUNK_VALUES: its points that the story shows, in the range that is asked for. */
-static void take_chunk(struct sink *k, const PGresult *r, int row) {
-    int64_t cutoff = story_cutoff(&k->q->story, sql_int4(r, row, 0)), after = k->q->in->after_step;
-    int64_t stride = sql_int4(r, row, 1), first = sql_int8(r, row, 2);
-    size_t n, n_offsets;
-    const char *values = sql_array(r, row, 3, &n), *offsets = sql_array(r, row, 4, &n_offsets);
-    for (size_t i = 0; i < n; i++) {
-        int64_t step = first + (offsets ? sql_array_int4(offsets, i) : (int64_t)i * stride);
+/* Takes the points of a chunk that the lineage shows and that lie in the requested range. */
+static void take_chunk(struct sink *k, const struct chunk_points *chunk) {
+    const int64_t cutoff = lineage_cutoff(&k->q->lineage, chunk->attempt), after = k->q->in->after_step;
+    for (size_t i = 0; i < chunk->values.n; i++) {
+        int64_t step = chunk->first_step +
+                       (chunk->offsets.n ? sql_array_int4(&chunk->offsets, i) : (int64_t)i * chunk->stride);
         if (step > after && step <= cutoff)
-            take_point(k, step, sql_array_double(values, i));
+            take_point(k, step, sql_array_double(&chunk->values, i));
     }
 }
 
 /* ---- one series ---- */
 
-/* Rows [from, to) of CHUNK_HEADERS. */
-struct headers {
-    const PGresult *r;
-    int from, to;
-};
-
-static status_t fold_room(struct query *q, struct fold *f, size_t pieces, size_t most, struct err *e) {
-    f->per = fold_per(pieces, most);
-    f->cap = pieces ? (pieces + f->per - 1) / f->per : 0;
-    TRY(store_memory_get(q->m, f->cap, sizeof *f->step, &f->step, e));
-    TRY(store_memory_get(q->m, f->cap, sizeof *f->mean, &f->mean, e));
-    TRY(store_memory_get(q->m, f->cap, sizeof *f->min, &f->min, e));
-    return store_memory_get(q->m, f->cap, sizeof *f->max, &f->max, e);
+static void begin_entries(struct query *q, struct downsample *d, size_t runs, size_t max_entries) {
+    d->runs_per_entry = downsample_runs_per_entry(runs, max_entries);
+    d->capacity = runs ? (runs + d->runs_per_entry - 1) / d->runs_per_entry : 0;
+    d->step = store_memory_get(q->m, d->capacity, sizeof *d->step);
+    d->mean = store_memory_get(q->m, d->capacity, sizeof *d->mean);
+    d->min = store_memory_get(q->m, d->capacity, sizeof *d->min);
+    d->max = store_memory_get(q->m, d->capacity, sizeof *d->max);
 }
 
-static void fold_take(struct fold *f, struct store_series *s) {
-    fold_end(f);
-    s->n = f->n;
-    s->step = f->step;
-    s->mean = f->mean;
-    s->min = f->min;
-    s->max = f->max;
+static void take_entries(struct downsample *d, struct store_series *s) {
+    downsample_end(d);
+    s->n = d->n;
+    s->step = d->step;
+    s->mean = d->mean;
+    s->min = d->min;
+    s->max = d->max;
 }
 
-static void add_series_key(struct sql_args *a, const struct query *q, const struct headers *h) {
-    sql_add_int8(a, q->in->job);
-    sql_add_int4(a, sql_int4(h->r, h->from, 0));
-    sql_add_int4(a, sql_int4(h->r, h->from, 2));
-}
-
-/* From the values. They are counted in their own snapshot, which may be later than the headers'. */
-static status_t series_by_points(struct connection *c, struct query *q, const struct headers *h, size_t most,
-                                 struct store_series *s, struct err *e) {
-    struct sql_args a = { 0 };
-    add_series_key(&a, q, h);
-    sql_add_int8(&a, q->in->after_step);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &CHUNK_VALUES, &a, &r, e));
+/* From the values. Their number is counted in the snapshot of their own statement, which may be later than the
+ * headers'. h: the series' first header. */
+static status_t series_by_points(struct connection *c, struct query *q, const struct chunk_header *h,
+                                 size_t max_entries, struct store_series *s, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct chunk_points *chunks;
+    size_t n;
+    TRY(sql_rows(c, m, &CHUNK_VALUES,
+                 ARGS(arg_int8(q->in->job), arg_int4(h->name_id), arg_int4(h->rank), arg_int8(q->in->after_step)),
+                 &chunks, &n, e));
     struct store_series counted = { 0 };
     struct sink counter = { .q = q, .series = &counted };
-    for (int row = 0; row < PQntuples(r); row++)
-        take_chunk(&counter, r, row);
-    struct fold fold = { 0 };
-    TRY(fold_room(q, &fold, (size_t)counted.points, most, e));
-    struct sink sink = { .q = q, .series = s, .fold = &fold };
-    for (int row = 0; row < PQntuples(r); row++)
-        take_chunk(&sink, r, row);
-    fold_take(&fold, s);
+    for (size_t i = 0; i < n; i++)
+        take_chunk(&counter, &chunks[i]);
+    struct downsample downsample = { 0 };
+    begin_entries(q, &downsample, (size_t)counted.points, max_entries);
+    struct sink sink = { .q = q, .series = s, .downsample = &downsample };
+    for (size_t i = 0; i < n; i++)
+        take_chunk(&sink, &chunks[i]);
+    take_entries(&downsample, s);
     return ST_OK;
 }
 
-/* A chunk that is shown in part, or whose last value is wanted: its points, as one piece. */
-static status_t read_piece(struct connection *c, struct query *q, const struct headers *h, int row,
-                           struct store_series *s, struct piece *ret, struct err *e) {
-    struct sql_args a = { 0 };
-    add_series_key(&a, q, h);
-    sql_add_int4(&a, sql_int4(h->r, row, 3));
-    sql_add_int4(&a, sql_int4(h->r, row, 4));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run_one(c, &CHUNK_VALUE, &a, &r, "a chunk of the series is gone", e));
+/* A chunk that is shown in part, or whose last value is wanted: its points, as one run. */
+static status_t read_run(struct connection *c, struct query *q, const struct chunk_header *h, struct store_series *s,
+                         struct point_run *ret, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct chunk_points chunk;
+    TRY(sql_get(
+        c, m, &CHUNK_VALUE,
+        ARGS(arg_int8(q->in->job), arg_int4(h->name_id), arg_int4(h->rank), arg_int4(h->attempt), arg_int4(h->number)),
+        &chunk, "a chunk of the series was deleted during the query", e));
     struct sink sink = { .q = q, .series = s, .whole = ret };
-    take_chunk(&sink, r, 0);
+    take_chunk(&sink, &chunk);
     return ST_OK;
 }
 
-/* From the headers, a chunk a piece. */
-static status_t series_by_chunks(struct connection *c, struct query *q, const struct headers *h, size_t most,
-                                 struct store_series *s, struct err *e) {
-    struct fold fold = { 0 };
-    TRY(fold_room(q, &fold, (size_t)(h->to - h->from), most, e));
-    int last = h->to - 1;
-    while (last > h->from && sql_int8(h->r, last, 6) > story_cutoff(&q->story, sql_int4(h->r, last, 3)))
+/* From the headers: each chunk is one run. */
+static status_t series_by_chunks(struct connection *c, struct query *q, const struct chunk_header *h, size_t n,
+                                 size_t max_entries, struct store_series *s, struct err *e) {
+    struct downsample downsample = { 0 };
+    begin_entries(q, &downsample, n, max_entries);
+    size_t last = n - 1;
+    while (last > 0 && h[last].first_step > lineage_cutoff(&q->lineage, h[last].attempt))
         last--;
-    for (int row = h->from; row <= last; row++) {
-        int64_t first = sql_int8(h->r, row, 6), last_step = sql_int8(h->r, row, 7);
-        int64_t cutoff = story_cutoff(&q->story, sql_int4(h->r, row, 3));
-        struct piece piece = { 0 };
-        if (first > cutoff)
+    for (size_t i = 0; i <= last; i++) {
+        const int64_t cutoff = lineage_cutoff(&q->lineage, h[i].attempt);
+        struct point_run run = { 0 };
+        if (h[i].first_step > cutoff)
             continue;
-        if (row == last || last_step > cutoff || first <= q->in->after_step) {
-            TRY(read_piece(c, q, h, row, s, &piece, e));
+        if (i == last || h[i].last_step > cutoff || h[i].first_step <= q->in->after_step) {
+            TRY(read_run(c, q, &h[i], s, &run, e));
         } else {
-            piece = (struct piece){ sql_int2(h->r, row, 5), last_step, sql_double(h->r, row, 10),
-                                    sql_double(h->r, row, 8), sql_double(h->r, row, 9) };
-            s->points += piece.n;
+            run = (struct point_run){ h[i].n, h[i].last_step, h[i].sum, h[i].min, h[i].max };
+            s->points += run.n;
         }
-        if (piece.n)
-            fold_add(&fold, &piece);
+        if (run.n)
+            downsample_add(&downsample, &run);
     }
-    fold_take(&fold, s);
+    take_entries(&downsample, s);
     return ST_OK;
 }
 
-static status_t read_series(struct connection *c, struct query *q, const struct headers *h, size_t most,
-                            struct err *e) {
+/* h: [n] the headers of one series. */
+static status_t read_series(struct connection *c, struct query *q, const struct chunk_header *h, size_t n,
+                            size_t max_entries, struct err *e) {
     struct store_series *s = &q->series[q->n];
-    *s = (struct store_series){ .name = sql_text(h->r, h->from, 1), .rank = sql_int4(h->r, h->from, 2) };
+    *s = (struct store_series){ .name = h->name, .rank = h->rank };
     int64_t points = 0;
-    for (int row = h->from; row < h->to; row++)
-        points += sql_int2(h->r, row, 5);
-    if (points <= (int64_t)(most * POINTS_PER_ENTRY))
-        TRY(series_by_points(c, q, h, most, s, e));
+    for (size_t i = 0; i < n; i++)
+        points += h[i].n;
+    if (points <= (int64_t)(max_entries * POINTS_PER_ENTRY))
+        TRY(series_by_points(c, q, h, max_entries, s, e));
     else
-        TRY(series_by_chunks(c, q, h, most, s, e));
+        TRY(series_by_chunks(c, q, h, n, max_entries, s, e));
     q->n += s->points > 0;
     return ST_OK;
 }
 
 /* ---- the query ---- */
 
-static bool same_series(const PGresult *r, int a, int b) {
-    return sql_int4(r, a, 0) == sql_int4(r, b, 0) && sql_int4(r, a, 2) == sql_int4(r, b, 2);
+static bool same_series(const struct chunk_header *a, const struct chunk_header *b) {
+    return a->name_id == b->name_id && a->rank == b->rank;
 }
 
-static status_t read_headers(struct connection *c, const struct query *q, PGresult **ret, struct err *e) {
-    struct sql_args a = { 0 };
-    CLEANUP(freep) char *names = NULL;
-    sql_add_int8(&a, q->in->job);
-    sql_add_int8(&a, q->in->after_step);
-    TRY(sql_add_text_array(&a, q->in->names, q->in->names ? q->in->n_names : 0, &names, e));
-    sql_add_int4(&a, q->in->rank);
-    return sql_run(c, &CHUNK_HEADERS, &a, ret, e);
-}
-
-static status_t query_body(struct connection *c, void *ctx, struct err *e) {
-    struct query *q = ctx;
+static status_t read_lineage(struct connection *c, struct query *q, struct err *e) {
+    const struct store_metric_query *in = q->in;
+    struct chunk_header *h;
+    size_t n, count = 0;
     q->n = 0;
-    TRY(story_read(c, q->m, q->in->job, INT_MAX, &q->story, e));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(read_headers(c, q, &r, e));
-    int rows = PQntuples(r);
-    size_t count = 0;
-    for (int row = 0; row < rows; row++)
-        count += row == 0 || !same_series(r, row, row - 1);
-    TRY(store_memory_get(q->m, count, sizeof *q->series, &q->series, e));
-    size_t most = (size_t)q->in->max_points;
-    if (count * most > STORE_METRIC_MAX_TOTAL)
-        most = STORE_METRIC_MAX_TOTAL / count + 1;
-    for (int from = 0, to; from < rows; from = to) {
-        for (to = from + 1; to < rows && same_series(r, to, from); to++)
+    TRY(lineage_read(c, q->m, in->job, INT_MAX, &q->lineage, e));
+    TRY(sql_rows(c, q->m, &CHUNK_HEADERS,
+                 ARGS(arg_int8(in->job), arg_int8(in->after_step), arg_texts(in->names, in->names ? in->n_names : 0),
+                      arg_int4(in->rank)),
+                 &h, &n, e));
+    for (size_t i = 0; i < n; i++)
+        count += i == 0 || !same_series(&h[i], &h[i - 1]);
+    q->series = store_memory_get(q->m, count, sizeof *q->series);
+    size_t max_entries = (size_t)in->max_points;
+    if (count * max_entries > STORE_METRIC_MAX_TOTAL)
+        max_entries = STORE_METRIC_MAX_TOTAL / count + 1;
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && same_series(&h[to], &h[from]); to++)
             ;
-        TRY(read_series(c, q, &(struct headers){ r, from, to }, most, e));
+        TRY(read_series(c, q, &h[from], to - from, max_entries, e));
     }
-    return store_memory_keep(q->m, &r, e);
+    return ST_OK;
 }
 
 status_t store_metric_query(struct store *s, struct store_memory *m, const struct store_metric_query *query,
@@ -236,33 +253,18 @@ status_t store_metric_query(struct store *s, struct store_memory *m, const struc
         return err_set(e, ST_INVALID_ARGUMENT, "max_points: %d is not in 1..%d", query->max_points,
                        STORE_METRIC_MAX_POINTS);
     struct query q = { .m = m, .in = query };
-    TRY(store_query(s, query_body, &q, e));
+    TRY(STORE_READ(s, c, read_lineage(c, &q, e), e));
     *ret = q.series;
     *ret_n = q.n;
     return ST_OK;
 }
 
-struct last {
-    int64_t job;
-    const char *const *names;
-    size_t n;
-    double *ret;
-};
-
-static status_t last_body(struct connection *c, void *ctx, struct err *e) {
-    struct last *x = ctx;
-    struct sql_args a = { 0 };
-    CLEANUP(freep) char *names = NULL;
-    sql_add_int8(&a, x->job);
-    TRY(sql_add_text_array(&a, x->names, x->n, &names, e));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &METRIC_LAST, &a, &r, e));
-    for (int row = 0; row < PQntuples(r); row++)
-        x->ret[row] = sql_is_null(r, row, 0) ? (double)NAN : sql_double(r, row, 0);
-    return ST_OK;
-}
-
 status_t store_metric_last(struct store *s, int64_t job, const char *const *names, size_t n, double *ret,
                            struct err *e) {
-    return store_query(s, last_body, &(struct last){ job, names, n, ret }, e);
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct last_value *values;
+    TRY(store_rows(s, m, &METRIC_LAST, ARGS(arg_int8(job), arg_texts(names, n)), &values, &n, e));
+    for (size_t i = 0; i < n; i++)
+        ret[i] = values[i].known ? values[i].value : (double)NAN;
+    return ST_OK;
 }

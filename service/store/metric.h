@@ -1,9 +1,9 @@
-/* Metrics read back: the job's story, downsampled.
+/* Metrics as downsampled series.
  *
- * The story: an attempt that started from step S hides the points after S of all attempts before it. Downsampling cuts
- * a series into at most max_points runs of consecutive points of equal length (the last may be shorter) and gives each
- * one's last step, mean, minimum and maximum; the last value is exact. A series of more than 240 points an entry is cut
- * at the edges of its chunks, so that its values need not be read. */
+ * An attempt that starts from step S hides the points after S of all earlier attempts. Downsampling divides a series
+ * into at most max_points entries. Each entry covers the same number of consecutive points (the last may cover fewer)
+ * and has their last step, mean, minimum and maximum. The last value of a series is exact. A series of more than 240
+ * points for each entry is divided at the boundaries of its chunks, so that its values need not be read. */
 #ifndef SERVICE_STORE_METRIC_H
 #define SERVICE_STORE_METRIC_H
 
@@ -12,7 +12,8 @@
 #include <stddef.h>
 
 #define STORE_METRIC_MAX_POINTS 10000
-/* Entries of all series of one answer: 3 MiB, below a message's limit. A query of more has fewer entries a series. */
+/* Entries of all series of one reply: 3 MiB, below the limit of a message. If a query has more, each series gets fewer
+ * entries. */
 #define STORE_METRIC_MAX_TOTAL 98304
 
 struct store_metric_query {
@@ -21,7 +22,7 @@ struct store_metric_query {
     size_t n_names;
     int64_t after_step;
     int max_points; /* 1..STORE_METRIC_MAX_POINTS */
-    int rank;       /* < 0 = all */
+    int rank;       /* < 0: all */
 };
 struct store_series {
     const char *name;
@@ -33,12 +34,11 @@ struct store_series {
     const int64_t *step;
     const double *mean, *min, *max;
 };
-/* By name, then rank. NOT_FOUND without the job; a job without points has none. */
+/* Ordered by name, then rank. NOT_FOUND without the job. A job without points has no series. */
 MUST_CHECK status_t store_metric_query(struct store *s, struct store_memory *m, const struct store_metric_query *query,
                                        struct store_series **ret, size_t *ret_n, struct err *e);
 
-/* The newest value of each of these names of rank 0, for progress lines: ret[i], NAN where there is none. One index
- * lookup each. */
+/* ret[i]: the newest value of names[i] of rank 0, for progress lines; NAN if there is none. One index lookup each. */
 MUST_CHECK status_t store_metric_last(struct store *s, int64_t job, const char *const *names, size_t n, double *ret,
                                       struct err *e);
 

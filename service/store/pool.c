@@ -1,14 +1,31 @@
+/* Connections and transactions.
+ *
+ * At most max_connections are open. acquire takes an idle one or opens one; if all are busy it waits for a release. A
+ * failed connect makes all callers wait for a pause that doubles from POOL_MIN_BACKOFF_MS to POOL_MAX_BACKOFF_MS.
+ *
+ * transaction_begin and transaction_end form a loop around the caller's body. begin acquires a connection and, for a
+ * write, runs BEGIN and locks the leader's row FOR SHARE, which fails if another election has replaced the epoch. end
+ * commits or rolls back, returns the connection to the pool, and decides by the status whether begin runs the body
+ * again (conclude): after a lost race (ABORTED) up to MAX_RACES times, after a lost connection (UNAVAILABLE) until the
+ * store's patience ends. A lost connection closes all idle ones, because a restart of PostgreSQL has broken them too.
+ */
 #include "service/store/pool.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Deadlocks and serialisation failures end by themselves; more than this many in a row is a fault worth seeing. */
-#define RACES_MOST 5
+/* A deadlock or a serialisation failure rarely repeats. After this many in a row the caller sees the failure. */
+#define MAX_RACES 5
 
-static const struct sql LEADER_EPOCH = { "leader_epoch", "SELECT 1 FROM leader WHERE epoch = $1 FOR SHARE" };
+/* The row lock assigns a transaction id in any case, so that returning the id costs nothing. */
+static const struct sql_query LEADER_EPOCH = {
+    { "leader_epoch", "SELECT {columns} FROM leader WHERE epoch = $1 AND nonce = $2::uuid AND "
+                      "pg_postmaster_start_time() = $3 AND " SQL_LEADER_IN_PLACE " FOR SHARE" },
+    SQL_SCALAR(int64_t, "pg_current_xact_id()::text::bigint")
+};
 
 struct store *store_close(struct store *s) {
     if (!s)
@@ -16,7 +33,7 @@ struct store *store_close(struct store *s) {
     for (int i = 0; i < s->n_idle; i++)
         connection_close(s->idle[i]);
     pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->came_free);
+    pthread_cond_destroy(&s->released);
     free(s->idle);
     free(s->conninfo);
     free(s);
@@ -24,26 +41,20 @@ struct store *store_close(struct store *s) {
 }
 
 struct store *store_new(const struct store_options *options) {
-    struct store *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    s->most = options->connections > 0 ? options->connections : 8;
+    struct store *s = alloc_zeroed(1, sizeof *s);
+    s->max_connections = options->connections > 0 ? options->connections : 8;
     s->patience_ms = options->patience_ms == 0 ? 2000 : options->patience_ms < 0 ? 0 : options->patience_ms;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->came_free, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    s->idle = calloc((size_t)s->most, sizeof *s->idle);
-    s->conninfo = strdup(options->conninfo);
-    return s->idle && s->conninfo ? s : store_close(s);
+    pthread_cond_init(&s->released, NULL);
+    s->idle = alloc_zeroed((size_t)s->max_connections, sizeof *s->idle);
+    s->conninfo = alloc_copy_text(options->conninfo);
+    return s;
 }
 
 /* ---- connections ---- */
 
-/* Called with the lock held: waits for a connection, a place for one, or the end of the backoff. Returns OK with *ret =
- * NULL when the caller may open one; n_open counts it already. */
+/* Waits for an idle connection, or until the caller may open one: then *ret is NULL, and n_open counts it already. The
+ * caller has locked s->lock. */
 static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct connection **ret, struct err *e) {
     for (;;) {
         if (s->n_idle > 0) {
@@ -51,7 +62,7 @@ static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct c
             return ST_OK;
         }
         int64_t now = clock_mono_ms();
-        bool may_open = s->n_open < s->most;
+        bool may_open = s->n_open < s->max_connections;
         if (may_open && now >= s->next_connect_ms) {
             s->n_open++;
             *ret = NULL;
@@ -59,14 +70,15 @@ static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct c
         }
         deadline_ms_t until = may_open && s->next_connect_ms < deadline ? s->next_connect_ms : deadline;
         if (now >= deadline)
-            return may_open ? err_set(e, ST_UNAVAILABLE, "%s", s->away.msg)
-                            : err_set(e, ST_RESOURCE_EXHAUSTED, "all %d connections to PostgreSQL are busy", s->most);
+            return may_open ? err_set(e, ST_UNAVAILABLE, "%s", s->connect_error.msg)
+                            : err_set(e, ST_RESOURCE_EXHAUSTED, "all %d connections to PostgreSQL are busy",
+                                      s->max_connections);
         struct timespec at = deadline_timespec(until);
-        pthread_cond_timedwait(&s->came_free, &s->lock, &at);
+        pthread_cond_clockwait(&s->released, &s->lock, CLOCK_MONOTONIC, &at);
     }
 }
 
-/* why: NULL = it went well. */
+/* why: NULL if the connect succeeded. */
 static void note_connect(struct store *s, const struct err *why) {
     pthread_mutex_lock(&s->lock);
     if (!why) {
@@ -74,14 +86,14 @@ static void note_connect(struct store *s, const struct err *why) {
         s->backoff_ms = 0;
         s->next_connect_ms = 0;
     } else {
-        s->backoff_ms = s->backoff_ms ? s->backoff_ms * 2 : POOL_BACKOFF_FIRST_MS;
-        if (s->backoff_ms > POOL_BACKOFF_MOST_MS)
-            s->backoff_ms = POOL_BACKOFF_MOST_MS;
+        s->backoff_ms = s->backoff_ms ? s->backoff_ms * 2 : POOL_MIN_BACKOFF_MS;
+        if (s->backoff_ms > POOL_MAX_BACKOFF_MS)
+            s->backoff_ms = POOL_MAX_BACKOFF_MS;
         s->next_connect_ms = clock_mono_ms() + s->backoff_ms;
-        s->away = *why;
+        s->connect_error = *why;
         s->n_open--;
     }
-    pthread_cond_broadcast(&s->came_free);
+    pthread_cond_broadcast(&s->released);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -97,9 +109,10 @@ static status_t acquire(struct store *s, deadline_ms_t deadline, struct connecti
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }
 
-/* A connection that failed in any way beyond a refused statement is not used again. */
+/* A connection with any failure other than a refused statement is not used again. */
 static void release(struct store *s, struct connection *c) {
-    bool broken = connection_broken(c) || PQtransactionStatus(c->pg) != PQTRANS_IDLE || c->in_pipeline;
+    bool broken = connection_broken(c) || PQtransactionStatus(c->pg) != PQTRANS_IDLE || c->in_pipeline ||
+                  c->timeout_ms != STORE_STATEMENT_TIMEOUT_MS;
     if (broken)
         connection_close(c);
     pthread_mutex_lock(&s->lock);
@@ -107,11 +120,12 @@ static void release(struct store *s, struct connection *c) {
         s->n_open--;
     else
         s->idle[s->n_idle++] = c;
-    pthread_cond_signal(&s->came_free);
+    pthread_cond_signal(&s->released);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* After a restart of PostgreSQL every idle connection is dead: found out all at once, not one failure each. */
+/* After a restart of PostgreSQL every idle connection is broken. Closing all of them at once avoids a failed call for
+ * each. */
 static void drop_idle(struct store *s) {
     pthread_mutex_lock(&s->lock);
     while (s->n_idle > 0) {
@@ -123,64 +137,149 @@ static void drop_idle(struct store *s) {
 
 /* ---- running ---- */
 
-status_t store_transact_on(struct connection *c, int64_t epoch, store_body body, void *ctx, struct err *e) {
-    TRY(sql_script(c, "BEGIN", e));
-    status_t st = ST_OK;
-    if (epoch) {
-        struct sql_args a = { 0 };
-        sql_add_int8(&a, epoch);
-        CLEANUP(sql_clearp) PGresult *r = NULL;
-        st = sql_run(c, &LEADER_EPOCH, &a, &r, e);
-        if (st == ST_OK && PQntuples(r) == 0)
-            st = err_set(e, ST_FAILED_PRECONDITION, "epoch %lld is over: another controller leads", (long long)epoch);
+struct term store_term(struct store *s) {
+    pthread_mutex_lock(&s->lock);
+    struct term term = s->term;
+    pthread_mutex_unlock(&s->lock);
+    return term;
+}
+
+void store_set_term(struct store *s, const struct term *term) {
+    pthread_mutex_lock(&s->lock);
+    s->term = *term;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void store_note_commit(struct store *s, int64_t id) {
+    pthread_mutex_lock(&s->lock);
+    s->commits[s->n_commits++ % POOL_COMMITS] = id;
+    pthread_mutex_unlock(&s->lock);
+}
+
+size_t store_commits(struct store *s, int64_t ret[POOL_COMMITS]) {
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->n_commits < POOL_COMMITS ? s->n_commits : POOL_COMMITS;
+    memcpy(ret, s->commits, n * sizeof *ret);
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+status_t store_term_over(int64_t epoch, struct err *e) {
+    return err_set(e, ST_FAILED_PRECONDITION,
+                   "epoch %lld is over: another controller leads, or PostgreSQL has restarted", (long long)epoch);
+}
+
+static status_t take_epoch(struct transaction *t, struct err *e) {
+    const struct term term = store_term(t->store);
+    bool won = term.epoch == t->epoch;
+    if (won)
+        TRY(sql_find(t->c, NULL, &LEADER_EPOCH, ARGS(ARGS_OF_TERM(term)), &t->id, &won, e));
+    return won ? ST_OK : store_term_over(t->epoch, e);
+}
+
+struct transaction transaction_write(struct store *s, int64_t epoch) {
+    return (struct transaction){ .store = s, .epoch = epoch, .deadline = deadline_in(s->patience_ms) };
+}
+
+struct transaction transaction_read(struct store *s) {
+    return transaction_write(s, -1);
+}
+
+/* Decides by the status of one try whether there is another. */
+static void conclude(struct transaction *t, status_t st) {
+    t->status = st;
+    if (st == ST_ABORTED && ++t->races < MAX_RACES)
+        return;
+    t->over = st != ST_UNAVAILABLE || clock_mono_ms() >= t->deadline;
+    if (!t->over)
+        drop_idle(t->store);
+}
+
+static status_t open_transaction(struct transaction *t, struct err *e) {
+    if (t->epoch >= 0)
+        TRY(sql_script(t->c, "BEGIN", e));
+    return t->epoch > 0 ? take_epoch(t, e) : ST_OK;
+}
+
+bool transaction_begin(struct transaction *t, struct err *e) {
+    while (!t->over) {
+        t->id = 0;
+        status_t st = acquire(t->store, t->deadline, &t->c, e);
+        if (st != ST_OK) {
+            conclude(t, st);
+            continue;
+        }
+        t->start_ns = clock_mono_ns();
+        st = open_transaction(t, e);
+        if (st == ST_OK)
+            return true;
+        transaction_end(t, st, e);
     }
-    if (st == ST_OK)
-        st = body(c, ctx, e);
-    if (st == ST_OK)
-        return sql_script(c, "COMMIT", e);
-    if (!connection_broken(c) && !c->in_pipeline)
-        status_ignore(sql_script(c, "ROLLBACK", NULL));
+    return false;
+}
+
+static status_t close_transaction(struct transaction *t, status_t st, struct err *e) {
+    if (st == ST_OK) {
+        TRY(sql_script(t->c, "COMMIT", e));
+        if (t->id)
+            store_note_commit(t->store, t->id);
+        return ST_OK;
+    }
+    if (!connection_broken(t->c) && !t->c->in_pipeline)
+        status_ignore(sql_script(t->c, "ROLLBACK", NULL));
     return st;
 }
 
-struct run {
-    int64_t epoch; /* < 0: no transaction of ours */
-    store_body body;
-    void *ctx;
-};
-
-static status_t run_once(struct store *s, const struct run *run, deadline_ms_t deadline, struct err *e) {
-    struct connection *c = NULL;
-    TRY(acquire(s, deadline, &c, e));
-    int64_t start = clock_mono_ns();
-    status_t st = run->epoch < 0 ? run->body(c, run->ctx, e) : store_transact_on(c, run->epoch, run->body, run->ctx, e);
-    int64_t took = clock_mono_ns() - start;
-    release(s, c);
+void transaction_end(struct transaction *t, status_t st, struct err *e) {
+    struct store *s = t->store;
+    if (t->epoch >= 0)
+        st = close_transaction(t, st, e);
+    const int64_t took = clock_mono_ns() - t->start_ns;
+    release(s, t->c);
+    t->c = NULL;
     pthread_mutex_lock(&s->lock);
     s->stats.busy_ns += took;
     *(st == ST_OK ? &s->stats.transactions : &s->stats.failures) += 1;
     pthread_mutex_unlock(&s->lock);
-    return st;
+    conclude(t, st);
 }
 
-static status_t run_patiently(struct store *s, const struct run *run, struct err *e) {
-    deadline_ms_t deadline = deadline_in(s->patience_ms);
-    for (int races = 0;;) {
-        status_t st = run_once(s, run, deadline, e);
-        if (st == ST_ABORTED && ++races < RACES_MOST)
-            continue;
-        if (st != ST_UNAVAILABLE || clock_mono_ms() >= deadline)
-            return st;
-        drop_idle(s);
-    }
+/* ---- one statement ---- */
+
+/* A connection whose timeout stays changed, because the query failed, is not used again (release). */
+static status_t rows_within(struct connection *c, int timeout_ms, struct store_memory *m, const struct sql_query *q,
+                            const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n, struct err *e) {
+    if (timeout_ms == STORE_STATEMENT_TIMEOUT_MS)
+        return sql_rows_of(c, m, q, args, ret_rows, size, ret_n, e);
+    TRY(sql_set_timeout(c, timeout_ms, e));
+    TRY(sql_rows_of(c, m, q, args, ret_rows, size, ret_n, e));
+    return sql_set_timeout(c, STORE_STATEMENT_TIMEOUT_MS, e);
 }
 
-status_t store_query(struct store *s, store_body body, void *ctx, struct err *e) {
-    return run_patiently(s, &(struct run){ -1, body, ctx }, e);
+status_t store_rows_of(struct store *s, int timeout_ms, struct store_memory *m, const struct sql_query *q,
+                       const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n, struct err *e) {
+    return STORE_READ(s, c, rows_within(c, timeout_ms, m, q, args, ret_rows, size, ret_n, e), e);
 }
 
-status_t store_transact(struct store *s, int64_t epoch, store_body body, void *ctx, struct err *e) {
-    return run_patiently(s, &(struct run){ epoch, body, ctx }, e);
+status_t store_find_of(struct store *s, struct store_memory *m, const struct sql_query *q, const struct sql_arg *args,
+                       void *ret, size_t size, bool *ret_found, struct err *e) {
+    return STORE_READ(s, c, sql_find_of(c, m, q, args, ret, size, ret_found, e), e);
+}
+
+status_t store_execute(struct store *s, int64_t epoch, const struct sql *q, const struct sql_arg *args, int64_t *ret_n,
+                       struct err *e) {
+    return STORE_WRITE(s, epoch, c, sql_execute(c, q, args, ret_n, e), e);
+}
+
+status_t store_state_counts(struct store *s, const struct sql_query *q, int64_t *counts, int n_states, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct state_count *rows;
+    size_t n;
+    TRY(store_rows(s, m, q, NULL, &rows, &n, e));
+    memset(counts, 0, (size_t)n_states * sizeof *counts);
+    for (size_t i = 0; i < n; i++)
+        counts[rows[i].state] = rows[i].n;
+    return ST_OK;
 }
 
 void store_stats(struct store *s, struct store_stats *ret) {

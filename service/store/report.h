@@ -1,21 +1,26 @@
-/* What workers report, stored exactly once.
+/* Stores the reports of workers exactly once.
  *
- * A batch is a run of records of one (job, attempt, rank) with consecutive sequence numbers. Records up to the rank's
- * high-water mark are skipped; a gap is refused; the mark moves in the same transaction as the records' rows. Batches
- * of many ranks share one transaction: gather what has arrived while the last one ran, and store it all.
+ * A batch has records of one (job, attempt, rank) with consecutive sequence numbers. Each rank has a high-water mark:
+ * the number of its last stored record. Records up to the mark are skipped. A batch that starts after mark + 1 is a gap
+ * and is refused. The mark moves in the transaction that stores the records. Batches of many ranks share one
+ * transaction: collect the batches that arrive while a transaction runs, and store all of them with the next one.
  *
- *     struct store_report *r;  TRY(store_report_open(s, epoch, &r, e));
+ * A gap appears if the database was rolled back to a time before an acknowledgement, or if a batch was lost on its way.
+ * The sender then repeats the records after the mark. It declares the records that it no longer has in `lost`: the mark
+ * skips them, an event "records_lost" names the missing records and steps, and the job's row counts them.
+ *
+ *     struct store_report *r = store_report_new(s, epoch);
  *     TRY(store_report_write(r, batches, n, results, e));      // committed, or nothing is stored
- *     for each result: acknowledge (sequence), or fence (fenced), or ask again (gap)
+ *     for each result: acknowledge (sequence), or fence (fenced), or ask for the records again (gap)
  *
- * UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED: call again with the same batches; what was stored is then skipped.
- * FAILED_PRECONDITION: the epoch is over. Nothing in a record fails the call: what cannot be stored (a name too long,
- * more than STORE_SERIES_PER_RANK names, whatever PostgreSQL itself refuses) is dropped and told by an event
- * "records_dropped".
+ * UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED: call again with the same batches; records that were stored are skipped.
+ * FAILED_PRECONDITION: the epoch is over. The content of a record never fails the call: a record that cannot be stored
+ * (a name that is too long, more than STORE_SERIES_PER_RANK names, a value that PostgreSQL refuses) is dropped, and an
+ * event "records_dropped" reports it.
  *
- * A writer keeps the unfilled chunk of each live series in memory (at most STORE_REPORT_RANKS ranks; the longest unused
- * are forgotten, and read again from their rows when they report). It belongs to one thread; ranks may be divided over
- * several writers, as long as a rank always goes to the same one. */
+ * A writer keeps the unfilled chunk of each series in memory, for at most STORE_REPORT_RANKS ranks. The rank that was
+ * unused for longest is evicted, and read again from its rows when it reports. A writer belongs to one thread. Ranks
+ * may be divided over several writers if each rank always uses the same one. */
 #ifndef SERVICE_STORE_REPORT_H
 #define SERVICE_STORE_REPORT_H
 
@@ -24,15 +29,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Points of one chunk's row, all of it inline: 1,920 bytes of values and most often less than 500 of times. */
+/* Points of one chunk. Its row is stored inline: 1,920 bytes of values, and usually less than 500 of times. */
 #define STORE_CHUNK_POINTS 240
-/* Names that one rank may report: the engine has some twenty, and when asked one for each parameter (80 layers of Llama
- * have 723). */
+/* Names that one rank may report. The engine has about twenty, and on request one for each parameter: a Llama of 80
+ * layers has 723. */
 #define STORE_SERIES_PER_RANK 1024
-/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 5 KiB = 200 MiB; a rank that tells every
- * parameter's norm has up to 5 MiB. */
+/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 5 KiB = 200 MiB. A rank that reports the norm of
+ * every parameter uses up to 5 MiB. */
 #define STORE_REPORT_RANKS 4096
-/* Log text kept of one job; what comes after it is dropped and told. */
+/* Log text stored of one job. Later lines are dropped, and an event reports that. */
 #define STORE_LOG_BYTES_PER_JOB (256LL << 20)
 
 enum store_record_kind {
@@ -42,15 +47,15 @@ enum store_record_kind {
     STORE_RECORD_NOTICE,
     STORE_RECORD_SHARD,
     STORE_RECORD_END,
-    STORE_RECORD_CHOSEN,
+    STORE_RECORD_RESOLVED_PLAN,
 };
 
-/* What a job's stored spec (n bytes) becomes by a plan: *ret newly allocated, NULL when it stays as it is.
- * INVALID_ARGUMENT: the plan does not fit. Called in a transaction, perhaps again. */
-typedef status_t store_chosen_fn(const void *plan, const void *spec, size_t n, void **ret, size_t *ret_n,
-                                 struct err *e);
+/* Applies a resolved plan to a job's stored spec (n bytes): *ret is the new spec, newly allocated, or NULL if nothing
+ * changes. INVALID_ARGUMENT: the plan does not fit the spec. Called in a transaction, perhaps several times. */
+typedef status_t store_apply_plan_fn(const void *plan, const void *spec, size_t n, void **ret, size_t *ret_n,
+                                     struct err *e);
 
-/* All pointers belong to the caller and are read during the call only. */
+/* All pointers belong to the caller and are read only during the call. */
 struct store_record {
     enum store_record_kind kind;
     int64_t time_us;
@@ -77,9 +82,9 @@ struct store_record {
             double validation_loss;
         } shard;
         struct {
-            store_chosen_fn *apply;
+            store_apply_plan_fn *apply;
             const void *plan; /* its argument */
-        } chosen;             /* of rank 0; another's is dropped */
+        } resolved_plan;      /* of rank 0; that of another rank is dropped */
         struct {
             int cause; /* WorkerEnd.Cause */
             const char *message;
@@ -92,20 +97,24 @@ struct store_record {
 struct store_batch {
     int64_t job;
     int attempt, rank;
-    int64_t first_sequence;
+    int64_t first_sequence; /* of records[0], from 1 on; a batch without records reads the mark */
     const struct store_record *records;
     size_t n;
+    int64_t lost;         /* number of records before the first one that no longer exist; below first_sequence */
+    const char *executor; /* the sender; never NULL */
 };
 
-/* Of the checkpoints that became COMMITTED: at most this many per batch are told; the agent's batches hold fewer. */
+/* How many checkpoints that became COMMITTED a result can report. An agent's batch completes fewer. */
 #define STORE_COMMITTED_PER_BATCH 8
 struct store_batch_result {
-    bool fenced;        /* the attempt is not the job's current one, or has ended: nothing was stored */
-    bool gap;           /* the batch starts after sequence + 1: nothing was stored */
+    bool fenced;        /* the attempt is not the job's current one, or has ended, or placed the rank on another
+                           executor: nothing was stored */
+    bool gap;           /* the batch starts after sequence + 1, or its number is invalid: nothing was stored */
+    int64_t lost;       /* records that the mark skipped */
     int64_t sequence;   /* the rank's high-water mark now */
     int64_t last_event; /* the newest event of the job, after this write */
     int64_t step;       /* the highest step of its metric rows; 0 = none */
-    int n_committed;    /* checkpoints of this batch whose last shard was in it */
+    int n_committed;    /* checkpoints whose last shard was in this batch */
     struct {
         int64_t checkpoint, step;
         bool final;
@@ -113,11 +122,11 @@ struct store_batch_result {
 };
 
 struct store_report;
-MUST_CHECK status_t store_report_open(struct store *s, int64_t epoch, struct store_report **ret, struct err *e);
-struct store_report *store_report_close(struct store_report *r);
-CLEANUP_DEFINE(struct store_report *, store_report_close)
+struct store_report *store_report_new(struct store *s, int64_t epoch);
+struct store_report *store_report_free(struct store_report *r);
+CLEANUP_DEFINE(struct store_report *, store_report_free)
 
-/* results: [n]. Two batches of the same rank may stand in one call, in order. */
+/* results: [n]. One call may have several batches of the same rank, in order. */
 MUST_CHECK status_t store_report_write(struct store_report *r, const struct store_batch *batches, size_t n,
                                        struct store_batch_result *results, struct err *e);
 

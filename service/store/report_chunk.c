@@ -1,7 +1,9 @@
-/* A series' last chunk: filling it, and the row that it becomes. */
+/* The last chunk of a series: adding points, and the row that stores the chunk. */
 #include "service/store/report_rank.h"
 
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #define US_PER_MS 1000LL
 
@@ -20,18 +22,18 @@ static const struct sql CHUNK_UPDATE = {
     "WHERE job = $1 AND name = $2 AND rank = $3 AND attempt = $4 AND number = $5"
 };
 
-static bool near(int64_t a, int64_t b, int64_t reach) {
+static bool within(int64_t a, int64_t b, int64_t reach) {
     int64_t d;
     return !__builtin_sub_overflow(a, b, &d) && d > -reach && d < reach;
 }
 
-bool series_has_room(const struct series *s, int64_t step, int64_t time_us) {
+bool series_fits(const struct series *s, int64_t step, int64_t time_us) {
     if (s->n == 0)
         return true;
     if (s->n == STORE_CHUNK_POINTS)
         return false;
-    /* Offsets are 32 bits wide; those of steps are counted from the lowest, which may come after the first. */
-    return near(step, s->steps[0], INT32_MAX / 4) && near(time_us, s->first_time_us, INT32_MAX * US_PER_MS);
+    /* Offsets are 32 bits wide. Those of steps count from the lowest step, which may come after the first one. */
+    return within(step, s->steps[0], INT32_MAX / 4) && within(time_us, s->first_time_us, INT32_MAX * US_PER_MS);
 }
 
 void series_append(struct series *s, int64_t step, double value, int64_t time_us) {
@@ -41,13 +43,13 @@ void series_append(struct series *s, int64_t step, double value, int64_t time_us
     s->values[s->n] = value;
     s->times_ms[s->n] = (int32_t)((time_us - s->first_time_us) / US_PER_MS);
     s->n++;
-    s->dirty = true;
+    s->unsaved = true;
 }
 
-void series_turn(struct series *s) {
+void series_next_chunk(struct series *s) {
     s->number++;
     s->n = 0;
-    s->stored = s->dirty = false;
+    s->stored = s->unsaved = false;
 }
 
 const struct sql *series_statement(const struct series *s) { return s->stored ? &CHUNK_UPDATE : &CHUNK_INSERT; }
@@ -58,7 +60,7 @@ struct header {
     double min, max, sum;
 };
 
-/* NaN counts in the sum and not in the extremes; a chunk of NaN alone has NaN extremes. */
+/* NaN counts in the sum but not in the extremes. A chunk of only NaN has NaN extremes. */
 static struct header header_of(const struct series *s) {
     struct header h = { s->steps[0], s->steps[0], 0, s->values[0], s->values[0], 0 };
     int64_t stride = s->n > 1 ? s->steps[1] - s->steps[0] : 1;
@@ -75,42 +77,37 @@ static struct header header_of(const struct series *s) {
     return h;
 }
 
-void series_arguments(const struct rank_memory *k, const struct series *s, struct chunk_args *ret) {
-    struct header h = header_of(s);
-    struct sql_args *a = &ret->args;
-    a->n = 0;
-    sql_add_int8(a, k->job);
-    sql_add_int4(a, s->name_id);
-    sql_add_int4(a, k->rank);
-    sql_add_int4(a, k->attempt);
-    sql_add_int4(a, s->number);
-    sql_add_int2(a, s->n);
-    if (h.stride >= 0)
-        sql_add_int4(a, h.stride);
-    else
-        sql_add_null_int4(a);
-    sql_add_int8(a, h.first);
-    sql_add_int8(a, h.last);
-    sql_add_double(a, h.min);
-    sql_add_double(a, h.max);
-    sql_add_double(a, h.sum);
-    sql_add_double_array(a, ret->values, s->values, (size_t)s->n);
-    int32_t offsets[STORE_CHUNK_POINTS];
-    for (int i = 0; i < s->n; i++)
-        offsets[i] = (int32_t)(s->steps[i] - h.first);
-    if (h.stride >= 0)
-        sql_add_int4_array_null(a);
-    else
-        sql_add_int4_array(a, ret->offsets, offsets, (size_t)s->n);
-    sql_add_time(a, s->first_time_us);
-    sql_add_bytes(a, ret->times, times_pack(s->times_ms, (size_t)s->n, ret->times));
+const struct sql_arg *series_arguments(const struct rank_memory *k, const struct series *s, struct chunk_args *a) {
+    const struct header h = header_of(s);
+    const size_t n = (size_t)s->n;
+    for (size_t i = 0; i < n; i++)
+        a->offsets[i] = (int32_t)(s->steps[i] - h.first);
+    const struct sql_arg args[] = { arg_int8(k->job),
+                                    arg_int4(s->name_id),
+                                    arg_int4(k->rank),
+                                    arg_int4(k->attempt),
+                                    arg_int4(s->number),
+                                    arg_int2(s->n),
+                                    arg_if(h.stride >= 0, arg_int4(h.stride)),
+                                    arg_int8(h.first),
+                                    arg_int8(h.last),
+                                    arg_double(h.min),
+                                    arg_double(h.max),
+                                    arg_double(h.sum),
+                                    arg_doubles(s->values, n),
+                                    arg_if(h.stride < 0, arg_int4s(a->offsets, n)),
+                                    arg_time(s->first_time_us),
+                                    arg_bytes(a->times, times_pack(s->times_ms, n, a->times)),
+                                    { 0 } };
+    static_assert(sizeof args == sizeof a->args, "one argument for each column");
+    memcpy(a->args, args, sizeof args);
+    return a->args;
 }
 
 status_t series_prepare(struct connection *c, struct err *e) {
     static const struct series like = { .n = 1 };
     static const struct rank_memory rank;
     struct chunk_args a;
-    series_arguments(&rank, &like, &a);
-    TRY(sql_prepare(c, &CHUNK_INSERT, &a.args, e));
-    return sql_prepare(c, &CHUNK_UPDATE, &a.args, e);
+    TRY(sql_pipeline_prepare(c, &CHUNK_INSERT, series_arguments(&rank, &like, &a), e));
+    return sql_pipeline_prepare(c, &CHUNK_UPDATE, a.args, e);
 }

@@ -1,5 +1,6 @@
 #include "service/store/report_log.h"
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "service/store/job_lock.h"
 #include "service/store/text.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one row: as many lines as a page of TailLogs, and text that stays far below a message's limit. */
+/* Of one row: the lines of a page of TailLogs, and text far below the limit of a message. */
 #define CHUNK_LINES 1000
 #define CHUNK_BYTES (512 << 10)
 
@@ -29,12 +30,10 @@ struct chunk {
     char text[CHUNK_BYTES];
 };
 
-static status_t tell_full(struct connection *c, const struct store_batch *batch, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, batch->job);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &LOG_FULL, &a, &r, e));
-    if (atoi(PQcmdTuples(r)) == 0)
+static status_t report_full(struct connection *c, const struct store_batch *batch, struct err *e) {
+    int64_t first;
+    TRY(sql_execute(c, &LOG_FULL, ARGS(arg_int8(batch->job)), &first, e));
+    if (!first)
         return ST_OK;
     return event_write(c, batch->job, batch->attempt, "log_full", "the job's log is full; later lines are dropped",
                        NULL, NULL, e);
@@ -42,31 +41,23 @@ static status_t tell_full(struct connection *c, const struct store_batch *batch,
 
 static status_t flush(struct connection *c, const struct store_batch *batch, struct chunk *k, int64_t *lines,
                       struct err *e) {
+    int64_t stored;
     if (k->n == 0)
         return ST_OK;
-    struct sql_args a = { 0 };
-    char times[SQL_ARRAY_HEAD_BYTES + CHUNK_LINES * 12];
-    CLEANUP(freep) char *streams = NULL;
-    CLEANUP(freep) char *texts = NULL;
-    sql_add_int8(&a, batch->job);
-    sql_add_int4(&a, batch->attempt);
-    sql_add_int4(&a, batch->rank);
-    sql_add_time_array(&a, times, k->times, k->n);
-    TRY(sql_add_text_array(&a, k->streams, k->n, &streams, e));
-    TRY(sql_add_text_array(&a, k->lines, k->n, &texts, e));
-    sql_add_int8(&a, (int64_t)k->n_text);
-    sql_add_int8(&a, STORE_LOG_BYTES_PER_JOB);
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run(c, &LOG_ADD, &a, &r, e));
-    if (atoi(PQcmdTuples(r)) == 0)
-        TRY(tell_full(c, batch, e));
-    else
+    TRY(sql_execute(c, &LOG_ADD,
+                    ARGS(arg_int8(batch->job), arg_int4(batch->attempt), arg_int4(batch->rank),
+                         arg_times(k->times, k->n), arg_texts(k->streams, k->n), arg_texts(k->lines, k->n),
+                         arg_int8((int64_t)k->n_text), arg_int8(STORE_LOG_BYTES_PER_JOB)),
+                    &stored, e));
+    if (stored)
         *lines += (int64_t)k->n;
+    else
+        TRY(report_full(c, batch, e));
     k->n = k->n_text = 0;
     return ST_OK;
 }
 
-/* Four names are all there are: anything else is the agent's own. */
+/* The names are fixed: any other stream is the agent's. */
 static const char *stream_of(const char *stream) {
     static const char *const known[] = { "stdout", "stderr", "worker" };
     for (size_t i = 0; i < 3; i++)
@@ -83,8 +74,8 @@ status_t log_write(struct connection *c, const struct store_batch *batch, size_t
         const struct store_record *record = &batch->records[i];
         if (record->kind != STORE_RECORD_LOG)
             continue;
-        if (!k && !(k = calloc(1, sizeof *k)))
-            return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for log lines");
+        if (!k)
+            k = alloc_zeroed(1, sizeof *k);
         if (k->n == CHUNK_LINES || k->n_text + LIMIT_LOG_LINE_BYTES + 1 > CHUNK_BYTES)
             TRY(flush(c, batch, k, ret_lines, e));
         char *text = k->text + k->n_text;

@@ -1,23 +1,56 @@
+/* The ranks that a writer knows, and how they are read back.
+ *
+ * The table is a hash of (job, attempt, rank) with chains. A rank that it lacks is read from two places: its row of
+ * placement and rank_sequence (RANK_MARK: its executor and its mark), and the last chunk of each of its series
+ * (RANK_TAILS). An unfilled last chunk is decoded, so that new points are added to it; a full one only fixes the number
+ * of the next chunk. When the table is full, the rank that was unused for longest is evicted: nothing is lost, because
+ * its rows have everything. Names of metrics are interned in metric_name when a rank first uses them. */
 #include "service/store/report_rank.h"
 
+#include "base/alloc.h"
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct sql RANK_MARK = {
-    "rank_mark", "SELECT sequence FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3"
+struct rank_row {
+    const char *executor;
+    bool known; /* it has a mark */
+    int64_t sequence;
 };
-/* Names are few, and each one's last chunk is one step into the index. */
-static const struct sql RANK_TAILS = {
-    "rank_tails", "SELECT m.id, m.name, k.number, k.n, k.stride, k.first_step, k.values, k.offsets, "
-                  "k.first_time, k.times FROM metric_name m "
-                  "CROSS JOIN LATERAL (SELECT * FROM metric_chunk WHERE job = $1 AND name = m.id AND rank = $3 "
-                  "AND attempt = $2 ORDER BY number DESC LIMIT 1) k"
+static const struct sql_query RANK_MARK = {
+    { "rank_mark", "SELECT {columns} FROM placement p LEFT JOIN rank_sequence s "
+                   "ON s.job = p.job AND s.attempt = p.attempt AND s.rank = p.rank "
+                   "WHERE p.job = $1 AND p.attempt = $2 AND p.rank = $3" },
+    SQL_ROW(struct rank_row, SQL_COLUMN(struct rank_row, executor, "p.executor"),
+            SQL_COLUMN(struct rank_row, known, "s.sequence IS NOT NULL"),
+            SQL_COLUMN(struct rank_row, sequence, "s.sequence"))
+};
+/* Each name's last chunk is found by one search of the index. Names are few. */
+struct tail {
+    int name_id;
+    const char *name;
+    int number, n, stride;
+    int64_t first_step, first_time_us;
+    struct sql_array values, offsets; /* offsets: empty if the steps are regular */
+    const uint8_t *times;
+    size_t times_bytes;
+};
+static const struct sql_query RANK_TAILS = {
+    { "rank_tails", "SELECT {columns} FROM metric_name m "
+                    "CROSS JOIN LATERAL (SELECT * FROM metric_chunk WHERE job = $1 AND name = m.id AND rank = $3 "
+                    "AND attempt = $2 ORDER BY number DESC LIMIT 1) k" },
+    SQL_ROW(struct tail, SQL_COLUMN(struct tail, name_id, "m.id"), SQL_COLUMN(struct tail, name, "m.name"),
+            SQL_COLUMN(struct tail, number, "k.number"), SQL_COLUMN(struct tail, n, "k.n"),
+            SQL_COLUMN(struct tail, stride, "k.stride"), SQL_COLUMN(struct tail, first_step, "k.first_step"),
+            SQL_COLUMN(struct tail, first_time_us, "k.first_time"), SQL_COLUMN(struct tail, values, "k.values"),
+            SQL_COLUMN(struct tail, offsets, "k.offsets"), SQL_COLUMN_BYTES(struct tail, times, times_bytes, "k.times"))
 };
 static const struct sql NAME_ADD = { "name_add", "INSERT INTO metric_name (name) SELECT $1 WHERE NOT EXISTS "
                                                  "(SELECT 1 FROM metric_name WHERE name = $1) ON CONFLICT DO NOTHING" };
-static const struct sql NAME_ID = { "name_id", "SELECT id FROM metric_name WHERE name = $1" };
+static const struct sql_query NAME_ID = { { "name_id", "SELECT {columns} FROM metric_name WHERE name = $1" },
+                                          SQL_SCALAR(int, "id") };
 
 /* ---- memory ---- */
 
@@ -31,11 +64,12 @@ static void rank_free(struct rank_memory *k) {
     for (size_t i = 0; i < k->n_series; i++)
         free(k->series[i]);
     free(k->series);
+    free(k->executor);
     free(k);
 }
 
 struct rank_table *rank_table_new(void) {
-    return calloc(1, sizeof(struct rank_table));
+    return alloc_zeroed(1, sizeof(struct rank_table));
 }
 
 void rank_table_forget(struct rank_table *t) {
@@ -59,8 +93,8 @@ static struct rank_memory **bucket_of(struct rank_table *t, int64_t job, int att
     return &t->buckets[(h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> 52];
 }
 
-/* The least recently used one goes, unless this write uses it. */
-static void make_room(struct rank_table *t, uint64_t now) {
+/* Evicts the least recently used rank, unless this write uses it. */
+static void evict(struct rank_table *t, uint64_t now) {
     struct rank_memory **oldest = NULL;
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct rank_memory **at = &t->buckets[i]; *at; at = &(*at)->next)
@@ -77,18 +111,8 @@ static void make_room(struct rank_table *t, uint64_t now) {
 /* ---- series ---- */
 
 static struct series *series_grow(struct rank_memory *k) {
-    if (k->n_series == k->series_cap) {
-        size_t cap = k->series_cap ? k->series_cap * 2 : 8;
-        struct series **grown = realloc(k->series, cap * sizeof *grown);
-        if (!grown)
-            return NULL;
-        k->series = grown;
-        k->series_cap = cap;
-    }
-    struct series *s = calloc(1, sizeof *s);
-    if (s)
-        k->series[k->n_series++] = s;
-    return s;
+    k->series = alloc_grow(k->series, k->n_series, sizeof *k->series);
+    return k->series[k->n_series++] = alloc_zeroed(1, sizeof(struct series));
 }
 
 struct series *rank_series_find(const struct rank_memory *k, const char *name, size_t hint) {
@@ -101,13 +125,8 @@ struct series *rank_series_find(const struct rank_memory *k, const char *name, s
 }
 
 static status_t name_intern(struct connection *c, const char *name, int *ret, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_text(&a, name);
-    TRY(sql_run(c, &NAME_ADD, &a, NULL, e));
-    CLEANUP(sql_clearp) PGresult *r = NULL;
-    TRY(sql_run_one(c, &NAME_ID, &a, &r, "a metric's name was not stored", e));
-    *ret = sql_int4(r, 0, 0);
-    return ST_OK;
+    TRY(sql_execute(c, &NAME_ADD, ARGS(arg_text(name)), NULL, e));
+    return sql_get(c, NULL, &NAME_ID, ARGS(arg_text(name)), ret, "a metric's name was not stored", e);
 }
 
 status_t rank_series_add(struct rank_memory *k, struct connection *c, const char *name, struct series **ret,
@@ -121,8 +140,6 @@ status_t rank_series_add(struct rank_memory *k, struct connection *c, const char
     int id;
     TRY(name_intern(c, name, &id, e));
     struct series *s = series_grow(k);
-    if (!s)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a series");
     memcpy(s->name, name, len + 1);
     s->name_id = id;
     *ret = s;
@@ -131,44 +148,42 @@ status_t rank_series_add(struct rank_memory *k, struct connection *c, const char
 
 /* ---- loading ---- */
 
-static status_t load_tail(struct rank_memory *k, const PGresult *r, int row, struct err *e) {
+static void load_tail(struct rank_memory *k, const struct tail *tail) {
     struct series *s = series_grow(k);
-    if (!s)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a series");
-    size_t n_values, n_offsets;
-    const char *values = sql_array(r, row, 6, &n_values), *offsets = sql_array(r, row, 7, &n_offsets);
-    s->name_id = sql_int4(r, row, 0);
-    memcpy(s->name, sql_text(r, row, 1), (size_t)PQgetlength(r, row, 1) + 1);
-    s->number = sql_int4(r, row, 2);
-    s->n = sql_int2(r, row, 3);
+    s->name_id = tail->name_id;
+    snprintf(s->name, sizeof s->name, "%s", tail->name);
+    s->number = tail->number;
+    s->n = tail->n;
     s->stored = true;
-    int64_t first = sql_int8(r, row, 5), stride = sql_int4(r, row, 4);
-    for (size_t i = 0; i < n_values && i < STORE_CHUNK_POINTS; i++) {
-        s->values[i] = sql_array_double(values, i);
-        s->steps[i] = first + (offsets ? sql_array_int4(offsets, i) : (int64_t)i * stride);
+    for (size_t i = 0; i < tail->values.n && i < STORE_CHUNK_POINTS; i++) {
+        s->values[i] = sql_array_double(&tail->values, i);
+        s->steps[i] = tail->first_step +
+                      (tail->offsets.n ? sql_array_int4(&tail->offsets, i) : (int64_t)i * tail->stride);
     }
-    s->first_time_us = sql_time(r, row, 8);
-    times_unpack((const uint8_t *)PQgetvalue(r, row, 9), (size_t)PQgetlength(r, row, 9), (size_t)s->n, s->times_ms);
-    /* One from before there were times is left as it is. */
-    if (s->n == STORE_CHUNK_POINTS || sql_is_null(r, row, 9))
-        series_turn(s);
-    return ST_OK;
+    s->first_time_us = tail->first_time_us;
+    times_unpack(tail->times, tail->times_bytes, (size_t)s->n, s->times_ms);
+    /* A chunk that was stored before times were is left as it is. */
+    if (s->n == STORE_CHUNK_POINTS || !tail->times)
+        series_next_chunk(s);
 }
 
 static status_t rank_load(struct rank_memory *k, struct connection *c, struct err *e) {
-    struct sql_args a = { 0 };
-    sql_add_int8(&a, k->job);
-    sql_add_int4(&a, k->attempt);
-    sql_add_int4(&a, k->rank);
-    CLEANUP(sql_clearp) PGresult *mark = NULL;
-    TRY(sql_run(c, &RANK_MARK, &a, &mark, e));
-    if (PQntuples(mark) == 0)
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    const struct sql_arg *key = ARGS(arg_int8(k->job), arg_int4(k->attempt), arg_int4(k->rank));
+    struct rank_row row;
+    struct tail *tails;
+    size_t n;
+    bool found;
+    TRY(sql_find(c, m, &RANK_MARK, key, &row, &found, e));
+    if (!found)
         return ST_OK;
-    k->sequence = sql_int8(mark, 0, 0);
-    CLEANUP(sql_clearp) PGresult *tails = NULL;
-    TRY(sql_run(c, &RANK_TAILS, &a, &tails, e));
-    for (int row = 0; row < PQntuples(tails); row++)
-        TRY(load_tail(k, tails, row, e));
+    k->executor = alloc_copy_text(row.executor);
+    if (!row.known)
+        return ST_OK;
+    k->sequence = row.sequence;
+    TRY(sql_rows(c, m, &RANK_TAILS, key, &tails, &n, e));
+    for (size_t i = 0; i < n; i++)
+        load_tail(k, &tails[i]);
     return ST_OK;
 }
 
@@ -182,10 +197,8 @@ status_t rank_table_get(struct rank_table *t, struct connection *c, const struct
             return ST_OK;
         }
     if (t->n >= STORE_REPORT_RANKS)
-        make_room(t, now);
-    struct rank_memory *k = calloc(1, sizeof *k);
-    if (!k)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a rank");
+        evict(t, now);
+    struct rank_memory *k = alloc_zeroed(1, sizeof *k);
     k->job = batch->job;
     k->attempt = batch->attempt;
     k->rank = batch->rank;

@@ -1,8 +1,8 @@
-/* What a writer of reports remembers of each rank: its high-water mark and the unfilled chunk of each series. Internal
+/* The memory of a writer of reports: for each rank its high-water mark and the unfilled chunk of each series. Internal
  * to the store.
  *
- * The memory is a copy of rows: after a transaction that did not commit for certain all of it is forgotten, and read
- * again when the ranks report. */
+ * The memory is a copy of rows. After a transaction that may not have committed, all of it is dropped, and read again
+ * when the ranks report. */
 #ifndef SERVICE_STORE_REPORT_RANK_H
 #define SERVICE_STORE_REPORT_RANK_H
 
@@ -17,22 +17,23 @@ struct series {
     int name_id;
     int number; /* of the chunk */
     int n;
-    bool stored; /* a row of this number exists */
-    bool dirty;  /* points were added since */
+    bool stored;  /* a row of this number exists */
+    bool unsaved; /* points were added after the row was written */
     int64_t steps[STORE_CHUNK_POINTS];
     double values[STORE_CHUNK_POINTS];
     int64_t first_time_us;
-    int32_t times_ms[STORE_CHUNK_POINTS]; /* after it */
+    int32_t times_ms[STORE_CHUNK_POINTS]; /* after first_time_us */
 };
 
 struct rank_memory {
     int64_t job;
     int attempt, rank;
+    char *executor; /* where the attempt placed the rank; NULL: the attempt has no such rank */
     int64_t sequence;
     uint64_t used; /* the write that used it last */
-    bool dropped_told;
+    bool dropped_reported;
     struct series **series; /* [n_series], in order of first use */
-    size_t n_series, series_cap;
+    size_t n_series;
     struct rank_memory *next; /* in its bucket */
 };
 
@@ -42,35 +43,36 @@ struct rank_table *rank_table_free(struct rank_table *t);
 CLEANUP_DEFINE(struct rank_table *, rank_table_free)
 void rank_table_forget(struct rank_table *t); /* everything */
 
-/* The rank's memory, read from its rows when it is not there. Makes room by forgetting ranks that this write (`now`)
- * has not used. */
+/* The rank's memory; it is read from the rank's rows if the table lacks it. A full table evicts a rank that this write
+ * (`now`) has not used. */
 MUST_CHECK status_t rank_table_get(struct rank_table *t, struct connection *c, const struct store_batch *batch,
                                    uint64_t now, struct rank_memory **ret, struct err *e);
 
-/* The series of a name. hint: where it stood last time, usually right. NULL: the rank does not have it yet. */
+/* The series of a name; NULL: the rank has none. hint: its index in the last record, usually the same. */
 struct series *rank_series_find(const struct rank_memory *k, const char *name, size_t hint);
-/* Adds one, interning the name. RESOURCE_EXHAUSTED past STORE_SERIES_PER_RANK, INVALID_ARGUMENT for a name that cannot
- * be stored. */
+/* Adds a series, and its name to metric_name. RESOURCE_EXHAUSTED beyond STORE_SERIES_PER_RANK, INVALID_ARGUMENT for a
+ * name that cannot be stored. */
 MUST_CHECK status_t rank_series_add(struct rank_memory *k, struct connection *c, const char *name, struct series **ret,
                                     struct err *e);
 
-/* Does a point of this step and time fit into the chunk? No: it is full, or its steps or times would lie too far
- * apart. */
-bool series_has_room(const struct series *s, int64_t step, int64_t time_us);
+/* Whether a point of this step and time fits into the chunk: the chunk is not full, and its steps and times stay close
+ * enough for 32-bit offsets. */
+bool series_fits(const struct series *s, int64_t step, int64_t time_us);
 void series_append(struct series *s, int64_t step, double value, int64_t time_us);
-/* The chunk is stored for good: the next one begins. */
-void series_turn(struct series *s);
+/* The chunk is complete and stored. The next one begins. */
+void series_next_chunk(struct series *s);
 
-/* The statement that stores the chunk as it is, and its arguments. */
+/* The arguments of a chunk's statement, and what they point to beside the series. */
 struct chunk_args {
-    struct sql_args args;
-    char values[SQL_ARRAY_HEAD_BYTES + STORE_CHUNK_POINTS * 12];
-    char offsets[SQL_ARRAY_HEAD_BYTES + STORE_CHUNK_POINTS * 8];
+    struct sql_arg args[17];
+    int32_t offsets[STORE_CHUNK_POINTS];
     uint8_t times[STORE_CHUNK_POINTS * TIMES_POINT_BYTES];
 };
+/* The statement that stores the chunk as it is. */
 const struct sql *series_statement(const struct series *s);
-void series_arguments(const struct rank_memory *k, const struct series *s, struct chunk_args *ret);
-/* Both statements, for sql_prepare. */
+/* Fills a, and returns a->args. They borrow from s and a. */
+const struct sql_arg *series_arguments(const struct rank_memory *k, const struct series *s, struct chunk_args *a);
+/* Prepares the statements for a pipeline. */
 MUST_CHECK status_t series_prepare(struct connection *c, struct err *e);
 
 #endif

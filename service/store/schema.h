@@ -1,4 +1,4 @@
-/* Which schema a database has. Internal to the store. */
+/* The schema version of a database. Internal to the store. */
 #ifndef SERVICE_STORE_SCHEMA_H
 #define SERVICE_STORE_SCHEMA_H
 

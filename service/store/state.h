@@ -1,7 +1,7 @@
-/* The numbers that stand in state columns, each written once: NUMBER_x for the text of statements (state_sql.h) and
- * STORE_x for C. They are those of trainyard.v1 and of the scheduler's table: service/rpc/convert_state.c and
- * service/controller/row_state.c fail to compile where they differ. Which change is allowed stands in the database's
- * table state_edge, which refuses all others; tests/store/test_states.c compares it with the scheduler's. */
+/* The numbers in columns of states: NUMBER_x for the text of statements (state_sql.h), STORE_x for C. They equal those
+ * of trainyard.v1 and of the scheduler's table: service/rpc/convert_state.c and service/controller/row_state.c do not
+ * compile if they differ. The database's table state_edge lists the allowed changes and refuses all others;
+ * tests/store/test_states.c compares it with the scheduler's rules. */
 #ifndef SERVICE_STORE_STATE_H
 #define SERVICE_STORE_STATE_H
 
@@ -13,7 +13,7 @@
 #define NUMBER_JOB_PAUSING    6
 #define NUMBER_JOB_PAUSED     7
 #define NUMBER_JOB_CANCELLING 8
-#define NUMBER_JOB_SUCCEEDED  9 /* this and those below have ended */
+#define NUMBER_JOB_SUCCEEDED  9 /* this and the following ones are final */
 #define NUMBER_JOB_FAILED     10
 #define NUMBER_JOB_CANCELLED  11
 
@@ -48,6 +48,7 @@ enum store_attempt_state {
 #define NUMBER_CHECKPOINT_CORRUPT   3
 #define NUMBER_CHECKPOINT_DELETING  4
 #define NUMBER_CHECKPOINT_DELETED   5
+#define NUMBER_CHECKPOINT_MISSING   6
 
 enum store_checkpoint_state {
     STORE_CHECKPOINT_WRITING = NUMBER_CHECKPOINT_WRITING,
@@ -55,6 +56,7 @@ enum store_checkpoint_state {
     STORE_CHECKPOINT_CORRUPT = NUMBER_CHECKPOINT_CORRUPT,
     STORE_CHECKPOINT_DELETING = NUMBER_CHECKPOINT_DELETING,
     STORE_CHECKPOINT_DELETED = NUMBER_CHECKPOINT_DELETED,
+    STORE_CHECKPOINT_MISSING = NUMBER_CHECKPOINT_MISSING,
 };
 
 #define NUMBER_EXECUTOR_ATTACHED 1
@@ -65,7 +67,7 @@ enum store_executor_state {
     STORE_EXECUTOR_LOST = NUMBER_EXECUTOR_LOST,
 };
 
-/* "QUEUED" etc.; "UNKNOWN" for a number that is none. Static storage. */
+/* "QUEUED" etc.; "UNKNOWN" for any other number. Static storage. */
 const char *store_job_state_name(int state);
 
 #endif

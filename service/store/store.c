@@ -13,8 +13,7 @@ const char *store_job_state_name(int state) {
     return names[state >= 1 && state <= STORE_JOB_CANCELLED ? state : 0];
 }
 
-static status_t check_schema(struct connection *c, void *ctx, struct err *e) {
-    (void)ctx;
+static status_t check_schema(struct connection *c, struct err *e) {
     int found = 0, wanted = store_schema_version();
     TRY(schema_version(c, &found, e));
     if (found < wanted)
@@ -29,16 +28,11 @@ static status_t check_schema(struct connection *c, void *ctx, struct err *e) {
 
 status_t store_open(const struct store_options *options, struct store **ret, struct err *e) {
     CLEANUP(store_closep) struct store *s = store_new(options);
-    if (!s)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the store");
-    TRY(store_query(s, check_schema, NULL, e));
+    TRY(STORE_READ(s, c, check_schema(c, e), e));
     *ret = take_ptr(&s);
     return ST_OK;
 }
 
-static status_t ping(struct connection *c, void *ctx, struct err *e) {
-    (void)ctx;
-    return sql_run(c, &PING, NULL, NULL, e);
+status_t store_ping(struct store *s, struct err *e) {
+    return STORE_READ(s, c, sql_execute(c, &PING, NULL, NULL, e), e);
 }
-
-status_t store_ping(struct store *s, struct err *e) { return store_query(s, ping, NULL, e); }

@@ -6,23 +6,23 @@
  *     struct store_job job;
  *     TRY(store_job_get(s, m, 42, &job, e));       // job's strings live in m
  *
- * One header per table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h, token.h;
- * report.h stores what workers report; migrate.h brings the schema up and down. One C function per statement or
- * transaction.
+ * One header for each table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h, token.h.
+ * report.h stores the reports of workers. migrate.h upgrades and downgrades the schema. Each function is one statement
+ * or one transaction.
  *
  * Statuses that every function may return:
- *   UNAVAILABLE          PostgreSQL is away, or went away: call again with the same arguments. Every mutation is safe
- *                        to repeat: it carries a request id, a sequence or a guard, by which a COMMIT whose answer was
- *                        lost is recognised.
- *   FAILED_PRECONDITION  a guard missed: the job is in another state, the attempt is over, or the epoch is (another
+ *   UNAVAILABLE          PostgreSQL cannot be reached, or the connection was lost. Call again with the same arguments:
+ *                        every mutation is safe to repeat, because a request id, a sequence number or a guard shows
+ *                        whether a COMMIT without an answer took effect.
+ *   FAILED_PRECONDITION  a guard failed: the job is in another state, or the attempt or the epoch is over (another
  *                        controller leads). Repeating does not help.
- *   ABORTED              lost a race (serialisation or deadlock) more often than the store retries it
- *   DEADLINE_EXCEEDED    a statement took over STORE_STATEMENT_TIMEOUT_MS
- *   RESOURCE_EXHAUSTED   no connection came free in time
- *   NOT_FOUND, INVALID_ARGUMENT, INTERNAL as anywhere
+ *   ABORTED              a race (serialisation failure or deadlock) was lost more often than the store retries it
+ *   DEADLINE_EXCEEDED    a statement took longer than STORE_STATEMENT_TIMEOUT_MS
+ *   RESOURCE_EXHAUSTED   no connection became free in time
+ *   NOT_FOUND, INVALID_ARGUMENT, INTERNAL as usual
  *
  * Threads: every function may be called from any thread and blocks; struct store_memory, store_leader and store_report
- * objects belong to one thread at a time. Times are microseconds since 1970 UTC; 0 where there is none. */
+ * objects belong to one thread at a time. Times are microseconds since 1970 UTC; 0 means none. */
 #ifndef SERVICE_STORE_STORE_H
 #define SERVICE_STORE_STORE_H
 
@@ -31,39 +31,42 @@
 
 #include <stdint.h>
 
-/* A statement that takes longer is given up by the server. */
+/* The server cancels a statement that takes longer. */
 #define STORE_STATEMENT_TIMEOUT_MS 5000
+/* The same for the rows that a new leader reads before it leads: on a slow disk that takes long, and nothing else waits
+ * for it. */
+#define STORE_RECOVERY_TIMEOUT_MS 60000
 
 struct store;
 struct store_options {
     const char *conninfo; /* libpq's: "host=/run/ty dbname=trainyard", or a postgresql:// URI */
     int connections;      /* at most; 0 = 8 */
-    int patience_ms; /* how long a call waits for PostgreSQL to come back before UNAVAILABLE; 0 = 2000, < 0 = none */
+    int patience_ms;      /* how long a call retries before it returns UNAVAILABLE; 0 = 2000, < 0 = not at all */
 };
 
-/* Checks that the database answers and that its schema is this program's (FAILED_PRECONDITION otherwise, with what to
- * do). Opens one connection; the others as they are needed. */
+/* Checks that the database answers and has this program's schema; if not, FAILED_PRECONDITION with what to do. Opens
+ * one connection; the others are opened when they are needed. */
 MUST_CHECK status_t store_open(const struct store_options *options, struct store **ret, struct err *e);
 struct store *store_close(struct store *s); /* all calls must have returned */
 CLEANUP_DEFINE(struct store *, store_close)
 
-/* What /metrics shows. Counters grow from 0 at store_open. */
+/* For /metrics. Counters grow from 0 at store_open. */
 struct store_stats {
-    int connections, busy; /* open now; of these in use */
-    int64_t transactions;  /* that ended well */
-    int64_t failures;      /* that did not */
+    int connections, busy; /* open now; in use of these */
+    int64_t transactions;  /* that succeeded */
+    int64_t failures;      /* that failed */
     int64_t reconnects;
-    int64_t busy_ns;                    /* sum over transactions of their time */
+    int64_t busy_ns;                    /* the sum of the transactions' times */
     int64_t records, points, log_lines; /* stored from reports */
     int64_t report_transactions, report_ns;
 };
 void store_stats(struct store *s, struct store_stats *ret);
 
-/* One round trip: is PostgreSQL there? */
+/* Checks with one round trip that PostgreSQL answers. */
 MUST_CHECK status_t store_ping(struct store *s, struct err *e);
 
-/* Holds what rows point to: strings and arrays that a query returned stay valid until the memory is freed. May serve
- * any number of calls. */
+/* Owns the strings and arrays that rows point to: they stay valid until the memory is freed. One memory may be used for
+ * any number of calls. Its size is that of a page of rows (base/alloc.h). */
 struct store_memory;
 struct store_memory *store_memory_new(void);
 struct store_memory *store_memory_free(struct store_memory *m);

@@ -4,14 +4,14 @@
 
 #include <string.h>
 
-size_t text_clean(const char *text, char *ret, size_t room) {
+size_t text_clean(const char *text, char *ret, size_t capacity) {
     size_t n = strlen(text), len = 0;
     for (size_t i = 0; i < n;) {
         size_t one;
         uint32_t code = utf8_next(text + i, n - i, &one);
         char bytes[4];
         size_t put = utf8_put(one ? code : 0xFFFD, bytes);
-        if (len + put + 1 > room)
+        if (len + put + 1 > capacity)
             break;
         memcpy(ret + len, bytes, put);
         len += put;
@@ -19,9 +19,4 @@ size_t text_clean(const char *text, char *ret, size_t room) {
     }
     ret[len] = '\0';
     return len;
-}
-
-const char *sentence_of(const char *text, struct sentence *s) {
-    text_clean(text ? text : "", s->text, sizeof s->text);
-    return s->text;
 }

@@ -1,4 +1,5 @@
-/* Tokens: a name, a role, and the SHA-256 of a secret that is stored nowhere. What a role may do is not known here. */
+/* Tokens: a name, a role, and the SHA-256 of a secret. The secret is not stored. The store does not know what a role
+ * may do. */
 #ifndef SERVICE_STORE_TOKEN_H
 #define SERVICE_STORE_TOKEN_H
 
@@ -6,8 +7,9 @@
 
 #include <stddef.h>
 
-/* Rows, those that expired or were revoked included; these go after STORE_TOKEN_KEEP_DAYS, when one is created. */
-#define STORE_TOKENS_MOST     10000
+/* The number of rows includes tokens that have expired or were revoked. These are deleted after STORE_TOKEN_KEEP_DAYS,
+ * when a token is created. */
+#define STORE_MAX_TOKENS      10000
 #define STORE_TOKEN_KEEP_DAYS 30
 #define STORE_TOKEN_DIGEST    32 /* bytes */
 
@@ -22,19 +24,19 @@ struct store_token {
     int64_t create_time_us, expire_time_us, revoke_time_us;
 };
 
-/* Of new: name, digest and role; it expires after ttl_s, 0 = never. A name whose token is not good any more is free.
- * ALREADY_EXISTS for another one, RESOURCE_EXHAUSTED when there are STORE_TOKENS_MOST. Done again with the same digest
- * it changes nothing. */
+/* Creates a token with the name, digest and role of `new`, which expires after ttl_s (0: never). The name of a token
+ * that expired or was revoked may be used again. ALREADY_EXISTS if the name has a good token with another digest,
+ * RESOURCE_EXHAUSTED if there are STORE_MAX_TOKENS. A repeated call with the same digest changes nothing. */
 MUST_CHECK status_t store_token_create(struct store *s, struct store_memory *m, int64_t epoch,
                                        const struct store_token *new, int64_t ttl_s, struct store_token *ret,
                                        struct err *e);
-/* Revokes it; one that was revoked stays as it is. NOT_FOUND without it. */
+/* Revokes a token. A token that was revoked already does not change. NOT_FOUND without it. */
 MUST_CHECK status_t store_token_revoke(struct store *s, struct store_memory *m, int64_t epoch, const char *name,
                                        struct store_token *ret, struct err *e);
-/* By name; those after `after` ("" = from the first). */
+/* By name, those after `after` ("": from the first). */
 MUST_CHECK status_t store_token_list(struct store *s, struct store_memory *m, const char *after, int limit,
                                      struct store_token **ret, size_t *ret_n, struct err *e);
-/* All, by digest. */
+/* All tokens, by digest. */
 MUST_CHECK status_t store_token_all(struct store *s, struct store_memory *m, struct store_token **ret, size_t *ret_n,
                                     struct err *e);
 

@@ -1,0 +1,1 @@
+ALTER TABLE job_spec DROP COLUMN request_digest;

@@ -1,0 +1,1 @@
+DROP INDEX placement_live, job_live, executor_live;

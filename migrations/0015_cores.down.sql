@@ -1,0 +1,2 @@
+ALTER TABLE placement DROP COLUMN threads;
+ALTER TABLE executor DROP COLUMN cores;

@@ -1,0 +1,108 @@
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "service/controller/convert_agent.h"
+#include "service/controller/state.h"
+#include "service/store/attempt.h"
+#include "service/store/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void handle_devices_changed(struct controller *c, const char *executor, int64_t incarnation,
+                                   const Trainyard__V1__DevicesChanged *m) {
+    struct device_rows devices = device_rows_of(m->devices, m->n_devices);
+    struct err e = { "" };
+    const enum write_result after = WRITE_REPEATED(
+        c, store_executor_devices(c->store, c->own_epoch, executor, incarnation, devices.items, devices.n, &e), &e);
+    for (size_t i = 0; after == WRITE_DONE && i < m->n_devices; i++) /* the write of an older incarnation is refused */
+        if (device_quarantined(m->devices[i]))
+            log_event(LOG_WARN, "device_quarantined", "executor", LOG_STR(executor), "device",
+                      LOG_INT(m->devices[i]->index), "reason", LOG_STR(m->devices[i]->reason), NULL);
+    device_rows_done(&devices);
+    actions_run(c, &(struct scheduler_event){
+                       .kind = EV_EXECUTOR_DEVICES,
+                       .executor = executor,
+                       .attach = { .incarnation = incarnation,
+                                   .slots = { [SCHEDULER_SLOT_CUDA] = devices_cuda(m->devices, m->n_devices, false) },
+                                   .quarantined = devices_cuda(m->devices, m->n_devices, true) } });
+}
+
+static void handle_ends(struct controller *c, const char *executor, enum scheduler_event_kind kind, int64_t job,
+                        int attempt, Trainyard__V1__RankEnd *const *ranks, size_t n) {
+    CLEANUP(freep) struct rank_end *ends = alloc_zeroed(n, sizeof *ends);
+    CLEANUP(freep) struct store_rank_end *rows = alloc_zeroed(n, sizeof *rows);
+    for (size_t i = 0; i < n; i++) {
+        ends[i] = rank_end_of(ranks[i]);
+        rows[i] = rank_end_row_of(ranks[i]);
+    }
+    /* The audit trail is written first, because closing the attempt may end the job. */
+    struct err e = { "" };
+    if (n > 0)
+        (void)WRITE_REPEATED(c, store_rank_ended(c->store, c->own_epoch, job, attempt, rows, n, &e), &e);
+    job_watchers_notify(c->job_watchers, job);
+    actions_run(
+        c, &(struct scheduler_event){
+               .kind = kind, .executor = executor, .job = job, .attempt = attempt, .ends = ends, .n_ends = (int)n });
+}
+
+static void handle_rank(struct controller *c, enum scheduler_event_kind kind, int64_t job, int attempt, int rank) {
+    actions_run(c, &(struct scheduler_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
+}
+
+void handle_agent_message(struct controller *c, const struct inbox_item *item) {
+    const char *executor = item->executor;
+    const Trainyard__V1__AgentMessage *m = item->message;
+    switch (m->message_case) {
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: attach_handle_hello(c, item); break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {
+        const Trainyard__V1__RankStarted *r = m->rank_started;
+        rank_starts_add(c, &(struct store_rank_start){ .job = r->job,
+                                                       .attempt = r->attempt,
+                                                       .rank = r->rank,
+                                                       .pid = r->pid,
+                                                       .pid_start_time = r->pid_start_time,
+                                                       .threads = threads_of(r->threads) });
+        handle_rank(c, EV_RANK_STARTED, r->job, r->attempt, r->rank);
+        break;
+    }
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_THREADS: {
+        const Trainyard__V1__RankThreads *r = m->rank_threads;
+        if (threads_of(r->threads) > 0)
+            rank_starts_add(c, &(struct store_rank_start){
+                                   .job = r->job, .attempt = r->attempt, .rank = r->rank, .threads = r->threads });
+        break;
+    }
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_OFFER: {
+        const Trainyard__V1__RankOffer *r = m->rank_offer;
+        if (rendezvous_offer(c->rendezvous, r->job, r->attempt, r->rank, r->address.data, r->address.len))
+            handle_rank(c, EV_RANK_OFFERED, r->job, r->attempt, r->rank);
+        break;
+    }
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_READY:
+        handle_rank(c, EV_RANK_JOINED, m->rank_ready->job, m->rank_ready->attempt, m->rank_ready->rank);
+        break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED:
+        if (m->rank_ended->end)
+            handle_ends(c, executor, EV_RANK_ENDED, m->rank_ended->job, m->rank_ended->attempt, &m->rank_ended->end, 1);
+        break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_ATTEMPT_ENDED:
+        handle_ends(c, executor, EV_PART_ENDED, m->attempt_ended->job, m->attempt_ended->attempt,
+                    m->attempt_ended->ranks, m->attempt_ended->n_ranks);
+        break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED:
+        handle_devices_changed(c, executor, item->incarnation, m->devices_changed);
+        break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_GOODBYE:
+        log_event(LOG_INFO, "executor_leaves", "executor", LOG_STR(executor), "reason", LOG_STR(m->goodbye->reason),
+                  NULL);
+        detach_executor(c, executor, item->incarnation, true);
+        break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED:
+        log_event(LOG_WARN, "order_refused", "executor", LOG_STR(executor), "job", LOG_INT(m->refused->job), "reason",
+                  LOG_STR(m->refused->message), NULL);
+        break;
+    default: break;
+    }
+}

@@ -1,0 +1,41 @@
+/* The start orders of live attempts. They stay in memory, so that the controller can send an order again to an agent
+ * that lost it, even while the database is unreachable. Bounded by the number of live attempts. Only the loop's thread
+ * uses them. */
+#ifndef SERVICE_CONTROLLER_START_ORDERS_H
+#define SERVICE_CONTROLLER_START_ORDERS_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <trainyard/v1/worker.pb-c.h>
+
+struct start_order {
+    int64_t job;                        /* first: the tree's key */
+    Trainyard__V1__AttemptStart *start; /* complete but for `ranks`, which differ from agent to agent */
+    char **executors;                   /* [start->world_size] the executor of each rank */
+};
+
+struct start_orders {
+    void *by_job;
+};
+void start_orders_done(struct start_orders *orders);
+
+/* The stored spec of a job, packed, and the directory of checkpoints for specs that name none. */
+struct start_order_spec {
+    const void *packed;
+    size_t n;
+    const char *checkpoints;
+};
+
+/* Stores a copy of `start`, with the spec and the checkpoint directory filled in. executors: [start->world_size].
+ * Replaces an older order of the job. DATA_LOSS: the stored spec cannot be read. */
+MUST_CHECK status_t start_orders_put(struct start_orders *orders, const Trainyard__V1__AttemptStart *start,
+                                     const struct start_order_spec *spec, const char *const *executors, struct err *e);
+const struct start_order *start_orders_find(const struct start_orders *orders, int64_t job, int attempt);
+void start_orders_forget(struct start_orders *orders, int64_t job);
+
+/* Writes the ranks of one executor to ret[world_size] and returns their number. */
+size_t start_order_ranks(const struct start_order *order, const char *executor, int32_t *ret);
+
+#endif
