@@ -10,7 +10,7 @@ import tempfile
 
 from kills import TARGETS, judge, run_job_with_a_kill
 from report import percentile, report
-from yard import Service
+from service_fixture import Service
 
 KILLS = int(os.environ.get("TRAINYARD_KILLS", "50"))
 SEED = int(os.environ.get("TRAINYARD_SEED", random.SystemRandom().randrange(1 << 31)))
@@ -35,8 +35,8 @@ def main():
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
     text = directory / "text.txt"
     text.write_text("".join(f"line {i}: {draw.random():.12f} of a text that is long enough to draw windows from\n" for i in range(5000)))
-    (directory / "yard").mkdir()
-    service = Service(directory / "yard").start()
+    (directory / "service").mkdir()
+    service = Service(directory / "service").start()
     facts = []
     try:
         digest = service.wait_end(service.submit(spec(text)))["weights_sha256"]

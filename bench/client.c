@@ -35,7 +35,10 @@ Trainyard__V1__JobSpec *bench_spec(const char *text, int ranks, int64_t steps) {
 
     snprintf(uri, sizeof uri, "file://%s", text);
     trainyard__v1__gpt_model__init(&gpt);
-    gpt.layers = 2, gpt.heads = 2, gpt.width = 32, gpt.context = 32;
+    gpt.layers = 2, gpt._layers_case = TRAINYARD__V1__GPT_MODEL___LAYERS_LAYERS;
+    gpt.heads = 2, gpt._heads_case = TRAINYARD__V1__GPT_MODEL___HEADS_HEADS;
+    gpt.width = 32, gpt._width_case = TRAINYARD__V1__GPT_MODEL___WIDTH_WIDTH;
+    gpt.context = 32, gpt._context_case = TRAINYARD__V1__GPT_MODEL___CONTEXT_CONTEXT;
     trainyard__v1__model_spec__init(&model);
     model.family_case = TRAINYARD__V1__MODEL_SPEC__FAMILY_GPT, model.gpt = &gpt;
     trainyard__v1__text_data__init(&source);
@@ -47,7 +50,9 @@ Trainyard__V1__JobSpec *bench_spec(const char *text, int ranks, int64_t steps) {
     optimizer.kind_case = TRAINYARD__V1__OPTIMIZER_SPEC__KIND_ADAMW, optimizer.adamw = &adamw;
     trainyard__v1__eval_spec__init(&eval);
     trainyard__v1__train_spec__init(&train);
-    train.steps = steps, train.global_batch = 8, train.optimizer = &optimizer, train.eval = &eval;
+    train.steps = steps, train._steps_case = TRAINYARD__V1__TRAIN_SPEC___STEPS_STEPS;
+    train.global_batch = 8, train._global_batch_case = TRAINYARD__V1__TRAIN_SPEC___GLOBAL_BATCH_GLOBAL_BATCH;
+    train.optimizer = &optimizer, train.eval = &eval;
     trainyard__v1__parallel_spec__init(&parallel);
     parallel._data_case = TRAINYARD__V1__PARALLEL_SPEC___DATA_DATA, parallel.data = ranks;
     trainyard__v1__job_spec__init(&spec);
@@ -60,7 +65,7 @@ struct rpc_call *bench_executor(struct rpc_channel *channel, int number, int slo
     snprintf(id, sizeof id, "simulated-%d", number);
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
     hello.executor = id, hello.incarnation = 1, hello.version = TRAINYARD_VERSION, hello.hostname = id;
-    hello.address = "127.0.0.1", hello.device_reason = "simulated", hello.slots = slots, hello.may_read_all = 1;
+    hello.address = "127.0.0.1", hello.device_reason = "simulated", hello.slots = slots;
     Trainyard__V1__AgentMessage first = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     first.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO, first.hello = &hello;
     struct err e;

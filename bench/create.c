@@ -53,6 +53,7 @@ static void call(struct caller *c) {
     Trainyard__V1__CreateJobRequest create = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
     create.spec = bench.spec;
     create.request_id = id;
+    create.wait_for_hosts = true;
     c->t0_ns = clock_mono_ns();
     struct err e;
     struct rpc_call *rpc;

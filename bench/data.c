@@ -4,8 +4,8 @@
  *     bench_data images FOLDER SIZE       all images of a labelled folder, decoded and resized */
 #include "base/clock.h"
 #include "base/file.h"
-#include "executor/engine/data/source.h"
-#include "executor/engine/data/tokenizer.h"
+#include "engine/data/source.h"
+#include "engine/data/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static status_t bench_text(const char *tokenizer, const char *path, struct err *
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
     struct bytes text;
     bytes_init(&text, (size_t)1 << 30);
-    TRY(tokenizer_open(tokenizer, &t, e));
+    TRY(tokenizer_open(NULL, tokenizer, &t, e));
     TRY(file_read(path, &text, e));
     CLEANUP(freep) int32_t *tokens = malloc((2 * PIECE + 1) * sizeof *tokens);
     if (!tokens)
@@ -36,7 +36,7 @@ static status_t bench_text(const char *tokenizer, const char *path, struct err *
 
 static status_t bench_images(const char *folder, int size, struct err *e) {
     CLEANUP(source_closep) struct source *s = NULL;
-    const struct data_config config = { .kind = DATA_IMAGES, .images = { .train = folder, .size = size } };
+    const struct data_config config = { .kind = &data_images, .images = { .train = folder, .size = size } };
     int64_t begun = clock_mono_ns();
     TRY(source_open(&config, &(struct source_options){ .threads = 1 }, &s, e));
     printf("{\"images\": %lld, \"seconds\": %.6f}\n", (long long)source_info(s)->samples[SOURCE_TRAIN],

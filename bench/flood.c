@@ -74,7 +74,7 @@ int main(void) {
     const Trainyard__V1__WorkerCommand *start = command(&reader);
     if (start->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_START)
         return 1;
-    int64_t steps = start->start->spec->train->steps;
+    int64_t steps = start->start->attempt->spec->train->steps;
     join(&reader);
     flood(steps);
     Trainyard__V1__WorkerEnd end = TRAINYARD__V1__WORKER_END__INIT;

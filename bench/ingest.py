@@ -11,7 +11,7 @@ import time
 
 from kills import event_time
 from report import BIN, report
-from yard import Service, wait_until
+from service_fixture import Service, wait_until
 
 STEPS = int(os.environ.get("TRAINYARD_FLOOD_STEPS", "300000"))
 RANKS, NAMES = 2, 8
@@ -37,7 +37,7 @@ def run(service, directory):
     text.write_text("a text\n")
     place = directory / "flood"
     agent = subprocess.Popen([BIN / "trainyard-executor", "--controller", service.address, "--directory", place, "--slots",
-                              str(RANKS), "--worker", BIN / "bench_flood"], stdout=subprocess.PIPE, text=True)
+                              str(RANKS), "--data-root", directory, "--checkpoint-root", service.directory, "--worker", BIN / "bench_flood"], stdout=subprocess.PIPE, text=True)
     assert agent.stdout.readline().startswith("ready ")
     controller = service.pid_of("trainyard-controller")
     try:
@@ -70,8 +70,8 @@ def _runs_flood(pid):
 
 def main():
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
-    (directory / "yard").mkdir()
-    service = Service(directory / "yard", executors=0).start()
+    (directory / "service").mkdir()
+    service = Service(directory / "service", executors=0).start()
     try:
         points, spooled, took = run(service, directory)
     finally:

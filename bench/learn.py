@@ -11,7 +11,7 @@ import time
 
 import shapes
 from report import report
-from yard import Service
+from service_fixture import Service
 
 LAYOUTS = {
     "1 rank": {"data": 1},
@@ -135,10 +135,10 @@ def learn_unrolled(service, directory):
 
 def main():
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
-    (directory / "yard").mkdir()
+    (directory / "service").mkdir()
     asked = os.environ.get("TRAINYARD_LEARN", "text,shapes,unrolled").split(",")
     shapes.main(directory / "shapes", 1000)
-    service = Service(directory / "yard").start()
+    service = Service(directory / "service").start()
     try:
         if "text" in asked:
             learn_text(service)

@@ -12,7 +12,7 @@ import time
 
 import store_create
 from report import BIN, percentile, report
-from yard import Service
+from service_fixture import Service
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -89,8 +89,8 @@ def create(service, path, seconds=6):
 def on_a_service(measure):
     """The rows of measure(service, text) on a service of its own: what one figure leaves behind would be in the next."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
-    (directory / "yard").mkdir()
-    service = Service(directory / "yard").start()
+    (directory / "service").mkdir()
+    service = Service(directory / "service").start()
     try:
         return measure(service, text(directory))
     finally:

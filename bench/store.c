@@ -92,7 +92,7 @@ static void feed_next(struct feed *f, int rows, int64_t first_step) {
 static void ingest(int ranks, int rows, double seconds) {
     int64_t job = start_job(ranks, "bench-ingest");
     struct store_report *r;
-    MUST(store_report_open(store, store_leader_epoch(leader), &r, &e));
+    r = store_report_new(store, store_leader_epoch(leader));
     struct feed *feeds = calloc((size_t)ranks, sizeof *feeds);
     struct store_batch *batches = calloc((size_t)ranks, sizeof *batches);
     struct store_batch_result *results = calloc((size_t)ranks, sizeof *results);
@@ -107,7 +107,7 @@ static void ingest(int ranks, int rows, double seconds) {
         int64_t before = clock_mono_ns();
         for (int k = 0; k < ranks; k++) {
             feed_next(&feeds[k], rows, first);
-            batches[k] = (struct store_batch){ job, 1, k, first, feeds[k].records, (size_t)rows };
+            batches[k] = (struct store_batch){ job, 1, k, first, feeds[k].records, (size_t)rows, 0, "host" };
         }
         MUST(store_report_write(r, batches, (size_t)ranks, results, &e));
         int64_t took = clock_mono_ns() - before;
@@ -121,7 +121,7 @@ static void ingest(int ranks, int rows, double seconds) {
         "{\"what\": \"ingest\", \"ranks\": %d, \"rows\": %d, \"points_per_second\": %.0f, \"writes_per_second\": %.1f, "
         "\"worst_ms\": %.1f, \"points\": %lld}\n",
         ranks, rows, (double)points / took, (double)writes / took, (double)worst / 1e6, (long long)points);
-    store_report_close(r);
+    store_report_free(r);
 }
 
 /* ---- create ---- */
@@ -182,16 +182,16 @@ static void create(int callers, double seconds) {
 static void downsample(int points, int most, int runs) {
     int64_t job = start_job(1, "bench-downsample");
     struct store_report *r;
-    MUST(store_report_open(store, store_leader_epoch(leader), &r, &e));
+    r = store_report_new(store, store_leader_epoch(leader));
     struct store_record *records = calloc((size_t)points, sizeof *records);
     double value = 1;
     for (int i = 0; i < points; i++)
         records[i] = (struct store_record){ .kind = STORE_RECORD_METRICS,
                                             .metrics = { .step = i + 1, .n = 1, .names = NAMES, .values = &value } };
-    struct store_batch batch = { job, 1, 0, 1, records, (size_t)points };
+    struct store_batch batch = { job, 1, 0, 1, records, (size_t)points, 0, "host" };
     struct store_batch_result result;
     MUST(store_report_write(r, &batch, 1, &result, &e));
-    store_report_close(r);
+    store_report_free(r);
     float *ms = calloc((size_t)runs, sizeof *ms);
     size_t entries = 0;
     for (int i = 0; i < runs; i++) {

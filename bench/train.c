@@ -5,13 +5,15 @@
  *     bench_train char|gpt2|llama|resnet18 fp32|bf16 [threads] [steps] [cpu]
  *
  * Prints one JSON object: milliseconds of the median and the fastest step, of the bound, and by kind of op. */
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/model.h"
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/verify.h"
-#include "executor/engine/run/execute.h"
-#include "executor/engine/run/initial.h"
-#include "executor/engine/run/weights.h"
+#include "engine/graph/op.h"
+#include "engine/model/model.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/plan/verify/verify.h"
+#include "engine/run/execute.h"
+#include "engine/run/initial.h"
+#include "engine/run/instructions.h"
+#include "engine/run/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,13 +32,13 @@ struct setting {
  * TinyStories one. */
 static const struct setting SETTINGS[] = {
     { "char",
-      { MODEL_GPT, { .gpt = { .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65 } } },
+      { &model_gpt, { .gpt = { .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65 } } },
       12 },
     { "gpt2",
-      { MODEL_GPT, { .gpt = { .layers = 12, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257 } } },
+      { &model_gpt, { .gpt = { .layers = 12, .heads = 12, .width = 768, .context = 64, .vocabulary = 50257 } } },
       4 },
     { "llama",
-      { MODEL_LLAMA,
+      { &model_llama,
         { .llama = { .layers = 6,
                      .heads = 6,
                      .kv_heads = 6,
@@ -44,9 +46,11 @@ static const struct setting SETTINGS[] = {
                      .hidden = 768,
                      .context = 256,
                      .vocabulary = 32000,
-                     .tied_embeddings = true } } },
+                     .tied_embeddings = true,
+                     .rope_theta = 1e4,
+                     .norm_eps = 1e-5 } } },
       4 },
-    { "resnet18", { MODEL_RESNET, { .resnet = { .layers = 18 } } }, 16 },
+    { "resnet18", { &model_resnet, { .resnet = { .layers = 18, .width = 64 } } }, 16 },
 };
 
 struct bench {
@@ -143,9 +147,9 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
 }
 
 /* The products of a layer with one weight, forward and both backward ones, on the step's own memory. */
-static status_t products_of(struct bench *b, const struct op *op, int slot, struct err *e) {
+static status_t products_of(struct bench *b, const struct op *op, int use, struct err *e) {
     const struct kernels *k = b->kernels;
-    const int parameter = b->graph->slots[slot].parameter;
+    const int parameter = b->graph->uses[use].parameter;
     const struct parameter *p = &b->graph->parameters[parameter];
     const void *w = execution_at(&b->x, plan_parameter_place(b->plan, parameter));
     void *x = execution_tensor(&b->x, b->plan, op->in[0], 0), *y = execution_tensor(&b->x, b->plan, op->out[0], 0);
@@ -155,7 +159,7 @@ static status_t products_of(struct bench *b, const struct op *op, int slot, stru
     };
     TRY(k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
     TRY(k->linear_backward_input(k, x, y, w, &d, false, e));
-    return k->linear_backward_weight(k, execution_slot(&b->x, b->plan, 0, slot), x, y, &d, false,
+    return k->linear_backward_weight(k, execution_use(&b->x, b->plan, 0, use), x, y, &d, false,
                                      execution_workspace(&b->x, b->plan), e);
 }
 
@@ -166,10 +170,10 @@ static status_t bound(struct bench *b, struct err *e) {
         if (op->kind != &op_linear && op->kind != &op_linear_gelu && !packed)
             continue;
         for (int s = 0; s < (packed ? OP_PARAMETERS : 1); s++)
-            if (op->slot[s] >= 0)
-                TRY(products_of(b, op, op->slot[s], e));
+            if (op->use[s] >= 0)
+                TRY(products_of(b, op, op->use[s], e));
     }
-    const struct instruction step = { .kind = INSTRUCTION_STEP, .buffer = b->plan->result, .end = b->plan->n_pieces };
+    const struct instruction step = { .kind = INSTRUCTION_STEP, .buffer = b->plan->result, .end = b->plan->n_shards };
     return execute_step(&b->x, b->plan, &step, e);
 }
 

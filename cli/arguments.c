@@ -1,3 +1,10 @@
+/* Parses a command's options and prints its help, both from the rows that the command declares.
+ *
+ * The command's rows and the shared rows (-o, --controller, --help) become one table for getopt_long(3). Row i has the
+ * code CODE_FIRST + i, so that a code leads to its row, and the row to the field that gets the value: its offset in the
+ * argument struct of the command, or in `struct shared`. Every field gets its default first; parsing then overwrites
+ * the defaults. getopt_long moves the positional arguments behind the options, where they are counted. --help ends the
+ * parsing before anything else is checked. */
 #include "cli/command.h"
 
 #include <ctype.h>
@@ -9,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options of every command, and more than any has. */
-enum { MOST_OPTIONS = 24, CODE_FIRST = 256 };
+/* More options than any command has, including the shared ones. */
+enum { MAX_OPTIONS = 24, CODE_FIRST = 256 };
 
 struct shared {
     const char *output, *controller;
     bool help;
 };
 
-/* Of a local command the last alone. */
+/* A local command has the last one only. */
 static const struct option_row shared_options[] = {
     { "output", 'o', "FORMAT", "table, json, yaml or name", OPTION_TEXT, offsetof(struct shared, output), "table" },
     { "controller", 0, "ADDR", "unix:/path or host:port of the controller", OPTION_TEXT,
@@ -75,17 +82,17 @@ static status_t preset(const struct option_row *o, void *args, struct err *e) {
     return ST_OK;
 }
 
-/* The rows of a command and the shared ones as getopt_long wants them: code CODE_FIRST + i for row i. */
+/* The rows of a command and the shared rows in the form of getopt_long: row i has the code CODE_FIRST + i. */
 struct getopt_tables {
-    const struct option_row *rows[MOST_OPTIONS];
-    void *args[MOST_OPTIONS];
-    struct option longs[MOST_OPTIONS + 1];
-    char letters[2 * MOST_OPTIONS + 2];
+    const struct option_row *rows[MAX_OPTIONS];
+    void *args[MAX_OPTIONS];
+    struct option longs[MAX_OPTIONS + 1];
+    char letters[2 * MAX_OPTIONS + 2];
     int n;
 };
 
 static status_t add_rows(struct getopt_tables *t, const struct option_row *rows, void *args, struct err *e) {
-    for (; rows && rows->name && t->n < MOST_OPTIONS; rows++) {
+    for (; rows && rows->name && t->n < MAX_OPTIONS; rows++) {
         int i = t->n++;
         t->rows[i] = rows;
         t->args[i] = args;
@@ -114,7 +121,7 @@ static int row_of(const struct getopt_tables *t, int code) {
 static status_t parse_options(const struct command *cmd, struct getopt_tables *t, int argc, char **argv,
                               struct err *e) {
     opterr = 0;
-    optind = 0; /* GNU: start afresh */
+    optind = 0; /* GNU extension: resets getopt's state */
     for (int code; (code = getopt_long(argc, argv, t->letters, t->longs, NULL)) != -1;) {
         const char *given = argv[optind - 1];
         if (code == ':')
@@ -151,7 +158,7 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
     TRY(parse_output(shared.output, &c->output, e));
     c->controller = shared.controller;
     int n = argc - optind;
-    if (n < cmd->least || n > cmd->most)
+    if (n < cmd->min_words || n > cmd->max_words)
         return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard %s%s%s", cmd->name, *cmd->arguments ? " " : "",
                        cmd->arguments);
     *ret_words = argv + optind;
@@ -160,7 +167,7 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
 
 static void print_rows(const struct option_row *o) {
     for (; o && o->name; o++) {
-        if (!o->about) /* for the program itself */
+        if (!o->about) /* internal option */
             continue;
         char left[64];
         snprintf(left, sizeof left, "%s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',

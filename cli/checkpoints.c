@@ -1,4 +1,10 @@
-/* trainyard checkpoints, checkpoint, sample. */
+/* trainyard checkpoints, checkpoint, sample.
+ *
+ * `checkpoints` prints all pages of ListCheckpoints as one list. `checkpoint` maps its verb to an RPC: pin and unpin to
+ * PinCheckpoint, delete to DeleteCheckpoint, verify to VerifyCheckpoint. The last one is a stream with a single
+ * message, because reading all bytes takes longer than the deadline of a unary call. `sample` prints the pieces of text
+ * as the stream delivers them; the prompt is printed before the first piece, so that nothing appears if the call
+ * fails. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -11,7 +17,8 @@
 
 static const ProtobufCServiceDescriptor *const checkpoints = &trainyard__v1__checkpoint_service__descriptor;
 
-static void add_row(struct table *t, const Trainyard__V1__Checkpoint *row) {
+static void add_row(struct table *t, const void *message) {
+    const Trainyard__V1__Checkpoint *row = message;
     char size[24], age[24];
     output_bytes(row->bytes, size);
     output_between(row->create_time, NULL, age);
@@ -29,23 +36,9 @@ static void add_row(struct table *t, const Trainyard__V1__Checkpoint *row) {
     table_cell(t, "%s%s%s", row->directory, *row->reason ? "  " : "", row->reason);
 }
 
-static status_t show(const struct cli *c, const Trainyard__V1__ListCheckpointsResponse *all, struct err *e) {
-    static const char *const heads[] = { "ID",         "STEP", "ATTEMPT",   "STATE", "SIZE",
-                                         "VALIDATION", "AGE",  "DIRECTORY", NULL };
-    bool done = false;
-    TRY(output_message(c, &all->base, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_checkpoints; i++)
-        printf("%s\n", all->checkpoints[i]->name);
-    if (done || c->output == OUTPUT_NAME)
-        return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_checkpoints; i++)
-        add_row(&t, all->checkpoints[i]);
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
-}
+static const struct output_columns columns = {
+    { "ID", "STEP", "ATTEMPT", "STATE", "SIZE", "VALIDATION", "AGE", "DIRECTORY" }, add_row
+};
 
 static status_t run_checkpoints(struct cli *c, const void *args, char *const words[], struct err *e) {
     char name[80];
@@ -53,11 +46,9 @@ static status_t run_checkpoints(struct cli *c, const void *args, char *const wor
     Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
     request.parent = name;
-    ProtobufCMessage *all = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, CLIENT_ALL, &all, e));
-    status_t st = show(c, (Trainyard__V1__ListCheckpointsResponse *)all, e);
-    protobuf_c_message_free_unpacked(all, NULL);
-    return st;
+    return output_list(c, all, &columns, e);
 }
 
 const struct command command_checkpoints = {
@@ -66,10 +57,34 @@ const struct command command_checkpoints = {
     .summary = "Lists a job's checkpoints, newest first.",
     .example = "trainyard checkpoints 42\ntrainyard checkpoints 42 -o name",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_checkpoints,
 };
+
+/* ---- verify ---- */
+
+static status_t run_verify(struct cli *c, const char *name, struct err *e) {
+    Trainyard__V1__VerifyCheckpointRequest request = TRAINYARD__V1__VERIFY_CHECKPOINT_REQUEST__INIT;
+    request.name = (char *)name;
+    CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
+    TRY(client_stream(c, checkpoints, "VerifyCheckpoint", &request.base, &stream, e));
+    const ProtobufCMessage *message = NULL;
+    TRY(rpc_stream_next(stream, &message, e));
+    const Trainyard__V1__VerifyCheckpointResponse *said = (const void *)message;
+    if (!said || !said->checkpoint)
+        return err_set(e, ST_INTERNAL, "the controller ended the call without an answer");
+    const Trainyard__V1__Checkpoint *row = said->checkpoint;
+    bool done = false;
+    TRY(output_message(c, &row->base, &done, e));
+    if (c->output == OUTPUT_NAME)
+        printf("%s\n", row->name);
+    else if (!done)
+        printf("%s %s: %s\n", row->name, output_enum(&trainyard__v1__checkpoint__state__descriptor, (int)row->state),
+               said->bytes_match ? "all bytes are those that were written" : row->reason);
+    c->exit_code = said->bytes_match ? EXIT_DONE : EXIT_FAILED;
+    return ST_OK;
+}
 
 /* ---- pin, unpin, delete ---- */
 
@@ -81,13 +96,15 @@ static status_t change(struct cli *c, const char *verb, const char *name, Protob
     if (strcmp(verb, "delete") == 0)
         return client_call_again(c, checkpoints, "DeleteCheckpoint", &delete.base, ret, e);
     if (!pin.pinned && strcmp(verb, "unpin") != 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is none of pin, unpin and delete", verb);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is not one of: pin, unpin, verify, delete", verb);
     return client_call_again(c, checkpoints, "PinCheckpoint", &pin.base, ret, e);
 }
 
 static status_t run_checkpoint(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
-    ProtobufCMessage *reply = NULL;
+    if (strcmp(words[0], "verify") == 0)
+        return run_verify(c, words[1], e);
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(change(c, words[0], words[1], &reply, e));
     const Trainyard__V1__Checkpoint *row = (Trainyard__V1__Checkpoint *)reply;
     bool done = false;
@@ -97,21 +114,22 @@ static status_t run_checkpoint(struct cli *c, const void *args, char *const word
     else if (st == ST_OK && !done)
         printf("%s %s%s\n", row->name, output_enum(&trainyard__v1__checkpoint__state__descriptor, (int)row->state),
                row->pinned ? ", pinned" : "");
-    protobuf_c_message_free_unpacked(reply, NULL);
     return st;
 }
 
 const struct command command_checkpoint = {
     .name = "checkpoint",
-    .arguments = "pin|unpin|delete CHECKPOINT",
-    .summary = "Keeps a checkpoint from retention, or no longer, or deletes it.",
+    .arguments = "pin|unpin|verify|delete CHECKPOINT",
+    .summary = "Pins or unpins a checkpoint, verifies its bytes, or deletes it.",
     .details =
-        "CHECKPOINT is a name as 'trainyard checkpoints JOB -o name' prints it. One that a job which has not ended\n"
-        "needs is not deleted, nor a pinned one.",
-    .example = "trainyard checkpoint pin jobs/42/checkpoints/7\ntrainyard checkpoint delete jobs/42/checkpoints/7",
+        "CHECKPOINT is a name from 'trainyard checkpoints JOB -o name'. Garbage collection keeps a pinned checkpoint.\n"
+        "'delete' refuses a pinned checkpoint, and one that a job still needs. 'verify' lets an executor read all\n"
+        "bytes: the checkpoint becomes COMMITTED if they match their digests, even if it was MISSING or CORRUPT, and\n"
+        "CORRUPT if they do not. The exit status is 1 if they do not match or cannot be read.",
+    .example = "trainyard checkpoint pin jobs/42/checkpoints/7\ntrainyard checkpoint verify jobs/42/checkpoints/7",
     .args_bytes = 1,
-    .least = 2,
-    .most = 2,
+    .min_words = 2,
+    .max_words = 2,
     .run = run_checkpoint,
 };
 
@@ -165,11 +183,11 @@ static status_t run_sample(struct cli *c, const void *args_, char *const words[]
 }
 
 static const struct option_row sample_options[] = {
-    { "prompt", 'p', "TEXT", "what the text begins with; default: a new line", OPTION_TEXT,
+    { "prompt", 'p', "TEXT", "the beginning of the text; default: a new line", OPTION_TEXT,
       offsetof(struct sample_args, prompt), NULL },
-    { "tokens", 'n', "N", "how many tokens follow it", OPTION_INT, offsetof(struct sample_args, tokens), "200" },
-    { "temperature", 't', "T", "0: always the likeliest token", OPTION_REAL, offsetof(struct sample_args, temperature),
-      "0.8" },
+    { "tokens", 'n', "N", "how many tokens to generate", OPTION_INT, offsetof(struct sample_args, tokens), "200" },
+    { "temperature", 't', "T", "0: always select the most likely token", OPTION_REAL,
+      offsetof(struct sample_args, temperature), "0.8" },
     { "seed", 0, "S", "the same seed gives the same text", OPTION_INT, offsetof(struct sample_args, seed), "0" },
     { 0 },
 };
@@ -177,12 +195,12 @@ static const struct option_row sample_options[] = {
 const struct command command_sample = {
     .name = "sample",
     .arguments = "JOB|CHECKPOINT [--prompt TEXT] [--tokens N] [--temperature T] [--seed S]",
-    .summary = "Prints a prompt and the text that a checkpoint writes after it; of a JOB, its newest good checkpoint.",
-    .details = "CHECKPOINT is a name as 'checkpoints -o name' prints it: jobs/42/checkpoints/7.",
+    .summary = "Generates text from a checkpoint; for a JOB, from its newest good checkpoint.",
+    .details = "CHECKPOINT is a name from 'checkpoints -o name': jobs/42/checkpoints/7.",
     .example = "trainyard sample 42 --prompt '#include <' --tokens 400 --temperature 0.7",
     .options = sample_options,
     .args_bytes = sizeof(struct sample_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_sample,
 };

@@ -1,6 +1,17 @@
+/* The connection of a command to its controller.
+ *
+ * Every call goes through call_for(): it makes the call, and repeats it with growing pauses while the controller cannot
+ * be reached. How long depends on the call: READ_AGAIN_MS for reads, WRITE_AGAIN_MS for mutations (which carry a
+ * request id, or change nothing when repeated), WAIT_AGAIN_MS for polls of an operation that a user waits for. A
+ * controller that gives a reason is reachable, only its database is not: then every call is repeated for
+ * DATABASE_AGAIN_MS. The user is informed once, on stderr.
+ *
+ * A List call is repeated page by page. The elements of each page are moved, not copied, to the end of the first page's
+ * repeated field, which is found through the descriptors, so that one function serves all List calls. */
 #include "cli/client.h"
 
 #include "api/codec/message.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -13,13 +24,13 @@
 #include <sys/random.h>
 
 enum {
-    /* How long a question is asked again while the controller cannot be reached: a restart takes less than a second. */
+    /* How long a read is repeated while the controller is unreachable: a restart takes less than a second. */
     READ_AGAIN_MS = 3000,
-    /* The same for a mutation, which a person would otherwise have to repeat: longer than a failover. */
+    /* The same for a mutation, which the user would otherwise have to repeat: longer than a failover. */
     WRITE_AGAIN_MS = 20000,
-    /* The same for a look at what has begun and is waited for, as watch does. */
+    /* The same for polling an operation that the user waits for, as watch does. */
     WAIT_AGAIN_MS = 30 * 60 * 1000,
-    /* Any call, where the controller answers that its database does not: longer than a disk may stand still. */
+    /* Any call if the controller reports that its database does not answer: longer than a disk may stall. */
     DATABASE_AGAIN_MS = 60000,
 };
 
@@ -27,9 +38,9 @@ struct client {
     struct rpc_channel *channel;
 };
 
-/* What `trainyard up` wrote, in the folder where we stand. */
-static bool read_address(char *ret, size_t cap) {
-    FILE *f = fopen(".trainyard/address", "re");
+/* Reads the address that `trainyard up` wrote. */
+static bool read_address(const char *path, char *ret, size_t cap) {
+    FILE *f = fopen(path, "re");
     if (!f)
         return false;
     bool got = fgets(ret, (int)cap, f) != NULL;
@@ -39,24 +50,43 @@ static bool read_address(char *ret, size_t cap) {
     return got && *ret;
 }
 
+/* An address is host:port or unix:/path; a word that begins like a path names a file with an address. */
+static bool is_path(const char *address) { return *address == '/' || *address == '.'; }
+
+/* NULL: no option, variable or file names a controller. written: the buffer for the text of the file. */
+static const char *named_address(const struct cli *c, char written[RPC_ADDRESS_BYTES]) {
+    const char *environment = getenv("TRAINYARD_CONTROLLER");
+    if (c->controller)
+        return c->controller;
+    if (environment && *environment)
+        return environment;
+    return read_address(".trainyard/address", written, RPC_ADDRESS_BYTES) ? written : NULL;
+}
+
+bool client_named(const struct cli *c) {
+    char written[RPC_ADDRESS_BYTES];
+    return named_address(c, written) != NULL;
+}
+
 status_t client_open(struct cli *c, struct err *e) {
     char written[RPC_ADDRESS_BYTES];
-    const char *environment = getenv("TRAINYARD_CONTROLLER");
     if (c->client)
         return ST_OK;
-    const char *address = c->controller                           ? c->controller
-                          : environment && *environment           ? environment
-                          : read_address(written, sizeof written) ? written
-                                                                  : "127.0.0.1:7700";
+    const char *named = named_address(c, written), *address = named ? named : "127.0.0.1:7700";
+    if (is_path(address)) {
+        if (!read_address(address, written, sizeof written))
+            return err_set(e, ST_UNAVAILABLE,
+                           "'%.200s' contains no address of a controller: 'trainyard up' writes one while it runs",
+                           address);
+        address = written;
+    }
     struct rpc_channel_config config = {
         .address = address,
         .tls = { .ca = getenv("TRAINYARD_CA"), .cert = getenv("TRAINYARD_CERT"), .key = getenv("TRAINYARD_KEY") },
         .token = getenv("TRAINYARD_TOKEN"),
         .token_file = getenv("TRAINYARD_TOKEN_FILE"),
     };
-    struct client *client = calloc(1, sizeof *client);
-    if (!client)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for a connection");
+    struct client *client = alloc_zeroed(1, sizeof *client);
     status_t st = rpc_channel_open(&config, &client->channel, e);
     if (st != ST_OK) {
         free(client);
@@ -81,7 +111,7 @@ bool client_waits(status_t st, const char *reason, int64_t begun_ms, int64_t pat
     return clock_mono_ms() < begun_ms + patience_ms;
 }
 
-void client_tell_absence(const struct cli *c, const struct err *e) {
+void client_report_absence(const struct cli *c, const struct err *e) {
     if (c->output != OUTPUT_JSON)
         fprintf(stderr, "trainyard: %s; waiting for it\n", e->msg);
 }
@@ -89,17 +119,17 @@ void client_tell_absence(const struct cli *c, const struct err *e) {
 static status_t call_for(struct cli *c, int64_t patience_ms, const ProtobufCServiceDescriptor *service,
                          const char *method, const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
     int64_t begun_ms = clock_mono_ms();
-    bool told = false;
+    bool reported = false;
     TRY(client_open(c, e));
-    for (int pause_ms = REDIAL_FIRST_MS;; pause_ms = pause_ms * 2 < REDIAL_MOST_MS ? pause_ms * 2 : REDIAL_MOST_MS) {
+    for (int pause_ms = REDIAL_FIRST_MS;; pause_ms = pause_ms * 2 < REDIAL_MAX_MS ? pause_ms * 2 : REDIAL_MAX_MS) {
         char reason[RPC_REASON_BYTES];
         status_t st = rpc_call_unary_reason(c->client->channel, service, method, request, 0, ret, reason, e);
         if (!client_waits(st, reason, begun_ms - pause_ms, patience_ms))
             return st;
-        const bool tell = !told && (*reason || patience_ms == WAIT_AGAIN_MS);
-        if (tell)
-            client_tell_absence(c, e);
-        told = told || tell;
+        if (!reported && (*reason || patience_ms == WAIT_AGAIN_MS)) {
+            client_report_absence(c, e);
+            reported = true;
+        }
         poll(NULL, 0, pause_ms);
     }
 }
@@ -107,6 +137,11 @@ static status_t call_for(struct cli *c, int64_t patience_ms, const ProtobufCServ
 status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                      const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
     return call_for(c, READ_AGAIN_MS, service, method, request, ret, e);
+}
+
+status_t client_call_once(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                          const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e) {
+    return call_for(c, 0, service, method, request, ret, e);
 }
 
 status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
@@ -119,18 +154,9 @@ status_t client_call_waiting(struct cli *c, const ProtobufCServiceDescriptor *se
     return call_for(c, WAIT_AGAIN_MS, service, method, request, ret, e);
 }
 
-static const ProtobufCFieldDescriptor *repeated_field(const ProtobufCMessage *msg) {
-    const ProtobufCMessageDescriptor *desc = msg->descriptor;
-    for (unsigned i = 0; i < desc->n_fields; i++)
-        if (field_is_repeated(&desc->fields[i]))
-            return &desc->fields[i];
-    assert(!"a reply of a List call has a repeated field");
-    return NULL;
-}
-
 static size_t count_of(const ProtobufCMessage *msg) {
     size_t n;
-    field_elements(msg, repeated_field(msg), &n);
+    field_elements(msg, message_repeated_field(msg->descriptor), &n);
     return n;
 }
 
@@ -140,27 +166,23 @@ static void *named_field(const ProtobufCMessage *msg, const char *name) {
     return field_value(msg, f);
 }
 
-status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e) {
-    const ProtobufCFieldDescriptor *f = repeated_field(page);
+void client_join(ProtobufCMessage *all, ProtobufCMessage *page) {
+    const ProtobufCFieldDescriptor *f = message_repeated_field(page->descriptor);
     size_t n, size = field_element_bytes(f);
     char *elements = field_elements(page, f, &n);
     if (n == 0)
-        return ST_OK;
-    void *at = NULL;
-    TRY(field_append(all, f, n, &at, e));
-    memcpy(at, elements, n * size);
+        return;
+    memcpy(field_append(all, f, n), elements, n * size);
     memset(elements, 0, n * size); /* moved: freeing the page passes over them */
-    return ST_OK;
 }
 
-/* The page's elements and its token go to `all`; the page is freed. */
-static status_t take_page(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e) {
+/* Moves the page's elements and its token to `all`, and frees the page. */
+static void take_page(ProtobufCMessage *all, ProtobufCMessage *page) {
     char **mine = named_field(all, "next_page_token"), **next = named_field(page, "next_page_token"), *old = *mine;
-    status_t st = client_join(all, page, e);
+    client_join(all, page);
     *mine = *next;
     *next = old;
     protobuf_c_message_free_unpacked(page, NULL);
-    return st;
 }
 
 static status_t list_for(struct cli *c, int64_t patience_ms, const ProtobufCServiceDescriptor *service,
@@ -177,7 +199,7 @@ static status_t list_for(struct cli *c, int64_t patience_ms, const ProtobufCServ
             *page_token = *(char **)named_field(all, "next_page_token");
         st = call_for(c, patience_ms, service, method, request, &page, e);
         if (st == ST_OK && all)
-            st = take_page(all, page, e);
+            take_page(all, page);
         else if (st == ST_OK)
             all = page;
         if (!all || **(char **)named_field(all, "next_page_token") == '\0')
@@ -207,10 +229,19 @@ status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service,
     return rpc_stream_open(c->client->channel, service, method, request, 0, ret, e);
 }
 
+status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **ret, struct err *e) {
+    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.name = (char *)name;
+    TRY(client_call(c, &trainyard__v1__job_service__descriptor, "GetJob", &request.base, &reply, e));
+    *ret = (Trainyard__V1__Job *)reply;
+    return ST_OK;
+}
+
 status_t client_job_name(const char *word, char ret[80], struct err *e) {
     int n = snprintf(ret, 80, "%s%s", strchr(word, '/') ? "" : "jobs/", word);
     if (n >= 80 || *word == '\0')
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is no job: give its number, as 'trainyard list' shows it",
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is not a job: give the number that 'trainyard list' shows",
                        word);
     return ST_OK;
 }

@@ -1,53 +1,66 @@
-/* The connection to the controller, as every command uses it: found, dialled, called, and its answer printed. */
+/* The connection to the controller that every command uses. */
 #ifndef CLI_CLIENT_H
 #define CLI_CLIENT_H
 
+#include "api/codec/message.h"
 #include "api/rpc/client.h"
 #include "cli/command.h"
 
+#include <trainyard/v1/job.pb-c.h>
+
 struct client;
 
-/* --controller, else TRAINYARD_CONTROLLER, else what ./.trainyard/address says, else 127.0.0.1:7700. Identity from
- * TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE, TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. Nothing is dialled yet; once
- * for a run. */
+/* Opens c->client, if it is not open yet. The address is --controller, else TRAINYARD_CONTROLLER, else the content of
+ * ./.trainyard/address, else 127.0.0.1:7700. The identity comes from TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE,
+ * TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. The first call connects, not this function. */
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
+/* Whether the option, the variable or the file names a controller. */
+bool client_named(const struct cli *c);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
 
-/* One question, with the default deadline; asked again for a few seconds while the controller is away, and for a minute
- * while it answers that its database is. Free the reply with protobuf_c_message_free_unpacked(reply, NULL). */
+/* Makes one call that only reads, with the default deadline. Repeats it for 3 s while the controller is unreachable,
+ * and for a minute while the controller reports that its database is. The caller frees the reply:
+ * CLEANUP(message_freep). */
 MUST_CHECK status_t client_call(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
-/* As client_call for a mutation that carries a request_id: tried for longer, since the same id is carried out once. */
+/* Like client_call, but not repeated while the controller is unreachable. */
+MUST_CHECK status_t client_call_once(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
+                                     const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
+
+/* Like client_call for a mutation: repeated for 20 s. The mutation must take effect once, by its request_id, or change
+ * nothing when repeated. */
 MUST_CHECK status_t client_call_again(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                       const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
-/* The same for a look at what has begun and is waited for (pause --wait): an absence of half an hour is no failure, and
- * a line on stderr tells it. client_list_waiting is client_list's. */
+/* Like client_call for polling an operation that the user waits for (pause --wait): repeated for half an hour, with a
+ * line on stderr. client_list_waiting is the same for client_list. */
 MUST_CHECK status_t client_call_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                         const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *e);
 
-/* A List call to its last page, or to `limit` elements (CLIENT_ALL: all): the pages joined into one reply. The request
- * has page_size and page_token, which are set here; the reply has one repeated field and next_page_token, which is not
- * empty where the limit has left elements out. */
+/* Makes a List call until the last page or until `limit` elements (CLIENT_ALL: all), and joins the pages into one
+ * reply. The request has the fields page_size and page_token, which are set here. The reply has one repeated field and
+ * next_page_token, which is not empty if the limit has left elements out. */
 #define CLIENT_ALL INT64_MAX
 MUST_CHECK status_t client_list(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                 ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret, struct err *e);
 MUST_CHECK status_t client_list_waiting(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                         ProtobufCMessage *request, int64_t limit, ProtobufCMessage **ret,
                                         struct err *e);
-/* Moves the elements of page's repeated field behind those of `all`, a message of the same type. */
-MUST_CHECK status_t client_join(ProtobufCMessage *all, ProtobufCMessage *page, struct err *e);
+/* Moves the elements of page's repeated field to the end of that of `all`, a message of the same type. */
+void client_join(ProtobufCMessage *all, ProtobufCMessage *page);
 
 MUST_CHECK status_t client_stream(struct cli *c, const ProtobufCServiceDescriptor *service, const char *method,
                                   const ProtobufCMessage *request, struct rpc_stream **ret, struct err *e);
 
-/* Whether a call that has ended with st is worth making again: the controller is away and has been waited for since
- * begun_ms, for less than patience_ms; or for less than a minute where it gave a reason, for then only its database is
- * away. */
+/* Whether a call that ended with st should be repeated: the controller is unreachable since less than patience_ms after
+ * begun_ms. With a reason, only its database is unreachable, and the limit is at least a minute. */
 bool client_waits(status_t st, const char *reason, int64_t begun_ms, int64_t patience_ms);
-/* A line on stderr, where people read it. */
-void client_tell_absence(const struct cli *c, const struct err *e);
+/* Reports e on stderr, except with -o json. */
+void client_report_absence(const struct cli *c, const struct err *e);
+
+/* GetJob with client_call; name: "jobs/42". */
+MUST_CHECK status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **ret, struct err *e);
 
 /* "42" -> "jobs/42"; a name with a slash stays. ret has 80 bytes. */
 MUST_CHECK status_t client_job_name(const char *word, char ret[80], struct err *e);

@@ -1,13 +1,13 @@
-/* The client's commands: one table of them, how their arguments are declared, and what they share.
+/* The table of the client's commands, and the declaration of their arguments.
  *
- * A command is a row: what it is called, what it takes, what it does, an example, and a function. Its options are rows
- * too, with the offset of a field in the command's own argument struct, so that `help` prints them and one parser reads
- * them. The function returns a status and a sentence; main prints the sentence and turns the status into an exit code:
+ * A command is a row: a name, its arguments, a description, an example and a function. Its options are rows too, with
+ * the offset of a field in the command's own argument struct; `help` prints these rows and one parser reads them. The
+ * function returns a status and a sentence. main prints the sentence and maps the status to an exit code:
  *
- *   0 done   1 the thing asked about failed   2 bad usage or spec   3 cancelled   4 not found
+ *   0 success   1 failure   2 wrong usage or spec   3 cancelled   4 not found
  *   5 controller unreachable   6 not allowed
  *
- * A program of one thread (gRPC's own apart). */
+ * The program has one thread, except for gRPC's threads. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -42,7 +42,7 @@ enum option_kind {
     OPTION_TEXT, /* const char *, NULL when not given */
     OPTION_INT,  /* int64_t, OPTION_ABSENT when not given */
     OPTION_REAL, /* double, NAN when not given */
-    OPTION_LIST, /* struct text_list: may be given several times */
+    OPTION_LIST, /* struct text_list: may be repeated */
 };
 #define OPTION_ABSENT INT64_MIN
 
@@ -66,16 +66,16 @@ struct command {
     const char *arguments; /* "JOB [NAME]..." */
     const char *summary;   /* one line */
     const char *details;   /* paragraphs, or NULL */
-    const char *example;   /* what to type, lines */
+    const char *example;   /* lines to type */
     const struct option_row *options;
-    size_t args_bytes; /* of the argument struct; at least 1 */
-    int least, most;   /* positional arguments */
-    bool local;        /* asks no controller and prints no message: it has none of the shared options but --help */
-    /* args: the struct, filled. words: the positional arguments, closed by NULL. */
+    size_t args_bytes;        /* of the argument struct; at least 1 */
+    int min_words, max_words; /* positional arguments */
+    bool local;               /* uses no controller and prints no message: of the shared options it has --help only */
+    /* args: the filled struct. words: the positional arguments, terminated by NULL. */
     status_t (*run)(struct cli *c, const void *args, char *const words[], struct err *e);
 };
 
-/* All commands, in the order of `help`; closed by a row with name NULL. */
+/* All commands, in the order of `help`, terminated by NULL. */
 extern const struct command *const commands[];
 
 /* One definition in each file of a command group. */
@@ -86,11 +86,11 @@ extern const struct command command_up, command_down, command_submit, command_li
     command_token;
 
 /* Reads argv (after the command's name) into args, which has cmd->args_bytes zeroed bytes, and into c's own options
- * (-o, --controller). ret_words points into argv. ret_help: --help was asked for, nothing else was checked. */
+ * (-o, --controller). ret_words points into argv. ret_help: --help was given, and nothing else was checked. */
 MUST_CHECK status_t arguments_parse(const struct command *cmd, int argc, char **argv, struct cli *c, void *args,
                                     char *const **ret_words, int *ret_help, struct err *e);
 
-/* Pages for a person, on stdout. */
+/* Print help pages on stdout. */
 void help_print_all(void);
 void help_print(const struct command *cmd);
 

@@ -20,7 +20,7 @@ void csv_number(double value, char ret[CSV_NUMBER]) {
     }
 }
 
-/* In quotes where it must be, with its own doubled. */
+/* Quotes the text if RFC 4180 requires it, and doubles its quotes. */
 static status_t append_field(struct bytes *b, const char *text, struct err *e) {
     if (!text[strcspn(text, ",\"\r\n")])
         return bytes_append(b, text, strlen(text), e);

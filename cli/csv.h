@@ -8,12 +8,12 @@
 
 #define CSV_HEADER "metric,rank,attempt,step,time,value\r\n"
 
-/* Room for any number that csv_number writes. */
+/* Enough bytes for any number that csv_number writes. */
 enum { CSV_NUMBER = 32 };
 
 /* The shortest of 15 to 17 digits that reads back as the same double; NaN, Infinity and -Infinity by name. */
 void csv_number(double value, char ret[CSV_NUMBER]);
-/* A line a point. The time is RFC 3339 in UTC; empty where it is not known. */
+/* Appends one line per point. The time is RFC 3339 in UTC, or empty if unknown. */
 MUST_CHECK status_t csv_append(struct bytes *b, const Trainyard__V1__MetricPoints *run, struct err *e);
 
 #endif

@@ -1,4 +1,9 @@
-/* trainyard executors, drain, undrain. */
+/* trainyard executors, drain, undrain.
+ *
+ * The last column of `executors` joins, in this order: jobs that failed on the host, why the host gets no more ranks,
+ * its devices, and why it has none. `drain` and `undrain` accept a host's name in place of an executor's id: the list
+ * of executors is searched for the id, then for the only executor on that host, ignoring lost ones if another is there.
+ * `drain --wait` polls the list until the executor has no rank, and fails if somebody undrains it meanwhile. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -25,10 +30,38 @@ static void drain_text(const Trainyard__V1__Drain *drain, char *ret, size_t n) {
              *drain->reason ? ": " : "", drain->reason);
 }
 
-static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
-    char heard[24], drained[800] = "", devices[1024] = "";
+/* Why the executor gets no more ranks. */
+static void out_of_use_text(const Trainyard__V1__Executor *x, char *ret, size_t n) {
+    char ago[24];
+    *ret = '\0';
+    if (x->drain)
+        drain_text(x->drain, ret, n);
+    if (!x->detach_time)
+        return;
+    output_between(x->detach_time, NULL, ago);
+    size_t used = strlen(ret);
+    snprintf(ret + used, n - used, "%s%s %s ago", used ? "; " : "",
+             x->state == TRAINYARD__V1__EXECUTOR__STATE__LEAVING ? "stopping" : "disconnected", ago);
+}
+
+/* The host has no GPU and no driver, which is not a fault; -o json contains the loader's message. */
+static bool is_cpu_host(const Trainyard__V1__Executor *x) {
+    return x->n_devices == 0 && strncmp(x->reason, "no NVIDIA driver: ", 18) == 0;
+}
+
+/* "failed 3 jobs, job 7 12s ago: data.text.files[0]: ..." */
+static void fault_text(const Trainyard__V1__HostFault *fault, char *ret, size_t n) {
+    char ago[24];
+    output_between(fault->time, NULL, ago);
+    snprintf(ret, n, "failed %d job%s, job %s %s ago: %s; ", fault->jobs, fault->jobs == 1 ? "" : "s",
+             output_id(fault->job), ago, fault->reason);
+}
+
+static void add_row(struct table *t, const void *message) {
+    const Trainyard__V1__Executor *x = message;
+    char last_seen[24], out_of_use[840], fault[800] = "", devices[1024] = "";
     size_t used = 0;
-    output_between(x->heartbeat_time, NULL, heard);
+    output_between(x->heartbeat_time, NULL, last_seen);
     for (size_t i = 0; i < x->n_devices && used < sizeof devices; i++) {
         const Trainyard__V1__Device *d = x->devices[i];
         bool out = d->state == TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
@@ -40,30 +73,23 @@ static void add_row(struct table *t, const Trainyard__V1__Executor *x) {
     table_cell(t, "%s", state_name(x));
     table_cell(t, "%s", x->hostname);
     table_cell(t, "%d/%d", x->slots_used, x->slots);
+    if (x->cores > 0)
+        table_cell(t, "%d", x->cores);
+    else
+        table_cell(t, "-");
     table_cell(t, "%s", x->version);
-    table_cell(t, "%s ago", heard);
-    if (x->drain)
-        drain_text(x->drain, drained, sizeof drained);
-    table_cell(t, "%s%s%s%s%s", drained, *drained && (*devices || *x->reason) ? "; " : "", devices,
-               *devices && *x->reason ? "; " : "", x->reason);
+    table_cell(t, "%s ago", last_seen);
+    const char *reason = is_cpu_host(x) ? "none" : x->reason;
+    out_of_use_text(x, out_of_use, sizeof out_of_use);
+    if (x->fault)
+        fault_text(x->fault, fault, sizeof fault);
+    table_cell(t, "%s%s%s%s%s%s", fault, out_of_use, *out_of_use && (*devices || *reason) ? "; " : "", devices,
+               *devices && *reason ? "; " : "", reason);
 }
 
-static status_t show(const struct cli *c, const Trainyard__V1__ListExecutorsResponse *all, struct err *e) {
-    static const char *const heads[] = { "EXECUTOR", "STATE", "HOST", "SLOTS", "VERSION", "HEARD", "DEVICES", NULL };
-    bool done = false;
-    TRY(output_message(c, &all->base, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_executors; i++)
-        printf("%s\n", all->executors[i]->name);
-    if (done || c->output == OUTPUT_NAME)
-        return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_executors; i++)
-        add_row(&t, all->executors[i]);
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
-}
+static const struct output_columns columns = {
+    { "EXECUTOR", "STATE", "HOST", "SLOTS", "CORES", "VERSION", "LAST SEEN", "DEVICES" }, add_row
+};
 
 static status_t list_all(struct cli *c, ProtobufCMessage **ret, struct err *e) {
     Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
@@ -73,20 +99,19 @@ static status_t list_all(struct cli *c, ProtobufCMessage **ret, struct err *e) {
 static status_t run_executors(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     (void)words;
-    ProtobufCMessage *all = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(list_all(c, &all, e));
-    status_t st = show(c, (Trainyard__V1__ListExecutorsResponse *)all, e);
-    protobuf_c_message_free_unpacked(all, NULL);
-    return st;
+    return output_list(c, all, &columns, e);
 }
 
 const struct command command_executors = {
     .name = "executors",
     .arguments = "",
-    .summary = "Lists the hosts that run jobs: state, slots in use, when they were last heard.",
+    .summary = "Lists the hosts that run jobs: state, slots in use, cores, last heartbeat, GPUs.",
     .details =
-        "DRAINING hosts get no more ranks and still have some; DRAINED ones have none. A host that is LOST and was\n"
-        "drained is so again when it comes back.",
+        "A DRAINING host gets no more ranks and still runs some; a DRAINED host runs none. A drained host that was\n"
+        "LOST is drained again when it returns. A host that is DISCONNECTED (its stream has ended) or LEAVING (its\n"
+        "agent is stopping) gets no more ranks until it attaches again; if it does not, it becomes LOST.",
     .example = "trainyard executors",
     .args_bytes = 1,
     .run = run_executors,
@@ -94,9 +119,10 @@ const struct command command_executors = {
 
 /* ---- drain, undrain ---- */
 
-enum { LOOK_AGAIN_MS = 500, NAME_BYTES = 80 };
+enum { POLL_MS = 500, NAME_BYTES = 80 };
 
-/* Whose id it is, else the only one on a host of that name; of several there the one that is not lost. */
+/* The executor with this id, else the only executor on a host of this name; lost executors count only if
+ * there is no other. */
 static status_t choose(const Trainyard__V1__ListExecutorsResponse *all, const char *word, const char **ret,
                        struct err *e) {
     const char *found = NULL, *lost = NULL, *second = NULL;
@@ -119,24 +145,21 @@ static status_t choose(const Trainyard__V1__ListExecutorsResponse *all, const ch
     }
     if (second || (!found && n_lost > 1))
         return err_set(e, ST_INVALID_ARGUMENT,
-                       "several executors are on host %.80s: give an id of 'trainyard executors'", word);
+                       "host %.80s has several executors: give an id from 'trainyard executors'", word);
     *ret = found ? found : lost;
-    return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "no executor has the id or the host '%.80s'", word);
+    return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "there is no executor with the id or host name '%.80s'", word);
 }
 
 static status_t executor_name(struct cli *c, const char *word, char ret[NAME_BYTES], struct err *e) {
     const char *name = word;
-    ProtobufCMessage *all = NULL;
-    status_t st = ST_OK;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     if (strncmp(word, "executors/", 10) != 0) {
         TRY(list_all(c, &all, e));
-        st = choose((Trainyard__V1__ListExecutorsResponse *)all, word, &name, e);
+        TRY(choose((Trainyard__V1__ListExecutorsResponse *)all, word, &name, e));
     }
-    if (st == ST_OK && snprintf(ret, NAME_BYTES, "%s", name) >= NAME_BYTES)
-        st = err_set(e, ST_NOT_FOUND, "no executor has so long a name: '%.40s...'", word);
-    if (all)
-        protobuf_c_message_free_unpacked(all, NULL);
-    return st;
+    if (snprintf(ret, NAME_BYTES, "%s", name) >= NAME_BYTES)
+        return err_set(e, ST_NOT_FOUND, "there is no executor '%.40s...': the name is too long", word);
+    return ST_OK;
 }
 
 static status_t show_one(const struct cli *c, const Trainyard__V1__Executor *x, struct err *e) {
@@ -149,7 +172,7 @@ static status_t show_one(const struct cli *c, const Trainyard__V1__Executor *x, 
     return ST_OK;
 }
 
-/* Whom to ask about it. */
+/* "user@host", recorded as the person to ask about the drain. */
 static void requester(char *ret, size_t n) {
     char host[65] = "";
     const struct passwd *user = getpwuid(geteuid());
@@ -157,7 +180,7 @@ static void requester(char *ret, size_t n) {
     snprintf(ret, n, "%s%s%s", user ? user->pw_name : "", user && *host ? "@" : "", host);
 }
 
-/* A copy of its element of the list; NULL when it is not there. */
+/* Moves the executor out of the list; NULL if the list does not contain it. */
 static Trainyard__V1__Executor *take_one(Trainyard__V1__ListExecutorsResponse *all, const char *name) {
     for (size_t i = 0; i < all->n_executors; i++)
         if (strcmp(all->executors[i]->name, name) == 0) {
@@ -168,23 +191,22 @@ static Trainyard__V1__Executor *take_one(Trainyard__V1__ListExecutorsResponse *a
     return NULL;
 }
 
-/* Until no rank is there; *x becomes what is so then. A lost host has none that could write anything. */
+/* Polls until the executor runs no rank, and replaces *x by its newest state. A lost host counts as empty. */
 static status_t wait_empty(struct cli *c, const char *name, Trainyard__V1__Executor **x, struct err *e) {
-    for (int told = 0; (*x)->slots_used > 0 && (*x)->drain; poll(NULL, 0, LOOK_AGAIN_MS)) {
-        if ((*x)->slots_used != told)
+    for (int reported_ranks = 0; (*x)->slots_used > 0 && (*x)->drain; poll(NULL, 0, POLL_MS)) {
+        if ((*x)->slots_used != reported_ranks)
             fprintf(stderr, "%s: %d rank%s left\n", output_id(name), (*x)->slots_used,
                     (*x)->slots_used == 1 ? "" : "s");
-        told = (*x)->slots_used;
-        ProtobufCMessage *all = NULL;
+        reported_ranks = (*x)->slots_used;
+        CLEANUP(message_freep) ProtobufCMessage *all = NULL;
         Trainyard__V1__ListExecutorsRequest request = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
         TRY(client_list_waiting(c, service, "ListExecutors", &request.base, CLIENT_ALL, &all, e));
         trainyard__v1__executor__free_unpacked(*x, NULL);
         *x = take_one((Trainyard__V1__ListExecutorsResponse *)all, name);
-        protobuf_c_message_free_unpacked(all, NULL);
         if (!*x)
             return err_set(e, ST_NOT_FOUND, "%s does not exist", name);
     }
-    return (*x)->drain ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "%s was undrained meanwhile", name);
+    return (*x)->drain ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "somebody undrained %s meanwhile", name);
 }
 
 struct drain_args {
@@ -204,40 +226,37 @@ static status_t run_drain(struct cli *c, const void *args_, char *const words[],
     request.now = args->now;
     ProtobufCMessage *reply = NULL;
     TRY(client_call_again(c, service, "DrainExecutor", &request.base, &reply, e));
-    Trainyard__V1__Executor *x = (Trainyard__V1__Executor *)reply;
-    status_t st = args->wait ? wait_empty(c, name, &x, e) : ST_OK;
-    if (st == ST_OK)
-        st = show_one(c, x, e);
-    if (x)
-        trainyard__v1__executor__free_unpacked(x, NULL);
-    return st;
+    CLEANUP(message_freep) Trainyard__V1__Executor *x = (Trainyard__V1__Executor *)reply;
+    if (args->wait)
+        TRY(wait_empty(c, name, &x, e));
+    return show_one(c, x, e);
 }
 
 static const struct option_row drain_options[] = {
-    { "reason", 0, "TEXT", "for whoever wonders: 'executors' and jobs that wait tell it", OPTION_TEXT,
-      offsetof(struct drain_args, reason), NULL },
-    { "now", 0, NULL, "what runs there writes a checkpoint after its step and goes on elsewhere", OPTION_FLAG,
+    { "reason", 0, "TEXT", "shown in 'executors' and to waiting jobs", OPTION_TEXT, offsetof(struct drain_args, reason),
+      NULL },
+    { "now", 0, NULL, "its jobs write a checkpoint after their step and continue elsewhere", OPTION_FLAG,
       offsetof(struct drain_args, now), NULL },
-    { "wait", 0, NULL, "return when no rank is left there", OPTION_FLAG, offsetof(struct drain_args, wait), NULL },
+    { "wait", 0, NULL, "return when the host runs no rank", OPTION_FLAG, offsetof(struct drain_args, wait), NULL },
     { 0 },
 };
 
 const struct command command_drain = {
     .name = "drain",
     .arguments = "EXECUTOR [--reason TEXT] [--now] [--wait]",
-    .summary = "Takes a host out of use: it gets no more ranks until it is undrained.",
+    .summary = "Takes a host out of use: the host gets no more ranks until it is undrained.",
     .details =
-        "EXECUTOR is an id of 'trainyard executors', or the name of a host that has one executor.\n"
-        "What runs there goes on to its end, and the host is DRAINING until then; a job whose attempt fails meanwhile\n"
-        "goes on elsewhere. With --now the attempts end after the step that they are at, with a checkpoint, and go on "
-        "on\n"
-        "other hosts: no step is lost and no restart is counted. The mark outlasts restarts of the host and of the\n"
-        "controller. Draining again changes the reason, or adds --now.",
+        "EXECUTOR is an id from 'trainyard executors', or the name of a host with one executor. Running jobs continue\n"
+        "to their end, and the host is DRAINING until then; an attempt that fails meanwhile restarts elsewhere. With\n"
+        "--now the attempts end after their current step, with a checkpoint, and continue on other hosts: no step is\n"
+        "lost and no restart is counted. The drain survives restarts of the host and of the controller. Draining "
+        "again\n"
+        "changes the reason, or adds --now.",
     .example = "trainyard drain host-1 --reason 'new disk'\ntrainyard drain host-1 --now --wait && ssh host-1 reboot",
     .options = drain_options,
     .args_bytes = sizeof(struct drain_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_drain,
 };
 
@@ -247,20 +266,18 @@ static status_t run_undrain(struct cli *c, const void *args, char *const words[]
     TRY(executor_name(c, words[0], name, e));
     Trainyard__V1__UndrainExecutorRequest request = TRAINYARD__V1__UNDRAIN_EXECUTOR_REQUEST__INIT;
     request.name = name;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call_again(c, service, "UndrainExecutor", &request.base, &reply, e));
-    status_t st = show_one(c, (Trainyard__V1__Executor *)reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    return show_one(c, (Trainyard__V1__Executor *)reply, e);
 }
 
 const struct command command_undrain = {
     .name = "undrain",
     .arguments = "EXECUTOR",
-    .summary = "Gives a drained host back: jobs that wait are placed there at once.",
+    .summary = "Ends a drain: waiting jobs are placed on the host immediately.",
     .example = "trainyard undrain host-1",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_undrain,
 };

@@ -1,4 +1,8 @@
-/* trainyard explain, queues. */
+/* trainyard explain, queues.
+ *
+ * `explain` prints three parts of one ExplainJobResponse: the numbered reasons, each with its remedy; the jobs that use
+ * the slots that this job waits for; and the result for each executor. The server limits the last two lists, and the
+ * client prints how many entries were omitted. `queues` prints ListQueues, one row per queue. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -19,7 +23,7 @@ static void show_reasons(const Trainyard__V1__ExplainJobResponse *x) {
     char starts[24];
     output_time(x->start_estimate, starts);
     if (x->start_estimate)
-        printf("starts about %s, if those that hold its slots go on at their pace\n", starts);
+        printf("starts about %s, if the jobs that use its slots continue at their current speed\n", starts);
     for (size_t i = 0; i < x->n_reasons; i++) {
         printf("%zu. ", i + 1);
         output_text(stdout, x->reasons[i]->message);
@@ -34,49 +38,52 @@ static void show_omitted(int n, const char *what) {
         printf("and %d more %s\n", n, what);
 }
 
+static void add_holder(struct table *t, const void *message) {
+    const Trainyard__V1__SlotHolder *h = message;
+    char duration[24], ends[24];
+    output_between(h->since, NULL, duration);
+    output_time(h->end_estimate, ends);
+    table_cell(t, "%s", output_id(h->job));
+    table_cell(t, "%s", h->display_name);
+    table_cell(t, "%s", state_name(h->state));
+    table_cell(t, "%d", h->slots);
+    table_cell(t, "%s", duration);
+    if (h->steps)
+        table_cell(t, "%" PRId64 "/%" PRId64, h->step, h->steps);
+    else
+        table_cell(t, "%" PRId64, h->step); /* of a program */
+    table_cell(t, "%s", ends);
+}
+
+static const struct output_columns holder_columns = {
+    { "USED BY", "NAME", "STATE", "SLOTS", "FOR", "STEP", "ENDS ABOUT" }, add_holder
+};
+
 static status_t show_holders(const Trainyard__V1__ExplainJobResponse *x, struct err *e) {
-    static const char *const heads[] = { "HELD BY", "NAME", "STATE", "SLOTS", "FOR", "STEP", "ENDS ABOUT", NULL };
     if (x->n_holders == 0)
         return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < x->n_holders; i++) {
-        const Trainyard__V1__SlotHolder *h = x->holders[i];
-        char held[24], ends[24];
-        output_between(h->since, NULL, held);
-        output_time(h->end_estimate, ends);
-        table_cell(&t, "%s", output_id(h->job));
-        table_cell(&t, "%s", h->display_name);
-        table_cell(&t, "%s", state_name(h->state));
-        table_cell(&t, "%d", h->slots);
-        table_cell(&t, "%s", held);
-        table_cell(&t, "%" PRId64 "/%" PRId64, h->step, h->steps);
-        table_cell(&t, "%s", ends);
-    }
     putchar('\n');
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    show_omitted(x->holders_omitted, "jobs hold slots");
+    status_t st = output_table(&holder_columns, x->holders, x->n_holders, e);
+    show_omitted(x->holders_omitted, "jobs use slots");
     return st;
 }
 
+static void add_executor(struct table *t, const void *message) {
+    const Trainyard__V1__ExecutorVerdict *v = message;
+    table_cell(t, "%s", output_id(v->executor));
+    table_cell(t, "%s", v->hostname);
+    table_cell(t, "%d/%d", v->slots_free, v->slots);
+    table_cell(t, "%s", output_enum(&trainyard__v1__executor_verdict__verdict__descriptor, (int)v->verdict));
+    table_cell(t, "%s", v->message);
+}
+
+static const struct output_columns executor_columns = { { "EXECUTOR", "HOST", "FREE", "RESULT", "WHY" }, add_executor };
+
 static status_t show_executors(const Trainyard__V1__ExplainJobResponse *x, struct err *e) {
-    static const char *const heads[] = { "EXECUTOR", "HOST", "FREE", "VERDICT", "WHY", NULL };
     if (x->n_executors == 0)
         return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < x->n_executors; i++) {
-        const Trainyard__V1__ExecutorVerdict *v = x->executors[i];
-        table_cell(&t, "%s", output_id(v->executor));
-        table_cell(&t, "%s", v->hostname);
-        table_cell(&t, "%d/%d", v->slots_free, v->slots);
-        table_cell(&t, "%s", output_enum(&trainyard__v1__executor_verdict__verdict__descriptor, (int)v->verdict));
-        table_cell(&t, "%s", v->message);
-    }
     putchar('\n');
-    status_t st = output_table(&t, e);
-    table_done(&t);
+    status_t st = output_table(&executor_columns, x->executors, x->n_executors, e);
     show_omitted(x->executors_omitted, "executors");
     return st;
 }
@@ -94,36 +101,33 @@ static status_t run_explain(struct cli *c, const void *args, char *const words[]
     Trainyard__V1__ExplainJobRequest request = TRAINYARD__V1__EXPLAIN_JOB_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
     request.name = name;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ExplainJob", &request.base, &reply, e));
     const Trainyard__V1__ExplainJobResponse *x = (Trainyard__V1__ExplainJobResponse *)reply;
-    status_t st = output_message(c, reply, &done, e);
-    if (st == ST_OK && c->output == OUTPUT_NAME)
+    TRY(output_message(c, reply, &done, e));
+    if (c->output == OUTPUT_NAME)
         printf("%s\n", x->name);
-    else if (st == ST_OK && !done)
-        st = show_explanation(x, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    return done || c->output == OUTPUT_NAME ? ST_OK : show_explanation(x, e);
 }
 
 const struct command command_explain = {
     .name = "explain",
     .arguments = "JOB",
-    .summary = "Tells why a job waits: what holds it up, what must go first at the top, and what would free it.",
+    .summary = "Explains why a job waits: the reasons, the first to resolve on top, and what would free it.",
     .details =
-        "Below the reasons: its place among the jobs that wait for such slots, the jobs that hold them and since "
-        "when,\nand what each executor is for it, in that executor's own words where it lacks something. Of a "
-        "job that does not\nwait it tells what it does instead.",
+        "Below the reasons: the job's place among the jobs that wait for the same kind of slots, the jobs that use "
+        "these\nslots, and the result for each executor. For a job that does not wait, it reports what the job does.",
     .example = "trainyard explain 42\ntrainyard explain 42 -o json | jq -r '.reasons[0].message'",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_explain,
 };
 
 /* ---- queues ---- */
 
-static void add_queue(struct table *t, const Trainyard__V1__Queue *q) {
+static void add_queue(struct table *t, const void *message) {
+    const Trainyard__V1__Queue *q = message;
     char waited[24];
     output_between(q->oldest_waiting_time, NULL, waited);
     table_cell(t, "%s", q->name);
@@ -137,41 +141,27 @@ static void add_queue(struct table *t, const Trainyard__V1__Queue *q) {
     table_cell(t, "%s", waited);
 }
 
-static status_t show_queues(const struct cli *c, const Trainyard__V1__ListQueuesResponse *all, struct err *e) {
-    static const char *const heads[] = { "QUEUE",      "WAITING", "RUNNING", "PAUSED", "CPU SLOTS",
-                                         "CUDA SLOTS", "WANTED",  "OLDEST",  "AGE",    NULL };
-    bool done = false;
-    TRY(output_message(c, &all->base, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_queues; i++)
-        printf("%s\n", all->queues[i]->name);
-    if (done || c->output == OUTPUT_NAME)
-        return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_queues; i++)
-        add_queue(&t, all->queues[i]);
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
-}
+static const struct output_columns columns = {
+    { "QUEUE", "WAITING", "RUNNING", "PAUSED", "CPU SLOTS", "CUDA SLOTS", "WANTED", "OLDEST", "AGE" }, add_queue
+};
 
 static status_t run_queues(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     (void)words;
     Trainyard__V1__ListQueuesRequest request = TRAINYARD__V1__LIST_QUEUES_REQUEST__INIT;
-    ProtobufCMessage *all = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, &trainyard__v1__queue_service__descriptor, "ListQueues", &request.base, CLIENT_ALL, &all, e));
-    status_t st = show_queues(c, (Trainyard__V1__ListQueuesResponse *)all, e);
-    protobuf_c_message_free_unpacked(all, NULL);
-    return st;
+    return output_list(c, all, &columns, e);
 }
 
 const struct command command_queues = {
     .name = "queues",
     .arguments = "",
-    .summary = "Lists the queues: jobs that wait and run, slots in use and wanted (cpu+cuda), the oldest that waits.",
-    .details = "A queue is a name to group jobs by; it is listed while a job of it has not ended. Jobs of all queues "
-               "wait in one\norder, by priority, then age: 'trainyard explain JOB' tells a job's place in it.",
+    .summary =
+        "Lists the queues: waiting and running jobs, slots in use and wanted (cpu+cuda), the oldest waiting job.",
+    .details =
+        "A queue is a name that groups jobs. It is listed while one of its jobs has not ended. Jobs of all queues "
+        "wait in\none order, by priority, then age; 'trainyard explain JOB' shows a job's place in it.",
     .example = "trainyard queues",
     .args_bytes = 1,
     .run = run_queues,

@@ -26,12 +26,12 @@ static status_t get_checkpoint(struct cli *c, const char *name, Trainyard__V1__C
     return ST_OK;
 }
 
-/* Of a job, its newest COMMITTED one. */
+/* The named checkpoint; for a job, its newest COMMITTED one. */
 static status_t find_checkpoint(struct cli *c, const char *name, Trainyard__V1__Checkpoint **ret, struct err *e) {
     if (strstr(name, "/checkpoints/"))
         return get_checkpoint(c, name, ret, e);
     Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     request.parent = (char *)name;
     TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, CLIENT_ALL, &reply, e));
     Trainyard__V1__ListCheckpointsResponse *all = (Trainyard__V1__ListCheckpointsResponse *)reply;
@@ -40,17 +40,16 @@ static status_t find_checkpoint(struct cli *c, const char *name, Trainyard__V1__
             *ret = all->checkpoints[i];
             all->checkpoints[i] = all->checkpoints[--all->n_checkpoints];
         }
-    trainyard__v1__list_checkpoints_response__free_unpacked(all, NULL);
     return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "%s has no committed checkpoint", name);
 }
 
 static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const struct export_args *args, struct err *e) {
     if (checkpoint->state != TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED)
-        return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a whole checkpoint can be exported",
+        return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a complete checkpoint can be exported",
                        checkpoint->name);
     if (access(checkpoint->directory, R_OK | X_OK) != 0)
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "%s lies in %s, which cannot be read here: run this on a host that shares the folder",
+                       "%s is in %s, which this machine cannot read: run the command on a host that shares the folder",
                        checkpoint->name, checkpoint->directory);
     struct sibling s = { .n = 0 };
     sibling_add(&s, "export");
@@ -59,28 +58,26 @@ static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const str
     sibling_add(&s, args->huggingface);
     if (args->average)
         sibling_add(&s, "--average");
+    if (args->overwrite)
+        sibling_add(&s, "--overwrite");
     return sibling_become(&s, "trainyard-train", e);
 }
 
 static status_t export_checkpoint(struct cli *c, const char *name, const struct export_args *args, struct err *e) {
-    Trainyard__V1__Checkpoint *checkpoint = NULL;
+    CLEANUP(message_freep) Trainyard__V1__Checkpoint *checkpoint = NULL;
     TRY(find_checkpoint(c, name, &checkpoint, e));
-    status_t st = export_it(checkpoint, args, e);
-    trainyard__v1__checkpoint__free_unpacked(checkpoint, NULL);
-    return st;
+    return export_it(checkpoint, args, e);
 }
 
 static bool is_empty(const char *text) { return text && !*text; }
 
 static status_t check_args(const struct export_args *args, struct err *e) {
     if (is_empty(args->csv) || is_empty(args->tensorboard) || is_empty(args->huggingface))
-        return err_set(e, ST_INVALID_ARGUMENT, "export: the name to write to is empty");
+        return err_set(e, ST_INVALID_ARGUMENT, "export: the name of the output is empty");
     if (!!args->huggingface + !!args->csv + !!args->tensorboard != 1)
         return err_set(e, ST_INVALID_ARGUMENT, "export: give one of --csv, --tensorboard and --huggingface");
     if (args->average && !args->huggingface)
-        return err_set(e, ST_INVALID_ARGUMENT, "export: --average is of --huggingface, which exports weights");
-    if (args->overwrite && args->huggingface)
-        return err_set(e, ST_INVALID_ARGUMENT, "export: --overwrite is of --csv and --tensorboard");
+        return err_set(e, ST_INVALID_ARGUMENT, "export: --average needs --huggingface, which exports weights");
     return ST_OK;
 }
 
@@ -96,37 +93,37 @@ static status_t run_export(struct cli *c, const void *args_, char *const words[]
 }
 
 static const struct option_row export_options[] = {
-    { "csv", 0, "FILE", "write every point of every metric there: metric, rank, attempt, step, time, value",
-      OPTION_TEXT, offsetof(struct export_args, csv), NULL },
-    { "tensorboard", 0, "DIR", "write an event file of every rank there: DIR/rank-R", OPTION_TEXT,
+    { "csv", 0, "FILE", "write every point of every metric: metric, rank, attempt, step, time, value", OPTION_TEXT,
+      offsetof(struct export_args, csv), NULL },
+    { "tensorboard", 0, "DIR", "write an event file per rank: DIR/rank-R", OPTION_TEXT,
       offsetof(struct export_args, tensorboard), NULL },
-    { "overwrite", 0, NULL, "replace files that exist; others in DIR stay", OPTION_FLAG,
+    { "overwrite", 0, NULL, "replace existing files; keep other files in DIR", OPTION_FLAG,
       offsetof(struct export_args, overwrite), NULL },
-    { "huggingface", 0, "DIR", "write config.json, the weights as safetensors and the tokenizer there", OPTION_TEXT,
+    { "huggingface", 0, "DIR", "write config.json, the weights as safetensors and the tokenizer", OPTION_TEXT,
       offsetof(struct export_args, huggingface), NULL },
-    { "average", 0, NULL, "the averaged weights (train.ema) in place of the last ones", OPTION_FLAG,
+    { "average", 0, NULL, "export the averaged weights (train.ema) instead of the last ones", OPTION_FLAG,
       offsetof(struct export_args, average), NULL },
     { 0 },
 };
 
 const struct command command_export = {
     .name = "export",
-    .arguments = "JOB --csv FILE | JOB --tensorboard DIR | JOB|CHECKPOINT --huggingface DIR [--average]",
+    .arguments = "JOB --csv FILE | JOB --tensorboard DIR | JOB|CHECKPOINT --huggingface DIR [--average]; [--overwrite]",
     .summary = "Writes a job's metrics as CSV or for TensorBoard, or a checkpoint for Hugging Face's transformers.",
     .details =
-        "Metrics: every point that was stored of every rank, none averaged; where an attempt did steps again, only\n"
-        "its points. FILE may be -, standard output; values are NaN, Infinity, -Infinity or numbers that read back\n"
-        "as the same double. TensorBoard shows a run for each rank, and keeps 32-bit floats. A file appears when it\n"
-        "is whole; one that exists, or a DIR that is not empty, is refused.\n"
+        "Metrics: every stored point of every rank, without averaging. If an attempt repeated steps, only the newest\n"
+        "attempt's points are written. FILE may be -, standard output. Values are NaN, Infinity, -Infinity or numbers\n"
+        "that read back as the same double. TensorBoard shows one run per rank, with 32-bit floats. A file appears\n"
+        "when it is complete. An existing FILE, or a DIR that is not empty, is refused without --overwrite.\n"
         "\n"
-        "Checkpoints: GPT-2 and Llama; of a JOB its newest good one. Runs here, so the checkpoint's folder must be\n"
-        "readable on this machine. The way back is train.init_from: the file:// URI of such a folder.",
+        "Checkpoints: GPT-2 and Llama; for a JOB its newest good checkpoint. This machine must be able to read the\n"
+        "checkpoint's folder. To import such a folder, set train.init_from to its file:// URI.",
     .example = "trainyard export 42 --csv metrics.csv\ntrainyard export 42 --csv - | grep ^loss,\n"
                "trainyard export 42 --tensorboard runs/42 && tensorboard --logdir runs\n"
                "trainyard export 42 --huggingface /tmp/model",
     .options = export_options,
     .args_bytes = sizeof(struct export_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_export,
 };

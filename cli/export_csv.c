@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A page's lines: 4 MiB of a message may become so many times that, and no more. */
+/* The limit for the lines of one page, which is a message of at most 4 MiB. */
 #define TEXT_BYTES (64 << 20)
 
 struct sheet {
@@ -39,7 +39,7 @@ static status_t write_sheet(struct cli *c, const struct export_target *to, struc
     return s->part[0] ? export_finish(s->part, to->path, to->overwrite, e) : ST_OK;
 }
 
-/* Before anything is asked for. What is no file (a folder, /dev/null) would be refused, or replaced, by the rename. */
+/* Checks the target before the first request. The rename would fail on a folder, and would replace /dev/null. */
 static status_t check_file(const struct export_target *to, struct err *e) {
     struct stat at;
     if (lstat(to->path, &at) != 0)

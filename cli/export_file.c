@@ -36,7 +36,7 @@ status_t export_finish(const char *part, const char *path, bool overwrite, struc
     CLEANUP(closep) int fd = open(part, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fsync(fd) < 0)
         return err_errno(e, "fsync '%s'", part);
-    /* link refuses a name that is taken; rename, on its own, would not. */
+    /* link(2) refuses an existing name; rename(2) does not. */
     if (!overwrite && link(part, path) < 0)
         return err_errno(e, "make '%s'", path);
     if (overwrite ? rename(part, path) < 0 : unlink(part) < 0)

@@ -1,4 +1,4 @@
-/* A file that is not there before it is whole: it grows under another name, and is renamed. */
+/* Writes a file under a temporary name and renames it when it is complete. */
 #ifndef CLI_EXPORT_FILE_H
 #define CLI_EXPORT_FILE_H
 
@@ -13,9 +13,9 @@ enum { EXPORT_MARK = 24 };
 void export_mark(char ret[EXPORT_MARK]);
 MUST_CHECK status_t export_path(char ret[PATH_MAX], struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Appends to the unfinished file; the first time it is made. */
+/* Appends to the unfinished file, which the first call creates. */
 MUST_CHECK status_t export_append(const char *part, const void *data, size_t n, struct err *e);
-/* The unfinished file is on disk, and gets its name. ALREADY_EXISTS where another has it, unless overwrite. */
+/* Calls fsync on the unfinished file and renames it. ALREADY_EXISTS if path exists, unless overwrite. */
 MUST_CHECK status_t export_finish(const char *part, const char *path, bool overwrite, struct err *e);
 
 #endif

@@ -8,8 +8,8 @@
 #include <string.h>
 
 struct tally {
-    int64_t points, series, odd;
-    char name[80]; /* of the last run */
+    int64_t points, series, not_finite;
+    char name[80]; /* of the last run of points */
     int rank;
 };
 
@@ -20,13 +20,13 @@ static void count_run(struct tally *t, const Trainyard__V1__MetricPoints *run) {
     t->rank = run->rank;
     t->points += (int64_t)run->n_value;
     for (size_t i = 0; i < run->n_value; i++)
-        t->odd += !isfinite(run->value[i]);
+        t->not_finite += !isfinite(run->value[i]);
 }
 
-static void tell(const char *job, const struct tally *t) {
+static void report(const char *job, const struct tally *t) {
     fprintf(stderr, "%s: %" PRId64 " points of %" PRId64 " series", job, t->points, t->series);
-    if (t->odd)
-        fprintf(stderr, ", %" PRId64 " of them NaN or infinite", t->odd);
+    if (t->not_finite)
+        fprintf(stderr, ", %" PRId64 " of them NaN or infinite", t->not_finite);
     fputc('\n', stderr);
 }
 
@@ -40,7 +40,7 @@ status_t export_points(struct cli *c, const char *job, export_take_fn *take, voi
         ProtobufCMessage *next = NULL;
         st = client_call(c, &trainyard__v1__metric_service__descriptor, "ListPoints", &request.base, &next, e);
         if (page)
-            protobuf_c_message_free_unpacked(page, NULL); /* the token was its */
+            protobuf_c_message_free_unpacked(page, NULL); /* the request's token was part of it */
         page = next;
         const Trainyard__V1__ListPointsResponse *points = (const Trainyard__V1__ListPointsResponse *)page;
         for (size_t i = 0; st == ST_OK && i < points->n_runs; i++) {
@@ -53,6 +53,6 @@ status_t export_points(struct cli *c, const char *job, export_take_fn *take, voi
     if (page)
         protobuf_c_message_free_unpacked(page, NULL);
     if (st == ST_OK)
-        tell(job, &tally);
+        report(job, &tally);
     return st;
 }

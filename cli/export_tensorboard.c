@@ -4,22 +4,21 @@
 #include "cli/export.h"
 #include "cli/export_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Events of one page's runs; as in export_csv.c. */
+/* The limit for the events of one page, as in export_csv.c. */
 #define EVENT_BYTES (64 << 20)
 
 struct folder {
     const struct export_target *to;
     char mark[EXPORT_MARK];
-    bool begun[LIMIT_WORLD_SIZE]; /* by rank: its unfinished file is there */
+    bool begun[LIMIT_WORLD_SIZE]; /* by rank: its unfinished file exists */
     struct bytes events;
 };
 
-/* An unfinished file has a name that TensorBoard does not read. */
+/* The name of an unfinished file, which TensorBoard ignores. */
 static status_t part_of(const struct folder *f, int rank, char ret[PATH_MAX], struct err *e) {
     return export_path(ret, e, "%s/rank-%d/%s", f->to->path, rank, f->mark);
 }
@@ -36,7 +35,7 @@ static status_t take(void *ctx, const Trainyard__V1__MetricPoints *run, struct e
     struct folder *f = ctx;
     char part[PATH_MAX];
     if (run->rank < 0 || run->rank >= LIMIT_WORLD_SIZE)
-        return err_set(e, ST_DATA_LOSS, "the controller sent points of rank %d, which no job has", run->rank);
+        return err_set(e, ST_DATA_LOSS, "the controller sent points of rank %d, which is out of range", run->rank);
     bytes_clear(&f->events);
     if (!f->begun[run->rank])
         TRY(begin(f, run, e));
@@ -65,22 +64,16 @@ static void drop(const struct folder *f) {
             export_path(folder, NULL, "%s/rank-%d", f->to->path, rank) != ST_OK)
             continue;
         unlink(part);
-        rmdir(folder); /* stays when it holds anything else */
+        rmdir(folder); /* fails if the folder contains other files */
     }
 }
 
-/* Another job's files there would be shown as runs of this one. */
+/* TensorBoard would show another job's files as runs of this job. */
 static status_t check_empty(const char *path, struct err *e) {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return errno == ENOENT ? ST_OK : err_errno(e, "open folder '%s'", path);
-    size_t entries = 0;
-    while (readdir(dir))
-        entries++;
-    closedir(dir);
-    if (entries <= 2) /* itself and its parent */
-        return ST_OK;
-    return err_set(e, ST_ALREADY_EXISTS, "'%s' is not empty: give another folder, or --overwrite", path);
+    bool empty = false;
+    TRY(dir_is_empty(path, &empty, e));
+    return empty ? ST_OK
+                 : err_set(e, ST_ALREADY_EXISTS, "'%s' is not empty: give another folder, or use --overwrite", path);
 }
 
 status_t export_tensorboard(struct cli *c, const struct export_target *to, struct err *e) {

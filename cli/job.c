@@ -1,14 +1,25 @@
-/* trainyard submit, list, get. */
+/* trainyard submit, list, get.
+ *
+ * `submit` reads the spec from a file or from the job to fork, applies --set, --name and --profile in this order, and
+ * calls CreateJob with a request id, so that a repeated call creates no second job. If the controller refuses the spec,
+ * `submit` asks it to validate the spec and prints every problem, as `validate` does. If it accepts the job, stdout
+ * gets the id alone, for scripts; stderr gets what was not checked and where the ranks started.
+ *
+ * `list` prints the pages of ListJobs up to --limit. `get` prints the fields of a job, its attempts as a table, and the
+ * spec as YAML. */
 #include "api/codec/text.h"
 #include "api/spec/file.h"
 #include "api/spec/spec.h"
-#include "cli/client.h"
+#include "cli/fork.h"
 #include "cli/output.h"
+#include "cli/placement.h"
+#include "cli/validate.h"
 #include "cli/watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <trainyard/v1/job.pb-c.h>
 
 static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
@@ -22,7 +33,7 @@ static const char *state_name(Trainyard__V1__Job__State state) {
 struct submit_args {
     struct text_list set;
     const char *name, *request_id, *fork, *profile;
-    bool watch;
+    bool watch, wait_for_hosts, skip_check;
 };
 
 static status_t print_submitted(const struct cli *c, const Trainyard__V1__Job *job, struct err *e) {
@@ -34,26 +45,6 @@ static status_t print_submitted(const struct cli *c, const Trainyard__V1__Job *j
     return ST_OK;
 }
 
-/* The spec of the job in JOB, JOB@STEP or JOB/checkpoints/ID. */
-static status_t forked_spec(struct cli *c, const char *fork, Trainyard__V1__JobSpec **ret, struct err *e) {
-    char job[80], name[80];
-    size_t n = strncmp(fork, "jobs/", 5) == 0 ? 5 : 0;
-    n += strcspn(fork + n, "@/");
-    if (n >= sizeof job)
-        return err_set(e, ST_INVALID_ARGUMENT, "--fork: '%.40s...' is no job", fork);
-    memcpy(job, fork, n);
-    job[n] = '\0';
-    TRY(client_job_name(job, name, e));
-    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
-    request.name = name;
-    ProtobufCMessage *reply = NULL;
-    TRY(client_call(c, jobs, "GetJob", &request.base, &reply, e));
-    Trainyard__V1__Job *parent = (Trainyard__V1__Job *)reply;
-    *ret = take_ptr(&parent->spec);
-    trainyard__v1__job__free_unpacked(parent, NULL);
-    return *ret ? ST_OK : err_set(e, ST_INTERNAL, "%s has no spec", name);
-}
-
 /* --profile FROM..TO */
 static status_t set_profile(Trainyard__V1__JobSpec *spec, const char *range, struct err *e) {
     char from[32];
@@ -62,61 +53,75 @@ static status_t set_profile(Trainyard__V1__JobSpec *spec, const char *range, str
         return err_set(e, ST_INVALID_ARGUMENT, "--profile: '%.40s' is not of the form FROM..TO", range);
     memcpy(from, range, (size_t)(dots - range));
     from[dots - range] = '\0';
-    TRY(codec_set_path(&spec->base, "train.profile.from", from, e));
-    return codec_set_path(&spec->base, "train.profile.to", dots + 2, e);
+    TRY(codec_set_path(&spec->base, "train.profile.from", from, NULL, e));
+    return codec_set_path(&spec->base, "train.profile.to", dots + 2, NULL, e);
 }
 
 static status_t read_submitted(struct cli *c, const struct submit_args *args, const char *file,
-                               Trainyard__V1__JobSpec **ret, struct err *e) {
+                               Trainyard__V1__JobSpec **ret, char shown[FORK_FILE_BYTES], struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    if (!file && !args->fork)
-        return err_set(e, ST_INVALID_ARGUMENT, "submit: name a file, or a job with --fork");
-    if (file)
-        TRY(spec_file_read(file, &spec, e));
-    else
-        TRY(forked_spec(c, args->fork, &spec, e));
+    TRY(fork_or_file_read(c, "submit", args->fork, file, &spec, shown, e));
     TRY(spec_change(spec, args->set.items, args->set.n, e));
     if (args->name)
-        TRY(codec_set_path(&spec->base, "name", args->name, e));
+        TRY(codec_set_path(&spec->base, "name", args->name, NULL, e));
     if (args->profile)
         TRY(set_profile(spec, args->profile, e));
     *ret = take_ptr(&spec);
     return ST_OK;
 }
 
+/* CreateJob. If the spec is refused, prints every problem on its own line, as `validate` does. */
+static status_t create(struct cli *c, const char *file, const Trainyard__V1__CreateJobRequest *request,
+                       Trainyard__V1__Job **ret, struct err *e) {
+    ProtobufCMessage *reply = NULL;
+    bool printed = false;
+    status_t st = client_call_again(c, jobs, "CreateJob", &request->base, &reply, e);
+    if (st == ST_INVALID_ARGUMENT && validate_refused(c, file, request, &printed, NULL) == ST_OK && printed) {
+        c->exit_code = EXIT_USAGE;
+        return ST_OK;
+    }
+    *ret = (Trainyard__V1__Job *)reply;
+    return st;
+}
+
 static status_t run_submit(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct submit_args *args = args_;
-    char id[37];
+    char id[37], file[FORK_FILE_BYTES];
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
-    TRY(read_submitted(c, args, words[0], &spec, e));
+    TRY(read_submitted(c, args, words[0], &spec, file, e));
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
     client_request_id(id);
     request.spec = spec;
     if (args->fork)
         request.fork = (char *)args->fork;
+    request.wait_for_hosts = args->wait_for_hosts;
+    request.skip_check = args->skip_check;
     request.request_id = args->request_id ? (char *)args->request_id : id;
-    ProtobufCMessage *reply = NULL;
-    TRY(client_call_again(c, jobs, "CreateJob", &request.base, &reply, e));
-    Trainyard__V1__Job *job = (Trainyard__V1__Job *)reply;
-    status_t st = print_submitted(c, job, e);
-    if (st == ST_OK && args->watch)
-        st = watch_job(c, job->name, e);
-    trainyard__v1__job__free_unpacked(job, NULL);
-    return st;
+    CLEANUP(message_freep) Trainyard__V1__Job *job = NULL;
+    TRY(create(c, file, &request, &job, e));
+    if (!job)
+        return ST_OK;
+    validate_print_unchecked(file, job->unchecked, job->n_unchecked);
+    TRY(print_submitted(c, job, e));
+    placement_print(c, job->name);
+    return args->watch ? watch_job(c, job->name, e) : ST_OK;
 }
 
 static const struct option_row submit_options[] = {
-    { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be given several times", OPTION_LIST,
+    { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be repeated", OPTION_LIST,
       offsetof(struct submit_args, set), NULL },
-    { "name", 0, "NAME", "the job's name instead of the file's", OPTION_TEXT, offsetof(struct submit_args, name),
+    { "name", 0, "NAME", "the job's name, instead of the file's", OPTION_TEXT, offsetof(struct submit_args, name),
       NULL },
-    { "fork", 0, "JOB[@STEP]", "go on from that job's newest checkpoint, or that of STEP; without FILE with its spec",
+    { "fork", 0, "JOB[@STEP]", "continue from that job's newest checkpoint, or from STEP; without FILE, with its spec",
       OPTION_TEXT, offsetof(struct submit_args, fork), NULL },
     { "profile", 0, "FROM..TO", "profile these steps; 'trainyard profile' shows them", OPTION_TEXT,
       offsetof(struct submit_args, profile), NULL },
-    { "watch", 'w', NULL, "then show the job until it ends, as 'watch' does", OPTION_FLAG,
-      offsetof(struct submit_args, watch), NULL },
-    { "request-id", 0, "ID", "a UUID: the same one never makes a second job", OPTION_TEXT,
+    { "wait-for-hosts", 0, NULL, "accept a job that needs more slots than the attached hosts have", OPTION_FLAG,
+      offsetof(struct submit_args, wait_for_hosts), NULL },
+    { "skip-check", 0, NULL, "do not check the job on a host, for example if its data does not exist yet", OPTION_FLAG,
+      offsetof(struct submit_args, skip_check), NULL },
+    { "watch", 'w', NULL, "then watch the job until it ends", OPTION_FLAG, offsetof(struct submit_args, watch), NULL },
+    { "request-id", 0, "ID", "a UUID: the same one creates no second job, and is refused for another spec", OPTION_TEXT,
       offsetof(struct submit_args, request_id), NULL },
     { 0 },
 };
@@ -124,21 +129,22 @@ static const struct option_row submit_options[] = {
 const struct command command_submit = {
     .name = "submit",
     .arguments = "[FILE] [--fork JOB[@STEP]] [--set KEY.PATH=VALUE]... [--name N] [--profile FROM..TO] [--watch] "
-                 "[--request-id ID]",
-    .summary = "Submits the job that FILE describes (YAML or JSON; '-' is standard input) and prints its id.",
+                 "[--wait-for-hosts] [--skip-check] [--request-id ID]",
+    .summary = "Submits the job in FILE (YAML or JSON; '-' is standard input) and prints its id.",
     .details =
-        "docs/spec.md lists every field. A controller that is away for a moment is tried again: the job is made once.\n"
-        "A fork is a new job that goes on from another's whole state: weights, optimizer, step. What it changes must "
-        "leave\nthe model (but for its dropout) and the data alone; another kind of optimizer starts with its states "
-        "at "
-        "zero.",
+        "docs/spec.md lists every field. If the controller is unreachable for a moment, the request is repeated, and\n"
+        "the job is created once. If the job starts immediately, a line on stderr shows its hosts and the cores of "
+        "each\n"
+        "rank. A fork is a new job that continues from another job's whole state: weights, optimizer, step. A fork "
+        "cannot\nchange the model (except for its dropout) or the data; another kind of optimizer starts with zero "
+        "state.",
     .example = "trainyard submit job.yaml --set train.steps=200 --set labels.team=research\n"
                "job=$(trainyard submit job.yaml) && trainyard watch $job\n"
                "trainyard submit --fork 42@300 --set train.steps=1000 --set train.optimizer.adamw.lr=1e-4",
     .options = submit_options,
     .args_bytes = sizeof(struct submit_args),
-    .least = 0,
-    .most = 1,
+    .min_words = 0,
+    .max_words = 1,
     .run = run_submit,
 };
 
@@ -152,45 +158,40 @@ struct list_args {
 static status_t parse_state(const char *text, Trainyard__V1__Job__State *ret, struct err *e) {
     if (!text)
         return ST_OK;
-    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value_by_name(&trainyard__v1__job__state__descriptor,
-                                                                               text);
-    if (!v || v->value == 0)
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "--state: '%.40s' is no state; states are QUEUED, STARTING, RUNNING, "
-                       "RESTARTING, CANCELLING, SUCCEEDED, FAILED, CANCELLED and more",
-                       text);
-    *ret = (Trainyard__V1__Job__State)v->value;
-    return ST_OK;
+    const ProtobufCEnumDescriptor *states = &trainyard__v1__job__state__descriptor;
+    char known[200] = "";
+    for (unsigned i = 0, used = 0; i < states->n_values; i++) {
+        const ProtobufCEnumValue *v = &states->values[i];
+        if (v->value == 0)
+            continue;
+        if (strcasecmp(v->name, text) == 0) {
+            *ret = (Trainyard__V1__Job__State)v->value;
+            return ST_OK;
+        }
+        if (used < sizeof known)
+            used += (unsigned)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", v->name);
+    }
+    return err_set(e, ST_INVALID_ARGUMENT, "--state: '%.40s' is not a state; states are %s", text, known);
 }
 
-static status_t show_jobs(const struct cli *c, const Trainyard__V1__ListJobsResponse *all, struct err *e) {
-    static const char *const heads[] = { "JOB", "NAME", "STATE", "STEP", "ATTEMPT", "AGE", "RAN", "REASON", NULL };
-    bool done = false;
-    TRY(output_message(c, &all->base, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_jobs; i++)
-        printf("%s\n", all->jobs[i]->name);
-    if (done || c->output == OUTPUT_NAME)
-        return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_jobs; i++) {
-        const Trainyard__V1__Job *job = all->jobs[i];
-        char age[24], ran[24];
-        output_between(job->create_time, NULL, age);
-        output_between(job->start_time, job->end_time, ran);
-        table_cell(&t, "%s", output_id(job->name));
-        table_cell(&t, "%s", job->display_name);
-        table_cell(&t, "%s", state_name(job->state));
-        table_cell(&t, "%" PRId64, job->step);
-        table_cell(&t, "%d", job->attempt);
-        table_cell(&t, "%s", age);
-        table_cell(&t, "%s", ran);
-        table_cell(&t, "%s", job->reason);
-    }
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
+static void add_job(struct table *t, const void *message) {
+    const Trainyard__V1__Job *job = message;
+    char age[24], ran[24];
+    output_between(job->create_time, NULL, age);
+    output_between(job->start_time, job->end_time, ran);
+    table_cell(t, "%s", output_id(job->name));
+    table_cell(t, "%s", job->display_name);
+    table_cell(t, "%s", state_name(job->state));
+    table_cell(t, "%" PRId64, job->step);
+    table_cell(t, "%d", job->attempt);
+    table_cell(t, "%s", age);
+    table_cell(t, "%s", ran);
+    table_cell(t, "%s", job->reason);
 }
+
+static const struct output_columns job_columns = {
+    { "JOB", "NAME", "STATE", "STEP", "ATTEMPT", "AGE", "RAN", "REASON" }, add_job
+};
 
 static status_t run_list(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct list_args *args = args_;
@@ -201,22 +202,21 @@ static status_t run_list(struct cli *c, const void *args_, char *const words[], 
     TRY(parse_state(args->state, &request.state, e));
     if (args->queue)
         request.queue = (char *)args->queue;
-    ProtobufCMessage *all = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, jobs, "ListJobs", &request.base, args->limit, &all, e));
     const Trainyard__V1__ListJobsResponse *found = (Trainyard__V1__ListJobsResponse *)all;
-    status_t st = show_jobs(c, found, e);
+    status_t st = output_list(c, all, &job_columns, e);
     if (st == ST_OK && *found->next_page_token)
-        fprintf(stderr, "these are the newest %zu; there may be more: --limit %zu\n", found->n_jobs,
+        fprintf(stderr, "these are the newest %zu jobs; there may be more: use --limit %zu\n", found->n_jobs,
                 10 * found->n_jobs);
-    protobuf_c_message_free_unpacked(all, NULL);
     return st;
 }
 
 static const struct option_row list_options[] = {
-    { "state", 's', "STATE", "only these: QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED, ...", OPTION_TEXT,
-      offsetof(struct list_args, state), NULL },
-    { "queue", 'q', "QUEUE", "only these", OPTION_TEXT, offsetof(struct list_args, queue), NULL },
-    { "limit", 'n', "N", "at most so many, newest first; stderr says when there may be more", OPTION_INT,
+    { "state", 's', "STATE", "only jobs in this state: QUEUED, RUNNING, PAUSED, SUCCEEDED, FAILED, CANCELLED, ...",
+      OPTION_TEXT, offsetof(struct list_args, state), NULL },
+    { "queue", 'q', "QUEUE", "only jobs of this queue", OPTION_TEXT, offsetof(struct list_args, queue), NULL },
+    { "limit", 'n', "N", "at most N jobs, newest first; stderr reports whether there may be more", OPTION_INT,
       offsetof(struct list_args, limit), "100" },
     { 0 },
 };
@@ -248,29 +248,28 @@ static void show_time(const char *label, const Google__Protobuf__Timestamp *t) {
         show_line(label, when);
 }
 
-static status_t show_attempts(const Trainyard__V1__Job *job, struct err *e) {
-    static const char *const heads[] = { "ATTEMPT", "STATE", "FROM STEP", "RAN", "RANKS", "REASON", NULL };
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < job->n_attempts; i++) {
-        const Trainyard__V1__Attempt *a = job->attempts[i];
-        char ran[24], ranks[256] = "";
-        output_between(a->start_time, a->end_time, ran);
-        for (size_t j = 0, used = 0; j < a->n_placements && used < sizeof ranks; j++)
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d on %s (pid %d)", j ? ", " : "",
-                                     a->placements[j]->rank, output_id(a->placements[j]->executor),
-                                     a->placements[j]->pid);
-        table_cell(&t, "%d", a->number);
-        table_cell(&t, "%s", output_enum(&trainyard__v1__attempt__state__descriptor, (int)a->state));
-        table_cell(&t, "%" PRId64, a->from_step);
-        table_cell(&t, "%s", ran);
-        table_cell(&t, "%s", ranks);
-        table_cell(&t, "%s", a->reason);
+static void add_attempt(struct table *t, const void *message) {
+    const Trainyard__V1__Attempt *a = message;
+    char ran[24], ranks[512] = "";
+    output_between(a->start_time, a->end_time, ran);
+    for (size_t j = 0, used = 0; j < a->n_placements && used < sizeof ranks; j++) {
+        const Trainyard__V1__Placement *p = a->placements[j];
+        char cores[32] = ""; /* unknown before the rank has started, and for older versions */
+        if (p->threads > 0)
+            snprintf(cores, sizeof cores, ", %d core%s", p->threads, p->threads == 1 ? "" : "s");
+        used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d on %s (pid %d%s)", j ? ", " : "", p->rank,
+                                 output_id(p->executor), p->pid, cores);
     }
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
+    table_cell(t, "%d", a->number);
+    table_cell(t, "%s", output_enum(&trainyard__v1__attempt__state__descriptor, (int)a->state));
+    table_cell(t, "%" PRId64, a->from_step);
+    table_cell(t, "%s", ran);
+    table_cell(t, "%s", ranks);
+    table_cell(t, "%s", a->reason);
 }
+
+static const struct output_columns attempt_columns = { { "ATTEMPT", "STATE", "FROM STEP", "RAN", "RANKS", "REASON" },
+                                                       add_attempt };
 
 static status_t show_spec(const Trainyard__V1__JobSpec *spec, struct err *e) {
     struct bytes text;
@@ -294,8 +293,10 @@ static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
     show_line("name", job->display_name);
     show_line("state", state_name(job->state));
     show_line("reason", job->reason);
-    snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, job->step,
-             job->spec && job->spec->train ? job->spec->train->steps : 0);
+    const int64_t steps = job->spec && job->spec->train ? job->spec->train->steps : 0; /* 0: not known, of a program */
+    int n = snprintf(text, sizeof text, "%" PRId64, job->step);
+    if (steps)
+        snprintf(text + n, sizeof text - (size_t)n, " of %" PRId64, steps);
     show_line("step", text);
     if (job->attempt > 1)
         snprintf(text, sizeof text, "%d, %d of them counted", job->attempt - 1, job->restarts);
@@ -308,12 +309,15 @@ static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
     show_time("started", job->start_time);
     show_time("ended", job->end_time);
     show_line("weights", job->weights_sha256);
+    if (job->records_lost > 0)
+        printf("%-10s %" PRId64 " records of this job: metrics or logs are missing; see `trainyard events %s`\n",
+               "lost", job->records_lost, output_id(job->name));
     if (*job->forked_from)
         printf("%-10s %s, step %" PRId64 "\n", "forked", job->forked_from, job->forked_step);
-    show_line("begun with", job->initialised_from);
+    show_line("init from", job->initialised_from);
     if (job->n_attempts) {
         putchar('\n');
-        TRY(show_attempts(job, e));
+        TRY(output_table(&attempt_columns, job->attempts, job->n_attempts, e));
     }
     return job->spec ? show_spec(job->spec, e) : ST_OK;
 }
@@ -322,27 +326,22 @@ static status_t run_get(struct cli *c, const void *args, char *const words[], st
     char name[80];
     bool done = false;
     (void)args;
-    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
-    request.name = name;
-    ProtobufCMessage *reply = NULL;
-    TRY(client_call(c, jobs, "GetJob", &request.base, &reply, e));
-    status_t st = output_message(c, reply, &done, e);
-    if (st == ST_OK && c->output == OUTPUT_NAME)
-        printf("%s\n", ((Trainyard__V1__Job *)reply)->name);
-    else if (st == ST_OK && !done)
-        st = show_job((Trainyard__V1__Job *)reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    CLEANUP(message_freep) Trainyard__V1__Job *job = NULL;
+    TRY(client_get_job(c, name, &job, e));
+    TRY(output_message(c, &job->base, &done, e));
+    if (c->output == OUTPUT_NAME)
+        printf("%s\n", job->name);
+    return done || c->output == OUTPUT_NAME ? ST_OK : show_job(job, e);
 }
 
 const struct command command_get = {
     .name = "get",
     .arguments = "JOB",
-    .summary = "Shows a job: its state, its attempts and where they ran, its spec with every default.",
+    .summary = "Shows a job: state, attempts and their hosts, and the spec with every default.",
     .example = "trainyard get 42\ntrainyard get 42 -o yaml",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_get,
 };

@@ -1,4 +1,9 @@
-/* trainyard cancel, pause, resume, retry, delete. */
+/* trainyard cancel, pause, resume, retry, delete: commands that change the state of a job.
+ *
+ * The first four send the same request, a name and a request id, to their RPC. Their request types differ, so the
+ * callers pass pointers to the two fields, and request_move() fills them in. `pause --wait` then polls the job until it
+ * is neither PAUSING nor CANCELLING, and sets the exit status from the state that it reached. If `resume` or `retry` is
+ * refused for a job that SUCCEEDED or was CANCELLED, the error is extended by the command that forks the job. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -7,7 +12,7 @@
 #include <stdio.h>
 #include <trainyard/v1/job.pb-c.h>
 
-enum { LOOK_AGAIN_MS = 500 }; /* at a job that is PAUSING */
+enum { POLL_MS = 500 }; /* of a job that is PAUSING */
 
 static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
 
@@ -22,9 +27,9 @@ static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, s
     return ST_OK;
 }
 
-/* request: of the method, with a name and a request id, which these fill in. */
-static status_t ask_move(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
-                         char **ret_name, char **ret_id, ProtobufCMessage **ret, struct err *e) {
+/* Calls the method. ret_name, ret_id: the fields of the request for the name and the request id, filled in here. */
+static status_t request_move(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
+                             char **ret_name, char **ret_id, ProtobufCMessage **ret, struct err *e) {
     char name[80], id[37];
     TRY(client_job_name(word, name, e));
     client_request_id(id);
@@ -37,11 +42,9 @@ static status_t ask_move(struct cli *c, const char *word, const char *method, co
 
 static status_t move_job(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
                          char **ret_name, char **ret_id, struct err *e) {
-    ProtobufCMessage *reply = NULL;
-    TRY(ask_move(c, word, method, request, ret_name, ret_id, &reply, e));
-    status_t st = show_moved(c, reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
+    TRY(request_move(c, word, method, request, ret_name, ret_id, &reply, e));
+    return show_moved(c, reply, e);
 }
 
 static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
@@ -56,8 +59,8 @@ const struct command command_cancel = {
     .summary = "Cancels a job that has not ended.",
     .example = "trainyard cancel 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_cancel,
 };
 
@@ -69,11 +72,11 @@ static bool has_left(const Trainyard__V1__Job *job) {
     return job->state == TRAINYARD__V1__JOB__STATE__PAUSED || job->state >= TRAINYARD__V1__JOB__STATE__SUCCEEDED;
 }
 
-/* Until it has left its slots; *job becomes what it is then. */
+/* Polls until the job uses no slots, and replaces *job by its newest state. */
 static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err *e) {
     Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
     while (is_leaving(*job)) {
-        poll(NULL, 0, LOOK_AGAIN_MS);
+        poll(NULL, 0, POLL_MS);
         ProtobufCMessage *reply = NULL;
         request.name = (*job)->name;
         TRY(client_call_waiting(c, jobs, "GetJob", &request.base, &reply, e));
@@ -81,7 +84,7 @@ static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err 
         *job = (Trainyard__V1__Job *)reply;
     }
     if (!has_left(*job))
-        return err_set(e, ST_FAILED_PRECONDITION, "job %s was resumed meanwhile", output_id((*job)->name));
+        return err_set(e, ST_FAILED_PRECONDITION, "somebody resumed job %s meanwhile", output_id((*job)->name));
     if (*(*job)->reason) {
         output_text(stderr, (*job)->reason);
         fputc('\n', stderr);
@@ -100,17 +103,15 @@ struct pause_args {
 static status_t run_pause(struct cli *c, const void *args, char *const words[], struct err *e) {
     Trainyard__V1__PauseJobRequest request = TRAINYARD__V1__PAUSE_JOB_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
-    TRY(ask_move(c, words[0], "PauseJob", &request.base, &request.name, &request.request_id, &reply, e));
-    Trainyard__V1__Job *job = (Trainyard__V1__Job *)reply;
-    status_t st = ((const struct pause_args *)args)->wait ? wait_paused(c, &job, e) : ST_OK;
-    if (st == ST_OK)
-        st = show_moved(c, &job->base, e);
-    trainyard__v1__job__free_unpacked(job, NULL);
-    return st;
+    TRY(request_move(c, words[0], "PauseJob", &request.base, &request.name, &request.request_id, &reply, e));
+    CLEANUP(message_freep) Trainyard__V1__Job *job = (Trainyard__V1__Job *)reply;
+    if (((const struct pause_args *)args)->wait)
+        TRY(wait_paused(c, &job, e));
+    return show_moved(c, &job->base, e);
 }
 
 static const struct option_row pause_options[] = {
-    { "wait", 0, NULL, "return when it has left its slots, and tell on stderr what is kept", OPTION_FLAG,
+    { "wait", 0, NULL, "return when its slots are free, and report on stderr which step is kept", OPTION_FLAG,
       offsetof(struct pause_args, wait), NULL },
     { 0 },
 };
@@ -118,54 +119,75 @@ static const struct option_row pause_options[] = {
 const struct command command_pause = {
     .name = "pause",
     .arguments = "JOB [--wait]",
-    .summary = "Lets a job leave its slots until it is resumed, without losing a step.",
+    .summary = "Frees the slots of a job until it is resumed, without losing a step.",
     .details =
-        "A job that waits is PAUSED at once. One that runs is PAUSING: its ranks end the step they are at, write a\n"
-        "checkpoint and leave; then it is PAUSED. The job's reason (trainyard get) says after which step, or, where\n"
-        "that checkpoint could not be written within ten minutes, from which older one it will go on.\n"
-        "Does not count against retry.max_restarts.",
+        "A waiting job becomes PAUSED immediately. A running job becomes PAUSING: its ranks end their current step,\n"
+        "write a checkpoint and end; then the job is PAUSED. Its reason (trainyard get) names the step, or, if the\n"
+        "checkpoint could not be written within ten minutes, the older checkpoint from which the job will continue.\n"
+        "A pause does not count against retry.max_restarts.",
     .example = "trainyard pause 42 --wait\ntrainyard resume 42",
     .options = pause_options,
     .args_bytes = sizeof(struct pause_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_pause,
 };
+
+/* A job that SUCCEEDED or was CANCELLED can only continue as a fork: adds the command to the error. */
+static status_t advise_fork(struct cli *c, const char *word, status_t st, struct err *e) {
+    char name[80];
+    Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
+    if (st != ST_FAILED_PRECONDITION || client_job_name(word, name, NULL) != ST_OK)
+        return st;
+    request.name = name;
+    if (client_call_once(c, &trainyard__v1__job_service__descriptor, "GetJob", &request.base, &reply, NULL) != ST_OK)
+        return st;
+    const Trainyard__V1__Job__State state = ((Trainyard__V1__Job *)reply)->state;
+    if (state == TRAINYARD__V1__JOB__STATE__SUCCEEDED || state == TRAINYARD__V1__JOB__STATE__CANCELLED) {
+        struct err said = *e;
+        return err_set(e, st, "%s; 'trainyard submit --fork %s' creates a new job that continues from its checkpoint",
+                       said.msg, output_id(name));
+    }
+    return st;
+}
 
 static status_t run_resume(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     Trainyard__V1__ResumeJobRequest request = TRAINYARD__V1__RESUME_JOB_REQUEST__INIT;
-    return move_job(c, words[0], "ResumeJob", &request.base, &request.name, &request.request_id, e);
+    return advise_fork(c, words[0],
+                       move_job(c, words[0], "ResumeJob", &request.base, &request.name, &request.request_id, e), e);
 }
 
 const struct command command_resume = {
     .name = "resume",
     .arguments = "JOB",
-    .summary = "Lets a PAUSED job go on from its newest good checkpoint.",
+    .summary = "Continues a PAUSED job from its newest good checkpoint.",
     .details =
-        "It is QUEUED at its old place: before all of its priority that were submitted after it. Its weights become\n"
-        "those of a job that was never paused.",
+        "The job is QUEUED at its old place: before all jobs of the same priority that were submitted later. It ends\n"
+        "with the same weights as a job that was never paused.",
     .example = "trainyard resume 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_resume,
 };
 
 static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
     (void)args;
     Trainyard__V1__RetryJobRequest request = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
-    return move_job(c, words[0], "RetryJob", &request.base, &request.name, &request.request_id, e);
+    return advise_fork(c, words[0],
+                       move_job(c, words[0], "RetryJob", &request.base, &request.name, &request.request_id, e), e);
 }
 
 const struct command command_retry = {
     .name = "retry",
     .arguments = "JOB",
-    .summary = "Lets a FAILED job go on from its newest good checkpoint.",
+    .summary = "Continues a FAILED job from its newest good checkpoint.",
     .example = "trainyard retry 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_retry,
 };
 
@@ -175,26 +197,25 @@ static status_t run_delete(struct cli *c, const void *args, char *const words[],
     Trainyard__V1__DeleteJobRequest request = TRAINYARD__V1__DELETE_JOB_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
     request.name = name;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call_again(c, jobs, "DeleteJob", &request.base, &reply, e));
     bool done = false;
-    status_t st = output_message(c, reply, &done, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    if (st == ST_OK && !done)
+    TRY(output_message(c, reply, &done, e));
+    if (!done)
         printf("%s%s\n", c->output == OUTPUT_NAME ? name : output_id(name), c->output == OUTPUT_NAME ? "" : " deleted");
-    return st;
+    return ST_OK;
 }
 
 const struct command command_delete = {
     .name = "delete",
     .arguments = "JOB",
-    .summary = "Deletes a job that has ended, with its metrics, logs, events and checkpoints.",
+    .summary = "Deletes an ended job with its metrics, logs, events and checkpoints.",
     .details =
-        "Refused while the job has not ended (cancel it first), while a job that began with one of its checkpoints\n"
-        "is there (delete that one first), and while one of them is pinned. There is no way back.",
+        "Refused while the job has not ended (cancel it first), while a job exists that started from one of its\n"
+        "checkpoints (delete that job first), and while one of its checkpoints is pinned. This cannot be undone.",
     .example = "trainyard delete 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_delete,
 };

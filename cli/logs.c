@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/client.h"
+#include "cli/job_check.h"
 #include "cli/output.h"
 
 #include <poll.h>
@@ -10,9 +11,9 @@
 #include <trainyard/v1/log.pb-c.h>
 
 enum {
-    /* With -f a lost connection is dialled again for so long. */
+    /* How long a lost connection is redialled with -f. */
     PATIENCE_MS = 30 * 60 * 1000,
-    /* Else, and before anything was heard: a restart of the controller, not a wrong address. */
+    /* The same without -f, and before the first lines: enough for a restart of the controller. */
     FIRST_PATIENCE_MS = 5000,
 };
 
@@ -26,8 +27,8 @@ struct tail {
     const char *job;
     const struct logs_args *args;
     char cursor[256]; /* of the last lines printed */
-    bool heard;
-    bool told; /* that the controller is away */
+    bool received;
+    bool reported; /* that the controller is unreachable */
 };
 
 static void print_line(const Trainyard__V1__LogLine *line) {
@@ -39,7 +40,7 @@ static void print_line(const Trainyard__V1__LogLine *line) {
 }
 
 static status_t print_lines(struct tail *t, const Trainyard__V1__TailLogsResponse *lines, struct err *e) {
-    t->heard = true;
+    t->received = true;
     snprintf(t->cursor, sizeof t->cursor, "%s", lines->cursor);
     if (t->c->output == OUTPUT_JSON)
         return output_json_line(&lines->base, e);
@@ -81,27 +82,29 @@ static status_t run_logs(struct cli *c, const void *args, char *const words[], s
     char name[80];
     TRY(client_job_name(words[0], name, e));
     t.job = name;
+    TRY(job_check_rank(c, name, t.args->rank, t.args->attempt, e));
     int64_t begun_ms = clock_mono_ms(), patience_ms = FIRST_PATIENCE_MS;
     for (;;) {
         char reason[RPC_REASON_BYTES];
-        t.heard = false;
+        t.received = false;
         status_t st = tail_once(&t, reason, e);
-        if (t.heard) {
+        if (t.received) {
             begun_ms = clock_mono_ms();
             patience_ms = t.args->follow ? PATIENCE_MS : FIRST_PATIENCE_MS;
-            t.told = false;
+            t.reported = false;
         }
         if (!client_waits(st, reason, begun_ms, patience_ms))
             return st;
-        if (!t.told)
-            client_tell_absence(c, e);
-        t.told = true;
+        if (!t.reported)
+            client_report_absence(c, e);
+        t.reported = true;
         poll(NULL, 0, REDIAL_FIRST_MS * 5);
     }
 }
 
 static const struct option_row logs_options[] = {
-    { "follow", 'f', NULL, "go on until the job has ended", OPTION_FLAG, offsetof(struct logs_args, follow), NULL },
+    { "follow", 'f', NULL, "follow the output until the job has ended", OPTION_FLAG, offsetof(struct logs_args, follow),
+      NULL },
     { "rank", 0, "R", "only this rank's lines", OPTION_INT, offsetof(struct logs_args, rank), NULL },
     { "attempt", 0, "A", "only this attempt's lines", OPTION_INT, offsetof(struct logs_args, attempt), NULL },
     { 0 },
@@ -110,11 +113,11 @@ static const struct option_row logs_options[] = {
 const struct command command_logs = {
     .name = "logs",
     .arguments = "JOB [-f] [--rank R] [--attempt A]",
-    .summary = "Prints what a job's workers wrote: time, attempt/rank, stream, text.",
+    .summary = "Prints the output of a job's workers: time, attempt/rank, stream, text.",
     .example = "trainyard logs 42 -f --rank 0",
     .options = logs_options,
     .args_bytes = sizeof(struct logs_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_logs,
 };

@@ -1,7 +1,9 @@
 /* trainyard: the client of the training service, and `up`, which runs the whole service on one machine. */
+#include "base/alloc.h"
 #include "base/status.h"
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/nearest.h"
 #include "cli/up/exec_child.h"
 
 #include <stdio.h>
@@ -26,14 +28,14 @@ const struct command *command_find(const char *name) {
 }
 
 void help_print_all(void) {
-    printf("trainyard COMMAND [ARGUMENT]...\n\nSubmits training jobs and looks after them.\n\nCommands\n");
+    printf("trainyard COMMAND [ARGUMENT]...\n\nSubmits and manages training jobs.\n\nCommands\n");
     for (size_t i = 0; commands[i]; i++)
         printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
-    printf("  %-12s %s\n", "help", "this page, or that of a command: trainyard help submit");
+    printf("  %-12s %s\n", "help", "this page, or the page of a command: trainyard help submit");
     printf("  %-12s %s\n", "version", "this program's version");
     printf(
-        "\nThe controller is found by --controller ADDR, else TRAINYARD_CONTROLLER, else ./.trainyard/address (which\n"
-        "'trainyard up' writes), else 127.0.0.1:7700.\n"
+        "\nThe address of the controller is --controller ADDR, else TRAINYARD_CONTROLLER, else ./.trainyard/address\n"
+        "(which 'trainyard up' writes), else 127.0.0.1:7700.\n"
         "\nExample\n  trainyard up --detach\n  trainyard submit job.yaml --watch\n  trainyard down\n");
 }
 
@@ -51,7 +53,7 @@ static enum exit_code exit_code_of(status_t st) {
     }
 }
 
-static int complain(status_t st, const struct err *e) {
+static int report_error(status_t st, const struct err *e) {
     fflush(stdout);
     fprintf(stderr, "trainyard: %s\n", e->msg);
     return (int)exit_code_of(st);
@@ -62,9 +64,7 @@ static int run_command(const struct command *cmd, int argc, char **argv) {
     struct err e = { "" };
     char *const *words = NULL;
     int help = 0;
-    CLEANUP(freep) void *args = calloc(1, cmd->args_bytes);
-    if (!args)
-        return complain(ST_RESOURCE_EXHAUSTED, &(struct err){ "no memory" });
+    CLEANUP(freep) void *args = alloc_zeroed(1, cmd->args_bytes);
     status_t st = arguments_parse(cmd, argc, argv, &c, args, &words, &help, &e);
     if (st == ST_OK && help)
         help_print(cmd);
@@ -73,16 +73,28 @@ static int run_command(const struct command *cmd, int argc, char **argv) {
     c.client = client_close(c.client);
     if (st == ST_OK && fflush(stdout) != 0)
         st = err_set(&e, ST_INTERNAL, "standard output cannot be written");
-    return st == ST_OK ? (int)c.exit_code : complain(st, &e);
+    return st == ST_OK ? (int)c.exit_code : report_error(st, &e);
 }
+
+static int no_command(const char *name) {
+    const char *names[sizeof commands / sizeof *commands + 2] = { "help", "version" };
+    size_t n = 2;
+    for (size_t i = 0; commands[i]; i++)
+        names[n++] = commands[i]->name;
+    const char *meant = nearest_command(name, names, n);
+    fprintf(stderr, "trainyard: there is no command '%s'%s%s%s; see 'trainyard help'\n", name, meant ? ": '" : "",
+            meant ? meant : "", meant ? "' may be meant" : "");
+    return EXIT_USAGE;
+}
+
+static bool asks_for_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
 
 static int help_command(const char *name) {
     const struct command *cmd = name ? command_find(name) : NULL;
-    const bool none = !name || strcmp(name, "help") == 0 || strcmp(name, "version") == 0; /* they have no page */
-    if (!cmd && !none) {
-        fprintf(stderr, "trainyard: there is no command '%s'; see 'trainyard help'\n", name);
-        return EXIT_USAGE;
-    }
+    const bool none = !name || asks_for_help(name) || strcmp(name, "help") == 0 ||
+                      strcmp(name, "version") == 0; /* these have no page */
+    if (!cmd && !none)
+        return no_command(name);
     if (cmd)
         help_print(cmd);
     else
@@ -94,14 +106,12 @@ int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, EXEC_CHILD_COMMAND) == 0)
         return exec_child_main(argc - 2, argv + 2);
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+    if (strcmp(name, "help") == 0 || asks_for_help(name))
         return help_command(argc > 2 ? argv[2] : NULL);
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0)
         return printf("trainyard %s\n", TRAINYARD_VERSION) < 0;
     const struct command *cmd = command_find(name);
-    if (!cmd) {
-        fprintf(stderr, "trainyard: there is no command '%s'; see 'trainyard help'\n", name);
-        return EXIT_USAGE;
-    }
+    if (!cmd)
+        return no_command(name);
     return run_command(cmd, argc - 1, argv + 1);
 }

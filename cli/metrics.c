@@ -1,5 +1,11 @@
-/* trainyard metrics. */
+/* trainyard metrics.
+ *
+ * One QueryMetrics call returns every requested series, averaged by the server to at most --points entries. --plot asks
+ * for two points per terminal column, the resolution of a Braille cell. The table computes min and max over the
+ * entries' own minima and maxima, so that averaging does not hide an extreme. Names without a series in the reply are
+ * checked against all series of the job (job_check.h). */
 #include "cli/client.h"
+#include "cli/job_check.h"
 #include "cli/output.h"
 #include "cli/plot.h"
 
@@ -11,7 +17,7 @@
 #include <trainyard/v1/metric.pb-c.h>
 #include <unistd.h>
 
-enum { MOST_NAMES = 64, PLOT_ROWS = 16, DEFAULT_COLUMNS = 80, AXIS_COLUMNS = 14 };
+enum { MAX_NAMES = 64, PLOT_ROWS = 16, DEFAULT_COLUMNS = 80, AXIS_COLUMNS = 14 };
 
 struct metrics_args {
     bool plot;
@@ -24,7 +30,7 @@ static int terminal_columns(void) {
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         columns = size.ws_col;
     columns -= AXIS_COLUMNS;
-    return columns < 10 ? 10 : columns > PLOT_MOST_COLUMNS ? PLOT_MOST_COLUMNS : columns;
+    return columns < 10 ? 10 : columns > PLOT_MAX_COLUMNS ? PLOT_MAX_COLUMNS : columns;
 }
 
 static status_t plot_series(const Trainyard__V1__MetricSeries *s, struct bytes *text, struct err *e) {
@@ -50,61 +56,58 @@ static status_t show_plots(const Trainyard__V1__QueryMetricsResponse *answer, st
     return st;
 }
 
-static double least_of(const double *values, size_t n) {
-    double least = NAN;
+static double min_of(const double *values, size_t n) {
+    double min = NAN;
     for (size_t i = 0; i < n; i++)
-        least = fmin(least, values[i]); /* fmin passes over NaN */
-    return least;
+        min = fmin(min, values[i]); /* fmin ignores NaN */
+    return min;
 }
 
-static double most_of(const double *values, size_t n) {
-    double most = NAN;
+static double max_of(const double *values, size_t n) {
+    double max = NAN;
     for (size_t i = 0; i < n; i++)
-        most = fmax(most, values[i]);
-    return most;
+        max = fmax(max, values[i]);
+    return max;
 }
 
 static void real_cell(struct table *t, double value) { table_cell(t, "%.6g", value); }
 
-static status_t show_table(const Trainyard__V1__QueryMetricsResponse *answer, struct err *e) {
-    static const char *const heads[] = { "NAME", "RANK", "POINTS", "LAST STEP", "LAST", "LEAST", "MOST", NULL };
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < answer->n_series; i++) {
-        const Trainyard__V1__MetricSeries *s = answer->series[i];
-        table_cell(&t, "%s", s->name);
-        table_cell(&t, "%d", s->rank);
-        table_cell(&t, "%" PRId64, s->points);
-        table_cell(&t, "%" PRId64, s->last_step);
-        real_cell(&t, s->last_value);
-        real_cell(&t, least_of(s->min, s->n_min));
-        real_cell(&t, most_of(s->max, s->n_max));
-    }
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
+static void add_series(struct table *t, const void *message) {
+    const Trainyard__V1__MetricSeries *s = message;
+    table_cell(t, "%s", s->name);
+    table_cell(t, "%d", s->rank);
+    table_cell(t, "%" PRId64, s->points);
+    table_cell(t, "%" PRId64, s->last_step);
+    real_cell(t, s->last_value);
+    real_cell(t, min_of(s->min, s->n_min));
+    real_cell(t, max_of(s->max, s->n_max));
 }
+
+static const struct output_columns series_columns = { { "NAME", "RANK", "POINTS", "LAST STEP", "LAST", "MIN", "MAX" },
+                                                      add_series };
 
 static status_t show_metrics(const struct cli *c, bool plot, const ProtobufCMessage *reply, struct err *e) {
     const Trainyard__V1__QueryMetricsResponse *answer = (const Trainyard__V1__QueryMetricsResponse *)reply;
-    bool done = false;
+    if (answer->records_lost > 0)
+        fprintf(stderr,
+                "trainyard: %" PRId64
+                " records of this job are lost: steps may have no points; see `trainyard events`\n",
+                answer->records_lost);
     if (plot)
         return show_plots(answer, e);
-    TRY(output_message(c, reply, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < answer->n_series; i++)
-        printf("%s\n", answer->series[i]->name);
-    return done || c->output == OUTPUT_NAME ? ST_OK : show_table(answer, e);
+    return output_list(c, reply, &series_columns, e);
 }
 
 static status_t run_metrics(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct metrics_args *args = args_;
-    char name[80], *names[MOST_NAMES];
+    char name[80], *names[MAX_NAMES];
     Trainyard__V1__QueryMetricsRequest request = TRAINYARD__V1__QUERY_METRICS_REQUEST__INIT;
     TRY(client_job_name(words[0], name, e));
     request.job = name;
     request.names = names;
     for (char *const *word = words + 1; *word; word++)
         names[request.n_names++] = *word;
+    TRY(job_check_rank(c, name, args->rank, OPTION_ABSENT, e));
     request.after_step = args->since;
     if (args->points < 1 || args->points > 10000)
         return err_set(e, ST_INVALID_ARGUMENT, "--points: %" PRId64 " is not from 1 to 10000", args->points);
@@ -113,10 +116,12 @@ static status_t run_metrics(struct cli *c, const void *args_, char *const words[
         request._rank_case = TRAINYARD__V1__QUERY_METRICS_REQUEST___RANK_RANK;
         request.rank = (int32_t)args->rank;
     }
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call(c, &trainyard__v1__metric_service__descriptor, "QueryMetrics", &request.base, &reply, e));
-    status_t st = show_metrics(c, args->plot, reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
+    status_t st = job_check_series(c, name, names, request.n_names, (const Trainyard__V1__QueryMetricsResponse *)reply,
+                                   e);
+    if (st == ST_OK)
+        st = show_metrics(c, args->plot, reply, e);
     return st;
 }
 
@@ -124,7 +129,7 @@ static const struct option_row metrics_options[] = {
     { "plot", 'p', NULL, "draw each series in the terminal", OPTION_FLAG, offsetof(struct metrics_args, plot), NULL },
     { "since", 0, "STEP", "only points after this step", OPTION_INT, offsetof(struct metrics_args, since), "0" },
     { "rank", 0, "R", "only this rank's series", OPTION_INT, offsetof(struct metrics_args, rank), NULL },
-    { "points", 0, "N", "at most so many points a series; more are averaged", OPTION_INT,
+    { "points", 0, "N", "at most N points per series; more are averaged", OPTION_INT,
       offsetof(struct metrics_args, points), "10000" },
     { 0 },
 };
@@ -132,13 +137,14 @@ static const struct option_row metrics_options[] = {
 const struct command command_metrics = {
     .name = "metrics",
     .arguments = "JOB [NAME]... [--plot] [--since STEP] [--rank R] [--points N]",
-    .summary = "Shows a job's metrics: the last value, the least and the most, or the curve.",
-    .details = "NAME is loss, validation_loss, learning_rate, grad_norm, tokens_per_second, step_seconds, ...; without "
-               "one, all.",
+    .summary = "Shows a job's metrics: the last, smallest and largest value, or the curve.",
+    .details =
+        "NAME is loss, validation_loss, learning_rate, grad_norm, tokens_per_second, step_seconds, ...; default: "
+        "all.",
     .example = "trainyard metrics 42 loss validation_loss --plot\ntrainyard metrics 42 loss -o json",
     .options = metrics_options,
     .args_bytes = sizeof(struct metrics_args),
-    .least = 1,
-    .most = 1 + MOST_NAMES,
+    .min_words = 1,
+    .max_words = 1 + MAX_NAMES,
     .run = run_metrics,
 };

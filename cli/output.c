@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include "api/codec/message.h"
 #include "api/codec/text.h"
 #include "api/codec/timestamp.h"
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What one answer may take as text: a message of 4 MiB with every number spelled out. */
+/* The limit for one message as text; a binary message has at most 4 MiB. */
 enum { OUTPUT_BYTES = 64 << 20 };
 
 static status_t write_out(struct bytes *text, struct err *e) {
@@ -48,14 +49,28 @@ status_t output_json_line(const ProtobufCMessage *msg, struct err *e) {
     return st;
 }
 
-status_t output_table(const struct table *t, struct err *e) {
-    struct bytes text;
+status_t output_table(const struct output_columns *columns, const void *messages, size_t n, struct err *e) {
+    CLEANUP(table_done) struct table t;
+    CLEANUP(bytes_done) struct bytes text;
+    table_init(&t, columns->heads);
     bytes_init(&text, OUTPUT_BYTES);
-    status_t st = table_print(t, &text, e);
-    if (st == ST_OK)
-        st = write_out(&text, e);
-    bytes_done(&text);
-    return st;
+    for (size_t i = 0; i < n; i++)
+        columns->add_row(&t, ((const void *const *)messages)[i]);
+    TRY(table_print(&t, &text, e));
+    return write_out(&text, e);
+}
+
+status_t output_list(const struct cli *c, const ProtobufCMessage *reply, const struct output_columns *columns,
+                     struct err *e) {
+    const ProtobufCFieldDescriptor *f = message_repeated_field(reply->descriptor);
+    const ProtobufCFieldDescriptor *name = protobuf_c_message_descriptor_get_field_by_name(f->descriptor, "name");
+    bool done = false;
+    size_t n;
+    ProtobufCMessage **all = field_elements(reply, f, &n);
+    TRY(output_message(c, reply, &done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < n; i++)
+        printf("%s\n", *(char **)field_value(all[i], name));
+    return done || c->output == OUTPUT_NAME ? ST_OK : output_table(columns, all, n, e);
 }
 
 void output_duration(int64_t s, char ret[24]) {

@@ -1,4 +1,4 @@
-/* Answers on stdout, in the format that -o asks for, and small words that tables share. */
+/* Prints messages on stdout in the format of -o, and formats values for tables. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -10,29 +10,39 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* -o json and yaml: the whole message; true when it was one of these and has been printed. */
+/* With -o json or yaml, prints the whole message and sets *ret_done. */
 MUST_CHECK status_t output_message(const struct cli *c, const ProtobufCMessage *msg, bool *ret_done, struct err *e);
 
-/* One message as one line of JSON, flushed: streams. */
+/* Prints one message as one line of JSON and flushes stdout, for streams. */
 MUST_CHECK status_t output_json_line(const ProtobufCMessage *msg, struct err *e);
 
-MUST_CHECK status_t output_table(const struct table *t, struct err *e);
+/* The columns of a table of messages. add_row: adds the cells of a message. */
+struct output_columns {
+    const char *heads[TABLE_COLUMNS + 1]; /* terminated by NULL */
+    void (*add_row)(struct table *t, const void *message);
+};
+/* Prints a table of n messages; messages: [n] pointers. */
+MUST_CHECK status_t output_table(const struct output_columns *columns, const void *messages, size_t n, struct err *e);
+/* Prints the reply of a List call in any format: with -o name, the field `name` of each element. */
+MUST_CHECK status_t output_list(const struct cli *c, const ProtobufCMessage *reply,
+                                const struct output_columns *columns, struct err *e);
 
 /* "3m12s", "2h05m", "4d03h": a duration for a column. ret has 24 bytes. */
 void output_duration(int64_t seconds, char ret[24]);
-/* "2026-11-21 10:11:04" in UTC, "-" when there is none. ret has 24 bytes. */
+/* "2026-11-21 10:11:04" in UTC, or "-" for NULL. ret has 24 bytes. */
 void output_time(const Google__Protobuf__Timestamp *t, char ret[24]);
-/* From a to b, or to now when b is NULL; "-" without a. */
+/* The duration from a to b, or to now if b is NULL; "-" if a is NULL. */
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]);
 /* "1.2 GiB", the units of a plan. ret has 24 bytes. */
 void output_bytes(int64_t bytes, char ret[24]);
 
 /* The last part of "jobs/42". */
 const char *output_id(const char *name);
-/* An enum's name: "RUNNING"; its number for one that this version does not know. Static or thread-local storage. */
+/* An enum's name: "RUNNING"; for a value that this version does not know, its number. Static or thread-local
+ * storage. */
 const char *output_enum(const ProtobufCEnumDescriptor *desc, int value);
 
-/* Writes a peer's text; what is not UTF-8, and control characters but newline and tab, as '?'. */
+/* Writes a peer's text. Invalid UTF-8 and control characters except newline and tab become '?'. */
 void output_text(FILE *f, const char *s);
 
 #endif

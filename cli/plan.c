@@ -47,32 +47,30 @@ static status_t run_plan(struct cli *c, const void *args_, char *const words[], 
 }
 
 static const struct option_row plan_options[] = {
-    { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be given several times", OPTION_LIST,
+    { "set", 0, "KEY.PATH=VALUE", "change a field of the file; may be repeated", OPTION_LIST,
       offsetof(struct plan_args, set), NULL },
     { "device", 'd', "NAME",
-      "cpu (measured here); h200, h100, a100, v100 (from their data sheets); or a profile's file; default: cpu, of a "
-      "file for cuda h200",
+      "cpu (measured here); h200, h100, a100, v100 (data sheets); or a profile file; default: cpu, or h200 for "
+      "cuda",
       OPTION_TEXT, offsetof(struct plan_args, device), NULL },
-    { "ranks", 'r', "N", "as if there were N ranks; default: as the file says", OPTION_INT,
-      offsetof(struct plan_args, ranks), NULL },
-    { "memory", 0, "BYTES", "what a rank may take; default: the file's resources.memory_bytes, else the device's",
+    { "ranks", 'r', "N", "plan for N ranks; default: the file's", OPTION_INT, offsetof(struct plan_args, ranks), NULL },
+    { "memory", 0, "BYTES", "memory limit of a rank; default: the file's resources.memory_bytes, else the device's",
       OPTION_INT, offsetof(struct plan_args, memory), NULL },
-    { "svg", 0, "FILE", "write a picture of one step there: what each rank does, over time", OPTION_TEXT,
-      offsetof(struct plan_args, svg), NULL },
+    { "svg", 0, "FILE", "draw one step as SVG: each rank over time", OPTION_TEXT, offsetof(struct plan_args, svg),
+      NULL },
     { 0 },
 };
 
 const struct command command_plan = {
     .name = "plan",
     .arguments = "FILE [--set KEY.PATH=VALUE]... [--device NAME] [--ranks N] [--memory BYTES] [--svg FILE]",
-    .summary =
-        "Tells what a job would take: bytes per rank, the largest micro-batch, the bubble, bytes on the wire, time.",
-    .details = "Nothing is trained and no controller is asked; the data's files are looked at.",
+    .summary = "Reports what a job would need: bytes per rank, the largest micro-batch, the bubble, traffic, time.",
+    .details = "Trains nothing and needs no controller. Reads the data's files.",
     .example = "trainyard plan job.yaml --set parallel.zero=3 --ranks 8 --device h200\n"
                "trainyard plan job.yaml -o json | jq .most_bytes",
     .options = plan_options,
     .args_bytes = sizeof(struct plan_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_plan,
 };

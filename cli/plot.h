@@ -8,18 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLOT_MOST_COLUMNS = 400 };
+enum { PLOT_MAX_COLUMNS = 400 };
 
 struct plot {
     const char *title;
     const int64_t *x; /* (n), ascending */
-    const double *y;  /* (n); what is not finite is left out */
+    const double *y;  /* (n); values that are not finite are skipped */
     size_t n;
     int columns, rows; /* of the curve's field, in cells; at least 1 */
 };
 
-/* Appends title, the curve with its y axis' ends on the left and its x axis' ends below. Neighbouring points are joined
- * by straight lines. "no points" when there is nothing to draw. */
+/* Appends the title and the curve, with the ends of the y axis on the left and those of the x axis below. Straight
+ * lines join neighbouring points. Appends "no points" if there is nothing to draw. */
 MUST_CHECK status_t plot_print(const struct plot *p, struct bytes *ret, struct err *e);
 
 #endif

@@ -18,15 +18,15 @@ struct profile_args {
     int64_t rank;
 };
 
-struct taking {
+struct profile_reader {
     const struct cli *c;
     const struct profile_args *args;
     char file[40];     /* of the last piece; "" before the first */
-    int fd;            /* where it is saved; -1 = not */
-    bool shown, found; /* something was printed; the rank that was asked for has a profile */
+    int fd;            /* the file to save to; -1 = none */
+    bool shown, found; /* shown: a table was printed. found: the requested rank has a profile */
 };
 
-/* "rank-3.txt" -> 3. A peer's name becomes a path here: nothing else is taken. */
+/* "rank-3.txt" -> 3. The peer's name becomes a path, so every other form is refused. */
 static bool rank_of(const char *file, int64_t *ret_rank, bool *ret_table) {
     int rank, end = 0;
     if (sscanf(file, "rank-%4d.%n", &rank, &end) != 1 || end == 0 || rank < 0)
@@ -36,7 +36,7 @@ static bool rank_of(const char *file, int64_t *ret_rank, bool *ret_table) {
     return *ret_table || strcmp(file + end, "json") == 0;
 }
 
-static status_t open_file(struct taking *t, const char *file, struct err *e) {
+static status_t open_file(struct profile_reader *t, const char *file, struct err *e) {
     closep(&t->fd);
     t->fd = -1;
     snprintf(t->file, sizeof t->file, "%s", file);
@@ -45,16 +45,16 @@ static status_t open_file(struct taking *t, const char *file, struct err *e) {
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/%s", t->args->save, file);
     if (n < 0 || (size_t)n >= sizeof path)
-        return err_set(e, ST_INVALID_ARGUMENT, "--save: too long a path");
+        return err_set(e, ST_INVALID_ARGUMENT, "--save: the path is too long");
     t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     return t->fd >= 0 ? ST_OK : err_errno(e, "create '%s'", path);
 }
 
-static status_t take(struct taking *t, const Trainyard__V1__GetProfileResponse *piece, struct err *e) {
+static status_t receive_piece(struct profile_reader *t, const Trainyard__V1__GetProfileResponse *piece, struct err *e) {
     int64_t rank;
     bool table;
     if (!rank_of(piece->file, &rank, &table))
-        return err_set(e, ST_DATA_LOSS, "the controller sent a file of another name than a profile's");
+        return err_set(e, ST_DATA_LOSS, "the controller sent a file that is not part of a profile");
     if (t->args->rank != OPTION_ABSENT && rank != t->args->rank)
         return ST_OK;
     t->found = true;
@@ -77,13 +77,14 @@ static status_t take(struct taking *t, const Trainyard__V1__GetProfileResponse *
 }
 
 static status_t run_profile(struct cli *c, const void *args_, char *const words[], struct err *e) {
-    struct taking t = { .c = c, .args = args_, .fd = -1 };
+    struct profile_reader t = { .c = c, .args = args_, .fd = -1 };
     char name[80];
     Trainyard__V1__GetProfileRequest request = TRAINYARD__V1__GET_PROFILE_REQUEST__INIT;
     if (c->output == OUTPUT_YAML || c->output == OUTPUT_NAME)
         return err_set(e, ST_INVALID_ARGUMENT, "-o: a profile is printed as table or json");
     if (c->output == OUTPUT_JSON && t.args->save)
-        return err_set(e, ST_INVALID_ARGUMENT, "profile: -o json prints what --save would write: give one of them");
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "profile: -o json prints the files that --save writes: use one of the two");
     TRY(client_job_name(words[0], name, e));
     request.name = name;
     if (t.args->save)
@@ -96,7 +97,7 @@ static status_t run_profile(struct cli *c, const void *args_, char *const words[
         st = rpc_stream_next(stream, &message, e);
         if (st != ST_OK || !message)
             break;
-        st = take(&t, (const Trainyard__V1__GetProfileResponse *)message, e);
+        st = receive_piece(&t, (const Trainyard__V1__GetProfileResponse *)message, e);
         if (st != ST_OK)
             break;
     }
@@ -107,21 +108,22 @@ static status_t run_profile(struct cli *c, const void *args_, char *const words[
 }
 
 static const struct option_row profile_options[] = {
-    { "save", 0, "DIR", "write tables and traces there instead: rank-<r>.txt, rank-<r>.json", OPTION_TEXT,
+    { "save", 0, "DIR", "write tables and traces instead: rank-<r>.txt, rank-<r>.json", OPTION_TEXT,
       offsetof(struct profile_args, save), NULL },
-    { "rank", 'r', "R", "only this rank's", OPTION_INT, offsetof(struct profile_args, rank), NULL },
+    { "rank", 'r', "R", "only this rank", OPTION_INT, offsetof(struct profile_args, rank), NULL },
     { 0 },
 };
 
 const struct command command_profile = {
     .name = "profile",
     .arguments = "JOB [--rank R] [--save DIR]",
-    .summary = "Prints each rank's most expensive operations in the steps of --profile, or saves them with the traces.",
-    .details = "A trace opens in Perfetto (ui.perfetto.dev) and in Chrome's about:tracing.",
+    .summary =
+        "Prints the most expensive operations of each rank in the profiled steps, or saves them with the traces.",
+    .details = "Open a trace in Perfetto (ui.perfetto.dev) or in Chrome's about:tracing.",
     .example = "trainyard submit job.yaml --profile 10..19 --watch\ntrainyard profile 42 --save /tmp/profile",
     .options = profile_options,
     .args_bytes = sizeof(struct profile_args),
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_profile,
 };

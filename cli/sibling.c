@@ -23,6 +23,6 @@ status_t sibling_become(const struct sibling *s, const char *program, struct err
     memcpy(argv + 1, s->words, s->n * sizeof *s->words);
     fflush(stdout);
     execv(path, (char *const *)argv);
-    return err_set(e, errno == ENOENT ? ST_NOT_FOUND : ST_INTERNAL, "%s, which does this, cannot be started: %s", path,
-                   strerror(errno));
+    return err_set(e, errno == ENOENT ? ST_NOT_FOUND : ST_INTERNAL,
+                   "%s, which runs this command, cannot be started: %s", path, strerror(errno));
 }

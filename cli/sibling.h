@@ -1,5 +1,5 @@
-/* Programs that stand beside this one. The client knows neither the engine nor its files; what needs them on this
- * machine is trainyard-train's work.
+/* Runs another program of the same folder. The client does not contain the engine; trainyard-train runs the commands
+ * that need it.
  *
  *     struct sibling s = { 0 };
  *     sibling_add(&s, "plan");
@@ -19,10 +19,10 @@ struct sibling {
     size_t n;
 };
 
-/* What does not fit is refused by sibling_become. */
+/* Appends an argument. sibling_become refuses too many arguments. */
 void sibling_add(struct sibling *s, const char *word);
 
-/* This process goes on as that program, with those arguments. NOT_FOUND when it is not there. */
+/* Replaces this process by the program with these arguments. NOT_FOUND if the program does not exist. */
 MUST_CHECK status_t sibling_become(const struct sibling *s, const char *program, struct err *e);
 
 #endif

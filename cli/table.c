@@ -1,6 +1,6 @@
 #include "cli/table.h"
 
-#include "base/array.h"
+#include "base/alloc.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -23,12 +23,9 @@ void table_cell(struct table *t, const char *fmt, ...) {
     va_start(args, fmt);
     int n = vasprintf(&text, fmt, args);
     va_end(args);
-    if (n < 0 || array_grow(&t->cells, (int)t->n, NULL) != ST_OK) {
-        if (n >= 0)
-            free(text);
-        t->cut = true;
-        return;
-    }
+    if (n < 0)
+        alloc_refused(strlen(fmt));
+    t->cells = alloc_grow(t->cells, t->n, sizeof *t->cells);
     utf8_printable(text, strlen(text), "", text);
     t->cells[t->n++] = text;
 }
@@ -46,8 +43,6 @@ static status_t print_cell(const char *s, size_t width, bool last, struct bytes 
 }
 
 status_t table_print(const struct table *t, struct bytes *ret, struct err *e) {
-    if (t->cut)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the %zu cells of a table", t->n + 1);
     size_t columns = 0, width[TABLE_COLUMNS] = { 0 };
     for (; t->heads[columns] && columns < TABLE_COLUMNS; columns++)
         width[columns] = width_of(t->heads[columns]);

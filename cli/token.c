@@ -1,4 +1,8 @@
-/* trainyard token. */
+/* trainyard token create, list, revoke.
+ *
+ * The first word selects the operation, the second is the token's name. `create` prints the secret alone on stdout, so
+ * that a redirection stores it without showing it on a terminal; everything else goes to stderr. --role and --days are
+ * refused for other operations, so that a user does not believe that they changed an existing token. */
 #include "cli/client.h"
 #include "cli/output.h"
 
@@ -34,7 +38,7 @@ static status_t read_role(const char *text, Trainyard__V1__Role *ret, struct err
     return ST_OK;
 }
 
-/* The secret alone on stdout, so that it can go into a file without passing a terminal. */
+/* Prints the secret alone on stdout, so that a redirection stores it without showing it. */
 static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTokenResponse *made, struct err *e) {
     bool done = false;
     char until[24];
@@ -43,28 +47,26 @@ static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTok
         return ST_OK;
     output_time(made->token->expire_time, until);
     fprintf(stderr, "%s %s, %s%s; its secret is not shown again:\n", made->token->name, role_of(made->token),
-            made->token->expire_time ? "until " : "without an end", made->token->expire_time ? until : "");
+            made->token->expire_time ? "until " : "without expiry", made->token->expire_time ? until : "");
     printf("%s\n", c->output == OUTPUT_NAME ? made->token->name : made->secret);
     return ST_OK;
 }
 
 static status_t create(struct cli *c, const struct token_args *args, const char *name, struct err *e) {
     Trainyard__V1__CreateTokenRequest request = TRAINYARD__V1__CREATE_TOKEN_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(read_role(args->role, &request.role, e));
     if (args->days != OPTION_ABSENT && (args->days < 1 || args->days > 36500))
         return err_set(e, ST_INVALID_ARGUMENT, "--days: %" PRId64 " is not from 1 to 36500", args->days);
     request.name = (char *)name;
     request.ttl_seconds = args->days == OPTION_ABSENT ? 0 : args->days * 86400;
     TRY(client_call(c, tokens, "CreateToken", &request.base, &reply, e));
-    status_t st = show_created(c, (const Trainyard__V1__CreateTokenResponse *)reply, e);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return st;
+    return show_created(c, (const Trainyard__V1__CreateTokenResponse *)reply, e);
 }
 
 static status_t revoke_named(struct cli *c, const char *name, struct err *e) {
     Trainyard__V1__RevokeTokenRequest request = TRAINYARD__V1__REVOKE_TOKEN_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     bool done = false;
     request.name = (char *)name;
     TRY(client_call_again(c, tokens, "RevokeToken", &request.base, &reply, e));
@@ -72,45 +74,30 @@ static status_t revoke_named(struct cli *c, const char *name, struct err *e) {
     status_t st = output_message(c, reply, &done, e);
     if (st == ST_OK && !done)
         printf("%s%s%s\n", t->name, c->output == OUTPUT_NAME ? "" : " ", c->output == OUTPUT_NAME ? "" : state_of(t));
-    protobuf_c_message_free_unpacked(reply, NULL);
     return st;
 }
 
-static status_t show(const struct cli *c, const Trainyard__V1__ListTokensResponse *all, struct err *e) {
-    static const char *const heads[] = { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED", NULL };
-    bool done = false;
-    TRY(output_message(c, &all->base, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < all->n_tokens; i++)
-        printf("%s\n", all->tokens[i]->name);
-    if (done || c->output == OUTPUT_NAME)
-        return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_tokens; i++) {
-        const Trainyard__V1__Token *row = all->tokens[i];
-        char created[24], expires[24], revoked[24];
-        output_time(row->create_time, created);
-        output_time(row->expire_time, expires);
-        output_time(row->revoke_time, revoked);
-        table_cell(&t, "%s", output_id(row->name));
-        table_cell(&t, "%s", role_of(row));
-        table_cell(&t, "%s", state_of(row));
-        table_cell(&t, "%s", created);
-        table_cell(&t, "%s", expires);
-        table_cell(&t, "%s", revoked);
-    }
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
+static void add_row(struct table *t, const void *message) {
+    const Trainyard__V1__Token *row = message;
+    char created[24], expires[24], revoked[24];
+    output_time(row->create_time, created);
+    output_time(row->expire_time, expires);
+    output_time(row->revoke_time, revoked);
+    table_cell(t, "%s", output_id(row->name));
+    table_cell(t, "%s", role_of(row));
+    table_cell(t, "%s", state_of(row));
+    table_cell(t, "%s", created);
+    table_cell(t, "%s", expires);
+    table_cell(t, "%s", revoked);
 }
+
+static const struct output_columns columns = { { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED" }, add_row };
 
 static status_t list(struct cli *c, struct err *e) {
     Trainyard__V1__ListTokensRequest request = TRAINYARD__V1__LIST_TOKENS_REQUEST__INIT;
-    ProtobufCMessage *all = NULL;
+    CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, tokens, "ListTokens", &request.base, CLIENT_ALL, &all, e));
-    status_t st = show(c, (const Trainyard__V1__ListTokensResponse *)all, e);
-    protobuf_c_message_free_unpacked(all, NULL);
-    return st;
+    return output_list(c, all, &columns, e);
 }
 
 static status_t run_token(struct cli *c, const void *args_, char *const words[], struct err *e) {
@@ -131,7 +118,7 @@ static status_t run_token(struct cli *c, const void *args_, char *const words[],
 static const struct option_row token_options[] = {
     { "role", 'r', "ROLE", "create: VIEWER, USER, ADMIN or EXECUTOR", OPTION_TEXT, offsetof(struct token_args, role),
       NULL },
-    { "days", 'd', "N", "create: it expires after N days; without it never", OPTION_INT,
+    { "days", 'd', "N", "create: the token expires after N days; default: never", OPTION_INT,
       offsetof(struct token_args, days), NULL },
     { 0 },
 };
@@ -139,16 +126,17 @@ static const struct option_row token_options[] = {
 const struct command command_token = {
     .name = "token",
     .arguments = "create NAME --role ROLE [--days N] | list | revoke NAME",
-    .summary = "Makes a token, by which others may call the controller, lists all, or ends one.",
+    .summary = "Creates, lists or revokes tokens, with which others may call the controller.",
     .details =
-        "'create' prints the token's secret, this once: whoever has it in TRAINYARD_TOKEN, or in the file that\n"
-        "TRAINYARD_TOKEN_FILE names, may do what its role may. VIEWER looks; USER also submits, changes and deletes\n"
-        "jobs; ADMIN also looks after hosts and tokens; EXECUTOR is for trainyard-executor, and for nothing else.\n"
-        "A revoked one is refused within five seconds, and its streams end.",
+        "'create' prints the secret of the token once. A caller passes the secret in TRAINYARD_TOKEN, or in the file\n"
+        "that TRAINYARD_TOKEN_FILE names, and may then do what the role allows. VIEWER reads; USER also submits,\n"
+        "changes and deletes jobs; ADMIN also manages hosts and tokens; EXECUTOR is for trainyard-executor only, and\n"
+        "its NAME must be a name in the certificate of its host. A revoked token is refused within five seconds, and\n"
+        "its streams end.",
     .example = "umask 077; trainyard token create ci --role USER --days 90 > ci.token\ntrainyard token revoke ci",
     .options = token_options,
     .args_bytes = sizeof(struct token_args),
-    .least = 1,
-    .most = 2,
+    .min_words = 1,
+    .max_words = 2,
     .run = run_token,
 };

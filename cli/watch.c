@@ -1,6 +1,16 @@
-/* trainyard watch, events. */
+/* trainyard watch, events.
+ *
+ * watch_job() reads the WatchJob stream. Each update is an event, which is printed as a line, or the progress, which
+ * redraws one line on a terminal and prints a line every PLAIN_PROGRESS_MS elsewhere. The last update carries the job
+ * and ends the watch. When the stream breaks, follow() opens another one after the number of the last event, for
+ * PATIENCE_MS, which is the longest outage that training survives. Before the first update the limit is
+ * FIRST_PATIENCE_MS, so that a wrong address fails soon. The remaining time is extrapolated from the steps since the
+ * last change of state.
+ *
+ * `events` lists the same events without waiting, page by page. */
 #include "cli/watch.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/client.h"
@@ -15,11 +25,11 @@
 #include <unistd.h>
 
 enum {
-    /* A lost connection is dialled again for so long: the longest outage that training is promised to survive. */
+    /* How long a lost connection is redialled: the longest outage that training survives. */
     PATIENCE_MS = 30 * 60 * 1000,
-    /* The same before anything was heard: a restart of the controller, not a wrong address. */
+    /* The same before the first update: enough for a restart of the controller, short for a wrong address. */
     FIRST_PATIENCE_MS = 5000,
-    /* Between lines of progress where nothing can be redrawn. */
+    /* Between progress lines if stderr is not a terminal. */
     PLAIN_PROGRESS_MS = 5000,
 };
 
@@ -28,11 +38,11 @@ struct watch {
     const char *name;
     int64_t last_event;
     bool terminal; /* stderr can be redrawn */
-    bool drawn;    /* a progress line stands there without a newline */
-    bool heard;    /* something came on this stream */
-    bool told;     /* that the controller is away */
+    bool drawn;    /* the last output is a progress line without a newline */
+    bool received; /* this stream has delivered an update */
+    bool reported; /* that the controller is unreachable */
     int64_t plain_at_ms;
-    int64_t first_step, first_ms; /* since when the rate is measured; first_ms 0 = not yet */
+    int64_t first_step, first_ms; /* start of the rate's measurement; first_ms 0 = not started */
     bool ended;
     Trainyard__V1__Job__State state;
 };
@@ -48,7 +58,7 @@ static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
     output_time(event->time, when);
     clear_line(w);
     if (strcmp(event->kind, "state_changed") == 0)
-        w->first_ms = 0; /* how long it waits, or is paused, says nothing of the rate */
+        w->first_ms = 0; /* the time of waiting or pausing does not count for the rate */
     fprintf(stderr, "%s  %s", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
     if (strcmp(event->kind, "state_changed") != 0) {
         fputs("  ", stderr);
@@ -80,7 +90,9 @@ static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
         return;
     w->plain_at_ms = now + PLAIN_PROGRESS_MS;
     clear_line(w);
-    fprintf(stderr, "step %" PRId64 "/%" PRId64, p->step, p->steps);
+    fprintf(stderr, "step %" PRId64, p->step);
+    if (p->steps) /* 0: not known, of a program */
+        fprintf(stderr, "/%" PRId64, p->steps);
     if (p->_loss_case)
         fprintf(stderr, "  loss %.4f", p->loss);
     if (p->_validation_loss_case)
@@ -102,7 +114,7 @@ static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
 static status_t take_update(struct watch *w, const Trainyard__V1__WatchJobResponse *update, struct err *e) {
     bool json = w->c->output == OUTPUT_JSON;
     bool is_event = update->update_case == TRAINYARD__V1__WATCH_JOB_RESPONSE__UPDATE_EVENT;
-    w->heard = true;
+    w->received = true;
     if (is_event)
         w->last_event = update->event->number;
     if (json)
@@ -118,7 +130,7 @@ static status_t take_update(struct watch *w, const Trainyard__V1__WatchJobRespon
     return ST_OK;
 }
 
-/* One stream, to its end. */
+/* Reads one stream to its end. */
 static status_t follow_once(struct watch *w, char ret_reason[RPC_REASON_BYTES], struct err *e) {
     Trainyard__V1__WatchJobRequest request = TRAINYARD__V1__WATCH_JOB_REQUEST__INIT;
     request.name = (char *)w->name;
@@ -137,33 +149,33 @@ static status_t follow_once(struct watch *w, char ret_reason[RPC_REASON_BYTES], 
     }
 }
 
-static void tell_absence(struct watch *w, const struct err *e) {
-    if (w->told)
+static void report_absence(struct watch *w, const struct err *e) {
+    if (w->reported)
         return;
     clear_line(w);
-    client_tell_absence(w->c, e);
-    w->told = true;
+    client_report_absence(w->c, e);
+    w->reported = true;
 }
 
-/* An absence is waited for: shortly at first, for long once something was heard. */
+/* Repeats streams until the job has ended; a broken one is opened again within the limits above. */
 static status_t follow(struct watch *w, struct err *e) {
     int64_t begun_ms = clock_mono_ms(), patience_ms = FIRST_PATIENCE_MS;
     for (;;) {
         char reason[RPC_REASON_BYTES];
-        w->heard = false;
+        w->received = false;
         status_t st = follow_once(w, reason, e);
         if (w->ended)
             return ST_OK;
-        if (w->heard) {
+        if (w->received) {
             begun_ms = clock_mono_ms();
             patience_ms = PATIENCE_MS;
-            w->told = false;
+            w->reported = false;
         }
-        if (st == ST_OK) /* the controller ended the stream before the job: it is stopping */
-            st = err_set(e, ST_UNAVAILABLE, "the controller ended the watch before the job");
+        if (st == ST_OK) /* the controller is stopping */
+            st = err_set(e, ST_UNAVAILABLE, "the controller ended the watch before the job ended");
         if (!client_waits(st, reason, begun_ms, patience_ms))
             return st;
-        tell_absence(w, e);
+        report_absence(w, e);
         poll(NULL, 0, REDIAL_FIRST_MS * 5);
     }
 }
@@ -198,83 +210,74 @@ const struct command command_watch = {
     .arguments = "JOB",
     .summary = "Shows a job's events and progress until it ends.",
     .details =
-        "Exits with 0 when the job SUCCEEDED, 1 when it FAILED, 3 when it was CANCELLED; a PAUSED one has not "
-        "ended.\n"
-        "With -o json each update is one line of JSON (a WatchJobResponse) on stdout. Goes on by itself after a\n"
-        "restart of the controller.",
+        "Exits with 0 if the job SUCCEEDED, 1 if it FAILED, 3 if it was CANCELLED; a PAUSED job has not ended. With\n"
+        "-o json each update is one line of JSON (a WatchJobResponse) on stdout. Continues by itself after a restart\n"
+        "of the controller.",
     .example = "trainyard watch 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_watch,
 };
 
 /* ---- events ---- */
 
-/* Pages follow each other by the last event's number. */
+/* Each page starts after the number of the last event. */
 static status_t list_events(struct cli *c, const char *name, Trainyard__V1__ListEventsResponse *all, struct err *e) {
     Trainyard__V1__ListEventsRequest request = TRAINYARD__V1__LIST_EVENTS_REQUEST__INIT;
     request.name = (char *)name;
     request.page_size = LIMIT_PAGE_SIZE;
     for (;;) {
-        ProtobufCMessage *page = NULL;
+        CLEANUP(message_freep) ProtobufCMessage *page = NULL;
         TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ListEvents", &request.base, &page, e));
         size_t before = all->n_events;
-        status_t st = client_join(&all->base, page, e);
-        protobuf_c_message_free_unpacked(page, NULL);
-        TRY(st);
+        client_join(&all->base, page);
         if (all->n_events - before < LIMIT_PAGE_SIZE)
             return ST_OK;
         request.after_event = all->events[all->n_events - 1]->number;
     }
 }
 
+static void add_event(struct table *t, const void *message) {
+    const Trainyard__V1__Event *event = message;
+    char when[24];
+    output_time(event->time, when);
+    table_cell(t, "%" PRId64, event->number);
+    table_cell(t, "%s", when);
+    table_cell(t, "%d", event->attempt);
+    table_cell(t, "%s", output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
+    table_cell(t, "%s", event->kind);
+    table_cell(t, "%s", event->message);
+}
+
+static const struct output_columns event_columns = { { "NUMBER", "TIME", "ATTEMPT", "STATE", "KIND", "MESSAGE" },
+                                                     add_event };
+
 static status_t show_events(const struct cli *c, const Trainyard__V1__ListEventsResponse *all, struct err *e) {
-    static const char *const heads[] = { "NUMBER", "TIME", "ATTEMPT", "STATE", "KIND", "MESSAGE", NULL };
     bool done = false;
     TRY(output_message(c, &all->base, &done, e));
     if (done)
         return ST_OK;
-    struct table t;
-    table_init(&t, heads);
-    for (size_t i = 0; i < all->n_events; i++) {
-        const Trainyard__V1__Event *event = all->events[i];
-        char when[24];
-        output_time(event->time, when);
-        table_cell(&t, "%" PRId64, event->number);
-        table_cell(&t, "%s", when);
-        table_cell(&t, "%d", event->attempt);
-        table_cell(&t, "%s", output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
-        table_cell(&t, "%s", event->kind);
-        table_cell(&t, "%s", event->message);
-    }
-    status_t st = output_table(&t, e);
-    table_done(&t);
-    return st;
+    return output_table(&event_columns, all->events, all->n_events, e);
 }
 
 static status_t run_events(struct cli *c, const void *args, char *const words[], struct err *e) {
     char name[80];
     (void)args;
     TRY(client_job_name(words[0], name, e));
-    Trainyard__V1__ListEventsResponse *all = malloc(sizeof *all);
-    if (!all)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the events");
+    CLEANUP(message_freep) Trainyard__V1__ListEventsResponse *all = alloc_zeroed(1, sizeof *all);
     trainyard__v1__list_events_response__init(all);
-    status_t st = list_events(c, name, all, e);
-    if (st == ST_OK)
-        st = show_events(c, all, e);
-    trainyard__v1__list_events_response__free_unpacked(all, NULL);
-    return st;
+    TRY(list_events(c, name, all, e));
+    return show_events(c, all, e);
 }
 
 const struct command command_events = {
     .name = "events",
     .arguments = "JOB",
-    .summary = "Lists what happened to a job, in order.",
+    .summary = "Lists the events of a job, in order.",
     .example = "trainyard events 42",
     .args_bytes = 1,
-    .least = 1,
-    .most = 1,
+    .min_words = 1,
+    .max_words = 1,
     .run = run_events,
 };

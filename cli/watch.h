@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 
-/* name: jobs/42. Progress and events go to stderr, or with -o json every update as one line to stdout. Survives a
- * restart of the controller: it goes on after the last event seen. Sets c->exit_code from the job's last state. */
+/* name: jobs/42. Events and progress go to stderr; with -o json every update goes to stdout as one line. Continues
+ * after the last event when the controller has restarted. Sets c->exit_code from the job's last state. */
 MUST_CHECK status_t watch_job(struct cli *c, const char *name, struct err *e);
 
 #endif

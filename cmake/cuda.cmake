@@ -1,18 +1,17 @@
-# The CUDA toolkit, where there is one. Only kernels/cuda and what else goes into its plugin is made with it; every
-# program builds and runs without.
+# The CUDA toolkit, if it is installed. Only the plugin is built with it; every program builds and runs without it.
 set(TRAINYARD_CUDA AUTO CACHE STRING "the CUDA plugin: AUTO = where nvcc is found | ON | OFF")
 set_property(CACHE TRAINYARD_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TRAINYARD_CUDA_LIBRARIES ${PROJECT_SOURCE_DIR}/build/cuda CACHE PATH
     "where ./dev cuda has put cuBLASLt, cuDNN and NCCL (nvidia/*/include, nvidia/*/lib)")
 
 set(CUDA_FOUND OFF)
-# Sanitizers and libFuzzer instrument what the host compiler makes; nvcc takes no part in that.
+# Sanitizers and libFuzzer instrument the host compiler's output, not that of nvcc.
 if(NOT TRAINYARD_CUDA STREQUAL "OFF" AND NOT TRAINYARD_SANITIZE AND NOT TRAINYARD_FUZZ)
   find_program(NVCC nvcc HINTS ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   if(NVCC)
     set(CMAKE_CUDA_COMPILER ${NVCC})
-    # A100 and H100/H200 as machine code; PTX for whatever comes later. No kernel asks for what is newer than 8.0, so that
-    # one intermediate code serves two of the three.
+    # Machine code for A100 and H100/H200; PTX for later GPUs. No kernel needs a feature newer than 8.0, so one
+    # intermediate code serves two of the three.
     set(CMAKE_CUDA_ARCHITECTURES "80;90a-real" CACHE STRING "")
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 17)
@@ -24,8 +23,8 @@ if(NOT TRAINYARD_CUDA STREQUAL "OFF" AND NOT TRAINYARD_SANITIZE AND NOT TRAINYAR
   endif()
 endif()
 
-# What NVIDIA ships apart from the toolkit: in the system, in the toolkit, or where ./dev cuda has put it. A missing
-# one leaves out the files that need it.
+# Libraries that NVIDIA ships apart from the toolkit: in the system, in the toolkit, or in the folder of ./dev cuda. If
+# one is missing, the files that need it are left out.
 if(CUDA_FOUND)
   file(GLOB CUDA_LIBRARY_ROOTS ${TRAINYARD_CUDA_LIBRARIES}/nvidia/*)
   foreach(library cublasLt cudnn nccl)

@@ -1,5 +1,5 @@
-# cmake -DROOT=... -DFILES=a;b;... -DNAME=... -DOUT=header -P digest.cmake: a header that defines NAME as 12 hexadecimal
-# digits of all that FILES, named from ROOT, hold.
+# cmake -DROOT=... -DFILES=a;b;... -DNAME=... -DOUT=header -P digest.cmake: writes a header that defines NAME as 12
+# hexadecimal digits of the digest of FILES, whose paths are relative to ROOT.
 foreach(file ${FILES})
   file(SHA256 ${ROOT}/${file} digest)
   string(APPEND all "${file} ${digest}\n")

@@ -1,9 +1,9 @@
-# Debian's packages, found once. The engine part needs only the first group.
+# The system's packages. The engine needs only the first group.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 pkg_check_modules(LIBCRYPTO REQUIRED IMPORTED_TARGET libcrypto>=3)
-pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c>=1.4)
+pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c>=1.3.3)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
@@ -18,9 +18,14 @@ if(TRAINYARD_TESTS)
 endif()
 
 if(TRAINYARD_PARTS STREQUAL "all")
-  # grpc.pc lists some sixty libraries that only C++ or static linking needs: name the two that C calls.
+  # grpc.pc lists about sixty libraries that only C++ or static linking needs; C calls only these two.
   find_library(LIBGRPC grpc REQUIRED)
   find_library(LIBGPR gpr REQUIRED)
+  # gRPC's C headers do not contain their version.
+  include(CheckSymbolExists)
+  set(CMAKE_REQUIRED_LIBRARIES ${LIBGRPC} ${LIBGPR})
+  check_symbol_exists(grpc_channel_create grpc/grpc.h GRPC_HAS_CHANNEL_CREATE)
+  unset(CMAKE_REQUIRED_LIBRARIES)
   pkg_check_modules(LIBPQ REQUIRED IMPORTED_TARGET libpq)
   pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 endif()

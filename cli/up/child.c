@@ -1,3 +1,11 @@
+/* One program that `up` runs.
+ *
+ * child_start() runs this program again as `exec-child` (exec_child.h), which sets the user and the parent-death signal
+ * and then executes the real program. stdout and stderr of the child share one pipe. child_read() copies the pipe to
+ * the child's log and splits it into lines. Each line is checked twice: a line that begins with ready_text marks the
+ * child as ready, and a complaint (our programs' "trainyard-x: ...", PostgreSQL's severities) becomes the reason that
+ * `up` reports if the child ends too early. Without a complaint the last line is the reason. child_stop() sends the
+ * stop signal at the first call, and SIGKILL to the process group at calls after the grace period. */
 #include "cli/up/child.h"
 
 #include "base/cleanup.h"
@@ -42,14 +50,14 @@ void child_done(struct child *c) {
 }
 
 void child_argument(struct child *c, const char *fmt, ...) {
-    size_t room = sizeof c->text - c->text_used;
+    size_t capacity = sizeof c->text - c->text_used;
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(c->text + c->text_used, room, fmt, args);
+    int n = vsnprintf(c->text + c->text_used, capacity, fmt, args);
     va_end(args);
     if (c->argc <= CHILD_ARGUMENTS)
         c->argc++;
-    if (n < 0 || (size_t)n >= room || c->argc > CHILD_ARGUMENTS) {
+    if (n < 0 || (size_t)n >= capacity || c->argc > CHILD_ARGUMENTS) {
         c->argc = CHILD_ARGUMENTS + 1; /* child_start refuses */
         return;
     }
@@ -57,7 +65,7 @@ void child_argument(struct child *c, const char *fmt, ...) {
     c->text_used += (size_t)n + 1;
 }
 
-/* exec-child and what it needs to know, before the child's own arguments. */
+/* exec-child and its arguments, before the child's own arguments. */
 struct prefixed {
     char parent[24], signal[16], uid[24], gid[24];
     const char *argv[CHILD_ARGUMENTS + 8];
@@ -115,13 +123,14 @@ status_t child_start(struct child *c, const char *self, struct err *e) {
     return ST_OK;
 }
 
-/* At the line's start, or behind a log's prefix, which ends in two spaces: "ready " is part of "already " too. */
-static bool says_ready(const struct child *c) {
+/* The text must be at the start of the line or after a log prefix, which ends in two spaces: "already " contains
+ * "ready ". */
+static bool is_ready_line(const struct child *c) {
     const char *at = c->ready_text ? strstr(c->line, c->ready_text) : NULL;
     return at && (at == c->line || (at - c->line >= 2 && at[-1] == ' ' && at[-2] == ' '));
 }
 
-/* Our programs put their name before the sentence they end with; PostgreSQL's have a severity. */
+/* Our programs begin their last sentence with their name; PostgreSQL's lines have a severity. */
 static bool is_complaint(const struct child *c) {
     static const char *const marks[] = { "trainyard-", "FATAL:", "PANIC:", "error:", " error " };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
@@ -141,7 +150,9 @@ static void line_done(struct child *c) {
     if (complaint || !c->has_complaint)
         memcpy(c->reason, c->line, sizeof c->line);
     c->has_complaint = c->has_complaint || complaint;
-    if (says_ready(c))
+    if (c->report_line && !complaint && clock_mono_ms() - c->started_ms >= c->report_after_ms)
+        c->report_line(c->report_ctx, c->line);
+    if (is_ready_line(c))
         c->ready = c->was_ready = true;
 }
 
@@ -157,7 +168,7 @@ static void take_text(struct child *c, const char *data, size_t n) {
 
 bool child_read(struct child *c) {
     char data[16384];
-    for (int i = 0; i < 16; i++) { /* a chatterbox must not keep `up` from its other children */
+    for (int i = 0; i < 16; i++) { /* bounded, so that one busy child does not block the others */
         ssize_t n = read(c->out, data, sizeof data);
         if (n < 0)
             return errno == EAGAIN || errno == EINTR;

@@ -1,3 +1,9 @@
+/* Names, lock and private folders of one service directory.
+ *
+ * The runtime folder's name contains the user and a part of the SHA-256 of DIR's real path: short enough for the path
+ * of a unix socket, and found again by the next `up` after a crash. The lock is an fcntl lock on DIR/lock. The kernel
+ * releases it when the process dies and reports its owner's pid to others. The owner removes the file at the end, so a
+ * process that has just locked it checks that the file still has its name, and else starts again. */
 #include "cli/up/directory.h"
 
 #include "base/file.h"
@@ -16,7 +22,7 @@ void directory_join(const struct directory *d, const char *name, char ret[DIRECT
     snprintf(ret, DIRECTORY_PATH_BYTES + 64, "%s/%s", d->path, name);
 }
 
-/* XDG_RUNTIME_DIR when it is ours and short, else /tmp. */
+/* XDG_RUNTIME_DIR if it is ours and short, else /tmp. */
 static const char *runtime_base(void) {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
     struct stat st;
@@ -42,7 +48,7 @@ status_t directory_find(const char *dir, bool make, struct directory *ret, struc
     sha256_of(d.path, strlen(d.path), digest);
     sha256_hex(digest, hex);
     snprintf(d.runtime, sizeof d.runtime, "%s/trainyard-%u-%.12s", runtime_base(), (unsigned)geteuid(), hex);
-    /* As root the sockets' owner is another user, who cannot look into a directory of ours. */
+    /* If root runs `up`, another user owns the sockets and cannot enter our private folder. */
     if (geteuid() == 0)
         snprintf(d.sockets, sizeof d.sockets, "/tmp/trainyard-%u-%.12s-pg", (unsigned)geteuid(), hex);
     else
@@ -51,7 +57,7 @@ status_t directory_find(const char *dir, bool make, struct directory *ret, struc
     return ST_OK;
 }
 
-static const struct flock whole_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+static const struct flock entire_file = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
 status_t directory_holder(const struct directory *d, pid_t *ret, struct err *e) {
     char path[DIRECTORY_PATH_BYTES + 64];
@@ -61,9 +67,9 @@ status_t directory_holder(const struct directory *d, pid_t *ret, struct err *e) 
         *ret = 0;
         return ST_OK;
     }
-    struct flock found = whole_file;
+    struct flock found = entire_file;
     if (fd < 0 || fcntl(fd, F_GETLK, &found) < 0)
-        return err_errno(e, "looking at '%s'", path);
+        return err_errno(e, "reading the lock '%s'", path);
     *ret = found.l_type == F_UNLCK ? 0 : found.l_pid;
     return ST_OK;
 }
@@ -76,7 +82,7 @@ static status_t already_runs(const struct directory *d, struct err *e) {
                    (int)holder, d->path);
 }
 
-/* Whoever removes the lock file holds the lock: a lock on a file that is no longer at the path is worth nothing. */
+/* The lock's owner removes the file at its end, so a lock on a file that has lost its name protects nothing. */
 static bool is_same_file(int fd, const char *path) {
     struct stat mine, there;
     return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
@@ -90,7 +96,7 @@ status_t directory_lock(struct directory *d, struct err *e) {
         CLEANUP(closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         if (fd < 0)
             return err_errno(e, "open '%s'", path);
-        struct flock wanted = whole_file;
+        struct flock wanted = entire_file;
         if (fcntl(fd, F_SETLK, &wanted) < 0) {
             if (errno == EAGAIN || errno == EACCES)
                 return already_runs(d, e);
@@ -103,7 +109,7 @@ status_t directory_lock(struct directory *d, struct err *e) {
     }
 }
 
-/* A directory of mode 0700 that is uid's: made, or found from an earlier run. */
+/* Creates a folder of mode 0700 that uid owns, or verifies the one of an earlier run. */
 static status_t private_directory(const char *path, uid_t uid, gid_t gid, struct err *e) {
     struct stat st;
     bool made = mkdir(path, 0700) == 0;
@@ -132,7 +138,7 @@ status_t directory_prepare(struct directory *d, uid_t uid, gid_t gid, struct err
     TRY(private_directory(d->sockets, uid, gid, e));
     d->owns_sockets = true;
     directory_join(d, "address", path);
-    unlink(path); /* of an `up` that was killed */
+    unlink(path); /* left by an `up` that was killed */
     snprintf(path, sizeof path, "%s/controller.sock", d->runtime);
     unlink(path);
     return ST_OK;

@@ -32,7 +32,7 @@ int exec_child_main(int argc, char **argv) {
     if (prctl(PR_SET_PDEATHSIG, death_signal) < 0)
         return fail("asking for the parent's death signal");
     if (getppid() != parent)
-        return EXIT_NOT_STARTED; /* it died before we asked */
+        return EXIT_NOT_STARTED; /* the parent died before prctl */
     if (uid >= 0 && chdir("/") < 0)
         return fail("chdir /");
     execv(argv[4], argv + 4);

@@ -1,10 +1,10 @@
 /* `trainyard exec-child`: the last step before a child of `up` runs. posix_spawn cannot set a parent-death signal, and
- * the child's own program knows nothing of `up`, so this stands between: it becomes the child's user, asks for the
- * signal, makes sure that the parent has not died before that, and executes the program.
+ * the child's program does not know `up`. So this step changes the user, sets the signal, checks that the parent has
+ * not died before that, and executes the program.
  *
  *     trainyard exec-child PARENT-PID SIGNAL UID GID PROGRAM [ARGUMENT]...
  *
- * UID and GID are -1 to stay as we are. On failure it prints one sentence and exits with 127. */
+ * UID and GID of -1 change nothing. On failure it prints one sentence and exits with 127. */
 #ifndef CLI_UP_EXEC_CHILD_H
 #define CLI_UP_EXEC_CHILD_H
 

@@ -1,5 +1,5 @@
-/* A log with a ceiling: NAME.log and, when that is full, the one before it as NAME.log.1. Two files of
- * LOG_FILE_BYTES each are all that one child of `up` may ever fill. A log that cannot be written is dropped. */
+/* A log of bounded size: NAME.log and, when it is full, the previous one as NAME.log.1. Each has at most
+ * LOG_FILE_BYTES. If a log cannot be written, its lines are dropped. */
 #ifndef CLI_UP_LOG_FILE_H
 #define CLI_UP_LOG_FILE_H
 
@@ -16,7 +16,7 @@ struct log_file {
     int64_t bytes;
 };
 
-/* Appends to what is there. */
+/* Appends to an existing log. */
 MUST_CHECK status_t log_file_open(struct log_file *l, const char *path, struct err *e);
 void log_file_write(struct log_file *l, const char *data, size_t n);
 void log_file_close(struct log_file *l);

@@ -53,13 +53,13 @@ status_t postgres_find(struct postgres *ret, struct err *e) {
     struct postgres pg = { .uid = geteuid(), .gid = getegid() };
     if (!ask_pg_config(pg.bin, sizeof pg.bin) && !search_debian(pg.bin, sizeof pg.bin))
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "PostgreSQL's server is not installed: neither pg_config nor /usr/lib/postgresql leads to it");
+                       "PostgreSQL's server is not installed: neither pg_config nor /usr/lib/postgresql has it");
     if (pg.uid == 0) {
         struct passwd *user = getpwnam("postgres");
         user = user ? user : getpwnam("nobody");
         if (!user)
             return err_set(e, ST_FAILED_PRECONDITION,
-                           "PostgreSQL refuses to run as root, and there is neither a user 'postgres' nor 'nobody'");
+                           "PostgreSQL refuses to run as root, and there is no user 'postgres' or 'nobody' to run it");
         pg.uid = user->pw_uid;
         pg.gid = user->pw_gid;
     }
@@ -73,7 +73,7 @@ bool postgres_cluster_exists(const struct directory *d) {
     return access(path, F_OK) == 0;
 }
 
-/* Runs `program` of PostgreSQL on the folder at path: opens it for the child and sets the child's user. */
+/* Opens the cluster's folder for the child, and sets the child's user. */
 static status_t on_cluster(const struct postgres *pg, const char *path, struct child *c, struct err *e) {
     c->directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->directory_fd < 0)
@@ -95,10 +95,11 @@ status_t postgres_make_cluster(const struct postgres *pg, const struct directory
         return err_errno(e, "chown '%s'", path);
     TRY(on_cluster(pg, path, c, e));
     c->tries = 1;
+    c->start_limit_ms = 600000; /* initdb syncs a thousand files, and the disk may be busy */
     child_argument(c, "%s/initdb", pg->bin);
     child_argument(c, "--pgdata=/proc/self/fd/%d", CHILD_DIRECTORY_FD);
     child_argument(c, "--username=trainyard");
-    child_argument(c, "--auth=trust"); /* who reaches the socket's directory is its user or root */
+    child_argument(c, "--auth=trust"); /* only its user and root can enter the socket's folder */
     child_argument(c, "--encoding=UTF8");
     child_argument(c, "--locale=C");
     child_argument(c, "--no-instructions");
@@ -133,9 +134,9 @@ status_t postgres_serve(const struct postgres *pg, const struct directory *d, st
     child_argument(c, "unix_socket_directories=%s", d->sockets);
     c->ready_text = "database system is ready to accept connections";
     c->stop_signal = SIGINT;   /* fast shutdown: ends sessions, writes a checkpoint */
-    c->death_signal = SIGQUIT; /* immediate: its own children go too, and the next start recovers */
+    c->death_signal = SIGQUIT; /* immediate shutdown: its children end too, and the next start recovers */
     c->stop_grace_ms = 30000;
-    /* After kill -9 a new server refuses while backends of the old one still hold its shared memory. */
+    /* After kill -9 a new server refuses to start while backends of the old one use its shared memory. */
     c->tries = 20;
     c->start_limit_ms = 600000; /* crash recovery may read gigabytes of log */
     return ST_OK;

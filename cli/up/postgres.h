@@ -1,9 +1,9 @@
-/* The private PostgreSQL of `up`: where its programs are, as whom it runs, how its cluster is made and served.
+/* The private PostgreSQL of `up`: its programs, its user, and how its cluster is created and served.
  *
- * PostgreSQL refuses to run as root, so for root it runs as the user `postgres`, or `nobody` where there is none. That
- * user may be unable to reach DIR (below /root, say); so the cluster's directory is opened by us and given to the child
- * as a descriptor, and PostgreSQL is told that its data stand in /proc/self/fd/9: no folder above it needs to be open
- * to that user, and the cluster stays inside DIR. */
+ * PostgreSQL refuses to run as root, so for root it runs as the user `postgres`, or as `nobody`. That user may be
+ * unable to reach DIR (for example below /root). Therefore `up` opens the cluster's folder, passes the descriptor to
+ * the child, and gives PostgreSQL /proc/self/fd/9 as its data folder: the user needs no access to the folders above
+ * it. */
 #ifndef CLI_UP_POSTGRES_H
 #define CLI_UP_POSTGRES_H
 
@@ -12,26 +12,26 @@
 
 struct postgres {
     char bin[256]; /* the folder of initdb and postgres */
-    uid_t uid;     /* ours, or for root the unprivileged user's */
+    uid_t uid;     /* ours; for root that of the unprivileged user */
     gid_t gid;
 };
 
-/* pg_config --bindir, else the highest version below /usr/lib/postgresql. NOT_FOUND when there is none. */
+/* pg_config --bindir, else the highest version below /usr/lib/postgresql. FAILED_PRECONDITION if there is none. */
 MUST_CHECK status_t postgres_find(struct postgres *ret, struct err *e);
 
-/* Whether DIR/postgres is a cluster already. */
+/* Whether DIR/postgres is a cluster. */
 bool postgres_cluster_exists(const struct directory *d);
 
-/* The task that makes DIR/postgres.new (removing what an interrupted one left), and what makes it DIR/postgres. */
+/* The task that creates DIR/postgres.new (after removing an interrupted one), and its rename to DIR/postgres. */
 MUST_CHECK status_t postgres_make_cluster(const struct postgres *pg, const struct directory *d, struct child *c,
                                           struct err *e);
 MUST_CHECK status_t postgres_adopt_cluster(const struct directory *d, struct err *e);
 
-/* The server, on the sockets' directory only. */
+/* The server, which listens only in the folder of the sockets. */
 MUST_CHECK status_t postgres_serve(const struct postgres *pg, const struct directory *d, struct child *c,
                                    struct err *e);
 
-/* How libpq reaches it. */
+/* The connection string for libpq. */
 void postgres_conninfo(const struct directory *d, char *ret, size_t cap);
 
 #endif

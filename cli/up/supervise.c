@@ -1,7 +1,19 @@
+/* Runs the children of `up` from one poll(2) loop.
+ *
+ * Each round starts the children that are due (start_due), or stops them (stop_highest), and then waits for output, for
+ * signals, or for the next deadline (poll_timeout_ms). Signals arrive through a signalfd, so that there is no handler.
+ *
+ * Start: children start in the order of the array; the first one that was never ready blocks those after it. A child
+ * that ends `tries` times before it was ever ready, or exceeds its start limit, fails the whole start. Later ends only
+ * cause a restart, after a backoff that starts again once a child has run for STEADY_MS.
+ *
+ * Stop: children of the highest tier that runs are stopped first. At the end every remaining descendant is killed: `up`
+ * is a subreaper, so orphans become its children, and killing continues until waitpid finds none. */
 #include "cli/up/supervise.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,25 +29,25 @@
 
 enum {
     BACKOFF_FIRST_MS = 100,
-    BACKOFF_MOST_MS = 2000,
-    /* A child that ran for so long did not fail at its start: the backoff begins anew. */
+    BACKOFF_MAX_MS = 2000,
+    /* A child that ran for this long did not fail at its start: the backoff starts again. */
     STEADY_MS = 10000,
     /* How long orphans may take to vanish after SIGKILL. */
     ORPHANS_MS = 10000,
 };
 
-static void say(struct supervise *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct supervise *s, const char *fmt, ...) {
+static void report(struct supervise *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void report(struct supervise *s, const char *fmt, ...) {
     char line[900];
     va_list args;
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    s->say(s->ctx, line);
+    s->report(s->ctx, line);
 }
 
-/* The start has failed: everything is stopped, and this is what supervise_run returns. The first reason counts. */
-static void give_up(struct supervise *s, status_t st) {
+/* Stops everything; supervise_run returns the first reason. */
+static void fail_start(struct supervise *s, status_t st) {
     if (s->failed == ST_OK)
         s->failed = st;
     s->stopping = true;
@@ -46,26 +58,29 @@ static void start_child(struct supervise *s, struct child *c) {
     status_t st = child_start(c, s->self, &e);
     if (st == ST_OK)
         return;
-    say(s, "%s", e.msg);
+    report(s, "%s", e.msg);
     if (!c->was_ready && s->failed == ST_OK)
         s->why = e;
     if (!c->was_ready)
-        give_up(s, st);
-    c->start_at_ms = clock_mono_ms() + BACKOFF_MOST_MS;
+        fail_start(s, st);
+    c->start_at_ms = clock_mono_ms() + BACKOFF_MAX_MS;
 }
 
 static bool is_task(const struct child *c) { return c->ready_text == NULL; }
 
-/* Starts whatever is due. A child waits until all before it have been ready once. */
+/* Only a child that runs and was never ready has a limit. */
+static bool has_start_limit(const struct child *c) { return c->pid && !c->was_ready && c->start_limit_ms > 0; }
+
+/* Starts the children that are due. A child waits until all before it have been ready once. */
 static void start_due(struct supervise *s, int64_t now) {
     for (int i = 0; i < s->n; i++) {
         struct child *c = s->children[i];
         bool done = is_task(c) && c->was_ready;
         if (c->pid == 0 && !done && now >= c->start_at_ms)
             start_child(s, c);
-        if (c->pid && !c->was_ready && now > c->started_ms + c->start_limit_ms) {
-            give_up(s, err_set(&s->why, ST_DEADLINE_EXCEEDED, "%s is not ready after %lld s; its log is %s", c->name,
-                               (long long)c->start_limit_ms / 1000, c->log.path));
+        if (has_start_limit(c) && now > c->started_ms + c->start_limit_ms) {
+            fail_start(s, err_set(&s->why, ST_DEADLINE_EXCEEDED, "%s is not ready after %lld s; its log is %s", c->name,
+                                  (long long)c->start_limit_ms / 1000, c->log.path));
             return;
         }
         if (!c->was_ready)
@@ -75,20 +90,20 @@ static void start_due(struct supervise *s, int64_t now) {
         s->announced = true;
         status_t st = s->all_ready(s->ctx, &s->why);
         if (st != ST_OK)
-            give_up(s, st);
+            fail_start(s, st);
     }
 }
 
-/* A child that was ready, or may try again: when, and what a person is told. */
+/* Sets the time of the next start, and reports the end of a child that was ready. */
 static void plan_restart(struct supervise *s, struct child *c, const char *how, int64_t now) {
     if (now - c->started_ms > STEADY_MS)
         c->backoff_ms = 0;
-    c->backoff_ms = c->backoff_ms == 0                    ? BACKOFF_FIRST_MS
-                    : c->backoff_ms * 2 > BACKOFF_MOST_MS ? BACKOFF_MOST_MS
-                                                          : c->backoff_ms * 2;
+    c->backoff_ms = c->backoff_ms == 0                   ? BACKOFF_FIRST_MS
+                    : c->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS
+                                                         : c->backoff_ms * 2;
     c->start_at_ms = now + c->backoff_ms;
     if (c->was_ready)
-        say(s, "%s %s; starting it again", c->name, how);
+        report(s, "%s %s; restarting it", c->name, how);
 }
 
 static void on_end(struct supervise *s, struct child *c, int wait_status) {
@@ -101,20 +116,20 @@ static void on_end(struct supervise *s, struct child *c, int wait_status) {
         status_t st = s->task_done(s->ctx, c, &s->why);
         c->was_ready = st == ST_OK;
         if (st != ST_OK)
-            give_up(s, st);
+            fail_start(s, st);
         return;
     }
     if (!c->was_ready && ++c->early_ends >= c->tries) {
         const char *colon = strncmp(c->reason, "trainyard-", 10) == 0 ? strstr(c->reason, ": ") : NULL;
         const char *line = colon ? colon + 2 : c->reason[0] ? c->reason : how;
-        give_up(s, err_set(&s->why, ST_FAILED_PRECONDITION, "%s does not start: %.300s (its log is %.120s)", c->name,
-                           line, c->log.path));
+        fail_start(s, err_set(&s->why, ST_FAILED_PRECONDITION, "%s does not start: %.300s (its log is %.120s)", c->name,
+                              line, c->log.path));
         return;
     }
     plan_restart(s, c, how, now);
 }
 
-/* Children, and orphans of theirs, which came to us because we are a subreaper. */
+/* Reaps children, and orphans that became ours because we are a subreaper. */
 static void reap(struct supervise *s) {
     int wait_status;
     for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;)
@@ -131,15 +146,15 @@ static void on_signals(struct supervise *s) {
         if (info.ssi_signo == SIGCHLD)
             continue;
         if (s->stopping)
-            s->hurried = true;
+            s->kill_now = true;
         else
-            say(s, "stopping");
+            report(s, "stopping");
         s->stopping = true;
     }
     reap(s);
 }
 
-/* Asks the highest tier that still runs to end; true when nothing runs. */
+/* Stops the highest tier that still runs; returns true if nothing runs. */
 static bool stop_highest(struct supervise *s, int64_t now) {
     int tier = -1;
     for (int i = 0; i < s->n; i++)
@@ -149,7 +164,7 @@ static bool stop_highest(struct supervise *s, int64_t now) {
         struct child *c = s->children[i];
         if (c->pid == 0 || c->tier != tier)
             continue;
-        if (s->hurried)
+        if (s->kill_now)
             c->kill_at_ms = now;
         child_stop(c, now);
     }
@@ -158,18 +173,18 @@ static bool stop_highest(struct supervise *s, int64_t now) {
 
 static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* When poll must return though nothing happens: the next start, or the deadline of a start or a stop. */
+/* The time until the next start, or until the deadline of a start or a stop. */
 static int poll_timeout_ms(const struct supervise *s, int64_t now) {
     int64_t next = now + 60000;
     bool may_start = !s->stopping;
     for (int i = 0; i < s->n; i++) {
         const struct child *c = s->children[i];
         bool done = is_task(c) && c->was_ready;
-        if (s->stopping && c->pid && c->kill_at_ms) /* when it is over, SIGKILL is on its way */
+        if (s->stopping && c->pid && c->kill_at_ms) /* after it, SIGKILL was sent: poll for the end */
             next = earlier(next, c->kill_at_ms > now ? c->kill_at_ms : now + 100);
         if (may_start && c->pid == 0 && !done)
             next = earlier(next, c->start_at_ms);
-        if (may_start && c->pid && !c->was_ready)
+        if (may_start && has_start_limit(c))
             next = earlier(next, c->started_ms + c->start_limit_ms + 1);
         may_start = may_start && c->was_ready;
     }
@@ -194,27 +209,16 @@ static void wait_for_events(struct supervise *s) {
         }
     }
     if (fds[1].revents & POLLERR)
-        s->stopping = true; /* whoever started us in the background has gone */
+        s->stopping = true; /* the process that started us in the background has died */
     if (fds[0].revents)
         on_signals(s);
 }
 
-/* Every process whose parent we are, from the kernel's list. */
-static int kill_direct_children(void) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    CLEANUP(fclosep) FILE *f = fopen(path, "re");
-    int n = 0;
-    for (int pid; f && fscanf(f, "%d", &pid) == 1; n++)
-        kill(pid, SIGKILL);
-    return n;
-}
-
-/* Ends what outlived its parent: each killed process may hand us its own children, so again until none is left. */
+/* Kills orphans. The children of a killed process become ours, so this repeats until none is left. */
 static void clear_orphans(void) {
     deadline_ms_t end = deadline_in(ORPHANS_MS);
     while (clock_mono_ms() < end) {
-        kill_direct_children();
+        process_kill_children(NULL, NULL);
         pid_t pid = waitpid(-1, NULL, WNOHANG);
         if (pid < 0 && errno == ECHILD)
             return;
@@ -231,7 +235,7 @@ status_t supervise_open(struct supervise *s, struct err *e) {
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN); /* nobody may read what we say any longer: no reason to end */
+    signal(SIGPIPE, SIG_IGN); /* a closed stdout or stderr must not end the service */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return err_errno(e, "signalfd");

@@ -1,7 +1,22 @@
-/* trainyard up and down: the whole service on one machine. */
+/* trainyard up and down: the whole service on one machine.
+ *
+ * `up` locks the service directory, finds PostgreSQL, and adds children to the supervisor in start order: the server,
+ * the migration of the schema, the controller, the executors. If the directory has no cluster yet, initdb is the only
+ * child at first, and the others are added when it has ended (on_task_done): the server's folder is opened when the
+ * server is added, so the folder must exist. When all children are ready, the address goes to DIR/address and to
+ * stdout.
+ *
+ * `up --detach` starts the same program in a session of its own with a pipe as stdout, prints the "ready" line from the
+ * pipe and exits. The background process watches the other end of the pipe, and stops if it closes before the service
+ * is ready. `down` finds the pid that holds the lock, pins it with a pidfd, sends SIGTERM and waits.
+ *
+ * Jobs may read the folders named by --data-root; without the option the user's home folder and the current folder,
+ * unless --listen lets other users of the machine call. */
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/process.h"
 #include "cli/command.h"
 #include "cli/up/directory.h"
@@ -20,11 +35,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_EXECUTORS = 64, DOWN_TIMEOUT_MS = 120000 };
+enum {
+    MAX_EXECUTORS = 64,
+    MAX_ROOTS = 16,
+    DOWN_TIMEOUT_MS = 120000,
+    REPORT_AFTER_MS = 3000, /* the output of a shorter migration is only in its log */
+};
 
 struct up_args {
     const char *dir, *listen;
-    int64_t executors, slots;
+    struct text_list data_roots, checkpoint_roots;
+    int64_t executors, cores, slots, checkpoint_wait;
     bool detach, detached;
 };
 
@@ -37,9 +58,13 @@ struct service {
     struct child *children; /* SUPERVISE_CHILDREN of them */
     struct log_file log;
     char address[128];
+    struct folders {
+        char *paths[MAX_ROOTS]; /* from realpath(3) */
+        size_t n;
+    } data_roots, checkpoint_roots; /* jobs may read the former, and write checkpoints to the latter and to DIR */
 };
 
-static void service_say(void *ctx, const char *line) {
+static void service_report(void *ctx, const char *line) {
     struct service *s = ctx;
     char stamped[1000];
     struct timespec now;
@@ -51,6 +76,66 @@ static void service_say(void *ctx, const char *line) {
     log_file_write(&s->log, stamped, strlen(stamped));
     fprintf(stderr, "trainyard: %s\n", line);
 }
+
+/* ---- folders that jobs may read ---- */
+
+static status_t folder_add(struct folders *f, const char *option, const char *path, struct err *e) {
+    char *real = realpath(path, NULL);
+    if (!real)
+        return err_errno(e, "--%s: open the folder '%s'", option, path);
+    f->paths[f->n++] = real;
+    return ST_OK;
+}
+
+static void folders_done(struct folders *f) {
+    while (f->n)
+        free(f->paths[--f->n]);
+}
+
+/* Ignores "/", which is the home of users without a home folder. */
+static void data_root_add_default(struct service *s, const char *path) {
+    if (path && path[0] == '/' && path[1] && access(path, R_OK | X_OK) == 0)
+        status_ignore(folder_add(&s->data_roots, "data-root", path, NULL));
+}
+
+/* The options' folders, or else the user's own, unless other users of this machine can call. */
+static status_t roots_choose(struct service *s, struct err *e) {
+    const struct text_list *asked = &s->args->data_roots, *checkpoints = &s->args->checkpoint_roots;
+    for (size_t i = 0; i < checkpoints->n; i++)
+        TRY(folder_add(&s->checkpoint_roots, "checkpoint-root", checkpoints->items[i], e));
+    for (size_t i = 0; i < asked->n; i++)
+        TRY(folder_add(&s->data_roots, "data-root", asked->items[i], e));
+    if (asked->n > 0)
+        return ST_OK;
+    if (s->args->listen) {
+        service_report(
+            s, "jobs may not read files, because --listen lets other users call: name folders with --data-root");
+        return ST_OK;
+    }
+    char here[PATH_MAX];
+    data_root_add_default(s, getenv("HOME"));
+    data_root_add_default(s, getcwd(here, sizeof here));
+    return ST_OK;
+}
+
+/* The same arguments for the controller, which plans, and for the executors. */
+static void roots_arguments(const struct service *s, struct child *c) {
+    static const char *const closed[] = { "postgres", "executors", "logs" };
+    for (size_t i = 0; i < s->data_roots.n; i++) {
+        child_argument(c, "--data-root");
+        child_argument(c, "%s", s->data_roots.paths[i]);
+    }
+    for (size_t i = 0; i < s->checkpoint_roots.n; i++) {
+        child_argument(c, "--checkpoint-root");
+        child_argument(c, "%s", s->checkpoint_roots.paths[i]);
+    }
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+        child_argument(c, "--data-except");
+        child_argument(c, "%s/%s", s->dir.path, closed[i]);
+    }
+}
+
+/* ---- the programs ---- */
 
 static status_t add_child(struct service *s, const char *name, int tier, struct child **ret, struct err *e) {
     struct supervise *v = &s->supervise;
@@ -77,8 +162,8 @@ static status_t add_initdb(struct service *s, struct err *e) {
     char line[DIRECTORY_PATH_BYTES + 80];
     TRY(add_child(s, "initdb", 0, &c, e));
     TRY(postgres_make_cluster(&s->pg, &s->dir, c, e));
-    snprintf(line, sizeof line, "making a PostgreSQL cluster in %s/postgres", s->dir.path);
-    service_say(s, line);
+    snprintf(line, sizeof line, "creating a PostgreSQL cluster in %s/postgres", s->dir.path);
+    service_report(s, line);
     return ST_OK;
 }
 
@@ -88,6 +173,10 @@ static status_t add_controller(struct service *s, struct err *e) {
     postgres_conninfo(&s->dir, conninfo, sizeof conninfo);
     TRY(add_child(s, "migrate", 1, &c, e));
     TRY(sibling_argument(c, "trainyard-controller", e));
+    c->start_limit_ms = 0; /* a migration has no time limit, and reports its progress every few seconds */
+    c->report_line = service_report;
+    c->report_ctx = s;
+    c->report_after_ms = REPORT_AFTER_MS;
     child_argument(c, "migrate");
     child_argument(c, "--database");
     child_argument(c, "%s", conninfo);
@@ -98,8 +187,11 @@ static status_t add_controller(struct service *s, struct err *e) {
     child_argument(c, "%s", conninfo);
     child_argument(c, "--checkpoints");
     child_argument(c, "%s/checkpoints", s->dir.path);
-    child_argument(c, "--data-root"); /* as its executors: whatever this user may read */
-    child_argument(c, "/");
+    roots_arguments(s, c);
+    if (s->args->checkpoint_wait != OPTION_ABSENT) {
+        child_argument(c, "--checkpoint-wait");
+        child_argument(c, "%lld", (long long)s->args->checkpoint_wait);
+    }
     child_argument(c, "--listen");
     child_argument(c, "%s", s->address);
     if (s->args->listen) {
@@ -109,19 +201,42 @@ static status_t add_controller(struct service *s, struct err *e) {
     return ST_OK;
 }
 
-static status_t add_executor(struct service *s, int number, int64_t slots, struct err *e) {
+/* The cores of all executors together. */
+static int64_t cores_of(const struct up_args *args) {
+    return args->cores == OPTION_ABSENT ? cores_allowed() : args->cores;
+}
+
+/* The cores of one executor; the first ones get the remainder. */
+static int64_t core_part(const struct up_args *args, int number) {
+    const int64_t cores = cores_of(args), n = args->executors, part = cores / n + (number <= cores % n);
+    return part > 0 ? part : 1;
+}
+
+/* The slots of one executor. */
+static int64_t slots_of(const struct up_args *args) {
+    return args->slots != OPTION_ABSENT ? args->slots : cores_per_rank((int)cores_of(args), (int)args->executors);
+}
+
+static status_t add_executor(struct service *s, int number, struct err *e) {
     struct child *c;
     char name[32];
     snprintf(name, sizeof name, "executor-%d", number);
     TRY(add_child(s, name, 2, &c, e));
     c->ready_text = "ready ";
     TRY(sibling_argument(c, "trainyard-executor", e));
+    if (!s->args->listen) /* otherwise other users of this machine can call */
+        child_argument(c, "--allow-programs");
     child_argument(c, "--controller");
     child_argument(c, "%s", s->address);
     child_argument(c, "--directory");
     child_argument(c, "%s/executors/%d", s->dir.path, number);
+    child_argument(c, "--cores");
+    child_argument(c, "%lld", (long long)core_part(s->args, number));
     child_argument(c, "--slots");
-    child_argument(c, "%lld", (long long)slots);
+    child_argument(c, "%lld", (long long)slots_of(s->args));
+    child_argument(c, "--checkpoint-root");
+    child_argument(c, "%s/checkpoints", s->dir.path);
+    roots_arguments(s, c);
     if (s->args->executors > 1) {
         child_argument(c, "--gpu-part");
         child_argument(c, "%d/%lld", number, (long long)s->args->executors);
@@ -129,22 +244,14 @@ static status_t add_executor(struct service *s, int number, int64_t slots, struc
     return ST_OK;
 }
 
-static int64_t default_slots(int64_t executors) {
-    int64_t cores = cores_allowed();
-    return cores / executors > 0 ? cores / executors : 1;
-}
-
-/* DIR/postgres is opened when the server is added, so it is added when the cluster is there. */
+/* The server's folder is opened here, so the cluster must exist. */
 static status_t add_server(struct service *s, struct err *e) {
     struct child *c;
     TRY(add_child(s, "postgres", 0, &c, e));
     TRY(postgres_serve(&s->pg, &s->dir, c, e));
     TRY(add_controller(s, e));
-    if (s->args->executors == 0)
-        return ST_OK;
-    int64_t slots = s->args->slots != OPTION_ABSENT ? s->args->slots : default_slots(s->args->executors);
     for (int i = 1; i <= s->args->executors; i++)
-        TRY(add_executor(s, i, slots, e));
+        TRY(add_executor(s, i, e));
     return ST_OK;
 }
 
@@ -156,7 +263,7 @@ static status_t on_task_done(void *ctx, const struct child *c, struct err *e) {
     return add_server(s, e);
 }
 
-/* From here on nobody reads what a service in the background would print. */
+/* A service in the background prints nothing from here on. */
 static void leave_terminal(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null >= 0 && fd <= 2; fd++)
@@ -168,6 +275,7 @@ static void leave_terminal(void) {
 static status_t on_all_ready(void *ctx, struct err *e) {
     struct service *s = ctx;
     TRY(directory_write_address(&s->dir, s->address, e));
+    fprintf(stderr, "export TRAINYARD_CONTROLLER=%s\n", s->address);
     printf("ready %s\n", s->address);
     fflush(stdout);
     if (s->args->detached)
@@ -184,9 +292,8 @@ static status_t service_open(struct service *s, struct err *e) {
     snprintf(s->address, sizeof s->address, "unix:%s/controller.sock", s->dir.runtime);
     directory_join(&s->dir, "logs/up.log", path);
     TRY(log_file_open(&s->log, path, e));
-    s->children = calloc(SUPERVISE_CHILDREN, sizeof *s->children);
-    if (!s->children)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory for the service's children");
+    TRY(roots_choose(s, e));
+    s->children = alloc_zeroed(SUPERVISE_CHILDREN, sizeof *s->children);
     return postgres_cluster_exists(&s->dir) ? add_server(s, e) : add_initdb(s, e);
 }
 
@@ -194,6 +301,8 @@ static void service_close(struct service *s) {
     for (int i = 0; i < s->supervise.n; i++)
         child_done(s->supervise.children[i]);
     free(s->children);
+    folders_done(&s->data_roots);
+    folders_done(&s->checkpoint_roots);
     supervise_close(&s->supervise);
     log_file_close(&s->log);
     directory_leave(&s->dir);
@@ -204,7 +313,7 @@ static status_t serve(const struct up_args *args, struct err *e) {
     s.supervise = (struct supervise){ .self = "/proc/self/exe",
                                       .all_ready = on_all_ready,
                                       .task_done = on_task_done,
-                                      .say = service_say,
+                                      .report = service_report,
                                       .ctx = &s,
                                       .signal_fd = -1,
                                       .parent_pipe = args->detached ? STDOUT_FILENO : -1 };
@@ -217,7 +326,7 @@ static status_t serve(const struct up_args *args, struct err *e) {
     return st;
 }
 
-/* Reads the child's stdout up to its "ready ADDR" line, or to its end. */
+/* Prints the first line of the child's stdout, "ready ADDR"; false if there is none. */
 static bool pass_ready_line(int fd) {
     char line[256];
     size_t n = 0;
@@ -235,18 +344,37 @@ static bool pass_ready_line(int fd) {
 }
 
 static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, struct err *e) {
-    char executors[24], slots[24];
-    const char *argv[16] = { "trainyard", "up", "--detached", "--dir", args->dir, "--executors", executors };
+    char executors[24], cores[24], slots[24], wait[24];
+    const char *argv[22 + 4 * MAX_ROOTS] = { "trainyard", "up",          "--detached", "--dir",
+                                             args->dir,   "--executors", executors };
     int n = 7;
     snprintf(executors, sizeof executors, "%lld", (long long)args->executors);
     snprintf(slots, sizeof slots, "%lld", (long long)args->slots);
+    snprintf(cores, sizeof cores, "%lld", (long long)args->cores);
+    if (args->cores != OPTION_ABSENT) {
+        argv[n++] = "--cores";
+        argv[n++] = cores;
+    }
     if (args->slots != OPTION_ABSENT) {
         argv[n++] = "--slots";
         argv[n++] = slots;
     }
+    snprintf(wait, sizeof wait, "%lld", (long long)args->checkpoint_wait);
+    if (args->checkpoint_wait != OPTION_ABSENT) {
+        argv[n++] = "--checkpoint-wait";
+        argv[n++] = wait;
+    }
     if (args->listen) {
         argv[n++] = "--listen";
         argv[n++] = args->listen;
+    }
+    for (size_t i = 0; i < args->data_roots.n; i++) {
+        argv[n++] = "--data-root";
+        argv[n++] = args->data_roots.items[i];
+    }
+    for (size_t i = 0; i < args->checkpoint_roots.n; i++) {
+        argv[n++] = "--checkpoint-root";
+        argv[n++] = args->checkpoint_roots.items[i];
     }
     const struct process service = {
         .program = "/proc/self/exe",
@@ -258,8 +386,8 @@ static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, 
     return process_start(&service, ret, e);
 }
 
-/* The child says on stderr what went wrong; its exit status becomes ours. If we are killed, it sees our end of the pipe
- * close and stops. */
+/* If the child fails, it reports the reason on stderr, and its exit status becomes ours. If we are killed, the child
+ * sees our end of the pipe close and stops. */
 static status_t detach(struct cli *c, const struct up_args *args, struct err *e) {
     int ends[2];
     pid_t pid = 0;
@@ -279,22 +407,39 @@ static status_t detach(struct cli *c, const struct up_args *args, struct err *e)
 static status_t run_up(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct up_args *args = args_;
     (void)words;
-    if (args->executors < 0 || args->executors > MOST_EXECUTORS)
+    if (args->executors < 0 || args->executors > MAX_EXECUTORS)
         return err_set(e, ST_INVALID_ARGUMENT, "--executors: %lld is not from 0 to %d", (long long)args->executors,
-                       MOST_EXECUTORS);
+                       MAX_EXECUTORS);
+    if (args->cores != OPTION_ABSENT && (args->cores < 1 || args->cores > LIMIT_CORES))
+        return err_set(e, ST_INVALID_ARGUMENT, "--cores: %lld is not from 1 to %d", (long long)args->cores,
+                       LIMIT_CORES);
     if (args->slots != OPTION_ABSENT && (args->slots < 1 || args->slots > 1024))
         return err_set(e, ST_INVALID_ARGUMENT, "--slots: %lld is not from 1 to 1024", (long long)args->slots);
+    if (args->data_roots.n > MAX_ROOTS || args->checkpoint_roots.n > MAX_ROOTS)
+        return err_set(e, ST_INVALID_ARGUMENT, "--data-root, --checkpoint-root: at most %d of each can be given",
+                       MAX_ROOTS);
+    if (args->checkpoint_wait != OPTION_ABSENT && (args->checkpoint_wait < 1 || args->checkpoint_wait > 86400))
+        return err_set(e, ST_INVALID_ARGUMENT, "--checkpoint-wait: %lld is not from 1 to 86400",
+                       (long long)args->checkpoint_wait);
     return args->detach ? detach(c, args, e) : serve(args, e);
 }
 
 static const struct option_row up_options[] = {
-    { "dir", 'd', "DIR", "where everything is kept", OPTION_TEXT, offsetof(struct up_args, dir), ".trainyard" },
-    { "executors", 0, "N", "hosts to play, each with a part of the cores and GPUs; 0 = they attach from elsewhere",
+    { "dir", 'd', "DIR", "the folder of all data", OPTION_TEXT, offsetof(struct up_args, dir), ".trainyard" },
+    { "executors", 0, "N", "number of executors, which share the cores and GPUs; 0 = hosts attach from elsewhere",
       OPTION_INT, offsetof(struct up_args, executors), "1" },
-    { "slots", 0, "N", "ranks an executor runs at once; default: cores / executors", OPTION_INT,
+    { "cores", 0, "N", "cores that all executors together use; default: all usable cores", OPTION_INT,
+      offsetof(struct up_args, cores), NULL },
+    { "slots", 0, "N", "ranks that an executor runs at the same time; default: cores / executors", OPTION_INT,
       offsetof(struct up_args, slots), NULL },
-    { "listen", 0, "ADDR", "also serve on host:port (loopback); else only on a unix socket", OPTION_TEXT,
+    { "checkpoint-wait", 0, "S", "seconds that a job waits for an unreadable checkpoint; default: 600", OPTION_INT,
+      offsetof(struct up_args, checkpoint_wait), NULL },
+    { "listen", 0, "ADDR", "also listen on host:port (loopback); default: only a unix socket", OPTION_TEXT,
       offsetof(struct up_args, listen), NULL },
+    { "data-root", 0, "DIR", "jobs may read data below DIR; may be repeated", OPTION_LIST,
+      offsetof(struct up_args, data_roots), NULL },
+    { "checkpoint-root", 0, "DIR", "a spec's checkpoint.directory may be below DIR; may be repeated", OPTION_LIST,
+      offsetof(struct up_args, checkpoint_roots), NULL },
     { "detach", 0, NULL, "return when the service is ready, and leave it running", OPTION_FLAG,
       offsetof(struct up_args, detach), NULL },
     { "detached", 0, NULL, NULL, OPTION_FLAG, offsetof(struct up_args, detached), NULL },
@@ -303,14 +448,21 @@ static const struct option_row up_options[] = {
 
 const struct command command_up = {
     .name = "up",
-    .arguments = "[--dir DIR] [--executors N] [--slots N] [--listen ADDR] [--detach]",
+    .arguments = "[--dir DIR] [--executors N] [--cores N] [--slots N] [--checkpoint-wait S] [--listen ADDR] "
+                 "[--data-root DIR]... [--checkpoint-root DIR]... [--detach]",
     .summary = "Runs the whole service on this machine.",
     .details =
-        "Starts a private PostgreSQL in DIR (unix socket only), a controller and N executors, restarts what dies,\n"
-        "prints 'ready ADDR' on stdout, and stays until SIGINT or SIGTERM; then it stops everything in reverse\n"
-        "order and leaves no process, socket or lock behind. DIR/address holds the address while it runs, and\n"
-        "DIR/logs what each part says. Two services in two DIRs do not disturb each other.",
-    .example = "trainyard up\ntrainyard up --dir /srv/yard --executors 2 --slots 4 --detach",
+        "Starts a private PostgreSQL in DIR (unix socket only), a controller and N executors, restarts processes that\n"
+        "die, prints 'ready ADDR' on stdout, and runs until SIGINT or SIGTERM. Then it stops everything in reverse\n"
+        "order and leaves no process, socket or lock behind. DIR/address contains the address while the service runs,\n"
+        "and DIR/logs the output of each program. Services in different DIRs do not affect each other.\n"
+        "\n"
+        "A rank computes on the free cores of its executor: the only rank on all of them, one of several on at least\n"
+        "cores / slots.\n"
+        "\n"
+        "Without --data-root, jobs may read files in your home folder and in the current folder; with --listen, which\n"
+        "lets other users of this machine call, no files. Jobs may run programs, but not with --listen.",
+    .example = "trainyard up\ntrainyard up --dir /srv/trainyard --executors 2 --slots 4 --detach",
     .options = up_options,
     .args_bytes = sizeof(struct up_args),
     .local = true,
@@ -328,7 +480,7 @@ static status_t nothing_runs(const char *dir, struct err *e) {
 static status_t stop_and_wait(pid_t pid, const struct directory *d, struct err *e) {
     CLEANUP(closep) int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     pid_t still = 0;
-    /* Asked again now that the descriptor pins the process: the pid cannot have become another's. */
+    /* Read again: the descriptor now pins the process, so the pid cannot be reused. */
     TRY(directory_holder(d, &still, e));
     if (fd < 0 || still != pid)
         return ST_OK;

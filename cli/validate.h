@@ -1,0 +1,20 @@
+/* Prints the problems of a spec: `validate` and `submit` print the same lines. */
+#ifndef CLI_VALIDATE_H
+#define CLI_VALIDATE_H
+
+#include "cli/client.h"
+
+#include <trainyard/v1/job.pb-c.h>
+
+/* One line on stderr for each problem: "trainyard: FILE: train.steps: ...". */
+void validate_print(const char *file, char *const *problems, size_t n);
+
+/* One line on stderr for each check that was not made: "trainyard: FILE: not checked: ...". */
+void validate_print_unchecked(const char *file, char *const *unchecked, size_t n);
+
+/* After CreateJob has failed with INVALID_ARGUMENT: gets all problems from the controller and prints them.
+ * *ret_printed: whether there were any. */
+MUST_CHECK status_t validate_refused(struct cli *c, const char *file, const Trainyard__V1__CreateJobRequest *request,
+                                     bool *ret_printed, struct err *e);
+
+#endif
