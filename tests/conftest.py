@@ -1,15 +1,11 @@
 """Fixtures: a service, a text to train on, and a spec whose step takes milliseconds."""
 
-import contextlib
-import pathlib
 import random
-import shutil
 import signal
-import tempfile
 
 import pytest
 
-from yard import Service
+from service_fixture import make_service
 
 
 def pytest_configure(config):
@@ -67,33 +63,19 @@ def tiny(text_file):
     return make
 
 
-def make_service(request, executors, slots):
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-test-"))
-    service = Service(directory / "yard", executors, slots)
-    service.directory.mkdir()
-    try:
-        yield service.start()
-        service.stop()
-    except BaseException:
-        with contextlib.suppress(Exception):
-            service.stop()
-        raise
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 @pytest.fixture
-def service(request):
+def service():
     """One executor of two slots."""
-    yield from make_service(request, executors=1, slots=2)
+    yield from make_service(executors=1, slots=2)
 
 
 @pytest.fixture
-def two_hosts(request):
+def two_hosts():
     """Two executors of one slot each: a gang of two spans both."""
-    yield from make_service(request, executors=2, slots=1)
+    yield from make_service(executors=2, slots=1)
 
 
 @pytest.fixture(scope="module")
-def shared_service(request):
+def shared_service():
     """One service for the tests of a file that neither kill nor fill anything."""
-    yield from make_service(request, executors=1, slots=2)
+    yield from make_service(executors=1, slots=2)

@@ -6,7 +6,7 @@ import random
 import signal
 import time
 
-from yard import process_start_time, wait_until
+from service_fixture import process_start_time, wait_until
 
 TARGETS = ("worker", "executor", "controller", "postgres")
 

@@ -1,4 +1,5 @@
-"""A damaged newest checkpoint is told in one sentence, marked CORRUPT, and the older good one is used by every rank."""
+"""A damaged newest checkpoint is told in one sentence, marked CORRUPT, and the older good one is used by every rank; so is
+one whose files are gone for longer than a job waits for them, which is MISSING."""
 
 import os
 import pathlib
@@ -7,6 +8,14 @@ import shutil
 import signal
 
 import pytest
+
+from service_fixture import make_service
+
+
+@pytest.fixture(scope="module")
+def impatient():
+    """A job waits a second for files that are gone."""
+    yield from make_service(executors=1, slots=2, options=["--checkpoint-wait", "1"])
 
 
 def corrupt(path, draw):
@@ -39,9 +48,9 @@ SEED = int(os.environ.get("TRAINYARD_SEED", random.SystemRandom().randrange(1 <<
 
 
 @pytest.mark.parametrize("damage", [corrupt, truncate, delete, swap, remove])
-def test_a_damaged_checkpoint_is_passed_over(shared_service, tiny, damage):
+def test_a_damaged_checkpoint_is_passed_over(impatient, tiny, damage):
     """Of a drawn file: tests/engine/test_checkpoint_faults.c does each to each."""
-    service = shared_service
+    service = impatient
     draw = random.Random(f"{SEED}/{damage.__name__}")
     name = draw.choice(FILES)
     print(f"TRAINYARD_SEED={SEED}: {name}")
@@ -57,9 +66,10 @@ def test_a_damaged_checkpoint_is_passed_over(shared_service, tiny, damage):
     damage(pathlib.Path(newest["directory"]) / name, draw)
     service.cli("retry", job)
     with service.watch(job) as watch:
-        watch.until(lambda u: u.get("event", {}).get("state") == "RUNNING" and u["event"]["attempt"] >= 3, 60, "third attempt")
+        watch.until(lambda u: u.get("event", {}).get("state") == "RUNNING" and u["event"]["attempt"] >= 3, 60, "another attempt")
     rows = {c["name"]: c for c in service.json("checkpoints", job)["checkpoints"]}
-    assert rows[newest["name"]]["state"] == "CORRUPT" and rows[newest["name"]]["reason"]
+    assert rows[newest["name"]]["state"] == ("MISSING" if damage in (delete, remove) else "CORRUPT")
+    assert rows[newest["name"]]["reason"]
     attempts = service.json("get", job)["attempts"]
     assert attempts[-1]["from_checkpoint"] == older["name"]
     service.cli("cancel", job)

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from yard import BIN, PATIENCE, process_start_time, wait_until
+from service_fixture import BIN, PATIENCE, process_start_time, wait_until
 
 ENDLESS = 1_000_000
 

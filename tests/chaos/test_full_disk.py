@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from service_fixture import Service
 
 
 @pytest.fixture
@@ -13,10 +14,28 @@ def small_disk(tmp_path):
     """A file system of 3 MiB. Mounting needs root."""
     mount = tmp_path / "small"
     mount.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", mount]).returncode != 0:
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=755", "tmpfs", mount]).returncode != 0:
         pytest.skip("mounting a tmpfs needs root")
     yield mount
     subprocess.run(["umount", "-l", mount], check=True)
+
+
+@pytest.fixture
+def service(tmp_path, small_disk):
+    """One executor of two slots, whose jobs may write their checkpoints to the small disk."""
+    service = Service(tmp_path / "service", checkpoint_roots=[small_disk])
+    service.directory.mkdir()
+    yield service.start()
+    service.stop()
+
+
+@pytest.fixture
+def two(tmp_path, small_disk):
+    """Two executors of one slot each."""
+    service = Service(tmp_path / "service", executors=2, slots=1, checkpoint_roots=[small_disk])
+    service.directory.mkdir()
+    yield service.start()
+    service.stop()
 
 
 def fill(filler):
@@ -26,6 +45,11 @@ def fill(filler):
                 f.write(bytes(4096))
         except OSError:
             pass
+
+
+def executors_of_attempts(service, job):
+    """The executor of rank 0 in each attempt, the first attempt first."""
+    return [a["placements"][0]["executor"] for a in service.json("get", job)["attempts"]]
 
 
 def test_a_pause_that_finds_no_room_for_its_checkpoint_says_so_and_what_is_lost(service, tiny, small_disk):
@@ -63,3 +87,33 @@ def test_a_full_checkpoint_disk_is_told_and_training_goes_on_when_there_is_room(
     service.cli("cancel", job)
     service.wait_end(job, "CANCELLED")
     assert not list(pathlib.Path(small_disk).glob("**/*.tmp")), "no partial file"
+
+
+def test_a_final_checkpoint_without_room_is_written_from_another_host_and_does_not_count(two, tiny, small_disk):
+    filler = small_disk / "filler"
+    spec = tiny(steps=5, every=0, retry__max_restarts=0, checkpoint__directory=f"file://{small_disk}")
+    first = two.submit(spec)  # marks the folder as this cluster's, for which the next job would need room
+    two.wait_end(first)
+    used, = executors_of_attempts(two, first)
+    # The other host takes the job only after there is room.
+    other, = {e["name"] for e in two.json("executors")["executors"]} - {used}
+    two.cli("drain", other)
+    fill(filler)
+    job = two.submit(spec, "--skip-check")  # the check would find the full disk
+    with two.watch(job) as watch:
+        message = watch.until_event("host_fault", 60)["message"]
+        assert "No space left on device" in message and str(small_disk) in message, message
+        filler.unlink()
+        two.cli("undrain", other)
+    ended = two.wait_end(job)
+    assert int(ended.get("restarts", 0)) == 0
+    assert executors_of_attempts(two, job) == [used, other]
+
+
+def test_a_full_disk_at_the_start_names_the_file_that_could_not_be_written(service, tiny, small_disk):
+    fill(small_disk / "filler")
+    job = service.submit(tiny(every=0, retry__max_restarts=0, checkpoint__directory=f"file://{small_disk}"), "--skip-check")
+    with service.watch(job) as watch:
+        message = watch.until_event("host_fault", 60)["message"]
+        assert f"{small_disk}/" in message and "No space left on device" in message, message
+    service.cli("cancel", job, status=None)  # the job may have failed

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from yard import descendants, process_start_time, wait_until
+from service_fixture import descendants, process_start_time, wait_until
 
 EVERY = 50  # steps between checkpoints
 AWAY_S = float(os.environ.get("TRAINYARD_AWAY_S", "40"))  # longer than a lease, and than what makes a hang

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from yard import BIN, PATIENCE, process_start_time, wait_until
+from service_fixture import BIN, PATIENCE, process_start_time, wait_until
 
 ENDLESS = 1_000_000
 
@@ -102,6 +102,6 @@ def test_who_waits_for_a_pause_is_told_that_the_job_was_resumed_meanwhile(servic
         os.kill(waits.pid, signal.SIGCONT)
         out, err = waits.communicate(timeout=60 * PATIENCE)
         assert (waits.returncode, out) == (1, ""), err
-        assert f"job {job} was resumed meanwhile" in err
+        assert f"somebody resumed job {job} meanwhile" in err
         service.cli("cancel", job)
         service.wait_end(job, "CANCELLED")

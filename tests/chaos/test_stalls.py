@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from kills import event_time
-from yard import BIN, descendants, wait_until
+from service_fixture import BIN, descendants, wait_until
 
 LEASE_S = 10
 

@@ -8,15 +8,16 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 
-from yard import BIN, PATIENCE, ROOT, Database, Service, wait_until
+from service_fixture import BIN, PATIENCE, ROOT, Database, Service, wait_until
 
 sys.path.append(str(ROOT / "tests" / "rpc"))
-from reflect import Reflector, channel, fields  # noqa: E402
+from reflect import Reflector, channel, fields, text_field  # noqa: E402
 
 ROLES = {1: "VIEWER", 2: "USER", 3: "ADMIN", 4: "EXECUTOR"}
 OPTION_ALLOW = 51700
@@ -259,7 +260,7 @@ def test_a_stream_ends_with_its_token_and_others_go_on(controller, tokens, how):
     name = f"watcher-{how}"
     token = controller.token(name, "VIEWER")
     spec = ROOT / "docs" / "example.yaml"
-    job = controller.cli("submit", spec, token=tokens["USER"]).stdout.strip()  # nobody runs it: it stays QUEUED
+    job = controller.cli("submit", spec, "--wait-for-hosts", token=tokens["USER"]).stdout.strip()  # nobody runs it: it stays QUEUED
     with controller.client(token) as mine, controller.client(tokens["VIEWER"]) as other:
         streams = [c.start(TRAINYARD + "JobService", "WatchJob", {"name": f"jobs/{job}"}, timeout=120 * PATIENCE)
                    for c in (mine, other)]
@@ -285,6 +286,39 @@ def test_a_drained_host_says_whose_token_asked_for_it(controller, tokens):
     drained = json.loads(controller.cli("drain", "host-1", "-o", "json", token=tokens["ADMIN"]).stdout)["drain"]
     assert re.fullmatch(r"admin \(.+@.+\)", drained["requester"])
     controller.cli("undrain", "host-1", token=tokens["ADMIN"])
+
+
+def test_an_executor_that_is_attached_by_one_token_is_closed_to_another(controller, tokens):
+    def stream(calls, name, token, first):
+        """What the service says to a stream whose first message this is, which stays open. Its iterator."""
+        stop = threading.Event()
+        open_streams.append(stop)
+
+        def messages():
+            yield first
+            stop.wait(60 * PATIENCE)
+        call = calls.stream_stream(f"/{TRAINYARD}DispatchService/{name}", request_serializer=lambda b: b,
+                                   response_deserializer=lambda b: b)
+        return call(messages(), metadata=[("authorization", f"Bearer {token}")], timeout=60 * PATIENCE)
+
+    def refused(name, first):
+        with pytest.raises(grpc.RpcError) as failure:
+            next(stream(calls, name, other, first))
+        assert failure.value.code() == DENIED
+        assert failure.value.details() == "executor shared is attached by the token of another caller than 'second'"
+
+    open_streams, other = [], controller.token("second", "EXECUTOR")
+    executor = text_field(1, "shared")
+    hello = text_field(1, executor + bytes([2 << 3, 1]) + text_field(3, "0") + text_field(4, "host") + text_field(5, "127.0.0.1"))
+    with channel(controller.address) as calls:
+        try:
+            attached = stream(calls, "Attach", tokens["EXECUTOR"], hello)
+            next(attached)  # its welcome
+            refused("Attach", hello)
+            refused("Report", executor + bytes([3 << 3, 1, 4 << 3, 1]))
+        finally:
+            for stop in open_streams:
+                stop.set()
 
 
 def test_tokens_are_listed_without_their_secrets(controller, tokens):

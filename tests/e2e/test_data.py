@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from yard import BIN, ROOT
+from service_fixture import BIN, ROOT
 
 TOKENIZER = ROOT / "tests/engine/tokenizers/llama3.json"
 
@@ -90,11 +90,11 @@ def wrong(tmp_path_factory):
     bpe["normalizer"] = {"type": "NFC"}
     return {
         "cut token file": ({"tokens": {"train": [put("cut.bin", struct.pack("<3i", 20240520, 1, 99) + bytes(1012) + bytes(100))]}}, gpt,
-                           "cut.bin' says at byte 8 that it holds 99 tokens"),
+                           "cut.bin' has a count of 99 tokens at byte 8"),
         "odd token file": ({"tokens": {"train": [put("odd.bin", bytes(99))]}}, gpt, "odd.bin' has 99 bytes: its last token"),
         "token beyond the vocabulary": ({"tokens": {"train": [put("far.bin", struct.pack("<64H", *([100] * 64)))]}}, gpt,
                                         "far.bin' has the token 100 at byte"),
-        "tokenizer that is no JSON": ({"text": {"files": [text], "tokenizer": put("t.json", b"{")}}, gpt, "t.json': it is no JSON"),
+        "tokenizer that is not valid JSON": ({"text": {"files": [text], "tokenizer": put("t.json", b"{")}}, gpt, "t.json': it is not valid JSON"),
         "tokenizer with a normalizer": ({"text": {"files": [text], "tokenizer": put("nfc.json", json.dumps(bpe).encode())}}, gpt,
                                         "nfc.json': tokenizer.normalizer is not supported"),
         "text that is no UTF-8": ({"text": {"files": [put("latin", b"caf\xe9 " * 20)], "tokenizer": uri(TOKENIZER)}},
@@ -103,7 +103,7 @@ def wrong(tmp_path_factory):
         "idx labels": ({"idx": {"train_images": good_images, "train_labels": idx(place / "three", (3,), (0, 1, 2))}}, mlp,
                        "three' has 3 labels for 2 images"),
         "link out of a folder": ({"images": {"train": uri(place / "leading" / "train"), "size": 4}}, mlp,
-                                 "1.png' leads out of the folder that it is in"),
+                                 "1.png' has a symbolic link on its way, which is not followed"),
     }
 
 
@@ -112,7 +112,9 @@ def test_what_is_wrong_with_data_is_one_sentence_and_no_retry(shared_service, wr
     for name, (data, model, _) in wrong.items():
         spec = {"name": name.replace(" ", "-"), "model": model, "data": data,
                 "train": {"steps": 3, "global_batch": 2, "micro_batch": 1, "optimizer": {"adamw": {"lr": 0.01}}}}
-        jobs[name] = shared_service.submit(spec)
+        jobs[name] = shared_service.submit(spec, "--skip-check")
+        refused = shared_service.cli("submit", shared_service.directory / "submitted.json", status=2).stderr
+        assert wrong[name][2] in refused and ": data." in refused, (name, refused)
     for name, job in jobs.items():
         ended = shared_service.wait_end(job, "FAILED")
         assert wrong[name][2] in ended["reason"] and ended["attempt"] == 1, (name, ended["reason"])

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from yard import wait_until
+from service_fixture import wait_until
 
 ENDLESS = 1_000_000
 
@@ -128,13 +128,13 @@ def test_the_only_executor_of_a_host_goes_by_the_hosts_name(shared_service):
 
 def test_of_two_executors_on_a_host_one_must_be_named(two_hosts):
     host = next(iter(hosts(two_hosts).values()))["hostname"]
-    assert "several executors are on host" in two_hosts.cli("drain", host, status=2).stderr
+    assert "has several executors" in two_hosts.cli("drain", host, status=2).stderr
     assert not any("drain" in x for x in hosts(two_hosts).values())
 
 
 def test_an_unknown_host_is_not_found_and_wrong_usage_says_so(shared_service):
     for command in ("drain", "undrain"):
-        assert "no executor has the id or the host 'nobody'" in shared_service.cli(command, "nobody", status=4).stderr
+        assert "there is no executor with the id or host name 'nobody'" in shared_service.cli(command, "nobody", status=4).stderr
         assert "executors/nobody does not exist" in shared_service.cli(command, "executors/nobody", status=4).stderr
         shared_service.cli(command, "executors/" + "x" * 300, status=4)
         shared_service.cli(command, "executors/a/b", status=2)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from kills import event_time
-from yard import BIN
+from service_fixture import BIN
 
 
 # ---- TFRecord and tensorflow.Event ----
@@ -209,5 +209,5 @@ def test_an_export_that_fails_leaves_no_file(shared_service, restarted, tmp_path
 
 def test_an_export_is_of_one_kind(shared_service, tmp_path):
     for wrong, word in (((), "one of"), (("--csv", "a", "--tensorboard", "b"), "one of"),
-                        (("--csv", "a", "--average"), "--average"), (("--huggingface", "a", "--overwrite"), "--overwrite")):
+                        (("--csv", "a", "--average"), "--average")):
         assert word in shared_service.cli("export", 1, *wrong, status=2).stderr

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from yard import BIN, ROOT, wait_until
+from service_fixture import BIN, ROOT, wait_until
 
 
 def recomputed_sha256(directory):
@@ -75,6 +75,10 @@ def test_the_same_request_id_stores_one_job(shared_service, tiny):
     first = shared_service.submit(tiny(steps=1), "--request-id", request)
     second = shared_service.submit(tiny(steps=1), "--request-id", request)
     assert first == second
+    path = shared_service.directory / "submitted.json"
+    path.write_text(json.dumps(tiny(steps=2)))
+    done = shared_service.cli("submit", path, "--request-id", request, status=1)
+    assert f"made jobs/{first} of another spec" in done.stderr, done.stderr
     shared_service.wait_end(first)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from yard import ROOT
+from service_fixture import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_a_low_precision_is_as_good_and_as_reproducible(shared_service, tiny, pr
 def test_a_data_source_that_a_model_cannot_read_is_refused(shared_service, shapes):
     spec = of_images(shapes, {"gpt": {"layers": 1, "heads": 1, "width": 8, "context": 8}})
     done = shared_service.cli("submit", "-", input=json.dumps(spec), status=2)
-    assert "data: images is nothing that model.gpt can read" in done.stderr
+    assert "data: model.gpt cannot read images" in done.stderr
 
 
 def test_a_corrupt_image_fails_the_job_with_its_name(shared_service, shapes, tmp_path):
@@ -82,5 +82,7 @@ def test_a_corrupt_image_fails_the_job_with_its_name(shared_service, shapes, tmp
     (bad / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     spec = of_images(tmp_path, MODELS["mlp"])
     spec["data"]["images"]["validation"] = ""
-    ended = shared_service.wait_end(shared_service.submit(spec), "FAILED")
+    refused = shared_service.cli("submit", "-", input=json.dumps(spec), status=2)
+    assert "data.images.train: " in refused.stderr and "broken.png" in refused.stderr, refused.stderr
+    ended = shared_service.wait_end(shared_service.submit(spec, "--skip-check"), "FAILED")
     assert ended["attempt"] == 1 and "broken.png" in ended["reason"], ended["reason"]

@@ -30,5 +30,5 @@ def test_any_change_of_a_source_or_its_name_changes_the_digest(tmp_path):
 def test_every_source_of_the_kernels_is_in_the_digest_with_what_adds_between_ranks():
     command = next(line for line in (BUILD / "build.ninja").read_text().splitlines() if "digest.cmake" in line and "-DFILES=" in line)
     for file in ["kernels/kernels.c", "kernels/cpu/vector/norm.c", "kernels/cuda/norm.cu", "kernels/cuda/CMakeLists.txt",
-                 "executor/engine/collective/swap.c", "executor/engine/collective/nccl_fold.cu"]:
+                 "engine/collective/exchange.c", "engine/collective/nccl_accumulate.cu"]:
         assert file in command

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from yard import BIN, PATIENCE, ROOT, Database, Service, descendants, wait_until
+from service_fixture import BIN, PATIENCE, ROOT, Database, Service, descendants, wait_until
 
 
 class Operator:
@@ -51,7 +51,7 @@ class Operator:
 
 
 @pytest.fixture(scope="module")
-def yard(text_file):
+def operator(text_file):
     with tempfile.TemporaryDirectory(prefix="trainyard-operate-") as directory:
         directory = pathlib.Path(directory)
         (directory / "up").mkdir()
@@ -72,19 +72,20 @@ def yard(text_file):
 
 
 @pytest.fixture(scope="module")
-def service(yard):
+def service(operator):
     """The page from its first command to its last."""
-    ca, certificates, controller, tokens, executor, person = yard.blocks
-    yard.run(ca)
-    yard.run(certificates)
-    address = yard.start(controller, "controller.log")
-    yard.names["localhost:7700"] = f"localhost:{address.rpartition(':')[2]}"
-    yard.run(tokens)
-    yard.start(executor, "executor.log")
-    listed = yard.run(person).stdout
+    ca, certificates, folder, controller, tokens, executor, person = operator.blocks
+    operator.run(ca)
+    operator.run(certificates)
+    operator.run(folder)
+    address = operator.start(controller, "controller.log")
+    operator.names["localhost:7700"] = f"localhost:{address.rpartition(':')[2]}"
+    operator.run(tokens)
+    operator.start(executor, "executor.log")
+    listed = operator.run(person).stdout
     assert "ATTACHED" in listed and "ci " in listed and "gpu-1 " in listed
-    yard.person = "".join(line + "\n" for line in person.splitlines() if line.startswith("export"))
-    return yard
+    operator.person = "".join(line + "\n" for line in person.splitlines() if line.startswith("export"))
+    return operator
 
 
 def test_a_job_trains_on_the_service_that_the_page_makes(service, tiny):
@@ -104,21 +105,27 @@ def test_only_a_certificate_and_a_token_together_let_anybody_in(service):
     assert denied == "trainyard: ListExecutors needs the role VIEWER, and the token 'gpu-1' has EXECUTOR\n"
 
 
-def test_a_users_token_does_not_attach(service):
-    block = service.here(service.blocks[4].replace("gpu-1.token", "ann.token").replace("trainyard/executor", "trainyard/other"))
+@pytest.mark.parametrize("name, other, sentence", [
+    ("gpu-1.token", "ann.token", "Attach needs the role EXECUTOR, and the token 'ann' has ADMIN"),
+    ("gpu-1.pem --tls-key gpu-1.key", "ann.pem --tls-key ann.key",
+     "the token 'gpu-1' has the role EXECUTOR and belongs to the certificate of that name; this call came with that of 'ann'"),
+])
+def test_what_is_not_a_hosts_own_does_not_attach(service, name, other, sentence):
+    assert name in service.blocks[5]
+    block = service.here(service.blocks[5].replace(name, other).replace("trainyard/executor", "trainyard/other"))
 
     def dial():
         """Why it is not attached: it says so once. Another reason is one of this machine's, which stalls."""
         process = subprocess.Popen(["bash", "-euc", "exec " + block], cwd=service.directory, text=True,
                                    env=service.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            why = next((line for line in process.stderr if "detached" in line), "it ended without a word")
+            said = next((line for line in process.stderr if "detached" in line), "it ended without a word")
         finally:
             process.terminate()
             out, _ = process.communicate(timeout=40 * PATIENCE)
         assert "ready" not in out
-        return "Attach needs the role EXECUTOR, and the token 'ann' has ADMIN" in why
-    wait_until(dial, 60, "it is refused for its role")
+        return said and sentence in said
+    wait_until(dial, 60, "it is refused for that")
 
 
 def test_no_command_line_and_no_log_has_a_secret(service):
@@ -132,7 +139,7 @@ def test_no_command_line_and_no_log_has_a_secret(service):
 
 
 def test_off_loopback_nothing_starts_without_mutual_tls(service):
-    whole = service.blocks[2].replace("--listen unix:/run/trainyard/controller.sock", "")
+    whole = service.blocks[3].replace("--listen unix:/run/trainyard/controller.sock", "")
     for part in ("--tls-ca ca.pem --tls-cert controller.pem --tls-key controller.key", "--tls-ca ca.pem"):
         done = service.run(whole.replace(part, ""), status=1)
         assert "can be reached by other machines: it needs a TLS certificate with its key, and the CA" in done.stderr

@@ -1,6 +1,6 @@
 """Jobs that begin with another job's checkpoint: forks, and weights alone."""
 
-from yard import wait_until
+from service_fixture import wait_until
 
 
 def finished(service, spec, *arguments):
@@ -48,10 +48,13 @@ def test_a_fork_that_cannot_be_is_refused_with_the_reason(shared_service, tiny):
     assert "no committed checkpoint of step 7" in done.stderr, done.stderr
     done = shared_service.cli("submit", "--fork", parent, status=2)
     assert "not above the step 10" in done.stderr, done.stderr
-    done = shared_service.cli("submit", "--fork", parent, "--set", "train.steps=20", "--set", "model.gpt.width=64")
-    ended = shared_service.wait_end(done.stdout.strip(), "FAILED")
-    assert ended["attempt"] == 1, "no retry helps"
-    assert "model.gpt.width: 64, but the weights are of a model with" in ended["reason"]
+    jobs = shared_service.json("list")["jobs"]
+    changes = ["--set", "train.steps=20", "--set", "model.gpt.width=64", "--set", "data.text.validation_fraction=0.3"]
+    refused = [shared_service.cli(command, "--fork", parent, *changes, status=2).stderr for command in ("submit", "validate")]
+    assert refused[0] == refused[1] and len(refused[0].splitlines()) == 2
+    assert f"--fork {parent}: model.gpt.width: 64, but job {parent} has 32: a fork keeps the model" in refused[0]
+    assert f"data.text.validation_fraction: 0.3, but job {parent} has 0.1: a fork keeps the data" in refused[0]
+    assert shared_service.json("list")["jobs"] == jobs, "no id was assigned"
     done = shared_service.cli("submit", "--fork", 999999, status=4)
     assert "jobs/999999 does not exist" in done.stderr, done.stderr
 
@@ -61,9 +64,9 @@ def committed(service, job):
 
 
 def test_what_was_kept_for_a_fork_goes_with_it_though_the_parent_has_ended(shared_service, tiny):
-    parent = shared_service.submit(tiny(steps=1_000_000, every=20, checkpoint__keep_last=1))
+    parent = shared_service.submit(tiny(steps=1_000_000, every=400, checkpoint__keep_last=1))
 
-    def fork_it():  # retention may have been faster
+    def fork_it():  # retention may be faster than the check of the fork on a host
         return shared_service.cli("submit", "--fork", parent, "--set", "train.steps=1000000000", "--set",
                                   "checkpoint.every=0", status=None).stdout.strip()
 

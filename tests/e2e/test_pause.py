@@ -50,7 +50,7 @@ def test_a_job_that_waits_is_paused_at_once_and_others_pass_it(shared_service, t
         watch.until_step(1)
         waits, behind = shared_service.submit(tiny(steps=30, data=2)), shared_service.submit(tiny(steps=30, data=2))
         assert shared_service.cli("pause", waits).stdout == f"{waits} PAUSED\n"
-        assert "is paused until its user resumes it" in shared_service.cli("explain", waits).stdout
+        assert "is PAUSED: until its user resumes it" in shared_service.cli("explain", waits).stdout
     shared_service.cli("cancel", runs)
     passed = shared_service.wait_end(behind)
     assert shared_service.json("get", waits)["state"] == "PAUSED"

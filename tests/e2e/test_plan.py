@@ -6,7 +6,7 @@ import resource
 import subprocess
 import xml.etree.ElementTree
 
-from yard import BIN
+from service_fixture import BIN
 
 
 def plan(spec, *arguments, status=0):
@@ -24,7 +24,7 @@ def test_the_plan_tells_what_a_job_takes(tiny):
     spec = tiny(data=2)
     table = plan(spec, "--device", "h200")
     for part in ("2 ranks: data 2 x pipeline 1", "8 samples = 4 micro-batches of 2; lanes 4", "it fits",
-                 "the largest micro-batch that fits is 2", "reduce", "s a step"):
+                 "micro-batches of 2 fit, and 8 samples in 4 lanes cannot be cut into larger ones", "reduce", "s a step"):
         assert part in table, table
     told = as_json(spec, "--device", "h200")
     assert told["ranks"] == 2 and told["device"] == "h200" and told["step_seconds"] > 0
@@ -64,6 +64,39 @@ def test_sharding_and_recompute_make_it_smaller(tiny):
     plain = bytes_of()
     assert bytes_of(parallel__zero=1) < plain
     assert bytes_of(parallel__zero=3, train__reduce="micro_batch") < bytes_of(parallel__zero=1)
+
+
+def test_a_plan_says_what_whole_gradients_cost_where_a_rank_could_keep_its_part(tiny):
+    """One lane a rank, four micro-batches a lane. With more lanes or whole gradients `step` is the smaller one."""
+    def told(lanes, zero, **more):
+        spec = tiny(data=2, train__lanes=lanes, train__global_batch=16, parallel__zero=zero, **more)
+        return plan(spec, "--device", "h200")
+    hint = "train.reduce: micro_batch keeps a rank's part, and sends 4 times as much"
+    assert hint in told(2, 2) and hint in told(2, 3)
+    for other in (told(4, 3), told(2, 1), told(2, 3, train__reduce="micro_batch")):
+        assert "keeps whole gradients" not in other
+
+
+def test_a_plan_says_why_there_is_no_larger_micro_batch(tiny):
+    spec = tiny(train__global_batch=64, train__micro_batch=1, train__lanes=1, width=64)
+    room = int(as_json(spec, "--device", "h200")["most_bytes"]) * 2
+    table = plan(spec, "--device", "h200", "--memory", str(room))
+    largest = int(re.search(r"the largest micro-batch that fits is (\d+)\n", table)[1])
+    assert 1 < largest < 64
+    told = as_json(spec, "--device", "h200", "--memory", str(room))
+    assert told["largest_micro_batch"] == largest and told["larger_exceeds_memory"] is True
+    assert as_json(spec, "--device", "h200")["larger_exceeds_memory"] is False
+
+
+def test_with_an_empty_data_root_no_file_is_read(tiny, text_file):
+    spec = tiny(data__text={"files": [f"file://{text_file}"]})
+    assert f"'{text_file}' is closed to jobs: no --data-root is given" in plan(spec, "--data-root", "", status=1)
+    plan(spec, "--data-root", "", "--data-root", text_file.parent)
+
+
+def test_one_is_one(tiny):
+    spec = tiny(train__global_batch=1, train__micro_batch=1, train__lanes=1)
+    assert "batch    1 sample = 1 micro-batch of 1; lanes 1" in plan(spec, "--device", "h200")
 
 
 def test_the_pipeline_is_drawn(tiny, tmp_path):
@@ -130,7 +163,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(tiny):
         (["--set", "parallel.pipeline=9"], "parallel.pipeline: 9"),
         (["--set", "parallel.zero=2", "--set", "parallel.pipeline=2", "--set", "parallel.data=2"], "parallel.zero"),
         (["--memory", "100000"], "train.micro_batch: 2 needs"),
-        (["--ranks", "many"], "'many' is no value"),
+        (["--ranks", "many"], "'many' is not a value"),
     ):
         said = plan(tiny(), *arguments, status=2)
         assert sentence in said and len(said.strip().splitlines()) == 1, said

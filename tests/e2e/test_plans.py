@@ -57,38 +57,39 @@ def test_a_micro_batch_that_cannot_fit_is_told_with_the_largest_that_can(shared_
     spec["resources"] = {"memory_bytes": 3 * LIMIT}
     done = plan(shared_service, spec, status=2)
     assert "micro_batch" in done.stderr and "largest" in done.stderr, done.stderr
-    ended = shared_service.wait_end(shared_service.submit(spec), "FAILED")
-    assert ended["attempt"] == 1 and "micro_batch" in ended["reason"], ended["reason"]
+    refused = shared_service.cli("submit", "-", input=json.dumps(spec), status=2)
+    assert "train.micro_batch: 16 needs" in refused.stderr and "largest" in refused.stderr, refused.stderr
 
 
-def validated(service, spec, **more):
-    return service.cli("validate", "-", "--controller", service.address, "-o", "json", input=json.dumps(spec), **more)
+def validated(service, spec, *arguments, **more):
+    return service.cli("validate", "-", "-o", "json", *arguments, input=json.dumps(spec), **more)
 
 
 def test_the_controller_says_what_a_job_would_take(shared_service, tiny):
     told = json.loads(validated(shared_service, tiny(data=2)).stdout)
     assert told["plan"]["ranks"] == 2 and int(told["plan"]["most_bytes"]) > 0
-    text = shared_service.cli("validate", "-", "--controller", shared_service.address, input=json.dumps(tiny())).stdout
-    assert "a rank" in text
+    assert "per rank" in shared_service.cli("validate", "-", input=json.dumps(tiny())).stdout
 
 
 def test_the_controller_says_it_of_a_job_for_gpus_that_nobody_has(shared_service, tiny):
     spec = tiny(data=2)
     spec["resources"] = {"accelerator": "cuda"}
-    told = json.loads(validated(shared_service, spec).stdout)
+    told = json.loads(validated(shared_service, spec, "--wait-for-hosts").stdout)
     assert told["plan"]["ranks"] == 2 and int(told["plan"]["most_bytes"]) > 0 and "assumed" in told["plan"]["note"]
-    text = shared_service.cli("validate", "-", "--controller", shared_service.address, input=json.dumps(spec)).stdout
-    assert "a rank" in text and "h200 is assumed" in text
+    assert len(told["unchecked"]) == 1 and "no executor is attached" in told["unchecked"][0]
+    done = shared_service.cli("validate", "-", "--wait-for-hosts", input=json.dumps(spec))
+    assert "per rank" in done.stdout and "h200 is assumed" in done.stdout and "not checked: data" in done.stderr
 
 
 def test_the_controller_plans_no_spec_whose_data_it_cannot_see_and_refuses_what_cannot_be(shared_service, tiny):
     spec = tiny()
+    spec["resources"] = {"accelerator": "cuda"}  # no host can be asked
     spec["data"]["text"]["files"] = ["file:///nowhere/text.txt"]
-    told = json.loads(validated(shared_service, spec).stdout)
+    told = json.loads(validated(shared_service, spec, "--wait-for-hosts").stdout)
     assert "plan" not in told and "/nowhere/text.txt" in told["plan_reason"] and told["resolved"]
     spec = tiny()
-    spec["parallel"] = {"pipeline": 64}
-    told = json.loads(validated(shared_service, spec, status=2).stdout)
+    spec.update(parallel={"pipeline": 64}, resources={"accelerator": "cuda"})
+    told = json.loads(validated(shared_service, spec, "--wait-for-hosts", status=2).stdout)
     assert len(told["problems"]) == 1 and "pipeline" in told["problems"][0]
 
 

@@ -4,7 +4,7 @@ import json
 import resource
 import subprocess
 
-from yard import BIN
+from service_fixture import BIN
 
 
 def test_each_step_is_an_object_of_json_although_a_norm_is_infinite(tiny):

@@ -30,8 +30,15 @@ def test_weights_that_are_not_there_are_refused_with_the_field(shared_service, t
 
 def test_an_exported_checkpoint_is_where_a_fine_tune_begins(shared_service, tiny, tmp_path):
     parent = trained(shared_service, tiny(steps=40, every=40))
-    shared_service.cli("export", parent, "--huggingface", tmp_path / "model")
-    assert {"config.json", "model.safetensors"} <= {p.name for p in (tmp_path / "model").iterdir()}
+    told = shared_service.cli("export", parent, "--huggingface", tmp_path / "model").stderr
+    size = (tmp_path / "model" / "model.safetensors").stat().st_size
+    assert told.startswith(f"{tmp_path}/model: ") and told.endswith("config.json, tokenizer.json (char)\n")
+    assert f" {size} bytes (model.safetensors)" in told
+    files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {p.name for p in (tmp_path / "model").iterdir()} == files
+    said = shared_service.cli("export", parent, "--huggingface", tmp_path / "model", status=1).stderr
+    assert "is not empty: give another folder, or --overwrite" in said
+    shared_service.cli("export", parent, "--huggingface", tmp_path / "model", "--overwrite")
     child = shared_service.submit(tiny(steps=3, train__init_from=f"file://{tmp_path}/model"))
     shared_service.wait_end(child)
     checkpoint = shared_service.json("checkpoints", parent)["checkpoints"][0]["name"]

@@ -1,9 +1,18 @@
+/* The gangs that the broken_*.c files break, and the tools for it.
+ *
+ * SETTINGS lists layouts that together use every part of the verifier: each ZeRO stage, schedule, recompute mode, way
+ * of reduction and some of their combinations. make_gang builds the plans of all ranks of one layout for a GPT of 4
+ * blocks. A test breaks a new gang for each pair of a mistake and a layout, so a break need not restore anything.
+ *
+ * The tools find, insert, remove and exchange entries of queues. They keep the references between entries valid, so
+ * that the verifier meets the intended mistake and not an accidental one. */
 #include "tests/engine/broken_plans.h"
 
-#include "executor/engine/graph/op.h"
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/plan.h"
-#include "executor/engine/plan/verify.h"
+#include "engine/graph/op.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/verify/verify.h"
 #include "tests/engine/gpt_graph.h"
 
 #include <setjmp.h>
@@ -35,22 +44,22 @@ const struct setting SETTINGS[] = {
                              .recompute = RECOMPUTE_BLOCK) },
     { "block", STEPS(.lanes = 1, .micro_batches = 2, .recompute = RECOMPUTE_BLOCK) },
     { "selective", STEPS(.uploads_ahead = true, .lanes = 2, .micro_batches = 2, .recompute = RECOMPUTE_SELECTIVE) },
-    { "gpipe", STEPS(.stages = 2, .schedule = SCHEDULE_GPIPE, .lanes = 2, .micro_batches = 4) },
-    { "1f1b", STEPS(.uploads_ahead = true, .stages = 4, .schedule = SCHEDULE_1F1B, .lanes = 1, .micro_batches = 8) },
+    { "gpipe", STEPS(.stages = 2, .schedule = &schedule_gpipe, .lanes = 2, .micro_batches = 4) },
+    { "1f1b", STEPS(.uploads_ahead = true, .stages = 4, .schedule = &schedule_1f1b, .lanes = 1, .micro_batches = 8) },
     { "1f1b, block",
-      STEPS(.stages = 2, .schedule = SCHEDULE_1F1B, .lanes = 4, .micro_batches = 4, .recompute = RECOMPUTE_BLOCK) },
+      STEPS(.stages = 2, .schedule = &schedule_1f1b, .lanes = 4, .micro_batches = 4, .recompute = RECOMPUTE_BLOCK) },
     { "interleaved",
-      STEPS(.stages = 2, .virtual_stages = 2, .schedule = SCHEDULE_INTERLEAVED, .lanes = 2, .micro_batches = 4) },
-    { "zero bubble", STEPS(.stages = 2, .schedule = SCHEDULE_ZERO_BUBBLE, .lanes = 2, .micro_batches = 6) },
-    { "zero bubble, selective", STEPS(.stages = 4, .schedule = SCHEDULE_ZERO_BUBBLE, .lanes = 1, .micro_batches = 6,
+      STEPS(.stages = 2, .virtual_stages = 2, .schedule = &schedule_interleaved, .lanes = 2, .micro_batches = 4) },
+    { "zero bubble", STEPS(.stages = 2, .schedule = &schedule_zero_bubble, .lanes = 2, .micro_batches = 6) },
+    { "zero bubble, selective", STEPS(.stages = 4, .schedule = &schedule_zero_bubble, .lanes = 1, .micro_batches = 6,
                                       .recompute = RECOMPUTE_SELECTIVE) },
     { "data x stages", STEPS(.data = 2, .stages = 2, .lanes = 4, .micro_batches = 8) },
     { "data x stages, zero 1", STEPS(.data = 2, .stages = 2, .zero = 1, .lanes = 2, .micro_batches = 6) },
     { "data x interleaved, zero 1, micro_batch",
-      STEPS(.data = 2, .stages = 2, .virtual_stages = 2, .schedule = SCHEDULE_INTERLEAVED, .zero = 1, .lanes = 4,
+      STEPS(.data = 2, .stages = 2, .virtual_stages = 2, .schedule = &schedule_interleaved, .zero = 1, .lanes = 4,
             .micro_batches = 8, .reduce = PLAN_REDUCE_MICRO_BATCH) },
     { "data x zero bubble",
-      STEPS(.data = 2, .stages = 2, .schedule = SCHEDULE_ZERO_BUBBLE, .lanes = 2, .micro_batches = 8) },
+      STEPS(.data = 2, .stages = 2, .schedule = &schedule_zero_bubble, .lanes = 2, .micro_batches = 8) },
 };
 const int N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS;
 
@@ -78,7 +87,7 @@ struct gang make_gang(const struct setting *s) {
     struct gpt_shape shape = SHAPE_OF_TEST;
     struct graph *graph = NULL;
     struct err e;
-    if (s->layout.schedule == SCHEDULE_ZERO_BUBBLE) /* only then do gradients share bytes so that they must be kept */
+    if (s->layout.schedule == &schedule_zero_bubble) /* only this schedule lets gradients share bytes that must stay */
         shape.dropout = 0;
     assert_int_equal(gpt_graph(&shape, 3, &graph, &e), ST_OK);
     return make_gang_of(s, graph);
@@ -109,7 +118,7 @@ struct instruction *find_compute(struct plan *p, enum instruction_kind kind, int
     return find(p, QUEUE_COMPUTE, kind, n);
 }
 
-/* The n-th that covers something. */
+/* The n-th instruction whose range is not empty. */
 struct instruction *find_range(struct plan *p, enum instruction_kind kind, int n) {
     for (int i = 0;; i++) {
         struct instruction *x = find_compute(p, kind, i);
@@ -118,10 +127,11 @@ struct instruction *find_range(struct plan *p, enum instruction_kind kind, int n
     }
 }
 
-struct instruction *find_what(struct plan *p, enum plan_queue queue, enum instruction_kind kind, enum plan_what what) {
+struct instruction *find_what(struct plan *p, enum plan_queue queue, enum instruction_kind kind,
+                              enum plan_payload what) {
     for (int i = 0;; i++) {
         struct instruction *x = find(p, queue, kind, i);
-        if (!x || x->what == what)
+        if (!x || x->payload == what)
             return x;
     }
 }
@@ -133,7 +143,7 @@ static void move_after(struct plan *p, int from, int by) {
                 p->queue[q].items[i].after += by;
 }
 
-/* Takes an instruction out of the compute queue; whoever came after one behind it still does. */
+/* An `after` that names a later instruction still names it. */
 void drop(struct plan *p, struct instruction *i) {
     struct instruction_list *list = &p->queue[QUEUE_COMPUTE];
     int at = (int)(i - list->items);
@@ -142,7 +152,7 @@ void drop(struct plan *p, struct instruction *i) {
     move_after(p, at, -1);
 }
 
-/* Takes an entry out of another queue, with the WAITs for it. */
+/* Removes an entry from another queue. WAITs for it are removed too, or wait for the data queue's entry before it. */
 void drop_entry(struct plan *p, enum plan_queue queue, int entry) {
     struct instruction_list *list = &p->queue[queue], *compute = &p->queue[QUEUE_COMPUTE];
     memmove(&list->items[entry], &list->items[entry + 1], (size_t)(list->n - entry - 1) * sizeof *list->items);

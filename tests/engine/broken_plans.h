@@ -1,14 +1,15 @@
-/* Plans of every kind of layout, and ways to break them: what test_verify.c tries the verifier with. */
+/* Plans of every kind of layout, and functions that break them. test_verify.c checks that the verifier refuses each
+ * broken plan. */
 #ifndef TESTS_ENGINE_BROKEN_PLANS_H
 #define TESTS_ENGINE_BROKEN_PLANS_H
 
-#include "executor/engine/plan/plan.h"
+#include "engine/plan/plan.h"
 
 enum { RANKS_MOST = 16 };
 
 struct setting {
     const char *name;
-    struct plan_layout layout; /* without rank; no optimizer: AdamW */
+    struct plan_layout layout; /* the rank is not set; NULL optimizer: AdamW */
 };
 
 struct gang {
@@ -21,9 +22,9 @@ struct gang {
 extern const struct setting SETTINGS[];
 extern const int N_SETTINGS;
 
-/* Plans of a small GPT; the test fails when they cannot be built. */
+/* Builds the plans of a small GPT. The test fails if they cannot be built. */
 struct gang make_gang(const struct setting *s);
-/* Of any model; the gang owns the graph. */
+/* The same for any model. The gang owns the graph. */
 struct gang make_gang_of(const struct setting *s, struct graph *graph);
 void free_gang(struct gang *g);
 status_t verify_gang(const struct gang *g, struct err *e);
@@ -33,21 +34,23 @@ status_t verify_gang(const struct gang *g, struct err *e);
 /* The n-th instruction of a kind in a queue, or NULL. */
 struct instruction *find(struct plan *p, enum plan_queue queue, enum instruction_kind kind, int n);
 struct instruction *find_compute(struct plan *p, enum instruction_kind kind, int n);
-/* The n-th in the compute queue that covers something. */
+/* The n-th instruction of a kind in the compute queue whose range is not empty. */
 struct instruction *find_range(struct plan *p, enum instruction_kind kind, int n);
-/* The first that transfers this. */
-struct instruction *find_what(struct plan *p, enum plan_queue queue, enum instruction_kind kind, enum plan_what what);
-/* Takes an instruction out of the compute queue; whoever came after one behind it still does. */
+/* The first instruction of a kind that transfers this payload. */
+struct instruction *find_what(struct plan *p, enum plan_queue queue, enum instruction_kind kind,
+                              enum plan_payload what);
+/* Removes an instruction from the compute queue. An `after` that names a later instruction still names it. */
 void drop(struct plan *p, struct instruction *i);
-/* Takes an entry out of another queue, with the WAITs for it. */
+/* Removes an entry from another queue. WAITs for it are removed too, or wait for the data queue's entry before it. */
 void drop_entry(struct plan *p, enum plan_queue queue, int entry);
 struct instruction *insert(struct plan *p, int at, struct instruction what);
 void swap(struct instruction *a, struct instruction *b);
 
 /* --- ways to break a plan ---*/
 
-/* make: false = this layout has nothing to break so. says: what the sentence must contain; alternatives are separated
- * by '|', because layouts meet the same mistake at different moments. */
+/* make returns false if this layout has nothing that this mistake can break. says is the text that the verifier's
+ * message must contain. '|' separates alternatives, because the verifier finds the same mistake at different places in
+ * different layouts. */
 struct plan_break {
     const char *name;
     bool (*make)(struct gang *g);

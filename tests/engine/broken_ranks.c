@@ -1,11 +1,13 @@
-/* Mistakes that one rank can make by itself in what it does, and in which order. */
+/* Mistakes of a single rank, in its instructions or in their order. Each function changes one plan of a
+ * valid gang and returns whether the layout has such an instruction. BREAKS_OF_A_RANK at the end names the functions
+ * and the message that the verifier must give. */
 #include "tests/engine/broken_plans.h"
 
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/gpt.h"
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/plan.h"
-#include "executor/engine/plan/verify.h"
+#include "engine/graph/op.h"
+#include "engine/model/gpt.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/verify/verify.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* --- ways to break a plan: false = this layout has nothing to break so ---*/
+/* --- ways to break a plan: a function returns false if this layout has nothing that it can break --- */
 
 static bool read_before_write(struct gang *g) {
     struct instruction *i = find_compute(g->plans[0], INSTRUCTION_FORWARD, 3);
@@ -30,12 +32,12 @@ static bool two_live_tensors_in_one_place(struct gang *g) {
     struct plan *p = g->plans[0];
     for (int o = 0; o < g->graph->n_ops; o++) {
         const struct op *op = &g->graph->ops[o];
-        if (op->kind != &op_attention || p->block_chunk[op->block] < 0)
+        if (op->kind != &op_attention || p->block_virtual_stage[op->block] < 0)
             continue;
-        /* Its input takes the place of what runs beside it: the residual stream. */
+        /* Its input overlaps the residual stream, which is alive at the same time. */
         const struct block *b = &g->graph->blocks[op->block];
         int stream = p->storage[g->graph->ops[b->first_op].in[0]];
-        struct tensor_place *mine = p->tensors[LIFE_FORWARD], *back = p->tensors[LIFE_BACKWARD];
+        struct tensor_place *mine = p->tensors[LIFETIME_FORWARD], *back = p->tensors[LIFETIME_BACKWARD];
         bool once = back[op->in[0]].offset == mine[op->in[0]].offset;
         mine[op->in[0]].offset = mine[stream].offset;
         if (once)
@@ -49,9 +51,10 @@ static bool output_over_its_input(struct gang *g) {
     struct plan *p = g->plans[0];
     for (int o = 0; o < g->graph->n_ops; o++) {
         const struct op *op = &g->graph->ops[o];
-        if (op->kind != &op_linear || p->block_chunk[op->block] < 0 || p->storage[op->in[0]] == p->storage[op->out[0]])
+        if (op->kind != &op_linear || p->block_virtual_stage[op->block] < 0 ||
+            p->storage[op->in[0]] == p->storage[op->out[0]])
             continue;
-        for (int l = 0; l < LIVES; l++)
+        for (int l = 0; l < LIFETIMES; l++)
             if (p->tensors[l][op->out[0]].offset != SIZE_MAX) {
                 p->tensors[l][op->out[0]].offset = p->tensors[l][op->in[0]].offset;
                 p->tensors[l][op->out[0]].copies = 1;
@@ -66,11 +69,11 @@ static bool tensor_outside_its_family(struct gang *g) {
     return true;
 }
 
-/* One copy where several micro-batches need their own. */
+/* One copy of a tensor, although several micro-batches need their own. */
 static bool too_few_copies(struct gang *g) {
     bool any = false;
     struct plan *p = g->plans[0];
-    for (int l = 0; l < LIVES; l++)
+    for (int l = 0; l < LIFETIMES; l++)
         for (int t = 0; t < p->n_tensors; t++)
             if (p->tensors[l][t].copies > 1) {
                 p->tensors[l][t].copies = 1;
@@ -82,8 +85,8 @@ static bool too_few_copies(struct gang *g) {
 static bool copies_that_overlap(struct gang *g) {
     struct plan *p = g->plans[0];
     for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[LIFE_FORWARD][t].copies > 1) {
-            p->tensors[LIFE_FORWARD][t].stride /= 2;
+        if (p->tensors[LIFETIME_FORWARD][t].copies > 1) {
+            p->tensors[LIFETIME_FORWARD][t].stride /= 2;
             return true;
         }
     return false;
@@ -103,15 +106,15 @@ static bool recompute_of_another_micro_batch(struct gang *g) {
         return false;
     struct instruction *i = find_compute(p, INSTRUCTION_RECOMPUTE, 0);
     if (i) {
-        i->flight = !i->flight;
-        i->micro_batch = plan_micro_batch(&p->layout, 0, i->flight);
+        i->in_flight = !i->in_flight;
+        i->micro_batch = plan_micro_batch(&p->layout, 0, i->in_flight);
     }
     return i;
 }
 
 static bool no_keep(struct gang *g) {
     for (int r = 0; r < g->n; r++) {
-        struct instruction *i = find_compute(g->plans[r], INSTRUCTION_KEEP, 0);
+        struct instruction *i = find_compute(g->plans[r], INSTRUCTION_COPY_GRADIENT, 0);
         if (i) {
             drop(g->plans[r], i);
             return true;
@@ -193,7 +196,7 @@ static bool weight_before_input(struct gang *g) {
         struct instruction *i = find_compute(p, INSTRUCTION_BACKWARD_INPUT, n);
         if (!i)
             return false;
-        if (i[1].kind == INSTRUCTION_BACKWARD_WEIGHT && i[1].op == i->op && i[1].flight == i->flight) {
+        if (i[1].kind == INSTRUCTION_BACKWARD_WEIGHT && i[1].op == i->op && i[1].in_flight == i->in_flight) {
             swap(i, i + 1);
             return true;
         }
@@ -271,7 +274,7 @@ static bool reduction_too_early(struct gang *g) {
     if (!r)
         return false;
     int from = (int)(r - g->plans[0]->queue[QUEUE_DATA].items);
-    for (int i = 0; i <= from; i++) { /* `after` never falls */
+    for (int i = 0; i <= from; i++) { /* `after` never decreases along a queue */
         int *after = &g->plans[0]->queue[QUEUE_DATA].items[i].after;
         *after = *after < r->after - 2 ? *after : r->after - 2;
     }
@@ -314,10 +317,10 @@ static bool cut_otherwise_on_one_rank(struct gang *g) {
         int chunks = (int)((p->buckets[b].end - p->buckets[b].begin) / PLAN_CHUNK);
         if (chunks < 2)
             continue;
-        free(p->buckets[b].cut);
-        p->buckets[b].cut = calloc((size_t)p->layout.data + 1, sizeof(int));
+        free(p->buckets[b].part_begin);
+        p->buckets[b].part_begin = calloc((size_t)p->layout.data + 1, sizeof(int));
         for (int j = 1; j <= p->layout.data; j++)
-            p->buckets[b].cut[j] = chunks;
+            p->buckets[b].part_begin[j] = chunks;
         return true;
     }
     return false;
@@ -327,8 +330,8 @@ static bool parts_that_do_not_tile(struct gang *g) {
     struct plan *p = g->plans[0];
     if (p->layout.data < 2)
         return false;
-    free(p->buckets[0].cut);
-    p->buckets[0].cut = calloc((size_t)p->layout.data + 1, sizeof(int));
+    free(p->buckets[0].part_begin);
+    p->buckets[0].part_begin = calloc((size_t)p->layout.data + 1, sizeof(int));
     return true;
 }
 
@@ -358,10 +361,10 @@ static bool norm_twice(struct gang *g) {
     return i;
 }
 
-static bool norm_of_a_missing_piece(struct gang *g) {
+static bool norm_of_a_missing_shard(struct gang *g) {
     struct instruction *i = find_range(g->plans[0], INSTRUCTION_NORM, 0);
     if (i)
-        i->end = g->plans[0]->n_pieces + 1;
+        i->end = g->plans[0]->n_shards + 1;
     return i;
 }
 
@@ -423,7 +426,7 @@ static bool stepped_twice(struct gang *g) {
     return i;
 }
 
-/* The gradient goes away between the norm and the step. */
+/* The gradient is lost between the norm and the step. */
 static bool stepped_without_its_gradient(struct gang *g) {
     struct plan *p = g->plans[0];
     if (p->lane_buffers < 2 || p->layout.zero >= 2 || p->result != 0)
@@ -433,8 +436,8 @@ static bool stepped_without_its_gradient(struct gang *g) {
            (struct instruction){ .kind = INSTRUCTION_ADD,
                                  .op = -1,
                                  .micro_batch = -1,
-                                 .flight = -1,
-                                 .chunk = -1,
+                                 .in_flight = -1,
+                                 .virtual_stage = -1,
                                  .buffer = 1,
                                  .source = 0,
                                  .entry = -1,
@@ -449,18 +452,18 @@ static bool read_after_the_step(struct gang *g) {
     struct plan *p = g->plans[0];
     for (int n = 0;; n++) {
         struct instruction *f = find_compute(p, INSTRUCTION_FORWARD, n);
-        if (g->graph->ops[f->op].slot[0] < 0)
+        if (g->graph->ops[f->op].use[0] < 0)
             continue;
         insert(p, p->queue[QUEUE_COMPUTE].n, *f);
         return true;
     }
 }
 
-static bool piece_of_another_rank(struct gang *g) {
+static bool shard_of_another_rank(struct gang *g) {
     struct plan *p = g->plans[0];
-    if (p->n_pieces < 2)
+    if (p->n_shards < 2)
         return false;
-    p->pieces[0].first += PLAN_CHUNK;
+    p->shards[0].first += PLAN_CHUNK;
     return true;
 }
 
@@ -479,7 +482,7 @@ static bool new_weights_stay_at_home(struct gang *g) {
 static bool gathered_before_the_step(struct gang *g) {
     struct plan *p = g->plans[0];
     struct instruction *i = find(p, QUEUE_DATA, INSTRUCTION_GATHER, 0);
-    if (!i || p->layout.zero == 3 || p->buckets[i->entry].n_pieces == 0)
+    if (!i || p->layout.zero == 3 || p->buckets[i->entry].n_shards == 0)
         return false;
     for (struct instruction *x = p->queue[QUEUE_DATA].items; x <= i; x++) {
         int decide = (int)(find_compute(p, INSTRUCTION_DECIDE, 0) - p->queue[QUEUE_COMPUTE].items);
@@ -502,30 +505,30 @@ const struct plan_break BREAKS_OF_A_RANK[] = {
     BREAK(recompute_of_another_micro_batch, "is not live when it is read"),
     BREAK(no_keep, "is not live when it is read"),
     BREAK(no_load, "is not live when it is read"),
-    BREAK(micro_batches_swapped, "is not number|meets"),
-    BREAK(another_ranks_micro_batch, "is not number|meets"),
+    BREAK(micro_batches_swapped, "is not number|matches"),
+    BREAK(another_ranks_micro_batch, "is not number|matches"),
     BREAK(forward_twice, "runs forward for|is not live"),
     BREAK(loss_twice, "is not computed once, by its owner|is not live"),
     BREAK(overwritten_accumulation,
-          "after the whole step|all of the rank's lanes|complete|no node of the tree|does not follow"),
+          "after the whole step|all of the rank's lanes|complete|not a node of the tree|does not follow"),
     BREAK(gradient_never_written, "does not follow|complete|all of the rank's lanes|whole step"),
     BREAK(weight_before_input, "comes before its input's"),
-    BREAK(lanes_added_the_other_way, "which is no node of the tree|complete"),
-    BREAK(missing_addition, "whole step|all of the rank's lanes|complete|no node|still in use"),
+    BREAK(lanes_added_the_other_way, "which is not a node of the tree|complete"),
+    BREAK(missing_addition, "whole step|all of the rank's lanes|complete|not a node|still in use"),
     BREAK(addition_that_cuts_a_gradient, "cuts a gradient in two"),
     BREAK(accumulator_of_anothers_part, "has no place for another rank's part"),
     BREAK(missing_buffer, "gradient buffer 31 does not exist"),
     BREAK(missing_wait_for_a_reduction, "while it is being|never waited for|before"),
     BREAK(reduction_too_early, "before all of the rank's lanes are in|still in use|before"),
     BREAK(reductions_in_another_order, "of the data queue is"),
-    BREAK(one_reduction_fewer, "of the data queue is|waits for ever|before|after the whole step|still in use"),
+    BREAK(one_reduction_fewer, "of the data queue is|waits forever|before|after the whole step|still in use"),
     BREAK(reduction_of_half_a_bucket, "is not bucket"),
     BREAK(cut_otherwise_on_one_rank, "is cut differently"),
     BREAK(parts_that_do_not_tile, "is not cut in parts that tile it"),
     BREAK(staging_of_two_buckets_in_one_place, "bytes that are still in use"),
     BREAK(norm_left_out, "the norm leaves out"),
     BREAK(norm_twice, "is not taken once"),
-    BREAK(norm_of_a_missing_piece, "does not exist|is not taken once|while it is being"),
+    BREAK(norm_of_a_missing_shard, "does not exist|is not taken once|while it is being"),
     BREAK(norms_stay_at_home, "before the other ranks' sums are in"),
     BREAK(norms_leave_too_early, "the norm leaves out"),
     BREAK(decided_twice, "is decided on once"),
@@ -535,8 +538,8 @@ const struct plan_break BREAKS_OF_A_RANK[] = {
     BREAK(stepped_without_its_gradient,
           "without the gradient of the whole step|cuts a gradient|while it is being|complete"),
     BREAK(read_after_the_step, "is read after it was stepped|is not gathered"),
-    BREAK(piece_of_another_rank, "is not what this rank owns"),
-    BREAK(new_weights_stay_at_home, "does not come back|before all of that is stepped"),
+    BREAK(shard_of_another_rank, "is not what this rank owns"),
+    BREAK(new_weights_stay_at_home, "does not reach the rank|before all of that is stepped"),
     BREAK(gathered_before_the_step, "is gathered before"),
 };
 const int N_BREAKS_OF_A_RANK = sizeof BREAKS_OF_A_RANK / sizeof *BREAKS_OF_A_RANK;

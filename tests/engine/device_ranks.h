@@ -1,5 +1,6 @@
-/* What ranks on a device must do, whatever carries it: NCCL between processes on a GPU (tests/gpu/ranks.c), or its
- * stand-in between threads (test_nccl_ranks.c). Each returns 0, or the line that was not as it should be. */
+/* The checks of ranks on a device, for both transports: NCCL between processes on a GPU (tests/gpu/ranks.c), and the
+ * stand-in for NCCL between threads (test_nccl_ranks.c). Each function returns 0, or the number of the line that
+ * failed. */
 #ifndef TESTS_ENGINE_DEVICE_RANKS_H
 #define TESTS_ENGINE_DEVICE_RANKS_H
 
@@ -17,20 +18,20 @@
         }                                                                                                              \
     } while (0)
 
-/* What the kernels are given from now on comes after what DATA has been given. */
+/* Makes later kernels run after the collectives that the DATA stream already has. */
 static inline status_t device_follow(struct collective *c, struct err *e) {
     int ticket;
     TRY(collective_mark(c, &ticket, e));
     return collective_finish(c, COLLECTIVE_DATA, ticket, e);
 }
 
-/* Sums over groups of neighbours and of ranks a stride apart, to the bit; then every rank has every piece. */
+/* Checks sums over a group bit by bit, then checks that all-gather gives every shard to every rank. */
 static inline int device_sum_over(struct collective *c, const struct kernels *k, int rank,
                                   const struct collective_group *group, int64_t n, uint32_t *state) {
     struct err e = { "" };
     int64_t cut[GANG_RANKS + 1];
     void *there = NULL;
-    int number = (rank - group->first) / group->stride, piece = collective_piece(number, group->count);
+    int number = (rank - group->first) / group->stride, piece = collective_shard(number, group->count);
     const size_t bytes = ((size_t)n + 1) * sizeof(float);
     draw_cuts(state, n, group->count, cut);
     CLEANUP(freep) float *x = malloc(bytes);
@@ -49,7 +50,7 @@ static inline int device_sum_over(struct collective *c, const struct kernels *k,
         if (i < cut[piece] || i >= cut[piece + 1])
             x[i] = -1;
     DEVICE_MUST(k->upload(k, there, x, bytes, &e) == ST_OK);
-    DEVICE_MUST(collective_all_gather_pieces(c, COLLECTIVE_DATA, group, there, sizeof *x, cut, &e) == ST_OK);
+    DEVICE_MUST(collective_all_gather_shards(c, COLLECTIVE_DATA, group, there, sizeof *x, cut, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
     DEVICE_MUST(k->download(k, x, there, bytes, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int64_t i = 0; i < n; i++) {
@@ -61,7 +62,8 @@ static inline int device_sum_over(struct collective *c, const struct kernels *k,
     return 0;
 }
 
-/* most: a sum of several segments of nccl.c. */
+/* `most` elements: a size that needs several segments in nccl_transport.c. Groups are neighbouring ranks,
+ * and ranks a stride apart. */
 static inline int device_sums(struct gang *g, int rank, struct collective *c, const struct kernels *k, int64_t most) {
     const int64_t sizes[] = { 0, 1, 3, 1000, 10003, most };
     uint32_t state = 1;
@@ -79,7 +81,7 @@ static inline int device_sums(struct gang *g, int rank, struct collective *c, co
     return 0;
 }
 
-/* NCCL's own sum: right but for its order. */
+/* NCCL's own sum is correct, but its order of addition is not fixed: a tolerance, not equal bits. */
 static inline int device_native_sum(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { N = 100003 };
     struct err e = { "" };
@@ -102,7 +104,7 @@ static inline int device_native_sum(struct gang *g, int rank, struct collective 
     return 0;
 }
 
-/* Flags of all ranks, in words of the device's memory. */
+/* The union of all ranks' flags, in words of device memory. */
 static inline int device_union(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { N = 4099 };
     struct err e = { "" };
@@ -122,7 +124,7 @@ static inline int device_union(struct gang *g, int rank, struct collective *c, c
     return 0;
 }
 
-/* A pipeline's neighbours in a ring: receives are posted long before what they wait for, both ways at once. */
+/* Neighbours of a pipeline, in a ring. Receives are posted long before their sends, in both directions at once. */
 static inline int device_transfers(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { POSTED = 12, N = 20000 };
     struct err e = { "" };
@@ -139,12 +141,12 @@ static inline int device_transfers(struct gang *g, int rank, struct collective *
         x[i] = value_of(rank, i, N);
     DEVICE_MUST(collective_connect(c, links, 4, &e) == ST_OK);
     DEVICE_MUST(k->memory_new(k, bytes, (void **)&out, &e) == ST_OK && k->upload(k, out, x, bytes, &e) == ST_OK);
-    for (int way = 0; way < 2; way++) /* before any post: reserving may wait for the whole device */
+    for (int way = 0; way < 2; way++) /* before any post: an allocation may wait for the whole device */
         DEVICE_MUST(k->memory_new(k, POSTED * bytes, (void **)&in[way], &e) == ST_OK);
     for (int way = 0; way < 2; way++) {
-        const enum collective_channel channel = way ? COLLECTIVE_BACKWARD : COLLECTIVE_FORWARD;
+        const enum collective_stream stream = way ? COLLECTIVE_BACKWARD : COLLECTIVE_FORWARD;
         for (int i = 0; i < POSTED; i++)
-            DEVICE_MUST(collective_post_recv(c, channel, way ? next : before, in[way] + (size_t)i * bytes,
+            DEVICE_MUST(collective_post_recv(c, stream, way ? next : before, in[way] + (size_t)i * bytes,
                                              bytes - (size_t)i * sizeof(float), &recvs[way][i], &e) == ST_OK);
     }
     for (int i = 0; i < POSTED; i++)
@@ -153,9 +155,9 @@ static inline int device_transfers(struct gang *g, int rank, struct collective *
                                              out, bytes - (size_t)i * sizeof(float), &sends[way][i], &e) == ST_OK);
     for (int way = 0; way < 2; way++)
         for (int i = POSTED - 1; i >= 0; i--) {
-            const enum collective_channel channel = way ? COLLECTIVE_BACKWARD : COLLECTIVE_FORWARD;
-            DEVICE_MUST(collective_finish(c, channel, recvs[way][i], &e) == ST_OK);
-            DEVICE_MUST(collective_finish(c, channel, sends[way][i], &e) == ST_OK);
+            const enum collective_stream stream = way ? COLLECTIVE_BACKWARD : COLLECTIVE_FORWARD;
+            DEVICE_MUST(collective_finish(c, stream, recvs[way][i], &e) == ST_OK);
+            DEVICE_MUST(collective_finish(c, stream, sends[way][i], &e) == ST_OK);
             DEVICE_MUST(k->download(k, x, in[way] + (size_t)i * bytes, bytes, &e) == ST_OK);
             DEVICE_MUST(k->finish(k, &e) == ST_OK);
             for (int j = 0; j < N - i; j++)
@@ -167,7 +169,7 @@ static inline int device_transfers(struct gang *g, int rank, struct collective *
     return 0;
 }
 
-/* Sums until it fails, and notes when and why. */
+/* Adds until a sum fails, and records the time and the error of the failure. */
 static inline int device_sum_until_failure(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { N = 1 << 18 };
     struct err e = { "" };

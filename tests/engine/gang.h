@@ -1,10 +1,10 @@
-/* A gang for tests: one process a rank over Gloo, with a rendezvous over shared memory, or one thread a rank over the
- * virtual collective; gathers what each of them ended with. */
+/* A gang for tests: one process per rank over Gloo, with a rendezvous over shared memory, or one thread per rank over
+ * the virtual collective. The gang collects the result of each rank. */
 #ifndef TESTS_ENGINE_GANG_H
 #define TESTS_ENGINE_GANG_H
 
 #include "base/clock.h"
-#include "executor/engine/collective/collective.h"
+#include "engine/collective/collective.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,12 +25,12 @@ struct gang {
     int world_size, timeout_ms;
     bool sockets_only;
     void *arg;
-    pthread_barrier_t met; /* all ranks of the gang */
+    pthread_barrier_t met; /* a barrier of all ranks of the gang */
     char blobs[GANG_RANKS][GANG_BLOB];
     size_t sizes[GANG_RANKS];
-    _Atomic int64_t progress[GANG_RANKS]; /* gang_advance's, for who waits for a rank to have come somewhere */
-    _Atomic uint32_t advances;            /* of all: a futex, since who holds no lock may be killed */
-    /* What each rank ended with. */
+    _Atomic int64_t progress[GANG_RANKS]; /* set by gang_advance; other ranks wait for it with gang_until */
+    _Atomic uint32_t advances;            /* of all ranks; a futex, because a rank that holds a lock may be killed */
+    /* The result of each rank. */
     int64_t failed_at_ms[GANG_RANKS];
     status_t status[GANG_RANKS];
     struct err error[GANG_RANKS];
@@ -38,7 +38,7 @@ struct gang {
     pthread_t threads[GANG_RANKS];
 };
 
-/* What a rank does; 0 = as it should be. */
+/* The body of a rank. Returns 0 if all its checks hold. */
 typedef int gang_main(struct gang *gang, int rank, struct collective *c);
 
 struct gang_seat {
@@ -48,7 +48,7 @@ struct gang_seat {
     struct collective *c;
 };
 
-static inline status_t gang_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+static inline status_t gang_rendezvous(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     struct gang_seat *seat = ctx;
     struct gang *g = seat->gang;
     if (n > GANG_BLOB)
@@ -67,8 +67,8 @@ static inline int gang_child(struct gang *g, int rank, gang_main *body) {
                                         .world_size = g->world_size,
                                         .address = "127.0.0.1",
                                         .timeout_ms = g->timeout_ms,
-                                        .exchange = gang_exchange,
-                                        .exchange_ctx = &seat,
+                                        .rendezvous = gang_rendezvous,
+                                        .rendezvous_ctx = &seat,
                                         .sockets_only = g->sockets_only };
     struct err e;
     CLEANUP(collective_closep) struct collective *c = NULL;
@@ -100,17 +100,17 @@ static inline struct gang *gang_fork(struct gang *g, int world_size, gang_main *
         pid_t pid = fork();
         if (pid == 0)
             _exit(gang_child(g, r, body));
-        g->pids[r] = pid; /* shared memory: only the parent writes here */
+        g->pids[r] = pid; /* shared memory: only the parent writes pids */
     }
     return g;
 }
 
-/* Maps a gang and forks its ranks. The caller must have no threads. */
+/* Maps a gang and forks its ranks. The caller must have no other threads. */
 static inline struct gang *gang_start(int world_size, int timeout_ms, gang_main *body, void *arg) {
     return gang_fork(gang_new(world_size, timeout_ms, arg), world_size, body);
 }
 
-/* The same with ranks that are as if on hosts of their own. */
+/* The same, but the ranks behave as if each ran on its own host. */
 static inline struct gang *gang_start_apart(int world_size, int timeout_ms, gang_main *body, void *arg) {
     struct gang *g = gang_new(world_size, timeout_ms, arg);
     g->sockets_only = true;
@@ -125,12 +125,12 @@ static inline void *gang_thread(void *arg) {
     return (void *)(intptr_t)result;
 }
 
-/* The same with threads of this process for ranks. */
+/* The same with threads of this process as ranks. */
 static inline struct gang *gang_start_threads(int world_size, int timeout_ms, gang_main *body, void *arg) {
     struct gang *g = gang_new(world_size, timeout_ms, arg);
     struct collective *all[GANG_RANKS];
     struct err e;
-    if (collective_open_virtual(world_size, timeout_ms, all, &e) != ST_OK)
+    if (collective_open_threads(world_size, timeout_ms, all, &e) != ST_OK)
         abort();
     for (int r = 0; r < world_size; r++) {
         struct gang_seat *seat = malloc(sizeof *seat);
@@ -143,7 +143,7 @@ static inline struct gang *gang_start_threads(int world_size, int timeout_ms, ga
     return g;
 }
 
-/* Awaits one rank: its exit status, or 128 + the signal that ended it. */
+/* Waits for one rank. Returns its exit status, or 128 + the signal that ended it. */
 static inline int gang_await(struct gang *g, int rank) {
     void *result;
     if (!g->pids[rank])
@@ -155,7 +155,7 @@ static inline int gang_await(struct gang *g, int rank) {
 
 static inline void gang_free(struct gang *g) { munmap(g, sizeof *g); }
 
-/* Awaits all; how many did not end with 0. */
+/* Waits for all ranks. Returns the number of ranks that did not end with 0. */
 static inline int gang_end(struct gang *g) {
     int bad = 0;
     for (int r = 0; r < g->world_size; r++)
@@ -164,14 +164,14 @@ static inline int gang_end(struct gang *g) {
     return bad;
 }
 
-/* In a child: notes its failure for the parent. */
+/* Called in a rank: records its failure for the parent. */
 static inline void gang_note(struct gang *g, int rank, status_t st, const struct err *e) {
     g->failed_at_ms[rank] = clock_mono_ms();
     g->status[rank] = st;
     g->error[rank] = *e;
 }
 
-/* A rank has come this far, whoever says so. */
+/* Records a rank's progress. Any rank or the parent may call it. */
 static inline void gang_reach(struct gang *g, int rank, int64_t progress) {
     atomic_store(&g->progress[rank], progress);
     atomic_fetch_add(&g->advances, 1);
@@ -179,7 +179,8 @@ static inline void gang_reach(struct gang *g, int rank, int64_t progress) {
 }
 static inline void gang_advance(struct gang *g, int rank) { gang_reach(g, rank, atomic_load(&g->progress[rank]) + 1); }
 
-/* Returns once the rank has come this far; false: nobody has got on for as long as `most`, if it is not NULL. */
+/* Returns true once the rank has made this progress. Returns false if no rank made progress for the time `most`; NULL
+ * waits without a limit. */
 static inline bool gang_until_most(struct gang *g, int rank, int64_t progress, const struct timespec *most) {
     for (;;) {
         const uint32_t seen = atomic_load(&g->advances);

@@ -1,4 +1,4 @@
-/* A collective's calls, each tried over every transport, and what ranks do until one of them is lost. */
+/* The calls of a collective, tried over every transport, and calls that ranks repeat until one of the ranks is lost. */
 #ifndef TESTS_ENGINE_GANG_CALLS_H
 #define TESTS_ENGINE_GANG_CALLS_H
 
@@ -9,10 +9,11 @@
 
 #include <cmocka.h>
 
-/* A gang without news gives up after PATIENCE_MS; who is told knows long before, on a busy machine, too. */
+/* A gang without messages gives up after PATIENCE_MS. A rank that is notified of the end knows it within TOLD_MS, also
+ * on a busy machine. */
 enum { PATIENCE_MS = 80000, TOLD_MS = PATIENCE_MS / 4 };
 
-/* In a child: what is not as it should be ends it, with the line. */
+/* In a rank: a check that fails ends the rank and prints the line. */
 #define MUST(cond)                                                                                                     \
     do {                                                                                                               \
         if (!(cond)) {                                                                                                 \
@@ -21,7 +22,7 @@ enum { PATIENCE_MS = 80000, TOLD_MS = PATIENCE_MS / 4 };
         }                                                                                                              \
     } while (0)
 
-/* Every call is tried over both transports, and over Gloo's with and without the memory of a common host. */
+/* Every call is tried over Gloo with and without the shared memory of a common host, and over threads. */
 typedef struct gang *gang_starter(int world_size, int timeout_ms, gang_main *body, void *arg);
 static gang_starter *const STARTERS[] = { gang_start, gang_start_apart, gang_start_threads };
 
@@ -30,7 +31,7 @@ static inline void assert_all_well(int world_size, gang_main *body, void *arg) {
         assert_int_equal(gang_end(STARTERS[i](world_size, PATIENCE_MS, body, arg)), 0);
 }
 
-/* The calls in which a peer may be lost. */
+/* The calls during which a peer may be lost. */
 enum call { CALL_REDUCE, CALL_SCATTER, CALL_GATHER, CALL_OR, CALL_OR_LONG, CALL_POSTED, CALLS };
 
 static inline status_t call_once(struct collective *c, enum call call, float *x, int64_t n, struct err *e) {
@@ -44,7 +45,7 @@ static inline status_t call_once(struct collective *c, enum call call, float *x,
     if (call == CALL_SCATTER)
         return collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, &world, x, cut, e);
     if (call == CALL_GATHER)
-        return collective_all_gather_pieces(c, COLLECTIVE_DATA, &world, x, sizeof *x, cut, e);
+        return collective_all_gather_shards(c, COLLECTIVE_DATA, &world, x, sizeof *x, cut, e);
     if (call == CALL_OR || call == CALL_OR_LONG)
         return collective_or(c, COLLECTIVE_DATA, &world, (uint64_t *)(void *)x, call == CALL_OR ? 9 : n / 2, e);
     int send, recv;
@@ -54,7 +55,7 @@ static inline status_t call_once(struct collective *c, enum call call, float *x,
     return collective_finish(c, COLLECTIVE_FORWARD, send, e);
 }
 
-/* Calls until it fails, and notes when and why. */
+/* Repeats a call until it fails, and records the time and the error of the failure. */
 static inline int call_until_failure(struct gang *g, int rank, struct collective *c) {
     enum { N = 1 << 20 };
     const enum call call = *(const enum call *)g->arg;

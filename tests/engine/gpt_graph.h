@@ -2,14 +2,14 @@
 #ifndef TESTS_ENGINE_GPT_GRAPH_H
 #define TESTS_ENGINE_GPT_GRAPH_H
 
-#include "executor/engine/graph/graph.h"
-#include "executor/engine/model/gpt.h"
+#include "engine/graph/graph.h"
+#include "engine/model/model.h"
 
 MUST_CHECK static inline status_t gpt_graph(const struct gpt_shape *shape, int micro_batch, struct graph **ret,
                                             struct err *e) {
     CLEANUP(graph_freep) struct graph *g = graph_new(DTYPE_F32);
     g->micro_batch = micro_batch;
-    TRY(gpt_blocks(shape, g, e));
+    TRY(model_gpt.build(shape, &(struct model_data){ 0 }, g, e));
     TRY(graph_differentiate(g, e));
     *ret = take_ptr(&g);
     return ST_OK;

@@ -1,8 +1,8 @@
-/* What the tests of reductions add, the sum that must come of it, and where arrays are cut. */
+/* The inputs of the tests of reductions, the sums that must result, and random cuts of arrays. */
 #ifndef TESTS_ENGINE_ORDERED_SUM_H
 #define TESTS_ENGINE_ORDERED_SUM_H
 
-#include "executor/engine/collective/collective.h"
+#include "engine/collective/collective.h"
 
 /* A value that rounds differently in every order of addition. */
 static inline float value_of(int rank, int64_t i, int64_t n) {

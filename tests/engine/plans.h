@@ -1,10 +1,11 @@
-/* Plans of a gang of ranks, for the tests of plan/: built, or refused with a sentence. */
+/* All plans of a gang of ranks, for the tests of plan/: either built, or refused with a message. */
 #ifndef TESTS_ENGINE_PLANS_H
 #define TESTS_ENGINE_PLANS_H
 
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/plan.h"
-#include "executor/engine/plan/verify.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/verify/verify.h"
 #include "tests/engine/gpt_graph.h"
 
 #include <setjmp.h>
@@ -30,7 +31,7 @@ static inline struct graph *plans_graph(struct gpt_shape shape, int micro_batch)
     return g;
 }
 
-/* Every rank's plan of a layout whose rank is not read. Takes the graph. */
+/* Builds every rank's plan of a layout. layout.rank is ignored. Takes ownership of the graph. */
 static inline struct plans plans_build(struct graph *graph, struct plan_layout layout) {
     const int data = layout.data ? layout.data : 1, stages = layout.stages ? layout.stages : 1;
     struct plans p = { .graph = graph, .n = data * stages };
@@ -62,7 +63,7 @@ static inline void assert_refused_layout(const struct graph *graph, struct plan_
         fail_msg("\"%s\" does not say \"%s\"", e.msg, because);
 }
 
-/* The n-th instruction of a kind in a queue; fails the test when there is none. */
+/* The n-th instruction of a kind in a queue. The test fails if there is none. */
 static inline const struct instruction *plans_find(const struct plan *p, enum plan_queue queue,
                                                    enum instruction_kind kind, int n) {
     for (int i = 0; i < p->queue[queue].n; i++)

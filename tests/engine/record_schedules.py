@@ -2,7 +2,9 @@
 """Records torch.optim.lr_scheduler's rates of 50 steps, for test_schedules.c: python3 record_schedules.py schedules.f64
 
 Needs torch (2.13.0 made the committed file). Constant, cosine, linear and warm-up-stable-decay, each from 0.3 down to 0.03
-behind 5 steps of linear warm-up from 0.3 / 6: float64, little endian, 50 each."""
+behind 5 steps of linear warm-up from 0.3 / 6: float64, little endian, 50 each. The lines end at the last step, number
+STEPS - 1, and begin at the last step that has the full rate."""
+import struct
 import sys
 
 import torch
@@ -21,7 +23,7 @@ def rates(rest):
         out.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    return torch.tensor(out, dtype=torch.float64)
+    return out
 
 
 def constant(o):
@@ -33,13 +35,13 @@ def cosine(o):
 
 
 def linear(o):
-    return [LinearLR(o, 1, LEAST / LR, STEPS - WARMUP)], []
+    return [LinearLR(o, 1, LEAST / LR, STEPS - 1 - WARMUP)], []
 
 
 def wsd(o):
-    return [ConstantLR(o, factor=1), LinearLR(o, 1, LEAST / LR, DECAY)], [STEPS - DECAY]
+    return [ConstantLR(o, factor=1), LinearLR(o, 1, LEAST / LR, DECAY)], [STEPS - 1 - DECAY]
 
 
 with open(sys.argv[1], "wb") as f:
     for schedule in (constant, cosine, linear, wsd):
-        f.write(rates(schedule).numpy().astype("<f8").tobytes())
+        f.write(struct.pack(f"<{STEPS}d", *rates(schedule)))

@@ -1,9 +1,16 @@
+/* Writes a small model as a checkpoint and compares what is read back.
+ *
+ * MODEL lists tensors with shapes that make boundaries visible: one with 293 chunks that ranks share, and tensors of a
+ * few elements. The value of an element depends on its tensor, its index and the seed, so a moved or an old element is
+ * found. `save` starts one writer for each rank in this process, submits a snapshot to each, and waits for all. The
+ * writers' threads exchange blobs through `meet`: every thread publishes its blob and copies all of them between two
+ * barriers. assert_loads opens the checkpoint and compares each element. */
 #include "tests/engine/saved_model.h"
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "executor/engine/checkpoint/digest.h"
-#include "executor/engine/checkpoint/reader.h"
+#include "engine/checkpoint/digest.h"
+#include "engine/checkpoint/reader.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +35,7 @@ const struct checkpoint_tensor MODEL[TENSORS] = {
 const double NORMS[] = { 0.1, 1.0 / 3, 7e300 };
 const char *const RECORDS[RANKS_MOST] = { "one\n", NULL, "one\n", "\"three\"\nlines\n" };
 
-int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces) {
+int cut_evenly(int rank, int world_size, struct checkpoint_segment *segments) {
     int64_t all = 0;
     for (int i = 0; i < TENSORS; i++)
         all += digest_chunks(checkpoint_tensor_elements(&MODEL[i]));
@@ -45,7 +52,7 @@ int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces) {
         int64_t from_element = from * CHECKPOINT_CHUNK_ELEMENTS, to_element = to * CHECKPOINT_CHUNK_ELEMENTS;
         if (to_element > elements)
             to_element = elements;
-        pieces[count++] = (struct checkpoint_piece){ i, from_element, to_element - from_element };
+        segments[count++] = (struct checkpoint_segment){ i, from_element, to_element - from_element };
     }
     return count;
 }
@@ -110,15 +117,15 @@ status_t save(const char *directory, int world_size, int64_t step, int seed, str
             tensors[t][i] = value_of(t, i, seed);
     }
     struct checkpoint_writer *writers[RANKS_MOST] = { NULL };
-    static struct checkpoint_piece pieces[RANKS_MOST][PIECES_MOST];
+    static struct checkpoint_segment segments[RANKS_MOST][PIECES_MOST];
     static const float *data[RANKS_MOST][PIECES_MOST];
     int ranks[RANKS_MOST] = { 0, 1, 2, 3 };
     memset(o, 0, sizeof *o);
     for (int r = 0; r < world_size; r++) {
         writers[r] = writer_of(directory, r, &meeting, o);
-        int n = cut(r, world_size, pieces[r]);
+        int n = cut(r, world_size, segments[r]);
         for (int i = 0; i < n; i++)
-            data[r][i] = tensors[pieces[r][i].tensor] + pieces[r][i].first;
+            data[r][i] = tensors[segments[r][i].tensor] + segments[r][i].first;
         struct checkpoint_snapshot snapshot = { .step = step,
                                                 .updates = step - 1,
                                                 .skipped = 2,
@@ -128,14 +135,14 @@ status_t save(const char *directory, int world_size, int64_t step, int seed, str
                                                 .n_spike_norms = 3,
                                                 .tensors = MODEL,
                                                 .n_tensors = TENSORS,
-                                                .pieces = pieces[r],
+                                                .segments = segments[r],
                                                 .data = data[r],
-                                                .n_pieces = n,
-                                                .record = RECORDS[r],
+                                                .n_segments = n,
+                                                .tuning_cache = RECORDS[r],
                                                 .tag = &ranks[r] };
         struct err e;
         status_t taken = writers[r] ? checkpoint_writer_submit(writers[r], &snapshot, &e) : ST_OK;
-        if (taken != ST_OK) /* from here on the writer's thread says how it went */
+        if (taken != ST_OK) /* if this succeeds, the writer's thread sets the status */
             o->status[r] = taken;
     }
     for (int r = 0; r < world_size; r++) {

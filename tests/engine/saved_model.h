@@ -1,26 +1,26 @@
-/* A small model's checkpoint: written by one or several ranks of this process, and judged by its every element. */
+/* A checkpoint of a small model: one or several ranks of this process write it, and the test compares every element. */
 #ifndef TESTS_ENGINE_SAVED_MODEL_H
 #define TESTS_ENGINE_SAVED_MODEL_H
 
 #include "base/bytes.h"
-#include "executor/engine/checkpoint/tensor.h"
-#include "executor/engine/checkpoint/writer.h"
+#include "engine/checkpoint/tensor.h"
+#include "engine/checkpoint/writer.h"
 
 #include <pthread.h>
 
 enum { RANKS_MOST = 4, TENSORS = 8, PIECES_MOST = 320 };
 
 extern const struct checkpoint_tensor MODEL[TENSORS];
-extern const double NORMS[3];                 /* its spikes' window */
-extern const char *const RECORDS[RANKS_MOST]; /* what its ranks' kernels chose */
+extern const double NORMS[3];                 /* the window of the spike detector */
+extern const char *const RECORDS[RANKS_MOST]; /* the tuning caches of the ranks' kernels */
 
-/* How the tensors are cut: the pieces of a rank (PIECES_MOST); returns how many. */
-typedef int cut_fn(int rank, int world_size, struct checkpoint_piece *pieces);
-/* The chunks in the order of MODEL, an equal share to each rank. */
-int cut_evenly(int rank, int world_size, struct checkpoint_piece *pieces);
-extern cut_fn *cut; /* how save cuts; evenly unless a test says otherwise */
+/* Writes the segments of a rank into `segments`, at most PIECES_MOST. Returns their number. */
+typedef int cut_fn(int rank, int world_size, struct checkpoint_segment *segments);
+/* Divides the chunks, in the order of MODEL, into equal shares of the ranks. */
+int cut_evenly(int rank, int world_size, struct checkpoint_segment *segments);
+extern cut_fn *cut; /* how save cuts; cut_evenly unless a test sets another */
 
-/* What an element is in a checkpoint of this seed. */
+/* The value of element i of a tensor in a checkpoint with this seed. */
 float value_of(int tensor, int64_t i, int seed);
 
 struct meeting {
@@ -35,7 +35,7 @@ struct member {
     int rank;
 };
 
-/* checkpoint_exchange_fn over a member's meeting. */
+/* checkpoint_exchange_fn among the threads of a meeting. */
 status_t meet(void *member, const void *mine, size_t n, struct bytes *all, struct err *e);
 
 struct outcome {
@@ -46,17 +46,17 @@ struct outcome {
     struct member members[RANKS_MOST];
 };
 
-/* Writes one checkpoint with this many ranks; returns rank 0's status. */
+/* Writes one checkpoint with this many ranks. Returns rank 0's status. */
 status_t save(const char *directory, int world_size, int64_t step, int seed, struct outcome *o);
 
-/* The tests' own folder, and a path in it. */
+/* The temporary folder of the tests, and a path in it. */
 extern char root[];
 struct path {
     char s[200];
 };
 __attribute__((format(printf, 1, 2))) struct path path_of(const char *format, ...);
 
-/* Every element is what the seed says, or the test fails. */
+/* The test fails unless every element has the value that the seed gives. */
 void assert_loads(const char *directory, int seed);
 
 int make_root(void **state);

@@ -1,6 +1,6 @@
-/* The step loop allocates nothing: every allocation of the process is looked at, from any thread and library, while
- * steps and evaluations run. oneDNN makes its argument lists (some hundred bytes) anew in each call, so what is proved
- * is that no buffer is allocated (nothing of a page or more), and that not one byte stays. */
+/* The step loop allocates nothing. The test counts every allocation of the process, from any thread and library, during
+ * steps and evaluations. oneDNN allocates its argument lists (some hundred bytes) in each call. So the test proves
+ * that no buffer is allocated (no allocation of a page or more), and that not one byte remains allocated. */
 #include "tests/engine/trainee.h"
 
 #include <malloc.h>
@@ -22,7 +22,7 @@ static atomic_bool counting;
 static atomic_int buffers;
 
 #if COUNTS
-/* glibc's own, under the names that stay when a program replaces the public ones. */
+/* glibc's own functions, under names that remain if a program replaces the public ones. */
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
@@ -96,7 +96,7 @@ static int counted_main(struct gang *gang, int rank, struct collective *collecti
     }
     c->buffers = atomic_load(&buffers);
     atomic_store(&counting, true);
-    CLEANUP(freep) void *probe = calloc(1, (size_t)BUFFER_BYTES + (size_t)c->buffers); /* that counting works */
+    CLEANUP(freep) void *probe = calloc(1, (size_t)BUFFER_BYTES + (size_t)c->buffers); /* proves that counting works */
     c->control = probe ? atomic_load(&buffers) - c->buffers : 0;
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Sums, unions, gathers and transfers between ranks, over every transport; what opens one, and what each holds. */
-#include "executor/engine/collective/internal.h"
+/* Sums, unions, gathers and transfers between ranks over every transport; opening a collective, and its memory. */
+#include "engine/collective/internal.h"
+#include "engine/collective/shm_transport.h"
 #include "tests/engine/gang_calls.h"
 #include "tests/engine/ordered_sum.h"
 #include "tests/sanitized.h"
@@ -9,12 +10,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* One reduce-scatter, and its way back, over a group of which this rank is one. */
+/* One reduce-scatter and the all-gather that reverses it, over a group that contains this rank. */
 static int reduce_over(struct collective *c, int rank, const struct collective_group *group, int64_t n,
                        uint32_t *state) {
     struct err e = { "" };
     int64_t cut[GANG_RANKS + 1];
-    int number = (rank - group->first) / group->stride, piece = collective_piece(number, group->count);
+    int number = (rank - group->first) / group->stride, piece = collective_shard(number, group->count);
     draw_cuts(state, n, group->count, cut);
     CLEANUP(freep) float *x = malloc(((size_t)n + 1) * sizeof *x);
     for (int64_t i = 0; i < n; i++)
@@ -28,7 +29,7 @@ static int reduce_over(struct collective *c, int rank, const struct collective_g
     for (int64_t i = 0; i < n; i++)
         if (i < cut[piece] || i >= cut[piece + 1])
             x[i] = -1;
-    MUST(collective_all_gather_pieces(c, COLLECTIVE_DATA, group, x, sizeof *x, cut, &e) == ST_OK);
+    MUST(collective_all_gather_shards(c, COLLECTIVE_DATA, group, x, sizeof *x, cut, &e) == ST_OK);
     for (int64_t i = 0; i < n; i++) {
         float want = tree_over(group, 0, group->count, i, n);
         MUST(memcmp(&x[i], &want, sizeof want) == 0);
@@ -42,7 +43,7 @@ static int sums_equal_the_tree(struct gang *g, int rank, struct collective *c) {
     uint32_t state = *(const uint32_t *)g->arg;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes - SANITIZED; s++)
         for (int count = 1; count <= g->world_size; count *= 2) {
-            /* Neighbours, as data ranks are, and ranks a stride apart: every rank is in one group of each kind. */
+            /* Adjacent ranks, as data ranks are, and ranks a stride apart: every rank is in one group of each kind. */
             struct collective_group near = { .first = rank / count * count, .stride = 1, .count = count };
             int stride = g->world_size / count;
             struct collective_group far = { .first = rank % stride, .stride = stride, .count = count };
@@ -66,12 +67,12 @@ static void piece_and_rank_are_each_others_bits_reversed(void **state) {
     (void)state;
     static const int want[8] = { 0, 4, 2, 6, 1, 5, 3, 7 };
     for (int j = 0; j < 8; j++) {
-        assert_int_equal(collective_piece(j, 8), want[j]);
-        assert_int_equal(collective_piece(j, 1), 0);
+        assert_int_equal(collective_shard(j, 8), want[j]);
+        assert_int_equal(collective_shard(j, 1), 0);
     }
 }
 
-/* Each rank fills in its own words of a long array; all ask for flags. Groups of any size, also three and five. */
+/* Each rank fills in its own words of a long array; all request flags. Groups of any size, also three and five. */
 static int unions_are_whole(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
     enum { N = 200003 };
@@ -99,7 +100,8 @@ static void a_union_is_whole_on_every_rank_of_a_group_of_any_size(void **state) 
 
 enum { POSTED = 40, POSTED_FLOATS = 30000 };
 
-/* A pipeline's neighbours: many posted before any is waited for, finished in another order, both channels at once. */
+/* Transfers between adjacent stages: many are posted before the first wait, they complete in another order, and both
+ * channels are used at once. */
 static int posted_transfers_match(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
     int next = rank + 1 < g->world_size ? rank + 1 : -1, before = rank - 1;
@@ -162,13 +164,13 @@ static int everything_small(struct gang *g, int rank, struct collective *c) {
         bytes_init(&blobs[r], 1 << 20);
     char blob[GANG_RANKS * 1000];
     memset(blob, 'A' + rank, sizeof blob);
-    MUST(collective_exchange(c, COLLECTIVE_CHECKPOINT, blob, (size_t)rank * 1000, blobs, &e) == ST_OK);
+    MUST(collective_all_gather_blobs(c, COLLECTIVE_CHECKPOINT, blob, (size_t)rank * 1000, blobs, &e) == ST_OK);
     for (int r = 0; r < P; r++) {
         MUST(blobs[r].len == (size_t)r * 1000 && (r == 0 || blobs[r].data[r * 1000 - 1] == 'A' + r));
         bytes_done(&blobs[r]);
     }
 
-    /* A row by send and recv: even ranks speak first. */
+    /* A row by send and recv: even ranks send first. */
     int next = rank + 1, before = rank - 1, got = -1;
     for (int turn = 0; turn < 2; turn++) {
         if (rank % 2 == turn && next < P)
@@ -237,14 +239,14 @@ static void two_channels_work_at_once_from_two_threads(void **state) {
         assert_all_well(P, two_threads, NULL);
 }
 
-static status_t no_exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+static status_t no_rendezvous(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     (void)ctx, (void)mine, (void)n, (void)all;
     return err_set(e, ST_CANCELLED, "the rendezvous was called off");
 }
 
 /* --- ranks of one host ---*/
 
-/* Whether this machine lets one process of a user read another's memory. */
+/* Whether this machine lets a process read the memory of another process of the same user. */
 static bool processes_are_readable(void) {
     volatile char byte = 42;
     char found = 0;
@@ -262,11 +264,11 @@ static bool processes_are_readable(void) {
 static int count_the_near(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
     for (int r = 0; r < g->world_size; r++)
-        MUST((c->near && c->near[r]) == (r != rank && !g->sockets_only));
+        MUST(shm_transport_shares(c->host, r) == (r != rank && !g->sockets_only));
     return 0;
 }
 
-static void ranks_of_one_host_read_each_others_memory_unless_told_not_to(void **state) {
+static void ranks_of_one_host_read_each_others_memory_unless_disabled(void **state) {
     (void)state;
     if (!processes_are_readable())
         skip();
@@ -274,7 +276,7 @@ static void ranks_of_one_host_read_each_others_memory_unless_told_not_to(void **
     assert_int_equal(gang_end(gang_start_apart(3, PATIENCE_MS, count_the_near, NULL)), 0);
 }
 
-/* Rank 1 is another user, who may not read the memory of root, while root may read anyone's. */
+/* Rank 1 runs as another user, who may not read the memory of root, while root may read all memory. */
 static void a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket(void **state) {
     (void)state;
     if (geteuid() != 0)
@@ -292,7 +294,7 @@ static void a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket(void *
 }
 
 #ifdef __SANITIZE_ADDRESS__
-/* Not zero: there is something that nobody can free any more. */
+/* Not zero if the memory of the other rank cannot be read. */
 extern int __lsan_do_recoverable_leak_check(void);
 
 static void a_collective_gives_back_what_it_took(void **state) {
@@ -317,7 +319,7 @@ static int send_another_length(struct gang *g, int rank, struct collective *c) {
     CLEANUP(freep) char *all = calloc(2, n);
     status_t st = collective_all_gather(c, COLLECTIVE_DATA, all + (size_t)rank * n, n, all, &e);
     MUST(st == ST_CANCELLED || st == ST_UNAVAILABLE);
-    MUST(st == ST_UNAVAILABLE || strstr(e.msg, "bytes where"));
+    MUST(st == ST_UNAVAILABLE || strstr(e.msg, "bytes, but"));
     return 0;
 }
 
@@ -328,7 +330,7 @@ static void a_peer_that_offers_another_length_ends_both(void **state) {
     assert_int_equal(gang_end(gang_start(2, PATIENCE_MS, send_another_length, NULL)), 0);
 }
 
-static void a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise(void **state) {
+static void a_pipelines_process_loads_its_kernels_at_the_start_unless_disabled(void **state) {
     (void)state;
     struct err e;
     unsetenv("CUDA_MODULE_LOADING");
@@ -342,9 +344,9 @@ static void a_pipelines_process_loads_its_kernels_at_the_start_unless_told_other
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "16");
 }
 
-static atomic_int threads_left = INT_MAX; /* until the system refuses one, and each behind it */
+static atomic_int threads_left = INT_MAX; /* then the system refuses this thread and all later ones */
 
-/* Also what libstdc++ calls. */
+/* Also counts the threads that libstdc++ starts. */
 int pthread_create(pthread_t *ret, const pthread_attr_t *attributes, void *(*body)(void *), void *arg) {
     int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     void *found = dlsym(RTLD_NEXT, "pthread_create");
@@ -376,11 +378,11 @@ static void what_cannot_be_opened_says_why(void **state) {
     struct err e;
     struct collective *c = NULL;
     struct collective_config config = {
-        .world_size = 0, .address = "127.0.0.1", .timeout_ms = 1000, .exchange = no_exchange
+        .world_size = 0, .address = "127.0.0.1", .timeout_ms = 1000, .rendezvous = no_rendezvous
     };
     assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "world size 0 is outside 1 to 1024");
-    assert_int_equal(collective_open_virtual(0, 1000, &c, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(collective_open_threads(0, 1000, &c, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "world size 0 is outside 1 to 1024");
     config.world_size = 2;
     config.rank = 2;
@@ -390,7 +392,7 @@ static void what_cannot_be_opened_says_why(void **state) {
     assert_int_equal(collective_open_gloo(&config, &c, &e), ST_CANCELLED);
     assert_string_equal(e.msg, "the rendezvous was called off");
     config.address = "no such host";
-    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(collective_open_gloo(&config, &c, &e), ST_NOT_FOUND);
     assert_non_null(strstr(e.msg, "the address 'no such host' of this host does not resolve"));
     assert_null(c);
 }
@@ -402,15 +404,15 @@ int main(void) {
         cmocka_unit_test(posted_transfers_match_in_the_order_posted_and_finish_in_any),
         cmocka_unit_test(gathers_exchanges_and_flags_reach_every_rank),
         cmocka_unit_test(two_channels_work_at_once_from_two_threads),
-        cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_told_not_to),
+        cmocka_unit_test(ranks_of_one_host_read_each_others_memory_unless_disabled),
         cmocka_unit_test(a_rank_that_may_not_read_its_peer_is_sent_to_through_a_socket),
 #ifdef __SANITIZE_ADDRESS__
         cmocka_unit_test(a_collective_gives_back_what_it_took),
 #endif
         cmocka_unit_test(a_peer_that_offers_another_length_ends_both),
-        cmocka_unit_test(a_pipelines_process_loads_its_kernels_at_the_start_unless_told_otherwise),
+        cmocka_unit_test(a_pipelines_process_loads_its_kernels_at_the_start_unless_disabled),
         cmocka_unit_test(ranks_that_get_no_threads_return_a_status),
-        cmocka_unit_test(what_cannot_be_opened_says_why), /* last: it leaves threads of Gloo behind no fork */
+        cmocka_unit_test(what_cannot_be_opened_says_why), /* last: Gloo's threads stay, so no fork may follow */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A rank that is killed, stopped or silent: who learns of it, when, and whose end it says it was. */
+/* A rank is killed, stopped or silent: which ranks notice it, how soon, and which rank they name in their message. */
 #include "tests/engine/gang_calls.h"
 
 #include <signal.h>
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kills one rank of a gang in its calls: every survivor names it, none of them who left because of it. Returns how long
- * the last one took to know. */
+/* Kills one rank of a gang during its calls: every survivor names that rank, not a rank that left because of it.
+ * Returns the time until the last survivor noticed. */
 static int64_t kill_one(gang_starter *start, int P, int victim, int64_t progress, enum call call) {
     struct gang *g = start(P, PATIENCE_MS, call_until_failure, &call);
     for (int r = 0; r < P; r++)
@@ -60,7 +60,7 @@ static uint32_t draw(uint32_t *seed, uint32_t below) {
     return (*seed >> 8) % below;
 }
 
-/* TRAINYARD_KILLS for more of them, TRAINYARD_SEED for those of another run. */
+/* TRAINYARD_KILLS sets the number of kills, TRAINYARD_SEED repeats those of another run. */
 static void whenever_a_rank_is_killed_every_survivor_names_it(void **state) {
     (void)state;
     const char *many = getenv("TRAINYARD_KILLS"), *again = getenv("TRAINYARD_SEED");
@@ -103,7 +103,7 @@ static void a_stopped_rank_is_known_by_the_deadline(void **state) {
     }
 }
 
-/* Rank 1 dies while rank 0 is in no call at all: rank 0's next call fails at once, though it is with rank 2. */
+/* Rank 1 dies while rank 0 is in no call. Rank 0's next call fails at once, although its peer is rank 2. */
 static int idle_until_told(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
     MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);
@@ -120,7 +120,8 @@ static int idle_until_told(struct gang *g, int rank, struct collective *c) {
         else if (rank == 2)
             st = collective_recv(c, COLLECTIVE_CONTROL, 0, &byte, 1, &e);
         else
-            st = collective_recv(c, COLLECTIVE_CONTROL, 2, &byte, 1, &e); /* rank 3 waits for what never comes */
+            st = collective_recv(c, COLLECTIVE_CONTROL, 2, &byte, 1,
+                                 &e); /* rank 3 waits for a message that never arrives */
     }
     gang_note(g, rank, st, &e);
     return 0;
@@ -145,7 +146,7 @@ static void a_death_reaches_ranks_that_wait_for_someone_else(void **state) {
     gang_free(g);
 }
 
-/* Rank 1 stops calling, until the others know. */
+/* Rank 1 makes no call until the others have noticed. */
 static int fall_silent(struct gang *g, int rank, struct collective *c) {
     struct err e = { "" };
     MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK);

@@ -1,10 +1,16 @@
+/* Text as training data: tokenizers, files, samples and batches.
+ *
+ * Texts are written into a temporary folder and read by the data loader. The tests check that tokenizing is reversible,
+ * that an epoch visits every start of a sample once, that a batch depends only on its step and not on the rank that
+ * makes it or on a resume, and that validation never uses training samples. Unusable files, vocabularies and tokenizers
+ * must be refused with one sentence that names the file. */
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "executor/engine/data/corpus.h"
-#include "executor/engine/data/loader.h"
-#include "executor/engine/data/sampler.h"
-#include "executor/engine/data/source.h"
-#include "executor/engine/data/tokenizer.h"
+#include "engine/data/corpus.h"
+#include "engine/data/loader.h"
+#include "engine/data/sampler.h"
+#include "engine/data/source.h"
+#include "engine/data/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +126,7 @@ static void several_files_are_one_text_with_one_digest(void **state) {
     }
 }
 
-/* Characters of every length across the borders of the pieces that files are read in. */
+/* Characters of every length across the borders of the pieces in which files are read. */
 static void a_long_text_of_wide_characters_is_read_whole(void **state) {
     (void)state;
     struct err e;
@@ -152,7 +158,9 @@ static void unusable_data_is_one_sentence_with_the_file(void **state) {
     } table[] = {
         { file_with("broken", "abc\xc3(", 5), TOKENIZER_CHAR, ST_INVALID_ARGUMENT, "is not valid UTF-8 at byte 3" },
         { file_with("cut", "abc\xe2\x82", 5), TOKENIZER_CHAR, ST_INVALID_ARGUMENT, "is not valid UTF-8 at byte 3" },
-        { file_with("empty", "", 0), TOKENIZER_BYTE, ST_INVALID_ARGUMENT, "holds no text" },
+        { file_with("tokens", "ab\0c", 4), TOKENIZER_CHAR, ST_INVALID_ARGUMENT,
+          "tokens' has a NUL at byte 2, so it is not text; token files are data.tokens" },
+        { file_with("empty", "", 0), TOKENIZER_BYTE, ST_INVALID_ARGUMENT, "is empty" },
         { folder, TOKENIZER_BYTE, ST_INVALID_ARGUMENT, "is not a regular file" },
         { "/nowhere/at/all", TOKENIZER_BYTE, ST_NOT_FOUND, "No such file or directory" },
     };
@@ -190,7 +198,7 @@ static void a_vocabulary_from_a_checkpoint_must_fit_the_text(void **state) {
         struct corpus_config config = { .files = &path, .n_files = 1, .kind = TOKENIZER_CHAR, .tokenizer = t };
         struct corpus *c = NULL;
         char sentence[96];
-        snprintf(sentence, sizeof sentence, "has the character %s, which the vocabulary lacks", table[i].lacks);
+        snprintf(sentence, sizeof sentence, "has the character %s, which is not in the vocabulary", table[i].lacks);
         assert_int_equal(corpus_open(&config, &c, &e), ST_INVALID_ARGUMENT);
         assert_non_null(strstr(e.msg, sentence));
     }
@@ -216,12 +224,12 @@ static void an_epoch_visits_every_start_once_and_epochs_differ(void **state) {
         same_stream += at == sampler_permute(1, 0, SAMPLER_VALIDATION, 10000, i);
         fixed += at == i;
     }
-    /* One in 10,000 by chance: more than ten of an expected one does not happen. */
+    /* The chance is 1 in 10,000: with one expected, more than ten do not happen. */
     assert_true(same_epoch <= 10 && same_seed <= 10 && same_stream <= 10 && fixed <= 10);
     assert_int_equal(sampler_start(1, SAMPLER_TRAIN, 100, 250), sampler_permute(1, 2, SAMPLER_TRAIN, 100, 50));
 }
 
-/* A chi-squared test over 64 bins of the first tenth of a large permutation: neighbours do not cling together. */
+/* A chi-squared test over 64 bins of the first tenth of a large permutation: neighbours are not correlated. */
 static void samples_are_spread_evenly(void **state) {
     (void)state;
     enum { N = 1000000, TAKEN = N / 10, BINS = 64 };
@@ -245,7 +253,7 @@ static const char *alphabet(void) {
 
 static struct source *source_of(const char *path, double validation, int context) {
     struct data_config config = {
-        .kind = DATA_TEXT,
+        .kind = &data_text,
         .text = { .files = &path, .n_files = 1, .tokenizer = "byte", .validation_fraction = validation }
     };
     struct source_options options = { .context = context };
@@ -272,7 +280,7 @@ static struct loader *loader_of(const struct source *s, const int *ks, int n, in
     return l;
 }
 
-static void a_batch_is_the_same_whoever_makes_it_and_after_a_resume(void **state) {
+static void a_batch_is_the_same_on_every_rank_and_after_a_resume(void **state) {
     (void)state;
     struct err e;
     CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
@@ -331,7 +339,7 @@ static void what_is_not_wanted_is_not_made(void **state) {
     assert_memory_equal(a.of[BATCH_TARGETS], b.of[BATCH_TARGETS], MICRO * T * sizeof(int32_t));
 }
 
-/* Memory that is counted. */
+/* Counted allocations. */
 static status_t counted_make(void *count, size_t bytes, void **ret, struct err *e) {
     (void)e;
     ++*(int *)count;
@@ -358,7 +366,7 @@ static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_ca
                                     .micro_batches = all,
                                     .n_micro_batches = 4,
                                     .steps = STEPS,
-                                    .kept = KEPT,
+                                    .valid = KEPT,
                                     .memory = { counted_make, counted_free, &count } };
     struct loader *l = NULL;
     assert_int_equal(loader_open(&config, &l, &e), ST_OK);
@@ -398,25 +406,27 @@ static void validation_is_the_same_every_time_and_never_from_the_training_part(v
     assert_memory_equal(again, tokens + 2 * T, sizeof again);
 }
 
-static void too_little_data_says_how_much_is_needed(void **state) {
+static void the_error_for_too_little_data_names_the_needed_size(void **state) {
     (void)state;
     struct err e;
     const char *path = file_with("few", "0123456789", 10);
     struct data_config config = {
-        .kind = DATA_TEXT, .text = { .files = &path, .n_files = 1, .tokenizer = "byte", .validation_fraction = 0.2 }
+        .kind = &data_text, .text = { .files = &path, .n_files = 1, .tokenizer = "byte", .validation_fraction = 0.2 }
     };
     struct source *none = NULL;
     assert_int_equal(source_open(&config, &(struct source_options){ .context = T }, &none, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg,
-                        "the data has 8 tokens for training (and 2 for validation); a sample of context 8 needs 9");
+                        "data: there are 8 tokens for training (and 2 for validation); a sample of context 8 needs 9");
     CLEANUP(source_closep) struct source *s = source_of(path, 0.2, 7);
     assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 0);
     int32_t tokens[7], targets[7];
     assert_int_equal(read_part(s, 0, 1, tokens, targets, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "the data has 2 tokens for validation; a sample of context 7 needs 8");
+    assert_string_equal(e.msg,
+                        "data: there are 2 tokens for validation; a sample of context 7 needs 8; give more text or a "
+                        "larger validation split, or none");
 }
 
-/* Larger than CORPUS_OWNED_BYTES, as a sparse file: it stays in the file, and a cut file is a sentence. */
+/* Larger than CORPUS_OWNED_BYTES, as a sparse file: it is not copied to memory, and a truncated file gives an error. */
 static void a_large_file_that_shrinks_is_a_sentence_and_no_signal(void **state) {
     (void)state;
     struct err e = { "" };
@@ -445,11 +455,11 @@ int main(void) {
         cmocka_unit_test(a_vocabulary_from_a_checkpoint_must_fit_the_text),
         cmocka_unit_test(an_epoch_visits_every_start_once_and_epochs_differ),
         cmocka_unit_test(samples_are_spread_evenly),
-        cmocka_unit_test(a_batch_is_the_same_whoever_makes_it_and_after_a_resume),
+        cmocka_unit_test(a_batch_is_the_same_on_every_rank_and_after_a_resume),
         cmocka_unit_test(what_is_not_wanted_is_not_made),
         cmocka_unit_test(batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_callers),
         cmocka_unit_test(validation_is_the_same_every_time_and_never_from_the_training_part),
-        cmocka_unit_test(too_little_data_says_how_much_is_needed),
+        cmocka_unit_test(the_error_for_too_little_data_names_the_needed_size),
         cmocka_unit_test(a_large_file_that_shrinks_is_a_sentence_and_no_signal),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

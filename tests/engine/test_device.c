@@ -1,10 +1,10 @@
-/* The engine sees its device's memory through the table of kernels alone, and waits for none of its calls but where it
- * says so: it trains to the same bits where any other touch is death and calls run as late as they may, each step of
- * them captured once and launched again. */
-#include "executor/engine/data/loader.h"
-#include "executor/engine/run/execute.h"
-#include "executor/engine/run/host_rooms.h"
-#include "tests/engine/shut_memory.h"
+/* The engine accesses its device's memory only through the table of kernels, and waits for its calls only at the places
+ * that it documents. On the fake device (fake_device.h), where any other access ends the process and calls run as late
+ * as possible, it trains to the same bits. Each step is captured once and launched again. */
+#include "engine/data/loader.h"
+#include "engine/run/execute.h"
+#include "engine/run/staging_buffers.h"
+#include "tests/engine/fake_device.h"
 #include "tests/engine/trainee.h"
 
 #include <jansson.h>
@@ -22,14 +22,14 @@ static const char *run(struct trainee *t, const char *name) {
     return t->results[0].weights_sha256;
 }
 
-/* Four steps on the host's memory; the same on the device's; and there once more from the second on. */
+/* Four steps in host memory; the same in device memory; and there again, resumed after the second. */
 static void trains_alike(struct trainee *t) {
     struct trainee_result host;
     t->every_other = true;
     t->config.gradients_every = 1;
     run(t, "host");
     host = t->results[0];
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     assert_string_equal(run(t, "device"), host.weights_sha256);
     for (int step = 1; step <= 4; step++) {
         assert_true(t->results[0].loss[step] == host.loss[step]);
@@ -62,17 +62,17 @@ static void a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host
 static void a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
-    t->config.model = (struct model_config){ .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 8 } };
+    t->config.model = (struct model_config){ .kind = &model_resnet, .resnet = { .layers = 18, .width = 8 } };
     trainee_images(t);
     trains_alike(t);
 }
 
-/* The first ends when the second has begun: how long a step takes is known from the third on. What follows each LOAD is
- * launched by itself. */
+/* The first step ends after the second has begun, so the time of a step is known from the third on. The instructions
+ * after each LOAD are launched separately. */
 enum { MANY = 20, WALKED = 2, LOADS = 8 };
 
-/* Twenty steps with nothing between them, so that each begins before the one before is known: new batches, masks of
- * dropout, rates and gradients each. */
+/* Twenty steps without a boundary between them, so that each begins before the previous result is known. Each has new
+ * batches, dropout masks, rates and gradients. */
 static struct trainee *trainee_of_many(void) {
     struct trainee *t = trainee_new();
     t->config.train.steps = MANY;
@@ -80,13 +80,13 @@ static struct trainee *trainee_of_many(void) {
     return t;
 }
 
-/* Of an overflow no norm is a number. */
+/* After an overflow the norm is not a number. */
 static bool same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
 static void runs_alike(struct trainee *t, int launches) {
     run(t, "host");
     const struct trainee_result host = t->results[0];
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     assert_string_equal(run(t, "device"), host.weights_sha256);
     for (int step = 1; step <= t->config.train.steps; step++) {
         assert_int_equal(t->results[0].rows[step], 1);
@@ -96,19 +96,19 @@ static void runs_alike(struct trainee *t, int launches) {
         assert_true(t->results[0].skipped[step] == host.skipped[step]);
     }
     assert_true(t->results[0].validation_loss == host.validation_loss);
-    assert_int_equal(shut_memory_launches(), launches);
+    assert_int_equal(fake_device_launches(), launches);
 }
 
 static void a_step_that_is_launched_again_has_the_bits_of_one_that_is_called(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     runs_alike(t, (MANY - WALKED) * LOADS);
     assert_int_equal(t->results[0].notices, 0);
     trainee_free(t);
 }
 
-/* Then what is uploaded ahead goes beside all of the step before. */
+/* With one micro-batch, uploads ahead run during the whole previous step. */
 static struct trainee *trainee_of_one_load(void) {
     struct trainee *t = trainee_of_many();
     t->config.train.micro_batch = t->config.train.global_batch;
@@ -119,60 +119,60 @@ static struct trainee *trainee_of_one_load(void) {
 static void a_step_of_one_micro_batch_has_the_same_bits_too(void **state) {
     (void)state;
     struct trainee *t = trainee_of_one_load();
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     runs_alike(t, MANY - WALKED);
     trainee_free(t);
 }
 
-/* Tokens and targets of each place in the loader's ring, and no copies of them but of the evaluation's. */
+/* Tokens and targets of each place in the loader's ring; only the evaluation copies them. */
 static void batches_are_uploaded_from_where_the_loader_makes_them(void **state) {
     (void)state;
     for (int one = 0; one < 2; one++) {
         struct trainee *t = one ? trainee_of_one_load() : trainee_of_many();
         const int ring = LOADER_RING - 1 + CONTROL_STEPS * (one ? 1 : LOADS), copies = one ? 1 : CONTROL_STAGED;
-        t->config.device = SHUT_MEMORY_DEVICE;
-        shut_memory_reset(SHUT_MEMORY_CAPTURES);
+        t->config.device = FAKE_DEVICE_DEVICE;
+        fake_device_reset(FAKE_DEVICE_CAPTURES);
         run(t, "device");
-        assert_int_equal(shut_memory_sources(), 2 * (ring + copies));
+        assert_int_equal(fake_device_sources(), 2 * (ring + copies));
         trainee_free(t);
     }
 }
 
-/* Nothing of a run goes by way of memory that the driver would have to copy from. */
+/* No transfer of a run uses memory that the driver would have to copy first. */
 static void checkpoints_come_into_memory_that_the_device_writes_by_itself(void **state) {
     (void)state;
     struct trainee *t = trainee_of_one_load();
     t->every_other = true;
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     run(t, "device");
-    assert_int_equal(shut_memory_downloaded_elsewhere(), 0);
+    assert_int_equal(fake_device_downloaded_elsewhere(), 0);
     trainee_free(t);
 }
 
-/* Checkpoints of one that pins nothing are the same; it is told once. */
-static void a_system_that_pins_little_has_slow_checkpoints_and_says_so(void **state) {
+/* A device that pins no memory gives the same checkpoints; it is reported once. */
+static void a_system_that_pins_little_memory_has_slow_checkpoints_and_reports_it(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     t->every_other = true;
     run(t, "host");
     const struct trainee_result host = t->results[0];
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_PINS_LITTLE);
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_PINS_LITTLE);
     assert_string_equal(run(t, "device"), host.weights_sha256);
-    assert_true(shut_memory_downloaded_elsewhere() > SHUT_MEMORY_PINNED_MOST);
+    assert_true(fake_device_downloaded_elsewhere() > FAKE_DEVICE_MAX_PINNED);
     assert_int_equal(t->results[0].notices, 1);
     assert_string_equal(t->results[0].notice[0], "snapshot_slow");
     trainee_free(t);
 }
 
-/* A snapshot that fails leaves downloads behind, which nobody has waited for. */
+/* A failed snapshot leaves downloads that no caller has waited for. */
 static void a_run_that_ends_in_a_snapshot_keeps_its_memory_until_the_device_has_written_it(void **state) {
     (void)state;
     struct trainee *t = trainee_of_one_load();
     t->every_other = true;
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_LOSES_ONE);
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_LOSES_ONE);
     trainee_fresh_directory(t, "lost");
     assert_int_equal(trainee_run(t), 0);
     assert_int_equal(t->results[0].status, ST_INTERNAL);
@@ -182,29 +182,29 @@ static void a_run_that_ends_in_a_snapshot_keeps_its_memory_until_the_device_has_
 
 static void count(void *ctx) { (*(int *)ctx)++; }
 
-static void many_arrays_of_the_host_are_reserved_room_by_room_with_a_sign_of_life_behind_each(void **state) {
+static void pinned_memory_is_allocated_in_parts_with_progress_after_each(void **state) {
     (void)state;
-    enum { ROOM = SHUT_MEMORY_PINNED_MOST, N = 6 };
+    enum { ROOM = FAKE_DEVICE_MAX_PINNED, N = 6 };
     static const size_t BYTES[N] = { ROOM / 2, ROOM / 2, 4, 2 * ROOM, 0, ROOM };
-    const struct kernels_config config = { .device = "cuda", .ordinal = SHUT_MEMORY_ORDINAL, .threads = 1 };
+    const struct kernels_config config = { .device = "cuda", .ordinal = FAKE_DEVICE_ORDINAL, .threads = 1 };
     struct kernels *k = NULL;
     assert_int_equal(kernels_open(&config, &k, NULL), ST_OK);
     for (int little = 0; little < 2; little++) {
-        struct host_rooms *rooms = NULL;
+        struct staging_buffers *rooms = NULL;
         struct err e;
         void *data[N];
         int signs = 0;
-        shut_memory_reset(little ? SHUT_MEMORY_PINS_LITTLE : SHUT_MEMORY_CAPTURES);
-        assert_int_equal(host_rooms_new(k, BYTES, N, ROOM, count, &signs, data, &rooms, &e), ST_OK);
+        fake_device_reset(little ? FAKE_DEVICE_PINS_LITTLE : FAKE_DEVICE_CAPTURES);
+        assert_int_equal(staging_buffers_new(k, BYTES, N, ROOM, count, &signs, data, &rooms, &e), ST_OK);
         assert_int_equal(signs, 4);
-        assert_int_equal(host_rooms_bytes(rooms), 4 * ROOM + 64);
-        assert_int_equal(host_rooms_unpinned(rooms), little ? 3 * ROOM : 0);
+        assert_int_equal(staging_buffers_bytes(rooms), 4 * ROOM + 64);
+        assert_int_equal(staging_buffers_unpinned_bytes(rooms), little ? 3 * ROOM : 0);
         for (int i = 0; i < N; i++) {
             assert_int_equal((uintptr_t)data[i] % 64, 0);
             for (size_t b = 0; b < BYTES[i]; b++)
                 assert_int_equal(((const char *)data[i])[b], 0);
         }
-        rooms = host_rooms_free(rooms);
+        rooms = staging_buffers_free(rooms);
         assert_null(rooms);
     }
     kernels_close(k);
@@ -224,9 +224,9 @@ static void a_run_that_ends_in_its_data_keeps_batches_until_the_device_has_them(
     assert_int_equal(fwrite(tokens, sizeof *tokens, TOKENS, f), TOKENS);
     assert_int_equal(fclose(f), 0);
     t->config.model.gpt.vocabulary = VOCABULARY;
-    t->config.data = (struct data_config){ .kind = DATA_TOKENS, .tokens = { .train = files, .n_train = 1 } };
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.data = (struct data_config){ .kind = &data_tokens, .tokens = { .train = files, .n_train = 1 } };
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     trainee_fresh_directory(t, "wrong");
     assert_int_equal(trainee_run(t), 0);
     assert_int_equal(t->results[0].status, ST_INVALID_ARGUMENT);
@@ -235,39 +235,39 @@ static void a_run_that_ends_in_its_data_keeps_batches_until_the_device_has_them(
     trainee_free(t);
 }
 
-/* The proof that those before can fail: a device on which either wait is missing computes something else. */
+/* Proves that the tests above can fail: a device without one of the waits computes other bits. */
 static void calls_and_what_is_uploaded_ahead_wait_for_each_other(void **state) {
     (void)state;
-    static const enum shut_memory_capture WITHOUT[] = { SHUT_MEMORY_AWAITS_NOTHING, SHUT_MEMORY_RELEASES_AT_ONCE };
+    static const enum fake_device_capture WITHOUT[] = { FAKE_DEVICE_AWAITS_NOTHING, FAKE_DEVICE_RELEASES_AT_ONCE };
     for (int one = 0; one < 2; one++) {
         struct trainee *t = one ? trainee_of_one_load() : trainee_of_many();
         run(t, "host");
         const struct trainee_result host = t->results[0];
-        t->config.device = SHUT_MEMORY_DEVICE;
+        t->config.device = FAKE_DEVICE_DEVICE;
         for (int i = 0; i < 2; i++) {
-            shut_memory_reset(WITHOUT[i]);
+            fake_device_reset(WITHOUT[i]);
             assert_string_not_equal(run(t, "device"), host.weights_sha256);
         }
         trainee_free(t);
     }
 }
 
-static void a_device_that_captures_nothing_runs_the_calls_and_says_so_once(void **state) {
+static void a_device_without_capture_runs_the_calls_and_reports_it_once(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    shut_memory_reset(SHUT_MEMORY_REFUSES);
+    fake_device_reset(FAKE_DEVICE_REFUSES);
     runs_alike(t, 0);
     assert_int_equal(t->results[0].notices, 1);
     assert_string_equal(t->results[0].notice[0], "graph_refused");
     trainee_free(t);
 }
 
-/* A launch of half a minute would look like a hang: nobody is told of progress within it. */
+/* A launch of half a minute would look like a hang, because it reports no progress. */
 static void only_a_step_that_is_known_to_be_short_is_launched(void **state) {
     (void)state;
     static const struct kernels DEFERRED = { .deferred = true };
     static const struct plan TRAIN = { .layout = { .kind = PLAN_TRAIN } };
-    struct execution x = { .kernels = &DEFERRED, .walked = true };
+    struct execution x = { .kernels = &DEFERRED, .capture.shapes_known = true };
     assert_false(execute_can_launch(&x, &TRAIN));
     x.step_ns = 1000000000;
     assert_true(execute_can_launch(&x, &TRAIN));
@@ -278,7 +278,7 @@ static void only_a_step_that_is_known_to_be_short_is_launched(void **state) {
 static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     t->config.train.precision = ENGINE_FP16;
     t->config.train.loss_scale.initial = 0x1p24;
     t->config.train.loss_scale.growth_interval = 4;
@@ -287,10 +287,10 @@ static void overflows_are_skipped_and_the_scale_follows_on_the_device_alone(void
     trainee_free(t);
 }
 
-static void spikes_are_told_from_the_window_on_the_device_alone(void **state) {
+static void the_device_detects_spikes_from_its_own_window(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     t->config.train.steps = 30;
     t->config.train.skip_spikes.z_score = 1;
     t->config.train.skip_spikes.window = 10;
@@ -300,14 +300,14 @@ static void spikes_are_told_from_the_window_on_the_device_alone(void **state) {
     trainee_free(t);
 }
 
-/* A stop is known when the next step has begun: that one is the last, and nothing of it is lost. */
-static void a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits(void **state) {
+/* A stop is noticed after the next step has begun: that step is the last one, and it is complete. */
+static void a_run_that_was_stopped_on_a_device_resumes_to_the_same_bits(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     run(t, "host");
     const struct trainee_result host = t->results[0];
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     t->stop_step = 7;
     trainee_fresh_directory(t, "stopped");
     assert_int_equal(trainee_run(t), 0);
@@ -323,7 +323,7 @@ static void a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits(void **st
     trainee_free(t);
 }
 
-/* --- what a profile and tools see ---*/
+/* --- profiles and tools --- */
 
 static json_t *trace_of(const char *directory) {
     char path[400];
@@ -337,14 +337,14 @@ static json_t *trace_of(const char *directory) {
 
 static double number_of(const json_t *event, const char *key) { return json_number_value(json_object_get(event, key)); }
 
-/* The device's times of the steps: one behind the other without a gap, each as many calls long as it made. */
+/* The device's times of the steps: they follow each other without a gap, and each is as long as its calls. */
 static void check_device_times(const json_t *events, int steps) {
     double end = 0, begin = 0;
     int begun = 0, compute = 0, calls = 0, products = 0;
     size_t i;
     json_t *event;
     json_array_foreach(events, i, event) {
-        const double at = number_of(event, "ts"), us = number_of(event, "dur"), call = SHUT_MEMORY_CALL_NS / 1e3;
+        const double at = number_of(event, "ts"), us = number_of(event, "dur"), call = FAKE_DEVICE_CALL_NS / 1e3;
         const char *phase = json_string_value(json_object_get(event, "ph"));
         const char *name = json_string_value(json_object_get(event, "name"));
         const long lane = (long)json_integer_value(json_object_get(event, "tid"));
@@ -371,7 +371,7 @@ static void check_device_times(const json_t *events, int steps) {
     assert_true(products >= 2 * steps);
 }
 
-/* Each call is a kernel of a millisecond: what an instruction took is what its kernels did. */
+/* Each call is a kernel of one millisecond, so an instruction's time is that of its kernels. */
 static void check_kernels(const json_t *events) {
     double compute = 0, kernels = 0;
     int unknown = 0, products = 0;
@@ -393,10 +393,10 @@ static void check_kernels(const json_t *events) {
                     strcmp(name, "linear_forward\"\\\t") == 0;
     }
     assert_true(fabs(kernels - compute) < 1e-3 && compute > 0);
-    assert_true(products >= 3 && unknown >= 3); /* what goes to the device as a step begins is of none */
+    assert_true(products >= 3 && unknown >= 3); /* uploads at the start of a step belong to no instruction */
 }
 
-/* Rows are told with as much of kernels as of the device's time. */
+/* The rows contain all of the device time. */
 static void check_kernel_columns(const char *text) {
     char operation[64];
     double share, device, kernels;
@@ -409,7 +409,7 @@ static void check_kernel_columns(const char *text) {
     assert_true(rows > 10);
     assert_non_null(strstr(text, "kernels ms"));
     assert_non_null(strstr(text, "linear_forward\"\\\t: FORWARD linear "));
-    assert_non_null(strstr(text, "upload\"\\\t: none known\n"));
+    assert_non_null(strstr(text, "upload\"\\\t: unknown\n"));
     assert_non_null(strstr(text, "3 more were lost\n"));
 }
 
@@ -417,16 +417,16 @@ static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(voi
     (void)state;
     struct trainee *t = trainee_of_many();
     static char folder[300];
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
-    t->config.device = SHUT_MEMORY_DEVICE;
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
+    t->config.device = FAKE_DEVICE_DEVICE;
     run(t, "device");
     const struct trainee_result plain = t->results[0];
-    const int finishes = shut_memory_finishes();
+    const int finishes = fake_device_finishes();
     snprintf(folder, sizeof folder, "%s.profile", t->text);
     t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     assert_string_equal(run(t, "profiled"), plain.weights_sha256);
-    assert_int_equal(shut_memory_finishes(), finishes + 3);
+    assert_int_equal(fake_device_finishes(), finishes + 3);
     assert_int_equal(t->results[0].notices, 0);
     json_t *root = trace_of(folder);
     check_device_times(json_object_get(root, "traceEvents"), 3);
@@ -438,23 +438,23 @@ static void a_profiled_step_waits_once_and_each_instruction_has_its_own_time(voi
     bytes_init(&text, 1 << 20);
     assert_int_equal(file_read(path, &text, NULL), ST_OK);
     assert_non_null(strstr(text.data, "rank 0: 3 steps, "));
-    assert_non_null(strstr(text.data, "the trace has the device's clock within "));
+    assert_non_null(strstr(text.data, "the trace relates the device's clock to the host's with an error of at most "));
     check_kernel_columns(text.data);
     bytes_done(&text);
     trainee_free(t);
 }
 
-/* The last row has the rest: shares are of all. */
-static void of_many_kernels_fifty_are_told_and_how_many_more_there_are(void **state) {
+/* The last row holds the remaining kernels: shares are of all kernels. */
+static void the_profile_lists_fifty_kernels_and_counts_the_rest(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
     static char folder[300];
     char path[400];
     struct bytes text;
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     snprintf(folder, sizeof folder, "%s.many", t->text);
     t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
-    shut_memory_reset(SHUT_MEMORY_NAMES_MANY);
+    fake_device_reset(FAKE_DEVICE_NAMES_MANY);
     run(t, "device");
     snprintf(path, sizeof path, "%s/rank-0.txt", folder);
     bytes_init(&text, 1 << 20);
@@ -478,22 +478,22 @@ static void of_many_kernels_fifty_are_told_and_how_many_more_there_are(void **st
     trainee_free(t);
 }
 
-static void without_a_trace_a_profile_has_no_kernels_and_says_why(void **state) {
+static void without_a_trace_a_profile_has_no_kernels_and_names_the_reason(void **state) {
     (void)state;
     static const struct {
-        enum shut_memory_capture how;
+        enum fake_device_capture how;
         const char *why;
-    } WITHOUT[] = { { SHUT_MEMORY_HAS_NO_TRACE, "this device traces nothing" },
-                    { SHUT_MEMORY_TRACES_ONCE, "another has the device" } };
+    } WITHOUT[] = { { FAKE_DEVICE_HAS_NO_TRACE, "this device traces nothing" },
+                    { FAKE_DEVICE_TRACES_ONCE, "another has the device" } };
     for (int i = 0; i < 2; i++) {
         struct trainee *t = trainee_of_many();
         static char folder[300];
         char want[100], path[400];
         struct bytes text;
-        t->config.device = SHUT_MEMORY_DEVICE;
+        t->config.device = FAKE_DEVICE_DEVICE;
         snprintf(folder, sizeof folder, "%s.untraced", t->text);
         t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
-        shut_memory_reset(WITHOUT[i].how);
+        fake_device_reset(WITHOUT[i].how);
         run(t, "device");
         assert_int_equal(t->results[0].notices, 1);
         assert_string_equal(t->results[0].notice[0], "profile_without_kernels");
@@ -501,7 +501,7 @@ static void without_a_trace_a_profile_has_no_kernels_and_says_why(void **state) 
         check_device_times(json_object_get(root, "traceEvents"), 3);
         json_decref(root);
         snprintf(path, sizeof path, "%s/rank-0.txt", folder);
-        snprintf(want, sizeof want, "no kernels are named: %s\n", WITHOUT[i].why);
+        snprintf(want, sizeof want, "kernel names are missing: %s\n", WITHOUT[i].why);
         bytes_init(&text, 1 << 20);
         assert_int_equal(file_read(path, &text, NULL), ST_OK);
         assert_non_null(strstr(text.data, want));
@@ -518,9 +518,9 @@ static void a_device_whose_clock_fails_costs_the_profile_and_no_step(void **stat
     run(t, "host");
     const struct trainee_result host = t->results[0];
     snprintf(folder, sizeof folder, "%s.clockless", t->text);
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     t->config.profile = (struct engine_profile){ .from = 4, .to = 6, .directory = folder };
-    shut_memory_reset(SHUT_MEMORY_HAS_NO_CLOCK);
+    fake_device_reset(FAKE_DEVICE_HAS_NO_CLOCK);
     assert_string_equal(run(t, "device"), host.weights_sha256);
     assert_int_equal(t->results[0].notices, 1);
     assert_string_equal(t->results[0].notice[0], "profile_failed");
@@ -531,10 +531,10 @@ static void a_device_whose_clock_fails_costs_the_profile_and_no_step(void **stat
 static void calls_are_named_after_their_step_and_op_and_launches_after_their_step(void **state) {
     (void)state;
     struct trainee *t = trainee_of_many();
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     run(t, "device");
-    const char *ranges = shut_memory_ranges();
+    const char *ranges = fake_device_ranges();
     assert_int_equal(strncmp(ranges, "step 1{LOAD{}FORWARD ", 21), 0);
     assert_non_null(strstr(ranges, "}FORWARD h.1.mlp.c_fc{}"));
     assert_non_null(strstr(ranges, "}STEP{}}step 2{LOAD{}"));
@@ -549,41 +549,41 @@ static void calls_are_named_after_their_step_and_op_and_launches_after_their_ste
     trainee_free(t);
 }
 
-/* A learning rate beyond reason: the step that overflows is run once more, each tensor looked through. The one after it
- * had begun. */
+/* With an extreme learning rate, the step that overflows is repeated and each of its tensors is checked. The next step
+ * had already begun. */
 static void the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch(void **state) {
     (void)state;
     char on_host[480];
     struct trainee *t = trainee_new();
     t->config.train.optimizer.adamw.lr = 1e30;
     t->config.train.eval.every = 0;
-    t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+    t->config.train.schedule.kind = &rate_constant;
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_NUMERIC);
     assert_non_null(strstr(t->results[0].message, "the first op to blame is "));
     assert_null(strstr(t->results[0].message, "unknown"));
     memcpy(on_host, t->results[0].message, sizeof on_host);
-    t->config.device = SHUT_MEMORY_DEVICE;
+    t->config.device = FAKE_DEVICE_DEVICE;
     trainee_fresh_directory(t, "device");
     trainee_run(t);
     assert_string_equal(t->results[0].message, on_host);
     trainee_free(t);
 }
 
-/* The same product of mfu, seconds and peak as where the caller has measured it. */
-static void mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_where_they_do_not(void **state) {
+/* The product of mfu, seconds and peak is the same as if the caller had measured it. */
+static void mfu_uses_the_devices_peak_and_is_omitted_without_one(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
-    t->config.peak_flops = SHUT_MEMORY_PEAK;
+    t->config.peak_flops = FAKE_DEVICE_PEAK;
     run(t, "host");
     const double flops = t->results[0].mfu[2] * t->results[0].seconds[2];
     t->config.peak_flops = 0;
-    t->config.device = SHUT_MEMORY_DEVICE;
-    shut_memory_reset(SHUT_MEMORY_CAPTURES);
+    t->config.device = FAKE_DEVICE_DEVICE;
+    fake_device_reset(FAKE_DEVICE_CAPTURES);
     run(t, "device");
     assert_true(flops > 0 && fabs(t->results[0].mfu[2] * t->results[0].seconds[2] - flops) < 1e-6 * flops);
     assert_int_equal(t->results[0].notices, 0);
-    shut_memory_reset(SHUT_MEMORY_HAS_NO_PEAK);
+    fake_device_reset(FAKE_DEVICE_HAS_NO_PEAK);
     run(t, "unknown");
     assert_true(t->results[0].mfu[2] == 0);
     assert_int_equal(t->results[0].notices, 1);
@@ -591,12 +591,12 @@ static void mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_wh
     trainee_free(t);
 }
 
-static void whoever_touches_such_memory_dies(void **state) {
+static void an_access_to_device_memory_ends_the_process(void **state) {
     (void)state;
     for (int touch = 0; touch <= 1; touch++) {
         const pid_t child = fork();
         if (child == 0) {
-            const struct kernels_config config = { .device = "cuda", .ordinal = SHUT_MEMORY_ORDINAL, .threads = 1 };
+            const struct kernels_config config = { .device = "cuda", .ordinal = FAKE_DEVICE_ORDINAL, .threads = 1 };
             struct kernels *k = NULL;
             void *p = NULL;
             float number = 0;
@@ -614,7 +614,7 @@ static void whoever_touches_such_memory_dies(void **state) {
     }
 }
 
-/* What CUDA reads once is set before the kernels are opened, of which there are none here. */
+/* The settings that CUDA reads once are made before the kernels are opened, although this build has none. */
 static const char *loading_of(struct engine_layout layout) {
     struct trainee *t = trainee_new();
     struct collective *gang[2];
@@ -623,7 +623,7 @@ static const char *loading_of(struct engine_layout layout) {
     unsetenv("CUDA_MODULE_LOADING");
     t->config.device = "cuda:7";
     t->config.layout = layout;
-    assert_int_equal(collective_open_virtual(2, 1000, gang, &e), ST_OK);
+    assert_int_equal(collective_open_threads(2, 1000, gang, &e), ST_OK);
     assert_int_equal(engine_open(&t->config, gang[0], NULL, &engine, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "device 7 is not the one");
     for (int r = 0; r < 2; r++)
@@ -640,7 +640,7 @@ static void the_process_of_a_pipelines_rank_is_made_ready_before_its_device(void
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_touches_such_memory_dies),
+        cmocka_unit_test(an_access_to_device_memory_ends_the_process),
         cmocka_unit_test(the_process_of_a_pipelines_rank_is_made_ready_before_its_device),
         cmocka_unit_test(a_gpt_in_bf16_by_muon_with_an_average_trains_on_memory_that_the_host_cannot_touch),
         cmocka_unit_test(a_resnet_with_its_statistics_trains_on_memory_that_the_host_cannot_touch),
@@ -648,22 +648,22 @@ int main(void) {
         cmocka_unit_test(a_step_of_one_micro_batch_has_the_same_bits_too),
         cmocka_unit_test(batches_are_uploaded_from_where_the_loader_makes_them),
         cmocka_unit_test(checkpoints_come_into_memory_that_the_device_writes_by_itself),
-        cmocka_unit_test(a_system_that_pins_little_has_slow_checkpoints_and_says_so),
+        cmocka_unit_test(a_system_that_pins_little_memory_has_slow_checkpoints_and_reports_it),
         cmocka_unit_test(a_run_that_ends_in_a_snapshot_keeps_its_memory_until_the_device_has_written_it),
-        cmocka_unit_test(many_arrays_of_the_host_are_reserved_room_by_room_with_a_sign_of_life_behind_each),
+        cmocka_unit_test(pinned_memory_is_allocated_in_parts_with_progress_after_each),
         cmocka_unit_test(a_run_that_ends_in_its_data_keeps_batches_until_the_device_has_them),
         cmocka_unit_test(calls_and_what_is_uploaded_ahead_wait_for_each_other),
-        cmocka_unit_test(a_device_that_captures_nothing_runs_the_calls_and_says_so_once),
+        cmocka_unit_test(a_device_without_capture_runs_the_calls_and_reports_it_once),
         cmocka_unit_test(only_a_step_that_is_known_to_be_short_is_launched),
         cmocka_unit_test(overflows_are_skipped_and_the_scale_follows_on_the_device_alone),
-        cmocka_unit_test(spikes_are_told_from_the_window_on_the_device_alone),
-        cmocka_unit_test(a_run_that_is_stopped_on_a_device_goes_on_to_the_same_bits),
+        cmocka_unit_test(the_device_detects_spikes_from_its_own_window),
+        cmocka_unit_test(a_run_that_was_stopped_on_a_device_resumes_to_the_same_bits),
         cmocka_unit_test(a_profiled_step_waits_once_and_each_instruction_has_its_own_time),
-        cmocka_unit_test(of_many_kernels_fifty_are_told_and_how_many_more_there_are),
-        cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_says_why),
+        cmocka_unit_test(the_profile_lists_fifty_kernels_and_counts_the_rest),
+        cmocka_unit_test(without_a_trace_a_profile_has_no_kernels_and_names_the_reason),
         cmocka_unit_test(a_device_whose_clock_fails_costs_the_profile_and_no_step),
         cmocka_unit_test(calls_are_named_after_their_step_and_op_and_launches_after_their_step),
-        cmocka_unit_test(mfu_divides_by_what_the_kernels_say_of_the_device_and_is_left_out_where_they_do_not),
+        cmocka_unit_test(mfu_uses_the_devices_peak_and_is_omitted_without_one),
         cmocka_unit_test(the_first_op_to_blame_is_found_on_memory_that_the_host_cannot_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

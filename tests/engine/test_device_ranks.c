@@ -1,11 +1,11 @@
-/* The whole engine over ranks on devices that are stand-ins: threads of this process, the CPU's kernels on streams that
- * are threads too (nccl/device.c), NCCL between them (nccl/threads.c). Every layout has the bits of one rank on the
- * host, also where the device does nothing before the host waits for it, which it does once a step; and what ends one
- * rank ends all, none of which reports a step that was cut short. */
-#include "executor/engine/collective/device.h"
-#include "executor/engine/collective/internal.h"
+/* The whole engine over ranks on stand-in devices: threads of this process, with the CPU's kernels on streams that are
+ * threads too (nccl/device.c), and NCCL between them (nccl/threads.c). Every layout has the bits of one rank on the
+ * host, also if the device does nothing before the host waits for it, which happens once a step. The end of one rank
+ * ends all, and no rank reports a step that was cut short. */
+#include "engine/collective/internal.h"
+#include "engine/collective/plugin.h"
+#include "tests/engine/fake_device.h"
 #include "tests/engine/nccl/device.h"
-#include "tests/engine/shut_memory.h"
 #include "tests/engine/trainee.h"
 #include "tests/sanitized.h"
 
@@ -26,15 +26,15 @@ status_t __wrap_kernels_plugin_cuda_symbol(const char *name, const void **ret, s
     return strcmp(name, COLLECTIVE_PLUGIN_NAME) == 0 ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "no %s here", name);
 }
 
-static_assert(sizeof(struct cuda) <= SHUT_MEMORY_TABLE_BYTES, "a device's own table fits");
+static_assert(sizeof(struct cuda) <= FAKE_DEVICE_TABLE_BYTES, "a device's own table fits");
 
 static void feed(cudaStream_t stream, void *table) {
-    void *calls = shut_memory_take(table);
+    void *calls = fake_device_take_calls(table);
     if (calls)
-        device_queue(stream, shut_memory_run, calls);
+        device_queue(stream, fake_device_run_calls, calls);
 }
 
-/* Its clock is the host's. */
+/* The device has the clock of the host. */
 static void look_at_clock(void *timer) { *(int64_t *)timer = clock_mono_ns(); }
 
 static status_t timer_record(const struct kernels *k, void *timer, struct err *e) {
@@ -43,13 +43,13 @@ static status_t timer_record(const struct kernels *k, void *timer, struct err *e
     return ST_OK;
 }
 
-/* cuBLASLt loads kernels when a product is asked for that needs them, and cuDNN with its first run of a plan: which
- * waits until all is done that the device was given. Of linear layers, their directions stand for that, and whether
- * the gradient of weights is added to what is there, which makes it another product. */
+/* cuBLASLt loads kernels at the first call of a product, cuDNN at the first run of a plan, and loading waits until the
+ * device is idle. Here, the three directions of linear layers load, and a gradient of weights that is added to a buffer
+ * counts as another product. */
 enum { LOAD_FORWARD, LOAD_INPUT, LOAD_WEIGHT, LOAD_WEIGHT_ADDED, LOADS };
 static bool loads;                       /* from now on */
 static _Thread_local bool loaded[LOADS]; /* by this rank */
-static struct kernels products;          /* the stand-in's own */
+static struct kernels products;          /* the functions of the stand-in */
 
 static void load(int which) {
     if (loads && !loaded[which])
@@ -98,7 +98,7 @@ static void stand_in_open(struct kernels *k) {
 
 static void stand_in_close(struct kernels *k) { device_close((struct cuda *)k); }
 
-static const struct shut_memory_device STAND_IN = { .open = stand_in_open, .close = stand_in_close };
+static const struct fake_device_device STAND_IN = { .open = stand_in_open, .close = stand_in_close };
 
 static int rank_main(struct gang *gang, int rank, struct collective *collective) {
     const int result = trainee_main(gang, rank, collective);
@@ -123,15 +123,15 @@ static const struct engine_layout LAYOUTS[] = {
     { .data = 2, .pipeline = 1, .zero = 2 },
     { .data = 2, .pipeline = 1, .zero = 3 },
     { .data = 4, .pipeline = 1, .zero = 3 },
-    { .data = 1, .pipeline = 2, .schedule = SCHEDULE_1F1B },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_GPIPE, .zero = 1 },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_ZERO_BUBBLE },
-    { .data = 1, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 },
-    { .data = 1, .pipeline = 3, .schedule = SCHEDULE_1F1B },
+    { .data = 1, .pipeline = 2, .schedule = &schedule_1f1b },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_gpipe, .zero = 1 },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_zero_bubble },
+    { .data = 1, .pipeline = 2, .schedule = &schedule_interleaved, .virtual_stages = 2 },
+    { .data = 1, .pipeline = 3, .schedule = &schedule_1f1b },
 };
-enum { STRIDE = SANITIZED ? 3 : 1 }; /* among them: odd, so that of two neighbours one is late */
+enum { STRIDE = SANITIZED ? 3 : 1 }; /* odd, so that one of two adjacent instructions is late */
 
-/* Of each STRIDE neighbours one, so that in time all are. */
+/* One of STRIDE adjacent instructions, so that over time each is chosen. */
 static size_t first_layout(void) {
     const char *given = getenv("TRAINYARD_SEED");
     const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)clock_mono_ns();
@@ -156,14 +156,14 @@ static void assert_well(const struct trainee *t, const char *name) {
 
 static int waits[GANG_RANKS][TRAINEE_STEPS]; /* of a rank until a step's end */
 
-/* As if each step had been short, on however busy a machine. */
+/* Pretends that each step was short, also on a busy machine. */
 static void note_waits(struct trainee_child *c, int64_t step) {
     waits[c->rank][step] = device_waits();
-    if (step > 0) /* before, no engine is there */
+    if (step > 0) /* earlier, no engine exists */
         c->engine->execution.step_ns = 1;
 }
 
-/* The first two steps begin before anybody knows how long one takes: there the host keeps to the device's pace. */
+/* The first two steps begin before the time of a step is known, so there the host waits for the device. */
 static void assert_few_waits(const struct trainee *t) {
     enum { KNOWN = 2 };
     for (int r = 0; r < t->ranks; r++) {
@@ -173,7 +173,7 @@ static void assert_few_waits(const struct trainee *t) {
     }
 }
 
-/* The last step is evaluated; where the device is late, steps before it are too. */
+/* The last step is evaluated; if the device is late, earlier steps are evaluated too. */
 static void train_alike(bool late) {
     enum { MANY = 6 };
     struct trainee *t = trainee_of(MANY);
@@ -214,7 +214,7 @@ static void and_where_the_device_runs_as_late_as_it_may(void **state) {
     train_alike(true);
 }
 
-/* To the bits of one rank on the host. */
+/* Expects the bits of one rank on the host. */
 static void train_loading(struct trainee *t, const struct engine_layout *layouts, size_t n) {
     t->config.device = "cpu";
     run(t, "alone", &ALONE);
@@ -230,8 +230,9 @@ static void train_loading(struct trainee *t, const struct engine_layout *layouts
     loads = false;
 }
 
-/* One micro-batch: what a stage's first receive of gradients waits for comes of its own first call. And several, by
- * each schedule: what adds is first called for a later one, when some are posted. */
+/* With one micro-batch, the first receive of gradients of a stage waits for the result of the stage's own first call.
+ * With several, for each schedule, a product that adds is first called for a later micro-batch, when receives are
+ * already posted. */
 static void a_library_that_loads_at_its_first_call_waits_for_no_receive(void **state) {
     (void)state;
     const struct engine_layout one[] = { LAYOUTS[5], LAYOUTS[9] },
@@ -250,13 +251,13 @@ static void a_library_that_loads_at_its_first_call_waits_for_no_receive(void **s
 
 /* --- the host ---*/
 
-/* Of a rank: how often progress was told until a step's end, and of how many instructions and places a step is. */
-static int heard[GANG_RANKS][TRAINEE_STEPS], instructions[GANG_RANKS], places[GANG_RANKS];
+/* Per rank: the progress calls until the end of a step, and the number of instructions and places of a step. */
+static int progress_calls[GANG_RANKS][TRAINEE_STEPS], instructions[GANG_RANKS], places[GANG_RANKS];
 
-/* As if each step had taken too long to be left to the device. */
+/* Pretends that each step is too long for the device alone. */
 static void note_pace(struct trainee_child *c, int64_t step) {
     note_waits(c, step);
-    heard[c->rank][step] = c->result->heard;
+    progress_calls[c->rank][step] = c->result->progress_calls;
     if (step == 0)
         return;
     const struct instruction_list *compute = &c->engine->train->queue[QUEUE_COMPUTE];
@@ -267,7 +268,7 @@ static void note_pace(struct trainee_child *c, int64_t step) {
     c->engine->execution.step_ns = 1000000001;
 }
 
-static void of_a_long_step_progress_is_told_as_the_device_makes_it(void **state) {
+static void a_long_step_reports_progress_while_the_device_computes(void **state) {
     (void)state;
     struct trainee *t = trainee_of(STEPS);
     t->config.train.eval.every = 0;
@@ -277,14 +278,14 @@ static void of_a_long_step_progress_is_told_as_the_device_makes_it(void **state)
     assert_well(t, "pace");
     for (int r = 0; r < t->ranks; r++)
         for (int step = 2; step < STEPS; step++) {
-            assert_true(places[r] > EXECUTE_AHEAD);
+            assert_true(places[r] > THROTTLE_AHEAD);
             assert_int_equal(waits[r][step] - waits[r][step - 1], places[r] + 1);
-            assert_int_equal(heard[r][step] - heard[r][step - 1], places[r] + instructions[r]);
+            assert_int_equal(progress_calls[r][step] - progress_calls[r][step - 1], places[r] + instructions[r]);
         }
     trainee_free(t);
 }
 
-static void how_long_kernels_waited_is_told_of_each_step(void **state) {
+static void each_step_reports_how_long_its_kernels_waited(void **state) {
     (void)state;
     const struct engine_layout layouts[] = { LAYOUTS[0], LAYOUTS[5] };
     struct trainee *t = trainee_of(STEPS);
@@ -311,7 +312,7 @@ static void note_exchanges(struct trainee_child *c, int64_t step) {
         exchanges[c->rank] += compute->items[i].kind == INSTRUCTION_WAIT;
 }
 
-/* It tells when each exchange ended, for which the host waits: beside the step's start and its end. */
+/* A profile has the end of each exchange, so the host waits for each, and also at the start and the end of a step. */
 static void a_profile_of_ranks_is_written_and_changes_no_bit(void **state) {
     (void)state;
     char profiles[300], path[340];
@@ -341,7 +342,7 @@ static void a_profile_of_ranks_is_written_and_changes_no_bit(void **state) {
 
 /* --- ends ---*/
 
-static void a_run_that_is_stopped_goes_on_to_the_same_bits(void **state) {
+static void a_run_that_was_stopped_resumes_to_the_same_bits(void **state) {
     (void)state;
     enum { MANY = 10 };
     struct trainee *t = trainee_of(MANY);
@@ -373,7 +374,7 @@ static void the_first_op_to_blame_is_the_hosts(void **state) {
     struct trainee *t = trainee_of(STEPS);
     t->config.train.optimizer.adamw.lr = 1e30;
     t->config.train.eval.every = 0;
-    t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+    t->config.train.schedule.kind = &rate_constant;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         char on_host[480];
         t->config.device = "cpu";
@@ -389,7 +390,7 @@ static void the_first_op_to_blame_is_the_hosts(void **state) {
     trainee_free(t);
 }
 
-/* When the last step but one ends the last has begun on all ranks: it is all that is left to report. */
+/* When the second to last step ends, the last step has begun on all ranks: only its report is missing. */
 static void give_up(struct trainee_child *c, int64_t step) {
     if (c->rank == 1 && step == STEPS - 1)
         collective_abort(c->engine->collective, "enough");
@@ -419,7 +420,7 @@ static void no_rank_counts_a_step_that_another_has_not_come_through(void **state
     trainee_free(t);
 }
 
-/* As a process that is killed, which rank 0's kernels know before its sockets do. */
+/* Like a killed process: rank 0's kernels notice it before the sockets of rank 0 do. */
 static void lose_rank_1(struct trainee_child *c, int64_t step) {
     static int failed;
     if (step == 0 && c->rank == 0)
@@ -434,7 +435,7 @@ static void lose_rank_1(struct trainee_child *c, int64_t step) {
     c->engine->collective->host->ops->abort(c->engine->collective->host, "killed");
 }
 
-static void kernels_that_fail_because_of_a_death_say_whose(void **state) {
+static void kernels_that_fail_because_of_a_death_name_the_dead_rank(void **state) {
     (void)state;
     struct trainee *t = trainee_of(STEPS);
     t->config.device = DEVICE;
@@ -449,7 +450,7 @@ static void kernels_that_fail_because_of_a_death_say_whose(void **state) {
     trainee_free(t);
 }
 
-/* It has begun a step, waits for nothing, and so its device does nothing of it. Time goes on when rank 0 waits. */
+/* Rank 1 has begun a step and does not wait, so its device computes nothing. The clock advances while rank 0 waits. */
 static void fall_silent(struct trainee_child *c, int64_t step) {
     const struct timespec tick = { .tv_nsec = 50000000 };
     while (c->rank == 1 && step == STEPS - 1 && !gang_until_most(c->gang, 0, INT64_MAX, &tick))
@@ -480,16 +481,16 @@ int main(void) {
         cmocka_unit_test(every_layout_has_the_bits_of_one_rank_and_its_host_waits_once_a_step),
         cmocka_unit_test(and_where_the_device_runs_as_late_as_it_may),
         cmocka_unit_test(a_library_that_loads_at_its_first_call_waits_for_no_receive),
-        cmocka_unit_test(of_a_long_step_progress_is_told_as_the_device_makes_it),
-        cmocka_unit_test(how_long_kernels_waited_is_told_of_each_step),
+        cmocka_unit_test(a_long_step_reports_progress_while_the_device_computes),
+        cmocka_unit_test(each_step_reports_how_long_its_kernels_waited),
         cmocka_unit_test(a_profile_of_ranks_is_written_and_changes_no_bit),
-        cmocka_unit_test(a_run_that_is_stopped_goes_on_to_the_same_bits),
+        cmocka_unit_test(a_run_that_was_stopped_resumes_to_the_same_bits),
         cmocka_unit_test(the_first_op_to_blame_is_the_hosts),
         cmocka_unit_test(no_rank_counts_a_step_that_another_has_not_come_through),
-        cmocka_unit_test(kernels_that_fail_because_of_a_death_say_whose),
+        cmocka_unit_test(kernels_that_fail_because_of_a_death_name_the_dead_rank),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
     };
-    shut_memory_runs_on(&STAND_IN);
+    fake_device_runs_on(&STAND_IN);
     device_clocks_take();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,15 @@
-/* What a run can do beside steps: overflows and spikes that are skipped, averages, profiles, inspected gradients,
- * weights that come from elsewhere, and layouts that cannot be. Each in one rank and in several, with the same numbers.
- */
+/* Features of a run besides its steps: skipped overflows and spikes, averages, profiles, inspected gradients, weights
+ * from another source, and refused layouts. Each one runs in one rank and in several, with the same numbers. */
 #include "tests/engine/trainee.h"
 
-#include "executor/engine/checkpoint/reader.h"
-#include "executor/engine/run/learning_rate.h"
-#include "executor/engine/run/outline.h"
-#include "executor/engine/run/tensors.h"
-#include "kernels/decide.h"
+#include "engine/checkpoint/reader.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/run/job_model.h"
+#include "engine/run/learning_rate.h"
+#include "engine/run/state_tensors.h"
+#include "engine/run/thread_count.h"
+#include "kernels/step_decision.h"
+#include "tests/engine/gpt_graph.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -37,8 +39,8 @@ static int notices_of(const struct trainee_result *r, const char *kind) {
     return n;
 }
 
-/* A scale that no fp16 gradient survives is halved until they do; what was skipped is counted, and nothing is lost by a
- * resume in the middle of it. */
+/* A scale with which every fp16 gradient overflows is halved until none does. Skipped steps are counted, and a resume
+ * between them gives the same numbers. */
 static void fp16_skips_overflowed_steps_and_halves_the_scale(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -69,8 +71,8 @@ static void fp16_skips_overflowed_steps_and_halves_the_scale(void **state) {
     trainee_free(t);
 }
 
-/* The attempt ends instead of skipping for ever. No finite scale makes this model overflow at will, so it is one below
- * all of them, which no spec may say. */
+/* The attempt ends instead of skipping every step. No allowed scale makes this model overflow in every step, so the
+ * test sets one that a spec may not contain. */
 static void fp16_that_overflows_at_any_scale_ends_the_run(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -112,11 +114,11 @@ static void a_step_whose_norm_stands_out_is_skipped_alike_in_every_layout(void *
 
 static void a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window(void **state) {
     (void)state;
-    const struct decide o = { .z_score = 3, .window = 10 };
+    const struct decision_rules o = { .z_score = 3, .window = 10 };
     struct decision d = { .scale = 1 };
-    for (int i = 0; i < DECISION_NORMS_LEAST - 1; i++) {
+    for (int i = 0; i < DECISION_MIN_NORMS - 1; i++) {
         decide_norm_add(&d, 1 + 0.1 * (i % 2), o.window);
-        assert_false(decide_is_spike(&d, 100, &o)); /* too few to tell */
+        assert_false(decide_is_spike(&d, 100, &o)); /* too few norms to decide */
     }
     for (int i = 0; i < 40; i++)
         decide_norm_add(&d, 1 + 0.1 * (i % 2), o.window); /* mean 1.05, deviation 0.05 */
@@ -156,7 +158,7 @@ static void averages_follow_the_weights(void **state) {
         t->config.train.precision = bf16 ? ENGINE_BF16 : ENGINE_FP32;
         t->config.train.ema_decay = decay;
         t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
-        t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+        t->config.train.schedule.kind = &rate_constant;
         t->config.train.schedule.warmup_steps = 0;
         for (int s = 1; s <= STEPS; s++) {
             char name[32];
@@ -183,7 +185,7 @@ static void averages_follow_the_weights(void **state) {
     }
 }
 
-/* With nothing learnt the average of constant weights is the weights. */
+/* With constant weights, the average equals the weights. */
 static void an_average_begins_as_the_weights(void **state) {
     (void)state;
     enum { N = 40 };
@@ -200,8 +202,8 @@ static void an_average_begins_as_the_weights(void **state) {
     trainee_free(t);
 }
 
-/* Two parents with the same weights, since their rate is 0, and other states of the same name. */
-static void another_optimizers_states_start_from_zero_and_that_is_told(void **state) {
+/* Two parents with the same weights, because their rate is 0, and different states of the same name. */
+static void states_of_another_optimizer_start_from_zero_with_a_notice(void **state) {
     (void)state;
     static const struct optimizer_config parents[] = { { .kind = &optimizer_adamw,
                                                          .adamw = { .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 } },
@@ -231,7 +233,7 @@ static void another_optimizers_states_start_from_zero_and_that_is_told(void **st
         checkpoint_reader_close(reader);
         t->config.train.steps = 9;
         run(t, "resumed", ALONE);
-        assert_int_equal(notices_of(&t->results[0], "optimizer_started"), 0); /* it is its own by now */
+        assert_int_equal(notices_of(&t->results[0], "optimizer_started"), 0); /* the state is now its own */
         trainee_free(t);
     }
     assert_string_equal(went_on[0], went_on[1]);
@@ -278,10 +280,10 @@ static void a_checkpoint_fits_any_dropout_and_no_other_model(void **state) {
     trainee_free(t);
 }
 
-/* Batch norm's running moments are averages already, and have no place for another one: a checkpoint has none. */
+/* Batch norm's running moments are averages already, so a checkpoint has no average of them. */
 static void only_what_is_trained_is_averaged(void **state) {
     (void)state;
-    struct model_config model = { .family = MODEL_RESNET, .resnet = { .layers = 18, .classes = 4, .width = 16 } };
+    struct model_config model = { .kind = &model_resnet, .resnet = { .layers = 18, .classes = 4, .width = 16 } };
     const struct model_data data = { .classes = 4, .channels = 1, .height = 16, .width = 16 };
     struct graph *graph = NULL;
     struct plan *plan = NULL;
@@ -295,16 +297,15 @@ static void only_what_is_trained_is_averaged(void **state) {
     assert_int_equal(model_resolve(&model, &data, &e), ST_OK);
     assert_int_equal(model_build(&model, &data, 2, DTYPE_F32, &graph, &e), ST_OK);
     assert_int_equal(plan_build(graph, &layout, &plan, &e), ST_OK);
-    struct state_tensors *s = NULL;
-    assert_int_equal(state_tensors_new(plan, &s, &e), ST_OK);
+    struct state_tensors *s = state_tensors_new(plan);
     int weights = 0, averages = 0, statistics = 0;
     for (int i = 0; i < graph->n_parameters; i++)
         *(graph->parameters[i].kind == PARAMETER_WEIGHT ? &weights : &statistics) += 1;
     for (int t = 0; t < s->n; t++)
         if (s->of[t].kind == STATE_AVERAGE) {
             averages++;
-            for (int k = 0; k < plan->n_pieces; k++)
-                assert_true(plan->pieces[k].parameter != s->of[t].parameter || plan->pieces[k].ema != SIZE_MAX);
+            for (int k = 0; k < plan->n_shards; k++)
+                assert_true(plan->shards[k].parameter != s->of[t].parameter || plan->shards[k].ema != SIZE_MAX);
         }
     assert_true(statistics > 0);
     assert_int_equal(averages, weights);
@@ -323,7 +324,7 @@ static json_t *json_of(const char *directory, int rank) {
     return root;
 }
 
-static void a_profile_tells_each_ranks_operations_and_lanes(void **state) {
+static void a_profile_has_the_operations_and_tracks_of_each_rank(void **state) {
     (void)state;
     static char folder[300];
     struct trainee *t = trainee_new();
@@ -339,7 +340,7 @@ static void a_profile_tells_each_ranks_operations_and_lanes(void **state) {
         assert_non_null(strstr(text.data, ": 2 steps,"));
         assert_non_null(strstr(text.data, "FORWARD linear"));
         assert_non_null(strstr(text.data, "BACKWARD_WEIGHT linear"));
-        assert_null(strstr(text.data, "not noted"));
+        assert_null(strstr(text.data, "not recorded"));
         bytes_done(&text);
         json_t *root = json_of(folder, r), *event;
         size_t i, steps = 0, lanes[8] = { 0 }, gaps = 0;
@@ -452,28 +453,29 @@ static void auto_takes_the_largest_micro_batch_that_fits(void **state) {
     trainee_free(t);
 }
 
-/* Of the fullest of two data ranks with 8 samples a micro-batch and this many threads. */
+/* Bytes of the larger of two data ranks with micro-batches of 8 samples and this maximum of threads. */
 static size_t bytes_with(struct trainee *t, int threads) {
     CLEANUP(source_closep) struct source *source = NULL;
-    CLEANUP(outline_closep) struct outline *outline = NULL;
+    CLEANUP(job_model_closep) struct job_model *model = NULL;
     CLEANUP(graph_freep) struct graph *graph = NULL;
     struct engine_config c = t->config;
     size_t workspace, bytes;
     int rank;
     c.layout = HALVES;
-    c.threads = threads;
+    c.threads = 1;
+    c.max_threads = threads;
     c.train.micro_batch = 8;
     c.train.lanes = 2;
-    assert_int_equal(outline_source(&c, NULL, NULL, &source, NULL), ST_OK);
-    assert_int_equal(outline_open(&c, source, NULL, &outline, NULL), ST_OK);
-    assert_int_equal(outline_build(outline, 8, &graph, &workspace, NULL), ST_OK);
-    const struct plan_layout layout = outline_layout(&c, workspace);
-    assert_int_equal(plan_most_bytes(graph, &layout, &bytes, &rank, NULL), ST_OK);
+    assert_int_equal(job_model_source(&c, NULL, NULL, &source, NULL), ST_OK);
+    assert_int_equal(job_model_open(&c, source, NULL, &model, NULL), ST_OK);
+    assert_int_equal(job_model_build(model, 8, &graph, &workspace, NULL), ST_OK);
+    const struct plan_layout layout = job_model_layout(&c, workspace);
+    assert_int_equal(plan_max_bytes(graph, &layout, &bytes, &rank, NULL), ST_OK);
     return bytes;
 }
 
-/* The least memory of all is filled, whoever has it, and a refusal is everyone's. All read the data meanwhile, and say
- * that they do. */
+/* The plan fits the rank with the least memory, and a refusal ends all ranks. All ranks read the data meanwhile and
+ * report progress. */
 static void rank_0_chooses_for_all(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -484,7 +486,7 @@ static void rank_0_chooses_for_all(void **state) {
     run(t, "told", HALVES);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(t->results[r].micro_batch, 8);
-        assert_true(t->results[r].heard_resolving > 0);
+        assert_true(t->results[r].progress_calls_resolving > 0);
     }
     t->odd_memory = (int64_t)bytes_with(t, 1) - 1;
     run(t, "less", HALVES);
@@ -499,7 +501,7 @@ static void rank_0_chooses_for_all(void **state) {
     trainee_free(t);
 }
 
-/* Each thread has a workspace: what just fits rank 0 does not fit one with more of them. */
+/* Each thread has a workspace: a micro-batch that just fits rank 0 does not fit a rank with more threads. */
 static void what_is_chosen_fits_the_rank_with_the_most_threads(void **state) {
     (void)state;
     const int most = trainee_threads(8);
@@ -518,8 +520,61 @@ static void what_is_chosen_fits_the_rank_with_the_most_threads(void **state) {
     trainee_free(t);
 }
 
-/* The choice decides the bits: it stays, with more memory and with other ranks. A spec that it does not cut has
- * another. */
+/* The choice determines the bits, so a resume keeps it, also with more memory and on other ranks. If it does not divide
+ * the batch of a changed spec, another choice is made. */
+/* 1, 2, 3 and again 1, which is the least. */
+static void take_turns(struct trainee_child *c, int64_t step) {
+    if (step > 0)
+        engine_set_threads(c->engine, trainee_threads((int)(step % 4)));
+}
+
+/* The number of threads falls and rises again: no number changes, and the arena has workspace for the maximum. */
+static void the_threads_of_a_rank_may_change_at_any_step(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.steps = 6;
+    t->config.train.lanes = 2;
+    run(t, "still", ALONE);
+    struct trainee_result still = t->results[0];
+    t->config.max_threads = trainee_threads(2);
+    t->ended = take_turns;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        run(t, "turns", ranks == 1 ? ALONE : HALVES);
+        assert_string_equal(t->results[0].weights_sha256, still.weights_sha256);
+        for (int s = 1; s <= 6; s++)
+            assert_true(t->results[0].loss[s] == still.loss[s]);
+        for (int r = 0; r < ranks && trainee_threads(2) == 2; r++) {
+            const int *told = t->results[r].threads;
+            assert_true(told[1] == 0 && told[2] == 2 && told[3] == 0 && told[4] == 1 && told[5] == 0);
+        }
+    }
+    trainee_free(t);
+}
+
+static int team_of(const struct gpt_shape *shape, int micro_batch) {
+    CLEANUP(graph_freep) struct graph *g = NULL;
+    assert_int_equal(gpt_graph(shape, micro_batch, &g, NULL), ST_OK);
+    return thread_count_useful(g);
+}
+
+/* Threads that would wait longer than they compute are not woken, even if cores are free. */
+static void a_small_model_computes_on_one_thread_where_its_work_decides(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->config.train.steps = 6;
+    t->config.max_threads = trainee_threads(2);
+    t->config.threads_by_work = true;
+    t->ended = take_turns;
+    run(t, "small", ALONE);
+    for (int s = 0; s <= 6; s++)
+        assert_int_equal(t->results[0].threads[s], 0);
+    trainee_free(t);
+    static const struct gpt_shape tiny = { .layers = 2, .heads = 1, .width = 32, .context = 32, .vocabulary = 65 };
+    static const struct gpt_shape nano = { .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65 };
+    assert_int_equal(team_of(&tiny, 4), 1);
+    assert_true(team_of(&nano, 3) > 16 && team_of(&nano, 12) > team_of(&nano, 3));
+}
+
 static void what_auto_chose_survives_a_resume_with_other_memory(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -544,7 +599,7 @@ static void what_auto_chose_survives_a_resume_with_other_memory(void **state) {
 }
 
 /* One micro-batch is no round of two interleaved stages. */
-static void what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it(void **state) {
+static void the_choice_of_auto_changes_if_the_schedule_cannot_use_it(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     t->config.model.gpt.layers = 4;
@@ -557,7 +612,7 @@ static void what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it(voi
     snprintf(t->resume, sizeof t->resume, "%.200s/step-2", t->directory);
     t->config.train.steps = 4;
     run(t, "interleaved",
-        (struct engine_layout){ .data = 1, .pipeline = 2, .virtual_stages = 2, .schedule = SCHEDULE_INTERLEAVED });
+        (struct engine_layout){ .data = 1, .pipeline = 2, .virtual_stages = 2, .schedule = &schedule_interleaved });
     assert_int_equal(16 / t->results[0].micro_batch % 2, 0);
     trainee_free(t);
 }
@@ -569,7 +624,7 @@ static void mfu_is_the_models_flops_over_what_the_ranks_could_do(void **state) {
     static const double PEAK = 1e12;
     enum { TOKENS = 16 * 16 };
     struct trainee *t = trainee_new();
-    t->config.train.recompute = RECOMPUTE_BLOCK; /* what is done twice counts once */
+    t->config.train.recompute = RECOMPUTE_BLOCK; /* recomputed work counts once */
     run(t, "unknown", ALONE);
     assert_true(t->results[0].mfu[2] == 0);
     t->config.peak_flops = PEAK;
@@ -582,7 +637,7 @@ static void mfu_is_the_models_flops_over_what_the_ranks_could_do(void **state) {
     trainee_free(t);
 }
 
-/* As when what fits differs between hosts of unlike threads. */
+/* Simulates hosts whose different threads make other choices fit. */
 static void ranks_that_would_cut_a_step_differently_do_not_start(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -604,12 +659,11 @@ static void the_rate_follows_its_schedule(void **state) {
     struct engine_train t = { .steps = 100,
                               .global_batch = 64,
                               .optimizer = { .kind = &optimizer_adamw, .adamw = { .lr = 1 } },
-                              .schedule = {
-                                  .kind = ENGINE_SCHEDULE_WSD, .warmup_steps = 9, .decay_steps = 20, .min_lr = 0.1 } };
+                              .schedule = { .kind = &rate_wsd, .warmup_steps = 9, .decay_steps = 20, .min_lr = 0.1 } };
     assert_true(fabs(learning_rate(&t, 0) - 0.1) < 1e-12);
-    assert_true(learning_rate(&t, 9) == 1 && learning_rate(&t, 80) == 1);
-    assert_true(fabs(learning_rate(&t, 90) - 0.55) < 1e-12);
-    assert_true(fabs(learning_rate(&t, 99) - (0.1 + 0.9 / 20)) < 1e-12);
+    assert_true(learning_rate(&t, 9) == 1 && learning_rate(&t, 79) == 1);
+    assert_true(fabs(learning_rate(&t, 89) - 0.55) < 1e-12);
+    assert_true(learning_rate(&t, 99) == 0.1);
     t.rate_scaling.kind = ENGINE_RATE_LINEAR;
     t.rate_scaling.reference_batch = 16;
     assert_true(learning_rate(&t, 50) == 4 && fabs(learning_rate(&t, 100) - 0.4) < 1e-12);
@@ -625,11 +679,11 @@ int main(void) {
         cmocka_unit_test(a_spike_is_what_lies_z_deviations_above_the_mean_of_the_window),
         cmocka_unit_test(averages_follow_the_weights),
         cmocka_unit_test(an_average_begins_as_the_weights),
-        cmocka_unit_test(another_optimizers_states_start_from_zero_and_that_is_told),
+        cmocka_unit_test(states_of_another_optimizer_start_from_zero_with_a_notice),
         cmocka_unit_test(an_average_that_the_checkpoint_has_none_of_begins_as_its_weights),
         cmocka_unit_test(a_checkpoint_fits_any_dropout_and_no_other_model),
         cmocka_unit_test(only_what_is_trained_is_averaged),
-        cmocka_unit_test(a_profile_tells_each_ranks_operations_and_lanes),
+        cmocka_unit_test(a_profile_has_the_operations_and_tracks_of_each_rank),
         cmocka_unit_test(inspected_norms_make_up_the_norm),
         cmocka_unit_test(a_run_begins_with_anothers_weights),
         cmocka_unit_test(what_cannot_be_laid_out_is_one_sentence),
@@ -637,7 +691,9 @@ int main(void) {
         cmocka_unit_test(rank_0_chooses_for_all),
         cmocka_unit_test(what_is_chosen_fits_the_rank_with_the_most_threads),
         cmocka_unit_test(what_auto_chose_survives_a_resume_with_other_memory),
-        cmocka_unit_test(what_auto_chose_is_chosen_anew_where_a_schedule_cannot_cut_by_it),
+        cmocka_unit_test(the_choice_of_auto_changes_if_the_schedule_cannot_use_it),
+        cmocka_unit_test(the_threads_of_a_rank_may_change_at_any_step),
+        cmocka_unit_test(a_small_model_computes_on_one_thread_where_its_work_decides),
         cmocka_unit_test(mfu_is_the_models_flops_over_what_the_ranks_could_do),
         cmocka_unit_test(ranks_that_would_cut_a_step_differently_do_not_start),
         cmocka_unit_test(the_rate_follows_its_schedule),

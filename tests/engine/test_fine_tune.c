@@ -1,5 +1,6 @@
-/* A run that begins with an exported model's weights begins at its loss, in every precision and layout. */
-#include "executor/engine/pretrained/export.h"
+/* A run that begins with the weights of an exported model begins at that model's loss, in every precision and layout.
+ */
+#include "engine/pretrained/export.h"
 #include "tests/engine/trainee.h"
 
 #include <setjmp.h>
@@ -18,8 +19,15 @@ static void run(struct trainee *t, const char *name, struct engine_layout layout
 }
 
 static void use_llama(struct engine_config *c) {
-    c->model = (struct model_config){ .family = MODEL_LLAMA,
-                                      .llama = { .layers = 2, .heads = 4, .kv_heads = 2, .width = 32, .context = 16 } };
+    c->model = (struct model_config){ .kind = &model_llama,
+                                      .llama = { .layers = 2,
+                                                 .heads = 4,
+                                                 .kv_heads = 2,
+                                                 .width = 32,
+                                                 .context = 16,
+                                                 .hidden = 96,
+                                                 .rope_theta = 1e4,
+                                                 .norm_eps = 1e-5 } };
 }
 
 static void a_fine_tune_starts_at_the_loss_of_the_model_that_it_came_from(void **state) {
@@ -37,11 +45,12 @@ static void a_fine_tune_starts_at_the_loss_of_the_model_that_it_came_from(void *
         char step[400], folder[400];
         snprintf(step, sizeof step, "%.200s/step-20", t->directory);
         snprintf(folder, sizeof folder, "%.200s-exported", t->directory);
+        struct export_result done;
         struct err e = { "" };
-        if (pretrained_export(step, folder, false, &e) != ST_OK)
+        if (pretrained_export(step, folder, &(struct export_options){ 0 }, &done, &e) != ST_OK)
             fail_msg("%s", e.msg);
 
-        /* One step of rate 0 changes nothing: what is evaluated after it is what was imported. */
+        /* One step with rate 0 changes nothing, so the evaluation after it is that of the imported weights. */
         t->config.train.init_from = folder;
         t->config.train.steps = 1;
         t->config.train.optimizer.adamw.lr = 0;

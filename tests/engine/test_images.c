@@ -1,11 +1,12 @@
-/* Pictures: files against recorded values of Pillow (images/record.py made them), folders, idx files, augmentation. */
+/* Images: files against recorded values of Pillow (images/record.py), folders, idx files, augmentation. */
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "executor/engine/data/decode.h"
-#include "executor/engine/data/loader.h"
-#include "executor/engine/data/resize.h"
-#include "executor/engine/data/sampler.h"
-#include "executor/engine/data/source.h"
+#include "engine/data/decode.h"
+#include "engine/data/image_view.h"
+#include "engine/data/loader.h"
+#include "engine/data/resize.h"
+#include "engine/data/sampler.h"
+#include "engine/data/source.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -108,7 +109,36 @@ static void files_are_read_and_resized_as_pillow_does(void **state) {
     }
 }
 
-static void a_picture_whose_shorter_side_is_right_is_only_cropped(void **state) {
+/* The definition: a number for each channel, row and column, 0 outside of the picture. */
+static float number_at(const struct image_shape *s, const uint8_t *pixels, struct image_view view, int c, int y,
+                       int x) {
+    const int row = y + view.down, column = (view.flip ? s->width - 1 - x : x) + view.right;
+    const bool inside = row >= 0 && row < s->height && column >= 0 && column < s->width;
+    return (float)(inside ? pixels[(row * s->width + column) * s->channels + c] : 0) * 2 - 1;
+}
+
+static void shifted_and_flipped_pictures_have_the_numbers_of_their_definition(void **state) {
+    (void)state;
+    enum { H = 3, W = 5, SHIFT = 7 };
+    uint8_t pixels[H * W * 3];
+    float numbers[H * W * 3];
+    for (int i = 0; i < H * W * 3; i++)
+        pixels[i] = (uint8_t)(i + 1);
+    for (int channels = 1; channels <= 3; channels += 2)
+        for (int flip = 0; flip <= 1; flip++)
+            for (int down = -SHIFT; down <= SHIFT; down++)
+                for (int right = -SHIFT; right <= SHIFT; right++) {
+                    const struct image_shape shape = { .height = H, .width = W, .channels = channels };
+                    const struct image_view view = { .down = down, .right = right, .flip = flip };
+                    image_to_floats(&shape, pixels, view, 2, -1, numbers);
+                    for (int i = 0; i < channels * H * W; i++)
+                        if (numbers[i] != number_at(&shape, pixels, view, i / (H * W), i / W % H, i % W))
+                            fail_msg("flip %d, %d down, %d right: number %d is %g", flip, down, right, i,
+                                     (double)numbers[i]);
+                }
+}
+
+static void an_image_whose_shorter_side_fits_is_only_cropped(void **state) {
     (void)state;
     struct bytes b;
     struct raster r;
@@ -123,8 +153,8 @@ static void a_picture_whose_shorter_side_is_right_is_only_cropped(void **state) 
     free(r.data);
 }
 
-/* Every file cut after each of its bytes is a sentence and never a picture (a JPEG's last two bytes say only that it
- * ends; PNGs lose at most their closing chunk's checksum). */
+/* Every file that is truncated at any byte gives an error and no image (except for the end marker of a JPEG, which is
+ * its last two bytes, and the checksum of the last chunk of a PNG). */
 static void a_cut_file_is_a_sentence_wherever_it_is_cut(void **state) {
     (void)state;
     static const char *const files[] = { "rgb.png", "palette.png", "colour.jpg", "progressive.jpg", "grey.jpg" };
@@ -132,7 +162,7 @@ static void a_cut_file_is_a_sentence_wherever_it_is_cut(void **state) {
         struct bytes b;
         recorded(files[f], &b);
         for (size_t n = 0; n + 2 < b.len; n++) {
-            CLEANUP(freep) char *cut = malloc(n + 1); /* a read past its end is seen by the sanitizer */
+            CLEANUP(freep) char *cut = malloc(n + 1); /* the sanitizer detects a read past its end */
             memcpy(cut, b.data, n);
             struct raster r;
             struct err e = { "" };
@@ -144,7 +174,7 @@ static void a_cut_file_is_a_sentence_wherever_it_is_cut(void **state) {
 }
 
 /* A PNG whose header claims 100,000 pixels a side is refused before memory is taken for it. */
-static void a_picture_too_large_is_refused(void **state) {
+static void an_image_that_is_too_large_is_refused(void **state) {
     (void)state;
     struct bytes b;
     struct raster r;
@@ -159,7 +189,7 @@ static void a_picture_too_large_is_refused(void **state) {
 }
 
 /* 128 scans of 16 x 16 pixels, each of one coefficient and one bit of it. */
-static void a_progressive_picture_of_too_many_scans_is_refused(void **state) {
+static void a_progressive_image_with_too_many_scans_is_refused(void **state) {
     (void)state;
     jpeg_scan_info scans[128] = { { 0 } };
     for (int i = 0; i < 128; i++)
@@ -190,7 +220,7 @@ static void a_progressive_picture_of_too_many_scans_is_refused(void **state) {
         status_t st = image_decode(file, n, 1, &r, &e);
         if (few && st == ST_OK)
             free(r.data);
-        assert_string_equal(e.msg, few ? "" : "it is no whole JPEG: more than 100 scans");
+        assert_string_equal(e.msg, few ? "" : "it is not a complete JPEG: more than 100 scans");
         free(file);
     }
 }
@@ -198,7 +228,7 @@ static void a_progressive_picture_of_too_many_scans_is_refused(void **state) {
 /* --- folders ---*/
 
 static status_t open_images(struct data_images images, struct source **ret, struct err *e) {
-    struct data_config config = { .kind = DATA_IMAGES, .images = images };
+    struct data_config config = { .kind = &data_images, .images = images };
     return source_open(&config, &(struct source_options){ .threads = 2 }, ret, e);
 }
 
@@ -239,7 +269,7 @@ static void a_folder_a_class_in_the_order_of_names(void **state) {
     assert_int_equal(counts[2], 4);
     for (size_t i = 0; i < sizeof images / sizeof(float); i++)
         assert_true(images[i / 192][i % 192] >= -1 && images[i / 192][i % 192] <= 1);
-    /* The grey one, in three equal planes: as Pillow brings it to 8 x 8 it is what png_decode and raster_fit give. */
+    /* The grey image in three equal planes: png_decode and raster_fit give the result of Pillow at 8 x 8. */
     struct bytes b;
     struct raster r;
     uint8_t small[8 * 8 * 3];
@@ -253,7 +283,7 @@ static void a_folder_a_class_in_the_order_of_names(void **state) {
             for (int i = 0; i < 64; i++)
                 assert_true(fabsf(images[n][c * 64 + i] - ((float)small[3 * i + c] / 127.5f - 1)) < 1e-6f);
     assert_int_equal(source_read(s, SOURCE_VALIDATION, 1, 0, 1, &to, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "the data has no validation samples");
+    assert_string_equal(e.msg, "data: there are no validation samples");
 }
 
 static void wrong_folders_and_images_are_one_sentence_with_the_name(void **state) {
@@ -279,14 +309,14 @@ static void wrong_folders_and_images_are_one_sentence_with_the_name(void **state
         status_t status;
         const char *says;
     } table[] = {
-        { { .train = paths[0] }, ST_INVALID_ARGUMENT, "corrupt/a/2.png' cannot be read: it is no whole PNG" },
+        { { .train = paths[0] }, ST_INVALID_ARGUMENT, "corrupt/a/2.png' cannot be read: it is not a complete PNG" },
         { { .train = paths[1] }, ST_INVALID_ARGUMENT, "text/a/1.png' cannot be read: it begins neither as a PNG" },
-        { { .train = paths[2] }, ST_INVALID_ARGUMENT, "bare' has no folder of images" },
+        { { .train = paths[2] }, ST_NOT_FOUND, "bare' has no folder of images" },
         { { .train = paths[3] }, ST_INVALID_ARGUMENT, "hollow/a' is a class without a PNG or JPEG file" },
         { { .train = paths[4] }, ST_NOT_FOUND, "nowhere': No such file" },
         { { .train = paths[5], .validation = paths[6] },
           ST_INVALID_ARGUMENT,
-          "more/b' is a class that the training data lacks" },
+          "more/b' is a class that the training data does not have" },
         { { .train = paths[7] }, ST_INVALID_ARGUMENT, "vast/a/1.png' has 268435457 bytes; at most 268435456" },
         { { .train = paths[5], .channels = 2 }, ST_INVALID_ARGUMENT, "images of 2 channels" },
         { { .train = paths[5], .size = 9000 }, ST_INVALID_ARGUMENT, "an image side of 9000" },
@@ -351,6 +381,10 @@ static void a_set_that_fits_no_cache_is_decoded_when_it_is_read(void **state) {
     CLEANUP(source_closep) struct source *s = images_of(large), *cached = images_of(small);
     assert_int_equal(source_info(cached)->reading_threads, 1);
     assert_true(source_info(s)->reading_threads > 1);
+    struct loader_config config = { .source = cached, .global_batch = 8, .micro_batch = 8 };
+    assert_int_equal(loader_threads(&config), 1); /* cached, and few numbers */
+    config.source = s;
+    assert_int_equal(loader_threads(&config), LOADER_RING);
     CLEANUP(freep) float *image = malloc(sizeof *image * SIDE * SIDE * 3);
     int32_t label;
     struct batch to = { .of = { [BATCH_IMAGES] = image, [BATCH_LABELS] = &label } };
@@ -382,7 +416,7 @@ static void a_fraction_for_validation_is_taken_out_of_training(void **state) {
     assert_int_equal(source_read(s, SOURCE_VALIDATION, 1, 0, 4, &to, &e), ST_OK);
     for (int i = 0; i < 4; i++)
         ones += labels[i];
-    assert_int_equal(ones, 2); /* both classes alike */
+    assert_int_equal(ones, 2); /* both classes, equally often */
 }
 
 static void the_digest_is_of_names_labels_and_contents(void **state) {
@@ -421,7 +455,7 @@ static const char *idx_labels(const char *name, int n, int classes) {
 }
 
 static struct source *idx_of(const char *images, const char *labels, struct data_augmentation augment) {
-    struct data_config config = { .kind = DATA_IDX,
+    struct data_config config = { .kind = &data_idx,
                                   .idx = { .train_images = images, .train_labels = labels, .augment = augment } };
     struct source *s = NULL;
     struct err e = { "" };
@@ -473,7 +507,7 @@ static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) 
         { magic, labels, NULL, NULL, "magic' has the magic 00000d03 at byte 0" },
         { labels, labels, NULL, NULL, "labels' has the magic 00000801 at byte 0" },
         { small, labels, NULL, NULL, "small' ends at byte 3" },
-        { cut, labels, NULL, NULL, "cut' says that it needs 136 bytes, and has 135" },
+        { cut, labels, NULL, NULL, "cut' needs 136 bytes by its header and has 135" },
         { images, fewer, NULL, NULL, "fewer' has 9 labels for 10 images" },
         { images, NULL, NULL, NULL, "No such file" },
         { images, labels, other, labels, "other' has images of 3 x 4, training has 4 x 3" },
@@ -481,7 +515,7 @@ static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) 
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct data_config config = {
-            .kind = DATA_IDX,
+            .kind = &data_idx,
             .idx = { table[i].images, table[i].labels, table[i].validation_images, table[i].validation_labels, { 0 } }
         };
         struct source *s = NULL;
@@ -494,7 +528,7 @@ static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) 
 
 static void assert_idx_refused(const char *images, const char *labels, struct data_augmentation augment,
                                const char *says) {
-    struct data_config config = { .kind = DATA_IDX,
+    struct data_config config = { .kind = &data_idx,
                                   .idx = { .train_images = images, .train_labels = labels, .augment = augment } };
     struct source *s = NULL;
     struct err e = { "" };
@@ -517,7 +551,7 @@ static void an_idx_file_whose_head_cannot_be_is_refused(void **state) {
         { { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 }, 24, "has the dimension 0 at byte 8" },
         { { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0 }, 24, "has the dimension 65536 at byte 12" },
         { { 0, 0, 8, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2 }, 22, "has images of 2 channels: 1 and 3" },
-        { { 0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1 }, 16, "holds no image" },
+        { { 0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1 }, 16, "has no images" },
     };
     static char images[128], one[128], none[128];
     const struct data_augmentation plain = { 0 };
@@ -532,7 +566,7 @@ static void an_idx_file_whose_head_cannot_be_is_refused(void **state) {
     assert_idx_refused(images, one, (struct data_augmentation){ .crop_padding = 8193 }, "a crop padding of 8193");
 }
 
-static void a_picture_has_at_least_a_pixel_and_not_too_many(void **state) {
+static void an_image_has_at_least_one_pixel_and_not_too_many(void **state) {
     (void)state;
     static const int64_t sizes[][2] = {
         { 0, 1 }, { 1, 0 }, { IMAGE_SIDE + 1, 1 }, { 1, IMAGE_SIDE + 1 }, { IMAGE_SIDE, IMAGE_PIXELS / IMAGE_SIDE + 1 }
@@ -545,7 +579,7 @@ static void a_picture_has_at_least_a_pixel_and_not_too_many(void **state) {
     free(r.data);
 }
 
-/* As printers have them. */
+/* CMYK, as for printers. */
 static void a_jpeg_of_four_colours_is_refused(void **state) {
     (void)state;
     struct jpeg_compress_struct c;
@@ -574,7 +608,7 @@ static void a_jpeg_of_four_colours_is_refused(void **state) {
 
 enum { SIDE = 5, PAD = 2, DRAWS = 4000 };
 
-/* One image whose pixels are 1, 2, ... 25: what was drawn can be read from each batch. */
+/* One image whose pixels are 1, 2, ... 25, so that each batch shows the crop and the flip that were drawn. */
 static struct source *one_image(struct data_augmentation augment) {
     return idx_of(idx_images("one", 1, SIDE, SIDE), idx_labels("zero", 1, 1), augment);
 }
@@ -588,7 +622,7 @@ static void crops_and_flips_are_all_drawn_and_nothing_else_happens(void **state)
         float image[SIDE][SIDE];
         struct batch to = { .of = { [BATCH_IMAGES] = image } };
         assert_int_equal(source_read(s, SOURCE_TRAIN, 9, n, 1, &to, &e), ST_OK);
-        /* The middle pixel is always of the picture; its neighbour tells the flip. */
+        /* The middle pixel is always inside the image; its neighbour shows the flip. */
         int middle = (int)roundf((image[2][2] + 1) * 127.5f) - 1, flip = image[2][3] < image[2][2];
         if (image[2][3] == -1)
             flip = image[2][1] > image[2][2];
@@ -601,12 +635,12 @@ static void crops_and_flips_are_all_drawn_and_nothing_else_happens(void **state)
             }
         drawn[down + PAD][right + PAD][flip]++;
     }
-    /* 50 cells of 80 +- 9: none is rare. */
+    /* 50 cells of 80 +- 9: no cell is rare. */
     for (int i = 0; i < (2 * PAD + 1) * (2 * PAD + 1) * 2; i++)
         assert_in_range((&drawn[0][0][0])[i], 40, 120);
 }
 
-static void a_sample_is_drawn_alike_by_whoever_makes_it_and_after_a_resume(void **state) {
+static void a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume(void **state) {
     (void)state;
     struct err e = { "" };
     enum { STEPS = 30, MICRO = 3, K = 4 };
@@ -649,7 +683,7 @@ static void validation_is_never_augmented(void **state) {
     static char images[128], labels[128];
     snprintf(images, sizeof images, "%s", idx_images("plain", 1, SIDE, SIDE));
     snprintf(labels, sizeof labels, "%s", idx_labels("plain-labels", 1, 1));
-    struct data_config config = { .kind = DATA_IDX, .idx = { images, labels, images, labels, { PAD, true } } };
+    struct data_config config = { .kind = &data_idx, .idx = { images, labels, images, labels, { PAD, true } } };
     CLEANUP(source_closep) struct source *s = NULL;
     assert_int_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_OK);
     for (int n = 0; n < 20; n++) {
@@ -666,10 +700,11 @@ int main(void) {
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_read_and_resized_as_pillow_does),
-        cmocka_unit_test(a_picture_whose_shorter_side_is_right_is_only_cropped),
+        cmocka_unit_test(shifted_and_flipped_pictures_have_the_numbers_of_their_definition),
+        cmocka_unit_test(an_image_whose_shorter_side_fits_is_only_cropped),
         cmocka_unit_test(a_cut_file_is_a_sentence_wherever_it_is_cut),
-        cmocka_unit_test(a_picture_too_large_is_refused),
-        cmocka_unit_test(a_progressive_picture_of_too_many_scans_is_refused),
+        cmocka_unit_test(an_image_that_is_too_large_is_refused),
+        cmocka_unit_test(a_progressive_image_with_too_many_scans_is_refused),
         cmocka_unit_test(a_folder_a_class_in_the_order_of_names),
         cmocka_unit_test(wrong_folders_and_images_are_one_sentence_with_the_name),
         cmocka_unit_test(a_link_out_of_the_folder_is_refused_and_one_within_is_followed),
@@ -679,10 +714,10 @@ int main(void) {
         cmocka_unit_test(idx_files_hold_images_and_labels),
         cmocka_unit_test(broken_idx_files_are_one_sentence_with_file_and_place),
         cmocka_unit_test(an_idx_file_whose_head_cannot_be_is_refused),
-        cmocka_unit_test(a_picture_has_at_least_a_pixel_and_not_too_many),
+        cmocka_unit_test(an_image_has_at_least_one_pixel_and_not_too_many),
         cmocka_unit_test(a_jpeg_of_four_colours_is_refused),
         cmocka_unit_test(crops_and_flips_are_all_drawn_and_nothing_else_happens),
-        cmocka_unit_test(a_sample_is_drawn_alike_by_whoever_makes_it_and_after_a_resume),
+        cmocka_unit_test(a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume),
         cmocka_unit_test(validation_is_never_augmented),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

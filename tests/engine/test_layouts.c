@@ -1,9 +1,10 @@
-/* Same spec, same bits: whatever the layout, every step has the loss and the norm to the bit, every second one the
- * SHA-256 of the weights, and any layout goes on from what any other has saved.
+/* The same spec gives the same bits in every layout. Every step has the same loss and norm, every second step the same
+ * SHA-256 of the weights, and any layout resumes from a checkpoint of any other.
  *
- * Axes: data 1, 2, 4; ZeRO 0 to 3; pipeline 1, 2, 4 with each schedule; recompute; threads. Single axes in full; pairs
- * of values by a covering array drawn from a printed seed, of which each run does a few: LAYOUTS=full does all of it,
- * over 20 steps, and TRAINYARD_SEED repeats one. A build with a sanitizer does half as many, all drawn. */
+ * The axes are data 1, 2, 4; ZeRO 0 to 3; pipeline 1, 2, 4 with each schedule; recompute; threads. Each axis is tested
+ * completely. Pairs of values come from a covering array that is drawn from a printed seed, and each run tests a few of
+ * them. LAYOUTS=full tests all of them over 20 steps, and TRAINYARD_SEED repeats a run. A build with a sanitizer tests
+ * half as many, all drawn. */
 #include "tests/engine/trainee.h"
 #include "tests/sanitized.h"
 
@@ -19,7 +20,7 @@ static const int VALUES[AXES][VALUES_MOST] = {
     [DATA] = { 1, 2, 4 },
     [ZERO] = { 0, 1, 2, 3 },
     [PIPELINE] = { 1, 2, 4 },
-    [SCHEDULE] = { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE },
+    [SCHEDULE] = { 0, 1, 2, 3 }, /* of schedule_kinds */
     [RECOMPUTE] = { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK },
     [THREADS] = { 1, 2, 4 },
 };
@@ -30,6 +31,8 @@ struct layout {
 };
 
 static int value(const struct layout *l, enum axis a) { return VALUES[a][l->number[a]]; }
+
+static const struct schedule_kind *schedule(const struct layout *l) { return schedule_kinds[value(l, SCHEDULE)]; }
 
 static bool is_full(void) {
     const char *mode = getenv("LAYOUTS");
@@ -49,17 +52,15 @@ static uint32_t draw(uint32_t *state) {
     return *state ^= *state << 5;
 }
 
-/* What the engine refuses, what a gang here has no ranks for, and values that would mean nothing. */
+/* False for layouts that the engine refuses, that need more ranks than a gang has here, or that have unused values. */
 static bool is_valid(const struct layout *l) {
     int D = value(l, DATA), P = value(l, PIPELINE), Z = value(l, ZERO);
-    return D * P <= GANG_RANKS && !(Z > 1 && P > 1) && !(Z > 0 && D == 1) &&
-           !(P == 1 && value(l, SCHEDULE) != SCHEDULE_1F1B);
+    return D * P <= GANG_RANKS && !(Z > 1 && P > 1) && !(Z > 0 && D == 1) && !(P == 1 && schedule(l) != &schedule_1f1b);
 }
 
 static void describe(const struct layout *l, char *ret, size_t n) {
     snprintf(ret, n, "data-%d-zero-%d-pipeline-%d-%s-recompute-%s-threads-%d", value(l, DATA), value(l, ZERO),
-             value(l, PIPELINE), PLAN_SCHEDULE_WORDS[value(l, SCHEDULE)], PLAN_RECOMPUTE_WORDS[value(l, RECOMPUTE)],
-             value(l, THREADS));
+             value(l, PIPELINE), schedule(l)->name, PLAN_RECOMPUTE_WORDS[value(l, RECOMPUTE)], value(l, THREADS));
 }
 
 /* --- which layouts ---*/
@@ -77,7 +78,7 @@ static void add(struct layouts *all, const struct layout *l) {
         all->items[all->n++] = *l;
 }
 
-/* Each value of each axis, the others at their first, or at the least that lets it mean something. */
+/* Each value of each axis, with the others at their first value, or at the smallest with which it has an effect. */
 static void add_single_axes(struct layouts *all) {
     for (int a = 0; a < AXES; a++)
         for (int v = 0; v < N_VALUES[a]; v++) {
@@ -95,7 +96,7 @@ static void add_single_axes(struct layouts *all) {
 
 typedef bool covered_t[AXES][VALUES_MOST][AXES][VALUES_MOST];
 
-/* How many pairs a layout would add; marks them when asked. */
+/* Returns how many pairs a layout would add; marks them if requested. */
 static int new_pairs(covered_t covered, const struct layout *l, bool mark) {
     int n = 0;
     for (int a = 0; a < AXES; a++)
@@ -116,7 +117,7 @@ static struct layout draw_layout(uint32_t *state) {
     return l;
 }
 
-/* Greedy: of 50 drawn each time the one that covers most, until 500 in a row add nothing. */
+/* Greedy: of each 50 drawn layouts takes the one that covers most pairs, until 500 in a row add nothing. */
 static void add_pairs(struct layouts *all, uint32_t *state) {
     covered_t covered = { 0 };
     for (int idle = 0; idle < 10;) {
@@ -138,25 +139,31 @@ static void as_gpt(struct trainee *t) {
     t->config.model.gpt = (struct gpt_shape){ .layers = 6, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 };
 }
 static void as_llama(struct trainee *t) {
-    t->config.model = (struct model_config){
-        .family = MODEL_LLAMA,
-        .llama = { .layers = 6, .heads = 4, .kv_heads = 2, .width = 32, .context = 16, .tied_embeddings = true }
-    };
+    t->config.model = (struct model_config){ .kind = &model_llama,
+                                             .llama = { .layers = 6,
+                                                        .heads = 4,
+                                                        .kv_heads = 2,
+                                                        .width = 32,
+                                                        .context = 16,
+                                                        .tied_embeddings = true,
+                                                        .hidden = 96,
+                                                        .rope_theta = 1e4,
+                                                        .norm_eps = 1e-5 } };
 }
 static void as_mlp(struct trainee *t) {
     t->config.model = (struct model_config){
-        .family = MODEL_MLP, .mlp = { .n_hidden = 7, .hidden = { 48, 40, 40, 40, 40, 40, 32 }, .dropout = 0.1 }
+        .kind = &model_mlp, .mlp = { .n_hidden = 7, .hidden = { 48, 40, 40, 40, 40, 40, 32 }, .dropout = 0.1 }
     };
     trainee_images(t);
 }
 static void as_resnet(struct trainee *t) {
-    t->config.model = (struct model_config){ .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 16 } };
+    t->config.model = (struct model_config){ .kind = &model_resnet, .resnet = { .layers = 18, .width = 16 } };
     t->config.train.ema_decay = 0.9; /* statistics have none */
     trainee_images(t);
 }
 static void as_vit(struct trainee *t) {
     t->config.model = (struct model_config){
-        .family = MODEL_VIT, .vit = { .layers = 6, .heads = 2, .width = 32, .patch = 4, .dropout = 0.1 }
+        .kind = &model_vit, .vit = { .layers = 6, .heads = 2, .width = 32, .patch = 4, .dropout = 0.1, .hidden = 128 }
     };
     trainee_images(t);
 }
@@ -166,9 +173,9 @@ static void as_unrolled(struct trainee *t) {
     static char folder[512];
     snprintf(folder, sizeof folder, "%s/tests/engine/images",
              getenv("TRAINYARD_SOURCE") ? getenv("TRAINYARD_SOURCE") : ".");
-    t->config.model = (struct model_config){ .family = MODEL_UNROLLED,
+    t->config.model = (struct model_config){ .kind = &model_unrolled,
                                              .unrolled = { .iterations = 8, .channels = 6, .layers = 3 } };
-    t->config.data = (struct data_config){ .kind = DATA_RECONSTRUCTION,
+    t->config.data = (struct data_config){ .kind = &data_reconstruction,
                                            .reconstruction = { .train = folder,
                                                                .validation = folder,
                                                                .size = 16,
@@ -189,8 +196,8 @@ static void apply(struct trainee *t, const struct layout *l) {
     *e = (struct engine_layout){ .data = value(l, DATA),
                                  .pipeline = value(l, PIPELINE),
                                  .zero = value(l, ZERO),
-                                 .schedule = (enum plan_schedule_kind)value(l, SCHEDULE),
-                                 .virtual_stages = value(l, SCHEDULE) == SCHEDULE_INTERLEAVED ? 2 : 1 };
+                                 .schedule = schedule(l),
+                                 .virtual_stages = schedule(l) == &schedule_interleaved ? 2 : 1 };
     t->config.train.recompute = (enum plan_recompute)value(l, RECOMPUTE);
     t->ranks = e->data * e->pipeline;
     t->threads = value(l, THREADS);
@@ -251,8 +258,8 @@ static struct trainee *new_trainee(void (*model)(struct trainee *t), enum plan_r
     return t;
 }
 
-/* The layouts in a drawn order: each trains from the start, then goes on from what the one before it saved in the
- * middle. */
+/* The layouts in a drawn order: each trains from the start, then resumes from the checkpoint that the previous one
+ * wrote in the middle. */
 static void assert_same_bits(struct trainee *t, const struct layouts *all, uint32_t *state) {
     struct expected want;
     char middle[300];

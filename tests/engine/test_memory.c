@@ -1,9 +1,10 @@
-/* Memory falls as it should: what ZeRO shards is divided by the ranks, block recompute keeps boundaries alone, the
- * arena is the plan's to the byte, and a process does not grow after its first step. */
+/* Memory decreases as documented: ZeRO divides what it shards by the number of ranks, block recompute keeps only
+ * boundary tensors, the arena has the plan's size to the byte, and a process does not grow after its first step. */
 #include "tests/engine/trainee.h"
 
-#include "executor/engine/plan/verify.h"
-#include "executor/engine/run/arena.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/plan/verify/verify.h"
+#include "engine/run/arena.h"
 #include "tests/engine/gpt_graph.h"
 
 #include <setjmp.h>
@@ -31,7 +32,8 @@ static void assert_within(const char *what, double have, double want) {
 
 /* Rajbhandari et al. 2020, in fp32 with one micro-batch a lane: P parameters take 4 P bytes, their gradients 4 P,
  * AdamW's states 8 P; each stage of ZeRO divides one more of them by the ranks. With several rounds of micro-batches an
- * accumulator of the rank's own part comes to a whole gradient buffer (ZeRO 1); ZeRO 2 and 3 have nothing else. */
+ * accumulator of the rank's own part is added to a whole gradient buffer (ZeRO 1); ZeRO 2 and 3 have only the
+ * accumulator. */
 static void zero_divides_states_then_gradients_then_parameters(void **state) {
     (void)state;
     enum { D = 4 };
@@ -73,7 +75,7 @@ static size_t activations(int layers, enum plan_recompute recompute) {
     return bytes;
 }
 
-/* One more layer costs one boundary more, and everything else is one block's, whatever the depth. */
+/* Each layer adds one boundary tensor; everything else is needed for one block at any depth. */
 static void under_block_recompute_a_layer_costs_its_boundary_alone(void **state) {
     (void)state;
     const size_t boundary = 2 * (size_t)LARGER.context * (size_t)LARGER.width * sizeof(float);
@@ -93,7 +95,7 @@ static void selective_recompute_lies_between(void **state) {
     assert_true(block < selective && selective < none);
 }
 
-/* In every layout: what is mapped is what the plan says, each family on 64 bytes, to the byte. */
+/* In every layout the mapped memory is that of the plan, to the byte, with each family on a 64-byte boundary. */
 static void the_arena_is_the_plan_to_the_byte(void **state) {
     (void)state;
     struct graph *g = NULL;
@@ -107,17 +109,18 @@ static void the_arena_is_the_plan_to_the_byte(void **state) {
                 for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
                     if ((P > 1 && zero > 1) || (D == 1 && zero > 0))
                         continue;
-                    struct plan *p = plan_of(g, (struct plan_layout){ .rank = D * P - 1,
-                                                                      .data = D,
-                                                                      .stages = P,
-                                                                      .zero = zero,
-                                                                      .schedule = n % SCHEDULES == SCHEDULE_INTERLEAVED
-                                                                                      ? SCHEDULE_GPIPE
-                                                                                      : n % SCHEDULES,
-                                                                      .recompute = (enum plan_recompute)recompute,
-                                                                      .lanes = 4,
-                                                                      .micro_batches = 8,
-                                                                      .reduce = PLAN_REDUCE_MICRO_BATCH });
+                    struct plan *p = plan_of(
+                        g, (struct plan_layout){ .rank = D * P - 1,
+                                                 .data = D,
+                                                 .stages = P,
+                                                 .zero = zero,
+                                                 .schedule = schedule_kinds[n % SCHEDULES] == &schedule_interleaved
+                                                                 ? &schedule_gpipe
+                                                                 : schedule_kinds[n % SCHEDULES],
+                                                 .recompute = (enum plan_recompute)recompute,
+                                                 .lanes = 4,
+                                                 .micro_batches = 8,
+                                                 .reduce = PLAN_REDUCE_MICRO_BATCH });
                     struct arena a;
                     const struct plan *plans[] = { p };
                     size_t sum = 0;
@@ -136,19 +139,19 @@ static void the_arena_is_the_plan_to_the_byte(void **state) {
     graph_free(g);
 }
 
-/* Measured: a page or none. A leak of 2 KiB a step would be seen. */
+/* Measured: one page at most. A leak of 2 KiB a step would be noticed. */
 static void a_process_does_not_grow_after_its_first_step(void **state) {
     (void)state;
     static const struct engine_layout layouts[] = {
         { .data = 1, .pipeline = 1 },
         { .data = 2, .pipeline = 1 },
         { .data = 2, .pipeline = 1, .zero = 3 },
-        { .data = 1, .pipeline = 2, .schedule = SCHEDULE_ZERO_BUBBLE },
-        { .data = 2, .pipeline = 2, .zero = 1, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 },
+        { .data = 1, .pipeline = 2, .schedule = &schedule_zero_bubble },
+        { .data = 2, .pipeline = 2, .zero = 1, .schedule = &schedule_interleaved, .virtual_stages = 2 },
     };
     enum { STEPS = 40, SETTLED = 1, SLACK = 64 << 10 };
 #ifdef __SANITIZE_ADDRESS__
-    skip(); /* it keeps what is freed for a while, to tell its use */
+    skip(); /* it keeps freed memory for a while, to detect its use */
 #endif
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         struct trainee *t = trainee_new();

@@ -1,6 +1,6 @@
-/* What of NCCL needs no device: it is loaded by its name, says in one sentence why not, and rank 0's id reaches all.
- * Communicators: test_nccl_ranks over stand-ins, tests/gpu on a device. */
-#include "executor/engine/collective/nccl_library.h"
+/* The parts of NCCL's use that need no device: loading the library by its name, the message if that fails, and sending
+ * rank 0's id to all ranks. test_nccl_ranks tests communicators over stand-ins, and tests/gpu on a device. */
+#include "engine/collective/nccl_library.h"
 #include "tests/engine/gang.h"
 
 #include <setjmp.h>
@@ -10,17 +10,19 @@
 
 enum { PATIENCE_MS = 20000 };
 
-static status_t exchange_on(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
-    return collective_exchange(ctx, COLLECTIVE_CONTROL, mine, n, all, e);
+static status_t rendezvous_on(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+    return collective_all_gather_blobs(ctx, COLLECTIVE_CONTROL, mine, n, all, e);
 }
 
 static int meet(struct gang *g, int rank, struct collective *c) {
     const struct nccl_library *nccl;
-    struct device_gang gang = { .rank = rank, .world_size = g->world_size, .exchange = exchange_on, .exchange_ctx = c };
+    struct device_gang gang = {
+        .rank = rank, .world_size = g->world_size, .rendezvous = rendezvous_on, .rendezvous_ctx = c
+    };
     struct err e = { "" };
     ncclUniqueId id = { { 0 } };
     static const ncclUniqueId zero;
-    if (nccl_library_open(&nccl, &e) != ST_OK || nccl_meet(nccl, &gang, &id, &e) != ST_OK) {
+    if (nccl_library_open(&nccl, &e) != ST_OK || nccl_share_id(nccl, &gang, &id, &e) != ST_OK) {
         fprintf(stderr, "# rank %d: %s\n", rank, e.msg);
         return 1;
     }
@@ -65,19 +67,19 @@ static void what_a_job_tunes_is_in_the_environment_that_nccl_reads(void **state)
 }
 
 /* It would choose the algorithm for gathers too, which have only one, and fail in the first of them. */
-static void an_nccl_that_cannot_be_told_by_call_is_refused_a_tuning(void **state) {
+static void an_nccl_without_settings_per_call_refuses_an_algorithm(void **state) {
     (void)state;
     struct err e;
     const struct nccl_library nccl = { .version = 22304 };
     const struct collective_tuning none = { .buffer_bytes = 1 << 16 }, tree = { .algorithm = "Tree" };
     assert_int_equal(nccl_tune(&nccl, &none, &e), ST_OK);
     assert_int_equal(nccl_tune(&nccl, &tree, &e), ST_FAILED_PRECONDITION);
-    assert_string_equal(e.msg,
-                        "parallel.nccl: an algorithm or protocol of sums alone is known to NCCL from 2.24 on, and "
-                        "this host has 2.23");
+    assert_string_equal(
+        e.msg, "parallel.nccl: an algorithm or a protocol for sums needs NCCL 2.24 or later, and this host has "
+               "2.23");
 }
 
-/* In a process of its own, whose loader looks in `directory`: what the library's opening says. */
+/* Returns the library's error message in a child process whose loader searches `directory`. */
 static void opening_says(const char *directory, char *ret, size_t n) {
     int out[2];
     assert_int_equal(pipe(out), 0);
@@ -101,14 +103,15 @@ static void a_library_that_is_missing_or_too_old_is_one_sentence(void **state) {
     (void)state;
     char said[512];
     opening_says(NCCL_OLD_DIRECTORY, said, sizeof said);
-    assert_string_equal(said, "FAILED_PRECONDITION: NCCL 2.14 is older than 2.18\n");
+    assert_string_equal(said, "FAILED_PRECONDITION: NCCL 2.14 is older than 2.18, the oldest supported version\n");
     opening_says(NCCL_BARE_DIRECTORY, said, sizeof said);
     assert_string_equal(said, "FAILED_PRECONDITION: libnccl.so.2 has no ncclGetVersion\n");
     opening_says("/nowhere", said, sizeof said);
-    if (strcmp(said, "OK\n") == 0) /* this system's own */
+    if (strcmp(said, "OK\n") == 0) /* the NCCL of this system */
         skip();
-    assert_string_equal(said, "FAILED_PRECONDITION: NCCL cannot be loaded, by which ranks on CUDA talk: libnccl.so.2: "
-                              "cannot open shared object file: No such file or directory\n");
+    assert_string_equal(said,
+                        "FAILED_PRECONDITION: cannot load NCCL, which ranks on CUDA need to communicate: libnccl.so.2: "
+                        "cannot open shared object file: No such file or directory\n");
 }
 
 static int open_and_say(void) {
@@ -125,7 +128,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_0s_id_reaches_every_rank),
         cmocka_unit_test(what_a_job_tunes_is_in_the_environment_that_nccl_reads),
-        cmocka_unit_test(an_nccl_that_cannot_be_told_by_call_is_refused_a_tuning),
+        cmocka_unit_test(an_nccl_without_settings_per_call_refuses_an_algorithm),
         cmocka_unit_test(a_library_that_is_missing_or_too_old_is_one_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* What an abort cuts short, over nccl.c without a device: nothing that waits goes on, nothing arrives or is connected,
- * no communicator is left, and every later call says why. */
+/* An abort in nccl_transport.c, without a device: every waiting call returns, no message arrives and no rank connects
+ * afterwards, no communicator remains, and every later call returns the reason. */
 #include "tests/engine/nccl/ranks.h"
 
 static void *abort_from_elsewhere(void *arg) {
@@ -9,7 +9,7 @@ static void *abort_from_elsewhere(void *arg) {
     return NULL;
 }
 
-/* Nobody sends: what ends the wait is the abort, and who has waited learns that it was in vain. */
+/* No rank sends: the abort ends the wait, and the waiting rank gets an error. */
 static int await_in_vain(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct caller a = { .g = g, .rank = rank, .c = c };
     struct err e = { "" };
@@ -81,7 +81,7 @@ static void a_rank_that_gives_up_ends_the_calls_of_all_others(void **state) {
     gang_free(g);
 }
 
-/* Rank 0 is in the midst of the split, which writes what it makes while it is aborted. */
+/* Rank 0 is inside the split, which stores its result during the abort. */
 static int split_alone(struct gang *g, int rank, struct collective *c) {
     struct cuda *cuda = device_new();
     const struct collective_device device = { .kernels = &cuda->table, .data = 2 };
@@ -105,7 +105,8 @@ static void a_split_that_is_cut_short_leaves_no_communicator_behind(void **state
     gang_free(g);
 }
 
-/* Once both ranks ask their devices whether the trial is through, rank 1 dies; no answer comes until all is aborted. */
+/* When both ranks have queried whether the trial is finished, rank 1 dies. No query is answered before all is
+ * aborted. */
 static void *die_unanswered(void *arg) {
     struct caller *a = arg;
     device_await_unanswered(2);
@@ -121,7 +122,7 @@ static int connect_beside_a_death(struct gang *g, int rank, struct collective *c
     struct err e = { "" };
     pthread_t thread;
     (void)k;
-    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached, by asking */
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached: they query the device */
     device_mute(true);
     DEVICE_MUST(rank != 1 || pthread_create(&thread, NULL, die_unanswered, &a) == 0);
     gang_note(g, rank, collective_connect(c, &link, 1, &e), &e);
@@ -142,7 +143,7 @@ static void what_an_abort_cuts_short_is_not_connected(void **state) {
     gang_free(g);
 }
 
-/* Rank 1 has given up, and both know. */
+/* Rank 1 has failed, and both ranks have noticed. */
 static int call_on(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     enum { CALLED = 6 };
     const struct collective_group world = collective_world(c);
@@ -161,7 +162,7 @@ static int call_on(struct gang *g, int rank, struct collective *c, const struct 
     DEVICE_MUST(collective_confirm(c, &e) != ST_OK);
     const status_t called[CALLED] = {
         collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &told[0]),
-        collective_all_gather_pieces(c, COLLECTIVE_DATA, &world, there, 4, cut, &told[1]),
+        collective_all_gather_shards(c, COLLECTIVE_DATA, &world, there, 4, cut, &told[1]),
         collective_post_send(c, COLLECTIVE_FORWARD, 1 - rank, there, 40, &ticket, &told[2]),
         collective_mark(c, &ticket, &told[3]),
         collective_finish(c, COLLECTIVE_DATA, marked, &told[4]),

@@ -1,8 +1,8 @@
-/* The end of one rank is the end of all, over nccl.c without a device: what each of them learns of a death, of silence
- * and of NCCL's failures, and that a long step is none of them. */
+/* The end of one rank ends all ranks, over nccl_transport.c without a device: each rank's message after a death,
+ * silence or a failure of NCCL. A long step is none of these. */
 #include "tests/engine/nccl/ranks.h"
 
-/* It is silent until rank 0 says so; time goes on when that waits. */
+/* Rank 1 is silent until rank 0 has ended. The clock advances while rank 0 makes no progress. */
 static int fall_silent(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     if (rank != 1)
@@ -27,15 +27,15 @@ static void a_silent_rank_is_known_by_the_deadline(void **state) {
     gang_free(g);
 }
 
-static struct device_gate gates[3]; /* of kernels that are long */
+static struct device_gate gates[3]; /* of long kernels */
 
 static void gates_shut(void) {
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++)
         gates[i] = (struct device_gate)DEVICE_GATE_SHUT;
 }
 
-/* The kernel takes longer than another rank may stay silent. Posted before it, queued behind it, and waited for behind
- * it. */
+/* The kernel takes longer than another rank may be silent. Calls are posted before it, queued after it, and waited for
+ * after it. */
 static int compute_long(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     const struct collective_group world = collective_world(c);
     const int64_t cut[] = { 0, 10, 20 };
@@ -121,7 +121,7 @@ static int await_rank_1(struct gang *g, int rank, struct collective *c, const st
     return 0;
 }
 
-/* As a process that is killed: its sockets end, and NCCL has nothing to say. */
+/* Like a killed process: its sockets end, and NCCL reports nothing. */
 static int die(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     if (rank == 0)
         return await_rank_1(g, rank, c, k);
@@ -131,7 +131,7 @@ static int die(struct gang *g, int rank, struct collective *c, const struct kern
     return 0;
 }
 
-/* Rank 1 dies of `body` once rank 0 waits: rank 0 learns of it while rank 1 still stands there. */
+/* Rank 1 dies during `body` once rank 0 waits. Rank 0 must notice it while rank 1's thread still runs. */
 static void assert_a_death_is_known(int (*body)(struct gang *, int, struct collective *, const struct kernels *)) {
     struct task task = { .body = body };
     struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
@@ -148,10 +148,10 @@ static void who_waits_for_the_device_alone_learns_of_a_death(void **state) {
     assert_a_death_is_known(die);
 }
 
-/* Rank 0's device stands still because of rank 1, with its queues full. */
+/* Rank 1 blocks the device of rank 0, whose queues are full. */
 static int die_while_nothing_answers(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
-    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached, by asking */
+    DEVICE_MUST(collective_barrier(c, COLLECTIVE_CONTROL, &e) == ST_OK); /* both are attached: they query the device */
     if (rank == 1)
         return die(g, rank, c, k);
     device_mute(true);
@@ -186,7 +186,7 @@ static void who_waits_for_the_device_alone_learns_of_the_failure_of_any_communic
         for (int r = 0; r < 2; r++)
             assert_int_equal(gang_await(g, r), 0);
         device_fail_everywhere(NULL);
-        int first = 0; /* of both, or the one that the other learned it from */
+        int first = 0; /* the first failure of both, or the one that the other rank reported */
         for (int r = 0; r < 2; r++) {
             first += g->status[r] == ST_INTERNAL && strstr(g->error[r].msg, "NCCL failed");
             assert_true(g->status[r] == ST_INTERNAL || g->status[r] == ST_UNAVAILABLE);
@@ -196,7 +196,7 @@ static void who_waits_for_the_device_alone_learns_of_the_failure_of_any_communic
     }
 }
 
-/* Rank 1 fails after the others have asked: they have not been told that all is well. */
+/* Rank 1 fails after the others have sent their request, so they receive no confirmation. */
 static int confirm(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     struct err e = { "" };
     (void)k;
@@ -236,7 +236,7 @@ static int fail_at_a_call(struct gang *g, int rank, struct collective *c, const 
     return line;
 }
 
-/* Also a call in a group: left open, the group would hold up the abort. */
+/* Also a call in a group: an open group would block the abort. */
 static void a_call_of_nccl_that_fails_ends_all_ranks(void **state) {
     (void)state;
     struct task tasks[CALLS_N];
@@ -265,12 +265,12 @@ static int fail_before_the_host(struct gang *g, int rank, struct collective *c, 
         device_fail(NULL);
         return line;
     }
-    device_await_failure(failed_before + 1); /* NCCL has told rank 0 */
+    device_await_failure(failed_before + 1); /* NCCL has reported it to rank 0 */
     collective_abort(c, "enough");
     return device_sum_until_failure(g, rank, c, k);
 }
 
-static void who_failed_is_told_also_when_nccl_knows_first(void **state) {
+static void the_failed_rank_is_named_even_if_nccl_fails_first(void **state) {
     (void)state;
     struct task task = { .body = fail_before_the_host };
     failed_before = device_failed();
@@ -283,7 +283,7 @@ static void who_failed_is_told_also_when_nccl_knows_first(void **state) {
     gang_free(g);
 }
 
-/* Rank 1 meets the others, and then dies, or does nothing more: nothing is watched yet. */
+/* Rank 1 joins the others, and then dies or does nothing: no watch has begun. */
 static int attach_alone(struct gang *g, int rank, struct collective *c) {
     const bool *dies = g->arg;
     struct err e = { "" };
@@ -298,7 +298,7 @@ static int attach_alone(struct gang *g, int rank, struct collective *c) {
     }
     for (int r = 0; r < 2; r++)
         bytes_init(&all[r], 4096);
-    DEVICE_MUST(collective_exchange(c, COLLECTIVE_CONTROL, "", 0, all, &e) == ST_OK);
+    DEVICE_MUST(collective_all_gather_blobs(c, COLLECTIVE_CONTROL, "", 0, all, &e) == ST_OK);
     for (int r = 0; r < 2; r++)
         bytes_done(&all[r]);
     if (*dies)
@@ -308,7 +308,7 @@ static int attach_alone(struct gang *g, int rank, struct collective *c) {
     return 0;
 }
 
-static void who_connects_learns_of_a_death_and_waits_for_nobody_for_ever(void **state) {
+static void a_rank_that_connects_notices_a_death_and_does_not_wait_forever(void **state) {
     (void)state;
     for (int dies = 0; dies < 2; dies++) {
         bool arg = dies;
@@ -329,10 +329,10 @@ int main(void) {
         cmocka_unit_test(a_death_is_known_where_the_device_answers_nothing),
         cmocka_unit_test(who_waits_for_the_device_alone_learns_of_the_failure_of_any_communicator),
         cmocka_unit_test(nothing_is_confirmed_that_one_rank_has_not_come_through),
-        cmocka_unit_test(who_failed_is_told_also_when_nccl_knows_first),
+        cmocka_unit_test(the_failed_rank_is_named_even_if_nccl_fails_first),
         cmocka_unit_test(a_call_of_nccl_that_fails_ends_all_ranks),
         cmocka_unit_test(a_silent_rank_is_known_by_the_deadline),
-        cmocka_unit_test(who_connects_learns_of_a_death_and_waits_for_nobody_for_ever),
+        cmocka_unit_test(a_rank_that_connects_notices_a_death_and_does_not_wait_forever),
     };
     device_clocks_take();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* nccl.c without a device: its ranks are threads, CUDA and NCCL are stand-ins (nccl/device.c, nccl/threads.c). What it
- * decides is its own: who swaps what and when it is added, who is connected to whom, and what a call waits for. */
+/* nccl_transport.c without a device: its ranks are threads, and CUDA and NCCL are stand-ins (nccl/device.c,
+ * nccl/threads.c). The transport's own decisions are under test: which ranks exchange which data, when it is added,
+ * which ranks are connected, and what a call waits for. */
 #include "tests/engine/nccl/ranks.h"
 
 static int sums(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
@@ -24,7 +25,7 @@ static void a_union_of_device_memory_is_whole_on_every_rank(void **state) {
         assert_all_well(P, (struct task){ .body = device_union });
 }
 
-static void receives_posted_early_hold_up_no_other_transfer(void **state) {
+static void receives_that_are_posted_early_block_no_other_transfer(void **state) {
     (void)state;
     for (int P = 2; P <= 5; P++)
         assert_all_well(P, (struct task){ .body = device_transfers });
@@ -44,7 +45,7 @@ static int all_calls_over(struct collective *c, const struct kernels *k, int ran
     DEVICE_MUST(collective_or(c, COLLECTIVE_DATA, group, x, N, &e) == ST_OK);
     DEVICE_MUST(!halves || collective_reduce_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
     DEVICE_MUST(!halves || collective_reduce_scatter_ordered(c, COLLECTIVE_DATA, group, x, cut, &e) == ST_OK);
-    DEVICE_MUST(!halves || collective_all_gather_pieces(c, COLLECTIVE_DATA, group, x, 4, cut, &e) == ST_OK);
+    DEVICE_MUST(!halves || collective_all_gather_shards(c, COLLECTIVE_DATA, group, x, 4, cut, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
     k->memory_free(k, x);
     return 0;
@@ -76,7 +77,7 @@ static void all_that_a_step_will_use_is_connected_before(void **state) {
                             (struct task){ .native = native, .data = layouts[i][1], .body = connect_nothing_new });
 }
 
-/* Each on a thread of its own that has not chosen the device, like the engine's second one. */
+/* Each call on its own thread, which has not selected the device, like the engine's second thread. */
 static void *post_from_elsewhere(void *arg) {
     struct caller *a = arg;
     struct err e = { "" };
@@ -110,7 +111,7 @@ static void *gather_from_elsewhere(void *arg) {
     const struct collective_group world = collective_world(a->c);
     const int64_t cut[] = { 0, 10, 20 };
     struct err e = { "" };
-    return collective_all_gather_pieces(a->c, COLLECTIVE_DATA, &world, a->there, 4, cut, &e) == ST_OK ? a : NULL;
+    return collective_all_gather_shards(a->c, COLLECTIVE_DATA, &world, a->there, 4, cut, &e) == ST_OK ? a : NULL;
 }
 
 static void *mark_from_elsewhere(void *arg) {
@@ -150,9 +151,9 @@ static void each_thread_that_calls_chooses_the_device(void **state) {
     assert_all_well(2, (struct task){ .body = call_from_many_threads });
 }
 
-static struct device_gate gate = DEVICE_GATE_SHUT; /* of a kernel that is long */
+static struct device_gate gate = DEVICE_GATE_SHUT; /* of a long kernel */
 
-/* Calls that others may wait behind are not waited for: two sums, one after the other, behind one long kernel. */
+/* Calls do not wait for earlier calls: two sums are queued one after the other behind one long kernel. */
 static int queue_twice(struct gang *g, int rank, struct collective *c, const struct kernels *k) {
     const struct collective_group world = collective_world(c);
     const int64_t cut[] = { 0, 10, 20 };
@@ -166,7 +167,7 @@ static int queue_twice(struct gang *g, int rank, struct collective *c, const str
     for (int i = 0; i < 2; i++)
         DEVICE_MUST(collective_reduce_ordered(c, COLLECTIVE_DATA, &world, there, cut, &e) == ST_OK);
     DEVICE_MUST(device_follow(c, &e) == ST_OK);
-    pthread_barrier_wait(&g->met); /* both have come here, and the kernel is still there */
+    pthread_barrier_wait(&g->met); /* both ranks are here, and the kernel still runs */
     device_gate_open(&gate);
     DEVICE_MUST(k->download(k, x, there, sizeof x, &e) == ST_OK && k->finish(k, &e) == ST_OK);
     for (int i = 0; i < 20; i++)
@@ -213,9 +214,10 @@ static void a_pipeline_is_refused_where_its_streams_would_share_a_queue(void **s
             assert_int_equal(gang_await(g, r), 0);
             assert_true(g->status[r] == cases[i].status ||
                         (cases[i].status != ST_OK && g->status[r] == ST_UNAVAILABLE));
-            named = named || strcmp(g->error[r].msg,
-                                    "a rank of this pipeline has 8 streams, but CUDA_DEVICE_MAX_CONNECTIONS gives its "
-                                    "device 7 queues for them, in which a receive could wait for ever: unset it") == 0;
+            named = named ||
+                    strcmp(g->error[r].msg,
+                           "a rank of this pipeline uses 8 CUDA streams, but CUDA_DEVICE_MAX_CONNECTIONS allows only "
+                           "7 hardware queues, so that a receive could wait for ever: unset the variable") == 0;
         }
         assert_true(named == (cases[i].status != ST_OK));
         gang_free(g);
@@ -236,14 +238,15 @@ static int post_to_a_stranger(struct gang *g, int rank, struct collective *c, co
     return 0;
 }
 
-static void a_transfer_that_nobody_asked_a_connection_for_is_told(void **state) {
+static void a_transfer_without_a_declared_link_is_an_error(void **state) {
     (void)state;
     struct task task = { .body = post_to_a_stranger };
     struct gang *g = gang_start_threads(2, PATIENCE_MS, on_device, &task);
     for (int r = 0; r < 2; r++)
         assert_int_equal(gang_await(g, r), 0);
     assert_int_equal(g->status[0], ST_INTERNAL);
-    assert_string_equal(g->error[0].msg, "no connection was asked for by which rank 0 sends to rank 1");
+    assert_string_equal(g->error[0].msg,
+                        "rank 0 sends to rank 1 without a connection: collective_connect did not name this link");
     assert_int_equal(g->status[1], ST_UNAVAILABLE);
     gang_free(g);
 }
@@ -252,12 +255,12 @@ int main(void) {
         cmocka_unit_test(sums_on_a_device_are_the_serial_tree_to_the_bit),
         cmocka_unit_test(a_native_sum_is_right),
         cmocka_unit_test(a_union_of_device_memory_is_whole_on_every_rank),
-        cmocka_unit_test(receives_posted_early_hold_up_no_other_transfer),
+        cmocka_unit_test(receives_that_are_posted_early_block_no_other_transfer),
         cmocka_unit_test(all_that_a_step_will_use_is_connected_before),
         cmocka_unit_test(each_thread_that_calls_chooses_the_device),
         cmocka_unit_test(calls_only_queue_and_come_one_after_the_other),
         cmocka_unit_test(a_pipeline_is_refused_where_its_streams_would_share_a_queue),
-        cmocka_unit_test(a_transfer_that_nobody_asked_a_connection_for_is_told),
+        cmocka_unit_test(a_transfer_without_a_declared_link_is_an_error),
     };
     device_clocks_take();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* `numerics: fast`: a plan of its own, with fewer buffers and passes; losses within a thousandth of `reproducible`; and
- * an id of its own, so that a resume under the other is told or refused. */
+/* `numerics: fast` has its own plan with fewer buffers and passes, losses within a thousandth of those of
+ * `reproducible`, and its own numerics id, so that a resume under the other setting is reported or refused. */
 #include "tests/engine/plans.h"
 #include "tests/engine/trainee.h"
 
@@ -29,8 +29,7 @@ static struct plans plans_of(const struct setting *s, int lanes, bool fast) {
                                                                     .bucket_bytes = 1 << 16 });
 }
 
-/* No rank adds lanes: one buffer, each bucket reduced once a step, less memory; and every rank's plan is proved right.
- */
+/* No rank adds lanes: one buffer, each bucket reduced once a step, less memory; and every rank's plan is verified. */
 static void fast_folds_all_of_a_ranks_micro_batches_in_one_buffer(void **state) {
     (void)state;
     for (int i = 0; i < N_SETTINGS; i++) {
@@ -98,7 +97,7 @@ static void fast_agrees_in_loss_to_a_thousandth(void **state) {
                 fail_msg("setting %d, step %d: loss %.9g, not %.9g", i, step, loss, exact[step]);
         }
     }
-    assert_true(unlike > 0); /* another order of additions was taken */
+    assert_true(unlike > 0); /* the order of additions was another */
     trainee_free(t);
 }
 
@@ -109,8 +108,8 @@ static bool noticed(const struct trainee_result *r, const char *kind) {
     return found;
 }
 
-/* A checkpoint of a fast run: going on fast is no change, over other data ranks or reproducibly it is one, and `strict`
- * refuses it. */
+/* A checkpoint of a fast run: a fast resume changes nothing; with other data ranks, or reproducibly, the resume is
+ * reported, and `strict` refuses it. */
 static void what_a_fast_run_left_is_known_as_such(void **state) {
     (void)state;
     struct trainee *t = trainee_new();

@@ -1,6 +1,6 @@
-/* Every op's backward pass against central finite differences of its forward pass: inputs and parameters alike, through
- * the graph, its autodiff and the kernels. Inputs are made by an op of this test that gives out a parameter, and the
- * loss is the squared error of the op's output, or the op itself where it is a loss. */
+/* Every op's backward pass against central finite differences of its forward pass, for inputs and parameters, through
+ * the graph, its autodiff and the kernels. An op of this test makes the inputs by copying a parameter to its output.
+ * The loss is the squared error of the op's output, or the op itself if it is a loss. */
 #include "tests/engine/walk.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ enum { B = 3 };
 
 static status_t source_shape(struct graph *g, struct op *op, struct err *e) {
     (void)e;
-    graph_add_output(g, op, 0, "", g->parameters[g->slots[op->slot[0]].parameter].shape, -1);
+    graph_add_output(g, op, 0, "", g->parameters[g->uses[op->use[0]].parameter].shape, -1);
     return ST_OK;
 }
 
@@ -22,12 +22,12 @@ static status_t source_forward(const struct op_call *c, struct err *e) {
 }
 
 static status_t source_backward(const struct op_call *c, struct err *e) {
-    return c->kernels->widen(c->kernels, c->d_param[0], c->d_out[0], elements(c), e);
+    return c->kernels->convert_to_fp32(c->kernels, c->d_param[0], c->d_out[0], elements(c), e);
 }
 
 static const struct op_kind SOURCE = {
     .name = "source",
-    .n_slots_least = 1,
+    .n_uses_min = 1,
     .shape = source_shape,
     .forward = source_forward,
     .backward_input = source_backward,
@@ -38,7 +38,7 @@ static const struct op_kind SOURCE = {
 static int parameter(struct graph *g, struct shape shape, enum init around) {
     struct parameter p = { .shape = shape, .init = around };
     snprintf(p.name, sizeof p.name, "p%d", g->n_parameters);
-    return graph_slot(g, graph_add_parameter(g, &p), 0);
+    return graph_use(g, graph_add_parameter(g, &p), 0);
 }
 
 static int add(struct graph *g, const struct op_kind *kind, struct op_arguments args, int out[OP_OUTPUTS]) {
@@ -52,8 +52,8 @@ static int add(struct graph *g, const struct op_kind *kind, struct op_arguments 
 }
 
 static int source(struct graph *g, struct shape shape) {
-    const int slot = parameter(g, shape, INIT_ZERO);
-    return add(g, &SOURCE, (struct op_arguments){ .slot = { slot }, .n_slots = 1 }, NULL);
+    const int use = parameter(g, shape, INIT_ZERO);
+    return add(g, &SOURCE, (struct op_arguments){ .use = { use }, .n_uses = 1 }, NULL);
 }
 
 /* Each makes the ops of one case and gives the tensor whose squared error is the loss; -1: the case has its own. */
@@ -70,22 +70,22 @@ static int make_dropout(struct graph *g) {
 
 static int make_embedding(struct graph *g) {
     g->tokens = graph_add_batch(g, "tokens", BATCH_TOKENS, DTYPE_I32, SHAPE(B, 4));
-    struct op_arguments args = { .in = { g->tokens }, .n_slots = 2 };
-    args.slot[0] = parameter(g, SHAPE(7, 5), INIT_ZERO);
-    args.slot[1] = parameter(g, SHAPE(6, 5), INIT_ZERO);
+    struct op_arguments args = { .in = { g->tokens }, .n_uses = 2 };
+    args.use[0] = parameter(g, SHAPE(7, 5), INIT_ZERO);
+    args.use[1] = parameter(g, SHAPE(6, 5), INIT_ZERO);
     return add(g, &op_embedding, args, NULL);
 }
 
 static int make_embedding_without_positions(struct graph *g) {
     g->tokens = graph_add_batch(g, "tokens", BATCH_TOKENS, DTYPE_I32, SHAPE(B, 4));
     const int table = parameter(g, SHAPE(7, 5), INIT_ZERO);
-    return add(g, &op_embedding, (struct op_arguments){ .in = { g->tokens }, .slot = { table }, .n_slots = 1 }, NULL);
+    return add(g, &op_embedding, (struct op_arguments){ .in = { g->tokens }, .use = { table }, .n_uses = 1 }, NULL);
 }
 
 static int linear_of(struct graph *g, const struct op_kind *kind, bool transposed) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_slots = 2, .attr.transposed = transposed };
-    args.slot[0] = parameter(g, transposed ? SHAPE(6, 5) : SHAPE(5, 6), INIT_ZERO);
-    args.slot[1] = parameter(g, SHAPE(6), INIT_ZERO);
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_uses = 2, .attr.transposed = transposed };
+    args.use[0] = parameter(g, transposed ? SHAPE(6, 5) : SHAPE(5, 6), INIT_ZERO);
+    args.use[1] = parameter(g, SHAPE(6), INIT_ZERO);
     return add(g, kind, args, NULL);
 }
 static int make_linear(struct graph *g) { return linear_of(g, &op_linear, false); }
@@ -94,27 +94,52 @@ static int make_linear_gelu(struct graph *g) { return linear_of(g, &op_linear_ge
 
 /* A whole image as one vector. */
 static int make_linear_of_images(struct graph *g) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 2, 3, 4)) }, .n_slots = 1, .attr.transposed = true };
-    args.slot[0] = parameter(g, SHAPE(6, 24), INIT_ZERO);
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 2, 3, 4)) }, .n_uses = 1, .attr.transposed = true };
+    args.use[0] = parameter(g, SHAPE(6, 24), INIT_ZERO);
     return add(g, &op_linear, args, NULL);
 }
 
 static int make_linear_packed(struct graph *g) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_slots = 3, .attr.transposed = true };
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_uses = 3, .attr.transposed = true };
     for (int i = 0; i < 3; i++)
-        args.slot[i] = parameter(g, SHAPE(2 + i, 5), INIT_ZERO);
+        args.use[i] = parameter(g, SHAPE(2 + i, 5), INIT_ZERO);
     return add(g, &op_linear_packed, args, NULL);
 }
 
-static int norm_of(struct graph *g, const struct op_kind *kind, int n_slots) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_slots = n_slots, .attr.epsilon = 1e-3 };
+/* More weights than any model has in one op. */
+static int make_linear_packed_of_all(struct graph *g) {
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 2, 3)) },
+                                 .n_uses = OP_PARAMETERS,
+                                 .attr.transposed = true };
+    for (int i = 0; i < OP_PARAMETERS; i++)
+        args.use[i] = parameter(g, SHAPE(1 + i % 2, 3), INIT_ZERO);
+    return add(g, &op_linear_packed, args, NULL);
+}
+
+/* Three ops read one tensor, and none of them can add to a gradient. */
+static int make_branches(struct graph *g) {
+    const int x = source(g, SHAPE(B, 4, 10));
+    int y[3];
+    for (int i = 0; i < 3; i++) {
+        const int branch = add(g, &op_branch, (struct op_arguments){ .in = { x } }, NULL);
+        y[i] = add(g, i ? &op_swiglu : &op_first_token, (struct op_arguments){ .in = { branch } }, NULL);
+    }
+    const int sum = add(g, &op_add, (struct op_arguments){ .in = { y[1], y[2] } }, NULL);
+    struct op_arguments narrow = { .in = { y[0] }, .n_uses = 1, .attr.transposed = true };
+    narrow.use[0] = parameter(g, SHAPE(5, 10), INIT_ZERO);
+    const int first = add(g, &op_first_token, (struct op_arguments){ .in = { sum } }, NULL);
+    return add(g, &op_add, (struct op_arguments){ .in = { first, add(g, &op_linear, narrow, NULL) } }, NULL);
+}
+
+static int norm_of(struct graph *g, const struct op_kind *kind, int n_uses) {
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_uses = n_uses, .attr.epsilon = 1e-3 };
     const bool residual = kind->n_in == 2;
     int out[OP_OUTPUTS];
     if (residual)
         args.in[1] = source(g, SHAPE(B, 4, 5));
-    args.slot[0] = parameter(g, SHAPE(5), INIT_ONE);
-    if (n_slots > 1)
-        args.slot[1] = parameter(g, SHAPE(5), INIT_ZERO);
+    args.use[0] = parameter(g, SHAPE(5), INIT_ONE);
+    if (n_uses > 1)
+        args.use[1] = parameter(g, SHAPE(5), INIT_ZERO);
     const int y = add(g, kind, args, out);
     /* Both outputs are read, as in a transformer. */
     return residual ? add(g, &op_add, (struct op_arguments){ .in = { out[0], out[1] } }, NULL) : y;
@@ -146,10 +171,10 @@ static int make_swiglu(struct graph *g) {
 
 static int convolution_of(struct graph *g, const struct op_kind *kind, int kernel, int stride) {
     struct op_arguments args = { .in = { source(g, SHAPE(B, 6, 5, 3)) },
-                                 .n_slots = 2,
+                                 .n_uses = 2,
                                  .attr = { .stride = stride, .padding = kernel / 2 } };
-    args.slot[0] = parameter(g, SHAPE(4, 3, kernel, kernel), INIT_ZERO);
-    args.slot[1] = parameter(g, SHAPE(4), INIT_ZERO);
+    args.use[0] = parameter(g, SHAPE(4, 3, kernel, kernel), INIT_ZERO);
+    args.use[1] = parameter(g, SHAPE(4), INIT_ZERO);
     return add(g, kind, args, NULL);
 }
 static int make_convolution(struct graph *g) { return convolution_of(g, &op_convolution, 3, 1); }
@@ -159,34 +184,34 @@ static int make_convolution_relu(struct graph *g) { return convolution_of(g, &op
 
 /* An input that two convolutions read: the second one's gradient is added. */
 static int make_convolutions_of_one(struct graph *g) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5, 3)) }, .n_slots = 1, .attr = { .stride = 1 } };
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5, 3)) }, .n_uses = 1, .attr = { .stride = 1 } };
     int y[2];
     for (int i = 0; i < 2; i++) {
-        args.slot[0] = parameter(g, SHAPE(4, 3, 1, 1), INIT_ZERO);
+        args.use[0] = parameter(g, SHAPE(4, 3, 1, 1), INIT_ZERO);
         y[i] = add(g, &op_convolution, args, NULL);
     }
     return add(g, &op_add, (struct op_arguments){ .in = { y[0], y[1] } }, NULL);
 }
 
-/* One weight in two ops: the second reverse op adds to what the first wrote. */
+/* One weight in two ops: the second reverse op adds to the gradient that the first wrote. */
 static int make_shared_weights(struct graph *g) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5, 3)) }, .n_slots = 1, .attr = { .stride = 1 } };
-    args.slot[0] = parameter(g, SHAPE(3, 3, 1, 1), INIT_ZERO);
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5, 3)) }, .n_uses = 1, .attr = { .stride = 1 } };
+    args.use[0] = parameter(g, SHAPE(3, 3, 1, 1), INIT_ZERO);
     args.in[0] = add(g, &op_convolution, args, NULL);
     return add(g, &op_convolution, args, NULL);
 }
 
 static int batchnorm_of(struct graph *g, const struct op_kind *kind, bool relu) {
     struct op_arguments args = { .in = { source(g, SHAPE(B, 3, 2, 4)) },
-                                 .n_slots = 4,
+                                 .n_uses = 4,
                                  .attr = { .epsilon = 1e-3, .relu = relu } };
     if (kind->n_in == 2)
         args.in[1] = source(g, SHAPE(B, 3, 2, 4));
-    args.slot[0] = parameter(g, SHAPE(4), INIT_ONE);
-    args.slot[1] = parameter(g, SHAPE(4), INIT_ZERO);
+    args.use[0] = parameter(g, SHAPE(4), INIT_ONE);
+    args.use[1] = parameter(g, SHAPE(4), INIT_ZERO);
     for (int i = 2; i < 4; i++) {
-        args.slot[i] = parameter(g, SHAPE(4), INIT_ONE);
-        g->parameters[g->slots[args.slot[i]].parameter].kind = PARAMETER_STATISTIC;
+        args.use[i] = parameter(g, SHAPE(4), INIT_ONE);
+        g->parameters[g->uses[args.use[i]].parameter].kind = PARAMETER_STATISTIC;
     }
     return add(g, kind, args, NULL);
 }
@@ -204,24 +229,24 @@ static int make_average_pool(struct graph *g) {
     return add(g, &op_average_pool, (struct op_arguments){ .in = { source(g, SHAPE(B, 3, 4, 5)) } }, NULL);
 }
 
-static int make_prepend(struct graph *g) {
-    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_slots = 2 };
-    args.slot[0] = parameter(g, SHAPE(1, 1, 5), INIT_ZERO);
-    args.slot[1] = parameter(g, SHAPE(1, 5, 5), INIT_ZERO);
-    return add(g, &op_prepend, args, NULL);
+static int make_class_token(struct graph *g) {
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) }, .n_uses = 2 };
+    args.use[0] = parameter(g, SHAPE(1, 1, 5), INIT_ZERO);
+    args.use[1] = parameter(g, SHAPE(1, 5, 5), INIT_ZERO);
+    return add(g, &op_class_token, args, NULL);
 }
 
-static int make_first(struct graph *g) {
-    return add(g, &op_first, (struct op_arguments){ .in = { source(g, SHAPE(B, 4, 5)) } }, NULL);
+static int make_first_token(struct graph *g) {
+    return add(g, &op_first_token, (struct op_arguments){ .in = { source(g, SHAPE(B, 4, 5)) } }, NULL);
 }
 
 static int make_fourier_step(struct graph *g) {
     const int measured = graph_add_batch(g, "measured", BATCH_MEASUREMENTS, DTYPE_F32, SHAPE(B, 2, 4, 8));
     const int mask = graph_add_batch(g, "mask", BATCH_MASK, DTYPE_F32, SHAPE(B, 1, 4, 8));
-    struct op_arguments args = { .in = { 0, 0, measured, mask }, .n_slots = 1 };
+    struct op_arguments args = { .in = { 0, 0, measured, mask }, .n_uses = 1 };
     args.in[0] = source(g, SHAPE(B, 4, 8, 1));
     args.in[1] = source(g, SHAPE(B, 4, 8, 1));
-    args.slot[0] = parameter(g, SHAPE(1), INIT_ONE);
+    args.use[0] = parameter(g, SHAPE(1), INIT_ONE);
     return add(g, &op_fourier_step, args, NULL);
 }
 
@@ -229,6 +254,25 @@ static int make_cross_entropy(struct graph *g) {
     g->targets = graph_add_batch(g, "targets", BATCH_TARGETS, DTYPE_I32, SHAPE(B, 4));
     struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 7)), g->targets } };
     g->losses = add(g, &op_cross_entropy, args, NULL);
+    return -1;
+}
+
+/* A second loss, which is added to the graph's losses; -1: no second loss. */
+static int second_loss = -1;
+
+/* Cross-entropy and squared error of two projections of one tensor. */
+static int make_two_losses(struct graph *g) {
+    const int y = source(g, SHAPE(B, 4, 5));
+    struct op_arguments args = { .in = { y }, .n_uses = 1, .attr.transposed = true };
+    int z[2];
+    for (int i = 0; i < 2; i++) {
+        args.use[0] = parameter(g, SHAPE(7, 5), INIT_ZERO);
+        z[i] = add(g, &op_linear, args, NULL);
+    }
+    g->targets = graph_add_batch(g, "targets", BATCH_TARGETS, DTYPE_I32, SHAPE(B, 4));
+    g->losses = add(g, &op_cross_entropy, (struct op_arguments){ .in = { z[0], g->targets } }, NULL);
+    const int reference = graph_add_batch(g, "reference", BATCH_REFERENCE, DTYPE_F32, g->tensors[z[1]].shape);
+    second_loss = add(g, &op_squared_error, (struct op_arguments){ .in = { z[1], reference } }, NULL);
     return -1;
 }
 
@@ -248,6 +292,8 @@ static const struct {
     CASE(linear_gelu),
     CASE(linear_of_images),
     CASE(linear_packed),
+    CASE(linear_packed_of_all),
+    CASE(branches),
     CASE(layernorm),
     CASE(residual_layernorm),
     CASE(rmsnorm),
@@ -267,10 +313,11 @@ static const struct {
     CASE(batchnorm_residual),
     CASE(max_pool),
     CASE(average_pool),
-    CASE(prepend),
-    CASE(first),
+    CASE(class_token),
+    CASE(first_token),
     CASE(fourier_step),
     CASE(cross_entropy),
+    CASE(two_losses),
 };
 
 /* --- numbers ---*/
@@ -292,7 +339,7 @@ static void put_numbers(struct walk *w) {
     for (int b = 0; b < g->n_batch; b++) {
         const struct tensor *t = &g->tensors[g->batch[b]];
         for (int64_t i = 0; i < shape_elements(&t->shape); i++) {
-            if (batch_input_is_integer(t->input)) /* a target in six is none */
+            if (batch_input_is_integer(t->input)) /* one target in six is -1: ignored */
                 ((int32_t *)w->tensor[g->batch[b]])[i] = (int32_t)(i % 6 - (t->input == BATCH_TARGETS));
             else
                 ((float *)w->tensor[g->batch[b]])[i] = t->input == BATCH_MASK ? number(i, 50) > 0 : number(i, 40 + b);
@@ -303,7 +350,10 @@ static void put_numbers(struct walk *w) {
 /* The sum of all losses. */
 static double loss(struct walk *w) {
     walk_weights(w);
-    return walk_forward(w) * (double)shape_elements(&w->graph->tensors[w->graph->losses].shape);
+    double sum = walk_forward(w) * (double)shape_elements(&w->graph->tensors[w->graph->losses].shape);
+    for (int i = 0; second_loss >= 0 && i < B; i++)
+        sum += (double)((const float *)w->tensor[second_loss])[i];
+    return sum;
 }
 
 static bool near(double have, double want, double size) {
@@ -327,7 +377,7 @@ static void check_parameter(struct walk *w, const char *name, int p, const float
         w->master[p][i] = kept;
         if (near(have, want, size))
             continue;
-        /* Where ReLU or the largest of a window changes within the step, one side of it must agree. */
+        /* If ReLU or the maximum of a window changes within the difference, one side of it must agree. */
         const double here = loss(w);
         if (!near(have, (up - here) / ((double)above - (double)kept), size) &&
             !near(have, (here - down) / ((double)kept - (double)below), size))
@@ -336,12 +386,12 @@ static void check_parameter(struct walk *w, const char *name, int p, const float
     }
 }
 
-/* The loss leaves its gradient in its input's place, which must not be what the case keeps for its backward pass. */
+/* The loss stores its gradient over its input, which must not be a tensor that the backward pass of the case needs. */
 static int project(struct graph *g, int y) {
     const struct shape *x = &g->tensors[y].shape;
-    struct op_arguments args = { .in = { y }, .n_slots = 1, .attr.transposed = true };
+    struct op_arguments args = { .in = { y }, .n_uses = 1, .attr.transposed = true };
     const int64_t width = x->dim[x->n - 1] > 1 ? x->dim[x->n - 1] : shape_elements_from(x, 1);
-    args.slot[0] = parameter(g, SHAPE(3, width), INIT_ZERO);
+    args.use[0] = parameter(g, SHAPE(3, width), INIT_ZERO);
     return add(g, &op_linear, args, NULL);
 }
 
@@ -351,6 +401,7 @@ static void check_case(const char *name, make_fn *make) {
     struct graph *g = graph_new(DTYPE_F32);
     g->micro_batch = B;
     graph_begin_block(g, "case");
+    second_loss = -1;
     int y = make(g);
     if (y >= 0) {
         y = project(g, y);
@@ -381,8 +432,7 @@ static void every_gradient_is_a_central_difference(void **state) {
         check_case(CASES[i].name, CASES[i].make);
 }
 
-/* What the micro-batch measured is no gradient: its mean and its unbiased variance; evaluation uses the running ones.
- */
+/* The statistics of the micro-batch are its mean and its unbiased variance; evaluation uses the running statistics. */
 static void batchnorm_measures_moments_and_evaluates_with_running_ones(void **state) {
     (void)state;
     struct err e;
@@ -436,10 +486,29 @@ static void an_op_that_writes_over_what_is_kept_is_refused(void **state) {
     assert_non_null(strstr(e.msg, "attention"));
 }
 
+static void an_op_that_cannot_add_to_a_gradient_is_refused_and_needs_a_branch(void **state) {
+    (void)state;
+    struct err e;
+    CLEANUP(graph_freep) struct graph *g = graph_new(DTYPE_F32);
+    g->micro_batch = B;
+    graph_begin_block(g, "case");
+    const int x = source(g, SHAPE(B, 4, 10));
+    int y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = add(g, &op_swiglu, (struct op_arguments){ .in = { x } }, NULL);
+    const int sum = project(g, add(g, &op_add, (struct op_arguments){ .in = { y[0], y[1] } }, NULL));
+    const int reference = graph_add_batch(g, "reference", BATCH_REFERENCE, DTYPE_F32, g->tensors[sum].shape);
+    g->losses = add(g, &op_squared_error, (struct op_arguments){ .in = { sum, reference } }, NULL);
+    graph_end_block(g, -1);
+    assert_int_equal(graph_differentiate(g, &e), ST_INTERNAL);
+    assert_non_null(strstr(e.msg, "read the input through op_branch"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_a_central_difference),
         cmocka_unit_test(an_op_that_writes_over_what_is_kept_is_refused),
+        cmocka_unit_test(an_op_that_cannot_add_to_a_gradient_is_refused_and_needs_a_branch),
         cmocka_unit_test(batchnorm_measures_moments_and_evaluates_with_running_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Every optimizer in every kind of layout: the same bits in each, through checkpoints that any layout goes on from,
- * with averages beside them; whole-tensor kinds are refused where a parameter is cut. */
+/* Every optimizer in every kind of layout: the same bits in each, also after checkpoints from which any layout resumes,
+ * and with averages. Optimizers that need whole tensors are refused if a layout cuts a parameter. */
 #include "tests/engine/trainee.h"
 
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static const struct engine_layout LAYOUTS[] = {
     { .data = 2, .pipeline = 1, .zero = 1 },
     { .data = 1, .pipeline = 2 },
     { .data = 2, .pipeline = 1, .zero = 2 },
-    { .data = 2, .pipeline = 1, .zero = 3 }, /* elementwise kinds alone */
+    { .data = 2, .pipeline = 1, .zero = 3 }, /* elementwise kinds only */
 };
 enum { N_LAYOUTS = sizeof LAYOUTS / sizeof *LAYOUTS };
 
@@ -53,7 +53,7 @@ static struct trainee *trainee_of(const struct optimizer_config *optimizer, enum
     return t;
 }
 
-/* Every second layout goes on from what one rank had in the middle. */
+/* Every second layout resumes from the checkpoint that one rank wrote in the middle. */
 static void same_bits(const struct optimizer_config *optimizer, enum engine_precision precision) {
     const bool whole = optimizer->kind->whole_tensor;
     struct trainee *t = trainee_of(optimizer, precision);

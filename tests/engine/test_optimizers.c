@@ -1,7 +1,7 @@
 /* Every optimizer on given gradients against values recorded from PyTorch 2.13 (record_optimizers.py), for every
- * instruction set; and that no bit depends on threads or cuts. */
+ * instruction set. No bit depends on the number of threads or on the cuts of the parameters. */
 #include "base/cleanup.h"
-#include "executor/engine/optimizer/optimizer.h"
+#include "engine/optimizer/optimizer.h"
 #include "tests/kernels/tensor.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ static const struct trial_case TRIALS[CASES] = {
       0 },
 };
 
-/* As number() in record_optimizers.py: integers all the way, exact in float. */
+/* As number() in record_optimizers.py: computed in integers, exact in float. */
 static void numbers(int parameter, int step, int64_t n, float *ret) {
     static const float part[] = { 1, 0.5f, 0.25f, 0.125f };
     for (int64_t i = 0; i < n; i++) {
@@ -107,8 +107,8 @@ static void stepped_done(struct stepped *s) {
 }
 
 /* Elements [first, first + count). */
-static struct optimizer_piece piece_of(const struct stepped *s, int64_t first, int64_t count) {
-    struct optimizer_piece piece = { .parameter = s->p,
+static struct optimizer_shard shard_of(const struct stepped *s, int64_t first, int64_t count) {
+    struct optimizer_shard shard = { .parameter = s->p,
                                      .first = first,
                                      .count = count,
                                      .master = s->master + first,
@@ -116,18 +116,18 @@ static struct optimizer_piece piece_of(const struct stepped *s, int64_t first, i
                                      .ema = s->ema ? s->ema + first : NULL,
                                      .gradient = s->gradient + first };
     for (int i = 0; i < OPTIMIZER_STATES; i++)
-        piece.state[i] = s->state[i] ? s->state[i] + first : NULL;
-    return piece;
+        shard.state[i] = s->state[i] ? s->state[i] + first : NULL;
+    return shard;
 }
 
-static void step_pieces(const struct trial_case *c, const struct kernels *k, const struct optimizer_piece *pieces,
+static void step_shards(const struct trial_case *c, const struct kernels *k, const struct optimizer_shard *shards,
                         int n, void *workspace, int64_t updates) {
     double rates[OPTIMIZER_RATES];
     const struct update update = { .number = updates, .gradient_scale = (float)c->gradient_scale };
     optimizer_rates(&c->config, c->config.kind->rate(&c->config), rates);
     const struct optimizer_call call = { .kernels = k,
-                                         .pieces = pieces,
-                                         .n_pieces = n,
+                                         .shards = shards,
+                                         .n_shards = n,
                                          .clip_value = c->clip_value,
                                          .learning_rate = rates,
                                          .update = &update,
@@ -140,23 +140,23 @@ static void step_pieces(const struct trial_case *c, const struct kernels *k, con
 
 static void step(const struct trial_case *c, const struct kernels *k, struct stepped *s, int64_t first, int64_t count,
                  int64_t updates) {
-    const struct optimizer_piece piece = piece_of(s, first, count);
-    step_pieces(c, k, &piece, 1, s->workspace, updates);
+    const struct optimizer_shard shard = shard_of(s, first, count);
+    step_shards(c, k, &shard, 1, s->workspace, updates);
 }
 
 /* All of them in one call, which takes the largest workspace. */
 static void step_all(const struct trial_case *c, const struct kernels *k, const struct stepped *all, int64_t updates) {
-    struct optimizer_piece pieces[PARAMETERS];
+    struct optimizer_shard shards[PARAMETERS];
     size_t most = 0;
     void *workspace = NULL;
     for (int p = 0; p < PARAMETERS; p++) {
-        pieces[p] = piece_of(&all[p], 0, all[p].n);
+        shards[p] = shard_of(&all[p], 0, all[p].n);
         const size_t bytes = optimizer_workspace(c->config.kind, k, all[p].p);
         if (!workspace || bytes > most)
             workspace = all[p].workspace;
         most = bytes > most ? bytes : most;
     }
-    step_pieces(c, k, pieces, PARAMETERS, workspace, updates);
+    step_shards(c, k, shards, PARAMETERS, workspace, updates);
 }
 
 static void compare(const struct trial_case *c, const struct stepped *s, const float *have, const float *want,
@@ -302,9 +302,9 @@ static void no_bit_of_an_elementwise_kind_depends_on_where_a_parameter_is_cut(vo
                 continue;
             struct stepped whole = step_large(&TRIALS[c], &LARGE[0], isa_at(i), 2, INT64_MAX, KERNELS_FP32);
             for (int64_t cut = 1024; cut < whole.n; cut = cut * 3 + 7) {
-                struct stepped pieces = step_large(&TRIALS[c], &LARGE[0], isa_at(i), 2, cut, KERNELS_FP32);
-                assert_same_bits(&TRIALS[c], &whole, &pieces, "a cut");
-                stepped_done(&pieces);
+                struct stepped shards = step_large(&TRIALS[c], &LARGE[0], isa_at(i), 2, cut, KERNELS_FP32);
+                assert_same_bits(&TRIALS[c], &whole, &shards, "a cut");
+                stepped_done(&shards);
             }
             stepped_done(&whole);
         }
@@ -335,7 +335,7 @@ static void no_bit_depends_on_what_is_stepped_in_the_same_call(void **state) {
     }
 }
 
-/* --- what a kind says of itself ---*/
+/* --- the properties of each kind --- */
 
 static int64_t states(const struct optimizer_kind *kind, const struct parameter *p) {
     int64_t n = 0;
@@ -344,7 +344,7 @@ static int64_t states(const struct optimizer_kind *kind, const struct parameter 
     return n;
 }
 
-static void states_are_as_large_as_the_header_says(void **state) {
+static void states_have_the_size_that_the_header_documents(void **state) {
     (void)state;
     const struct parameter *matrix = &SHAPES[0], *embedding = &SHAPES[2], *bias = &SHAPES[3], *conv = &SHAPES[4];
     assert_int_equal(states(&optimizer_sgd, matrix), 24 * 40);
@@ -368,18 +368,19 @@ static void an_impossible_setting_is_refused_by_its_field(void **state) {
         const char *says;
     } table[] = {
         { { &optimizer_adamw, .adamw = { 1e-3, 1, 0.95, 1e-8, 0.1 } },
-          "train.optimizer.adamw.beta1: 1 is not in [0, 1)" },
+          "train.optimizer.adamw.beta1: 1 is not at least 0 and below 1" },
         { { &optimizer_adamw, .adamw = { NAN, 0.9, 0.95, 1e-8, 0.1 } },
           "train.optimizer.adamw.lr: nan is less than 0" },
         { { &optimizer_sgd, .sgd = { .lr = 1, .nesterov = true } },
           "train.optimizer.sgd.nesterov: needs a momentum above 0" },
-        { { &optimizer_lion, .lion = { 1e-3, 0.9, -1, 1 } }, "train.optimizer.lion.beta2: -1 is not in [0, 1)" },
+        { { &optimizer_lion, .lion = { 1e-3, 0.9, -1, 1 } },
+          "train.optimizer.lion.beta2: -1 is not at least 0 and below 1" },
         { { &optimizer_adafactor, .adafactor = { 0.01, 0.8, 1e-30, 1e-3, 0, 0 } },
           "train.optimizer.adafactor.clip_threshold: 0 is not above 0" },
         { { &optimizer_muon, .muon = { .lr = 0.1, .iterations = 0 } },
-          "train.optimizer.muon.iterations: 0 is not between 1 and 100" },
+          "train.optimizer.muon.iterations: 0 is not at least 1" },
         { { &optimizer_muon, .muon = { .lr = 0.1, .iterations = 5, .adamw = { 1e-3, 0.9, 2, 1e-8, 0 } } },
-          "train.optimizer.muon.adamw.beta2: 2 is not in [0, 1)" },
+          "train.optimizer.muon.adamw.beta2: 2 is not at least 0 and below 1" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct err e = { "" };
@@ -402,7 +403,7 @@ static void muon_steps_along_a_nearly_orthogonal_matrix(void **state) {
     memset(s.master, 0, (size_t)s.n * sizeof(float));
     numbers(0, 1, s.n, s.gradient);
     step(&c, k, &s, 0, s.n, 1);
-    for (int i = 0; i < 24; i++) { /* a row's length lies between the least and the largest singular value */
+    for (int i = 0; i < 24; i++) { /* the length of a row is between the smallest and the largest singular value */
         double square = 0;
         for (int j = 0; j < 40; j++)
             square += (double)s.master[i * 40 + j] * (double)s.master[i * 40 + j];
@@ -419,7 +420,7 @@ int main(void) {
         cmocka_unit_test(no_bit_depends_on_the_number_of_threads),
         cmocka_unit_test(no_bit_of_an_elementwise_kind_depends_on_where_a_parameter_is_cut),
         cmocka_unit_test(no_bit_depends_on_what_is_stepped_in_the_same_call),
-        cmocka_unit_test(states_are_as_large_as_the_header_says),
+        cmocka_unit_test(states_have_the_size_that_the_header_documents),
         cmocka_unit_test(an_impossible_setting_is_refused_by_its_field),
         cmocka_unit_test(muon_steps_along_a_nearly_orthogonal_matrix),
     };

@@ -1,7 +1,8 @@
-/* Plans: what the compiler makes of a GPT on each layout, and which layouts it refuses. test_verify.c holds what is
- * wrong with broken plans, test_plan_memory.c the bytes, test_plan_schedules.c the orders. */
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/model.h"
+/* Plans: the plan that the compiler makes of a GPT for each layout, and the layouts that it refuses. test_verify.c
+ * tests broken plans, test_plan_memory.c the bytes, and test_plan_schedules.c the orders. */
+#include "engine/graph/op.h"
+#include "engine/model/model.h"
+#include "engine/plan/build/plan_build.h"
 #include "tests/engine/gpt_graph.h"
 #include "tests/engine/plans.h"
 
@@ -61,21 +62,21 @@ static struct graph *llama_graph(bool tied, enum dtype element) {
     struct err e = { "" };
     struct graph *g = graph_new(element);
     g->micro_batch = 2;
-    if (llama_blocks(&llama, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
+    if (model_llama.build(&llama, &(struct model_data){ 0 }, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return g;
 }
 
-/* Of any family. Without dropout, gradients share bytes with others that a delayed weight pass still reads; batch norms
- * have statistics; an unrolled network shares weights over blocks, and its first block has nothing to train. */
+/* A graph of any family. Without dropout, a gradient shares bytes with one that a delayed weight pass still reads;
+ * batch norms have statistics; an unrolled network shares weights over blocks, and its first block has no weights. */
 static struct graph *random_graph(unsigned *seed) {
     const struct model_config families[] = {
-        { .family = MODEL_GPT, .gpt = DEEP },
-        { .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 8 } },
-        { .family = MODEL_RESNET, .resnet = { .layers = 50, .width = 8 } },
-        { .family = MODEL_VIT, .vit = { .layers = 4, .heads = 2, .width = 32, .patch = 8 } },
-        { .family = MODEL_MLP, .mlp = { .hidden = { 64, 64, 32 }, .n_hidden = 3 } },
-        { .family = MODEL_UNROLLED, .unrolled = { .iterations = 4, .channels = 8, .layers = 3 } },
+        { .kind = &model_gpt, .gpt = DEEP },
+        { .kind = &model_resnet, .resnet = { .layers = 18, .width = 8 } },
+        { .kind = &model_resnet, .resnet = { .layers = 50, .width = 8 } },
+        { .kind = &model_vit, .vit = { .layers = 4, .heads = 2, .width = 32, .patch = 8, .hidden = 128 } },
+        { .kind = &model_mlp, .mlp = { .hidden = { 64, 64, 32 }, .n_hidden = 3 } },
+        { .kind = &model_unrolled, .unrolled = { .iterations = 4, .channels = 8, .layers = 3 } },
     };
     const int n = sizeof families / sizeof *families, k = (int)draw(seed, (unsigned)n + 1);
     const enum dtype element = draw(seed, 2) ? DTYPE_BF16 : DTYPE_F32;
@@ -83,9 +84,9 @@ static struct graph *random_graph(unsigned *seed) {
         return llama_graph(draw(seed, 2), element);
     struct model_config c = families[k];
     struct model_data data = { .vocabulary = 65, .classes = 10, .channels = 3, .height = 32, .width = 32 };
-    if (c.family == MODEL_GPT)
+    if (c.kind == &model_gpt)
         c.gpt.dropout = draw(seed, 2) ? 0.1 : 0;
-    if (c.family == MODEL_UNROLLED) {
+    if (c.kind == &model_unrolled) {
         c.unrolled.shared_weights = draw(seed, 2);
         data = (struct model_data){ .channels = 1, .height = 32, .width = 32 };
     }
@@ -102,12 +103,12 @@ static struct plan_layout random_layout(unsigned *seed) {
     struct plan_layout l = layout_of(data, data * own, data * own * rounds, (enum plan_reduce)draw(seed, 2));
     l.kind = draw(seed, 5) ? PLAN_TRAIN : PLAN_EVALUATE;
     l.stages = stages;
-    l.schedule = (enum plan_schedule_kind)draw(seed, SCHEDULES);
+    l.schedule = schedule_kinds[draw(seed, SCHEDULES)];
     l.recompute = (enum plan_recompute)draw(seed, RECOMPUTES);
     l.zero = (int)draw(seed, stages > 1 ? 2 : 4);
-    l.virtual_stages = stages > 1 && l.schedule == SCHEDULE_INTERLEAVED ? 1 + (int)draw(seed, 3) : 1;
-    if (l.schedule == SCHEDULE_INTERLEAVED && own * rounds % stages)
-        l.schedule = SCHEDULE_1F1B, l.virtual_stages = 1;
+    l.virtual_stages = stages > 1 && l.schedule == &schedule_interleaved ? 1 + (int)draw(seed, 3) : 1;
+    if (l.schedule == &schedule_interleaved && own * rounds % stages)
+        l.schedule = &schedule_1f1b, l.virtual_stages = 1;
     if (l.zero < 3 && draw(seed, 3) == 0)
         l.optimizer = &optimizer_muon;
     l.ema = draw(seed, 2);
@@ -116,12 +117,12 @@ static struct plan_layout random_layout(unsigned *seed) {
 }
 
 static void describe(char *to, size_t n, const struct plan_layout *l) {
-    snprintf(to, n, "kind %d data %d stages %d x %d zero %d schedule %d recompute %d lanes %d of %d reduce %d %s",
-             l->kind, l->data, l->stages, l->virtual_stages, l->zero, l->schedule, l->recompute, l->lanes,
+    snprintf(to, n, "kind %d data %d stages %d x %d zero %d schedule %s recompute %d lanes %d of %d reduce %d %s",
+             l->kind, l->data, l->stages, l->virtual_stages, l->zero, l->schedule->name, l->recompute, l->lanes,
              l->micro_batches, l->reduce, l->optimizer->name);
 }
 
-/* False where the model has fewer blocks than the layout has chunks. */
+/* Returns false if the model has fewer blocks than the layout has virtual stages. */
 static bool random_plans(struct plans *p, struct graph *graph, struct plan_layout l) {
     struct plan *plan = NULL;
     struct err e = { "" };
@@ -157,8 +158,8 @@ static void random_layouts_are_accepted_and_their_data_ranks_are_translations(vo
     }
 }
 
-/* A unit that is gathered must not fall on a staged bucket whose reduction is only waited for after it (wide blocks,
- * buckets of several slots, more than one micro-batch a rank). */
+/* Gathered weights must not overlap a staged bucket if the wait for its reduction comes later (wide blocks, buckets of
+ * several uses, more than one micro-batch per rank). */
 static void gathered_units_and_staged_buckets_never_share_bytes(void **state) {
     (void)state;
     for (int bucket = 16; bucket <= 26; bucket++) {
@@ -182,35 +183,35 @@ static struct graph *model_graph(struct model_config c, struct model_data data) 
     return g;
 }
 
-static const struct model_config UNROLLED = { .family = MODEL_UNROLLED,
+static const struct model_config UNROLLED = { .kind = &model_unrolled,
                                               .unrolled = { .iterations = 4, .channels = 8, .layers = 3 } };
 
-/* Its gradient stands in place of the tensor that it received, written in the forward pass, and is sent in the backward
- * pass, where no op touches it. */
+/* The gradient has the bytes of the tensor that the stage received. It is written in the forward pass and sent in the
+ * backward pass, in which no op touches it. */
 static void a_stage_of_only_the_loss_keeps_its_gradient_until_it_is_sent(void **state) {
     (void)state;
     for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
         struct plan_layout l = layout_of(1, 4, 4, PLAN_REDUCE_STEP);
         l.stages = 6;
-        l.schedule = SCHEDULE_GPIPE;
+        l.schedule = &schedule_gpipe;
         l.recompute = (enum plan_recompute)recompute;
         struct plans p = plans_build(
             model_graph(UNROLLED, (struct model_data){ .channels = 1, .height = 32, .width = 32 }), l);
-        assert_int_equal(p.of[5]->chunks[0].n_blocks, 1);
+        assert_int_equal(p.of[5]->virtual_stages[0].n_blocks, 1);
         assert_accepted(&p);
         plans_free(&p);
     }
 }
 
-/* A residual stage ends in an op whose output its own backward pass reads: computed again, it is written while it might
- * still be on its way. */
+/* A residual stage ends in an op whose output its own backward pass reads: recompute writes the output again while it
+ * may still be sent. */
 static void a_boundary_is_gone_before_it_is_computed_again(void **state) {
     (void)state;
-    const struct model_config resnet = { .family = MODEL_RESNET, .resnet = { .layers = 18, .width = 8 } };
+    const struct model_config resnet = { .kind = &model_resnet, .resnet = { .layers = 18, .width = 8 } };
     for (int schedule = 0; schedule < SCHEDULES; schedule++) {
         struct plan_layout l = layout_of(1, 1, 6, PLAN_REDUCE_STEP);
         l.stages = 2;
-        l.schedule = (enum plan_schedule_kind)schedule;
+        l.schedule = schedule_kinds[schedule];
         l.recompute = RECOMPUTE_BLOCK;
         struct plans p = plans_build(
             model_graph(resnet, (struct model_data){ .classes = 10, .channels = 3, .height = 32, .width = 32 }), l);
@@ -219,13 +220,13 @@ static void a_boundary_is_gone_before_it_is_computed_again(void **state) {
     }
 }
 
-/* Weight passes that are split off finish the second bucket of such a slot before the first. */
-static void a_slot_in_two_buckets_is_normed_when_both_are_whole(void **state) {
+/* Separate weight passes finish the second bucket of such a use before the first. */
+static void a_use_in_two_buckets_is_normed_when_both_are_whole(void **state) {
     (void)state;
     for (int bucket = 12; bucket <= 17; bucket++) {
         struct plan_layout l = layout_of(1, 4, 16, PLAN_REDUCE_MICRO_BATCH);
         l.stages = 5;
-        l.schedule = SCHEDULE_ZERO_BUBBLE;
+        l.schedule = &schedule_zero_bubble;
         l.bucket_bytes = (int64_t)1 << bucket;
         struct plans p = plans_build(llama_graph(false, DTYPE_F32), l);
         assert_accepted(&p);
@@ -249,7 +250,7 @@ static void nothing_is_sent_on_other_than_the_last_accumulation_step(void **stat
     plans_free(&p);
 }
 
-static void buckets_leave_while_the_backward_pass_goes_on(void **state) {
+static void buckets_are_reduced_during_the_backward_pass(void **state) {
     (void)state;
     struct plans p = plans_build(plans_graph(SMALL, 3), layout_of(2, 2, 2, PLAN_REDUCE_STEP));
     const struct plan *plan = p.of[0];
@@ -287,27 +288,27 @@ static void a_rank_with_n_lanes_has_1_plus_log2_n_gradient_buffers(void **state)
         assert_int_equal(p.of[0]->lane_buffers, 1 + log2);
         plans_free(&p);
         p = plans_build(plans_graph(SMALL, 3), layout_of(1, lanes, lanes * 2, PLAN_REDUCE_MICRO_BATCH));
-        assert_int_equal(p.of[0]->lane_buffers, 2 + log2); /* and the sum of the rounds before */
+        assert_int_equal(p.of[0]->lane_buffers, 2 + log2); /* and the sum of the earlier rounds */
         plans_free(&p);
     }
 }
 
-/* --- cuts and pieces ---*/
+/* --- cuts and shards ---*/
 
-/* Every element of every parameter is some rank's piece, once. */
-static void assert_pieces_cover_the_model(const struct plans *p, int data) {
+/* Every element of every parameter belongs to the shard of exactly one rank. */
+static void assert_shards_cover_the_model(const struct plans *p, int data) {
     const struct graph *g = p->graph;
     for (int i = 0; i < g->n_parameters; i++) {
         int64_t sum = 0;
         for (int r = 0; r < p->n; r++)
-            for (int k = 0; k < p->of[r]->n_pieces; k++)
-                if (p->of[r]->pieces[k].parameter == i)
-                    sum += p->of[r]->pieces[k].count;
+            for (int k = 0; k < p->of[r]->n_shards; k++)
+                if (p->of[r]->shards[k].parameter == i)
+                    sum += p->of[r]->shards[k].count;
         assert_int_equal(sum, shape_elements(&g->parameters[i].shape) * data);
     }
 }
 
-static void pieces_of_all_ranks_are_the_model_once(void **state) {
+static void shards_of_all_ranks_are_the_model_once(void **state) {
     (void)state;
     for (int zero = 0; zero <= 3; zero++)
         for (int stages = 1; stages <= (zero < 2 ? 2 : 1); stages++) {
@@ -315,7 +316,7 @@ static void pieces_of_all_ranks_are_the_model_once(void **state) {
             l.zero = zero;
             l.stages = stages;
             struct plans p = plans_build(plans_graph(DEEP, 1), l);
-            assert_pieces_cover_the_model(&p, zero == 0 ? 4 : 1);
+            assert_shards_cover_the_model(&p, zero == 0 ? 4 : 1);
             plans_free(&p);
         }
 }
@@ -326,7 +327,7 @@ static void parts_are_owned_by_the_rank_with_the_bits_reversed(void **state) {
     struct plan_layout l = { .data = 8 };
     const int part[8] = { 0, 4, 2, 6, 1, 5, 3, 7 };
     for (int d = 0; d < 8; d++)
-        assert_int_equal(plan_part(&l, d), part[d]);
+        assert_int_equal(plan_part_of(&l, d), part[d]);
 }
 
 static void whole_tensors_are_never_cut_and_shared_out_to_within_one_of_them(void **state) {
@@ -339,16 +340,16 @@ static void whole_tensors_are_never_cut_and_shared_out_to_within_one_of_them(voi
     int64_t most = 0, least = INT64_MAX;
     for (int r = 0; r < 4; r++) {
         int64_t sum = 0;
-        for (int k = 0; k < p.of[r]->n_pieces; k++) {
-            const struct plan_piece *piece = &p.of[r]->pieces[k];
-            assert_int_equal(piece->first, 0);
-            assert_int_equal(piece->count, shape_elements(&p.graph->parameters[piece->parameter].shape));
-            sum += piece->count;
+        for (int k = 0; k < p.of[r]->n_shards; k++) {
+            const struct plan_shard *shard = &p.of[r]->shards[k];
+            assert_int_equal(shard->first, 0);
+            assert_int_equal(shard->count, shape_elements(&p.graph->parameters[shard->parameter].shape));
+            sum += shard->count;
         }
         most = sum > most ? sum : most;
         least = sum < least ? sum : least;
     }
-    assert_pieces_cover_the_model(&p, 1);
+    assert_shards_cover_the_model(&p, 1);
     assert_true(most - least <= 4 * 256 * 256); /* the largest tensor */
     plans_free(&p);
 }
@@ -358,11 +359,11 @@ static void whole_tensors_are_never_cut_and_shared_out_to_within_one_of_them(voi
 static void the_tied_embedding_has_two_gradients_that_are_added(void **state) {
     (void)state;
     struct plans p = plans_build(plans_graph(SMALL, 3), layout_of(1, 1, 1, PLAN_REDUCE_STEP));
-    const struct instruction *add = plans_find(p.of[0], QUEUE_COMPUTE, INSTRUCTION_ADD_SLOT, 0);
-    const struct plan_piece *piece = &p.of[0]->pieces[add->begin];
-    assert_string_equal(p.graph->parameters[piece->parameter].name, "transformer.wte.weight");
-    assert_int_equal(p.graph->slots[add->source].parameter, piece->parameter);
-    assert_int_not_equal(p.graph->slots[add->source].group, p.graph->slots[piece->slot].group);
+    const struct instruction *add = plans_find(p.of[0], QUEUE_COMPUTE, INSTRUCTION_ADD_USE, 0);
+    const struct plan_shard *shard = &p.of[0]->shards[add->begin];
+    assert_string_equal(p.graph->parameters[shard->parameter].name, "transformer.wte.weight");
+    assert_int_equal(p.graph->uses[add->source].parameter, shard->parameter);
+    assert_int_not_equal(p.graph->uses[add->source].number, p.graph->uses[shard->use].number);
     plans_free(&p);
 }
 
@@ -376,11 +377,11 @@ static void the_tied_embedding_crosses_the_pipeline_once_each_way(void **state) 
     int gradients = first->queue[QUEUE_GRADIENTS].n, activations = last->queue[QUEUE_ACTIVATIONS].n;
     assert_int_equal(gradients, 4 + 1);
     assert_int_equal(activations, 4 + 1);
-    assert_int_equal(first->queue[QUEUE_GRADIENTS].items[4].what, WHAT_GRADIENT);
-    assert_int_equal(last->queue[QUEUE_ACTIVATIONS].items[4].what, WHAT_WEIGHT);
-    assert_int_equal(plans_count(last, QUEUE_COMPUTE, INSTRUCTION_ADD_SLOT), 0);
-    for (int k = 0; k < last->n_pieces; k++)
-        assert_string_not_equal(p.graph->parameters[last->pieces[k].parameter].name, "transformer.wte.weight");
+    assert_int_equal(first->queue[QUEUE_GRADIENTS].items[4].payload, PAYLOAD_GRADIENT);
+    assert_int_equal(last->queue[QUEUE_ACTIVATIONS].items[4].payload, PAYLOAD_WEIGHT);
+    assert_int_equal(plans_count(last, QUEUE_COMPUTE, INSTRUCTION_ADD_USE), 0);
+    for (int k = 0; k < last->n_shards; k++)
+        assert_string_not_equal(p.graph->parameters[last->shards[k].parameter].name, "transformer.wte.weight");
     plans_free(&p);
 }
 
@@ -443,7 +444,7 @@ static void a_layout_that_cannot_be_is_refused_with_the_field(void **state) {
     assert_refused_layout(g, l, "parallel.virtual_stages: 2");
     l = base;
     l.stages = 4;
-    l.schedule = SCHEDULE_INTERLEAVED;
+    l.schedule = &schedule_interleaved;
     assert_refused_layout(g, l, "interleaved needs a rank's 6 micro-batches to be a multiple of its 4 stages");
     for (l = base, l.data = 2, l.stages = 2, l.zero = 2; l.zero <= 3; l.zero++)
         assert_refused_layout(g, l, "with parallel.pipeline 2");
@@ -472,12 +473,12 @@ int main(void) {
         cmocka_unit_test(gathered_units_and_staged_buckets_never_share_bytes),
         cmocka_unit_test(a_stage_of_only_the_loss_keeps_its_gradient_until_it_is_sent),
         cmocka_unit_test(a_boundary_is_gone_before_it_is_computed_again),
-        cmocka_unit_test(a_slot_in_two_buckets_is_normed_when_both_are_whole),
+        cmocka_unit_test(a_use_in_two_buckets_is_normed_when_both_are_whole),
         cmocka_unit_test(nothing_is_sent_on_other_than_the_last_accumulation_step),
-        cmocka_unit_test(buckets_leave_while_the_backward_pass_goes_on),
+        cmocka_unit_test(buckets_are_reduced_during_the_backward_pass),
         cmocka_unit_test(a_round_is_reduced_during_the_next_forward_pass),
         cmocka_unit_test(a_rank_with_n_lanes_has_1_plus_log2_n_gradient_buffers),
-        cmocka_unit_test(pieces_of_all_ranks_are_the_model_once),
+        cmocka_unit_test(shards_of_all_ranks_are_the_model_once),
         cmocka_unit_test(parts_are_owned_by_the_rank_with_the_bits_reversed),
         cmocka_unit_test(whole_tensors_are_never_cut_and_shared_out_to_within_one_of_them),
         cmocka_unit_test(the_tied_embedding_has_two_gradients_that_are_added),

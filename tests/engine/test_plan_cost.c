@@ -1,11 +1,12 @@
-/* What plans cost: device profiles, work and bytes of instructions, the simulated step against the schedules' formulas,
- * its pictures, and the report of 1,024 ranks in time. */
-#include "executor/engine/graph/op.h"
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/cost.h"
-#include "executor/engine/plan/picture.h"
-#include "executor/engine/plan/report.h"
-#include "executor/engine/plan/verify.h"
+/* The cost of plans: device profiles, the work and bytes of instructions, the simulated step against the schedules'
+ * formulas, its drawings, and a report of 1,024 ranks within a time limit. */
+#include "engine/graph/op.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/build/plan_build.h"
+#include "engine/plan/cost/plan_report.h"
+#include "engine/plan/cost/timeline_svg.h"
+#include "engine/plan/op_cost.h"
+#include "engine/plan/verify/verify.h"
 #include "tests/engine/gpt_graph.h"
 #include "tests/sanitized.h"
 
@@ -105,11 +106,11 @@ static void this_machine_can_be_measured(void **state) {
         fail_msg("%s", e.msg);
     assert_true(p.measured);
     assert_true(p.product_flops[DTYPE_F32] > 1e8 && p.product_flops[DTYPE_F32] < 1e14);
-    assert_true(p.memory_bytes_per_second > 1e8 && p.near.bytes_per_second > 1e7 && p.near.seconds < 0.1);
+    assert_true(p.memory_bytes_per_second > 1e8 && p.intra_node.bytes_per_second > 1e7 && p.intra_node.seconds < 0.1);
     assert_true(p.product_flops[DTYPE_BF16] > 1e8 && p.product_flops[DTYPE_F16] > 1e8);
     print_message("%.0f GFLOP/s (bf16 %.0f, fp16 %.0f), %.0f GB/s, loopback %.1f GB/s after %.0f us\n",
                   p.product_flops[DTYPE_F32] / 1e9, p.product_flops[DTYPE_BF16] / 1e9, p.product_flops[DTYPE_F16] / 1e9,
-                  p.memory_bytes_per_second / 1e9, p.near.bytes_per_second / 1e9, p.near.seconds * 1e6);
+                  p.memory_bytes_per_second / 1e9, p.intra_node.bytes_per_second / 1e9, p.intra_node.seconds * 1e6);
 }
 
 static void work_takes_the_longer_of_compute_and_memory(void **state) {
@@ -121,7 +122,8 @@ static void work_takes_the_longer_of_compute_and_memory(void **state) {
                               .launch_seconds = 0.25 };
     assert_true(fabs(plan_profile_seconds(&p, DTYPE_F32, 1e12, 1e9) - 2.25) < 1e-12);
     assert_true(fabs(plan_profile_seconds(&p, DTYPE_BF16, 1e12, 1e9) - 1.25) < 1e-12);
-    assert_true(fabs(plan_profile_seconds(&p, DTYPE_F16, 1e12, 1e9) - 2.25) < 1e-12); /* none: as fp32 */
+    assert_true(fabs(plan_profile_seconds(&p, DTYPE_F16, 1e12, 1e9) - 2.25) <
+                1e-12); /* no peak for fp16: that of fp32 */
 }
 
 /* --- work and wire ---*/
@@ -138,7 +140,7 @@ static void the_flops_of_a_plan_are_the_models(void **state) {
 }
 
 /* The ring's bytes: 2 (D-1)/D of the gradients for ZeRO 0; ZeRO 1 sends half of it, and as many weights back. */
-static void ranks_send_what_theory_says(void **state) {
+static void ranks_send_the_bytes_of_the_theory(void **state) {
     (void)state;
     struct plan_profile f;
     struct err e;
@@ -148,34 +150,35 @@ static void ranks_send_what_theory_says(void **state) {
                                       (struct plan_layout){ .data = 4, .zero = zero, .lanes = 4, .micro_batches = 4 });
         struct wire_bytes w = step_cost_wire(c.plans[0], &f);
         double gradients = 4.0 * (double)c.plans[0]->gradient_elements;
-        assert_true(fabs(w.near[WIRE_REDUCE] / gradients - (zero ? 0.75 : 1.5)) < 1e-9);
-        double slot = 4.0 * 2 * PLAN_CHUNK; /* the embedding's second use has no weight to gather */
-        assert_true(zero ? fabs(w.near[WIRE_GATHER] / (gradients - slot) - 0.75) < 1e-9 : !w.near[WIRE_GATHER]);
-        assert_true(w.far[WIRE_REDUCE] == 0);
+        assert_true(fabs(w.intra_node[WIRE_REDUCE] / gradients - (zero ? 0.75 : 1.5)) < 1e-9);
+        double use = 4.0 * 2 * PLAN_CHUNK; /* the embedding's second use has no weight to gather */
+        assert_true(zero ? fabs(w.intra_node[WIRE_GATHER] / (gradients - use) - 0.75) < 1e-9
+                         : !w.intra_node[WIRE_GATHER]);
+        assert_true(w.inter_node[WIRE_REDUCE] == 0);
         free_column(&c);
     }
     struct column c = make_column(&SMALL, 3, (struct plan_layout){ .stages = 2, .lanes = 2, .micro_batches = 4 });
     struct wire_bytes first = step_cost_wire(c.plans[0], &f), last = step_cost_wire(c.plans[1], &f);
     double boundary = 3.0 * 8 * 16 * 4 * 4; /* samples, tokens, width, bytes, micro-batches */
-    assert_true(first.near[WIRE_ACTIVATIONS] == boundary && last.near[WIRE_GRADIENTS] == boundary);
-    assert_true(first.near[WIRE_GRADIENTS] == 0 && last.near[WIRE_ACTIVATIONS] == 0);
+    assert_true(first.intra_node[WIRE_ACTIVATIONS] == boundary && last.intra_node[WIRE_GRADIENTS] == boundary);
+    assert_true(first.intra_node[WIRE_GRADIENTS] == 0 && last.intra_node[WIRE_ACTIVATIONS] == 0);
     double embedding = 4.0 * 65 * 16; /* its gradient one way, the new weight the other */
-    assert_true(first.near[WIRE_SHARED] == embedding && last.near[WIRE_SHARED] == embedding);
+    assert_true(first.intra_node[WIRE_SHARED] == embedding && last.intra_node[WIRE_SHARED] == embedding);
     free_column(&c);
 }
 
 /* --- the simulated step ---*/
 
-/* Every stage takes as long as every other: all of a phase's time is spent at one op of the chunk. */
+/* All stages take the same time: one op of each virtual stage takes all of a phase's time. */
 struct fixed {
-    double forward, input, weight; /* of a stage and micro-batch */
+    double forward, input, weight; /* seconds per stage and micro-batch */
 };
 
 static bool is_first_op(const struct plan *p, const struct instruction *i, bool reverse) {
     const struct graph *g = p->graph;
     const struct op *op = &g->ops[reverse ? g->reverse[i->op].op : i->op];
     for (int o = 0; o < (int)(op - g->ops); o++) {
-        if (p->block_chunk[g->ops[o].block] != p->block_chunk[op->block])
+        if (p->block_virtual_stage[g->ops[o].block] != p->block_virtual_stage[op->block])
             continue;
         bool has = i->kind == INSTRUCTION_BACKWARD_WEIGHT ? g->ops[o].kind->backward_weight != NULL
                                                           : g->ops[o].kind->backward_input != NULL;
@@ -198,7 +201,7 @@ static double fixed_seconds(void *ctx, const struct plan *p, enum plan_queue que
     }
 }
 
-static double step_of(enum plan_schedule_kind schedule, int stages, int virtual_stages, int micro_batches,
+static double step_of(const struct schedule_kind *schedule, int stages, int virtual_stages, int micro_batches,
                       struct fixed *f) {
     struct column c = make_column(&SMALL, 1,
                                   (struct plan_layout){ .stages = stages,
@@ -221,22 +224,22 @@ static double step_of(enum plan_schedule_kind schedule, int stages, int virtual_
     return seconds;
 }
 
-static void steps_take_what_the_schedules_formulas_say(void **state) {
+static void steps_take_the_time_of_the_schedules_formulas(void **state) {
     (void)state;
     static const struct {
-        enum plan_schedule_kind schedule;
+        const struct schedule_kind *schedule;
         int virtual_stages;
     } SCHEDULES_OF_TEST[] = {
-        { SCHEDULE_GPIPE, 1 }, { SCHEDULE_1F1B, 1 }, { SCHEDULE_INTERLEAVED, 2 }, { SCHEDULE_ZERO_BUBBLE, 1 }
+        { &schedule_gpipe, 1 }, { &schedule_1f1b, 1 }, { &schedule_interleaved, 2 }, { &schedule_zero_bubble, 1 }
     };
     for (int stages = 2; stages <= 4; stages *= 2)
         for (int m = stages; m <= 16; m *= 2)
             for (size_t k = 0; k < sizeof SCHEDULES_OF_TEST / sizeof *SCHEDULES_OF_TEST; k++) {
                 struct fixed f = { .forward = 1, .input = 1, .weight = 1 };
-                enum plan_schedule_kind schedule = SCHEDULES_OF_TEST[k].schedule;
+                const struct schedule_kind *schedule = SCHEDULES_OF_TEST[k].schedule;
                 int v = SCHEDULES_OF_TEST[k].virtual_stages;
                 double step = step_of(schedule, stages, v, m, &f);
-                double formula = 3.0 * m + timeline_bubble_formula(schedule, stages, v, 1, 1, 1);
+                double formula = 3.0 * m + schedule_bubble(schedule, stages, v, &(struct phase_seconds){ 1, 1, 1 });
                 assert_true(fabs(step / formula - 1) < 1e-9);
             }
 }
@@ -244,12 +247,12 @@ static void steps_take_what_the_schedules_formulas_say(void **state) {
 static void zero_bubble_is_below_1f1b_and_interleaved_below_both_halves(void **state) {
     (void)state;
     struct fixed f = { .forward = 1, .input = 1, .weight = 1 };
-    double plain = step_of(SCHEDULE_1F1B, 4, 1, 16, &f);
-    assert_true(step_of(SCHEDULE_ZERO_BUBBLE, 4, 1, 16, &f) < plain * 0.9);
-    assert_true(step_of(SCHEDULE_INTERLEAVED, 4, 2, 16, &f) < plain * 0.95);
+    double plain = step_of(&schedule_1f1b, 4, 1, 16, &f);
+    assert_true(step_of(&schedule_zero_bubble, 4, 1, 16, &f) < plain * 0.9);
+    assert_true(step_of(&schedule_interleaved, 4, 2, 16, &f) < plain * 0.95);
 }
 
-/* --- pictures ---*/
+/* --- drawings ---*/
 
 static int count(const char *text, const char *what) {
     int n = 0;
@@ -269,7 +272,7 @@ static void a_step_can_be_drawn(void **state) {
     assert_int_equal(timeline_simulate((const struct plan *const *)c.plans, c.n,
                                        &(struct timeline_costs){ .seconds = fixed_seconds, .ctx = &f }, &t, &e),
                      ST_OK);
-    assert_int_equal(picture_svg(&t, "a < b & c", &b, &e), ST_OK);
+    assert_int_equal(timeline_svg(&t, "a < b & c", &b, &e), ST_OK);
     assert_non_null(strstr(b.data, "a &lt; b &amp; c"));
     assert_int_equal(count(b.data, "forward, micro-batch"), 4 * 8);
     assert_int_equal(count(b.data, "<rect"), count(b.data, "</rect>") + 1 + count(b.data, "height=\"12\""));
@@ -277,7 +280,7 @@ static void a_step_can_be_drawn(void **state) {
     assert_string_equal(b.data + b.len - 7, "</svg>\n");
     bytes_clear(&b);
     /* 33 seconds in 33 columns: one letter a second. */
-    assert_int_equal(picture_text(&t, 33, &b, &e), ST_OK);
+    assert_int_equal(timeline_text(&t, 33, &b, &e), ST_OK);
     assert_non_null(strstr(b.data, "stage 3   ...FBBFBBFBBFBBFBBFBBFBBFBB......  idle 27.3 %\n"
                                    "             000111222333444555666777      \n"));
     assert_int_equal(count(b.data, "stage "), 4);
@@ -288,7 +291,7 @@ static void a_step_can_be_drawn(void **state) {
 
 /* --- the report ---*/
 
-/* Of the processor's time: what else runs on the machine is not the report's. A sanitizer takes its share. */
+/* In processor time, so that other programs on the machine do not count. A sanitizer takes more. */
 static const double SECONDS_MOST = SANITIZED ? 10 : 2;
 
 static double processor_seconds(void) {
@@ -304,10 +307,10 @@ static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
     };
     static const struct {
         int data, stages, zero;
-        enum plan_schedule_kind schedule;
+        const struct schedule_kind *schedule;
     } MIXES[] = {
-        { 1024, 1, 1, SCHEDULE_1F1B }, { 1024, 1, 3, SCHEDULE_1F1B },       { 256, 4, 0, SCHEDULE_1F1B },
-        { 64, 16, 1, SCHEDULE_1F1B },  { 64, 16, 1, SCHEDULE_ZERO_BUBBLE },
+        { 1024, 1, 1, &schedule_1f1b }, { 1024, 1, 3, &schedule_1f1b },       { 256, 4, 0, &schedule_1f1b },
+        { 64, 16, 1, &schedule_1f1b },  { 64, 16, 1, &schedule_zero_bubble },
     };
     struct plan_profile f;
     struct err e = { "" };
@@ -377,8 +380,8 @@ int main(void) {
         cmocka_unit_test(this_machine_can_be_measured),
         cmocka_unit_test(work_takes_the_longer_of_compute_and_memory),
         cmocka_unit_test(the_flops_of_a_plan_are_the_models),
-        cmocka_unit_test(ranks_send_what_theory_says),
-        cmocka_unit_test(steps_take_what_the_schedules_formulas_say),
+        cmocka_unit_test(ranks_send_the_bytes_of_the_theory),
+        cmocka_unit_test(steps_take_the_time_of_the_schedules_formulas),
         cmocka_unit_test(zero_bubble_is_below_1f1b_and_interleaved_below_both_halves),
         cmocka_unit_test(a_step_can_be_drawn),
         cmocka_unit_test(a_thousand_ranks_are_reported_in_two_seconds),

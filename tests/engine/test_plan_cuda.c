@@ -1,7 +1,7 @@
-/* What a plan for CUDA says about bytes, against theory, on a host that need not have any of it: GPT-2's 124M
- * parameters in bf16, and what its attention by cuDNN takes; and the images of ResNet-50. */
-#include "executor/engine/model/model.h"
-#include "executor/engine/run/outline.h"
+/* The memory of a plan for CUDA against theory, on any host: GPT-2's 124M parameters in bf16 with the workspace of
+ * cuDNN's attention, and the images of ResNet-50. */
+#include "engine/model/model.h"
+#include "engine/run/job_model.h"
 #include "tests/engine/plans.h"
 
 #include <math.h>
@@ -14,16 +14,16 @@ static struct graph *graph_of(struct gpt_shape shape, enum dtype element) {
     struct err e = { "" };
     struct graph *g = graph_new(element);
     g->micro_batch = BATCH;
-    if (gpt_blocks(&shape, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
+    if (model_gpt.build(&shape, &(struct model_data){ 0 }, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return g;
 }
 
 static size_t room_of(const struct graph *g, enum kernels_precision precision, bool fast) {
-    const struct kernels *k = kernels_described(
+    const struct kernels *k = kernels_shape_only(
         &(struct kernels_config){ .device = "cuda", .precision = precision, .fast = fast });
     assert_non_null(k);
-    return outline_workspace(k, g, &optimizer_adamw);
+    return job_model_workspace(k, g, &optimizer_adamw);
 }
 
 static struct plan_layout layout_of(int data, int stages, int zero, enum plan_recompute recompute) {
@@ -76,8 +76,8 @@ static void attention_by_cudnn_decides_the_workspace(void **state) {
     graph_free(h);
 }
 
-/* cuDNN has no attention in fp32, nor do its engines get more than 4 GiB for an order of additions; and its masks are
- * not ours. */
+/* cuDNN has no attention in fp32. Its engines get at most 4 GiB for a fixed order of additions. Its dropout masks
+ * differ from ours. */
 static void without_cudnn_the_workspace_is_what_rows_take(void **state) {
     (void)state;
     struct gpt_shape longer = GPT2;
@@ -95,8 +95,8 @@ static void without_cudnn_the_workspace_is_what_rows_take(void **state) {
     graph_free(h);
 }
 
-/* What a rank allocates is its families, each on its boundary; every rank's workspace is that of the op that takes
- * most, behind the sums for norms. */
+/* A rank allocates its families, each aligned. A rank's workspace is the largest workspace of an op, after the sums
+ * for norms. */
 static void assert_sums(const struct plans *p) {
     for (int r = 0; r < p->n; r++) {
         size_t sum = 0;
@@ -132,7 +132,7 @@ static void zero_divides_state_then_gradients_then_weights(void **state) {
     }
 }
 
-/* Stages share the blocks; each one's weights, states and gradients are those of its own. */
+/* The blocks are divided over the stages; each stage has the weights, states and gradients of its own blocks. */
 static void a_pipeline_divides_all_three_by_its_stages(void **state) {
     (void)state;
     struct plans p = build(GPT2, layout_of(1, RANKS, 0, RECOMPUTE_NONE));
@@ -141,11 +141,11 @@ static void a_pipeline_divides_all_three_by_its_stages(void **state) {
     for (int r = 0; r < RANKS; r++)
         for (int f = 0; f < FAMILIES; f++)
             of_all[f] += (double)p.of[r]->family_bytes[f];
-    /* The tied embedding is on the first stage and on the last, and stepped on one of them. */
+    /* The first and the last stage have the tied embedding; one of them steps it. */
     assert_within("weights", of_all[FAMILY_PARAMETERS], 2 * (weights + head), 2);
     assert_within("states", of_all[FAMILY_OPTIMIZER], 12 * weights, 2);
     for (int s = 1; s < RANKS - 1; s++) {
-        const double blocks = p.of[s]->chunks[0].n_blocks, block = 12.0 * GPT2.width * GPT2.width;
+        const double blocks = p.of[s]->virtual_stages[0].n_blocks, block = 12.0 * GPT2.width * GPT2.width;
         assert_within("a stage's weights", (double)p.of[s]->family_bytes[FAMILY_PARAMETERS], 2 * blocks * block, 2);
         assert_within("a stage's states", (double)p.of[s]->family_bytes[FAMILY_OPTIMIZER], 12 * blocks * block, 2);
     }
@@ -185,7 +185,7 @@ static void under_block_recompute_a_layer_costs_its_boundary_alone(void **state)
 }
 
 static struct plans resnet(int images, bool uploads_ahead) {
-    struct model_config config = { .family = MODEL_RESNET, .resnet = { .layers = 50 } };
+    struct model_config config = { .kind = &model_resnet, .resnet = { .layers = 50, .width = 64 } };
     const struct model_data data = { .classes = 1000, .channels = 3, .height = 224, .width = 224 };
     struct plan_layout layout = layout_of(1, 1, 0, RECOMPUTE_NONE);
     struct graph *g = NULL;
@@ -199,7 +199,7 @@ static struct plans resnet(int images, bool uploads_ahead) {
 }
 
 /* Images in bf16, 2 bytes a number, and labels; ahead of them the next ones, in 4 as the host has them. */
-static void a_batch_that_is_uploaded_ahead_has_room_to_arrive_as_the_host_has_it(void **state) {
+static void a_batch_that_is_uploaded_ahead_has_an_upload_buffer(void **state) {
     (void)state;
     enum { IMAGES = 256 };
     const size_t numbers = (size_t)IMAGES * 3 * 224 * 224, labels = (size_t)IMAGES * 4;
@@ -213,7 +213,7 @@ static void a_batch_that_is_uploaded_ahead_has_room_to_arrive_as_the_host_has_it
 
 static bool goes_ahead(const char *device) {
     const struct engine_config config = { .device = device, .train = { .global_batch = 1, .micro_batch = 1 } };
-    return outline_layout(&config, 0).uploads_ahead;
+    return job_model_layout(&config, 0).uploads_ahead;
 }
 
 static void only_a_device_beside_the_host_is_uploaded_to_ahead(void **state) {
@@ -230,7 +230,7 @@ int main(void) {
         cmocka_unit_test(zero_divides_state_then_gradients_then_weights),
         cmocka_unit_test(a_pipeline_divides_all_three_by_its_stages),
         cmocka_unit_test(a_layer_keeps_what_its_gradients_read),
-        cmocka_unit_test(a_batch_that_is_uploaded_ahead_has_room_to_arrive_as_the_host_has_it),
+        cmocka_unit_test(a_batch_that_is_uploaded_ahead_has_an_upload_buffer),
         cmocka_unit_test(only_a_device_beside_the_host_is_uploaded_to_ahead),
         cmocka_unit_test(under_block_recompute_a_layer_costs_its_boundary_alone),
     };

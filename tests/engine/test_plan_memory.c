@@ -1,6 +1,6 @@
-/* What a plan says about bytes, against theory. */
-#include "executor/engine/model/model.h"
-#include "executor/engine/plan/choose.h"
+/* The memory of a plan, against theory. */
+#include "engine/model/model.h"
+#include "engine/plan/build/choose.h"
 #include "tests/engine/gpt_graph.h"
 #include "tests/engine/plans.h"
 
@@ -33,8 +33,8 @@ static double largest_block(const struct graph *g) {
         int64_t sum = 0;
         for (int i = g->blocks[b].first_op; i < g->blocks[b].first_op + g->blocks[b].n_ops; i++)
             for (int k = 0; k < OP_PARAMETERS; k++)
-                if (g->ops[i].slot[k] >= 0)
-                    sum += shape_elements(&g->parameters[g->slots[g->ops[i].slot[k]].parameter].shape);
+                if (g->ops[i].use[k] >= 0)
+                    sum += shape_elements(&g->parameters[g->uses[g->ops[i].use[k]].parameter].shape);
         most = sum > most ? sum : most;
     }
     return (double)most;
@@ -54,8 +54,8 @@ static void zero_divides_state_then_gradients_then_weights(void **state) {
             assert_within("weights", (double)bytes[FAMILY_PARAMETERS], 4 * weights / (zero >= 3 ? D : 1), 2);
             assert_within("gradients", (double)bytes[FAMILY_GRADIENTS], 4 * gradients / (zero >= 2 ? D : 1), 2);
             assert_within("moments", (double)bytes[FAMILY_OPTIMIZER], 8 * weights / (zero >= 1 ? D : 1), 2);
-            /* In transit: two reductions and the bucket being written, none larger than its largest slot and a bucket;
-             * with ZeRO-3 two blocks too. */
+            /* Communication buffers: two reductions and the bucket that is being written, none larger than its largest
+             * use and a bucket; with ZeRO-3 also two blocks. */
             double bucket = 2.0 * (4 << 20), most = (zero >= 2 ? 3 * bucket : 0);
             most += zero == 3 ? 2 * 4 * largest_block(p.graph) * 1.02 : 0;
             assert_true((double)bytes[FAMILY_COMMUNICATION] <= most);
@@ -78,7 +78,7 @@ static struct graph *graph_in(enum dtype element) {
     struct err e = { "" };
     struct graph *g = graph_new(element);
     g->micro_batch = 2;
-    if (gpt_blocks(&CHAR_GPT, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
+    if (model_gpt.build(&CHAR_GPT, &(struct model_data){ 0 }, g, &e) != ST_OK || graph_differentiate(g, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return g;
 }
@@ -125,7 +125,7 @@ static void block_recompute_keeps_one_block_and_the_boundaries(void **state) {
 }
 
 static size_t unrolled_activations(int iterations, bool shared, enum plan_recompute recompute) {
-    struct model_config c = { .family = MODEL_UNROLLED,
+    struct model_config c = { .kind = &model_unrolled,
                               .unrolled = {
                                   .iterations = iterations, .channels = 32, .layers = 5, .shared_weights = shared } };
     struct model_data data = { .channels = 1, .height = 64, .width = 64 };
@@ -141,7 +141,7 @@ static size_t unrolled_activations(int iterations, bool shared, enum plan_recomp
     return bytes;
 }
 
-/* An unrolled network's memory does not grow with its iterations, but for one image each. */
+/* The memory of an unrolled network grows by only one image per iteration. */
 static void iterations_cost_an_image_each_under_block_recompute(void **state) {
     (void)state;
     const double image = 4.0 * 64 * 64 * 4;
@@ -153,7 +153,7 @@ static void iterations_cost_an_image_each_under_block_recompute(void **state) {
     }
 }
 
-/* Attention's output and its log-sum-exps are not kept; the peak is where none of them is alive. */
+/* Attention's outputs and log-sum-exps are not kept. At the peak none of them is alive. */
 static void selective_recompute_does_not_keep_what_attention_gives(void **state) {
     (void)state;
     const double out = 2.0 * CHAR_GPT.context * CHAR_GPT.width * 4, lse = 2.0 * CHAR_GPT.heads * CHAR_GPT.context * 4;
@@ -178,8 +178,8 @@ static void activations_share_bytes(void **state) {
     plans_free(&p);
 }
 
-/* What stage s keeps grows with the micro-batches that it has in flight: P - s of them under 1F1B, all under gpipe. */
-static void a_stage_keeps_what_its_flights_need(void **state) {
+/* The memory of stage s grows with its micro-batches in flight: P - s under 1F1B, all under gpipe. */
+static void a_stage_keeps_what_its_micro_batches_in_flight_need(void **state) {
     (void)state;
     enum { P = 4 };
     struct gpt_shape shape = CHAR_GPT;
@@ -187,13 +187,13 @@ static void a_stage_keeps_what_its_flights_need(void **state) {
     struct plan_layout l = layout_of(1, 0, 8);
     l.stages = P;
     struct plans few = plans_build(plans_graph(shape, 2), l);
-    l.schedule = SCHEDULE_GPIPE;
+    l.schedule = &schedule_gpipe;
     struct plans all = plans_build(plans_graph(shape, 2), l);
     double one_block = ((double)activations(8, RECOMPUTE_NONE, PLAN_TRAIN) -
                         (double)activations(4, RECOMPUTE_NONE, PLAN_TRAIN)) /
                        4;
     for (int s = 1; s < P - 1; s++) { /* stages of blocks alone */
-        double blocks = few.of[s]->chunks[0].n_blocks;
+        double blocks = few.of[s]->virtual_stages[0].n_blocks;
         assert_within("1f1b", (double)few.of[s]->family_bytes[FAMILY_ACTIVATIONS],
                       (P - s) * blocks * one_block + one_block, 12);
         assert_within("gpipe", (double)all.of[s]->family_bytes[FAMILY_ACTIVATIONS], 8 * blocks * one_block + one_block,
@@ -233,12 +233,12 @@ static size_t bytes_of(int micro_batch, int global_batch, int lanes, enum plan_r
     size_t bytes = 0;
     int rank;
     struct err e = { "" };
-    assert_int_equal(plan_most_bytes(g, &l, &bytes, &rank, &e), ST_OK);
+    assert_int_equal(plan_max_bytes(g, &l, &bytes, &rank, &e), ST_OK);
     graph_free(g);
     return bytes;
 }
 
-/* Found from two plans a stage, not from all. */
+/* Computed from two plans per stage, not from all plans. */
 static void the_fullest_rank_is_found(void **state) {
     (void)state;
     for (int zero = 0; zero <= 3; zero++) {
@@ -250,7 +250,7 @@ static void the_fullest_rank_is_found(void **state) {
             most = plan_bytes(p.of[r]) > most ? plan_bytes(p.of[r]) : most;
         int rank;
         struct err e = { "" };
-        assert_int_equal(plan_most_bytes(p.graph, &l, &found, &rank, &e), ST_OK);
+        assert_int_equal(plan_max_bytes(p.graph, &l, &found, &rank, &e), ST_OK);
         assert_int_equal(found, plan_bytes(p.of[rank]));
         assert_within("the fullest", (double)found, (double)most, 0.1);
         plans_free(&p);
@@ -305,7 +305,13 @@ static void a_micro_batch_that_cannot_fit_is_refused_with_the_largest_that_can(v
     r = request_of(64, 0, 1 << 20);
     assert_int_equal(plan_choose(&r, &c, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "the smallest needs "));
-    r.memory_bytes = 0;
+    r.memory_bytes = 1000;
+    assert_int_equal(plan_choose(&r, &c, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "auto finds none that fits 1000 B (resources.memory_bytes)"));
+    r = request_of(64, 16, 4096);
+    assert_int_equal(plan_choose(&r, &c, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "over the limit of 4.0 KiB (resources.memory_bytes)"));
+    r = request_of(64, 0, 0);
     assert_int_equal(plan_choose(&r, &c, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "train.micro_batch: auto needs resources.memory_bytes to fill");
 }
@@ -320,7 +326,7 @@ int main(void) {
         cmocka_unit_test(selective_recompute_does_not_keep_what_attention_gives),
         cmocka_unit_test(evaluation_needs_no_more_for_more_layers),
         cmocka_unit_test(activations_share_bytes),
-        cmocka_unit_test(a_stage_keeps_what_its_flights_need),
+        cmocka_unit_test(a_stage_keeps_what_its_micro_batches_in_flight_need),
         cmocka_unit_test(the_fullest_rank_is_found),
         cmocka_unit_test(the_largest_micro_batch_that_fits_is_chosen),
         cmocka_unit_test(recompute_is_chosen_where_nothing_fits_without),

@@ -1,7 +1,8 @@
-/* Orders: each schedule against its published bubble and its peak of micro-batches in flight, and the cut in stages. */
-#include "executor/engine/plan/cost.h"
-#include "executor/engine/plan/schedule.h"
-#include "executor/engine/plan/stage.h"
+/* The orders of schedules: each schedule against its published bubble and its published maximum of micro-batches in
+ * flight, and the division of blocks into stages. */
+#include "engine/plan/build/schedule.h"
+#include "engine/plan/build/stage_cut.h"
+#include "engine/plan/op_cost.h"
 #include "tests/engine/plans.h"
 
 #include <math.h>
@@ -19,9 +20,10 @@ struct orders {
     struct phase_list of[STAGES_MOST];
 };
 
-static struct orders make_orders(const struct schedule_kind *kind, int stages, int chunks, int micro_batches) {
+static struct orders make_orders(const struct schedule_kind *kind, int stages, int virtual_stages, int micro_batches) {
     struct orders o = { .split = kind->splits_weight,
-                        .shape = { .stages = stages, .virtual_stages = chunks, .micro_batches = micro_batches } };
+                        .shape = {
+                            .stages = stages, .virtual_stages = virtual_stages, .micro_batches = micro_batches } };
     struct err e = { "" };
     for (int s = 0; s < stages; s++) {
         o.shape.stage = s;
@@ -43,18 +45,20 @@ static double duration(const struct orders *o, enum phase_kind kind, const struc
     return whole / o->shape.virtual_stages;
 }
 
-/* When a phase may start; -1 = what it needs has not run yet. ended[kind][chunk of the model][q]. */
+/* The earliest start of a phase, or -1 if an input is not ready. ended[kind][virtual_stage of the model][q]. */
 static double may_start(const struct orders *o, const struct phase *p, int stage,
                         double ended[2][CHUNKS_MOST][BATCHES_MOST]) {
-    int chunk = p->chunk * o->shape.stages + stage, last = o->shape.stages * o->shape.virtual_stages - 1;
+    int virtual_stage = p->virtual_stage * o->shape.stages + stage,
+        last = o->shape.stages * o->shape.virtual_stages - 1;
     if (p->kind == PHASE_WEIGHT)
         return 0;
     if (p->kind == PHASE_FORWARD)
-        return chunk == 0 ? 0 : ended[PHASE_FORWARD][chunk - 1][p->q];
-    return chunk == last ? ended[PHASE_FORWARD][chunk][p->q] : ended[PHASE_BACKWARD][chunk + 1][p->q];
+        return virtual_stage == 0 ? 0 : ended[PHASE_FORWARD][virtual_stage - 1][p->q];
+    return virtual_stage == last ? ended[PHASE_FORWARD][virtual_stage][p->q]
+                                 : ended[PHASE_BACKWARD][virtual_stage + 1][p->q];
 }
 
-/* The time of a step: every stage runs its order, each phase as soon as what it needs is there. */
+/* The time of a step: every stage runs its order, and each phase starts as soon as its inputs are ready. */
 static double makespan(const struct orders *o, const struct times *t) {
     static double ended[2][CHUNKS_MOST][BATCHES_MOST];
     double now[STAGES_MOST] = { 0 }, end = 0;
@@ -73,7 +77,7 @@ static double makespan(const struct orders *o, const struct times *t) {
                     break;
                 now[s] = (start > now[s] ? start : now[s]) + duration(o, p->kind, t);
                 if (p->kind != PHASE_WEIGHT)
-                    ended[p->kind][p->chunk * o->shape.stages + s][p->q] = now[s];
+                    ended[p->kind][p->virtual_stage * o->shape.stages + s][p->q] = now[s];
                 end = now[s] > end ? now[s] : end;
             }
     }
@@ -82,8 +86,9 @@ static double makespan(const struct orders *o, const struct times *t) {
     return end;
 }
 
-static double bubble(const struct schedule_kind *kind, int stages, int chunks, int micro_batches, struct times t) {
-    struct orders o = make_orders(kind, stages, chunks, micro_batches);
+static double bubble(const struct schedule_kind *kind, int stages, int virtual_stages, int micro_batches,
+                     struct times t) {
+    struct orders o = make_orders(kind, stages, virtual_stages, micro_batches);
     double end = makespan(&o, &t);
     free_orders(&o);
     return end - micro_batches * (t.forward + t.input + t.weight);
@@ -115,10 +120,10 @@ static void peaks_are_the_published_ones(void **state) {
         struct orders gpipe = make_orders(&schedule_gpipe, p, 1, m), one = make_orders(&schedule_1f1b, p, 1, m),
                       zero = make_orders(&schedule_zero_bubble, p, 1, m);
         for (int s = 0; s < p; s++) {
-            assert_int_equal(schedule_flights(&gpipe.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), m);
-            assert_int_equal(schedule_flights(&one.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), p - s);
-            assert_int_equal(schedule_flights(&zero.of[s], 0, PHASE_FORWARD, PHASE_WEIGHT), p);
-            assert_int_equal(schedule_flights(&zero.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), p - s);
+            assert_int_equal(schedule_max_in_flight(&gpipe.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), m);
+            assert_int_equal(schedule_max_in_flight(&one.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), p - s);
+            assert_int_equal(schedule_max_in_flight(&zero.of[s], 0, PHASE_FORWARD, PHASE_WEIGHT), p);
+            assert_int_equal(schedule_max_in_flight(&zero.of[s], 0, PHASE_FORWARD, PHASE_BACKWARD), p - s);
         }
         free_orders(&gpipe);
         free_orders(&one);
@@ -126,7 +131,7 @@ static void peaks_are_the_published_ones(void **state) {
     }
 }
 
-/* Megatron-LM's interleaved schedule: 2 (P - s - 1) + (V - 1) P chunks ahead. */
+/* Megatron-LM's interleaved schedule: 2 (P - s - 1) + (V - 1) P virtual stages ahead. */
 static void interleaving_runs_as_far_ahead_as_published(void **state) {
     (void)state;
     enum { P = 4, V = 3, M = 12 };
@@ -142,20 +147,20 @@ static void interleaving_runs_as_far_ahead_as_published(void **state) {
     free_orders(&o);
 }
 
-/* Gradients are added in ascending order, whatever the schedule. */
+/* Every schedule adds gradients in ascending order. */
 static void every_phase_happens_once_and_in_ascending_order(void **state) {
     (void)state;
     for (int kind = 0; kind < SCHEDULES; kind++) {
-        const struct schedule_kind *schedule = schedule_of((enum plan_schedule_kind)kind);
+        const struct schedule_kind *schedule = schedule_kinds[kind];
         const int v = schedule->interleaves ? 2 : 1, m = 8;
         struct orders o = make_orders(schedule, 4, v, m);
         for (int s = 0; s < 4; s++) {
             int next[PHASE_KINDS][2] = { { 0 } };
             for (int i = 0; i < o.of[s].n; i++) {
                 const struct phase *p = &o.of[s].items[i];
-                assert_int_equal(p->q, next[p->kind][p->chunk]++);
+                assert_int_equal(p->q, next[p->kind][p->virtual_stage]++);
                 if (p->kind != PHASE_FORWARD)
-                    assert_true(p->q < next[p->kind - 1][p->chunk]);
+                    assert_true(p->q < next[p->kind - 1][p->virtual_stage]);
             }
             for (int c = 0; c < v; c++)
                 for (int k = 0; k < (schedule->splits_weight ? PHASE_KINDS : PHASE_WEIGHT); k++)
@@ -206,12 +211,12 @@ static void stages_are_cut_by_cost_and_not_by_count(void **state) {
     graph_free(g);
 }
 
-/* One dear chunk must not leave the other stages as they come. */
-static void chunks_of_a_stage_add_up_evenly(void **state) {
+/* One expensive virtual stage must not prevent a good division of the others. */
+static void virtual_stages_of_a_rank_add_up_evenly(void **state) {
     (void)state;
     struct graph *g = plans_graph(
         (struct gpt_shape){ .layers = 24, .heads = 4, .width = 128, .context = 64, .vocabulary = 50257 / 8 }, 2);
-    struct plan_layout l = { .stages = 4, .virtual_stages = 2, .schedule = SCHEDULE_INTERLEAVED };
+    struct plan_layout l = { .stages = 4, .virtual_stages = 2, .schedule = &schedule_interleaved };
     double all = 0, block = stage_block_cost(g, 1);
     for (int b = 0; b < g->n_blocks; b++)
         all += stage_block_cost(g, b);
@@ -230,7 +235,7 @@ static void stages_beyond_the_blocks_are_refused(void **state) {
     assert_int_equal(stage_cut(g, &l, first, &e), ST_OK); /* a block each */
     l.stages = 5;
     assert_int_equal(stage_cut(g, &l, first, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "parallel.pipeline: 5 stages of 1 chunks cannot be cut from a model of 4 blocks");
+    assert_string_equal(e.msg, "parallel.pipeline: 5 stages of 1 virtual stage cannot be cut from a model of 4 blocks");
     graph_free(g);
 }
 
@@ -241,7 +246,7 @@ int main(void) {
         cmocka_unit_test(interleaving_runs_as_far_ahead_as_published),
         cmocka_unit_test(every_phase_happens_once_and_in_ascending_order),
         cmocka_unit_test(stages_are_cut_by_cost_and_not_by_count),
-        cmocka_unit_test(chunks_of_a_stage_add_up_evenly),
+        cmocka_unit_test(virtual_stages_of_a_rank_add_up_evenly),
         cmocka_unit_test(stages_beyond_the_blocks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

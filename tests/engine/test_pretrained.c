@@ -1,10 +1,11 @@
-/* Weights from folders of Hugging Face's transformers, and checkpoints as such folders. The folders in pretrained/ and
- * their logits were made by transformers 5.23 (record_pretrained.py). */
+/* Reading weights from folders of Hugging Face's transformers, and writing checkpoints as such folders. transformers
+ * 5.23 made the folders in pretrained/ and their logits (record_pretrained.py). */
 #include "base/file.h"
-#include "executor/engine/checkpoint/writer.h"
-#include "executor/engine/pretrained/export.h"
-#include "executor/engine/pretrained/pretrained.h"
-#include "executor/engine/run/initial.h"
+#include "engine/checkpoint/writer.h"
+#include "engine/pretrained/config_json.h"
+#include "engine/pretrained/export.h"
+#include "engine/pretrained/pretrained.h"
+#include "engine/run/initial.h"
 #include "tests/engine/walk.h"
 
 #include <jansson.h>
@@ -39,7 +40,7 @@ static struct walk model_open(struct model_config config) {
     struct graph *g = NULL;
     struct err e = { "" };
     const struct model_data data = { .vocabulary = model_vocabulary(&config) };
-    if (config.family == MODEL_GPT)
+    if (config.kind == &model_gpt)
         config.gpt.context = TIME;
     else
         config.llama.context = TIME;
@@ -51,7 +52,7 @@ static struct walk model_open(struct model_config config) {
     return w;
 }
 
-/* (BATCH, TIME, vocabulary) of the tokens that the scripts compute alike; free it. */
+/* (BATCH, TIME, vocabulary) for the tokens that the scripts also use; free it. */
 static float *logits_of(struct walk *w, int vocabulary) {
     int32_t *tokens = w->tensor[w->graph->tokens], *targets = w->tensor[w->graph->targets];
     for (int b = 0; b < BATCH; b++)
@@ -75,7 +76,7 @@ static float *logits_from(const char *directory, const struct model_config *want
     const struct model_config model = want ? *want : *pretrained_model(p);
     *w = model_open(model);
     struct model_config mine = model;
-    if (mine.family == MODEL_GPT)
+    if (mine.kind == &model_gpt)
         mine.gpt.context = TIME;
     if (pretrained_check(p, &mine, w->graph, &e) != ST_OK)
         fail_msg("%s", e.msg);
@@ -113,7 +114,7 @@ static void folders_of_transformers_give_its_logits(void **state) {
     }
 }
 
-static void what_a_folder_says_of_its_model_is_what_it_is(void **state) {
+static void the_config_of_a_folder_gives_its_model(void **state) {
     (void)state;
     static const struct {
         const char *name, *json;
@@ -143,8 +144,8 @@ static void what_a_folder_says_of_its_model_is_what_it_is(void **state) {
     }
 }
 
-/* As the files of Llama 3.1 on the hub are: transformers 4 wrote them. */
-static void the_older_form_of_scaled_positions_says_the_same(void **state) {
+/* As in the files of Llama 3.1 on the hub, which transformers 4 wrote. */
+static void the_older_form_of_scaled_positions_has_the_same_meaning(void **state) {
     (void)state;
     char file[500], command[1400];
     struct err e = { "" };
@@ -172,8 +173,8 @@ static void the_older_form_of_scaled_positions_says_the_same(void **state) {
 /* --- out and back ---*/
 
 static const struct model_config MODELS[] = {
-    { .family = MODEL_GPT, .gpt = { .layers = 2, .heads = 2, .width = 32, .context = 20, .vocabulary = 61 } },
-    { .family = MODEL_LLAMA,
+    { .kind = &model_gpt, .gpt = { .layers = 2, .heads = 2, .width = 32, .context = 20, .vocabulary = 61 } },
+    { .kind = &model_llama,
       .llama = { .layers = 2,
                  .heads = 4,
                  .width = 32,
@@ -183,7 +184,7 @@ static const struct model_config MODELS[] = {
                  .vocabulary = 61,
                  .rope_theta = 20000,
                  .norm_eps = 1e-5 } },
-    { .family = MODEL_LLAMA,
+    { .kind = &model_llama,
       .llama = { .layers = 1,
                  .heads = 2,
                  .width = 16,
@@ -194,7 +195,7 @@ static const struct model_config MODELS[] = {
                  .rope_theta = 10000,
                  .norm_eps = 1e-6,
                  .tied_embeddings = true } },
-    { .family = MODEL_LLAMA,
+    { .kind = &model_llama,
       .llama = { .layers = 2,
                  .heads = 4,
                  .width = 32,
@@ -208,7 +209,7 @@ static const struct model_config MODELS[] = {
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
-/* A graph of the whole context with weights that are far from what models start with. */
+/* A graph of the whole context, with weights that differ much from initial weights. */
 static struct graph *graph_of(const struct model_config *config) {
     struct graph *g = NULL;
     struct err e;
@@ -231,7 +232,7 @@ static float *weights_of(const struct graph *g, int parameter, int64_t seed) {
 static struct path checkpoint_of(const struct model_config *config, const char *name, bool averages) {
     struct graph *g = graph_of(config);
     struct checkpoint_tensor tensors[TENSORS_MOST];
-    struct checkpoint_piece pieces[TENSORS_MOST];
+    struct checkpoint_segment segments[TENSORS_MOST];
     const float *data[TENSORS_MOST];
     static char names[TENSORS_MOST][CHECKPOINT_NAME_BYTES];
     int n = 0;
@@ -242,7 +243,7 @@ static struct path checkpoint_of(const struct model_config *config, const char *
             tensors[n] = (struct checkpoint_tensor){ .name = names[n], .n_dims = s->n };
             memcpy(tensors[n].shape, s->dim, (size_t)s->n * sizeof s->dim[0]);
             data[n] = weights_of(g, i, 5 + average);
-            pieces[n] = (struct checkpoint_piece){ n, 0, shape_elements(s) };
+            segments[n] = (struct checkpoint_segment){ n, 0, shape_elements(s) };
         }
     CLEANUP(freep) char *model = model_to_json(config);
     char layout[1024];
@@ -256,7 +257,7 @@ static struct path checkpoint_of(const struct model_config *config, const char *
                                                             .data_sha256 = "",
                                                             .numerics_id = "" };
     const struct checkpoint_snapshot snapshot = {
-        .step = 1, .tensors = tensors, .n_tensors = n, .pieces = pieces, .data = data, .n_pieces = n
+        .step = 1, .tensors = tensors, .n_tensors = n, .segments = segments, .data = data, .n_segments = n
     };
     CLEANUP(checkpoint_writer_closep) struct checkpoint_writer *w = NULL;
     struct err e = { "" };
@@ -276,8 +277,9 @@ static struct path exported(const struct model_config *config, const char *name,
     char to_name[64];
     snprintf(to_name, sizeof to_name, "%s-exported", name);
     const struct path to = below(to_name);
+    struct export_result done;
     struct err e = { "" };
-    if (pretrained_export(from.s, to.s, average, &e) != ST_OK)
+    if (pretrained_export(from.s, to.s, &(struct export_options){ .average = average }, &done, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return to;
 }
@@ -303,7 +305,7 @@ static void an_exported_checkpoint_imports_to_the_same_logits(void **state) {
     }
 }
 
-/* transformers 4 reads the second, its successors the first. */
+/* transformers 4 reads the second form, later versions the first. */
 static void scaled_positions_are_exported_in_both_forms_and_others_in_none(void **state) {
     (void)state;
     for (int i = 1; i < N_MODELS; i++) {
@@ -342,12 +344,63 @@ static void averaged_weights_are_exported_where_there_are_any(void **state) {
     assert_memory_equal(have, want, (size_t)n * sizeof *want);
     graph_free(g);
     const struct path without = checkpoint_of(&MODELS[0], "unaveraged", false);
-    assert_int_equal(pretrained_export(without.s, below("nowhere").s, true, &e), ST_FAILED_PRECONDITION);
+    struct export_result done;
+    assert_int_equal(
+        pretrained_export(without.s, below("nowhere").s, &(struct export_options){ .average = true }, &done, &e),
+        ST_FAILED_PRECONDITION);
     assert_string_equal(e.msg, "the checkpoint has no averaged weights: it was trained without train.ema");
     assert_int_not_equal(access(below("nowhere/config.json").s, F_OK), 0);
 }
 
-/* The logits of an exported folder, by our engine and by transformers; the script's exit status. */
+static void write_text(const char *directory, const char *name, const char *text, size_t n) {
+    char path[600];
+    struct err e;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    assert_int_equal(dir_make(directory, 0755, &e), ST_OK);
+    assert_int_equal(file_write_atomic(path, text, n, 0644, &e), ST_OK);
+}
+
+/* A folder with other files is refused. The files of an earlier export are replaced, and other files stay. */
+static void a_folder_that_is_not_empty_is_overwritten_only_on_request(void **state) {
+    (void)state;
+    const struct path from = checkpoint_of(&MODELS[0], "kept", false), to = below("kept-exported");
+    struct export_result done = { 0 };
+    struct err e = { "" };
+    char wanted[600];
+    write_text(to.s, "mine", "mine", 4);
+    write_text(to.s, "tokenizer_config.json", "old", 3);
+    assert_int_equal(pretrained_export(from.s, to.s, &(struct export_options){ 0 }, &done, &e), ST_ALREADY_EXISTS);
+    snprintf(wanted, sizeof wanted, "'%s' is not empty: give another folder, or --overwrite", to.s);
+    assert_string_equal(e.msg, wanted);
+    assert_int_not_equal(access(below("kept-exported/config.json").s, F_OK), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pretrained_export(from.s, to.s, &(struct export_options){ .overwrite = true }, &done, &e),
+                         ST_OK);
+    assert_int_equal(access(below("kept-exported/mine").s, F_OK), 0);
+    assert_int_equal(access(below("kept-exported/config.json").s, F_OK), 0);
+    struct graph *g = graph_of(&MODELS[0]);
+    assert_int_equal(done.parameters, graph_parameter_elements(g));
+    assert_true(done.weights_bytes > 4 * done.parameters);
+    assert_string_equal(done.tokenizer, "byte");
+    graph_free(g);
+}
+
+static void numbers_of_a_config_have_no_more_digits_than_they_need(void **state) {
+    (void)state;
+    const struct model_config gpt = {
+        .kind = &model_gpt,
+        .gpt = { .layers = 1, .heads = 1, .width = 8, .context = 8, .vocabulary = 9, .dropout = 0.1 }
+    };
+    struct bytes text;
+    bytes_init(&text, 1 << 16);
+    assert_int_equal(config_json_write(&gpt, &text, NULL), ST_OK);
+    assert_non_null(strstr(text.data, "\"layer_norm_epsilon\": 1e-5,"));
+    assert_non_null(strstr(text.data, "\"attn_pdrop\": 0.1,"));
+    bytes_done(&text);
+}
+
+/* Compares the logits of an exported folder by our engine with those of transformers. Returns the script's exit status.
+ */
 static int compare_with_transformers(int model, char *said, int size) {
     const char *python = getenv("TRAINYARD_PYTHON"), *source = getenv("TRAINYARD_SOURCE");
     char name[32], file[500], command[2000];
@@ -368,7 +421,7 @@ static int compare_with_transformers(int model, char *said, int size) {
     return pclose(script);
 }
 
-/* TRAINYARD_PYTHON names an interpreter that has torch and transformers, where python3 has not. */
+/* TRAINYARD_PYTHON names an interpreter with torch and transformers, if python3 has none. */
 static void what_is_exported_opens_in_transformers_with_the_same_logits(void **state) {
     (void)state;
     for (int i = 0; i < N_MODELS; i++) {
@@ -381,20 +434,12 @@ static void what_is_exported_opens_in_transformers_with_the_same_logits(void **s
     }
 }
 
-/* --- what is refused ---*/
+/* --- refused folders --- */
 
 static const char CONFIG[] = "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":24,\"n_positions\":16,"
                              "\"vocab_size\":48%s}";
 static const char LLAMA[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"num_attention_heads\":4,"
                             "\"hidden_size\":24,\"intermediate_size\":40,\"vocab_size\":48%s}";
-
-static void write_text(const char *directory, const char *name, const char *text, size_t n) {
-    char path[600];
-    struct err e;
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    assert_int_equal(dir_make(directory, 0755, &e), ST_OK);
-    assert_int_equal(file_write_atomic(path, text, n, 0644, &e), ST_OK);
-}
 
 static void assert_refused(const char *directory, status_t status, const char *says) {
     struct pretrained *p = NULL;
@@ -414,17 +459,17 @@ static void a_model_that_this_build_does_not_compute_is_refused_by_its_field(voi
     } table[] = {
         { "{\"model_type\":\"bert\"}%s", "", ST_INVALID_ARGUMENT, "is 'bert', which is neither gpt2 nor llama" },
         { "{%s}", "", ST_INVALID_ARGUMENT, "is '', which is neither" },
-        { "[%s]", "", ST_DATA_LOSS, "no JSON object" },
-        { "{%s", "", ST_DATA_LOSS, "no JSON object" },
+        { "[%s]", "", ST_DATA_LOSS, "not a JSON object" },
+        { "{%s", "", ST_DATA_LOSS, "not a JSON object" },
         { CONFIG, ",\"n_inner\":80", ST_INVALID_ARGUMENT, "its 'n_inner' is 80, and this build computes 4 n_embd" },
         { CONFIG, ",\"activation_function\":\"relu\"", ST_INVALID_ARGUMENT, "'activation_function' is 'relu'" },
         { CONFIG, ",\"layer_norm_epsilon\":1e-6", ST_INVALID_ARGUMENT, "'layer_norm_epsilon' is 1e-06" },
         { CONFIG, ",\"scale_attn_by_inverse_layer_idx\":true", ST_INVALID_ARGUMENT, "is not false" },
         { CONFIG, ",\"tie_word_embeddings\":false", ST_INVALID_ARGUMENT, "is not true" },
         { CONFIG, ",\"n_head\":4", ST_DATA_LOSS, "duplicate" },
-        { "{\"model_type\":\"gpt2\",\"n_layer\":0%s}", "", ST_DATA_LOSS, "its 'n_layer' is no number from 1" },
-        { "{\"model_type\":\"gpt2\",\"n_embd\":1073741824%s}", "", ST_DATA_LOSS, "no width" },
-        { "{\"model_type\":\"llama\"%s}", "", ST_DATA_LOSS, "its 'num_hidden_layers' is no number" },
+        { "{\"model_type\":\"gpt2\",\"n_layer\":0%s}", "", ST_DATA_LOSS, "its 'n_layer' is not a number from 1" },
+        { "{\"model_type\":\"gpt2\",\"n_embd\":1073741824%s}", "", ST_DATA_LOSS, "'n_embd' is too large" },
+        { "{\"model_type\":\"llama\"%s}", "", ST_DATA_LOSS, "its 'num_hidden_layers' is not a number" },
         { LLAMA, ",\"rope_scaling\":{\"rope_type\":\"llama3\"}", ST_DATA_LOSS, "no 'factor' of at least 1" },
         { LLAMA, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", ST_INVALID_ARGUMENT, "'type' is 'linear'" },
         { LLAMA,
@@ -433,14 +478,14 @@ static void a_model_that_this_build_does_not_compute_is_refused_by_its_field(voi
           ST_DATA_LOSS, "no 'low_freq_factor' below" },
         { LLAMA,
           ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}",
-          ST_DATA_LOSS, "its 'original_max_position_embeddings' is no number" },
+          ST_DATA_LOSS, "its 'original_max_position_embeddings' is not a number" },
         { LLAMA, ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", ST_INVALID_ARGUMENT,
           "'rope_type' is 'yarn', and this build computes 'default' or 'llama3'" },
-        { LLAMA, ",\"rope_parameters\":7", ST_DATA_LOSS, "'rope_parameters' is no object" },
+        { LLAMA, ",\"rope_parameters\":7", ST_DATA_LOSS, "'rope_parameters' is not an object" },
         { LLAMA, ",\"head_dim\":7", ST_INVALID_ARGUMENT, "'head_dim' is 7" },
         { LLAMA, ",\"attention_bias\":true", ST_INVALID_ARGUMENT, "'attention_bias' is not false" },
         { LLAMA, ",\"hidden_act\":\"gelu\"", ST_INVALID_ARGUMENT, "'hidden_act' is 'gelu'" },
-        { LLAMA, ",\"rms_norm_eps\":-1", ST_DATA_LOSS, "'rms_norm_eps' is no number above 0" },
+        { LLAMA, ",\"rms_norm_eps\":-1", ST_DATA_LOSS, "'rms_norm_eps' is not a number above 0" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char text[600];
@@ -481,11 +526,11 @@ static void a_damaged_folder_is_one_sentence_with_the_files_name(void **state) {
     } table[] = {
         { "{}", "has no 'weight_map'" },
         { "{\"weight_map\":{}}", "has no 'weight_map'" },
-        { "{\"weight_map\":{\"a\":1}}", "the file of the tensor a is no text" },
-        { "{\"weight_map\":{\"a\":\"../b\"}}", "names the file '../b', which is no plain name" },
-        { "{\"weight_map\":{\"a\":\"\"}}", "which is no plain name" },
+        { "{\"weight_map\":{\"a\":1}}", "the file of the tensor a is not text" },
+        { "{\"weight_map\":{\"a\":\"../b\"}}", "names the file '../b', which is not a plain file name" },
+        { "{\"weight_map\":{\"a\":\"\"}}", "which is not a plain file name" },
         { "{\"weight_map\":{\"a\":\"one\",\"b\":\"two\"}}", "has the tensor a twice" },
-        { "[", "index.json': it is no JSON" },
+        { "[", "index.json': it is not valid JSON" },
     };
     write_safetensors(d.s, "one", one, 8);
     write_safetensors(d.s, "two", one, 8);
@@ -530,7 +575,7 @@ static void another_model_is_refused_and_a_shorter_context_is_not(void **state) 
     assert_int_equal(pretrained_read(p, "transformer.ln_f.bias", 30, 3, data, &e), ST_OUT_OF_RANGE);
     assert_int_equal(pretrained_read(p, "nothing", 0, 1, data, &e), ST_NOT_FOUND);
 
-    /* What config.json says is there may be missing, or of a type that no weight has. */
+    /* A tensor that config.json requires may be missing, or have a type that no weight has. */
     const struct path other = below("hollow");
     static const char config[] = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":1,\"n_embd\":2,\"n_positions\":2,"
                                  "\"vocab_size\":3}";
@@ -547,7 +592,7 @@ static void another_model_is_refused_and_a_shorter_context_is_not(void **state) 
 
 static void a_family_that_transformers_does_not_have_is_not_exported(void **state) {
     (void)state;
-    const struct model_config mlp = { .family = MODEL_MLP, .mlp = { .hidden = { 8 }, .n_hidden = 1, .classes = 3 } };
+    const struct model_config mlp = { .kind = &model_mlp, .mlp = { .hidden = { 8 }, .n_hidden = 1, .classes = 3 } };
     CLEANUP(freep) char *model = model_to_json(&mlp);
     char layout[400];
     snprintf(layout, sizeof layout, "{\"model\":%s}", model);
@@ -562,10 +607,13 @@ static void a_family_that_transformers_does_not_have_is_not_exported(void **stat
     CLEANUP(checkpoint_writer_closep) struct checkpoint_writer *w = NULL;
     struct err e = { "" };
     const struct checkpoint_snapshot empty = { .step = 1 };
+    struct export_result done;
     assert_int_equal(checkpoint_writer_open(&config, &w, &e), ST_OK);
     assert_int_equal(checkpoint_writer_submit(w, &empty, &e), ST_OK);
     assert_int_equal(checkpoint_writer_wait(w, &e), ST_OK);
-    assert_int_equal(pretrained_export(below("mlp/step-1").s, below("mlp-exported").s, false, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(
+        pretrained_export(below("mlp/step-1").s, below("mlp-exported").s, &(struct export_options){ 0 }, &done, &e),
+        ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "a model of the family mlp has no form in transformers (gpt and llama have)");
 }
 
@@ -580,11 +628,13 @@ int main(void) {
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_of_transformers_give_its_logits),
-        cmocka_unit_test(what_a_folder_says_of_its_model_is_what_it_is),
-        cmocka_unit_test(the_older_form_of_scaled_positions_says_the_same),
+        cmocka_unit_test(the_config_of_a_folder_gives_its_model),
+        cmocka_unit_test(the_older_form_of_scaled_positions_has_the_same_meaning),
         cmocka_unit_test(an_exported_checkpoint_imports_to_the_same_logits),
         cmocka_unit_test(scaled_positions_are_exported_in_both_forms_and_others_in_none),
         cmocka_unit_test(averaged_weights_are_exported_where_there_are_any),
+        cmocka_unit_test(a_folder_that_is_not_empty_is_overwritten_only_on_request),
+        cmocka_unit_test(numbers_of_a_config_have_no_more_digits_than_they_need),
         cmocka_unit_test(what_is_exported_opens_in_transformers_with_the_same_logits),
         cmocka_unit_test(a_model_that_this_build_does_not_compute_is_refused_by_its_field),
         cmocka_unit_test(a_damaged_folder_is_one_sentence_with_the_files_name),

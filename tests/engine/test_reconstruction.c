@@ -1,8 +1,8 @@
-/* Images seen through an undersampled, noisy Fourier transform. */
+/* The reconstruction of images from undersampled, noisy Fourier transforms. */
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "executor/engine/data/reconstruction.h"
-#include "executor/engine/data/source.h"
+#include "engine/data/reconstruction.h"
+#include "engine/data/source.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -55,7 +55,6 @@ static void transform_slowly(int n, const double *image, double *re, double *im)
 
 static void the_transform_is_the_definition_for_every_size(void **state) {
     (void)state;
-    struct err e;
     for (int n = 1; n <= 32; n *= 2) {
         double image[32 * 32], re[32 * 32], im[32 * 32], energy = 0, kept = 0;
         struct complex_number data[32 * 32];
@@ -63,8 +62,7 @@ static void the_transform_is_the_definition_for_every_size(void **state) {
             image[i] = sin(i * 1.7) + i % 5;
             data[i] = (struct complex_number){ image[i], 0 };
         }
-        CLEANUP(fourier_freep) struct fourier *f = NULL;
-        assert_int_equal(fourier_new(n, &f, &e), ST_OK);
+        CLEANUP(fourier_freep) struct fourier *f = fourier_new(n);
         fourier_transform(f, data);
         transform_slowly(n, image, re, im);
         for (int i = 0; i < n * n; i++) {
@@ -76,7 +74,7 @@ static void the_transform_is_the_definition_for_every_size(void **state) {
     }
 }
 
-static void as_many_rows_as_said_with_the_low_ones_always_and_the_others_evenly(void **state) {
+static void a_mask_has_the_given_number_of_rows_with_the_low_ones_always_included(void **state) {
     (void)state;
     enum { SIDE = 64, DRAWS = 3000 };
     struct measurement m = { .side = SIDE, .rows = 20, .centre_rows = 5 };
@@ -99,7 +97,7 @@ static void as_many_rows_as_said_with_the_low_ones_always_and_the_others_evenly(
 }
 
 static status_t open_source(struct data_reconstruction r, struct source **ret, struct err *e) {
-    struct data_config config = { .kind = DATA_RECONSTRUCTION, .reconstruction = r };
+    struct data_config config = { .kind = &data_reconstruction, .reconstruction = r };
     return source_open(&config, &(struct source_options){ 0 }, ret, e);
 }
 
@@ -118,7 +116,7 @@ struct samples {
     float reference[4][ALL], mask[4][ALL], y[4][2][ALL];
 };
 
-static void read_four(const struct source *s, enum source_part part, int64_t seed, int64_t first, struct samples *to) {
+static void read_four(const struct source *s, enum source_split part, int64_t seed, int64_t first, struct samples *to) {
     struct batch batch = {
         .of = { [BATCH_REFERENCE] = to->reference, [BATCH_MASK] = to->mask, [BATCH_MEASUREMENTS] = to->y }
     };
@@ -186,22 +184,22 @@ static void noise_is_normal_and_of_the_given_deviation(void **state) {
     assert_true(fabs(fourth / n / (variance * variance) - 3) < 0.15);
 }
 
-static void a_sample_is_one_sample_whoever_asks_and_its_neighbours_are_others(void **state) {
+static void a_sample_is_the_same_on_every_rank_and_differs_from_its_neighbours(void **state) {
     (void)state;
     CLEANUP(source_closep) struct source *s = source_of(0.5, 0.1);
     static struct samples a, b, c;
-    for (int part = 0; part < SOURCE_PARTS; part++) {
-        read_four(s, (enum source_part)part, 5, 1000, &a);
-        read_four(s, (enum source_part)part, 5, 998, &b);
+    for (int part = 0; part < SOURCE_SPLITS; part++) {
+        read_four(s, (enum source_split)part, 5, 1000, &a);
+        read_four(s, (enum source_split)part, 5, 998, &b);
         assert_memory_equal(a.y[0], b.y[2], sizeof a.y[0]);
         assert_memory_equal(a.mask[1], b.mask[3], sizeof a.mask[0]);
         assert_memory_not_equal(a.mask[0], a.mask[1], sizeof a.mask[0]);
-        read_four(s, (enum source_part)part, 6, 1000, &c);
+        read_four(s, (enum source_split)part, 6, 1000, &c);
         assert_memory_not_equal(a.mask, c.mask, sizeof a.mask);
     }
     read_four(s, SOURCE_TRAIN, 5, 1000, &b);
     assert_memory_not_equal(a.mask, b.mask, sizeof a.mask); /* a: of validation */
-    /* What is not wanted is not made, and changes nothing else. */
+    /* An array that the caller does not request is not made, and the others stay the same. */
     struct batch only = { .of = { [BATCH_MEASUREMENTS] = c.y } };
     struct err e;
     assert_int_equal(source_read(s, SOURCE_TRAIN, 5, 1000, 4, &only, &e), ST_OK);
@@ -218,18 +216,21 @@ static void impossible_measurements_are_one_sentence(void **state) {
     struct {
         struct data_reconstruction r;
         const char *says;
+        status_t st;
     } table[] = {
-        { { train, NULL, 24, 0.5, 0.1, 0 }, "an image side of 24 is no power of two" },
-        { { train, NULL, 0, 0.5, 0.1, 0 }, "no power of two up to 8192: give the size" }, /* the first has 24 */
-        { { train, NULL, 16, 0, 0, 0 }, "a sampled fraction of 0" },
-        { { train, NULL, 16, 0.3, 0.4, 0 }, "the center fraction of 0.4" },
-        { { train, NULL, 16, 0.3, 0.1, NAN }, "a noise of nan" },
-        { { empty, NULL, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it" },
-        { { train, empty, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it" },
+        { { train, NULL, 24, 0.5, 0.1, 0 }, "an image side of 24 is not a power of two", ST_INVALID_ARGUMENT },
+        { { train, NULL, 0, 0.5, 0.1, 0 },
+          "not a power of two up to 8192: give the size",
+          ST_INVALID_ARGUMENT }, /* the first has 24 */
+        { { train, NULL, 16, 0, 0, 0 }, "a sampled fraction of 0", ST_INVALID_ARGUMENT },
+        { { train, NULL, 16, 0.3, 0.4, 0 }, "a center fraction of 0.4", ST_INVALID_ARGUMENT },
+        { { train, NULL, 16, 0.3, 0.1, NAN }, "a noise of nan", ST_INVALID_ARGUMENT },
+        { { empty, NULL, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
+        { { train, empty, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct source *s = NULL;
-        assert_int_equal(open_source(table[i].r, &s, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(open_source(table[i].r, &s, &e), table[i].st);
         if (!strstr(e.msg, table[i].says))
             fail_msg("case %zu says \"%s\"", i, e.msg);
     }
@@ -244,10 +245,10 @@ int main(void) {
     copy_recorded("grey.jpg", "validation/d.jpg");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_transform_is_the_definition_for_every_size),
-        cmocka_unit_test(as_many_rows_as_said_with_the_low_ones_always_and_the_others_evenly),
+        cmocka_unit_test(a_mask_has_the_given_number_of_rows_with_the_low_ones_always_included),
         cmocka_unit_test(measurements_are_rows_of_the_images_transform),
         cmocka_unit_test(noise_is_normal_and_of_the_given_deviation),
-        cmocka_unit_test(a_sample_is_one_sample_whoever_asks_and_its_neighbours_are_others),
+        cmocka_unit_test(a_sample_is_the_same_on_every_rank_and_differs_from_its_neighbours),
         cmocka_unit_test(impossible_measurements_are_one_sentence),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 /* Rows of tokens: token files, and texts of byte-pair tokens. */
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "executor/engine/data/corpus.h"
-#include "executor/engine/data/loader.h"
-#include "executor/engine/data/shards.h"
-#include "executor/engine/data/shards_write.h"
-#include "executor/engine/data/source.h"
+#include "engine/data/corpus.h"
+#include "engine/data/loader.h"
+#include "engine/data/source.h"
+#include "engine/data/token_file_write.h"
+#include "engine/data/token_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* Long enough to be read in two blocks; where each access is watched, in pieces only. */
+/* Long enough for two blocks; with a sanitizer only for several pieces. */
 #ifdef __SANITIZE_THREAD__
 enum { LONG_TEXT = 2 << 20 };
 #else
@@ -39,14 +39,14 @@ static const char *file_with(const char *name, const void *data, size_t n) {
 
 /* llm.c's header, then n tokens of `width` bytes: first, first + 1, ... */
 static const char *headed(const char *name, int width, int32_t first, int n) {
-    static char data[SHARDS_HEADER_BYTES + 4 * 4096];
-    int32_t header[] = { width == 2 ? SHARDS_MAGIC_2 : SHARDS_MAGIC_4, width == 2 ? SHARDS_VERSION_2 : SHARDS_VERSION_4,
-                         n };
+    static char data[TOKEN_FILE_HEADER_BYTES + 4 * 4096];
+    int32_t header[] = { width == 2 ? TOKEN_FILE_MAGIC_2 : TOKEN_FILE_MAGIC_4,
+                         width == 2 ? TOKEN_FILE_VERSION_2 : TOKEN_FILE_VERSION_4, n };
     memset(data, 0, sizeof data);
     memcpy(data, header, sizeof header);
     for (int32_t i = 0, token = first; i < n; i++, token++)
-        memcpy(data + SHARDS_HEADER_BYTES + i * width, &token, (size_t)width);
-    return file_with(name, data, (size_t)(SHARDS_HEADER_BYTES + n * width));
+        memcpy(data + TOKEN_FILE_HEADER_BYTES + i * width, &token, (size_t)width);
+    return file_with(name, data, (size_t)(TOKEN_FILE_HEADER_BYTES + n * width));
 }
 
 static const char *bare(const char *name, int width, int32_t first, int n) {
@@ -61,33 +61,33 @@ static void files_of_all_kinds_are_one_row_of_tokens(void **state) {
     struct err e = { "" };
     const char *files[] = { headed("h2", 2, 0, 3000), bare("b2", 2, 3000, 1), headed("none", 2, 0, 0),
                             headed("h4", 4, 3001, 2500) };
-    struct shards_config config = { .files = files, .n_files = 4, .token_bytes = 2, .vocabulary = 70000 };
-    CLEANUP(shards_closep) struct shards *s = NULL;
-    assert_int_equal(shards_open(&config, &s, &e), ST_OK);
-    assert_int_equal(shards_tokens(s), 5501);
+    struct token_files_config config = { .files = files, .n_files = 4, .token_bytes = 2, .vocabulary = 70000 };
+    CLEANUP(token_files_closep) struct token_files *s = NULL;
+    assert_int_equal(token_files_open(&config, &s, &e), ST_OK);
+    assert_int_equal(token_files_tokens(s), 5501);
     static int32_t tokens[5501];
     static const int starts[] = { 0, 1, 2998, 2999, 3000, 3001, 5500 }, lengths[] = { 1, 2, 3, 700, 5501 };
     for (size_t a = 0; a < sizeof starts / sizeof *starts; a++)
         for (size_t b = 0; b < sizeof lengths / sizeof *lengths; b++) {
             if (starts[a] + lengths[b] > 5501)
                 continue;
-            assert_int_equal(shards_read(s, starts[a], lengths[b], tokens, &e), ST_OK);
+            assert_int_equal(token_files_read(s, starts[a], lengths[b], tokens, &e), ST_OK);
             for (int i = 0; i < lengths[b]; i++)
                 assert_int_equal(tokens[i], starts[a] + i);
         }
     const char *wide = bare("b4", 4, 65530, 10);
-    config = (struct shards_config){ .files = &wide, .n_files = 1, .token_bytes = 4, .vocabulary = 70000 };
-    CLEANUP(shards_closep) struct shards *w = NULL;
-    assert_int_equal(shards_open(&config, &w, &e), ST_OK);
-    assert_int_equal(shards_read(w, 0, 10, tokens, &e), ST_OK);
+    config = (struct token_files_config){ .files = &wide, .n_files = 1, .token_bytes = 4, .vocabulary = 70000 };
+    CLEANUP(token_files_closep) struct token_files *w = NULL;
+    assert_int_equal(token_files_open(&config, &w, &e), ST_OK);
+    assert_int_equal(token_files_read(w, 0, 10, tokens, &e), ST_OK);
     assert_int_equal(tokens[9], 65539);
 }
 
 static void a_broken_token_file_is_one_sentence_with_file_and_place(void **state) {
     (void)state;
-    char raw[SHARDS_HEADER_BYTES + 20] = { 0 };
-    int32_t version[] = { SHARDS_MAGIC_2, 9, 10 }, count[] = { SHARDS_MAGIC_2, SHARDS_VERSION_2, 11 },
-            negative[] = { SHARDS_MAGIC_4, SHARDS_VERSION_4, -1 };
+    char raw[TOKEN_FILE_HEADER_BYTES + 20] = { 0 };
+    int32_t version[] = { TOKEN_FILE_MAGIC_2, 9, 10 }, count[] = { TOKEN_FILE_MAGIC_2, TOKEN_FILE_VERSION_2, 11 },
+            negative[] = { TOKEN_FILE_MAGIC_4, TOKEN_FILE_VERSION_4, -1 };
     struct {
         const char *path, *says;
         status_t status;
@@ -98,42 +98,44 @@ static void a_broken_token_file_is_one_sentence_with_file_and_place(void **state
     table[n++].says = "version' has the unknown version 9 at byte 4";
     memcpy(raw, count, sizeof count);
     table[n].path = file_with("count", raw, sizeof raw);
-    table[n++].says = "count' says at byte 8 that it holds 11 tokens, which need 1046 bytes, and has 1044";
+    table[n++].says = "count' has a count of 11 tokens at byte 8, which need 1046 bytes, but has 1044 bytes";
     memcpy(raw, negative, sizeof negative);
     table[n].path = file_with("negative", raw, sizeof raw);
-    table[n++].says = "holds -1 tokens";
+    table[n++].says = "has a count of -1 tokens";
     table[n].path = file_with("header", raw, 12);
-    table[n++].says = "header' says at byte 8";
+    table[n++].says = "header' has a count of ";
     table[n].path = file_with("odd", raw, 7);
-    table[n++].says = "odd' has 7 bytes: its last token of 2 bytes is cut";
+    table[n++].says = "odd' has 7 bytes: its last token of 2 bytes is incomplete";
     table[n].path = folder;
     table[n++].says = "is not a regular file";
     for (int i = 0; i < n; i++) {
-        struct shards_config config = { .files = &table[i].path, .n_files = 1, .token_bytes = 2, .vocabulary = 10 };
-        struct shards *s = NULL;
+        struct token_files_config config = {
+            .files = &table[i].path, .n_files = 1, .token_bytes = 2, .vocabulary = 10
+        };
+        struct token_files *s = NULL;
         struct err e = { "" };
-        assert_int_equal(shards_open(&config, &s, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(token_files_open(&config, &s, &e), ST_INVALID_ARGUMENT);
         if (!strstr(e.msg, table[i].says))
             fail_msg("file %d says \"%s\"", i, e.msg);
     }
 
     struct err e = { "" };
     const char *path = headed("beyond", 2, 90, 20);
-    struct shards_config config = { .files = &path, .n_files = 1, .token_bytes = 2, .vocabulary = 100 };
-    CLEANUP(shards_closep) struct shards *s = NULL;
+    struct token_files_config config = { .files = &path, .n_files = 1, .token_bytes = 2, .vocabulary = 100 };
+    CLEANUP(token_files_closep) struct token_files *s = NULL;
     int32_t tokens[20];
-    assert_int_equal(shards_open(&config, &s, &e), ST_OK);
-    assert_int_equal(shards_read(s, 0, 10, tokens, &e), ST_OK);
-    assert_int_equal(shards_read(s, 5, 10, tokens, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(token_files_open(&config, &s, &e), ST_OK);
+    assert_int_equal(token_files_read(s, 0, 10, tokens, &e), ST_OK);
+    assert_int_equal(token_files_read(s, 5, 10, tokens, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "beyond' has the token 100 at byte 1044; the vocabulary has 100 tokens"));
     assert_int_equal(truncate(path, 1040), 0);
-    assert_int_equal(shards_read(s, 0, 10, tokens, &e), ST_FAILED_PRECONDITION);
+    assert_int_equal(token_files_read(s, 0, 10, tokens, &e), ST_FAILED_PRECONDITION);
     assert_non_null(strstr(e.msg, "beyond' had 1064 bytes and now ends at byte 1040"));
 }
 
 static status_t open_tokens(const char *train, const char *validation, int vocabulary, const char *tokenizer,
                             struct source **ret, struct err *e) {
-    struct data_config config = { .kind = DATA_TOKENS,
+    struct data_config config = { .kind = &data_tokens,
                                   .tokens = { .train = &train,
                                               .n_train = 1,
                                               .validation = &validation,
@@ -155,20 +157,20 @@ static void token_files_make_windows_of_both_parts(void **state) {
     assert_null(info->tokenizer);
     int32_t tokens[4 * 8], targets[4 * 8];
     struct batch to = { .of = { [BATCH_TOKENS] = tokens, [BATCH_TARGETS] = targets } };
-    for (int part = 0; part < SOURCE_PARTS; part++) {
-        assert_int_equal(source_read(s, (enum source_part)part, 3, 7, 4, &to, &e), ST_OK);
+    for (int part = 0; part < SOURCE_SPLITS; part++) {
+        assert_int_equal(source_read(s, (enum source_split)part, 3, 7, 4, &to, &e), ST_OK);
         for (int i = 0; i < 4 * 8; i++) {
             assert_in_range(tokens[i], part ? 2000 : 0, part ? 2039 : 999);
             assert_int_equal(targets[i], tokens[i] + 1);
         }
     }
-    /* The digest is the data's: another order of the same bytes is another. */
+    /* The digest covers the order of the bytes: another order gives another digest. */
     assert_int_equal(open_tokens(validation, train, 3000, NULL, &other, &e), ST_OK);
     assert_string_not_equal(source_info(other)->sha256, info->sha256);
 }
 
-/* A bad token in the middle of a file: the batches before the one that meets it are given out, by one thread or by
- * four, and the failure stays. */
+/* A bad token in the middle of a file: with one thread or four, the batches before it are delivered, and then every
+ * call fails. */
 static void a_failure_comes_with_its_batch_and_stays(void **state) {
     (void)state;
     enum { STEPS = 400 };
@@ -207,7 +209,7 @@ static void token_files_need_a_vocabulary_from_somewhere(void **state) {
     CLEANUP(source_closep) struct source *s = NULL;
     const char *train = headed("small", 2, 0, 200);
     assert_int_equal(open_tokens(train, NULL, 0, "", &s, &e), ST_INVALID_ARGUMENT);
-    assert_non_null(strstr(e.msg, "do not say how large their vocabulary is"));
+    assert_non_null(strstr(e.msg, "do not contain the size of their vocabulary"));
     assert_int_equal(open_tokens(train, NULL, 0, "char", &s, &e), ST_INVALID_ARGUMENT);
     assert_int_equal(open_tokens(train, NULL, 0, "byte", &s, &e), ST_OK);
     assert_int_equal(source_info(s)->vocabulary, 256);
@@ -225,7 +227,8 @@ static const char *gpt2_json(void) {
 
 static struct source *text_of(const char *path, const char *tokenizer, int threads) {
     struct data_config config = {
-        .kind = DATA_TEXT, .text = { .files = &path, .n_files = 1, .tokenizer = tokenizer, .validation_fraction = 0.25 }
+        .kind = &data_text,
+        .text = { .files = &path, .n_files = 1, .tokenizer = tokenizer, .validation_fraction = 0.25 }
     };
     struct source *s = NULL;
     struct err e = { "" };
@@ -256,7 +259,7 @@ static void a_text_in_pieces_on_threads_has_the_tokens_of_the_whole(void **state
     fill_text(&text, LONG_TEXT);
     const char *path = file_with("text", text.data, text.len);
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
-    assert_int_equal(tokenizer_open(gpt2_json(), &t, &e), ST_OK);
+    assert_int_equal(tokenizer_open(NULL, gpt2_json(), &t, &e), ST_OK);
     CLEANUP(freep) int32_t *tokens = malloc(text.len * sizeof *tokens);
     size_t n;
     assert_int_equal(tokenizer_encode(t, text.data, text.len, tokens, text.len, &n, &e), ST_OK);
@@ -297,7 +300,7 @@ static void a_line_longer_than_a_block_is_cut_and_nothing_is_lost(void **state) 
         text[i] = "ab \xc3\xa4"[i % 5];
     const char *path = file_with("line", text, BYTES / 5 * 5);
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
-    assert_int_equal(tokenizer_open(gpt2_json(), &t, &e), ST_OK);
+    assert_int_equal(tokenizer_open(NULL, gpt2_json(), &t, &e), ST_OK);
     struct corpus_config config = { .files = &path, .n_files = 1, .tokenizer = t };
     CLEANUP(corpus_closep) struct corpus *c = NULL;
     assert_int_equal(corpus_open(&config, &c, &e), ST_OK);
@@ -337,25 +340,26 @@ static void a_text_becomes_a_token_file_and_trains_alike(void **state) {
     bytes_done(&text);
     for (int i = 0; i < 2; i++) {
         CLEANUP(tokenizer_freep) struct tokenizer *t = NULL;
-        assert_int_equal(tokenizer_open(tokenizers[i], &t, &e), ST_OK);
-        struct shards_text from = { .files = files, .n_files = 3, .tokenizer = t, .threads = 2 };
+        assert_int_equal(tokenizer_open(NULL, tokenizers[i], &t, &e), ST_OK);
+        struct token_file_text from = { .files = files, .n_files = 3, .tokenizer = t, .threads = 2 };
         struct corpus_config config = { .files = files, .n_files = 3, .tokenizer = t };
         char out[128];
         const char *written = out;
         int64_t n = 0;
         snprintf(out, sizeof out, "%s/written-%d.bin", folder, i);
-        if (shards_write(&from, out, &n, &e) != ST_OK)
+        if (token_file_write(&from, out, &n, &e) != ST_OK)
             fail_msg("%s", e.msg);
-        struct shards_config read = { &written, 1, i ? 2 : 4, tokenizer_vocabulary(t) }; /* the header knows better */
-        CLEANUP(shards_closep) struct shards *s = NULL;
+        struct token_files_config read = { &written, 1, i ? 2 : 4, tokenizer_vocabulary(t),
+                                           NULL }; /* the header decides */
+        CLEANUP(token_files_closep) struct token_files *s = NULL;
         CLEANUP(corpus_closep) struct corpus *c = NULL;
-        assert_int_equal(shards_open(&read, &s, &e), ST_OK);
+        assert_int_equal(token_files_open(&read, &s, &e), ST_OK);
         assert_int_equal(corpus_open(&config, &c, &e), ST_OK);
-        assert_int_equal(shards_tokens(s), n);
+        assert_int_equal(token_files_tokens(s), n);
         assert_int_equal(corpus_tokens(c, CORPUS_TRAIN), n);
         CLEANUP(freep) int32_t *a = malloc((size_t)n * sizeof *a);
         CLEANUP(freep) int32_t *b = malloc((size_t)n * sizeof *b);
-        assert_int_equal(shards_read(s, 0, (int)n, a, &e), ST_OK);
+        assert_int_equal(token_files_read(s, 0, (int)n, a, &e), ST_OK);
         assert_int_equal(corpus_read(c, CORPUS_TRAIN, 0, (int)n, b, &e), ST_OK);
         assert_memory_equal(a, b, (size_t)n * sizeof *a);
         int ends = 0;
@@ -369,22 +373,22 @@ static void a_token_file_that_cannot_be_made_leaves_nothing(void **state) {
     (void)state;
     struct err e = { "" };
     CLEANUP(tokenizer_freep) struct tokenizer *t = NULL, *letters = NULL;
-    assert_int_equal(tokenizer_open(gpt2_json(), &t, &e), ST_OK);
+    assert_int_equal(tokenizer_open(NULL, gpt2_json(), &t, &e), ST_OK);
     assert_int_equal(tokenizer_new_char((uint32_t[]){ 'a' }, 1, &letters, &e), ST_OK);
     const char *broken = file_with("broken.txt", "ab\xff", 3);
-    struct shards_text from = { .files = &broken, .n_files = 1, .tokenizer = t };
+    struct token_file_text from = { .files = &broken, .n_files = 1, .tokenizer = t };
     char out[128];
     int64_t n;
     snprintf(out, sizeof out, "%s/none.bin", folder);
-    assert_int_equal(shards_write(&from, out, &n, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(token_file_write(&from, out, &n, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "broken.txt' is not valid UTF-8 at byte 2"));
     assert_int_not_equal(access(out, F_OK), 0);
     strcat(out, ".tmp");
     assert_int_not_equal(access(out, F_OK), 0);
     from.tokenizer = letters;
-    assert_int_equal(shards_write(&from, out, &n, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(token_file_write(&from, out, &n, &e), ST_INVALID_ARGUMENT);
     from.tokenizer = t;
-    assert_int_equal(shards_write(&from, "/nowhere/at/all.bin", &n, &e), ST_NOT_FOUND);
+    assert_int_equal(token_file_write(&from, "/nowhere/at/all.bin", &n, &e), ST_NOT_FOUND);
 }
 
 static void a_text_that_cannot_be_encoded_names_its_file(void **state) {
@@ -398,15 +402,48 @@ static void a_text_that_cannot_be_encoded_names_its_file(void **state) {
         const char *path, *tokenizer, *says;
     } table[] = { { file_with("other", "aab", 3), tokenizer, "other': the vocabulary has no token for the byte 0x62" },
                   { file_with("broken", "aa\xff", 3), tokenizer, "broken' is not valid UTF-8 at byte 2" },
+                  { file_with("binary", "aa\0", 3), tokenizer, "binary' has a NUL at byte 2, so it is not text" },
                   { file_with("fine", "aaaa", 4), "gpt2", "the tokenizer gpt2 needs its vocabulary" },
                   { file_with("fine", "aaaa", 4), folder, "vocab.json" } };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct data_config config = {
-            .kind = DATA_TEXT, .text = { .files = &table[i].path, .n_files = 1, .tokenizer = table[i].tokenizer }
+            .kind = &data_text, .text = { .files = &table[i].path, .n_files = 1, .tokenizer = table[i].tokenizer }
         };
         assert_int_not_equal(source_open(&config, &(struct source_options){ .context = 1 }, &s, &e), ST_OK);
         if (!strstr(e.msg, table[i].says))
             fail_msg("case %zu says \"%s\"", i, e.msg);
+    }
+}
+
+static void a_text_in_place_of_token_files_is_recognized(void **state) {
+    (void)state;
+    char ascii[4098], accents[4096], tokens[4096], one[64];
+    memset(ascii, 'a', sizeof ascii);
+    for (int i = 0; i < (int)sizeof accents; i++) /* of 2 bytes each, and cut where the head of a file ends */
+        accents[i] = i == 0 ? '\n' : i % 2 ? '\xc3' : '\xa9';
+    for (int i = 0; i < (int)sizeof tokens; i++) /* 'a', 'a', ... as numbers of 2 bytes */
+        tokens[i] = i % 2 ? '\0' : 'a';
+    memset(one, 'a', sizeof one);
+    one[63] = '\x01';
+    struct {
+        const char *path;
+        bool text;
+    } table[] = { { file_with("ascii", ascii, sizeof ascii), true },
+                  { file_with("accents", accents, sizeof accents), true },
+                  { file_with("least", ascii, 64), true },
+                  { file_with("less", ascii, 62), false },
+                  { file_with("numbers", tokens, sizeof tokens), false },
+                  { file_with("one", one, sizeof one), false } };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct token_files_config config = {
+            .files = &table[i].path, .n_files = 1, .token_bytes = 2, .vocabulary = 70000
+        };
+        struct token_files *shards = NULL;
+        struct err e = { "" };
+        assert_int_equal(token_files_open(&config, &shards, &e), table[i].text ? ST_INVALID_ARGUMENT : ST_OK);
+        if (table[i].text && !strstr(e.msg, "is text and not tokens"))
+            fail_msg("case %zu says \"%s\"", i, e.msg);
+        token_files_close(shards);
     }
 }
 
@@ -416,6 +453,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_all_kinds_are_one_row_of_tokens),
         cmocka_unit_test(a_broken_token_file_is_one_sentence_with_file_and_place),
+        cmocka_unit_test(a_text_in_place_of_token_files_is_recognized),
         cmocka_unit_test(token_files_make_windows_of_both_parts),
         cmocka_unit_test(a_failure_comes_with_its_batch_and_stays),
         cmocka_unit_test(token_files_need_a_vocabulary_from_somewhere),

@@ -1,4 +1,5 @@
-/* The engine end to end, in real processes: the same bits in every layout, through a resume, and every way to end. */
+/* The engine end to end, in real processes: the same bits in every layout, through a resume, and every way to end a
+ * run. */
 #include "tests/engine/trainee.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@ static void assert_finished(const struct trainee *t) {
     }
 }
 
-/* What one layout trained, kept to compare others with. */
+/* The result of one layout, with which the others are compared. */
 struct expected {
     char sha256[ENGINE_SHA256_HEX];
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss;
@@ -146,7 +147,7 @@ static void one_batch_can_be_overfitted(void **state) {
     t->config.data.text.validation_fraction = 0;
     t->config.model.gpt.dropout = 0;
     t->config.train.steps = 60;
-    t->config.train.schedule.kind = ENGINE_SCHEDULE_CONSTANT;
+    t->config.train.schedule.kind = &rate_constant;
     run_in_layout(t, 1, 1);
     assert_true(t->results[0].loss[60] < 0.05);
     trainee_free(t);
@@ -231,7 +232,7 @@ static void checkpoints_are_skipped_by_all_ranks_while_two_are_not_committed(voi
     trainee_free(t);
 }
 
-static void a_corrupt_checkpoint_is_told_from_a_bad_spec(void **state) {
+static void corrupt_and_missing_checkpoints_and_bad_specs_have_different_outcomes(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
     char path[320];
@@ -248,9 +249,9 @@ static void a_corrupt_checkpoint_is_told_from_a_bad_spec(void **state) {
     trainee_run(t);
     assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_BAD);
     assert_non_null(strstr(t->results[0].message, "rank-0.safetensors"));
-    snprintf(t->resume, sizeof t->resume, "%.200s/step-40", t->directory); /* somebody has removed it */
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-40", t->directory); /* it was removed */
     trainee_run(t);
-    assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_BAD);
+    assert_int_equal(t->results[0].outcome, ENGINE_CHECKPOINT_UNREADABLE);
     assert_non_null(strstr(t->results[0].message, "step-40': No such file or directory"));
     t->config.model.gpt.width = 33;
     trainee_run(t);
@@ -265,7 +266,7 @@ static void a_final_checkpoint_that_cannot_be_written_fails_the_run(void **state
     char path[320];
     snprintf(path, sizeof path, "%s/step-4", t->directory);
     assert_int_equal(dir_make(t->directory, 0755, NULL), ST_OK);
-    int fd = open(path, O_CREAT | O_WRONLY, 0600); /* a file where the step's folder must be */
+    int fd = open(path, O_CREAT | O_WRONLY, 0600); /* a file in the place of the step's folder */
     assert_true(fd >= 0);
     close(fd);
     trainee_run(t);
@@ -325,7 +326,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_ends_all_others_at_once_as_peer_lost),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run_and_names_step_and_op),
         cmocka_unit_test(checkpoints_are_skipped_by_all_ranks_while_two_are_not_committed),
-        cmocka_unit_test(a_corrupt_checkpoint_is_told_from_a_bad_spec),
+        cmocka_unit_test(corrupt_and_missing_checkpoints_and_bad_specs_have_different_outcomes),
         cmocka_unit_test(a_final_checkpoint_that_cannot_be_written_fails_the_run),
         cmocka_unit_test(a_sample_depends_on_its_seed_alone),
     };

@@ -1,12 +1,12 @@
-/* The verifier: it accepts what plan_build makes of every kind of layout, and refuses, with its reason, every plan that
- * was broken in some way (broken_plans.h). Each break is one guard, tried on every layout that has what it breaks. */
+/* The verifier accepts the plans that plan_build makes for every kind of layout, and refuses every broken plan
+ * (broken_plans.h) with its reason. Each break tests one check, on every layout that has the broken part. */
 #include "tests/engine/broken_plans.h"
 
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/model.h"
-#include "executor/engine/optimizer/optimizer.h"
-#include "executor/engine/plan/plan.h"
-#include "executor/engine/plan/verify.h"
+#include "engine/graph/op.h"
+#include "engine/model/model.h"
+#include "engine/optimizer/optimizer.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/verify/verify.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* Sentences that were said, for alternatives to be seen to be needed. */
+/* The sentences that occurred: proves that each alternative is needed. */
 static bool says_one_of(const char *message, const char *alternatives) {
     char copy[256];
     snprintf(copy, sizeof copy, "%s", alternatives);
@@ -46,15 +46,33 @@ static const struct setting *setting_named(const char *name) {
 /* --- tests ---*/
 
 static const struct model_config FAMILIES_OF_TEST[] = {
-    { .family = MODEL_GPT, .gpt = { .layers = 4, .heads = 2, .width = 16, .context = 8, .vocabulary = 65 } },
-    { .family = MODEL_LLAMA,
-      .llama = { .layers = 4, .heads = 4, .kv_heads = 2, .width = 16, .context = 8, .vocabulary = 65 } },
-    { .family = MODEL_LLAMA,
-      .llama = { .layers = 4, .heads = 2, .width = 16, .context = 8, .vocabulary = 65, .tied_embeddings = true } },
-    { .family = MODEL_MLP, .mlp = { .hidden = { 24, 24, 24, 24 }, .n_hidden = 4, .classes = 4, .dropout = 0.1 } },
-    { .family = MODEL_RESNET, .resnet = { .layers = 18, .classes = 4, .width = 4 } },
-    { .family = MODEL_VIT, .vit = { .layers = 4, .heads = 2, .width = 16, .patch = 4, .classes = 4, .dropout = 0.1 } },
-    { .family = MODEL_UNROLLED, .unrolled = { .iterations = 4, .channels = 4, .layers = 2 } },
+    { .kind = &model_gpt, .gpt = { .layers = 4, .heads = 2, .width = 16, .context = 8, .vocabulary = 65 } },
+    { .kind = &model_llama,
+      .llama = { .layers = 4,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .width = 16,
+                 .context = 8,
+                 .vocabulary = 65,
+                 .hidden = 64,
+                 .rope_theta = 1e4,
+                 .norm_eps = 1e-5 } },
+    { .kind = &model_llama,
+      .llama = { .layers = 4,
+                 .heads = 2,
+                 .width = 16,
+                 .context = 8,
+                 .vocabulary = 65,
+                 .tied_embeddings = true,
+                 .kv_heads = 2,
+                 .hidden = 64,
+                 .rope_theta = 1e4,
+                 .norm_eps = 1e-5 } },
+    { .kind = &model_mlp, .mlp = { .hidden = { 24, 24, 24, 24 }, .n_hidden = 4, .classes = 4, .dropout = 0.1 } },
+    { .kind = &model_resnet, .resnet = { .layers = 18, .classes = 4, .width = 4 } },
+    { .kind = &model_vit,
+      .vit = { .layers = 4, .heads = 2, .width = 16, .patch = 4, .classes = 4, .dropout = 0.1, .hidden = 64 } },
+    { .kind = &model_unrolled, .unrolled = { .iterations = 4, .channels = 4, .layers = 2 } },
 };
 
 /* A pipeline may have more stages than a family has blocks to cut at; nothing else may be refused. */
@@ -64,18 +82,18 @@ static void every_layout_of_every_family_is_accepted(void **state) {
         struct model_config config = FAMILIES_OF_TEST[f];
         struct model_data data = { .vocabulary = 65, .classes = 4, .channels = 1, .height = 16, .width = 16 };
         struct err e = { "" };
-        if (config.family == MODEL_UNROLLED)
+        if (config.kind == &model_unrolled)
             data.classes = 0; /* images without labels */
         if (model_resolve(&config, &data, &e) != ST_OK)
-            fail_msg("%s: %s", model_family_name(config.family), e.msg);
+            fail_msg("%s: %s", config.kind->name, e.msg);
         for (int s = 0; s < N_SETTINGS; s++)
             for (int type = 0; type < 2; type++) {
                 struct graph *graph = NULL;
                 if (model_build(&config, &data, 2, type ? DTYPE_BF16 : DTYPE_F32, &graph, &e) != ST_OK)
-                    fail_msg("%s: %s", model_family_name(config.family), e.msg);
+                    fail_msg("%s: %s", config.kind->name, e.msg);
                 struct gang g = make_gang_of(&SETTINGS[s], graph);
                 if (verify_gang(&g, &e) != ST_OK)
-                    fail_msg("%s, %s: %s", model_family_name(config.family), g.name, e.msg);
+                    fail_msg("%s, %s: %s", config.kind->name, g.name, e.msg);
                 free_gang(&g);
             }
     }
@@ -106,7 +124,7 @@ static void evaluation_of_every_layout_is_accepted(void **state) {
     }
 }
 
-/* Returns how many layouts have what b breaks; complains of each that is not refused as it should be. */
+/* Returns how many layouts have the part that b breaks. Prints each layout that is not refused as expected. */
 static int try_break(const struct plan_break *b, int *complaints) {
     int tried = 0;
     for (int s = 0; s < N_SETTINGS; s++) {
@@ -144,19 +162,19 @@ static void every_place_that_is_wrong_is_refused_with_the_reason(void **state) {
     try_breaks(BREAKS_OF_PLACES, N_BREAKS_OF_PLACES);
 }
 
-static void every_meeting_that_is_broken_is_refused_with_the_reason(void **state) {
+static void every_transfer_that_is_broken_is_refused_with_the_reason(void **state) {
     (void)state;
     try_breaks(BREAKS_BETWEEN_RANKS, N_BREAKS_BETWEEN_RANKS);
 }
 
-/* Nothing in a plan is there for nothing: whatever single instruction is left out, the rest is refused. WAITs on the
- * data queue may be covered by later ones, empty ranges mean nothing. */
+/* Every instruction of a plan is needed: a plan without one of them is refused. Exceptions: a later WAIT may cover a
+ * WAIT on the data queue, and empty ranges have no effect. */
 static bool is_needed(const struct plan *p, const struct instruction *i) {
-    bool ranged = i->kind == INSTRUCTION_NORM || i->kind == INSTRUCTION_STEP || i->kind == INSTRUCTION_ADD_SLOT ||
+    bool ranged = i->kind == INSTRUCTION_NORM || i->kind == INSTRUCTION_STEP || i->kind == INSTRUCTION_ADD_USE ||
                   i->kind == INSTRUCTION_ADD;
     if (i->kind == INSTRUCTION_NORM) {
         for (int64_t k = i->begin; k < i->end; k++)
-            if (p->pieces[k].norm >= 0)
+            if (p->shards[k].norm >= 0)
                 return true;
         return false;
     }
@@ -246,22 +264,22 @@ static void one_column_can_be_verified_alone(void **state) {
         }
         if (data > 1 && stages > 1) {
             assert_int_equal(plan_verify((const struct plan *const *)g.plans, stages + 1, &e), ST_FAILED_PRECONDITION);
-            assert_non_null(strstr(e.msg, "are no columns"));
+            assert_non_null(strstr(e.msg, "are not whole columns"));
         }
         assert_int_equal(plan_verify(column, 0, &e), ST_FAILED_PRECONDITION);
-        assert_string_equal(e.msg, "a step of no rank is no plan");
+        assert_string_equal(e.msg, "there are no plans");
         free_gang(&g);
     }
 }
 
-/* What neither order nor bytes would show: the same element stepped by two ranks. */
+/* An error that neither order nor bytes show: two ranks step the same element. */
 static void a_weight_is_stepped_by_one_rank(void **state) {
     (void)state;
     struct gang g = make_gang(setting_named("zero 1"));
     const struct plan *twice[] = { g.plans[0], g.plans[1], g.plans[1], g.plans[3] };
     struct err e = { "" };
     assert_int_equal(plan_verify(twice, 4, &e), ST_FAILED_PRECONDITION);
-    assert_non_null(strstr(e.msg, "is not where it belongs"));
+    assert_non_null(strstr(e.msg, "is out of order"));
     free_gang(&g);
 }
 
@@ -286,7 +304,7 @@ static void evaluation_computes_every_micro_batch_once_by_its_owner(void **state
     free_gang(&g);
     g = make_gang(&s);
     struct plan *p = g.plans[1];
-    while (find_compute(p, INSTRUCTION_FORWARD, 0) && find_compute(p, INSTRUCTION_FORWARD, 0)->flight == 0)
+    while (find_compute(p, INSTRUCTION_FORWARD, 0) && find_compute(p, INSTRUCTION_FORWARD, 0)->in_flight == 0)
         drop(p, find_compute(p, INSTRUCTION_FORWARD, 0));
     assert_int_equal(verify_gang(&g, &e), ST_FAILED_PRECONDITION);
     free_gang(&g);
@@ -327,7 +345,7 @@ int main(void) {
         cmocka_unit_test(evaluation_of_every_layout_is_accepted),
         cmocka_unit_test(every_rank_that_is_broken_is_refused_with_the_reason),
         cmocka_unit_test(every_place_that_is_wrong_is_refused_with_the_reason),
-        cmocka_unit_test(every_meeting_that_is_broken_is_refused_with_the_reason),
+        cmocka_unit_test(every_transfer_that_is_broken_is_refused_with_the_reason),
         cmocka_unit_test(no_instruction_can_be_left_out),
         cmocka_unit_test(no_entry_of_a_queue_can_be_left_out),
         cmocka_unit_test(data_ranks_of_a_stage_are_translations),

@@ -1,5 +1,5 @@
 /* The whole engine over ranks that are threads of this process: every schedule and every ZeRO stage has the bits of one
- * rank, and what ends one rank ends all. */
+ * rank, and the end of one rank ends all. */
 #include "tests/engine/trainee.h"
 
 #include <setjmp.h>
@@ -26,14 +26,14 @@ static const struct engine_layout LAYOUTS[] = {
     { .data = 4, .pipeline = 1, .zero = 2 },
     { .data = 2, .pipeline = 1, .zero = 3 },
     { .data = 4, .pipeline = 1, .zero = 3 },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_GPIPE },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_GPIPE, .zero = 1 },
-    { .data = 1, .pipeline = 4, .schedule = SCHEDULE_1F1B },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_1F1B, .zero = 1 },
-    { .data = 1, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2, .zero = 1 },
-    { .data = 1, .pipeline = 4, .schedule = SCHEDULE_ZERO_BUBBLE },
-    { .data = 2, .pipeline = 2, .schedule = SCHEDULE_ZERO_BUBBLE, .zero = 1 },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_gpipe },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_gpipe, .zero = 1 },
+    { .data = 1, .pipeline = 4, .schedule = &schedule_1f1b },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_1f1b, .zero = 1 },
+    { .data = 1, .pipeline = 2, .schedule = &schedule_interleaved, .virtual_stages = 2 },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_interleaved, .virtual_stages = 2, .zero = 1 },
+    { .data = 1, .pipeline = 4, .schedule = &schedule_zero_bubble },
+    { .data = 2, .pipeline = 2, .schedule = &schedule_zero_bubble, .zero = 1 },
 };
 
 static void every_schedule_and_zero_stage_has_the_bits_of_one_rank(void **state) {
@@ -58,14 +58,15 @@ static void every_schedule_and_zero_stage_has_the_bits_of_one_rank(void **state)
             memcmp(got->loss, want.loss, sizeof want.loss) != 0 ||
             memcmp(got->grad_norm, want.grad_norm, sizeof want.grad_norm) != 0 ||
             memcmp(&got->validation_loss, &want.validation_loss, sizeof(double)) != 0)
-            fail_msg("%s (data %d, pipeline %d, zero %d, schedule %d): weights %.12s, not %.12s; loss %.17g, not %.17g",
-                     name, LAYOUTS[i].data, LAYOUTS[i].pipeline, LAYOUTS[i].zero, (int)LAYOUTS[i].schedule,
-                     got->weights_sha256, want.weights_sha256, got->loss[STEPS], want.loss[STEPS]);
+            fail_msg("%s (data %d, pipeline %d, zero %d, schedule %s): weights %.12s, not %.12s; loss %.17g, not %.17g",
+                     name, LAYOUTS[i].data, LAYOUTS[i].pipeline, LAYOUTS[i].zero,
+                     schedule_of(LAYOUTS[i].schedule)->name, got->weights_sha256, want.weights_sha256, got->loss[STEPS],
+                     want.loss[STEPS]);
     }
     trainee_free(t);
 }
 
-/* Rank 1 refuses its own configuration: the others are in their first meeting then. */
+/* Rank 1 refuses its own configuration while the others wait in their first barrier. */
 static void what_one_rank_refuses_ends_all(void **state) {
     (void)state;
     struct trainee *t = trainee_new();

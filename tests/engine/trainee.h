@@ -1,11 +1,12 @@
-/* Runs the engine in forked processes over real Gloo, for tests: a small GPT on a small text, and what came out of it.
- */
+/* Runs the engine in forked processes over real Gloo, for tests: trains a small GPT on a small text, and collects the
+ * results of every rank. */
 #ifndef TESTS_ENGINE_TRAINEE_H
 #define TESTS_ENGINE_TRAINEE_H
 
 #include "base/file.h"
-#include "executor/engine/run/snapshot.h"
-#include "executor/engine/run/state.h"
+#include "engine/run/engine.h"
+#include "engine/run/engine_state.h"
+#include "engine/run/snapshot.h"
 #include "tests/engine/gang.h"
 
 #include <math.h>
@@ -16,19 +17,20 @@ enum { TRAINEE_STEPS = 64, TRAINEE_NOTICES = 16 };
 struct trainee_result {
     status_t status;
     enum engine_outcome outcome;
-    int64_t killed_at_ms; /* 0 = was not */
+    int64_t killed_at_ms; /* 0 = not killed */
     char message[480];
     int64_t from_step, step;
-    int micro_batch;            /* that `auto` became */
-    int heard, heard_resolving; /* calls of progress; until `auto` was known */
+    int micro_batch;                              /* the value that replaced `auto` */
+    int progress_calls, progress_calls_resolving; /* calls in all; calls until `auto` was resolved */
     double loss[TRAINEE_STEPS], grad_norm[TRAINEE_STEPS], validation_loss; /* by step, from 1; rank 0 */
     int rows[TRAINEE_STEPS];                                               /* metric rows of the gang for this step */
     char numerics_id[240], weights_sha256[ENGINE_SHA256_HEX];
-    char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps that a checkpoint was taken of */
+    char step_sha256[TRAINEE_STEPS][ENGINE_SHA256_HEX]; /* of the steps with a checkpoint */
+    int threads[TRAINEE_STEPS];                         /* reported after this step; 0 = not reported */
     double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
     double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
     double mfu[TRAINEE_STEPS], seconds[TRAINEE_STEPS], communication_wait[TRAINEE_STEPS];
-    double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step, of so many: */
+    double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step; their number: */
     int inspected[TRAINEE_STEPS];
     int shards, notices;
     char notice[TRAINEE_NOTICES][32];
@@ -39,16 +41,16 @@ struct trainee_child;
 struct trainee {
     struct engine_config config;
     int ranks, threads, timeout_ms;
-    bool commit;         /* tell the engine that checkpoints are committed as soon as they are written */
+    bool commit;         /* notify the engine at once that a written checkpoint is committed */
     bool every_other;    /* checkpoints of every second step, none skipped: the step loop waits for each */
-    int64_t odd_memory;  /* what odd ranks take for memory_bytes; 0 = as all */
-    int odd_micro_batch; /* what odd ranks take for micro_batch; 0 = as all */
-    int odd_threads;     /* what odd ranks take for threads; 0 = as all */
-    int stop_rank;       /* asks for a stop ... */
-    int64_t stop_step;   /* ... when this step is done; 0 = never */
-    bool die;            /* is killed then instead */
+    int64_t odd_memory;  /* memory_bytes of odd ranks; 0 = that of all */
+    int odd_micro_batch; /* micro_batch of odd ranks; 0 = that of all */
+    int odd_threads;     /* threads of odd ranks; 0 = those of all */
+    int stop_rank;       /* the rank that asks for a stop ... */
+    int64_t stop_step;   /* ... when it has done this step; 0 = never */
+    bool die;            /* the rank is killed instead */
     void (*ended)(struct trainee_child *c,
-                  int64_t step); /* by each rank when it has joined or a step is done; or NULL */
+                  int64_t step); /* called by each rank when it has joined or done a step; or NULL */
     char text[256], directory[256], resume[256];
     struct trainee_result *results; /* [ranks], shared with the children */
 };
@@ -69,7 +71,7 @@ static inline void trainee_joined(void *ctx, int64_t from_step, const char *nume
         c->trainee->ended(c, from_step);
 }
 
-/* What this process has in memory that is of no file. */
+/* The anonymous memory of this process, in bytes. */
 static inline double trainee_anonymous_bytes(void) {
     char line[256];
     double kib = 0;
@@ -94,7 +96,7 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
     if (step >= TRAINEE_STEPS)
         return;
     if (per_rank && c->trainee->every_other && step % 2 == 1)
-        status_ignore(snapshot_wait(c->engine->snapshot, NULL)); /* a failure is told by a notice */
+        status_ignore(snapshot_wait(c->engine->snapshot, NULL)); /* a notice reports a failure */
     if (per_rank) {
         c->result->memory_bytes[step] = trainee_anonymous_bytes();
         for (int i = 0; i < n; i++)
@@ -136,7 +138,7 @@ static inline void trainee_notice(void *ctx, const char *kind, const char *messa
         snprintf(c->result->notice[c->result->notices++], sizeof c->result->notice[0], "%s", kind);
 }
 
-static inline void trainee_progress(void *ctx) { ((struct trainee_child *)ctx)->result->heard++; }
+static inline void trainee_progress(void *ctx) { ((struct trainee_child *)ctx)->result->progress_calls++; }
 
 static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
     struct trainee_child *c = ctx;
@@ -145,6 +147,12 @@ static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
         snprintf(c->result->step_sha256[shard->step], ENGINE_SHA256_HEX, "%s", shard->weights_sha256);
     if (c->trainee->commit)
         engine_checkpoint_committed(c->engine, shard->step);
+}
+
+static inline void trainee_team(void *ctx, int threads, int64_t step) {
+    struct trainee_child *c = ctx;
+    if (step < TRAINEE_STEPS)
+        c->result->threads[step] = threads;
 }
 
 static inline int trainee_threads(int threads) {
@@ -163,6 +171,7 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
                                   .metrics = trainee_metrics,
                                   .notice = trainee_notice,
                                   .shard = trainee_shard,
+                                  .threads = trainee_team,
                                   .progress = trainee_progress };
     struct engine_config config = t->config;
     config.threads = trainee_threads(t->odd_threads && rank % 2 == 1 ? t->odd_threads : t->threads);
@@ -172,13 +181,13 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
         config.memory_bytes = t->odd_memory;
     struct err e = { "" };
     struct trainee_result *r = child.result;
-    /* A rank that refuses its configuration leaves: not before the others have all their connections, nor while one
-     * of them is in a call that its leaving would end. */
+    /* A rank that refuses its configuration closes its connections. It must not do so before the other ranks have
+     * connected, or while another rank is in a call that a closed connection would end. */
     pthread_barrier_wait(&gang->met);
     if (config.train.micro_batch == 0)
         r->status = engine_resolve(&config, collective, &hooks, &e);
     r->micro_batch = config.train.micro_batch;
-    r->heard_resolving = r->heard;
+    r->progress_calls_resolving = r->progress_calls;
     if (r->status == ST_OK)
         r->status = engine_open(&config, collective, &hooks, &child.engine, &e);
     r->outcome = engine_outcome_of(r->status);
@@ -192,7 +201,7 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
     return 0;
 }
 
-/* Forgets the results of the run before and runs; returns ranks that did not end in peace. */
+/* Clears the results of the run before, and runs. Returns the number of ranks that did not exit with 0. */
 static inline int trainee_run(struct trainee *t) {
     if (t->config.layout.pipeline <= 1)
         t->config.layout.data = t->ranks;
@@ -204,7 +213,7 @@ static inline int trainee_run(struct trainee *t) {
     return gang_end(gang_start(t->ranks, t->timeout_ms, trainee_main, t));
 }
 
-/* Some text with structure: a counter in words. Written once per folder. */
+/* Writes a text with structure: a counter in words. Called once per folder. */
 static inline void trainee_write_text(const char *path, int lines) {
     static const char *const digit[] = {
         "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
@@ -233,9 +242,8 @@ static inline struct trainee *trainee_new(void) {
     trainee_write_text(t->text, 300);
     files[0] = t->text;
     t->config = (struct engine_config){
-        .model = { .family = MODEL_GPT,
-                   .gpt = { .layers = 2, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 } },
-        .data = { .kind = DATA_TEXT,
+        .model = { .kind = &model_gpt, .gpt = { .layers = 2, .heads = 2, .width = 32, .context = 16, .dropout = 0.1 } },
+        .data = { .kind = &data_text,
                   .text = { .files = files, .n_files = 1, .tokenizer = "char", .validation_fraction = 0.1 } },
         .train = { .steps = 4,
                    .global_batch = 16,
@@ -249,7 +257,7 @@ static inline struct trainee *trainee_new(void) {
                                              .beta2 = 0.99,
                                              .eps = 1e-8,
                                              .weight_decay = 0.1 } },
-                   .schedule = { .kind = ENGINE_SCHEDULE_COSINE, .warmup_steps = 2, .min_lr = 1e-3 },
+                   .schedule = { .kind = &rate_cosine, .warmup_steps = 2, .min_lr = 1e-3 },
                    .eval = { .every = 2, .batches = 2 } },
         .device = "cpu",
         .threads = 1,
@@ -270,7 +278,7 @@ static inline void trainee_put_big_endian(FILE *f, uint32_t x) {
         fputc((int)(x >> 8 * i & 255), f);
 }
 
-/* Sixteen-pixel squares of noise whose label is which quarter is brightest: an idx file as MNIST's. */
+/* Squares of noise, 16 pixels wide, in idx files like MNIST's. The label is the index of the brightest quarter. */
 static inline void trainee_images(struct trainee *t) {
     static char images[300], labels[300];
     enum { N = 64, SIDE = 16 };
@@ -296,7 +304,7 @@ static inline void trainee_images(struct trainee *t) {
     }
     fclose(i);
     fclose(l);
-    t->config.data = (struct data_config){ .kind = DATA_IDX,
+    t->config.data = (struct data_config){ .kind = &data_idx,
                                            .idx = { .train_images = images,
                                                     .train_labels = labels,
                                                     .validation_images = images,

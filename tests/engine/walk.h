@@ -1,12 +1,13 @@
-/* Walks a graph without a plan, for tests of models and ops: every tensor has memory of its own (but for aliases), ops
- * run in the graph's order, reverse ops in theirs. Masters are fp32, weights are what `element` says.
+/* Runs a graph without a plan, for tests of models and ops. Every tensor except an alias has its own memory. Ops run in
+ * the graph's order, and reverse ops in theirs. Master weights are fp32; weights have the type `element`.
  *
- * TRAINYARD_TEST_DEVICE names another device than cpu. All memory is the host's and the device's at one address. With
- * WALK_ON_SHIM it walks on CUDA's kernels as tests/kernels/cuda compiles them for the CPU: link pair_shim.c. */
+ * The variable TRAINYARD_TEST_DEVICE selects a device other than cpu. Host and device use all memory at the same
+ * address. With WALK_ON_SHIM the graph runs on CUDA's kernels as tests/kernels/cuda compiles them for the CPU: link
+ * pair_shim.c. */
 #ifndef TESTS_ENGINE_WALK_H
 #define TESTS_ENGINE_WALK_H
 
-#include "executor/engine/graph/op.h"
+#include "engine/graph/op.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,12 +27,12 @@ struct walk {
     void **tensor;                        /* by tensor; aliases point to their storage */
     float **master, **moment1, **moment2; /* by parameter */
     element_t **weight;                   /* by parameter */
-    float **gradient;                     /* by slot */
+    float **gradient;                     /* by use */
     void *workspace;
     struct walk_now {
         int64_t step;
         float loss_scale;
-    } * now; /* as kernels see them */
+    } * now; /* as kernels read them */
     bool training;
     float loss_scale;
     int64_t step;
@@ -95,14 +96,14 @@ static inline void *walk_memory(const struct walk *w, size_t bytes) {
 static inline void walk_memory_free(const struct walk *w, void *p) { w->kernels->host_memory_free(w->kernels, p); }
 #endif
 
-/* What was queued has run: the host may look at it. */
+/* Waits until the queued calls have run, so that the host may read their results. */
 static inline void walk_finish(const struct walk *w) {
     struct err e;
     if (w->kernels->finish(w->kernels, &e) != ST_OK)
         fail_msg("%s", e.msg);
 }
 
-/* Takes the graph. */
+/* Takes ownership of the graph. */
 static inline void walk_open(struct walk *w, struct graph *g, int threads) {
     *w = (struct walk){ .graph = g, .training = true };
     walk_kernels_open(w, threads);
@@ -123,9 +124,9 @@ static inline void walk_open(struct walk *w, struct graph *g, int threads) {
         w->moment2[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
         w->weight[p] = walk_memory(w, (size_t)walk_elements(w, p) * sizeof(float));
     }
-    w->gradient = calloc((size_t)g->n_slots, sizeof *w->gradient);
-    for (int s = 0; s < g->n_slots; s++)
-        w->gradient[s] = walk_memory(w, (size_t)walk_elements(w, g->slots[s].parameter) * sizeof(float));
+    w->gradient = calloc((size_t)g->n_uses, sizeof *w->gradient);
+    for (int s = 0; s < g->n_uses; s++)
+        w->gradient[s] = walk_memory(w, (size_t)walk_elements(w, g->uses[s].parameter) * sizeof(float));
     size_t most = 1;
     for (int i = 0; i < g->n_ops; i++) {
         size_t bytes = g->ops[i].kind->workspace ? g->ops[i].kind->workspace(w->kernels, g, &g->ops[i]) : 0;
@@ -145,7 +146,7 @@ static inline void walk_close(struct walk *w) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             walk_memory_free(w, all[i]);
     }
-    for (int s = 0; s < g->n_slots; s++)
+    for (int s = 0; s < g->n_uses; s++)
         walk_memory_free(w, w->gradient[s]);
     walk_memory_free(w, w->workspace);
     walk_memory_free(w, w->now);
@@ -169,7 +170,7 @@ static inline void walk_call(const struct walk *w, const struct op *op, struct o
     for (int i = 0; i < OP_OUTPUTS; i++)
         c->out[i] = op->out[i] >= 0 ? w->tensor[op->out[i]] : NULL;
     for (int i = 0; i < OP_PARAMETERS; i++)
-        c->param[i] = op->slot[i] >= 0 ? w->weight[w->graph->slots[op->slot[i]].parameter] : NULL;
+        c->param[i] = op->use[i] >= 0 ? w->weight[w->graph->uses[op->use[i]].parameter] : NULL;
 }
 
 static inline void walk_weights(struct walk *w) {
@@ -178,7 +179,7 @@ static inline void walk_weights(struct walk *w) {
         assert_int_equal(w->kernels->convert(w->kernels, w->weight[p], w->master[p], walk_elements(w, p), &e), ST_OK);
 }
 
-/* The mean of the losses. Batch inputs stand in their tensors. */
+/* Returns the mean of the losses. The caller has put the batch's inputs into their tensors. */
 static inline double walk_forward(struct walk *w) {
     const struct graph *g = w->graph;
     struct err e;
@@ -196,12 +197,12 @@ static inline double walk_forward(struct walk *w) {
     return sum / (double)n;
 }
 
-/* A reverse op before r has written to the same slots: weights that a group shares. */
-static inline bool walk_wrote_slots(const struct graph *g, int r) {
+/* Returns whether a reverse op before r has written to the same uses, as in a group that shares weights. */
+static inline bool walk_wrote_uses(const struct graph *g, int r) {
     const struct op *op = &g->ops[g->reverse[r].op];
     for (int i = 0; i < r; i++)
         for (int k = 0; k < OP_PARAMETERS; k++)
-            if (op->slot[k] >= 0 && g->ops[g->reverse[i].op].slot[k] == op->slot[k])
+            if (op->use[k] >= 0 && g->ops[g->reverse[i].op].use[k] == op->use[k])
                 return true;
     return false;
 }
@@ -221,8 +222,8 @@ static inline void walk_backward(struct walk *w) {
         for (int i = 0; i < OP_OUTPUTS; i++)
             c.d_out[i] = reverse->d_out[i] >= 0 ? w->tensor[reverse->d_out[i]] : NULL;
         for (int i = 0; i < OP_PARAMETERS; i++)
-            c.d_param[i] = op->slot[i] >= 0 ? w->gradient[op->slot[i]] : NULL;
-        c.accumulate_param = walk_wrote_slots(g, r);
+            c.d_param[i] = op->use[i] >= 0 ? w->gradient[op->use[i]] : NULL;
+        c.accumulate_param = walk_wrote_uses(g, r);
         if (op->kind->backward_input && !op->kind->reverse_is_view && op->kind->backward_input(&c, &e) != ST_OK)
             fail_msg("%s: %s", op->name, e.msg);
         if (op->kind->backward_weight && op->kind->backward_weight(&c, &e) != ST_OK)
@@ -231,10 +232,10 @@ static inline void walk_backward(struct walk *w) {
     walk_finish(w);
 }
 
-/* The gradient of a parameter: its slots added into the first. */
+/* The gradient of a parameter: adds the gradients of its uses to that of the first. */
 static inline float *walk_gradient(struct walk *w, int parameter) {
-    const int first = w->graph->parameters[parameter].first_slot;
-    for (int *s = &w->graph->slots[first].next_slot; *s >= 0; s = &w->graph->slots[*s].next_slot) {
+    const int first = w->graph->parameters[parameter].first_use;
+    for (int *s = &w->graph->uses[first].next_use; *s >= 0; s = &w->graph->uses[*s].next_use) {
         for (int64_t i = 0; i < walk_elements(w, parameter); i++) {
             w->gradient[first][i] += w->gradient[*s][i];
             w->gradient[*s][i] = 0;

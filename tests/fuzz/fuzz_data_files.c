@@ -1,6 +1,6 @@
 /* Token files and idx files: any bytes open, or are a sentence; what opens can be read to its last sample, or says why
  * not. The first byte says as what the others are read. */
-#include "executor/engine/data/source.h"
+#include "engine/data/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,9 +46,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     size_t split = 2 + (size_t)data[1] * (n - 2) / 255;
     int a = file_of(data + 2, split - 2, first), b = file_of(data + split, n - split, second);
     const char *train[] = { first, second };
-    struct data_config config = { .kind = DATA_TOKENS };
+    struct data_config config = { .kind = &data_tokens };
     if (data[0] % 2) {
-        config.kind = DATA_IDX;
+        config.kind = &data_idx;
         config.idx.train_images = first;
         config.idx.train_labels = second;
         config.idx.augment.crop_padding = data[0] % 3;

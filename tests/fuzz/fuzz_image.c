@@ -1,7 +1,7 @@
 /* PNG and JPEG files: any bytes are a picture of the size that is said, or a sentence. A PNG's checksums are put right
  * first, so that what is in its chunks is reached. */
-#include "executor/engine/data/decode.h"
-#include "executor/engine/data/resize.h"
+#include "engine/data/decode.h"
+#include "engine/data/resize.h"
 
 #include <stdlib.h>
 #include <string.h>

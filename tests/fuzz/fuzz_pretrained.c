@@ -1,13 +1,13 @@
 /* config.json and model.safetensors.index.json of anyone's folder: parsers that trust nothing. A model that parses is
  * written again and must parse to the same. */
-#include "executor/engine/pretrained/config_json.h"
-#include "executor/engine/pretrained/folder.h"
+#include "engine/pretrained/config_json.h"
+#include "engine/pretrained/weights_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* model.c has the real one, and all models with it. */
-const char *model_family_name(enum model_family family) { return family == MODEL_GPT ? "gpt" : "llama"; }
+/* gpt.c and llama.c have the real ones, and the engine with them. */
+const struct model_kind model_gpt = { .name = "gpt" }, model_llama = { .name = "llama" };
 
 static void write_again(const struct model_config *m, struct bytes *text) {
     struct err e;
@@ -36,7 +36,7 @@ static void index_(const char *text, size_t n) {
     char **names = NULL;
     int count = 0;
     struct err e;
-    if (folder_index_parse(text, n, &names, &count, &e) != ST_OK)
+    if (weights_folder_index_parse(text, n, &names, &count, &e) != ST_OK)
         return;
     for (int i = 0; i < count; i++) {
         if (strchr(names[i], '/') || !*names[i])

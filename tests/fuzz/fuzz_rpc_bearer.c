@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     size_t bytes;
     if (!bearer_read(data, n, &token, &bytes))
         return 0;
-    if (token < data || bytes == 0 || bytes > BEARER_BYTES_MOST || token + bytes != data + n)
+    if (token < data || bytes == 0 || bytes > MAX_BEARER_BYTES || token + bytes != data + n)
         __builtin_trap();
     for (size_t i = 0; i < bytes; i++)
         if (token[i] <= ' ' || token[i] >= 127)

@@ -1,6 +1,6 @@
 /* A safetensors file's beginning from anyone: the parser refuses or returns entries that fit the file. The first two
  * bytes choose how much the file has after what is given. */
-#include "executor/engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 
 #include <stdlib.h>
 

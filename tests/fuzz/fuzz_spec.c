@@ -1,11 +1,14 @@
 /* Job specs as YAML or JSON from anybody: parsing, `--set`, resolving, and printing in both forms. What was parsed must
  * print as JSON and YAML that read back as the same message, and what resolves must resolve to itself. */
 #include "api/codec/text.h"
+#include "api/spec/advice.h"
 #include "api/spec/spec.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct codec_options ADVISED = { .advice = spec_advice };
 
 static char *json_of(const ProtobufCMessage *msg) {
     struct bytes text;
@@ -23,7 +26,7 @@ static char *yaml_of(const ProtobufCMessage *msg) {
 
 /* Printed text may be longer than the original: every default is written out. */
 static void check_reads_back(const char *text, const char *json) {
-    struct codec_limits wide = { .text_bytes = 64 << 20 };
+    struct codec_options wide = { .text_bytes = 64 << 20 };
     ProtobufCMessage *back = NULL;
     assert(codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), &wide, &back, NULL) == ST_OK);
     char *again = json_of(back);
@@ -62,14 +65,14 @@ static void try_set(ProtobufCMessage *msg, const uint8_t *data, size_t n) {
     if (!equals)
         return;
     *equals = '\0';
-    status_ignore(codec_set_path(msg, line, equals + 1, &e));
+    status_ignore(codec_set_path(msg, line, equals + 1, &ADVISED, &e));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     ProtobufCMessage *msg = NULL;
     struct err e;
-    if (codec_parse(&trainyard__v1__job_spec__descriptor, (const char *)data, n, NULL, &msg, &e) != ST_OK) {
+    if (codec_parse(&trainyard__v1__job_spec__descriptor, (const char *)data, n, &ADVISED, &msg, &e) != ST_OK) {
         Trainyard__V1__JobSpec empty = TRAINYARD__V1__JOB_SPEC__INIT;
         uint8_t none[1];
         assert(trainyard__v1__job_spec__pack(&empty, none) == 0);

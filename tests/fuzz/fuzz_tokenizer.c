@@ -1,6 +1,6 @@
 /* tokenizer.json, and a text under it: what the parser accepts must encode any text, or say why not, to tokens that it
  * decodes, and be written and read again. The text stands behind the first NUL byte. */
-#include "executor/engine/data/tokenizer.h"
+#include "engine/data/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,16 @@
 
 import difflib
 import json
+import os
+import platform
 import re
 import shutil
+import subprocess
 import time
 
+import full_size
 import host
+import measured
 import models
 
 NCCL = {  # ranks on one GPU: each is a host of its own, and all talk over the loopback
@@ -16,7 +21,7 @@ NCCL = {  # ranks on one GPU: each is a host of its own, and all talk over the l
 }
 REPEATS = 3 if host.DRY else 100
 SEEDS_S = 60  # that further shapes are drawn for
-ROUND_S = 180  # that one seed of all programs may take
+ROUND_S = 170  # that one seed of all programs may take
 MODELS_S = 200  # that the recorded models may take: cuDNN looks for an engine for each convolution of four
 RANKS_S = 90
 SANITIZER_S = 90
@@ -30,6 +35,33 @@ FAST_TOLERANCE = 1e-2  # engines may add in any order
 
 def last_line(out):
     return out.strip().splitlines()[-1]
+
+
+# ---- the machine ----
+
+def asked(*command):
+    """What a program of the system says; why it says nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as x:
+        return str(x)
+    return (done.stdout + done.stderr).strip()
+
+
+def machine():
+    """What a figure or a failure may depend on, in bench/gpu/facts.txt. Fails if the plugin lacks a library."""
+    plugin, env = host.build() / host.PLUGIN, host.environment()
+    linked = subprocess.run(["ldd", plugin], capture_output=True, text=True, env=env).stdout if plugin.exists() else "no plugin"
+    facts = {"nvidia-smi": asked("nvidia-smi"), "clocks": asked("nvidia-smi", "-q", "-d", "CLOCK,POWER"),
+             "system": " ".join(platform.uname()), "processors": str(os.cpu_count()), "memory": asked("free", "-g"),
+             "nvcc": asked("nvcc", "--version"), "compute-sanitizer": asked(host.sanitizer() or "compute-sanitizer", "--version"),
+             "PyTorch": str(host.torch_version()), "libraries": "\n".join(env["LD_LIBRARY_PATH"].split(":")), "plugin": linked}
+    host.REPORTS.mkdir(parents=True, exist_ok=True)
+    host.replace(host.REPORTS / "facts.txt", "".join(f"######## {name}\n{said}\n" for name, said in facts.items()))
+    missing = [line.strip() for line in linked.splitlines() if "not found" in line]
+    if missing:
+        raise host.Failed("the plugin lacks libraries\n" + "\n".join(missing))
+    return f"{os.cpu_count()} processors, PyTorch {host.torch_version()}, commit {host.commit()}; the rest in bench/gpu/facts.txt"
 
 
 def describe():
@@ -49,7 +81,7 @@ def program(name):
 
 def cases(seed):
     """Shapes of its own for each seed; each is made twice on the device and once on the CPU, into memory full of NaNs."""
-    host.run_each([(seconds, [program(name)]) for name, seconds in host.CASES.items()], TRAINYARD_SEED=str(seed))
+    host.run_together([(seconds, [program(name)]) for name, seconds in host.CASES.items()], TRAINYARD_SEED=str(seed))
 
 
 def kernels():
@@ -77,7 +109,7 @@ def sanitizer(tool, work):
         if not path:
             raise host.Skip("no compute-sanitizer in PATH or /usr/local/cuda/bin")
         return work((path, "--error-exitcode", "9", "--print-limit", "20", "--tool", tool, *SANITIZER_OPTIONS.get(tool, [])))
-    return host.late(host.needs(SANITIZER_S, part))
+    return host.takes(SANITIZER_S, SANITIZER_S + 30, part)
 
 
 def case_under(name):
@@ -128,14 +160,6 @@ def same_bits_again():
     return f"{len(first)} steps twice: the same losses and gradient norms to the bit"
 
 
-def chosen(folder):
-    """What rank 0 of a checkpoint computed with, in words; the CPU chooses nothing."""
-    record = json.loads((folder / "rank-0.json").read_text()).get("record", "")
-    if not record and not host.DRY:
-        raise host.Failed(f"{folder} has no record of what was chosen")
-    return record
-
-
 def goes_on_under_fast():
     """What was chosen by timing, algorithms of products and engines of convolutions, is found and taken again: nothing is
     chosen anew or besides."""
@@ -151,7 +175,7 @@ def goes_on_under_fast():
     worst = max(abs(a - b) / a for a, b in pairs)
     if len(whole) != 4 or len(again) != 2 or not worst <= FAST_TOLERANCE:
         raise host.Failed(f"losses {[row['loss'] for row in whole]}, resumed after two steps {[row['loss'] for row in again]}")
-    first, second = (chosen(folder / name / "step-4") for name in ("whole", "again"))
+    first, second = (measured.record_of(folder / name / "step-4") for name in ("whole", "again"))
     if first != second:
         told = "\n".join(difflib.unified_diff(first.splitlines(), second.splitlines(), "whole", "resumed", lineterm="", n=0))
         raise host.Failed(f"the resumed run computed with others:\n{told}")
@@ -186,34 +210,36 @@ def planned_as_allocated():
 def ranks(number, how):
     def part():
         return last_line(host.run([program("gpu_ranks"), number, how], RANKS_S, **NCCL))
-    return host.needs(40, part)
+    return host.takes(40, RANKS_S + 10, part)
 
 
 def layouts(what, seconds):
     def part():
         lines = host.run([program("gpu_layouts"), what, host.DEVICE], 2 * seconds, **NCCL).strip().splitlines()
         return "\n".join([lines[-1], *(f"- {line}" for line in lines[:-1])])
-    return host.needs(seconds, part)
+    return host.takes(seconds, 2 * seconds, part)
 
 
-PARTS = [  # early what tells most in a first run on an H200, late what takes long
-    ("cuDNN describes the device", host.early(describe)),
-    ("every kernel against the CPU's, and again to the same bits", host.early(host.needs(60, kernels))),
-    ("ten steps of each model as PyTorch recorded them, the first again and again", host.early(host.needs(60, recorded_steps))),
-    ("two NCCL ranks on one GPU", host.early(ranks(2, "sums"))),
-    ("steps of GPT-2 124M repeat to the bit", host.needs(60, same_bits_again)),
-    ("a resumed run under fast computes with what was chosen by timing", host.needs(60, goes_on_under_fast)),
+PARTS = [
+    ("the machine", host.takes(5, 60, machine)),
+    *full_size.PARTS,
+    ("cuDNN describes the device", host.takes(5, 60, describe)),
+    ("every kernel against the CPU's, and again to the same bits", host.takes(60, ROUND_S, kernels)),
+    ("ten steps of each model as PyTorch recorded them, the first again and again", host.takes(60, 2 * MODELS_S, recorded_steps)),
+    ("two NCCL ranks on one GPU", ranks(2, "sums")),
+    ("steps of GPT-2 124M repeat to the bit", host.takes(60, 150, same_bits_again)),
+    ("a resumed run under fast computes with what was chosen by timing", host.takes(60, 150, goes_on_under_fast)),
     ("layouts of two and four ranks have the bits of one", layouts("same", 100)),
     ("a rank killed -9 is known to all others", ranks(4, "kill")),
     ("training goes on after a rank is killed -9, to the same bits", layouts("killed", 60)),
     ("four NCCL ranks on one GPU", ranks(4, "sums")),
-    ("the plan without a device is the arena on it", host.late(planned_as_allocated)),
-    ("first steps of whole engines again and again to the same bits", host.late(layouts("repeat", 100))),
-    ("kernels that cuDNN's stand in for, against the CPU's", host.late(own_kernels)),
-    ("steps in fp32 as on cpu", host.late(steps_as_on_cpu("fp32", 1e-3))),
-    ("steps in bf16 as on cpu", host.late(steps_as_on_cpu("bf16", 2e-2))),
+    ("the plan without a device is the arena on it", host.takes(30, 120, planned_as_allocated)),
+    ("first steps of whole engines again and again to the same bits", layouts("repeat", 100)),
+    ("kernels that cuDNN's stand in for, against the CPU's", host.takes(60, host.CASES["gpu_products"], own_kernels)),
+    ("steps in fp32 as on cpu", host.takes(30, 120, steps_as_on_cpu("fp32", 1e-3))),
+    ("steps in bf16 as on cpu", host.takes(30, 120, steps_as_on_cpu("bf16", 2e-2))),
     ("an engine's steps under memcheck", sanitizer("memcheck", steps_under)),
     ("an engine's steps under initcheck", sanitizer("initcheck", steps_under)),
     *((f"{name} under {tool}", sanitizer(tool, case_under(name))) for tool in ("memcheck", "racecheck") for name in SANITIZED),
-    ("every kernel over further shapes", host.late(host.needs(ROUND_S, more_kernels))),
+    ("every kernel over further shapes", host.takes(ROUND_S, SEEDS_S + ROUND_S, more_kernels)),
 ]

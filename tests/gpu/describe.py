@@ -1,5 +1,5 @@
 """Prints the versions of NVIDIA's libraries in a line; then how cuDNN describes this device, as JSON: with it, engines are looked
-for on machines that have no device (kernels/cuda/cudnn.c).
+for on machines that have no device (kernels/cuda/lib/cudnn.c).
 """
 
 import ctypes

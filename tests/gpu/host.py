@@ -3,11 +3,13 @@
 TRAINYARD_GPU_DRY=1 is a dry run: every part on the CPU and tiny, to try the scripts where there is no GPU. It works and
 reports in build/gpu-dry; a program that wants a device is skipped."""
 
+import concurrent.futures
 import ctypes
 import functools
 import glob
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -33,6 +35,8 @@ MODELS = ["test_gpt_pytorch", "test_models_pytorch"]
 PROGRAMS = ["bin/trainyard-train", *(f"tests/{name}" for name in ["gpu_ranks", "gpu_layouts", "gpu_speed", *CASES, *MODELS])]
 PLUGIN = "lib/libtrainyard_cuda.so"
 BEGUN = time.monotonic()
+PART_LIMIT_S, PART_NEEDS_S = 120, 30  # of a part that says nothing else
+PART = {"ends": math.inf}
 
 
 class Skip(Exception):
@@ -60,21 +64,27 @@ def left():
     return LIMIT_S - (time.monotonic() - BEGUN)
 
 
-def needs(seconds, part):
-    """The part, which waits for the next run where less than so many seconds are left."""
-    part.needs_s = seconds
+def left_of_part():
+    """Seconds until the part that is being done has to end."""
+    return min(left(), PART["ends"] - time.monotonic())
+
+
+def begin_part(limit_s):
+    """From now on programs are ended when the part's time is over: a hang costs no more than that."""
+    PART["ends"] = time.monotonic() + limit_s
+
+
+def takes(needs_s, limit_s, part):
+    """The part, which waits for the next run if fewer than needs_s seconds are left, and fails after limit_s."""
+    part.needs_s, part.limit_s = needs_s, limit_s
     return part
 
 
-def early(part):
-    """The part, whose turn comes before the others' of all that is run."""
-    part.when = -1
-    return part
-
-
-def late(part):
-    part.when = 1
-    return part
+def replace(path, text):
+    """Writes a file at once: a program that is killed leaves the old one or the new one."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, path)
 
 
 def python():
@@ -121,11 +131,11 @@ def why_no_gpu():
 FAULTS = ("illegal", "misaligned", "launch failure", "invalid device function", "invalid argument", "no kernel image")
 
 
-def execute(command, timeout, env=None):
+def execute(command, timeout, env=None, cwd=ROOT):
     """(status, output, errors); status None: it was late. Nothing that it starts outlives it: it is killed, with its children.
     timeout None: it may take as long as it does, beyond the end of the run, too."""
-    wait_s = None if timeout is None else max(1, min(timeout, left()))
-    process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    wait_s = None if timeout is None else max(1, min(timeout, left_of_part()))
+    process = subprocess.Popen(list(map(str, command)), cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, errors="replace", process_group=0)
     status, out, errors = None, "", ""
     try:
@@ -161,13 +171,18 @@ def keep(what, out, errors):
 
 
 def run(command, timeout=120, **more):
-    """Its output; a status other than 0 fails the part."""
+    """Its output; a status other than 0 fails the part. more: `without` and variables of its environment."""
+    return finish(command, timeout, **more)[0]
+
+
+def finish(command, timeout=120, cwd=ROOT, **more):
+    """As run, with what it wrote to stderr: (output, errors)."""
     env, begun = environment(str(command[0]) != python(), **more), time.monotonic()
-    status, out, errors = execute(command, timeout, env)
+    status, out, errors = execute(command, timeout, env, cwd)
     if status == NO_DEVICE and DRY:
         raise Skip("a dry run has no device")
     if status == 0:
-        return out
+        return out, errors
     if status is None and left() < 1:
         raise Cut
     given = [f"{name}={value}" for name, value in more.items() if not name.startswith("NCCL_")]
@@ -203,6 +218,20 @@ def run_each(commands, **more):
     if failed:
         raise Failed("\n\n".join(failed))
     return said
+
+
+def run_together(commands, **more):
+    """The output of each (seconds that it may take, command), all at once: they share the device, and each its own processor."""
+    with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+        running = [pool.submit(run, command, timeout, **more) for timeout, command in commands]
+    failed = [x.exception() for x in running if x.exception()]
+    for kind in (Skip, Cut):
+        for x in failed:
+            if isinstance(x, kind):
+                raise x
+    if failed:
+        raise Failed("\n\n".join(str(x) for x in failed))
+    return [x.result() for x in running]
 
 
 def sanitizer():
@@ -269,7 +298,17 @@ def build():
 
 
 def make(seconds):
-    """The folder, built; Cut: not yet, and the next run goes on with it. seconds None: however long it takes."""
+    """The folder, built; Cut: not yet, and the next run goes on with it. seconds None: however long it takes. What the build takes is
+    not taken from the part's time."""
+    begun, ends = time.monotonic(), PART["ends"]
+    PART["ends"] = math.inf
+    try:
+        return built(seconds)
+    finally:
+        PART["ends"] = ends + time.monotonic() - begun
+
+
+def built(seconds):
     made = ROOT / "build" / "gpu" / "build"
     if not shutil.which("cmake"):
         raise Skip(f"no build/gpu/{ARCHIVE.name}, and no cmake to build with")

@@ -83,9 +83,9 @@ static const struct layout LAYOUTS[] = {
     { "data 2, ZeRO-2", { .data = 2, .pipeline = 1, .zero = 2 } },
     { "data 4, ZeRO-3", { .data = 4, .pipeline = 1, .zero = 3 } },
     { "pipeline 2", { .data = 1, .pipeline = 2, .virtual_stages = 1 } },
-    { "pipeline 4, zero bubble", { .data = 1, .pipeline = 4, .schedule = SCHEDULE_ZERO_BUBBLE, .virtual_stages = 1 } },
+    { "pipeline 4, zero bubble", { .data = 1, .pipeline = 4, .schedule = &schedule_zero_bubble, .virtual_stages = 1 } },
     { "data 2, pipeline 2, interleaved",
-      { .data = 2, .pipeline = 2, .schedule = SCHEDULE_INTERLEAVED, .virtual_stages = 2 } },
+      { .data = 2, .pipeline = 2, .schedule = &schedule_interleaved, .virtual_stages = 2 } },
     { "data 4", { .data = 4, .pipeline = 1 } },
 };
 
@@ -163,19 +163,26 @@ static void as_gpt(struct trainee *t) {
 }
 
 static void as_llama(struct trainee *t) {
-    t->config.model = (struct model_config){
-        .family = MODEL_LLAMA, .llama = { .layers = 2, .heads = 4, .kv_heads = 2, .width = 256, .context = 128 }
-    };
+    t->config.model = (struct model_config){ .kind = &model_llama,
+                                             .llama = { .layers = 2,
+                                                        .heads = 4,
+                                                        .kv_heads = 2,
+                                                        .width = 256,
+                                                        .context = 128,
+                                                        .hidden = 704,
+                                                        .rope_theta = 1e4,
+                                                        .norm_eps = 1e-5 } };
 }
 
 static void as_vit(struct trainee *t) {
-    t->config.model = (struct model_config){ .family = MODEL_VIT,
-                                             .vit = { .layers = 2, .heads = 2, .width = 128, .patch = 2 } };
+    t->config.model = (struct model_config){
+        .kind = &model_vit, .vit = { .layers = 2, .heads = 2, .width = 128, .patch = 2, .hidden = 512 }
+    };
     trainee_images(t);
 }
 
 static void as_resnet(struct trainee *t) {
-    t->config.model = (struct model_config){ .family = MODEL_RESNET, .resnet = { .layers = 50, .width = 16 } };
+    t->config.model = (struct model_config){ .kind = &model_resnet, .resnet = { .layers = 50, .width = 16 } };
     trainee_images(t);
 }
 

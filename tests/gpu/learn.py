@@ -40,4 +40,4 @@ def learns():
     return f"{said}\n{table}"
 
 
-PARTS = [("nanoGPT's recipe for one GPU", host.needs(200, learns))]
+PARTS = [("nanoGPT's recipe for one GPU", host.takes(200, 400, learns))]

@@ -74,9 +74,12 @@ def write(name, job):
     return path
 
 
-def train(path, *options, timeout=300):
-    """What trainyard-train says of each step."""
-    out = host.run([host.build() / "bin/trainyard-train", path, "--json", *options], timeout)
+def train(path, *options, timeout=300, **more):
+    """What trainyard-train says of each step. Fails if a step could not be captured: it then runs call by call, and slowly."""
+    out, errors = host.finish([host.build() / "bin/trainyard-train", path, "--json", *options], timeout, **more)
+    refused = [line for line in errors.splitlines() if "could not be captured" in line]
+    if refused:
+        raise host.Failed("\n".join(refused))
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 

@@ -1,9 +1,11 @@
-"""PyTorch on the device that tests/gpu/run measures: products | attention | repeat | step MODEL | learn TEXT. Prints one line of
-JSON last; `said` is what came of it."""
+"""PyTorch on the device that tests/gpu/run measures: products | attention | repeat | step MODEL | first MODEL PRECISION FOLDER |
+learn TEXT. Prints one line of JSON last; `said` is what came of it."""
 
 import itertools
 import json
+import array
 import math
+import pathlib
 import sys
 import time
 
@@ -11,25 +13,26 @@ import torch
 import torch.nn.functional as F
 
 import no_cuda
+import peer_weights
 from host import DEVICE, DRY
 from models import MODELS, RECIPE, STEPS, UNCOUNTED, family
 from peer_models import Gpt, Llama, Resnet50
 
 SHAPES = {"124M": 768, "350M": 1024, "1558M": 1600}  # GPT-2 by its width
-ROWS, BATCH, TIME = (16384, 16, 1024) if not DRY else (64, 1, 64)  # gpu_speed's
+ROWS, BATCH, TIME = (65536, 64, 1024) if not DRY else (64, 1, 64)  # gpu_speed's
 cuda = torch.cuda if DEVICE == "cuda" else no_cuda
 
 
 def seconds(work, repeats=20):
-    """As gpu_speed: of a call, in the fastest of three runs of `repeats` calls between two waits for the device."""
-    best = math.inf
+    """As gpu_speed: of a call, in the fastest of three runs of `repeats` calls, by the device's clock."""
+    best, begun, ended = math.inf, cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     for run in range(4):  # the first chooses and compiles
-        cuda.synchronize()
-        begun = time.perf_counter()
+        begun.record()
         for _ in range(repeats):
             work()
+        ended.record()
         cuda.synchronize()
-        best = min(best, (time.perf_counter() - begun) / repeats) if run else best
+        best = min(best, begun.elapsed_time(ended) / 1e3 / repeats) if run else best
     return best
 
 
@@ -213,6 +216,28 @@ def steps(name):
             "said": f"{how}, {attention_}"}
 
 
+# ---- the first step, from weights that both sides have ----
+
+FIRST_BATCH = 8
+
+
+def first(name, precision, folder):
+    """Loss and gradient norm of the first step, uncompiled. Writes the weights to FOLDER, and its one window of tokens: all samples
+    of the batch are this window."""
+    sizes, folder = MODELS[name]["gpt"], pathlib.Path(folder)
+    torch.set_float32_matmul_precision("highest")
+    net = Gpt(**sizes).to(DEVICE)
+    peer_weights.write(net, folder)
+    window = torch.randint(sizes["vocabulary"], (sizes["context"] + 1,))
+    (folder / "tokens.bin").write_bytes(array.array("H", window.tolist()).tobytes())
+    rows = window.to(DEVICE).expand(FIRST_BATCH, -1)
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16"):
+        loss = net(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), math.inf)
+    return {"loss": loss.item(), "grad_norm": norm.item(), "batch": FIRST_BATCH, "said": f"loss {loss.item():.5f}"}
+
+
 # ---- nanoGPT's recipe ----
 
 def rate_at(step):
@@ -272,6 +297,6 @@ def learn(path):
 
 if __name__ == "__main__":
     torch.manual_seed(1)
-    said = {"products": products, "attention": attention, "repeat": repeat, "step": steps, "learn": learn}[sys.argv[1]](*sys.argv[2:])
+    said = {"products": products, "attention": attention, "repeat": repeat, "step": steps, "first": first, "learn": learn}[sys.argv[1]](*sys.argv[2:])
     said["said"] = f"PyTorch {torch.__version__} on {cuda.get_device_name()}: {said['said']}"
     print(json.dumps(said))

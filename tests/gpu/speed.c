@@ -1,18 +1,21 @@
-/* gpu_speed [DEVICE [ROWS]]: what the kernels of GPT-2's steps reach, in bf16, with ROWS tokens (16384) of 1024 a
- * sample. Each is called again and again between two waits for the device; the fastest such run of three counts. DEVICE
- * is cuda; cpu with few rows tries the program itself.
+/* gpu_speed [DEVICE [ROWS]]: what the kernels of GPT-2's steps reach, in bf16, with ROWS tokens (65536) of 1024 a
+ * sample: arrays larger than the device's cache. Each is called twenty times between two marks of the device's clock;
+ * the fastest of three such runs counts. Numbers are normally distributed, as peer.py's are: a product of zeros or of
+ * like numbers takes less power, and is up to a tenth faster. DEVICE is cuda; cpu with few rows tries the program
+ * itself.
  *
  * First come the device's own ceilings: a product of large squares, and a copy. Then each kernel; then `floor NAME
  * SHARE` for products, attention, norms, the loss and the optimizer: what they would take at those ceilings, of what
  * they took. What was chosen for the products is printed last. */
-#include "base/clock.h"
 #include "kernels/kernels.h"
+#include "kernels/normal.h"
+#include "kernels/philox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 3, TIME = 1024, HEAD = 64, VOCABULARY = 50304, ARRAYS_MOST = 16, NO_DEVICE = 77 };
+enum { RUNS = 3, TIME = 1024, HEAD = 64, VOCABULARY = 50304, ARRAYS_MAX = 16, DRAWN = 1 << 20, NO_DEVICE = 77 };
 enum group { PRODUCTS, ATTENTION, NORMS, LOSS, OPTIMIZER, GROUPS };
 
 #define MUST(call)                                                                                                     \
@@ -24,17 +27,16 @@ enum group { PRODUCTS, ATTENTION, NORMS, LOSS, OPTIMIZER, GROUPS };
         }                                                                                                              \
     } while (0)
 
-/* The fastest of RUNS runs of `times` calls; ret = seconds a call. */
-#define FASTEST(k, times, ret, call)                                                                                   \
+/* The fastest of RUNS runs of b->times calls; ret = seconds a call, by the device's clock. */
+#define FASTEST(b, ret, call)                                                                                          \
     do {                                                                                                               \
         (ret) = 1e30;                                                                                                  \
         for (int run_ = 0; run_ <= RUNS; run_++) {                                                                     \
-            MUST((k)->finish(k, e));                                                                                   \
-            const int64_t begun_ = clock_mono_ns();                                                                    \
-            for (int i_ = 0; i_ < (times); i_++)                                                                       \
+            MUST((b)->k->timer_record((b)->k, (b)->timer[0], e));                                                      \
+            for (int i_ = 0; i_ < (b)->times; i_++)                                                                    \
                 MUST(call);                                                                                            \
-            MUST((k)->finish(k, e));                                                                                   \
-            const double took_ = (double)(clock_mono_ns() - begun_) * 1e-9 / (times);                                  \
+            MUST((b)->k->timer_record((b)->k, (b)->timer[1], e));                                                      \
+            const double took_ = between(b) / (b)->times;                                                              \
             if (run_ > 0 && took_ < (ret)) /* the first one chooses and compiles */                                    \
                 (ret) = took_;                                                                                         \
         }                                                                                                              \
@@ -44,26 +46,63 @@ struct bench {
     const struct kernels *k;
     int64_t rows;
     int times, n;
-    void *arrays[ARRAYS_MOST];
+    void *timer[2], *arrays[ARRAYS_MAX];
+    float *drawn;                  /* DRAWN normal numbers, on the host */
     double flops_most, bytes_most; /* a second: the ceilings */
     double floor[GROUPS], took[GROUPS];
 };
 
-/* Small numbers, not all alike. */
-static void *array(struct bench *b, int64_t n, size_t each) {
-    void *p = NULL;
-    MUST(b->k->memory_new(b->k, (size_t)n * each, &p, e));
-    uint16_t *host = malloc((size_t)n * each);
-    for (size_t i = 0; host && i < (size_t)n * each / 2; i++)
-        host[i] = each == 2 || i % 2 ? (uint16_t)(0x3c00 + i * 2654435761u % 512) : 0;
-    MUST(b->k->upload(b->k, p, host, (size_t)n * each, e));
+/* Seconds between the timers. */
+static double between(const struct bench *b) {
+    int64_t ns;
     MUST(b->k->finish(b->k, e));
-    free(host);
+    MUST(b->k->timer_between(b->k, b->timer[0], b->timer[1], &ns, e));
+    return (double)ns * 1e-9;
+}
+
+static void *array(struct bench *b, size_t bytes) {
+    void *p = NULL;
+    MUST(b->k->memory_new(b->k, bytes, &p, e));
     return b->arrays[b->n++] = p;
 }
 
-static void *elements(struct bench *b, int64_t n) { return array(b, n, 2); }
-static void *floats(struct bench *b, int64_t n) { return array(b, n, 4); }
+/* Normal numbers: those that were drawn, and copies of what is there already until the array is full. */
+static void *floats(struct bench *b, int64_t n) {
+    const struct kernels *k = b->k->fp32;
+    char *p = array(b, (size_t)n * sizeof(float));
+    int64_t done = n < DRAWN ? n : DRAWN;
+    MUST(b->k->upload(b->k, p, b->drawn, (size_t)done * sizeof(float), e));
+    for (int64_t more; done < n; done += more) {
+        more = done < n - done ? done : n - done;
+        MUST(k->copy(k, p + (size_t)done * sizeof(float), p, more, e));
+    }
+    MUST(b->k->finish(b->k, e));
+    return p;
+}
+
+static void *elements(struct bench *b, int64_t n) {
+    const int64_t first = n < DRAWN ? n : DRAWN;
+    uint16_t *p = array(b, (size_t)n * sizeof *p);
+    float *from = floats(b, first);
+    MUST(b->k->convert(b->k, p, from, first, e));
+    for (int64_t done = first, more; done < n; done += more) {
+        more = done < n - done ? done : n - done;
+        MUST(b->k->copy(b->k, p + done, p, more, e));
+    }
+    MUST(b->k->finish(b->k, e));
+    b->k->memory_free(b->k, b->arrays[--b->n]);
+    return p;
+}
+
+static void draw(struct bench *b) {
+    if (!(b->drawn = malloc(DRAWN * sizeof *b->drawn)))
+        exit(1);
+    for (uint32_t i = 0; i < DRAWN; i += 2) {
+        uint32_t random[4];
+        philox4x32_10((const uint32_t[4]){ i }, 1, random);
+        normal2(random, b->drawn + i);
+    }
+}
 
 static void free_all(struct bench *b) {
     while (b->n)
@@ -87,12 +126,12 @@ static void ceilings(struct bench *b, int64_t side, int64_t n) {
     const struct kernels *k = b->k;
     void *x = elements(b, side * side), *w = elements(b, side * side), *y = elements(b, side * side);
     double s;
-    FASTEST(k, b->times, s, k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
+    FASTEST(b, s, k->linear_forward(k, y, NULL, x, w, NULL, &d, e));
     b->flops_most = 2.0 * (double)side * (double)side * (double)side / s;
     printf("ceiling: a product of %ld squared by as much %9.1f TFLOP/s\n", (long)side, b->flops_most / 1e12);
     free_all(b);
     void *from = elements(b, n), *to = elements(b, n);
-    FASTEST(k, b->times, s, k->copy(k, to, from, n, e));
+    FASTEST(b, s, k->copy(k, to, from, n, e));
     b->bytes_most = 4.0 * (double)n / s;
     printf("ceiling: a copy of %.2f GB, read and written %9.0f GB/s\n", 2e-9 * (double)n, b->bytes_most / 1e9);
     free_all(b);
@@ -104,16 +143,16 @@ static void products(struct bench *b, const char *model, int64_t in, int64_t out
     const struct kernels *k = b->k;
     void *x = elements(b, b->rows * in), *w = elements(b, in * out), *bias = elements(b, out);
     void *y = elements(b, b->rows * out), *pre = gelu ? elements(b, b->rows * out) : NULL, *dw = floats(b, in * out);
-    void *workspace = array(b, (int64_t)k->linear_backward_weight_workspace(k, &d) + 256, 1);
+    void *workspace = array(b, k->linear_backward_weight_workspace(k, &d) + 256);
     char what[80];
     double s;
-    FASTEST(k, b->times, s, k->linear_forward(k, y, pre, x, w, bias, &d, e));
+    FASTEST(b, s, k->linear_forward(k, y, pre, x, w, bias, &d, e));
     snprintf(what, sizeof what, "%s %ld -> %ld%s", model, (long)in, (long)out, gelu ? ", GELU" : "");
     tell_flops(b, PRODUCTS, what, flops, s);
-    FASTEST(k, b->times, s, k->linear_backward_input(k, x, y, w, &d, false, e));
+    FASTEST(b, s, k->linear_backward_input(k, x, y, w, &d, false, e));
     snprintf(what, sizeof what, "%s %ld -> %ld, of the input", model, (long)in, (long)out);
     tell_flops(b, PRODUCTS, what, flops, s);
-    FASTEST(k, b->times, s, k->linear_backward_weight(k, dw, x, y, &d, false, workspace, e));
+    FASTEST(b, s, k->linear_backward_weight(k, dw, x, y, &d, false, workspace, e));
     snprintf(what, sizeof what, "%s %ld -> %ld, of the weight", model, (long)in, (long)out);
     tell_flops(b, PRODUCTS, what, flops, s);
     free_all(b);
@@ -128,11 +167,11 @@ static void attention(struct bench *b, int64_t width) {
     void *qkv = elements(b, 3 * b->rows * width), *out = elements(b, b->rows * width),
          *lse = floats(b, b->rows * d.heads);
     void *dqkv = elements(b, 3 * b->rows * width), *dout = elements(b, b->rows * width);
-    void *workspace = array(b, (int64_t)k->attention_workspace(k, &d) + 256, 1);
+    void *workspace = array(b, k->attention_workspace(k, &d) + 256);
     double s;
-    FASTEST(k, b->times, s, k->attention_forward(k, out, lse, qkv, &d, &none, workspace, e));
+    FASTEST(b, s, k->attention_forward(k, out, lse, qkv, &d, &none, workspace, e));
     tell_flops(b, ATTENTION, "causal attention, head 64", flops, s);
-    FASTEST(k, b->times, s, k->attention_backward(k, dqkv, dout, qkv, out, lse, &d, &none, workspace, e));
+    FASTEST(b, s, k->attention_backward(k, dqkv, dout, qkv, out, lse, &d, &none, workspace, e));
     tell_flops(b, ATTENTION, "causal attention, head 64, backward", 2.5 * flops, s);
     free_all(b);
 }
@@ -144,12 +183,11 @@ static void norms(struct bench *b, int64_t width) {
     void *gamma = elements(b, width), *beta = elements(b, width), *mean = floats(b, b->rows),
          *rstd = floats(b, b->rows);
     void *dgamma = floats(b, width), *dbeta = floats(b, width);
-    void *workspace = array(b, (int64_t)k->layernorm_backward_workspace(k, b->rows, width) + 256, 1);
+    void *workspace = array(b, k->layernorm_backward_workspace(k, b->rows, width) + 256);
     double s;
-    FASTEST(k, b->times, s,
-            k->layernorm_forward(k, y, x, mean, rstd, x, branch, gamma, beta, b->rows, width, 1e-5f, e));
+    FASTEST(b, s, k->layernorm_forward(k, y, x, mean, rstd, x, branch, gamma, beta, b->rows, width, 1e-5f, e));
     tell_bytes(b, NORMS, "residual and layer norm", 4 * bytes, s);
-    FASTEST(k, b->times, s,
+    FASTEST(b, s,
             k->layernorm_backward(k, y, dgamma, dbeta, y, branch, x, mean, rstd, gamma, b->rows, width, false,
                                   workspace, e));
     tell_bytes(b, NORMS, "residual and layer norm, backward", 4 * bytes, s);
@@ -173,7 +211,7 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
                              .epsilon = 1e-8,
                              .weight_decay = 0.1 };
     const float *scale = (const float *)(const void *)(there + sizeof(double) + sizeof(struct update));
-    const int64_t rows = b->rows < 8192 ? b->rows : 8192;
+    const int64_t rows = b->rows;
     void *logits = elements(b, rows * VOCABULARY), *losses = floats(b, rows), *targets = NULL;
     void *p = floats(b, parameters), *weight = elements(b, parameters), *m = floats(b, parameters);
     void *v = floats(b, parameters), *g = floats(b, parameters);
@@ -182,10 +220,10 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
     MUST(k->memory_new(k, (size_t)rows * sizeof *host, &targets, e));
     MUST(k->upload(k, targets, host, (size_t)rows * sizeof *host, e));
     MUST(k->finish(k, e));
-    FASTEST(k, b->times, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
+    FASTEST(b, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
     tell_bytes(b, LOSS, "cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
     const struct span all = { .n = parameters, .p = p, .weight = weight, .m = m, .v = v, .x = g, .decay = true };
-    FASTEST(k, b->times, s, k->adamw(k, &all, 1, &o, e));
+    FASTEST(b, s, k->adamw(k, &all, 1, &o, e));
     tell_bytes(b, OPTIMIZER, "AdamW with master weights", 30.0 * (double)parameters, s);
     k->memory_free(k, there);
     k->memory_free(k, targets);
@@ -212,7 +250,10 @@ int main(int argc, char **argv) {
             &(struct kernels_config){ .device = device, .threads = 1, .precision = KERNELS_BF16, .fast = true }, &k,
             &why) != ST_OK)
         return fprintf(stderr, "%s\n", why.msg), NO_DEVICE;
-    struct bench b = { .k = k, .rows = argc > 2 ? atoll(argv[2]) : 16384, .times = cpu ? 1 : 20 };
+    struct bench b = { .k = k, .rows = argc > 2 ? atoll(argv[2]) : 65536, .times = cpu ? 1 : 20 };
+    for (int i = 0; i < 2; i++)
+        MUST(k->timer_new(k, &b.timer[i], e));
+    draw(&b);
     char id[KERNELS_NUMERICS_ID_BYTES], *record = NULL;
     kernels_numerics_id(k, id, sizeof id);
     printf("%s\n", id);
@@ -228,9 +269,12 @@ int main(int argc, char **argv) {
     norms(&b, 768);
     loss_and_step(&b, cpu ? 1 << 16 : 124475904);
     tell_floors(&b);
-    MUST(k->record(k, &record, e));
+    record = k->tuning_cache(k);
     printf("%s", record);
     free(record);
+    free(b.drawn);
+    for (int i = 0; i < 2; i++)
+        k->timer_free(k, b.timer[i]);
     kernels_close(k);
     return 0;
 }

@@ -6,13 +6,14 @@ import re
 import statistics
 
 import host
+import measured
 import memory
 import models
 
 GOALS = {"fast": 1.15, "reproducible": 1.0}  # times PyTorch's step
 SECOND_ROUND_S = 60  # that it may take
 MODEL_S = 150  # that a model may: PyTorch compiles for a minute
-FLOORS = """A call's time is that of the fastest of three runs of twenty calls.
+FLOORS = """A call's time is that of the fastest of three runs of twenty calls, by the device's clock, on normally distributed numbers.
 Floor: floating-point operations at the rate of the large product, or bytes at the copy's, both measured in this run.
 Products: 2 x rows x in x out. Causal attention: 2 x rows x time x width, backward 2.5 times that: what it computes.
 Bytes: norms with their residual read two arrays and write two of 2 x rows x width, either way; the loss reads and writes
@@ -55,15 +56,6 @@ def pytorch(what):
     return part
 
 
-def ours(name, numerics):
-    """Each step's seconds, and those of them that it waited for data; the arena's bytes, and those that the driver counts."""
-    path = models.write(f"step-{name}-{numerics}", models.step_spec(name, numerics))
-    with memory.Peak() as peak:
-        rows = models.train(path)[models.UNCOUNTED:]
-    return {"times": [row["step_seconds"] for row in rows], "data": [row["data_wait_seconds"] for row in rows],
-            "own": [rows[0]["arena_bytes"]], "driver": peak.bytes}
-
-
 def theirs(name):
     with memory.Peak() as peak:
         found = json.loads(host.peer("step", name)())
@@ -101,7 +93,7 @@ def second_round(name, found):
     """Ours once more after PyTorch's: what changed on the device meanwhile shows."""
     if host.left() < SECOND_ROUND_S:
         return []
-    again = ours(name, "fast")
+    again = measured.ours(name, "fast", again=True)
     said = f"fast, before and after PyTorch: medians of {median(found) * 1e3:.1f} and {median(again) * 1e3:.1f} ms"
     found["times"] = found["times"] + again["times"]
     return [said]
@@ -110,7 +102,7 @@ def second_round(name, found):
 def steps(name):
     """Ours in both numerics, then PyTorch's. That PyTorch cannot run it, or that we are slower, is a result as well."""
     def part():
-        found, peer, below = {numerics: ours(name, numerics) for numerics in GOALS}, None, []
+        found, peer, below = {numerics: measured.ours(name, numerics) for numerics in GOALS}, None, []
         try:
             peer = theirs(name)
             below = [peer["said"], *second_round(name, found["fast"])]
@@ -131,12 +123,11 @@ def steps(name):
         if behind and not host.DRY:
             raise host.Missed(f"{said}: {behind}\n{table}")
         return f"{said}\n{table}"
-    part = host.needs(MODEL_S, part)
-    return host.early(part) if name == "GPT-2 124M" else part
+    return host.takes(MODEL_S, 2 * MODEL_S, part)
 
 
 PARTS = [
-    ("kernels at GPT-2's shapes as shares of their floors, and beside PyTorch's", host.needs(90, our_kernels)),
+    ("kernels at GPT-2's shapes as shares of their floors, and beside PyTorch's", host.takes(90, 240, our_kernels)),
     *((f"a step of {name}", steps(name)) for name in ("GPT-2 124M", "GPT-2 1558M", "Llama 1B", "ResNet-50", "GPT-2 350M")),
-    ("attention's backward pass, again and again by PyTorch", pytorch("repeat")),
+    ("attention's backward pass, again and again by PyTorch", host.takes(30, 120, pytorch("repeat"))),
 ]

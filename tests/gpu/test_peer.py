@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import host
-from yard import BIN
+from service_fixture import BIN
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -85,8 +85,20 @@ print(json.dumps([peer.products(), peer.attention(), peer.repeat(), peer.learn(s
 def test_trainyard_train_takes_the_steps_that_are_measured(tmp_path, numerics):
     said = json.loads(script(sys.executable, """
 import json, pathlib, sys
-import host, models, speed
+import host, measured, models
 host.WORK, host.build = pathlib.Path(sys.argv[1]), lambda: pathlib.Path(sys.argv[2])
-print(json.dumps({name: speed.ours(name, sys.argv[3]) for name in models.MODELS}))""", tmp_path, BIN.parent, numerics))
+host.REPORTS = host.WORK / "reports"
+print(json.dumps({name: measured.ours(name, sys.argv[3]) for name in models.MODELS}))""", tmp_path, BIN.parent, numerics))
     assert len(said) == 5
-    assert all(len(found["times"]) == 2 and min(found["times"]) > 0 and found["own"][0] > 0 for found in said.values())
+    assert all(len(found["times"]) == 1 and min(found["times"]) > 0 and found["own"][0] > 0 for found in said.values())
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_from_weights_that_pytorch_wrote_the_first_step_is_pytorchs(torch, tmp_path, precision):
+    said = json.loads(script(sys.executable, """
+import json, pathlib, sys
+import full_size, host
+host.WORK, host.build = pathlib.Path(sys.argv[1]), lambda: pathlib.Path(sys.argv[2])
+host.REPORTS = host.WORK / "reports"
+print(json.dumps(full_size.as_pytorch(sys.argv[3])()))""", tmp_path, BIN.parent, precision))
+    assert "the same weights and tokens: loss " in said

@@ -4,6 +4,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import select
@@ -11,6 +12,7 @@ import subprocess
 import threading
 import sys
 import tarfile
+import time
 
 import pytest
 
@@ -25,6 +27,9 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(module.host, "WORK", tmp_path / "work")
     monkeypatch.setattr(module.host, "REPORTS", tmp_path / "reports")
     monkeypatch.setattr(module.host, "why_no_gpu", lambda: None)
+    monkeypatch.setattr(module.host, "BEGUN", time.monotonic())
+    monkeypatch.setattr(module.kept, "ARCHIVE", None)
+    monkeypatch.setattr(module.host, "PART", {"ends": math.inf})
     monkeypatch.setattr(module, "commit", lambda: "abc")
     return module
 
@@ -79,18 +84,57 @@ def test_at_another_commit_what_had_failed_comes_first_and_what_was_done_last(ru
     run.main(["correct"], False)
     monkeypatch.setattr(run, "commit", lambda: "def")
     calls = parts("well")
-    run.PARTS["correct"][2] = ("c", run.host.needs(10**6, run.PARTS["correct"][2][1]))
+    run.PARTS["correct"][2] = ("c", run.host.takes(10**6, 10**6, run.PARTS["correct"][2][1]))
     assert run.main(["correct"], False) == 0 and calls == ["b", "d", "a"]
     report = (run.host.REPORTS / "correct.md").read_text()
     assert "| b | ok | 0.0 | def |" in report and "| c | ok | 0.0 | abc |" in report
 
 
-def test_early_and_late_parts_are_so_among_all_that_is_run(run):
+def test_parts_are_done_in_the_order_of_what_they_tell_over_all_modes(run):
     calls = parts_of(run, a="well", b="well")
-    run.host.late(run.PARTS["correct"][0][1])
-    run.PARTS["speed"] = [(name, run.host.early(lambda name=name: calls.append(name) or "well")) for name in "cd"]
+    run.PARTS["speed"] = [(name, lambda name=name: calls.append(name) or "well") for name in "cd"]
+    run.ORDER[:] = ["d", "b"]
     run.main(["correct", "speed"], False)
-    assert calls == ["c", "d", "b", "a"]
+    assert calls == ["d", "b", "a", "c"]
+
+
+def test_the_order_names_parts_that_there_are_and_begins_with_gpt_2_at_full_size(run):
+    names = [name for parts in run.PARTS.values() for name, _ in parts]
+    assert len(set(names)) == len(names) and not set(run.ORDER) - set(names)
+    assert run.ORDER[:6] == ["the machine", "GPT-2 124M, fast", "GPT-2 124M, reproducible", "GPT-2 124M in micro-batches",
+                             "profiles of GPT-2 124M", "a step of GPT-2 124M"]
+
+
+def test_every_part_has_a_limit_and_the_first_ones_fit_into_one_run(run):
+    parts = {name: part for parts in run.PARTS.values() for name, part in parts}
+    assert all(part.needs_s <= part.limit_s <= 400 for part in parts.values())
+    assert sum(parts[name].needs_s for name in run.ORDER[:7]) < run.host.LIMIT_S
+
+
+def test_a_part_that_hangs_costs_its_limit_and_no_more(run, capsys):
+    run.PARTS["correct"] = [("a", run.host.takes(0, 1, lambda: run.host.run(["sleep", "1000"]))), ("b", lambda: "well")]
+    assert run.main(["correct"], False) == 1
+    out = capsys.readouterr().out
+    assert "not ok 1 - a" in out and "not done after 1 s" in out and "ok 2 - b: well" in out
+
+
+def test_an_archive_carries_what_is_done_to_another_checkout(run, tmp_path, monkeypatch):
+    run.kept.ARCHIVE = tmp_path / "reports.tar.gz"
+    calls = parts_of(run, a="well", b=run.host.Failed("exit 1"))
+    run.main(["correct"], False)
+    monkeypatch.setattr(run.host, "REPORTS", tmp_path / "elsewhere")
+    assert run.main(["correct"], False) == 1 and calls == ["a", "b", "b"]
+    assert "| a | ok |" in (tmp_path / "elsewhere/correct.md").read_text()
+
+
+def test_of_an_archive_only_what_is_newer_is_taken(run, tmp_path):
+    run.kept.ARCHIVE = tmp_path / "reports.tar.gz"
+    calls = parts_of(run, a="well")
+    run.main(["correct"], False)
+    found = run.kept.read("correct")
+    run.kept.write("correct", {"a": {**found["a"], "said": "better", "at": found["a"]["at"] + 1}})
+    run.main(["correct"], False)
+    assert run.kept.read("correct")["a"]["said"] == "better" and calls == ["a"]
 
 
 def test_a_part_that_the_end_of_a_run_cuts_is_no_failure_and_comes_again(run, capsys, monkeypatch):
@@ -121,7 +165,7 @@ def test_when_the_time_is_over_the_rest_waits_for_the_next_run(run, capsys, monk
 
 def test_a_part_that_needs_longer_than_is_left_waits_for_the_next_run(run, capsys, monkeypatch):
     calls = parts_of(run, a="well", b="well")
-    run.host.needs(100, run.PARTS["correct"][0][1])
+    run.host.takes(100, 200, run.PARTS["correct"][0][1])
     monkeypatch.setattr(run.host, "left", lambda: 60)
     assert run.main(["correct"], False) == 0
     out = capsys.readouterr().out.splitlines()
@@ -343,6 +387,69 @@ def test_a_resumed_run_that_chose_anew_fails_though_its_losses_agree(run, monkey
         resumed_with(run, monkeypatch, "")
 
 
+def test_a_step_that_could_not_be_captured_fails_and_says_why(run, monkeypatch):
+    models = sys.modules["models"]
+    monkeypatch.setattr(models.host, "build", lambda: pathlib.Path("/"))
+    said = "trainyard-train: rank 0, step 2: the step could not be captured as a graph and runs call by call: why"
+    monkeypatch.setattr(models.host, "finish", lambda command, timeout, **more: ('{"step": 1}\n', said))
+    with pytest.raises(run.host.Failed, match="could not be captured as a graph and runs call by call: why"):
+        models.train("spec")
+    monkeypatch.setattr(models.host, "finish", lambda command, timeout, **more: ('{"step": 1}\n', ""))
+    assert models.train("spec") == [{"step": 1}]
+
+
+def test_attention_that_cudnn_does_not_compute_fails_and_is_named(run, monkeypatch):
+    check = run.speed.measured.check_engines
+    cudnn = "trainyard products 1\non a device\nattention bf16 64 1024 12 12 64 1 0 0 91900 1 8:3=1\n"
+    check("GPT-2 124M", cudnn)
+    with pytest.raises(run.host.Failed, match="cuDNN had no engine for attention-backward"):
+        check("GPT-2 124M", cudnn + "attention-backward bf16 64 1024 12 12 64 1 0 0 91900 1 -\n")
+    with pytest.raises(run.host.Failed, match="names no engine of cuDNN's for attention"):
+        check("GPT-2 124M", "trainyard products 1\non a device\n")
+    with pytest.raises(run.host.Failed, match="names no engine of cuDNN's for convolution"):
+        check("ResNet-50", cudnn)
+
+
+def full_size_of(run, monkeypatch, losses, norms=(1.0,) * 6):
+    """The module, whose trainings have these losses."""
+    full_size = sys.modules["full_size"]
+    monkeypatch.setattr(full_size.measured, "ours", lambda name, numerics: {
+        "losses": [10.98] * 20, "norms": [1.0] * 20, "times": [0.1], "driver": 1 << 30})
+    rows = [{"loss": loss, "grad_norm": norm} for loss, norm in zip(losses, norms)]
+    monkeypatch.setattr(full_size.models, "train", lambda path, *options, **more: rows)
+    return full_size
+
+
+def test_micro_batches_whose_losses_differ_fail(run, monkeypatch):
+    assert "at most 9.1e-05 apart" in full_size_of(run, monkeypatch, [10.981] * 6).in_micro_batches()
+    with pytest.raises(run.host.Failed, match="losses are 1.8e-03 apart, and may be 1e-03"):
+        full_size_of(run, monkeypatch, [10.98] * 5 + [11.0]).in_micro_batches()
+    with pytest.raises(run.host.Failed):
+        full_size_of(run, monkeypatch, [10.98] * 5 + [float("nan")]).in_micro_batches()
+    with pytest.raises(run.host.Failed, match="gradient norms"):
+        full_size_of(run, monkeypatch, [10.98] * 6, [1.0] * 5 + [1.1]).in_micro_batches()
+
+
+def test_a_first_loss_that_is_not_that_of_equal_guesses_fails(run, monkeypatch):
+    full_size = full_size_of(run, monkeypatch, [])
+    assert abs(full_size.first_loss() - 10.979) < 0.001 and "first loss 10.9800" in full_size.step("fast")()
+    monkeypatch.setattr(full_size.measured, "ours", lambda name, numerics: {"losses": [9.9] * 20, "times": [0.1]})
+    with pytest.raises(run.host.Failed, match="the first loss should be near 10.98"):
+        full_size.step("fast")()
+
+
+def test_a_training_is_measured_once_at_a_commit(run, monkeypatch):
+    measured, calls = run.speed.measured, []
+    monkeypatch.setattr(measured, "train", lambda name, numerics: calls.append(numerics) or {"losses": [1.0]})
+    monkeypatch.setattr(measured.host, "commit", lambda: "abc")
+    assert measured.ours("GPT-2 124M", "fast")["losses"] == measured.ours("GPT-2 124M", "fast")["losses"] == [1.0]
+    measured.ours("GPT-2 124M", "reproducible")
+    measured.ours("GPT-2 124M", "fast", again=True)
+    monkeypatch.setattr(measured.host, "commit", lambda: "def")
+    measured.ours("GPT-2 124M", "fast")
+    assert calls == ["fast", "reproducible", "fast", "fast"]
+
+
 def steps_of(seconds):
     """A step is at its best a tenth faster than at its median."""
     return {"times": [seconds, 0.9 * seconds, 2 * seconds], "data": [0, 0.002, 0.1], "own": [27 * 2**30], "driver": 28 * 2**30,
@@ -351,7 +458,7 @@ def steps_of(seconds):
 
 def speed_of(run, monkeypatch, fast, reproducible, peer):
     seconds = {"fast": iter(fast), "reproducible": iter(reproducible)}
-    monkeypatch.setattr(run.speed, "ours", lambda name, numerics: steps_of(next(seconds[numerics])))
+    monkeypatch.setattr(run.speed.measured, "ours", lambda name, numerics, again=False: steps_of(next(seconds[numerics])))
     monkeypatch.setattr(run.speed, "theirs", peer)
     return run.speed.steps("GPT-2 124M")
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-double *widened(const float *a, int64_t n) {
+double *doubles_of(const float *a, int64_t n) {
     double *b = malloc((size_t)n * sizeof *b);
     for (int64_t i = 0; i < n; i++)
         b[i] = a[i];

@@ -103,7 +103,7 @@ void reference_swiglu(double *y, const double *gate_up, int64_t rows, int64_t wi
         }
 }
 
-/* Pair i as the complex number x_i + j x_(i + head/2), turned. */
+/* Rotates pair i, as the complex number x_i + j x_(i + head/2). */
 void reference_rope(double *y, const double *x, int64_t head, int64_t position, double theta) {
     for (int64_t i = 0; i < head / 2; i++) {
         const double angle = (double)position / pow(theta, 2.0 * (double)i / (double)head);

@@ -18,7 +18,7 @@ float *tensor_new(int64_t n) {
     return p;
 }
 
-/* Numbers 4 block to 4 block + 3 of this seed. */
+/* Numbers 4 block to 4 block + 3 of this seed's sequence. */
 static void four_numbers(uint64_t seed, int64_t block, uint32_t ret[4]) {
     const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), 0, 0 };
     philox4x32_10(counter, seed, ret);
@@ -82,6 +82,14 @@ struct kernels *kernels_of_precision(enum kernels_isa isa, int threads, enum ker
     return kernels_open(&config, &k, NULL) == ST_OK ? k : NULL;
 }
 
+struct kernels *kernels_of_team(enum kernels_isa isa, enum kernels_precision precision) {
+    const struct kernels_config config = {
+        .device = "cpu", .threads = 1, .max_threads = 4, .isa = isa, .precision = precision
+    };
+    struct kernels *k = NULL;
+    return kernels_open(&config, &k, NULL) == ST_OK ? k : NULL;
+}
+
 struct kernels *kernels_or_null(enum kernels_isa isa, int threads) {
     return kernels_of_precision(isa, threads, KERNELS_FP32);
 }
@@ -103,7 +111,7 @@ element_t *elements_of(const struct kernels *k, const float *a, int64_t n) {
 
 float *floats_of(const struct kernels *k, const element_t *a, int64_t n) {
     float *to = tensor_new(n);
-    OK(k->widen(k, to, a, n, e));
+    OK(k->convert_to_fp32(k, to, a, n, e));
     return to;
 }
 

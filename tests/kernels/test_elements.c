@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* The known answers that the generator's authors publish (Random123, kat_vectors: philox4x32 10). */
+/* The known answers that the authors of the generator publish (Random123, kat_vectors: philox4x32 10). */
 static void philox_gives_its_known_answers(void **state) {
     (void)state;
     uint32_t four[4];
@@ -159,17 +159,17 @@ static void a_running_mean_steps_towards_the_mean_and_rounds_its_copy(void **sta
 static void a_normalised_array_has_the_length_1_unless_it_was_too_short(void **state) {
     (void)state;
     enum { N = 5000 };
-    double room[N / KERNELS_CHUNK + 2];
+    double sums[N / KERNELS_CHUNK + 2];
     CLEANUP(freep) float *x = tensor_random(N, 1, 3);
     for (int isa = 0; isa < isa_count(); isa++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 2);
         CLEANUP(freep) float *unit = tensor_copy(x, N);
         double squares = 0;
-        OK(k->normalise(k, unit, N, 1e-7, room, e));
+        OK(k->normalise(k, unit, N, 1e-7, sums, e));
         for (int i = 0; i < N; i++)
             squares += (double)unit[i] * (double)unit[i];
         assert_true(fabs(squares - 1) < 1e-5);
-        OK(k->normalise(k, unit, N, 4, room, e));
+        OK(k->normalise(k, unit, N, 4, sums, e));
         squares = 0;
         for (int i = 0; i < N; i++)
             squares += (double)unit[i] * (double)unit[i];
@@ -177,7 +177,7 @@ static void a_normalised_array_has_the_length_1_unless_it_was_too_short(void **s
     }
 }
 
-/* More than one thread takes at once. */
+/* The buffer is larger than one thread handles at once. */
 static void memory_is_filled_from_the_host_moved_and_read_back(void **state) {
     (void)state;
     const int64_t n = (1 << 20) + 13;

@@ -1,5 +1,5 @@
-/* Every op: forward against its formula in double, backward against central finite differences of that formula, for
- * every instruction set of this processor, at shapes that divide nothing. */
+/* Every op: the forward pass against its formula in double, and the backward pass against central finite differences of
+ * that formula, for every instruction set of this processor, at shapes without common divisors. */
 #include "tests/kernels/gradient.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/tensor.h"
@@ -30,7 +30,7 @@ static void check_gelu(struct kernels *k) {
     const int64_t n = 1003;
     CLEANUP(freep) float *x = tensor_random(n, 1, 6), *y = tensor_new(n), *dy = tensor_random(n, 2, 1);
     CLEANUP(freep) float *dx = tensor_new(n);
-    CLEANUP(freep) double *x2 = widened(x, n), *y2 = malloc((size_t)n * sizeof *y2);
+    CLEANUP(freep) double *x2 = doubles_of(x, n), *y2 = malloc((size_t)n * sizeof *y2);
     const struct gelu_case c = { x2, y2, dy, n };
     OK(k->gelu_forward(k, y, x, n, e));
     reference_gelu(y2, x2, n);
@@ -116,7 +116,7 @@ static void check_layernorm_shape(struct kernels *k, int64_t rows, int64_t width
     CLEANUP(freep) float *dbeta = tensor_new(width), *plus = tensor_copy(addend, n);
     CLEANUP(freep) void *workspace = malloc(k->layernorm_backward_workspace(k, rows, width));
     OK(k->layernorm_forward(k, y, r, mean, rstd, x, branch, gamma, beta, rows, width, 1e-5f, e));
-    CLEANUP(freep) double *r2 = widened(r, n), *gamma2 = widened(gamma, width), *beta2 = widened(beta, width);
+    CLEANUP(freep) double *r2 = doubles_of(r, n), *gamma2 = doubles_of(gamma, width), *beta2 = doubles_of(beta, width);
     CLEANUP(freep) double *y2 = malloc((size_t)n * sizeof *y2);
     const struct norm_case c = { r2, gamma2, beta2, y2, dy, rows, width };
     for (int64_t i = 0; i < n; i++)
@@ -127,7 +127,7 @@ static void check_layernorm_shape(struct kernels *k, int64_t rows, int64_t width
     check_gradient("layer norm's dx", norm_loss, &c, r2, dx, n);
     check_gradient("layer norm's dgamma", norm_loss, &c, gamma2, dgamma, width);
     check_gradient("layer norm's dbeta", norm_loss, &c, beta2, dbeta, width);
-    /* In place over the addend, gradients of parameters added to what was there. */
+    /* In place of the addend. Gradients of parameters are added to the old content. */
     CLEANUP(freep) float *twice = tensor_copy(dgamma, width);
     OK(k->layernorm_backward(k, plus, twice, NULL, dy, plus, r, mean, rstd, gamma, rows, width, true, workspace, e));
     for (int64_t i = 0; i < n; i++)
@@ -184,7 +184,7 @@ static void check_attention_shape(struct kernels *k, const struct attention_dims
     CLEANUP(freep) float *qkv = tensor_random(packed, 1, 1.5f), *dout = tensor_random(n, 2, 1), *out = tensor_new(n);
     CLEANUP(freep) float *lse = tensor_new(rows), *dqkv = tensor_new(packed);
     CLEANUP(freep) void *workspace = malloc(k->attention_workspace(k, d));
-    CLEANUP(freep) double *qkv2 = widened(qkv, packed), *out2 = malloc((size_t)n * sizeof *out2);
+    CLEANUP(freep) double *qkv2 = doubles_of(qkv, packed), *out2 = malloc((size_t)n * sizeof *out2);
     CLEANUP(freep) double *lse2 = malloc((size_t)rows * sizeof *lse2);
     const struct attention_case c = { qkv2, out2, lse2, dout, d, &dropout };
     (void)attention_loss(&c);
@@ -252,7 +252,7 @@ static void check_cross_entropy_shape(struct kernels *k, int64_t rows, int64_t v
     CLEANUP(freep) float *kept = tensor_copy(logits, n);
     CLEANUP(freep) int32_t *targets = tokens_random(rows, 2, (int32_t)vocabulary);
     targets[rows / 2] = -1;
-    CLEANUP(freep) double *logits2 = widened(logits, n), *losses2 = malloc((size_t)rows * sizeof *losses2);
+    CLEANUP(freep) double *logits2 = doubles_of(logits, n), *losses2 = malloc((size_t)rows * sizeof *losses2);
     const struct loss_case c = { logits2, losses2, targets, rows, vocabulary };
     (void)mean_loss(&c);
     OK(k->cross_entropy(k, losses, logits, targets, rows, vocabulary, NULL, e));
@@ -311,7 +311,7 @@ static void check_embedding(struct kernels *k) {
     CLEANUP(freep) float *y = tensor_new(n), *dy = tensor_random(n, 3, 1), *dwte = tensor_random(EV * EC, 4, 1);
     CLEANUP(freep) float *dwpe = tensor_random(positions * EC, 5, 1);
     CLEANUP(freep) int32_t *tokens = tokens_random(EB * ET, 6, EV);
-    CLEANUP(freep) double *wte2 = widened(wte, EV * EC), *wpe2 = widened(wpe, positions * EC);
+    CLEANUP(freep) double *wte2 = doubles_of(wte, EV * EC), *wpe2 = doubles_of(wpe, positions * EC);
     CLEANUP(freep) double *y2 = malloc((size_t)n * sizeof *y2);
     const struct embedding_case c = { wte2, wpe2, y2, tokens, dy };
     OK(k->embedding_forward(k, y, tokens, wte, wpe, EB, ET, EC, EV, e));

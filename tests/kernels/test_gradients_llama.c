@@ -1,5 +1,6 @@
-/* The ops of a Llama that a GPT has not: forward against its formula in double, backward against central finite
- * differences of that formula, for every instruction set of this processor, at shapes that divide nothing. */
+/* The ops of a Llama that a GPT does not have: the forward pass against its formula in double, and the backward pass
+ * against central finite differences of that formula, for every instruction set of this processor, at shapes without
+ * common divisors. */
 #include "tests/kernels/gradient.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/tensor.h"
@@ -34,7 +35,9 @@ static void check_rmsnorm_shape(struct kernels *k, int64_t rows, int64_t width) 
     CLEANUP(freep) float *dgamma = tensor_new(width), *plus = tensor_copy(addend, n);
     CLEANUP(freep) void *workspace = malloc(k->rmsnorm_backward_workspace(k, rows, width));
     OK(k->rmsnorm_forward(k, y, r, rstd, x, branch, gamma, rows, width, 1e-5f, e));
-    CLEANUP(freep) double *r2 = widened(r, n), *gamma2 = widened(gamma, width), *y2 = malloc((size_t)n * sizeof *y2);
+    CLEANUP(freep)
+    double *r2 = doubles_of(r, n),
+           *gamma2 = doubles_of(gamma, width), *y2 = malloc((size_t)n * sizeof *y2);
     const struct norm_case c = { r2, gamma2, y2, dy, rows, width };
     for (int64_t i = 0; i < n; i++)
         assert_true(r[i] == x[i] + branch[i]);
@@ -43,7 +46,7 @@ static void check_rmsnorm_shape(struct kernels *k, int64_t rows, int64_t width) 
     OK(k->rmsnorm_backward(k, dx, dgamma, dy, NULL, r, rstd, gamma, rows, width, false, workspace, e));
     check_gradient("RMS norm's dx", norm_loss, &c, r2, dx, n);
     check_gradient("RMS norm's dgamma", norm_loss, &c, gamma2, dgamma, width);
-    /* In place over the addend, dgamma added to what was there; without a branch r is not needed. */
+    /* In place of the addend, with dgamma added to the old content. Without a branch, r is not needed. */
     CLEANUP(freep) float *twice = tensor_copy(dgamma, width), *again = tensor_new(n);
     OK(k->rmsnorm_backward(k, plus, twice, dy, plus, r, rstd, gamma, rows, width, true, workspace, e));
     for (int64_t i = 0; i < n; i++)
@@ -82,7 +85,7 @@ static void check_swiglu(struct kernels *k) {
     const int64_t rows = 7, width = 37, n = rows * width;
     CLEANUP(freep) float *gate_up = tensor_random(2 * n, 1, 6), *y = tensor_new(n), *dy = tensor_random(n, 2, 1);
     CLEANUP(freep) float *gradient = tensor_new(2 * n);
-    CLEANUP(freep) double *gate_up2 = widened(gate_up, 2 * n), *y2 = malloc((size_t)n * sizeof *y2);
+    CLEANUP(freep) double *gate_up2 = doubles_of(gate_up, 2 * n), *y2 = malloc((size_t)n * sizeof *y2);
     const struct swiglu_case c = { gate_up2, y2, dy, rows, width };
     (void)swiglu_loss(&c);
     OK(k->swiglu_forward(k, y, gate_up, rows, width, e));
@@ -118,14 +121,14 @@ static void check_rope(struct kernels *k) {
     const struct rope rope = { .theta = 100 };
     const int64_t heads = d.heads + 2 * d.kv_heads, n = d.batch * d.time * heads * d.head;
     CLEANUP(freep) float *x = tensor_random(n, 1, 1), *y = tensor_new(n), *back = tensor_new(n);
-    CLEANUP(freep) double *x2 = widened(x, n), *y2 = widened(x, n);
+    CLEANUP(freep) double *x2 = doubles_of(x, n), *y2 = doubles_of(x, n);
     OK(k->rope(k, y, x, &d, &rope, false, e));
     for (int64_t i = 0; i < d.batch * d.time * heads; i++)
         if (i % heads < d.heads + d.kv_heads)
             reference_rope(y2 + i * d.head, x2 + i * d.head, d.head, i / heads % d.time, rope.theta);
     tensor_assert_near("turned", y, y2, n, 1e-6, 1);
-    /* A turn's gradient is the turn back, since it is orthogonal: <turn(x), w> = <x, back(w)>, and back(turn(x)) = x.
-     */
+    /* The gradient of a rotation is the inverse rotation, because a rotation is orthogonal: <turn(x), w> = <x,
+     * back(w)>, and back(turn(x)) = x. */
     OK(k->rope(k, back, y, &d, &rope, true, e));
     tensor_assert_near("turned back", back, x2, n, 1e-6, 1);
     OK(k->rope(k, x, x, &d, &rope, false, e));
@@ -137,7 +140,7 @@ static void rope_turns_queries_and_keys_and_back(void **state) {
     for_each_isa(check_rope);
 }
 
-/* The angles are kept between calls: another setting, or more positions, must not get those of the last one. */
+/* Angles are kept between calls. Another setting, or more positions, must not get the old angles. */
 static void rope_follows_a_change_of_settings(void **state) {
     (void)state;
     CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(KERNELS_ISA_BEST, 1);
@@ -147,7 +150,7 @@ static void rope_follows_a_change_of_settings(void **state) {
         const struct attention_dims d = { .batch = 1, .time = time[i], .heads = 1, .kv_heads = 1, .head = head[i] };
         const int64_t n = time[i] * 3 * head[i], last = (time[i] - 1) * 3 * head[i];
         CLEANUP(freep) float *x = tensor_random(n, 1, 1);
-        CLEANUP(freep) double *x2 = widened(x, n), *y2 = widened(x, n);
+        CLEANUP(freep) double *x2 = doubles_of(x, n), *y2 = doubles_of(x, n);
         OK(k->rope(k, x, x, &d, &(struct rope){ .theta = theta[i] }, false, e));
         reference_rope(y2 + last, x2 + last, head[i], time[i] - 1, theta[i]);
         tensor_assert_near("the last query", x + last, y2 + last, head[i], 1e-6, 1);

@@ -13,24 +13,24 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const struct convolution_dims CONVOLUTIONS[] = {
-    { 2, 5, 7, 3, 4, 3, 1, 1 },                                     /* nothing divides anything */
-    { 6, 9, 8, 5, 17, 3, 2, 1 },                                    /* a stride that leaves pixels over */
-    { 3, 8, 8, 16, 32, 1, 2, 0 },                                   /* a bottleneck's way around */
+    { 2, 5, 7, 3, 4, 3, 1, 1 },                                     /* no size divides another */
+    { 6, 9, 8, 5, 17, 3, 2, 1 },                                    /* a stride with a remainder of pixels */
+    { 3, 8, 8, 16, 32, 1, 2, 0 },                                   /* the shortcut of a bottleneck block */
     { 2, 10, 10, 3, 64, 7, 2, 3 },                                  /* ResNet's stem */
-    { 4, 6, 6, 64, 64, 3, 1, 1 },                                   /* its stages */
+    { 4, 6, 6, 64, 64, 3, 1, 1 },                                   /* ResNet's stages */
     { 3, 4, 4, 64, 128, 3, 2, 1 },  { 16, 4, 4, 64, 256, 1, 2, 0 }, /* rows of weights that oneDNN pads */
     { 1, 20, 17, 70, 68, 3, 1, 1 },                                 /* several blocks and panels, odd rows of pairs */
     { 3, 11, 9, 4, 6, 3, 2, 0 },                                    /* no padding */
     { 2, 3, 4, 2, 5, 2, 1, 2 },                                     /* more padding than kernel */
-    { 2, 33, 32, 3, 4, 1, 2, 0 },                                   /* what oneDNN's own corrupts memory with */
-    { 1, 1, 1, 1, 1, 1, 1, 0 }, /* the last two are small: plain threads are counted on them too */
+    { 2, 33, 32, 3, 4, 1, 2, 0 }, /* shapes with which oneDNN's own code corrupts memory */
+    { 1, 1, 1, 1, 1, 1, 1, 0 },   /* the last two are small, so plain threads run them too */
     { 7, 6, 6, 1, 32, 3, 1, 1 },
 };
 
-/* All outputs of all ops on one kind of input, widened to fp32, one after the other. */
+/* The outputs of all ops for one kind of input, converted to fp32, one after another. */
 struct results {
     float *data;
-    int64_t used, room;
+    int64_t used, capacity;
 };
 
 static struct kernels *open_or_null(enum kernels_isa isa, enum kernels_precision precision, int threads) {
@@ -40,7 +40,7 @@ static struct kernels *open_or_null(enum kernels_isa isa, enum kernels_precision
     return kernels_open(&config, &k, &e) == ST_OK ? k : NULL;
 }
 
-/* The same numbers in every precision: eighths, which bf16 holds exactly. */
+/* The same numbers in every precision: multiples of 1/8, which bf16 holds exactly. */
 static float *eighths(int64_t n, uint64_t seed) {
     float *a = tensor_random(n, seed, 8);
     for (int64_t i = 0; i < n; i++)
@@ -60,13 +60,13 @@ static element_t *inputs(const struct kernels *k, int64_t n, uint64_t seed) {
 }
 
 static void keep(const struct kernels *k, struct results *r, const element_t *a, int64_t n) {
-    assert_true(r->used + n <= r->room);
-    OK(k->widen(k, r->data + r->used, a, n, e));
+    assert_true(r->used + n <= r->capacity);
+    OK(k->convert_to_fp32(k, r->data + r->used, a, n, e));
     r->used += n;
 }
 
 static void keep_floats(struct results *r, const float *a, int64_t n) {
-    assert_true(r->used + n <= r->room);
+    assert_true(r->used + n <= r->capacity);
     memcpy(r->data + r->used, a, (size_t)n * sizeof *a);
     r->used += n;
 }
@@ -135,9 +135,9 @@ static void run_others(const struct kernels *k, struct results *r) {
     keep(k, r, y, n);
     OK(k->patches(k, y, x, 3, 5, 6, 12, 3, e));
     keep(k, r, y, n);
-    OK(k->prepend_forward(k, y, x, dy, dy, 3, 8, 5, e));
+    OK(k->class_token_forward(k, y, x, dy, dy, 3, 8, 5, e));
     keep(k, r, y, 3 * 8 * 5);
-    OK(k->prepend_backward(k, y, a, a + 5, dy, 3, 8, 5, false, e));
+    OK(k->class_token_backward(k, y, a, a + 5, dy, 3, 8, 5, false, e));
     keep(k, r, y, 3 * 7 * 5);
     keep_floats(r, a, 9 * 5);
     OK(k->first_forward(k, y, x, 3, 8, 5, e));
@@ -159,8 +159,8 @@ static void run_others(const struct kernels *k, struct results *r) {
 }
 
 static struct results run(const struct kernels *k, int which) {
-    struct results r = { .room = 1 << 18 };
-    r.data = tensor_new(r.room);
+    struct results r = { .capacity = 1 << 18 };
+    r.data = tensor_new(r.capacity);
     if (which < COUNT(CONVOLUTIONS))
         run_convolution(k, &CONVOLUTIONS[which], &r);
     else if (which == COUNT(CONVOLUTIONS))
@@ -179,7 +179,7 @@ static void agrees(enum kernels_isa isa, enum kernels_precision precision, doubl
         char what[40];
         snprintf(what, sizeof what, "case %d in precision %d", which, (int)precision);
         assert_int_equal(want.used, have.used);
-        /* Sums of up to 2,304 products: what cancels in one leaves noise of the terms' size. */
+        /* Sums of up to 2,304 products: if terms cancel, the rounding error has the size of the terms. */
         double most = 1;
         for (int64_t i = 0; i < want.used; i++)
             most = (double)want.data[i] > most ? (double)want.data[i] : most;
@@ -207,12 +207,11 @@ static void images_have_the_same_bits_for_1_2_and_4_threads(void **state) {
     for (int i = 0; i < isa_count(); i++)
         for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++)
             for (int which = isa_at(i) == KERNELS_ISA_PLAIN ? COUNT(CONVOLUTIONS) - 2 : 0; which < WHICH; which++) {
-                CLEANUP(kernels_closep) struct kernels *k = open_or_null(isa_at(i), (enum kernels_precision)p, 1);
+                CLEANUP(kernels_closep) struct kernels *k = kernels_of_team(isa_at(i), (enum kernels_precision)p);
                 struct results one = run(k, which);
                 for (int threads = 2; threads <= 4; threads *= 2) {
-                    CLEANUP(kernels_closep)
-                    struct kernels *team = open_or_null(isa_at(i), (enum kernels_precision)p, threads);
-                    struct results more = run(team, which);
+                    kernels_set_threads(k, threads);
+                    struct results more = run(k, which);
                     tensor_assert_same_bits("images", one.data, more.data, one.used);
                     free(more.data);
                 }
@@ -220,7 +219,25 @@ static void images_have_the_same_bits_for_1_2_and_4_threads(void **state) {
             }
 }
 
-/* A black slice reconstructed black, say: no infinity gets into the average of an evaluation. */
+/* The team's current size does not matter, and threads beyond the number of samples need no workspace. */
+static void a_workspace_is_that_of_the_largest_team(void **state) {
+    (void)state;
+    for (int i = 0; i < isa_count(); i++)
+        for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++) {
+            CLEANUP(kernels_closep) struct kernels *k = kernels_of_team(isa_at(i), (enum kernels_precision)p);
+            for (size_t n = 0; n < COUNT(CONVOLUTIONS); n++) {
+                CLEANUP(kernels_closep) struct kernels *more = open_or_null(isa_at(i), (enum kernels_precision)p, 64);
+                const size_t bytes = k->convolution_workspace(k, &CONVOLUTIONS[n]);
+                kernels_set_threads(k, 4);
+                assert_int_equal(k->convolution_workspace(k, &CONVOLUTIONS[n]), bytes);
+                kernels_set_threads(k, 1);
+                assert_int_equal(k->convolution_workspace(k, &CONVOLUTIONS[n]), bytes);
+                assert_true(more->convolution_workspace(more, &CONVOLUTIONS[n]) >= bytes);
+            }
+        }
+}
+
+/* For example a black slice that is reconstructed as black: no infinity may enter the average of an evaluation. */
 static void equal_images_have_a_finite_psnr(void **state) {
     (void)state;
     const float reference[8] = { 0 };
@@ -238,6 +255,7 @@ int main(void) {
         cmocka_unit_test(every_instruction_set_agrees_with_plain_fp32),
         cmocka_unit_test(bf16_and_fp16_agree_with_plain_fp32),
         cmocka_unit_test(images_have_the_same_bits_for_1_2_and_4_threads),
+        cmocka_unit_test(a_workspace_is_that_of_the_largest_team),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

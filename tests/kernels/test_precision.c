@@ -1,4 +1,4 @@
-/* Conversions: every number of 16 bits there and back, and the rounding of fp32 to them, on every instruction set. */
+/* Conversions: every 16-bit number to fp32 and back, and the rounding of fp32 to 16 bits, on every instruction set. */
 #include "tests/kernels/tensor.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static void check_all(const struct kernels *k) {
     static float wide[ALL];
     for (int i = 0; i < ALL; i++)
         bits[i] = (uint16_t)i;
-    OK(k->widen(k, wide, bits, ALL, e));
+    OK(k->convert_to_fp32(k, wide, bits, ALL, e));
     OK(k->convert(k, back, wide, ALL, e));
     for (int i = 0; i < ALL; i++) {
         const double want = value_of(k->precision, bits[i]);
@@ -55,8 +55,8 @@ static void every_number_of_16_bits_comes_back(void **state) {
     for_each_table(check_all);
 }
 
-/* Nearest: no neighbour is nearer; a tie goes to the even one. Numbers of 16 bits of one sign are ordered as integers,
- * and one step past the largest is where infinity begins. */
+/* Nearest: no neighbour is nearer; a tie goes to the even number. 16-bit numbers of one sign are ordered as integers,
+ * and the number after the largest is infinity. */
 static void check_rounding_of(enum kernels_precision p, float x, uint16_t got) {
     const uint16_t infinity = p == KERNELS_BF16 ? 0x7f80 : 0x7c00;
     const uint16_t rest = got & 0x7fff;
@@ -85,7 +85,7 @@ static void check_rounding(const struct kernels *k) {
         bits = i % 2 ? state : state >> 16 << 16 | 0x8000;
         if (i % 4 == 2)
             bits = (state & 0xffffe000) | 0x1000;
-        if (i % 8 >= 6) /* in fp16's range of subnormals and a little around it */
+        if (i % 8 >= 6) /* in and near fp16's range of subnormal numbers */
             bits = (bits & 0x80ffffff) | (uint32_t)(0x32 + state % 7) << 24;
         memcpy(&x[i], &bits, sizeof bits);
         if (isnan(x[i]))

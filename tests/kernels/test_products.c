@@ -1,5 +1,6 @@
-/* Linear layers: right at odd shapes, the same bits for any number of threads at the shapes that models use.
- * Compiled once for each TEST_ISA: oneDNN's own instruction set is chosen once in a process. */
+/* Linear layers: correct at odd shapes, and the same bits for any number of threads at the shapes of models, also when
+ * a table's team changes. Compiled once for each TEST_ISA, because oneDNN chooses its own instruction set once in a
+ * process. */
 #include "tests/kernels/tensor.h"
 #include "tests/sanitized.h"
 
@@ -25,7 +26,8 @@ static const struct layer ODD[] = {
     { { 2, 9000, 5, true, 0 }, true, false },     { { 1537, 129, 63, true, 0 }, true, false },
 };
 
-/* nanoGPT 4 x 128 on 6 x 64 tokens, 6 x 384 on 12 x 256, GPT-2 124M on 4 x 64; the heads without a bias, transposed. */
+/* nanoGPT 4 x 128 on 6 x 64 tokens, 6 x 384 on 12 x 256, GPT-2 124M on 4 x 64. The heads have no bias and are
+ * transposed. */
 static const struct layer MODELS[] = {
     { { 384, 128, 384, false, 0 }, true, false },   { { 384, 128, 128, false, 0 }, true, false },
     { { 384, 128, 512, false, 0 }, true, true },    { { 384, 512, 128, false, 0 }, true, false },
@@ -36,8 +38,8 @@ static const struct layer MODELS[] = {
     { { 256, 768, 3072, false, 0 }, true, true },   { { 256, 3072, 768, false, 0 }, true, false },
     { { 100000, 8, 8, false, 0 }, true, false },    { { 30000, 16, 16, true, 0 }, false, false },
 };
-enum { SMALL_MODELS = 5 }; /* of MODELS: those of nanoGPT 4 x 128 */
-/* Without AVX-512 a bf16 product is fp32's on widened tiles: small shapes do. */
+enum { SMALL_MODELS = 5 }; /* in MODELS: the layers of nanoGPT 4 x 128 */
+/* Without AVX-512 a bf16 product converts tiles to fp32, so small shapes are enough. */
 enum { BF16_IS_FP32 = TEST_ISA == KERNELS_ISA_AVX2 };
 static const struct layer GPT2_HEAD = { { 256, 768, SANITIZED ? 5025 : 50257, true, 0 }, false, false };
 
@@ -51,10 +53,9 @@ static void result_free(struct result *r) {
     free(r->y), free(r->pre), free(r->dy), free(r->dbias), free(r->dx), free(r->dw);
 }
 
-/* All results in fp32; those of elements are exact there. */
-static struct result run(const struct layer *l, enum kernels_isa isa, int threads, enum kernels_precision precision) {
+/* All results as fp32, which holds elements exactly. */
+static struct result run_on(const struct kernels *k, const struct layer *l) {
     const int64_t rows = l->d.rows, in = l->d.in, out = l->d.out;
-    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa, threads, precision);
     CLEANUP(freep) element_t *x = elements_random(k, rows * in, 1, 1), *w = elements_random(k, in * out, 2, 0.2f);
     CLEANUP(freep) element_t *bias = elements_random(k, out, 3, 1), *dy = elements_random(k, rows * out, 4, 1);
     CLEANUP(freep) element_t *y = elements_new(k, rows * out), *pre = l->gelu ? elements_new(k, rows * out) : NULL;
@@ -73,14 +74,19 @@ static struct result run(const struct layer *l, enum kernels_isa isa, int thread
     return r;
 }
 
-static double *widened(const float *a, int64_t n) {
+static struct result run(const struct layer *l, enum kernels_isa isa, int threads, enum kernels_precision precision) {
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa, threads, precision);
+    return run_on(k, l);
+}
+
+static double *doubles_of(const float *a, int64_t n) {
     double *b = malloc((size_t)n * sizeof *b);
     for (int64_t i = 0; i < n; i++)
         b[i] = a[i];
     return b;
 }
 
-/* c (m, n) += a (m, k) b (k, n) in double; strides in elements. */
+/* Computes c (m, n) += a (m, k) b (k, n) in double. Strides are in elements. */
 static void product(double *c, const float *a, int64_t a_row, int64_t a_column, const float *b, int64_t b_row,
                     int64_t b_column, int64_t m, int64_t n, int64_t k) {
     for (int64_t i = 0; i < m; i++)
@@ -89,7 +95,7 @@ static void product(double *c, const float *a, int64_t a_row, int64_t a_column, 
                 c[i * n + j] += (double)a[i * a_row + l * a_column] * b[l * b_row + j * b_column];
 }
 
-/* Half a unit in the last place of what is stored. */
+/* Half a unit in the last place of the stored type. */
 static const double ROUNDING[] = { 0, 0x1p-8, 0x1p-11 };
 
 static void check(const struct layer *l, const struct result *r, enum kernels_precision p) {
@@ -99,8 +105,8 @@ static void check(const struct layer *l, const struct result *r, enum kernels_pr
     CLEANUP(freep) float *x = rounded_random(p, rows * in, 1, 1), *w = rounded_random(p, in * out, 2, 0.2f);
     CLEANUP(freep) float *bias = rounded_random(p, out, 3, 1), *bias0 = tensor_random(out, 5, 1);
     CLEANUP(freep) float *dx0 = rounded_random(p, rows * in, 6, 1), *dw0 = tensor_random(in * out, 7, 1);
-    CLEANUP(freep) double *y = calloc((size_t)(rows * out), sizeof *y), *db = widened(bias0, out);
-    CLEANUP(freep) double *dx = widened(dx0, rows * in), *dw = widened(dw0, in * out);
+    CLEANUP(freep) double *y = calloc((size_t)(rows * out), sizeof *y), *db = doubles_of(bias0, out);
+    CLEANUP(freep) double *dx = doubles_of(dx0, rows * in), *dw = doubles_of(dw0, in * out);
     product(y, x, in, 1, w, w_row, w_column, rows, out, in);
     for (int64_t i = 0; i < rows * out; i++) {
         y[i] += l->bias ? bias[i % out] : 0;
@@ -132,9 +138,11 @@ static void linear_agrees_with_double_at_odd_shapes(void **state) {
 
 static void same_bits(const struct layer *l, enum kernels_isa isa, enum kernels_precision p) {
     const int64_t rows = l->d.rows, in = l->d.in, out = l->d.out;
-    struct result one = run(l, isa, 1, p);
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_team(isa, p);
+    struct result one = run_on(k, l);
     for (int threads = 2; threads <= 4; threads *= 2) {
-        struct result more = run(l, isa, threads, p);
+        kernels_set_threads(k, threads);
+        struct result more = run_on(k, l);
         tensor_assert_same_bits("y", one.y, more.y, rows * out);
         tensor_assert_same_bits("dy", one.dy, more.dy, rows * out);
         tensor_assert_same_bits("dbias", one.dbias, more.dbias, out);
@@ -161,22 +169,23 @@ static void linear_has_the_same_bits_for_1_2_and_4_threads(void **state) {
 }
 
 static void near(const char *name, const float *have, const float *want, int64_t n) {
-    CLEANUP(freep) double *wide = widened(want, n);
+    CLEANUP(freep) double *wide = doubles_of(want, n);
     tensor_assert_near(name, have, wide, n, 1e-5, 1);
 }
 
-/* Layers that write slices of one packed tensor give what each of them gives alone, and leave its neighbours alone. */
+/* Layers that write slices of one packed tensor compute the same bits as each layer alone, and do not change the other
+ * slices. */
 static void slices_side_by_side_are_whole_layers(void **state) {
     (void)state;
-    enum { ROWS = 37, IN = 24, FIRST = 8, SECOND = 17, STRIDE = FIRST + SECOND };
+    enum { ROWS = 37, IN = 24, FIRST = 8, SECOND = 17, THIRD = 1, PARTS = 3, STRIDE = FIRST + SECOND + THIRD };
     static const enum kernels_isa isas[] = { KERNELS_ISA_PLAIN, TEST_ISA };
-    static const int out[] = { FIRST, SECOND }, at[] = { 0, FIRST };
+    static const int out[] = { FIRST, SECOND, THIRD }, at[] = { 0, FIRST, FIRST + SECOND };
     for (int i = 0; i < 4; i++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isas[i / 2], 2);
         const bool transposed = i % 2;
         CLEANUP(freep) float *x = tensor_random(ROWS * IN, 1, 1), *y = tensor_new(ROWS * STRIDE);
         CLEANUP(freep) float *dx = tensor_random(ROWS * IN, 2, 1), *dx_alone = tensor_random(ROWS * IN, 2, 1);
-        for (int part = 0; part < 2; part++) {
+        for (int part = 0; part < PARTS; part++) {
             struct linear_dims alone = { .rows = ROWS, .in = IN, .out = out[part], .transposed = transposed };
             struct linear_dims slice = alone;
             slice.y_stride = STRIDE;
@@ -205,11 +214,11 @@ static void the_head_of_gpt2_has_the_same_bits_for_1_2_and_4_threads(void **stat
         same_bits(&GPT2_HEAD, TEST_ISA, KERNELS_BF16);
 }
 
-/* More shapes than the cache holds: each is still computed right, on its first use and on the next one. */
+/* More shapes than the cache holds: each is still computed correctly, on its first use and on the next one. */
 static void a_full_cache_forgets_the_oldest_product_and_computes_on(void **state) {
     (void)state;
     CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(TEST_ISA, 1);
-    const int64_t most = KERNELS_PRODUCTS_MOST + 20;
+    const int64_t most = KERNELS_MAX_PRODUCTS + 20;
     CLEANUP(freep) float *x = tensor_random(4 * most, 1, 1), *w = tensor_random(most, 2, 1), *y = tensor_new(4);
     for (int round = 0; round < 2; round++)
         for (int64_t in = 1; in <= most; in++) {

@@ -10,12 +10,12 @@
 
 #include <cmocka.h>
 
-enum { TENSORS_MOST = 12 };
+enum { MAX_TENSORS = 12 };
 
 struct record {
     int count;
-    int64_t n[TENSORS_MOST];
-    float *t[TENSORS_MOST];
+    int64_t n[MAX_TENSORS];
+    float *t[MAX_TENSORS];
 };
 
 static void record_done(struct record *r) {
@@ -53,7 +53,7 @@ static int32_t *as_tokens(const float *a, int64_t n) {
     return t;
 }
 
-/* One file on one table; a tensor's elements, and its fp32 where the op takes that. */
+/* The recorded file of one case on one table: each tensor as elements, and as fp32 for ops that read fp32. */
 struct recorded {
     struct kernels *k;
     struct record r;
@@ -71,14 +71,14 @@ static void for_each_isa(const char *name, int count, bool bf16_too, void (*chec
     }
 }
 
-/* bf16: two units in the last place, and what PyTorch's own intermediate roundings add. */
+/* bf16: two units in the last place, plus PyTorch's own intermediate roundings. */
 static void close_to(const char *what, const struct recorded *x, const float *got, int i) {
     const bool narrow = x->k->precision != KERNELS_FP32;
     tensor_assert_close(what, got, x->r.t[i], x->r.n[i], narrow ? 0x1p-6 : 2e-5, narrow ? 1 : 0.5);
 }
 
-/* PyTorch adds up the gradients of a bf16 norm's parameters in bf16: several per cent off what the same inputs give in
- * double, which is what they are here. */
+/* PyTorch sums the gradients of a bf16 norm's parameters in bf16. These sums differ by several per cent from the sums
+ * of the same inputs in double, which this test expects. */
 static void norm_sums_close_to(const char *what, const struct recorded *x, const float *got, int i) {
     const bool narrow = x->k->precision != KERNELS_FP32;
     tensor_assert_close(what, got, x->r.t[i], x->r.n[i], narrow ? 0.07 : 2e-5, narrow ? 4 : 0.5);

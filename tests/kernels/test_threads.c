@@ -1,6 +1,6 @@
-/* The same bits for 1, 2 and 4 threads, op by op, at the shapes of three GPTs and at odd ones, for every instruction
- * set and every precision; and the same values, up to rounding, on every instruction set and in every precision. Matrix
- * products have their own test. */
+/* The same bits for 1, 2 and 4 threads, op by op, at the shapes of three GPTs and at odd shapes, for every instruction
+ * set and every precision. The same values, up to rounding, on every instruction set and in every precision.
+ * test_products.c tests matrix products. */
 #include "tests/kernels/tensor.h"
 #include "tests/sanitized.h"
 
@@ -18,7 +18,7 @@ struct shape {
     bool plain_too; /* small enough for the plain path */
 };
 
-/* With a sanitizer the largest are left out, and only widths that nothing divides are looked at in 16 bits. */
+/* A build with a sanitizer skips the largest shapes, and in 16 bits tests only the odd widths. */
 static bool is_too_slow(const struct shape *s, enum kernels_precision p) {
     return SANITIZED && (!s->plain_too || (p != KERNELS_FP32 && s->width % 8 == 0));
 }
@@ -27,27 +27,27 @@ static const struct shape SHAPES[] = {
     { 2, 64, 128, 4, 2, 65, true },      /* nanoGPT 4 x 128 */
     { 12, 256, 384, 6, 6, 65, false },   /* 6 x 384 */
     { 1, 64, 768, 12, 12, 5003, false }, /* GPT-2 124M, one sample of its four, a tenth of its tokens */
-    { 3, 67, 66, 3, 1, 31, true },       /* nothing divides anything */
+    { 3, 67, 66, 3, 1, 31, true },       /* no size divides another */
     { 1, 1, 2, 1, 1, 1, true },          { 1, 513, 80, 1, 1, 1000, true },
 };
 
-/* All outputs of all ops at one shape, in fp32, one after the other. */
+/* The outputs of all ops at one shape, in fp32, one after another. */
 struct results {
     float *data;
-    int64_t used, room;
+    int64_t used, capacity;
 };
 
 static float *take(struct results *r, int64_t n) {
-    assert_true(r->used + n <= r->room);
+    assert_true(r->used + n <= r->capacity);
     r->used += n;
     return r->data + r->used - n;
 }
 
 static void keep(struct results *r, const struct kernels *k, const element_t *a, int64_t n) {
-    OK(k->widen(k, take(r, n), a, n, e));
+    OK(k->convert_to_fp32(k, take(r, n), a, n, e));
 }
 
-/* A run's table, and what its inputs were rounded to. */
+/* The table of a run, and the precision to which its inputs were rounded. */
 struct run {
     const struct kernels *k;
     enum kernels_precision inputs;
@@ -60,7 +60,7 @@ static element_t *input(const struct run *x, int64_t n, uint64_t seed, float sca
     return elements_of(x->k, a, n);
 }
 
-/* Multiples of 1/64 below 1: any precision holds the sum of two of them, so that nothing is rounded on the way. */
+/* Multiples of 1/64 below 1: every precision holds the sum of two of them exactly, so no rounding happens. */
 static element_t *coarse(const struct run *x, int64_t n, uint64_t seed) {
     CLEANUP(freep) float *a = tensor_random(n, seed, 1);
     for (int64_t i = 0; i < n; i++)
@@ -186,13 +186,11 @@ static void run_floats(const struct run *x) {
     memcpy(take(x->r, 2 * chunks), sums, (size_t)chunks * sizeof *sums);
 }
 
-static struct results run(enum kernels_isa isa, enum kernels_precision precision, enum kernels_precision inputs,
-                          int threads, const struct shape *s) {
-    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa, threads, precision);
+static struct results run_on(const struct kernels *k, enum kernels_precision inputs, const struct shape *s) {
     const int64_t n = s->batch * s->time * s->width;
-    struct results r = { .room = 40 * (n + s->batch * s->time * (s->heads + 3)) + 2 * s->vocabulary * s->width +
-                                 s->batch * s->time * s->vocabulary + 4096 };
-    r.data = tensor_new(r.room);
+    struct results r = { .capacity = 40 * (n + s->batch * s->time * (s->heads + 3)) + 2 * s->vocabulary * s->width +
+                                     s->batch * s->time * s->vocabulary + 4096 };
+    r.data = tensor_new(r.capacity);
     const struct run x = { k, inputs, s, &r };
     run_norms(&x);
     run_rows(&x);
@@ -201,6 +199,12 @@ static struct results run(enum kernels_isa isa, enum kernels_precision precision
     run_elements(&x);
     run_floats(&x);
     return r;
+}
+
+static struct results run(enum kernels_isa isa, enum kernels_precision precision, enum kernels_precision inputs,
+                          int threads, const struct shape *s) {
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa, threads, precision);
+    return run_on(k, inputs, s);
 }
 
 enum { SHAPES_COUNT = sizeof SHAPES / sizeof SHAPES[0] };
@@ -213,9 +217,11 @@ static void every_op_has_the_same_bits_for_1_2_and_4_threads(void **state) {
                 if (is_too_slow(&SHAPES[i], p) ||
                     (!SHAPES[i].plain_too && (isa_at(isa) == KERNELS_ISA_PLAIN || p != KERNELS_FP32)))
                     continue;
-                struct results one = run(isa_at(isa), p, p, 1, &SHAPES[i]);
+                CLEANUP(kernels_closep) struct kernels *k = kernels_of_team(isa_at(isa), p);
+                struct results one = run_on(k, p, &SHAPES[i]);
                 for (int threads = p == KERNELS_FP32 ? 2 : 4; threads <= 4; threads *= 2) {
-                    struct results more = run(isa_at(isa), p, p, threads, &SHAPES[i]);
+                    kernels_set_threads(k, threads);
+                    struct results more = run_on(k, p, &SHAPES[i]);
                     assert_int_equal(one.used, more.used);
                     tensor_assert_same_bits(precision_name(p), one.data, more.data, one.used);
                     free(more.data);
@@ -224,16 +230,16 @@ static void every_op_has_the_same_bits_for_1_2_and_4_threads(void **state) {
             }
 }
 
-/* The sums of squares at the end are doubles: compared elsewhere. */
+/* The sums of squares at the end are doubles. Another test compares them. */
 static int64_t comparable(const struct results *r, const struct shape *s) {
     return r->used - 2 * ((s->batch * s->time * s->width + 1023) / 1024);
 }
 
-/* A few units in the last place, which the sums of 16-bit inputs may add up to; where bf16 is multiplied as such,
- * probabilities and dS are rounded on the way. */
+/* A few units in the last place, because sums of 16-bit inputs may add up errors. With bf16 products, probabilities and
+ * dS are also rounded. */
 static const double TOLERANCE[] = { 2e-4, 0x1p-7, 0x1p-9 };
 
-/* The plain path is the reference: what the vector paths compute at a model's shape must be the same up to rounding. */
+/* The plain path is the reference: the vector paths must compute the same values at a model's shape, up to rounding. */
 static void the_vector_paths_agree_with_the_plain_one(void **state) {
     (void)state;
     for (int p = KERNELS_FP32; p <= KERNELS_FP16; p++)
@@ -251,8 +257,8 @@ static void the_vector_paths_agree_with_the_plain_one(void **state) {
         }
 }
 
-/* On inputs that are numbers of a precision already, its ops do what fp32 does, up to the rounding of what they store:
- * none adds up in 16 bits. */
+/* For inputs that a precision holds exactly, its ops compute the same as fp32, up to the rounding of stored results. No
+ * op adds in 16 bits. */
 static void every_precision_agrees_with_fp32_on_its_own_numbers(void **state) {
     (void)state;
     for (int p = KERNELS_BF16; p <= KERNELS_FP16; p++)
@@ -263,15 +269,32 @@ static void every_precision_agrees_with_fp32_on_its_own_numbers(void **state) {
                 struct results wide = run(isa_at(isa), KERNELS_FP32, p, 2, &SHAPES[i]);
                 struct results narrow = run(isa_at(isa), p, p, 2, &SHAPES[i]);
                 tensor_assert_close(precision_name(p), narrow.data, wide.data, comparable(&wide, &SHAPES[i]),
-                                    TOLERANCE[p], 3); /* a bias's gradient is a sum of hundreds of rounded ones */
+                                    TOLERANCE[p], 3); /* a bias's gradient is a sum of hundreds of rounded numbers */
                 free(wide.data), free(narrow.data);
             }
         }
 }
 
+/* The scratch memory of the threads is that of the largest team, also while the team is small. Threads without work get
+ * none. */
+static void a_workspace_has_room_for_the_largest_team(void **state) {
+    (void)state;
+    const struct attention_dims one = { 1, 64, 1, 1, 16, true, false }, many = { 2, 64, 4, 4, 16, true, false };
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_team(KERNELS_ISA_BEST, KERNELS_FP32);
+    const size_t alone = k->attention_workspace(k, &one), four = k->attention_workspace(k, &many);
+    assert_int_equal(k->threads, 1);
+    assert_int_equal(four, 4 * alone);
+    kernels_set_threads(k, 4);
+    assert_int_equal(k->threads, 4);
+    assert_int_equal(k->fp32->threads, 4);
+    assert_int_equal(k->attention_workspace(k, &one), alone);
+    assert_int_equal(k->attention_workspace(k, &many), four);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_the_same_bits_for_1_2_and_4_threads),
+        cmocka_unit_test(a_workspace_has_room_for_the_largest_team),
         cmocka_unit_test(the_vector_paths_agree_with_the_plain_one),
         cmocka_unit_test(every_precision_agrees_with_fp32_on_its_own_numbers),
     };

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fails on an include that points against docs/ARCHITECTURE.md's may-use table, and on a foreign header outside its room.
-# One line per folder: FOLDER ALLOWED... (a folder may always use itself). Prints file:line of each offence.
+# Fails on an include that the table of docs/ARCHITECTURE.md forbids, on a cycle between the folders of service/, and on a
+# foreign header outside its folder. One line per folder: FOLDER ALLOWED... (a folder may always include its own headers).
+# Prints file:line of each offence.
 cd "$(dirname "$0")/../.." || exit 2
 bad=0
 
@@ -12,17 +13,19 @@ while read -r dir allow; do
 done <<'TABLE'
 base
 kernels base
-executor/engine/model executor/engine kernels base
-executor/engine/graph executor/engine kernels base
-executor/engine/optimizer executor/engine/graph executor/engine/data kernels base
-executor/engine/plan executor/engine/graph executor/engine/model executor/engine/optimizer executor/engine/plan kernels base
-executor/engine/pretrained executor/engine/checkpoint executor/engine/model executor/engine/graph executor/engine/data kernels base
-executor/engine/run executor/engine kernels base
-executor/engine/collective kernels base
-executor/engine/checkpoint base
-executor/engine/data kernels base
-executor/worker executor/engine kernels api/codec api/spec base
+engine/model engine kernels base
+engine/graph engine kernels base
+engine/optimizer engine/graph engine/data kernels base
+engine/plan engine/graph engine/model engine/optimizer engine/plan kernels base
+engine/pretrained engine/checkpoint engine/model engine/graph engine/data kernels base
+engine/run engine kernels base
+engine/collective kernels base
+engine/checkpoint base
+engine/data kernels base
+executor/worker engine kernels api/codec api/spec base
 executor/agent api base
+executor/program executor/worker api/codec base
+executor/agent/core base
 api/codec base
 api/spec api/codec base
 api/rpc base
@@ -35,26 +38,36 @@ service/main service/controller service/rpc service/http service/store api base
 cli api base
 TABLE
 
-# No circle between the folders of service/, whatever the table allows: tsort(1) names those on one.
-if ! circle=$(grep -roE '^ *# *include "service/[a-z]+/' service --include='*.[ch]' |
+# No cycle between the folders of service/, even if the table allows each include: tsort(1) prints its members.
+if ! cycle=$(grep -roE '^ *# *include "service/[a-z]+/' service --include='*.[ch]' |
     sed -nE 's,^(service/[a-z]+)/[^:]*:.*"(service/[a-z]+)/$,\1 \2,p' | sort -u | tsort 2>&1 >/dev/null); then
-  echo "$circle" | sed 's/^tsort: -: /circle: /;s/^tsort: /circle: /'
+  echo "$cycle" | sed 's/^tsort: -: /cycle: /;s/^tsort: /cycle: /'
   bad=1
 fi
 
-# Foreign headers that belong to one room.
-while read -r header rooms; do
-  grep -rnE "^ *# *include <$header" base api kernels executor service cli --include='*.[ch]' --include='*.cc' --include='*.cu' --include='*.cuh' |
-    grep -vE "^($rooms)/" && bad=1
+# engine/plan: the files at the top of the folder are queries, which use none of its folders. cost may use build and
+# verify; build and verify use neither each other nor cost.
+while read -r files refused; do
+  grep -nE "^ *# *include \"engine/plan/($refused)/" $files && bad=1
+done <<'TABLE'
+engine/plan/*.[ch] build|verify|cost
+engine/plan/build/*.[ch] verify|cost
+engine/plan/verify/*.[ch] build|cost
+TABLE
+
+# Foreign headers, and the folders that may include them.
+while read -r header folders; do
+  grep -rnE "^ *# *include <$header" base api kernels engine executor service cli --include='*.[ch]' --include='*.cc' --include='*.cu' --include='*.cuh' |
+    grep -vE "^($folders)/" && bad=1
 done <<'TABLE'
 grpc/ api/rpc
 libpq-fe.h service/store
-gloo/ executor/engine/collective
+gloo/ engine/collective
 dnnl kernels
-cuda kernels/cuda|executor/engine/collective
+cuda kernels/cuda|engine/collective
 cublasLt kernels/cuda
 cudnn kernels/cuda
-nccl executor/engine/collective
+nccl engine/collective
 microhttpd.h service/http
 yaml.h api/codec
 TABLE

@@ -1,3 +1,9 @@
+/* Handlers of the echo service, one for each kind of call.
+ *
+ * Unary runs in the handler's thread and chooses its reply by the request's text (echo.h). Count is a server stream: it
+ * sends until the queue is full and continues in `writable`, or, if the request asks for it, in `work`, which it wakes
+ * many times to check that `work` never runs twice at once. Sum and Chat receive a stream. Each stream counts its
+ * opening, its cancellation and its end in struct echo, so that a test can wait until all have ended. */
 #include "tests/rpc/echo.h"
 
 #include <echo/descriptors.h>
@@ -105,7 +111,7 @@ static void count_work(struct rpc_call *call) {
     if (now > atomic_load(&echo->work_most))
         atomic_store(&echo->work_most, now);
     if (c->wakes++ < 10)
-        rpc_wake(call); /* while it runs: once more, and not beside */
+        rpc_wake(call); /* while it runs: `work` must run again afterwards */
     else
         count_on(call);
     atomic_fetch_sub(&c->at_once, 1);

@@ -1,9 +1,9 @@
 /* The echo service, for servers in tests and for the program rpc_echo_server.
  *
- * Unary: text "fail" is NOT_FOUND with reason ECHO_FAILED, "left" answers the time it has, "caller" who calls, "block"
- * waits until `released` is set or the call ends, "big" answers with 5 MiB, "silent" gives no answer, anything else
- * comes back with number and blob. Count: n replies. Sum: adds numbers. Chat: echoes; "pause" stops reading for good,
- * "finish" ends with ABORTED. */
+ * Unary replies with the text, number and blob of its request, except for some texts. "fail" returns NOT_FOUND with
+ * reason ECHO_FAILED, "left" returns the time left, "caller" the caller's name, "block" waits until `released` is set
+ * or the call ends, "big" returns 5 MiB, "silent" sends no reply. Count sends n replies. Sum adds numbers. Chat echoes;
+ * there "pause" ends reading, and "finish" ends the call with ABORTED. */
 #ifndef TESTS_RPC_ECHO_H
 #define TESTS_RPC_ECHO_H
 
@@ -15,15 +15,16 @@
 
 struct echo {
     atomic_int blocked;   /* handlers that wait in "block" */
-    atomic_int streams;   /* streams that are open */
-    atomic_int cancelled; /* calls whose done said CANCELLED, or whose handler saw rpc_cancelled */
-    atomic_int done;      /* streams whose done came */
+    atomic_int streams;   /* open streams */
+    atomic_int cancelled; /* calls that ended with CANCELLED, or whose handler saw rpc_cancelled */
+    atomic_int done;      /* streams whose done callback ran */
     atomic_bool released;
-    atomic_int work_at_once, work_most; /* `work` of one call never runs twice at once */
+    atomic_int work_at_once, work_most; /* `work` of one call never runs twice at the same time */
 };
 
 MUST_CHECK status_t echo_add(struct rpc_server *, struct echo *, struct err *e);
-/* A server with the echo service, not yet listening. config may be NULL; its descriptors are set here. */
+/* Opens a server with the echo service that does not listen yet. config may be NULL. Its descriptors are replaced by
+ * echo's. */
 MUST_CHECK status_t echo_open(const struct rpc_server_config *, struct echo *, struct rpc_server **ret, struct err *e);
 
 #endif

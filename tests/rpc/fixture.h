@@ -1,4 +1,4 @@
-/* An echo server on a socket of its own, and a channel to it; all in this process, over the real socket. */
+/* An echo server on its own socket and a channel to it, both in this process, over the real socket. */
 #ifndef TESTS_RPC_FIXTURE_H
 #define TESTS_RPC_FIXTURE_H
 
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-struct yard {
+struct echo_fixture {
     char directory[64];
     char address[RPC_ADDRESS_BYTES];
     struct echo echo;
@@ -34,7 +34,7 @@ struct yard {
             fail_msg("%s: %s", status_name(ok_st_), why->msg);                                                         \
     } while (0)
 
-/* Waits for a condition that another thread makes true; a minute means never. */
+/* Waits for a condition that another thread makes true. Fails after a minute. */
 #define AWAIT(condition)                                                                                               \
     do {                                                                                                               \
         int64_t give_up_ = clock_mono_ms() + 60000;                                                                    \
@@ -45,44 +45,44 @@ struct yard {
         }                                                                                                              \
     } while (0)
 
-static inline void yard_directory(struct yard *y) {
+static inline void echo_directory(struct echo_fixture *y) {
     snprintf(y->directory, sizeof y->directory, "/tmp/rpc-test-XXXXXX");
     assert_non_null(mkdtemp(y->directory));
 }
 
-static inline void yard_start(struct yard *y, const struct rpc_server_config *config, const char *listen) {
+static inline void echo_start(struct echo_fixture *y, const struct rpc_server_config *config, const char *listen) {
     OK(echo_open(config, &y->echo, &y->server, why));
     OK(rpc_server_listen(y->server, listen, NULL, y->address, why));
     OK(rpc_server_start(y->server, why));
 }
 
-static inline void yard_dial(struct yard *y) {
+static inline void echo_dial(struct echo_fixture *y) {
     struct rpc_channel_config config = { .address = y->address, .peer = "the server" };
     OK(rpc_channel_open(&config, &y->channel, why));
 }
 
 static inline int setup_unix(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
+    struct echo_fixture *y = calloc(1, sizeof *y);
     char address[96];
-    yard_directory(y);
+    echo_directory(y);
     snprintf(address, sizeof address, "unix:%s/s", y->directory);
-    yard_start(y, NULL, address);
-    yard_dial(y);
+    echo_start(y, NULL, address);
+    echo_dial(y);
     *state = y;
     return 0;
 }
 
 static inline int setup_tcp(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
-    yard_directory(y);
-    yard_start(y, NULL, "127.0.0.1:0");
-    yard_dial(y);
+    struct echo_fixture *y = calloc(1, sizeof *y);
+    echo_directory(y);
+    echo_start(y, NULL, "127.0.0.1:0");
+    echo_dial(y);
     *state = y;
     return 0;
 }
 
 static inline int teardown(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     atomic_store(&y->echo.released, true);
     y->channel = rpc_channel_close(y->channel);
     y->server = rpc_server_close(y->server);

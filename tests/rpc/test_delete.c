@@ -1,5 +1,5 @@
-/* `trainyard delete`, by the programs themselves over a real PostgreSQL: files and rows go, and a controller that is
- * killed in their midst is gone on with by the next one. */
+/* `trainyard delete`, with the real programs and a real PostgreSQL: files and rows are deleted. If a controller is
+ * killed during the deletion, the next controller completes it. */
 #include "tests/store/store_fixture.h"
 
 #include "base/clock.h"
@@ -15,16 +15,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 120000 /* means never */
+#define PATIENCE_MS 120000 /* longer than any wait */
 
-struct yard {
+struct program_fixture {
     struct pg *pg;
     char conninfo[256], directory[64], address[128], bin[4096], log[80];
     pid_t controller;
 };
 
 static int group_setup(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
+    struct program_fixture *y = calloc(1, sizeof *y);
     y->pg = pg_start();
     snprintf(y->bin, sizeof y->bin, "%s/bin", getenv("TRAINYARD_BUILD"));
     *state = y;
@@ -32,17 +32,17 @@ static int group_setup(void **state) {
 }
 
 static int group_teardown(void **state) {
-    pg_stop(((struct yard *)*state)->pg);
+    pg_stop(((struct program_fixture *)*state)->pg);
     free(*state);
     return 0;
 }
 
-static void path_of(const struct yard *y, const char *name, char ret[160]) {
+static void path_of(const struct program_fixture *y, const char *name, char ret[160]) {
     snprintf(ret, 160, "%s/%s", y->directory, name);
 }
 
-/* checkpoints: a folder below the yard's. days: NULL = all jobs are kept. */
-static void start(struct yard *y, const char *checkpoints, const char *days) {
+/* checkpoints: a folder in the fixture's folder. days: NULL = keep all jobs. */
+static void start(struct program_fixture *y, const char *checkpoints, const char *days) {
     char program[4200], folder[160], ready[256];
     int out[2];
     snprintf(program, sizeof program, "%s/trainyard-controller", y->bin);
@@ -66,7 +66,7 @@ static void start(struct yard *y, const char *checkpoints, const char *days) {
     close(out[0]);
 }
 
-static void stop(struct yard *y, int signal) {
+static void stop(struct program_fixture *y, int signal) {
     if (y->controller)
         kill(y->controller, signal);
     if (y->controller)
@@ -74,23 +74,23 @@ static void stop(struct yard *y, int signal) {
     y->controller = 0;
 }
 
-/* The exit status of a command of trainyard's. */
-static int run(const struct yard *y, const char *command) {
+/* Returns the exit status of a command of trainyard. */
+static int run(const struct program_fixture *y, const char *command) {
     char shell[5000];
-    snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/trainyard %s >/dev/null 2>&1", y->address, y->bin,
+    snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/trainyard %s >/dev/null", y->address, y->bin,
              command);
     int status = system(shell);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void await_number(const struct yard *y, const char *sql, long long wanted) {
+static void await_number(const struct program_fixture *y, const char *sql, long long wanted) {
     deadline_ms_t deadline = deadline_in(PATIENCE_MS);
     while (pg_number(y->conninfo, sql) != wanted)
         if (clock_mono_ms() > deadline)
             fail_msg("%s is not %lld", sql, wanted);
 }
 
-static void await_logged(const struct yard *y, const char *text) {
+static void await_logged(const struct program_fixture *y, const char *text) {
     deadline_ms_t deadline = deadline_in(PATIENCE_MS);
     for (bool seen = false; !seen;) {
         struct bytes all;
@@ -104,7 +104,7 @@ static void await_logged(const struct yard *y, const char *text) {
 }
 
 static int setup(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     char spec[160];
     snprintf(y->conninfo, sizeof y->conninfo, "%s", pg_database(y->pg, true));
     snprintf(y->directory, sizeof y->directory, "/tmp/delete-test-XXXXXX");
@@ -120,15 +120,15 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     stop(y, SIGTERM);
     return dir_remove(y->directory, NULL) == ST_OK ? 0 : -1;
 }
 
-/* A job that was cancelled, and what an attempt of it would have left: a checkpoint, a profile, events. */
-static void cancelled_job(struct yard *y, int64_t job) {
+/* A cancelled job, and the traces of an attempt: a checkpoint, a profile, events. */
+static void cancelled_job(struct program_fixture *y, int64_t job) {
     char command[200], sql[1200], folder[300];
-    snprintf(command, sizeof command, "submit %s/spec.yaml", y->directory);
+    snprintf(command, sizeof command, "submit --wait-for-hosts %s/spec.yaml", y->directory);
     assert_int_equal(run(y, command), 0);
     snprintf(command, sizeof command, "cancel %lld", (long long)job);
     assert_int_equal(run(y, command), 0);
@@ -143,7 +143,7 @@ static void cancelled_job(struct yard *y, int64_t job) {
     pg_run(y->conninfo, sql);
 }
 
-static void make_files(struct yard *y, int64_t job) {
+static void make_files(struct program_fixture *y, int64_t job) {
     static const char *const names[] = { "step-5/rank-0.safetensors", "profile/rank-0.json" };
     char path[400];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -156,7 +156,7 @@ static void make_files(struct yard *y, int64_t job) {
 }
 
 static void a_controller_killed_while_it_deletes_is_gone_on_with(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     char folder[160];
     start(y, "checkpoints", NULL);
     cancelled_job(y, 1);
@@ -184,7 +184,7 @@ static void a_controller_killed_while_it_deletes_is_gone_on_with(void **state) {
 }
 
 static void a_checkpoint_is_pinned_unpinned_and_deleted_with_its_files(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     char folder[160];
     start(y, "checkpoints", NULL);
     cancelled_job(y, 1);
@@ -207,17 +207,17 @@ static void a_checkpoint_is_pinned_unpinned_and_deleted_with_its_files(void **st
 }
 
 static void a_job_that_has_not_ended_is_not_deleted(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     char command[200];
     start(y, "checkpoints", NULL);
-    snprintf(command, sizeof command, "submit %s/spec.yaml", y->directory);
+    snprintf(command, sizeof command, "submit --wait-for-hosts %s/spec.yaml", y->directory);
     assert_int_equal(run(y, command), 0);
     assert_int_equal(run(y, "delete 1"), 1);
     assert_int_equal(run(y, "get 1"), 0);
 }
 
 static void jobs_that_ended_long_ago_are_deleted_where_that_is_asked_for(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     start(y, "checkpoints", NULL);
     cancelled_job(y, 1);
     cancelled_job(y, 2);
@@ -234,7 +234,7 @@ static void jobs_that_ended_long_ago_are_deleted_where_that_is_asked_for(void **
 }
 
 static void a_deleted_job_waits_until_its_checkpoints_are_in_reach(void **state) {
-    struct yard *y = *state;
+    struct program_fixture *y = *state;
     char folder[160];
     start(y, "away", NULL);
     cancelled_job(y, 1);
@@ -252,15 +252,15 @@ static void a_deleted_job_waits_until_its_checkpoints_are_in_reach(void **state)
     await_number(y, "SELECT count(*) FROM job", 0);
 }
 
-#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define OWN_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        YARD_TEST(a_controller_killed_while_it_deletes_is_gone_on_with),
-        YARD_TEST(a_checkpoint_is_pinned_unpinned_and_deleted_with_its_files),
-        YARD_TEST(a_job_that_has_not_ended_is_not_deleted),
-        YARD_TEST(jobs_that_ended_long_ago_are_deleted_where_that_is_asked_for),
-        YARD_TEST(a_deleted_job_waits_until_its_checkpoints_are_in_reach),
+        OWN_TEST(a_controller_killed_while_it_deletes_is_gone_on_with),
+        OWN_TEST(a_checkpoint_is_pinned_unpinned_and_deleted_with_its_files),
+        OWN_TEST(a_job_that_has_not_ended_is_not_deleted),
+        OWN_TEST(jobs_that_ended_long_ago_are_deleted_where_that_is_asked_for),
+        OWN_TEST(a_deleted_job_waits_until_its_checkpoints_are_in_reach),
     };
     return cmocka_run_group_tests_name("delete", tests, group_setup, group_teardown);
 }

@@ -1,5 +1,5 @@
-/* Executors that are drained, as clients and agents meet them. */
-#include "tests/rpc/service_yard.h"
+/* Drained executors, as clients and agents see them. */
+#include "tests/rpc/service_fixture.h"
 
 #include <trainyard/v1/executor.pb-c.h>
 
@@ -7,18 +7,18 @@
 #define STATE(s)     TRAINYARD__V1__EXECUTOR__STATE__##s
 #define JOB_STATE(s) TRAINYARD__V1__JOB__STATE__##s
 
-static char told_reason[RPC_REASON_BYTES]; /* of the last refusal, for programs */
+static char last_reason[RPC_REASON_BYTES]; /* the machine-readable reason of the last refusal */
 
-static status_t ask(struct service_yard *y, const char *method, const ProtobufCMessage *request,
+static status_t ask(struct service_fixture *y, const char *method, const ProtobufCMessage *request,
                     Trainyard__V1__Executor **ret, struct err *e) {
     ProtobufCMessage *reply = NULL;
-    status_t st = rpc_call_unary_reason(y->channel, EXECUTORS, method, request, YARD_PATIENCE_MS, &reply, told_reason,
-                                        e);
+    status_t st = rpc_call_unary_reason(y->channel, EXECUTORS, method, request, FIXTURE_PATIENCE_MS, &reply,
+                                        last_reason, e);
     *ret = (Trainyard__V1__Executor *)reply;
     return st;
 }
 
-static status_t drain(struct service_yard *y, const char *name, const char *reason, bool now,
+static status_t drain(struct service_fixture *y, const char *name, const char *reason, bool now,
                       Trainyard__V1__Executor **ret, struct err *e) {
     Trainyard__V1__DrainExecutorRequest in = TRAINYARD__V1__DRAIN_EXECUTOR_REQUEST__INIT;
     in.name = (char *)name;
@@ -28,13 +28,13 @@ static status_t drain(struct service_yard *y, const char *name, const char *reas
     return ask(y, "DrainExecutor", &in.base, ret, e);
 }
 
-static status_t undrain(struct service_yard *y, const char *name, Trainyard__V1__Executor **ret, struct err *e) {
+static status_t undrain(struct service_fixture *y, const char *name, Trainyard__V1__Executor **ret, struct err *e) {
     Trainyard__V1__UndrainExecutorRequest in = TRAINYARD__V1__UNDRAIN_EXECUTOR_REQUEST__INIT;
     in.name = (char *)name;
     return ask(y, "UndrainExecutor", &in.base, ret, e);
 }
 
-static void drained(struct service_yard *y, const char *id, bool now, Trainyard__V1__Executor__State state) {
+static void drained(struct service_fixture *y, const char *id, bool now, Trainyard__V1__Executor__State state) {
     Trainyard__V1__Executor *x;
     OK(drain(y, id, "new disk", now, &x, &e));
     assert_int_equal(x->state, state);
@@ -46,7 +46,7 @@ static void drained(struct service_yard *y, const char *id, bool now, Trainyard_
     trainyard__v1__executor__free_unpacked(x, NULL);
 }
 
-static void undrained(struct service_yard *y, const char *id) {
+static void undrained(struct service_fixture *y, const char *id) {
     Trainyard__V1__Executor *x;
     OK(undrain(y, id, &x, &e));
     assert_int_equal(x->state, STATE(ATTACHED));
@@ -54,11 +54,11 @@ static void undrained(struct service_yard *y, const char *id) {
     trainyard__v1__executor__free_unpacked(x, NULL);
 }
 
-/* As the list tells the only executor. */
-static void assert_listed(struct service_yard *y, Trainyard__V1__Executor__State state, bool marked) {
+/* Checks the list's only executor. */
+static void assert_listed(struct service_fixture *y, Trainyard__V1__Executor__State state, bool marked) {
     Trainyard__V1__ListExecutorsRequest in = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
-    OK(rpc_call_unary(y->channel, EXECUTORS, "ListExecutors", &in.base, YARD_PATIENCE_MS, &reply, &e));
+    OK(rpc_call_unary(y->channel, EXECUTORS, "ListExecutors", &in.base, FIXTURE_PATIENCE_MS, &reply, &e));
     const Trainyard__V1__ListExecutorsResponse *all = (const void *)reply;
     assert_int_equal(all->n_executors, 1);
     assert_int_equal(all->executors[0]->state, state);
@@ -67,13 +67,13 @@ static void assert_listed(struct service_yard *y, Trainyard__V1__Executor__State
 }
 
 static void a_drained_executor_gets_the_next_job_when_it_is_undrained(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
     drained(y, "host-a", false, STATE(DRAINED));
     drained(y, "executors/host-a", false, STATE(DRAINED));
-    int64_t job = yard_submit(y, 1, 0);
-    Trainyard__V1__Job *waits = yard_job(y, job);
+    int64_t job = service_submit(y, 1, 0);
+    Trainyard__V1__Job *waits = service_job(y, job);
     assert_int_equal(waits->state, JOB_STATE(QUEUED));
     trainyard__v1__job__free_unpacked(waits, NULL);
     assert_true(agent_idle(a));
@@ -83,15 +83,15 @@ static void a_drained_executor_gets_the_next_job_when_it_is_undrained(void **sta
     agent_free(a);
 }
 
-static void the_job_that_waits_for_it_says_so(void **state) {
-    struct service_yard *y = *state;
+static void a_job_that_waits_for_a_drained_executor_reports_it(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
-    int64_t job = yard_submit(y, 2, 0);
+    int64_t job = service_submit(y, 2, 0);
     drained(y, "host-a", false, STATE(DRAINED));
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);
     for (bool said = false; !said;) {
-        Trainyard__V1__Job *waits = yard_job(y, job);
+        Trainyard__V1__Job *waits = service_job(y, job);
         said = strcmp(waits->reason, "needs 2 cpu slots, more than the 0 of all attached executors; 1 more is drained: "
                                      "executor host-a (new disk)") == 0;
         if (clock_mono_ms() > deadline)
@@ -101,35 +101,35 @@ static void the_job_that_waits_for_it_says_so(void **state) {
     agent_free(a);
 }
 
-static void what_runs_there_goes_on_and_the_executor_is_draining_until_it_has_ended(void **state) {
-    struct service_yard *y = *state;
+static void running_ranks_continue_and_the_executor_is_draining_until_they_end(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
-    int64_t job = yard_submit(y, 1, 0);
-    yard_run(y, &a, 1, job, 1);
+    int64_t job = service_submit(y, 1, 0);
+    service_run(y, &a, 1, job, 1);
     drained(y, "host-a", false, STATE(DRAINING));
     assert_true(agent_idle(a));
-    yard_finish(&a, 1, job, 1);
-    yard_await_state(y, job, JOB_STATE(SUCCEEDED));
+    service_finish(&a, 1, job, 1);
+    service_await_state(y, job, JOB_STATE(SUCCEEDED));
     assert_listed(y, STATE(DRAINED), true);
     agent_free(a);
 }
 
-static void what_must_leave_goes_on_on_another_host_and_no_restart_is_counted(void **state) {
-    struct service_yard *y = *state;
+static void a_job_that_must_leave_continues_on_another_host_without_a_restart(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1), *b = agent_new(y, "host-b", 1, 1);
     agent_attach(a, NULL);
-    int64_t job = yard_submit(y, 1, 0);
-    yard_run(y, &a, 1, job, 1);
+    int64_t job = service_submit(y, 1, 0);
+    service_run(y, &a, 1, job, 1);
     agent_attach(b, NULL);
     drained(y, "host-a", true, STATE(DRAINING));
     const Trainyard__V1__StopAttempt *stop = agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP)->stop;
     assert_int_equal(stop->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
     assert_string_equal(stop->reason, "executor host-a is drained: new disk");
-    yard_await_state(y, job, JOB_STATE(PREEMPTING));
+    service_await_state(y, job, JOB_STATE(PREEMPTING));
     agent_say_ended(a, job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, 0);
     assert_int_equal(agent_expect(b, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START)->start->attempt, 2);
-    Trainyard__V1__Job *moved = yard_job(y, job);
+    Trainyard__V1__Job *moved = service_job(y, job);
     assert_int_equal(moved->restarts, 0);
     trainyard__v1__job__free_unpacked(moved, NULL);
     agent_free(a);
@@ -137,44 +137,44 @@ static void what_must_leave_goes_on_on_another_host_and_no_restart_is_counted(vo
 }
 
 static void the_next_controller_knows_it(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
     drained(y, "host-a", false, STATE(DRAINED));
     agent_free(a);
-    yard_stop_controller(y);
-    yard_start_controller(y);
+    service_stop_controller(y);
+    service_start_controller(y);
     a = agent_new(y, "host-a", 2, 1);
     agent_attach(a, NULL);
     assert_listed(y, STATE(DRAINED), true);
-    yard_submit(y, 1, 0);
-    undrained(y, "host-a"); /* behind the submit in the loop's inbox: that has placed nothing */
+    service_submit(y, 1, 0);
+    undrained(y, "host-a"); /* after the submit in the loop's inbox: the submit has placed nothing */
     const Trainyard__V1__ControllerMessage *m = agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START);
     assert_int_equal(m->start->attempt, 1);
     assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM event WHERE kind = 'waiting'"), 1);
     agent_free(a);
 }
 
-/* The mark was written, and the controller died before it asked anybody to stop. */
+/* The mark was written, and the controller died before it stopped any rank. */
 static void the_next_controller_does_what_the_last_one_had_not(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
-    int64_t job = yard_submit(y, 1, 0);
-    yard_run(y, &a, 1, job, 1);
-    yard_stop_controller(y);
+    int64_t job = service_submit(y, 1, 0);
+    service_run(y, &a, 1, job, 1);
+    service_stop_controller(y);
     agent_free(a);
     pg_run(y->conninfo, "UPDATE executor SET drain_time = now(), drain_now = true");
-    yard_start_controller(y);
-    yard_await_state(y, job, JOB_STATE(PREEMPTING));
+    service_start_controller(y);
+    service_await_state(y, job, JOB_STATE(PREEMPTING));
 }
 
-static void a_lost_executor_says_that_it_is_drained_too(void **state) {
-    struct service_yard *y = *state;
+static void a_lost_executor_is_also_listed_as_drained(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach(a, NULL);
     drained(y, "host-a", false, STATE(DRAINED));
-    pg_run(y->conninfo, "UPDATE executor SET state = 2, lost_time = now()");
+    pg_run(y->conninfo, "UPDATE executor SET state = 2, lost_time = now(), detach_time = NULL");
     assert_listed(y, STATE(LOST), true);
     agent_free(a);
 }
@@ -182,11 +182,11 @@ static void a_lost_executor_says_that_it_is_drained_too(void **state) {
 static void refused(status_t st, const struct err *e, status_t status, const char *reason, const char *text) {
     assert_int_equal(st, status);
     assert_non_null(strstr(e->msg, text));
-    assert_string_equal(told_reason, reason);
+    assert_string_equal(last_reason, reason);
 }
 
-static void an_unknown_executor_and_what_no_mark_holds_are_refused(void **state) {
-    struct service_yard *y = *state;
+static void an_unknown_executor_and_a_long_reason_are_refused(void **state) {
+    struct service_fixture *y = *state;
     Trainyard__V1__Executor *x;
     struct err e;
     char much[502];
@@ -205,18 +205,16 @@ static void an_unknown_executor_and_what_no_mark_holds_are_refused(void **state)
             "requester: has more than 200 bytes");
 }
 
-#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        YARD_TEST(a_drained_executor_gets_the_next_job_when_it_is_undrained),
-        YARD_TEST(the_job_that_waits_for_it_says_so),
-        YARD_TEST(what_runs_there_goes_on_and_the_executor_is_draining_until_it_has_ended),
-        YARD_TEST(what_must_leave_goes_on_on_another_host_and_no_restart_is_counted),
-        YARD_TEST(the_next_controller_knows_it),
-        YARD_TEST(the_next_controller_does_what_the_last_one_had_not),
-        YARD_TEST(a_lost_executor_says_that_it_is_drained_too),
-        YARD_TEST(an_unknown_executor_and_what_no_mark_holds_are_refused),
+        FIXTURE_TEST(a_drained_executor_gets_the_next_job_when_it_is_undrained),
+        FIXTURE_TEST(a_job_that_waits_for_a_drained_executor_reports_it),
+        FIXTURE_TEST(running_ranks_continue_and_the_executor_is_draining_until_they_end),
+        FIXTURE_TEST(a_job_that_must_leave_continues_on_another_host_without_a_restart),
+        FIXTURE_TEST(the_next_controller_knows_it),
+        FIXTURE_TEST(the_next_controller_does_what_the_last_one_had_not),
+        FIXTURE_TEST(a_lost_executor_is_also_listed_as_drained),
+        FIXTURE_TEST(an_unknown_executor_and_a_long_reason_are_refused),
     };
-    return cmocka_run_group_tests(tests, yard_group_setup, yard_group_teardown);
+    return cmocka_run_group_tests(tests, service_group_setup, service_group_teardown);
 }

@@ -1,6 +1,6 @@
-/* ExplainJob and ListQueues as a client meets them: what the scheduler says, with what the rows add to it. */
+/* ExplainJob and ListQueues as a client sees them: the scheduler's explanation, and the details that the rows add. */
 #include "service/rpc/explain.h"
-#include "tests/rpc/service_yard.h"
+#include "tests/rpc/service_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,20 @@
 
 typedef Trainyard__V1__ExplainJobResponse Explanation;
 
-static Explanation *explain(struct service_yard *y, int64_t job) {
+static Explanation *explain(struct service_fixture *y, int64_t job) {
     char name[40];
     snprintf(name, sizeof name, "jobs/%lld", (long long)job);
     Trainyard__V1__ExplainJobRequest request = TRAINYARD__V1__EXPLAIN_JOB_REQUEST__INIT;
     request.name = name;
     ProtobufCMessage *reply;
-    OK(yard_call(y, "ExplainJob", &request.base, &reply, &e));
+    OK(service_call(y, "ExplainJob", &request.base, &reply, &e));
     assert_string_equal(((Explanation *)reply)->name, name);
     return (Explanation *)reply;
 }
 
 static void done(Explanation *x) { trainyard__v1__explain_job_response__free_unpacked(x, NULL); }
 
-static void fails(struct service_yard *y, const char *name, int64_t time_ms, status_t status, const char *reason,
+static void fails(struct service_fixture *y, const char *name, int64_t time_ms, status_t status, const char *reason,
                   const char *text) {
     Trainyard__V1__ExplainJobRequest request = TRAINYARD__V1__EXPLAIN_JOB_REQUEST__INIT;
     char told[RPC_REASON_BYTES];
@@ -38,10 +38,11 @@ static void fails(struct service_yard *y, const char *name, int64_t time_ms, sta
         assert_string_equal(told, reason);
 }
 
-static int64_t submit_to(struct service_yard *y, const char *queue, int priority, int ranks, bool cuda) {
+static int64_t submit_to(struct service_fixture *y, const char *queue, int priority, int ranks, bool cuda) {
     Trainyard__V1__ResourcesSpec resources = TRAINYARD__V1__RESOURCES_SPEC__INIT;
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
-    request.spec = yard_spec(ranks, 0);
+    request.wait_for_hosts = true;
+    request.spec = service_spec(ranks, 0);
     request.spec->_queue_case = TRAINYARD__V1__JOB_SPEC___QUEUE_QUEUE;
     request.spec->queue = (char *)queue;
     request.spec->priority = priority;
@@ -49,7 +50,7 @@ static int64_t submit_to(struct service_yard *y, const char *queue, int priority
     resources.accelerator = cuda ? "cuda" : "cpu";
     request.spec->resources = &resources;
     ProtobufCMessage *reply;
-    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+    OK(service_call(y, "CreateJob", &request.base, &reply, &e));
     int64_t job = atoll(((Trainyard__V1__Job *)reply)->name + strlen("jobs/"));
     protobuf_c_message_free_unpacked(reply, NULL);
     return job;
@@ -64,28 +65,35 @@ static void the_numbers_of_reasons_and_verdicts_are_the_schedulers(void **state)
                                          [SCHEDULER_WAIT_NO_EXECUTOR] = "NO_EXECUTOR",
                                          [SCHEDULER_WAIT_NO_SLOTS] = "NO_SLOTS",
                                          [SCHEDULER_WAIT_TOO_WIDE] = "TOO_WIDE",
-                                         [SCHEDULER_WAIT_AWAY] = "AWAY",
+                                         [SCHEDULER_WAIT_DETACHED] = "AWAY",
                                          [SCHEDULER_WAIT_QUARANTINED] = "QUARANTINED",
-                                         [SCHEDULER_WAIT_LONE] = "LONE",
+                                         [SCHEDULER_WAIT_SINGLE_RANK] = "LONE",
                                          [SCHEDULER_WAIT_ORDER] = "ORDER",
                                          [SCHEDULER_WAIT_BUSY] = "BUSY",
-                                         [SCHEDULER_WAIT_HELD] = "HELD",
+                                         [SCHEDULER_WAIT_FENCED] = "HELD",
                                          [SCHEDULER_WAIT_ORIGIN_GONE] = "ORIGIN_GONE",
                                          [SCHEDULER_WAIT_DRAINED] = "DRAINED",
-                                         [SCHEDULER_WAIT_PAUSED] = "PAUSED" };
+                                         [SCHEDULER_WAIT_PAUSED] = "PAUSED",
+                                         [SCHEDULER_WAIT_AVOIDED] = "AVOIDED",
+                                         [SCHEDULER_WAIT_CHECKPOINT] = "CHECKPOINT" };
     static const char *const verdicts[] = {
-        [SCHEDULER_HOST_TAKES] = "TAKES", [SCHEDULER_HOST_FULL] = "FULL",       [SCHEDULER_HOST_HELD] = "HELD",
-        [SCHEDULER_HOST_LONE] = "LONE",   [SCHEDULER_HOST_DRAINED] = "DRAINED", [SCHEDULER_HOST_WITHOUT] = "WITHOUT",
-        [SCHEDULER_HOST_AWAY] = "AWAY"
+        [SCHEDULER_HOST_TAKES] = "TAKES",     [SCHEDULER_HOST_FULL] = "FULL",
+        [SCHEDULER_HOST_FENCED] = "HELD",     [SCHEDULER_HOST_SINGLE_RANK] = "LONE",
+        [SCHEDULER_HOST_DRAINED] = "DRAINED", [SCHEDULER_HOST_WITHOUT] = "WITHOUT",
+        [SCHEDULER_HOST_DETACHED] = "AWAY",   [SCHEDULER_HOST_AVOIDED] = "AVOIDED"
     };
     const ProtobufCEnumDescriptor *d = &trainyard__v1__wait_reason__kind__descriptor;
     assert_int_equal(d->n_values, sizeof kinds / sizeof *kinds);
     for (int i = 1; i < (int)d->n_values; i++)
         assert_string_equal(protobuf_c_enum_descriptor_get_value(d, i)->name, kinds[i]);
     d = &trainyard__v1__executor_verdict__verdict__descriptor;
-    assert_int_equal(sizeof verdicts / sizeof *verdicts, SCHEDULER_HOST_VERDICTS);
-    for (int i = 0; i < SCHEDULER_HOST_VERDICTS; i++)
-        assert_string_equal(protobuf_c_enum_descriptor_get_value(d, i + 1)->name, verdicts[i]);
+    assert_int_equal(sizeof verdicts / sizeof *verdicts, SCHEDULER_HOST_STATES);
+    for (int i = 0; i < SCHEDULER_HOST_STATES; i++)
+        assert_string_equal(
+            protobuf_c_enum_descriptor_get_value(
+                d, i == SCHEDULER_HOST_AVOIDED ? TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__AVOIDED : i + 1)
+                ->name,
+            verdicts[i]);
 }
 
 static void an_end_is_estimated_by_the_steps_of_this_attempt_and_only_once_there_are_some(void **state) {
@@ -109,11 +117,11 @@ static void a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_whi
     assert_int_equal(explain_start_estimate_us(holders, 4, true, 1), 0); /* one that is not listed may end first */
 }
 
-static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost(void **state) {
-    struct service_yard *y = *state;
+static void a_job_wider_than_its_executors_lists_what_it_lacks_and_the_lost_executors(void **state) {
+    struct service_fixture *y = *state;
     pg_run(y->conninfo, "INSERT INTO executor SELECT 'gone' || n, 1, 2, 'h', 'a', 'v', 8, 'no heartbeat for 10 s', "
                         "now(), now(), now() + n * interval '1 second' FROM generate_series(100, 140) n");
-    int64_t job = yard_submit(y, 4, 0);
+    int64_t job = service_submit(y, 4, 0);
     Explanation *x = explain(y, job);
     assert_int_equal(x->state, STATE(QUEUED));
     assert_int_equal(x->reasons[0]->kind, KIND(NO_EXECUTOR));
@@ -144,12 +152,12 @@ static void a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_th
     agent_free(a);
 }
 
-static void a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_since_when(void **state) {
-    struct service_yard *y = *state;
+static void a_job_behind_others_lists_the_jobs_before_it_and_the_holders_of_slots(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach_alive(a);
-    int64_t first = yard_submit(y, 1, 0);
-    yard_run(y, &a, 1, first, 1);
+    int64_t first = service_submit(y, 1, 0);
+    service_run(y, &a, 1, first, 1);
     int64_t second = submit_to(y, "urgent", 7, 1, false), third = submit_to(y, "default", 0, 1, false);
     Explanation *x = explain(y, third);
     assert_int_equal(x->n_reasons, 2);
@@ -190,10 +198,10 @@ static void a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_s
     done(x);
     x = explain(y, third);
     assert_non_null(x->holders[0]->end_estimate);
-    assert_null(x->start_estimate); /* another's turn comes first */
+    assert_null(x->start_estimate); /* another job is before it */
     done(x);
 
-    x = explain(y, first); /* it waits for nothing, and is told how far it is */
+    x = explain(y, first); /* the job runs: the summary names its step */
     assert_int_equal(x->state, STATE(RUNNING));
     assert_int_equal(x->n_reasons, 0);
     assert_int_equal(x->n_executors, 0);
@@ -203,8 +211,8 @@ static void a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_s
     agent_free(a);
 }
 
-static void a_job_for_gpus_hears_in_each_executors_own_words_what_that_lacks(void **state) {
-    struct service_yard *y = *state;
+static void a_job_for_gpus_lists_what_each_executor_reports_as_missing(void **state) {
+    struct service_fixture *y = *state;
     int64_t job = submit_to(y, "default", 0, 1, true);
     struct agent *a = agent_new(y, "host-a", 1, 2), *b = agent_new(y, "host-b", 1, 2);
     agent_attach_alive(a);
@@ -231,15 +239,15 @@ static void a_job_for_gpus_hears_in_each_executors_own_words_what_that_lacks(voi
     agent_free(b);
 }
 
-/* The delay doubles with each failure, until one is seen in time. */
-static void a_job_in_backoff_is_told_until_when_and_after_which_failure(void **state) {
-    struct service_yard *y = *state;
-    int64_t job = yard_submit(y, 1, 50);
+/* The delay doubles with each failure. The loop ends when the test sees the job during a delay. */
+static void a_job_in_backoff_names_its_next_attempt_and_its_last_failure(void **state) {
+    struct service_fixture *y = *state;
+    int64_t job = service_submit(y, 1, 50);
     bool seen = false;
     for (int attempt = 1; !seen && attempt < 10; attempt++) {
         struct agent *a = agent_new(y, "host-a", attempt, 1); /* a new start: its lease is fresh */
         agent_attach_alive(a);
-        yard_run(y, &a, 1, job, attempt);
+        service_run(y, &a, 1, job, attempt);
         agent_say_ended(a, job, attempt, 0, TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL, 0);
         agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
         agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED);
@@ -251,7 +259,7 @@ static void a_job_in_backoff_is_told_until_when_and_after_which_failure(void **s
             assert_true(x->reasons[0]->until->seconds >= clock_wall_us() / 1000000 - 60);
             snprintf(expected, sizeof expected, "; attempt %d ended: rank 0: died in a test", attempt);
             assert_non_null(strstr(x->reasons[0]->message, expected));
-            assert_non_null(strstr(x->reasons[0]->remedy, "it begins by itself"));
+            assert_non_null(strstr(x->reasons[0]->remedy, "it begins then"));
         }
         done(x);
         agent_free(a);
@@ -259,26 +267,27 @@ static void a_job_in_backoff_is_told_until_when_and_after_which_failure(void **s
     assert_true(seen);
 }
 
-static int64_t fork_first(struct service_yard *y, int ranks) {
+static int64_t fork_first(struct service_fixture *y, int ranks) {
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
-    request.spec = yard_spec(ranks, 0);
+    request.wait_for_hosts = true;
+    request.spec = service_spec(ranks, 0);
     request.spec->train->steps = 20;
     request.fork = "1";
     ProtobufCMessage *reply;
-    OK(yard_call(y, "CreateJob", &request.base, &reply, &e));
+    OK(service_call(y, "CreateJob", &request.base, &reply, &e));
     int64_t job = atoll(((Trainyard__V1__Job *)reply)->name + strlen("jobs/"));
     protobuf_c_message_free_unpacked(reply, NULL);
     return job;
 }
 
-static void a_fork_whose_origin_is_gone_hears_that_before_all_else(void **state) {
-    struct service_yard *y = *state;
+static void a_missing_origin_is_the_first_reason_of_a_fork(void **state) {
+    struct service_fixture *y = *state;
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach_alive(a);
-    int64_t parent = yard_submit(y, 1, 0);
-    yard_run(y, &a, 1, parent, 1);
-    yard_finish(&a, 1, parent, 1);
-    yard_await_state(y, parent, STATE(SUCCEEDED));
+    int64_t parent = service_submit(y, 1, 0);
+    service_run(y, &a, 1, parent, 1);
+    service_finish(&a, 1, parent, 1);
+    service_await_state(y, parent, STATE(SUCCEEDED));
     int64_t waits = fork_first(y, 4), starts = fork_first(y, 1);
     agent_expect(a, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START);
     Explanation *x = explain(y, waits);
@@ -289,11 +298,11 @@ static void a_fork_whose_origin_is_gone_hears_that_before_all_else(void **state)
     x = explain(y, waits);
     assert_int_equal(x->n_reasons, 2);
     assert_int_equal(x->reasons[0]->kind, KIND(ORIGIN_GONE));
-    assert_string_equal(x->reasons[0]->message, "jobs/2 has nothing to go on from: jobs/1/checkpoints/1, which it "
+    assert_string_equal(x->reasons[0]->message, "jobs/2 has nothing to resume from: jobs/1/checkpoints/1, which it "
                                                 "began with, is corrupt, and it has no checkpoint of its own");
     assert_int_equal(x->reasons[1]->kind, KIND(TOO_WIDE));
     done(x);
-    x = explain(y, starts); /* it has begun with it */
+    x = explain(y, starts); /* the attempt has begun with it */
     assert_int_equal(x->n_reasons, 1);
     assert_int_equal(x->reasons[0]->kind, KIND(GATHERING));
     done(x);
@@ -305,22 +314,22 @@ static void a_fork_whose_origin_is_gone_hears_that_before_all_else(void **state)
     agent_free(a);
 }
 
-static void what_has_ended_or_is_not_there_is_told_as_it_is(void **state) {
-    struct service_yard *y = *state;
-    int64_t job = yard_submit(y, 1, 0);
-    fails(y, "jobs/99", YARD_PATIENCE_MS, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/99 does not exist");
-    fails(y, "ninety", YARD_PATIENCE_MS, ST_INVALID_ARGUMENT, NULL, "ninety");
+static void ended_and_unknown_jobs_are_explained(void **state) {
+    struct service_fixture *y = *state;
+    int64_t job = service_submit(y, 1, 0);
+    fails(y, "jobs/99", FIXTURE_PATIENCE_MS, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/99 does not exist");
+    fails(y, "ninety", FIXTURE_PATIENCE_MS, ST_INVALID_ARGUMENT, NULL, "ninety");
     Trainyard__V1__CancelJobRequest cancel = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
     cancel.name = "1";
     ProtobufCMessage *reply;
-    OK(yard_call(y, "CancelJob", &cancel.base, &reply, &e));
+    OK(service_call(y, "CancelJob", &cancel.base, &reply, &e));
     protobuf_c_message_free_unpacked(reply, NULL);
     Explanation *x = explain(y, job);
     assert_int_equal(x->state, STATE(CANCELLED));
     assert_int_equal(x->n_reasons, 0);
     assert_string_equal(x->summary, "has ended at step 0 of 10: cancelled while it was queued");
     done(x);
-    pg_force(y->conninfo, "UPDATE job SET state = 1, end_time = NULL"); /* as one whose COMMIT was told to nobody */
+    pg_force(y->conninfo, "UPDATE job SET state = 1, end_time = NULL"); /* like a job whose COMMIT had no answer */
     x = explain(y, job);
     assert_int_equal(x->state, STATE(QUEUED));
     assert_int_equal(x->n_reasons, 1);
@@ -329,46 +338,46 @@ static void what_has_ended_or_is_not_there_is_told_as_it_is(void **state) {
     done(x);
     pg_force(y->conninfo, "UPDATE job SET state = 10, end_time = now(), reason = 'rank 0: broke'");
     x = explain(y, job);
-    assert_string_equal(x->summary, "has ended at step 0 of 10: rank 0: broke; 'trainyard retry 1' lets it go on");
+    assert_string_equal(x->summary, "has ended at step 0 of 10: rank 0: broke; 'trainyard retry 1' continues it");
     done(x);
 }
 
-static void while_the_loop_waits_for_the_database_the_answer_says_so(void **state) {
-    struct service_yard *y = *state;
-    int64_t job = yard_submit(y, 1, 0);
-    done(explain(y, job)); /* why it waits is written by then */
+static void while_the_loop_waits_for_the_database_explain_returns_an_error(void **state) {
+    struct service_fixture *y = *state;
+    int64_t job = service_submit(y, 1, 0);
+    done(explain(y, job)); /* the reason is written by then */
     struct agent *a = agent_new(y, "host-a", 1, 1);
     struct pg_open *open = pg_begin(y->conninfo, "SELECT 1 FROM job FOR UPDATE");
     agent_attach_alive(a); /* the job is placed: its row cannot be written */
     pg_await_blocked(y->pg, y->conninfo, 1);
     fails(y, "jobs/1", 1000, ST_DEADLINE_EXCEEDED, NULL, "");
     pg_commit(open);
-    yard_await_state(y, job, STATE(STARTING));
+    service_await_state(y, job, STATE(STARTING));
     Explanation *x = explain(y, job);
     assert_int_equal(x->reasons[0]->kind, KIND(GATHERING));
     done(x);
     agent_free(a);
 }
 
-static Trainyard__V1__ListQueuesResponse *queues(struct service_yard *y, int page_size, const char *token) {
+static Trainyard__V1__ListQueuesResponse *queues(struct service_fixture *y, int page_size, const char *token) {
     Trainyard__V1__ListQueuesRequest request = TRAINYARD__V1__LIST_QUEUES_REQUEST__INIT;
     request.page_size = page_size;
     request.page_token = (char *)token;
     ProtobufCMessage *reply;
     OK(rpc_call_unary(y->channel, &trainyard__v1__queue_service__descriptor, "ListQueues", &request.base,
-                      YARD_PATIENCE_MS, &reply, &e));
+                      FIXTURE_PATIENCE_MS, &reply, &e));
     return (Trainyard__V1__ListQueuesResponse *)reply;
 }
 
 static void queues_count_what_waits_and_runs_and_are_listed_in_pages_by_name(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     Trainyard__V1__ListQueuesResponse *all = queues(y, 0, "");
     assert_int_equal(all->n_queues, 0);
     protobuf_c_message_free_unpacked(&all->base, NULL);
     struct agent *a = agent_new(y, "host-a", 1, 1);
     agent_attach_alive(a);
     int64_t running = submit_to(y, "night", 0, 1, false);
-    yard_run(y, &a, 1, running, 1);
+    service_run(y, &a, 1, running, 1);
     int64_t oldest = submit_to(y, "day", 0, 1, false);
     submit_to(y, "day", 5, 4, true);
     int64_t ended = submit_to(y, "ended", 0, 1, false), paused = submit_to(y, "night", 0, 4, false);
@@ -410,21 +419,19 @@ static void queues_count_what_waits_and_runs_and_are_listed_in_pages_by_name(voi
     agent_free(a);
 }
 
-#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_of_reasons_and_verdicts_are_the_schedulers),
         cmocka_unit_test(an_end_is_estimated_by_the_steps_of_this_attempt_and_only_once_there_are_some),
         cmocka_unit_test(a_start_is_estimated_when_enough_holders_end_and_not_by_those_of_which_nothing_is_known),
-        YARD_TEST(a_job_wider_than_its_executors_is_told_what_it_lacks_and_which_of_them_are_lost),
-        YARD_TEST(a_job_behind_others_is_told_whose_turn_it_is_and_who_has_the_slots_since_when),
-        YARD_TEST(a_job_for_gpus_hears_in_each_executors_own_words_what_that_lacks),
-        YARD_TEST(a_job_in_backoff_is_told_until_when_and_after_which_failure),
-        YARD_TEST(a_fork_whose_origin_is_gone_hears_that_before_all_else),
-        YARD_TEST(what_has_ended_or_is_not_there_is_told_as_it_is),
-        YARD_TEST(while_the_loop_waits_for_the_database_the_answer_says_so),
-        YARD_TEST(queues_count_what_waits_and_runs_and_are_listed_in_pages_by_name),
+        FIXTURE_TEST(a_job_wider_than_its_executors_lists_what_it_lacks_and_the_lost_executors),
+        FIXTURE_TEST(a_job_behind_others_lists_the_jobs_before_it_and_the_holders_of_slots),
+        FIXTURE_TEST(a_job_for_gpus_lists_what_each_executor_reports_as_missing),
+        FIXTURE_TEST(a_job_in_backoff_names_its_next_attempt_and_its_last_failure),
+        FIXTURE_TEST(a_missing_origin_is_the_first_reason_of_a_fork),
+        FIXTURE_TEST(ended_and_unknown_jobs_are_explained),
+        FIXTURE_TEST(while_the_loop_waits_for_the_database_explain_returns_an_error),
+        FIXTURE_TEST(queues_count_what_waits_and_runs_and_are_listed_in_pages_by_name),
     };
-    return cmocka_run_group_tests_name("explain", tests, yard_group_setup, yard_group_teardown);
+    return cmocka_run_group_tests_name("explain", tests, service_group_setup, service_group_teardown);
 }

@@ -1,5 +1,5 @@
-/* The agent's streams on a loop that stands still. */
-#include "executor/agent/link.h"
+/* The agent's streams on an event loop that does not run. */
+#include "executor/agent/grpc_stream.h"
 #include "tests/rpc/fixture.h"
 
 struct ended {
@@ -29,21 +29,24 @@ static void nothing(void *ctx, void *payload) {
     (void)payload;
 }
 
-static status_t method_open(struct yard *y, const char *method, struct ended *ended, struct link **ret, struct err *e) {
+static status_t method_open(struct echo_fixture *y, const char *method, struct ended *ended, struct grpc_stream **ret,
+                            struct err *e) {
     Test__V1__EchoRequest first = TEST__V1__ECHO_REQUEST__INIT;
     first.text = (char *)(uintptr_t) "hello";
-    struct link_owner owner = { .ctx = ended, .message = on_message, .writable = on_writable, .ended = on_ended };
-    return link_open(ended->loop, y->channel, &test__v1__echo__descriptor, method, &first.base, &owner, ret, e);
+    struct grpc_stream_owner owner = {
+        .ctx = ended, .message = on_message, .writable = on_writable, .ended = on_ended
+    };
+    return grpc_stream_open(ended->loop, y->channel, &test__v1__echo__descriptor, method, &first.base, &owner, ret, e);
 }
 
-static status_t chat_open(struct yard *y, struct ended *ended, struct link **ret, struct err *e) {
+static status_t chat_open(struct echo_fixture *y, struct ended *ended, struct grpc_stream **ret, struct err *e) {
     return method_open(y, "Chat", ended, ret, e);
 }
 
-static void a_full_loop_ends_a_link_and_hears_of_it(void **state) {
-    struct yard *y = *state;
+static void a_full_loop_ends_a_link_and_handles_its_end(void **state) {
+    struct echo_fixture *y = *state;
     struct ended ended = { 0 };
-    struct link *link;
+    struct grpc_stream *link;
     OK(reactor_open(&ended.loop, why));
     struct reactor_post post = { .fn = nothing };
     int posts = 1;
@@ -58,7 +61,7 @@ static void a_full_loop_ends_a_link_and_hears_of_it(void **state) {
     for (int i = 0; i < 2; i++) /* one that does not start needs no place for its end */
         assert_int_equal(method_open(y, "Nothing", &ended, &link, &e), ST_INVALID_ARGUMENT);
     OK(chat_open(y, &ended, &link, why));
-    AWAIT(atomic_load(&y->echo.cancelled) == 1); /* its answer found no room */
+    AWAIT(atomic_load(&y->echo.cancelled) == 1); /* the queue had no capacity for its answer */
     OK(reactor_run(ended.loop, why));
     assert_int_equal(ended.ends, 1);
     assert_int_equal(ended.messages, 0);
@@ -69,7 +72,7 @@ static void a_full_loop_ends_a_link_and_hears_of_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_full_loop_ends_a_link_and_hears_of_it, setup_unix, teardown),
+        cmocka_unit_test_setup_teardown(a_full_loop_ends_a_link_and_handles_its_end, setup_unix, teardown),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
-/* What trainyard lists is all that there is, or says that it is not: more rows than any page has, in text and in
- * JSON. */
-#include "tests/rpc/service_yard.h"
+/* A list of the client is complete, or states that it is not: more rows than a page has, in text and in JSON. */
+#include "tests/rpc/service_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MANY 100500 /* more than a client once took of anything */
+#define MANY 100500 /* more than the client once read of any list */
 
-/* Runs trainyard; its lines of stdout that contain `part`, counted. ret_last: the last line with it; may be NULL. */
-static size_t lines(const struct service_yard *y, const char *command, const char *part, char ret_last[400]) {
+/* Runs trainyard and counts the lines of stdout that contain `part`. ret_last is the last such line, and may be NULL.
+ */
+static size_t lines(const struct service_fixture *y, const char *command, const char *part, char ret_last[400]) {
     char shell[400], line[4096];
     size_t n = 0;
     snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/bin/trainyard %s", y->address, getenv("TRAINYARD_BUILD"),
@@ -25,10 +25,10 @@ static size_t lines(const struct service_yard *y, const char *command, const cha
     return n;
 }
 
-static void events_are_told_to_the_last(void **state) {
-    struct service_yard *y = *state;
+static void all_events_are_listed(void **state) {
+    struct service_fixture *y = *state;
     char sql[400], last[400];
-    yard_submit(y, 1, 0);
+    service_submit(y, 1, 0);
     snprintf(sql, sizeof sql,
              "INSERT INTO event (job, number, attempt, kind, state, message) "
              "SELECT 1, n, 0, 'note', 1, 'flood' FROM generate_series(1000, %d) n",
@@ -40,8 +40,8 @@ static void events_are_told_to_the_last(void **state) {
 }
 
 static void checkpoints_and_executors_are_listed_to_the_last(void **state) {
-    struct service_yard *y = *state;
-    yard_submit(y, 1, 0);
+    struct service_fixture *y = *state;
+    service_submit(y, 1, 0);
     pg_run(y->conninfo, "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
                         "INSERT INTO checkpoint (job, attempt, step, world_size, directory) "
                         "SELECT 1, 1, n, 1, 'd' FROM generate_series(1, 2500) n;"
@@ -54,9 +54,9 @@ static void checkpoints_and_executors_are_listed_to_the_last(void **state) {
 }
 
 static void points_are_exported_to_the_last(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     char sql[600], last[400];
-    yard_submit(y, 1, 0);
+    service_submit(y, 1, 0);
     snprintf(sql, sizeof sql,
              "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
              "INSERT INTO metric_name (name) VALUES ('flood');"
@@ -70,26 +70,24 @@ static void points_are_exported_to_the_last(void **state) {
     assert_int_equal(lines(y, "export 1 --csv - 2>&1", "jobs/1: 100500 points of 1 series\n", NULL), 1);
 }
 
-static void a_list_that_a_limit_cuts_says_so(void **state) {
-    struct service_yard *y = *state;
+static void a_truncated_list_reports_it(void **state) {
+    struct service_fixture *y = *state;
     for (int i = 0; i < 5; i++)
-        yard_submit(y, 1, 0);
+        service_submit(y, 1, 0);
     assert_int_equal(lines(y, "list -o name", "jobs/", NULL), 5);
     assert_int_equal(lines(y, "list 2>&1", "there may be more", NULL), 0);
     assert_int_equal(lines(y, "list --limit 3 -o name", "jobs/", NULL), 3);
-    assert_int_equal(lines(y, "list --limit 3 2>&1", "newest 3; there may be more: --limit 30", NULL), 1);
+    assert_int_equal(lines(y, "list --limit 3 2>&1", "newest 3 jobs; there may be more: use --limit 30", NULL), 1);
     assert_int_equal(lines(y, "list --limit 3 -o json", "\"next_page_token\": \"\"", NULL), 0);
     assert_int_equal(lines(y, "list --limit 3 -o json", "next_page_token", NULL), 1);
 }
 
-#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        YARD_TEST(events_are_told_to_the_last),
-        YARD_TEST(checkpoints_and_executors_are_listed_to_the_last),
-        YARD_TEST(points_are_exported_to_the_last),
-        YARD_TEST(a_list_that_a_limit_cuts_says_so),
+        FIXTURE_TEST(all_events_are_listed),
+        FIXTURE_TEST(checkpoints_and_executors_are_listed_to_the_last),
+        FIXTURE_TEST(points_are_exported_to_the_last),
+        FIXTURE_TEST(a_truncated_list_reports_it),
     };
-    return cmocka_run_group_tests_name("lists", tests, yard_group_setup, yard_group_teardown);
+    return cmocka_run_group_tests_name("lists", tests, service_group_setup, service_group_teardown);
 }

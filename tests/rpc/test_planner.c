@@ -1,4 +1,4 @@
-/* The controller's plans, with scripts in place of the program that makes them. */
+/* The controller's plans. Scripts replace the program that makes them. */
 #include "service/controller/planner.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@ static struct planner *planner_of(const char *script, char path[64]) {
     dprintf(fd, "#!/bin/sh\n%s\n", script);
     assert_int_equal(fchmod(fd, 0700), 0);
     close(fd);
-    struct planner *p = planner_new(path, NULL, 0);
+    struct planner *p = planner_new(path, NULL);
     assert_non_null(p);
     return p;
 }
@@ -50,12 +50,38 @@ static void an_answer_becomes_a_plan(void **state) {
     trainyard__v1__plan__free_unpacked(plan, NULL);
 }
 
-static void it_may_look_at_no_data_unless_told(void **state) {
+static void the_planner_reads_no_data_without_roots(void **state) {
     (void)state;
     struct err e = { "" };
     Trainyard__V1__Plan *plan = NULL;
-    assert_int_equal(run("echo \"trainyard-train: $*\" >&2; exit 2", 5000, &plan, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "plan - --json --data-root /dev/null");
+    assert_int_equal(run("echo \"trainyard-train: $*|\" >&2; exit 2", 5000, &plan, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "plan - --json --data-root |");
+}
+
+static void it_gets_the_folders_and_what_is_excepted(void **state) {
+    (void)state;
+    static const char *const roots[] = { "/data", "/more" }, *const except[] = { "/data/key" };
+    const struct planner_data data = { roots, except, 2, 1 };
+    char path[64];
+    struct err e = { "" };
+    Trainyard__V1__Plan *plan = NULL;
+    Trainyard__V1__JobSpec spec = TRAINYARD__V1__JOB_SPEC__INIT;
+    planner_free(planner_of("echo \"$*\" >&2; exit 2", path));
+    CLEANUP(planner_freep) struct planner *p = planner_new(path, &data);
+    assert_int_equal(planner_run(p, &spec, 5000, &plan, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "plan - --json --data-root /data --data-root /more --data-except /data/key");
+    unlink(path);
+}
+
+static void it_sees_no_secret_of_the_environment(void **state) {
+    (void)state;
+    struct err e = { "" };
+    Trainyard__V1__Plan *plan = NULL;
+    setenv("TRAINYARD_DATABASE", "password=secret", 1);
+    assert_int_equal(run("env | tr '\\n' ' ' >&2; exit 2", 5000, &plan, &e), ST_INVALID_ARGUMENT);
+    unsetenv("TRAINYARD_DATABASE");
+    assert_non_null(strstr(e.msg, "PATH="));
+    assert_null(strstr(e.msg, "secret"));
 }
 
 static void what_goes_wrong_has_its_own_status_and_the_last_sentence(void **state) {
@@ -86,12 +112,12 @@ static void what_goes_wrong_has_its_own_status_and_the_last_sentence(void **stat
     }
 }
 
-static void a_program_that_is_not_there_is_told(void **state) {
+static void a_missing_program_is_reported(void **state) {
     (void)state;
     struct err e = { "" };
     Trainyard__V1__Plan *plan = NULL;
     Trainyard__V1__JobSpec spec = TRAINYARD__V1__JOB_SPEC__INIT;
-    CLEANUP(planner_freep) struct planner *p = planner_new(NULL, NULL, 0); /* none stands beside this test */
+    CLEANUP(planner_freep) struct planner *p = planner_new(NULL, NULL); /* there is no program beside this test */
     assert_int_equal(planner_run(p, &spec, 1000, &plan, &e), ST_UNAVAILABLE);
     assert_non_null(strstr(e.msg, "trainyard-train, which plans, is not there"));
 }
@@ -119,7 +145,7 @@ static void one_plan_at_a_time_and_none_after_a_stop(void **state) {
     struct long_plan l = { .p = planner_of(script, path) };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, plan_long, &l), 0);
-    close(open(begun, O_RDONLY)); /* which waits for the script to open it, too */
+    close(open(begun, O_RDONLY)); /* waits until the script opens it too */
     struct err e = { "" };
     Trainyard__V1__Plan *plan = NULL;
     Trainyard__V1__JobSpec spec = TRAINYARD__V1__JOB_SPEC__INIT;
@@ -138,9 +164,11 @@ static void one_plan_at_a_time_and_none_after_a_stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_becomes_a_plan),
-        cmocka_unit_test(it_may_look_at_no_data_unless_told),
+        cmocka_unit_test(the_planner_reads_no_data_without_roots),
+        cmocka_unit_test(it_gets_the_folders_and_what_is_excepted),
+        cmocka_unit_test(it_sees_no_secret_of_the_environment),
         cmocka_unit_test(what_goes_wrong_has_its_own_status_and_the_last_sentence),
-        cmocka_unit_test(a_program_that_is_not_there_is_told),
+        cmocka_unit_test(a_missing_program_is_reported),
         cmocka_unit_test(one_plan_at_a_time_and_none_after_a_stop),
     };
     signal(SIGPIPE, SIG_IGN);

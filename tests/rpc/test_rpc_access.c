@@ -1,4 +1,4 @@
-/* Who may call what: rules of the protos, tokens, and what happens to a stream whose token is gone. */
+/* Access control: the rules in the protos, tokens, and the end of a stream whose token was revoked. */
 #include "api/rpc/bearer.h"
 #include "base/file.h"
 #include "tests/rpc/fixture.h"
@@ -6,7 +6,7 @@
 #include <grpc/health/v1/health.pb-c.h>
 #include <grpc/reflection/v1/reflection.pb-c.h>
 
-/* The owner of "one" may call what has rule 1; of "two", rules 1 and 2. */
+/* The owner of token "one" may call methods with rule 1; the owner of "two", those with rules 1 and 2. */
 struct gate {
     struct rpc_access access;
     atomic_int checks;
@@ -19,9 +19,10 @@ static bool is_token(const uint8_t *token, const char *text) {
     return !memcmp(token, digest, sizeof digest);
 }
 
-static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
-                      char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
+                      const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e) {
     struct gate *gate = ctx;
+    assert_true(!peer->tls && peer->n_names == 0);
     atomic_fetch_add(&gate->checks, 1);
     while (atomic_load(&gate->hold)) {
         atomic_store(&gate->held, true);
@@ -42,7 +43,7 @@ static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, co
 
 struct gated {
     struct gate gate;
-    struct yard yard;
+    struct echo_fixture fixture;
 };
 
 static struct gated *open_gated_for(int calls, const char *listen, bool plain_too) {
@@ -52,22 +53,22 @@ static struct gated *open_gated_for(int calls, const char *listen, bool plain_to
     };
     struct rpc_server_config config = { .access = &g->gate.access, .calls = calls };
     char address[RPC_ADDRESS_BYTES];
-    yard_directory(&g->yard);
-    snprintf(address, sizeof address, listen, g->yard.directory);
-    yard_start(&g->yard, &config, address);
+    echo_directory(&g->fixture);
+    snprintf(address, sizeof address, listen, g->fixture.directory);
+    echo_start(&g->fixture, &config, address);
     return g;
 }
 
 static struct gated *open_gated(const char *listen, bool plain_too) { return open_gated_for(0, listen, plain_too); }
 
 static void close_gated(struct gated *g) {
-    g->yard.server = rpc_server_close(g->yard.server);
-    assert_int_equal(rmdir(g->yard.directory), 0);
+    g->fixture.server = rpc_server_close(g->fixture.server);
+    assert_int_equal(rmdir(g->fixture.directory), 0);
     free(g);
 }
 
 static struct rpc_channel *dial(const struct gated *g, const char *token) {
-    struct rpc_channel_config config = { .address = g->yard.address, .peer = "the server", .token = token };
+    struct rpc_channel_config config = { .address = g->fixture.address, .peer = "the server", .token = token };
     struct rpc_channel *channel;
     OK(rpc_channel_open(&config, &channel, why));
     return channel;
@@ -100,7 +101,7 @@ static void a_method_without_a_rule_is_not_served(void **state) {
     struct err e;
     OK(echo_open(&config, &echo, &server, why));
     assert_int_equal(rpc_server_add(server, &test__v1__echo__descriptor, &method, 1, NULL, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "the proto of test.v1.Echo does not say who may call Unserved");
+    assert_string_equal(e.msg, "the proto of test.v1.Echo does not declare which role may call Unserved");
     rpc_server_close(server);
     gate.access.rule_option = 51799; /* and an option that no method has */
     assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
@@ -166,7 +167,7 @@ static void no_kind_of_call_reaches_its_handler_unasked(void **state) {
     struct rpc_channel *channel = dial(g, "one");
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
     static const enum rpc_kind kinds[] = { RPC_CLIENT_STREAM, RPC_BIDI };
-    static const char *const methods[] = { "Sum", "Chat" }; /* of rule 2 */
+    static const char *const methods[] = { "Sum", "Chat" }; /* methods with rule 2 */
     for (int i = 0; i < 2; i++) {
         struct heard h;
         struct rpc_call *call = begin(channel, methods[i], kinds[i], &in.base, &h);
@@ -181,7 +182,7 @@ static void no_kind_of_call_reaches_its_handler_unasked(void **state) {
     AWAIT(atomic_load(&h.done));
     assert_int_equal(h.status, ST_UNAUTHENTICATED);
     rpc_unref(call);
-    assert_int_equal(atomic_load(&g->yard.echo.streams) + atomic_load(&g->yard.echo.done), 0);
+    assert_int_equal(atomic_load(&g->fixture.echo.streams) + atomic_load(&g->fixture.echo.done), 0);
     rpc_channel_close(channel);
     close_gated(g);
 }
@@ -195,17 +196,17 @@ static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
     struct heard gone, stays;
     struct rpc_call *a = begin(one, "Count", RPC_SERVER_STREAM, &count.base, &gone);
     struct rpc_call *b = begin(two, "Count", RPC_SERVER_STREAM, &count.base, &stays);
-    AWAIT(atomic_load(&g->yard.echo.streams) == 2);
+    AWAIT(atomic_load(&g->fixture.echo.streams) == 2);
     atomic_store(&g->gate.nobody_knows, true);
-    rpc_server_review(g->yard.server);
+    rpc_server_review(g->fixture.server);
     atomic_store(&g->gate.nobody_knows, false);
-    assert_int_equal(atomic_load(&g->yard.echo.done), 0);
+    assert_int_equal(atomic_load(&g->fixture.echo.done), 0);
     atomic_store(&g->gate.one_is_revoked, true);
-    rpc_server_review(g->yard.server);
+    rpc_server_review(g->fixture.server);
     AWAIT(atomic_load(&gone.done));
     assert_int_equal(gone.status, ST_UNAUTHENTICATED);
     assert_string_equal(gone.why, "the token is unknown");
-    AWAIT(atomic_load(&g->yard.echo.done) == 1);
+    AWAIT(atomic_load(&g->fixture.echo.done) == 1);
     assert_false(atomic_load(&stays.done));
     rpc_cancel(b);
     AWAIT(atomic_load(&stays.done));
@@ -216,7 +217,7 @@ static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
     close_gated(g);
 }
 
-/* What it does may be done: its caller is told how it went. */
+/* A unary call runs to its end, because its effect may have happened, and its caller needs the result. */
 static void a_review_lets_a_unary_call_end(void **state) {
     (void)state;
     struct gated *g = open_gated("127.0.0.1:0%.0s", true);
@@ -225,10 +226,10 @@ static void a_review_lets_a_unary_call_end(void **state) {
     in.text = "block";
     struct heard h;
     struct rpc_call *call = begin(one, "Unary", RPC_UNARY, &in.base, &h);
-    AWAIT(atomic_load(&g->yard.echo.blocked) == 1);
+    AWAIT(atomic_load(&g->fixture.echo.blocked) == 1);
     atomic_store(&g->gate.one_is_revoked, true);
-    rpc_server_review(g->yard.server);
-    atomic_store(&g->yard.echo.released, true);
+    rpc_server_review(g->fixture.server);
+    atomic_store(&g->fixture.echo.released, true);
     AWAIT(atomic_load(&h.done));
     assert_int_equal(h.status, ST_OK);
     rpc_unref(call);
@@ -249,8 +250,8 @@ static void a_call_that_is_cancelled_while_it_is_checked_leaves_nothing(void **s
     rpc_unref(call);
     rpc_channel_close(channel);
     atomic_store(&g->gate.hold, false);
-    rpc_server_stop(g->yard.server, 0); /* waits for the check */
-    assert_int_equal(atomic_load(&g->yard.echo.streams), 0);
+    rpc_server_stop(g->fixture.server, 0); /* waits for the check */
+    assert_int_equal(atomic_load(&g->fixture.echo.streams), 0);
     close_gated(g);
 }
 
@@ -275,7 +276,7 @@ static void health_is_for_all_and_reflection_has_its_rule(void **state) {
     close_gated(g);
 }
 
-static void calls_without_a_token_leave_room_for_those_with_one(void **state) {
+static void calls_without_a_token_leave_capacity_for_those_with_one(void **state) {
     (void)state;
     struct gated *g = open_gated_for(6, "127.0.0.1:0%.0s", true);
     struct rpc_channel *channel = dial(g, NULL);
@@ -313,11 +314,11 @@ static void a_bearer_is_read_and_nothing_else(void **state) {
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(bearer_read((const uint8_t *)bad[i], strlen(bad[i]), &token, &n));
-    char large[8 + BEARER_BYTES_MOST];
+    char large[8 + MAX_BEARER_BYTES];
     memset(large, 'a', sizeof large);
     memcpy(large, "Bearer ", 7);
-    assert_true(bearer_read((uint8_t *)large, 7 + BEARER_BYTES_MOST, &token, &n));
-    assert_false(bearer_read((uint8_t *)large, 8 + BEARER_BYTES_MOST, &token, &n));
+    assert_true(bearer_read((uint8_t *)large, 7 + MAX_BEARER_BYTES, &token, &n));
+    assert_false(bearer_read((uint8_t *)large, 8 + MAX_BEARER_BYTES, &token, &n));
     large[20] = '\0';
     assert_false(bearer_read((uint8_t *)large, 100, &token, &n));
 }
@@ -342,8 +343,8 @@ static void a_token_may_stand_in_a_file(void **state) {
     (void)state;
     struct gated *g = open_gated("127.0.0.1:0%.0s", true);
     char path[128];
-    snprintf(path, sizeof path, "%s/token", g->yard.directory);
-    struct rpc_channel_config config = { .address = g->yard.address, .token_file = path };
+    snprintf(path, sizeof path, "%s/token", g->fixture.directory);
+    struct rpc_channel_config config = { .address = g->fixture.address, .token_file = path };
     struct rpc_channel *channel;
     struct err e;
     assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_NOT_FOUND);
@@ -376,7 +377,7 @@ int main(void) {
         cmocka_unit_test(a_review_lets_a_unary_call_end),
         cmocka_unit_test(a_call_that_is_cancelled_while_it_is_checked_leaves_nothing),
         cmocka_unit_test(health_is_for_all_and_reflection_has_its_rule),
-        cmocka_unit_test(calls_without_a_token_leave_room_for_those_with_one),
+        cmocka_unit_test(calls_without_a_token_leave_capacity_for_those_with_one),
         cmocka_unit_test(a_bearer_is_read_and_nothing_else),
         cmocka_unit_test(a_token_does_not_leave_this_machine_in_the_clear),
         cmocka_unit_test(a_token_may_stand_in_a_file),

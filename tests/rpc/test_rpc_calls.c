@@ -2,7 +2,7 @@
 #include "tests/rpc/fixture.h"
 
 static void a_unary_call_is_answered(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     Test__V1__EchoReply *reply = NULL;
     OK(ask(y->channel, "hello é", 0, &reply, NULL, why));
     assert_string_equal(reply->text, "hello é");
@@ -11,7 +11,7 @@ static void a_unary_call_is_answered(void **state) {
 }
 
 static void a_failure_travels_with_its_sentence_and_reason(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     char reason[RPC_REASON_BYTES];
     assert_int_equal(ask(y->channel, "fail", 0, NULL, reason, &e), ST_NOT_FOUND);
@@ -21,20 +21,21 @@ static void a_failure_travels_with_its_sentence_and_reason(void **state) {
     assert_string_equal(e.msg, "a race was lost");
     assert_string_equal(reason, "ABORTED");
     assert_int_equal(ask(y->channel, "garbled", 0, NULL, reason, &e), ST_NOT_FOUND);
-    assert_string_equal(e.msg,
-                        "open 'a?\?': no such file ?"); /* what travels is UTF-8, else the reason would be lost */
+    assert_string_equal(
+        e.msg,
+        "open 'a?\?': no such file ?"); /* the message on the wire is UTF-8; otherwise the reason would be lost */
     assert_string_equal(reason, "NOT_FOUND");
 }
 
 static void a_handler_without_an_answer_is_an_internal_error(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     assert_int_equal(ask(y->channel, "silent", 0, NULL, NULL, &e), ST_INTERNAL);
     assert_string_equal(e.msg, "the method gave no answer");
 }
 
-static void an_unserved_and_an_unknown_method_are_told_apart_by_the_client(void **state) {
-    struct yard *y = *state;
+static void the_client_distinguishes_unserved_and_unknown_methods(void **state) {
+    struct echo_fixture *y = *state;
     struct err e;
     ProtobufCMessage *reply;
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
@@ -47,7 +48,7 @@ static void an_unserved_and_an_unknown_method_are_told_apart_by_the_client(void 
 }
 
 static void a_unary_call_always_has_a_deadline_and_the_server_sees_it(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     Test__V1__EchoReply *reply = NULL;
     OK(ask(y->channel, "left", 0, &reply, NULL, why));
     assert_in_range(reply->number, 1, 30300);
@@ -58,11 +59,11 @@ static void a_unary_call_always_has_a_deadline_and_the_server_sees_it(void **sta
 }
 
 static void a_late_answer_is_a_deadline_and_its_handler_learns_it(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     char expected[400];
     snprintf(expected, sizeof expected, "the server at %s did not answer within 100 ms", y->address);
     int64_t give_up = clock_mono_ms() + 60000;
-    do { /* again: on a busy machine a call may be late before its handler has begun */
+    do { /* repeated: on a busy machine, a call may time out before its handler begins */
         struct err e;
         assert_int_equal(ask(y->channel, "block", 100, NULL, NULL, &e), ST_DEADLINE_EXCEEDED);
         assert_string_equal(e.msg, expected);
@@ -70,7 +71,7 @@ static void a_late_answer_is_a_deadline_and_its_handler_learns_it(void **state) 
     AWAIT(atomic_load(&y->echo.cancelled) > 0);
 }
 
-static struct rpc_stream *count(struct yard *y, int64_t n, int bytes, bool endless, bool by_work) {
+static struct rpc_stream *count(struct echo_fixture *y, int64_t n, int bytes, bool endless, bool by_work) {
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
     in.n = n;
     in.bytes = bytes;
@@ -91,7 +92,7 @@ static void read_all(struct rpc_stream *stream, int64_t n) {
 }
 
 static void a_server_stream_is_read_to_its_end(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     const ProtobufCMessage *message;
     struct rpc_stream *stream = count(y, 5000, 16, false, false);
     read_all(stream, 5000);
@@ -103,7 +104,7 @@ static void a_server_stream_is_read_to_its_end(void **state) {
 }
 
 static void work_runs_on_workers_one_at_a_time_and_never_gets_lost(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     const ProtobufCMessage *message;
     for (int round = 0; round < 20; round++) {
         struct rpc_stream *stream = count(y, 2000, 1000, false, true);
@@ -115,8 +116,8 @@ static void work_runs_on_workers_one_at_a_time_and_never_gets_lost(void **state)
     assert_int_equal(atomic_load(&y->echo.work_most), 1);
 }
 
-static void closing_a_stream_early_tells_the_server(void **state) {
-    struct yard *y = *state;
+static void closing_a_stream_early_notifies_the_server(void **state) {
+    struct echo_fixture *y = *state;
     struct rpc_stream *stream = count(y, 10, 0, true, false);
     read_all(stream, 10);
     rpc_stream_close(stream);
@@ -124,7 +125,7 @@ static void closing_a_stream_early_tells_the_server(void **state) {
     assert_int_equal(atomic_load(&y->echo.cancelled), 1);
 }
 
-/* What a call with events saw. */
+/* The events that a call received. */
 struct seen {
     int pause_at; /* after so many messages; 0: never */
     atomic_int opened, messages, writables, dones;
@@ -156,7 +157,7 @@ static const struct rpc_events seeing = {
     .open = on_open, .message = on_message, .writable = on_writable, .done = on_done
 };
 
-static struct rpc_call *start(struct yard *y, const char *method, enum rpc_kind kind, struct seen *seen,
+static struct rpc_call *start(struct echo_fixture *y, const char *method, enum rpc_kind kind, struct seen *seen,
                               const char *text) {
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
     in.text = (char *)text;
@@ -176,7 +177,7 @@ static enum rpc_sent say(struct rpc_call *call, const char *text, int64_t number
 }
 
 static void a_unary_call_with_events_is_answered(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Unary", RPC_UNARY, &seen, "x");
     AWAIT(atomic_load(&seen.dones));
@@ -186,7 +187,7 @@ static void a_unary_call_with_events_is_answered(void **state) {
 }
 
 static void a_client_stream_is_summed(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Sum", RPC_CLIENT_STREAM, &seen, NULL);
     for (int i = 1; i <= 1000; i++)
@@ -200,10 +201,10 @@ static void a_client_stream_is_summed(void **state) {
 }
 
 static void a_chat_goes_both_ways_and_ends_well(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Chat", RPC_BIDI, &seen, NULL);
-    AWAIT(atomic_load(&seen.opened)); /* the server speaks before the first message */
+    AWAIT(atomic_load(&seen.opened)); /* the server sends before the first message */
     for (int i = 1; i <= 100; i++) {
         assert_int_equal(say(call, "on", i, 0), RPC_SENT);
         AWAIT(atomic_load(&seen.messages) == i);
@@ -217,7 +218,7 @@ static void a_chat_goes_both_ways_and_ends_well(void **state) {
 }
 
 static void a_chat_that_the_server_ends_carries_its_reason(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Chat", RPC_BIDI, &seen, "finish");
     AWAIT(atomic_load(&seen.dones));
@@ -228,20 +229,20 @@ static void a_chat_that_the_server_ends_carries_its_reason(void **state) {
 }
 
 static void a_sender_is_held_back_by_a_paused_reader(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Chat", RPC_BIDI, &seen, "pause");
     AWAIT(atomic_load(&seen.opened));
     size_t sent = 0;
     enum rpc_sent said;
-    /* What fits: our queue, HTTP/2's window, the sockets, and gRPC's own buffers. */
+    /* The capacity on the way: our queue, HTTP/2's window, the sockets, and gRPC's own buffers. */
     for (int64_t until = clock_mono_ms() + 60000; clock_mono_ms() < until; sent += said == RPC_SENT) {
         said = say(call, "on", 1, 16 << 10);
         int64_t quiet = clock_mono_ms() + 300;
         while (said == RPC_FULL && clock_mono_ms() < quiet && !atomic_load(&seen.writables))
             sched_yield();
         if (said == RPC_FULL && !atomic_load(&seen.writables))
-            break; /* full, and stays so */
+            break; /* the queue stays full */
         atomic_store(&seen.writables, 0);
     }
     assert_int_equal(said, RPC_FULL);
@@ -255,7 +256,7 @@ static void a_sender_is_held_back_by_a_paused_reader(void **state) {
 }
 
 static void a_paused_client_stops_the_server_and_gets_all_after_resume(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { .pause_at = 11 };
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
     in.n = 4000;
@@ -276,7 +277,7 @@ static void a_paused_client_stops_the_server_and_gets_all_after_resume(void **st
 }
 
 static void closing_the_channel_ends_its_calls(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct seen seen = { 0 };
     struct rpc_call *call = start(y, "Chat", RPC_BIDI, &seen, "on");
     AWAIT(atomic_load(&seen.messages) == 1);
@@ -294,12 +295,12 @@ int main(void) {
         BOTH(a_unary_call_is_answered),
         BOTH(a_failure_travels_with_its_sentence_and_reason),
         BOTH(a_handler_without_an_answer_is_an_internal_error),
-        BOTH(an_unserved_and_an_unknown_method_are_told_apart_by_the_client),
+        BOTH(the_client_distinguishes_unserved_and_unknown_methods),
         BOTH(a_unary_call_always_has_a_deadline_and_the_server_sees_it),
         BOTH(a_late_answer_is_a_deadline_and_its_handler_learns_it),
         BOTH(a_server_stream_is_read_to_its_end),
         BOTH(work_runs_on_workers_one_at_a_time_and_never_gets_lost),
-        BOTH(closing_a_stream_early_tells_the_server),
+        BOTH(closing_a_stream_early_notifies_the_server),
         BOTH(a_unary_call_with_events_is_answered),
         BOTH(a_client_stream_is_summed),
         BOTH(a_chat_goes_both_ways_and_ends_well),

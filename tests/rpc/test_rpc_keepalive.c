@@ -1,5 +1,5 @@
-/* A peer that is stopped keeps its connection open and says nothing: pings notice it, on either side, within 15 s and a
- * little. Both are tried at once: the waiting is what costs. */
+/* A stopped peer keeps its connection open and sends nothing. Pings detect it, on either side, within little more than
+ * 15 s. Both sides are tested at once, because the test mostly waits. */
 #include "tests/rpc/fixture.h"
 
 #include <fcntl.h>
@@ -8,7 +8,8 @@
 #include <sys/wait.h>
 
 extern char **environ;
-/* 10 s between pings, 5 s for the answer, and a busy machine; with gRPC's own 20 s for an answer it would be 30. */
+/* 10 s between pings, 5 s for the answer, and time for a busy machine. With gRPC's default of 20 s for an answer it
+ * would be 30 s. */
 enum { NOTICED_MS = 28000 };
 
 static pid_t spawn_told(char **argv, char *line, size_t n) {
@@ -27,10 +28,10 @@ static pid_t spawn_told(char **argv, char *line, size_t n) {
     return pid;
 }
 
-/* All that lives during the test; what is left of it ends in the teardown, also when an assertion has failed. */
+/* Everything that lives during the test. The teardown ends the rest, also after a failed assertion. */
 struct peers {
-    struct yard *yard;
-    pid_t server, client; /* that are stopped */
+    struct echo_fixture *fixture;
+    pid_t server, client; /* the stopped processes */
     struct rpc_channel *channel;
     struct rpc_stream *to_stopped, *to_healthy;
 };
@@ -38,7 +39,7 @@ struct peers {
 static int setup_peers(void **state) {
     struct peers *p = calloc(1, sizeof *p);
     *state = p;
-    return setup_tcp((void **)&p->yard);
+    return setup_tcp((void **)&p->fixture);
 }
 
 static void end(pid_t *pid) {
@@ -60,7 +61,7 @@ static void end_peers(struct peers *p) {
 static int teardown_peers(void **state) {
     struct peers *p = *state;
     end_peers(p);
-    int failed = teardown((void **)&p->yard);
+    int failed = teardown((void **)&p->fixture);
     free(p);
     return failed;
 }
@@ -91,7 +92,7 @@ static void start_server_to_stop(struct peers *p) {
     read_one(p->to_stopped);
 }
 
-/* False: this machine has no grpcio. */
+/* Returns false if this machine has no grpcio. */
 static bool start_client_to_stop(struct peers *p) {
     const char *script =
         "import grpc,sys,time\n"
@@ -100,18 +101,18 @@ static bool start_client_to_stop(struct peers *p) {
         "next(s); print('x', flush=True)\n"
         "time.sleep(600)\n";
     char line[8],
-        *argv[] = { (char *)"/usr/bin/python3", (char *)"-c", (char *)(uintptr_t)script, p->yard->address, NULL };
+        *argv[] = { (char *)"/usr/bin/python3", (char *)"-c", (char *)(uintptr_t)script, p->fixture->address, NULL };
     p->client = spawn_told(argv, line, sizeof line);
     return line[0] == 'x';
 }
 
 static void a_stopped_peer_is_noticed_by_its_silence(void **state) {
     struct peers *p = *state;
-    struct echo *echo = &p->yard->echo;
+    struct echo *echo = &p->fixture->echo;
     if (!getenv("TRAINYARD_BUILD"))
         skip();
     start_server_to_stop(p);
-    p->to_healthy = endless(p->yard->channel);
+    p->to_healthy = endless(p->fixture->channel);
     read_one(p->to_healthy);
     bool have_grpcio = start_client_to_stop(p);
 
@@ -126,7 +127,7 @@ static void a_stopped_peer_is_noticed_by_its_silence(void **state) {
     if (have_grpcio)
         AWAIT(atomic_load(&echo->cancelled) == 1);
     assert_in_range(clock_mono_ms() - stopped, 1000, NOTICED_MS);
-    /* Who answers pings keeps its idle stream. */
+    /* A peer that answers pings keeps its idle stream. */
     assert_int_equal(atomic_load(&echo->streams), 1);
     end_peers(p);
     AWAIT(atomic_load(&echo->streams) == 0);

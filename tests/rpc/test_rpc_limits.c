@@ -1,7 +1,7 @@
-/* What a hostile or broken peer sends: one clear sentence, bounded memory, and the server goes on. */
+/* Input from a hostile or broken peer: one clear error message, bounded memory, and a server that continues. */
 #include "tests/rpc/fixture.h"
 
-/* A request whose only content are raw bytes under field 1, 2, ... of the wire type that is given. */
+/* A request whose only content is raw bytes under field 1, 2, ... with the given wire type. */
 struct raw {
     Test__V1__EchoRequest request;
     ProtobufCMessageUnknownField field;
@@ -15,7 +15,7 @@ static const ProtobufCMessage *raw(struct raw *r, uint32_t number, unsigned type
     return &r->request.base;
 }
 
-static status_t send(struct yard *y, const ProtobufCMessage *request, struct err *e) {
+static status_t send(struct echo_fixture *y, const ProtobufCMessage *request, struct err *e) {
     ProtobufCMessage *reply = NULL;
     status_t st = rpc_call_unary(y->channel, &test__v1__echo__descriptor, "Unary", request, 0, &reply, e);
     if (st == ST_OK)
@@ -24,7 +24,7 @@ static status_t send(struct yard *y, const ProtobufCMessage *request, struct err
 }
 
 static void malformed_messages_are_refused_with_the_field(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     static const struct {
         uint32_t number;
         unsigned type;
@@ -53,6 +53,8 @@ static void malformed_messages_are_refused_with_the_field(void **state) {
         { 4, 2, "\x06\x1a\x01\x61\x1a\x01\xff", 7, "inner.list[1]: the text is not valid UTF-8" },
         { 6, 2, "\x03\x12\x01\xff", 4, "labels[0].value: the text is not valid UTF-8" },
         { 8, 2, "\x01\xff", 2, "name: the text is not valid UTF-8" },
+        { 7, 2, "\x02\x05\x85", 3, "packed[0]: the last packed element is cut short" },
+        { 12, 2, "\x09\0\0\0\0\0\0\0\0\0", 10, "doubles[0]: the last packed element is cut short" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct raw r;
@@ -65,7 +67,7 @@ static void malformed_messages_are_refused_with_the_field(void **state) {
 }
 
 static void unknown_fields_and_empty_messages_are_fine(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct raw r;
     OK(send(y, raw(&r, 1000, 2, "\x02\xff\xff", 3), why));
     Test__V1__EchoRequest empty = TEST__V1__ECHO_REQUEST__INIT;
@@ -73,7 +75,7 @@ static void unknown_fields_and_empty_messages_are_fine(void **state) {
 }
 
 static void deep_nesting_is_refused_and_the_limit_itself_is_not(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     enum { DEEP = 2000 };
     static Test__V1__EchoRequest__Inner inner[DEEP];
     for (int i = 0; i < DEEP; i++) {
@@ -86,14 +88,14 @@ static void deep_nesting_is_refused_and_the_limit_itself_is_not(void **state) {
     assert_int_equal(send(y, &in.base, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "inner.inner.inner"));
     assert_non_null(strstr(e.msg, "nested too deeply"));
-    inner[RPC_NESTING_MOST - 2].inner = NULL;
+    inner[RPC_MAX_NESTING - 2].inner = NULL;
     OK(send(y, &in.base, why));
-    inner[RPC_NESTING_MOST - 2].inner = &inner[DEEP - 1];
+    inner[RPC_MAX_NESTING - 2].inner = &inner[DEEP - 1];
     assert_int_equal(send(y, &in.base, &e), ST_INVALID_ARGUMENT);
 }
 
 static void a_message_that_decodes_into_too_much_is_refused(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     size_t n = 2 << 20; /* two million empty submessages of 2 bytes each */
     uint8_t *bytes = malloc(2 * n);
     for (size_t i = 0; i < n; i++)
@@ -108,7 +110,7 @@ static void a_message_that_decodes_into_too_much_is_refused(void **state) {
 }
 
 static void a_message_too_large_is_refused_on_each_side(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e = { "" };
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
     in.blob.len = (4 << 20) + 1;
@@ -122,7 +124,7 @@ static void a_message_too_large_is_refused_on_each_side(void **state) {
 }
 
 struct asker {
-    struct yard *y;
+    struct echo_fixture *y;
     status_t status;
     struct err e;
 };
@@ -134,19 +136,20 @@ static void *ask_block(void *arg) {
 }
 
 static int setup_small(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
+    struct echo_fixture *y = calloc(1, sizeof *y);
     char address[96];
-    yard_directory(y);
+    echo_directory(y);
     snprintf(address, sizeof address, "unix:%s/s", y->directory);
-    yard_start(y, &(struct rpc_server_config){ .workers = 2, .queue = 3 }, address);
-    yard_dial(y);
+    echo_start(y, &(struct rpc_server_config){ .workers = 2, .queue = 3 }, address);
+    echo_dial(y);
     *state = y;
     return 0;
 }
 
-/* Fills the queue with calls that nobody waits for any more; returns when the last of them is late on the server, too.
- * A call may be late before it has reached the server: it takes no place then, and the next one has more time. */
-static void fill_with_late_calls(struct yard *y) {
+/* Fills the queue with calls whose clients have given up. Returns when the deadline of the last one is over on the
+ * server too. A deadline may be over before the call reaches the server; the call then takes no place in the queue, and
+ * the next call gets more time. */
+static void fill_with_late_calls(struct echo_fixture *y) {
     struct err e = { "" };
     int64_t ms = 50;
     status_t st;
@@ -157,12 +160,12 @@ static void fill_with_late_calls(struct yard *y) {
     }
     assert_int_equal(st, ST_RESOURCE_EXHAUSTED);
     assert_true(late >= 3);
-    int64_t over = clock_mono_ms() + ms; /* each had less than that, and came before the one that was refused */
+    int64_t over = clock_mono_ms() + ms; /* each had less time, and came before the refused one */
     AWAIT(clock_mono_ms() > over);
 }
 
 static void more_calls_than_the_queue_holds_are_refused(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct asker askers[2];
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
@@ -170,7 +173,7 @@ static void more_calls_than_the_queue_holds_are_refused(void **state) {
         assert_int_equal(pthread_create(&threads[i], NULL, ask_block, &askers[i]), 0);
     }
     AWAIT(atomic_load(&y->echo.blocked) == 2);
-    fill_with_late_calls(y); /* these stay in the queue although nobody waits for them any more */
+    fill_with_late_calls(y); /* they stay in the queue although their clients have given up */
     struct err e = { "" };
     assert_int_equal(ask(y->channel, "one too many", 0, NULL, NULL, &e), ST_RESOURCE_EXHAUSTED);
     assert_string_equal(e.msg, "the server is busy: too many calls wait already");
@@ -180,22 +183,22 @@ static void more_calls_than_the_queue_holds_are_refused(void **state) {
         assert_int_equal(askers[i].status, ST_OK);
     }
     OK(ask(y->channel, "there is room again", 0, NULL, NULL, why));
-    assert_int_equal(atomic_load(&y->echo.cancelled), 0); /* the late ones were never run */
+    assert_int_equal(atomic_load(&y->echo.cancelled), 0); /* calls after their deadline never ran */
 }
 
 static int setup_few_calls(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
+    struct echo_fixture *y = calloc(1, sizeof *y);
     char address[96];
-    yard_directory(y);
+    echo_directory(y);
     snprintf(address, sizeof address, "unix:%s/s", y->directory);
-    yard_start(y, &(struct rpc_server_config){ .calls = 4 }, address);
-    yard_dial(y);
+    echo_start(y, &(struct rpc_server_config){ .calls = 4 }, address);
+    echo_dial(y);
     *state = y;
     return 0;
 }
 
 static void more_open_streams_than_allowed_are_refused(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct rpc_stream *streams[4];
     const ProtobufCMessage *message;
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
@@ -214,7 +217,7 @@ static void more_open_streams_than_allowed_are_refused(void **state) {
 }
 
 static void a_token_of_two_lines_is_refused(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     struct rpc_channel_config config = { .address = y->address, .token = "line\nbreak" };
     struct rpc_channel *channel;
@@ -229,7 +232,8 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Of 1.3 GB: our queue, gRPC's and the kernel's windows. Sanitizers keep freed memory for a while. */
+/* The allowed part of the 1.3 GB: our queue, gRPC's and the kernel's windows. Sanitizers keep freed memory for a while.
+ */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { SLOW_READER_KIB = 600 << 10 };
 #else
@@ -237,7 +241,7 @@ enum { SLOW_READER_KIB = 64 << 10 };
 #endif
 
 static void a_slow_reader_costs_bounded_memory(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
     in.n = 20000;
     in.bytes = 64 << 10; /* 1.3 GB in all */

@@ -1,4 +1,4 @@
-/* A server's life: its addresses, its end, its health, and what clients see of both. */
+/* The life cycle of a server: its addresses, its end, its health, and what clients see of each. */
 #include "tests/rpc/fixture.h"
 
 #include <arpa/inet.h>
@@ -14,8 +14,8 @@
 extern char **environ;
 
 static int setup_directory(void **state) {
-    struct yard *y = calloc(1, sizeof *y);
-    yard_directory(y);
+    struct echo_fixture *y = calloc(1, sizeof *y);
+    echo_directory(y);
     snprintf(y->address, sizeof y->address, "unix:%s/s", y->directory);
     *state = y;
     return 0;
@@ -27,8 +27,8 @@ static struct rpc_server *second_server(struct echo *echo) {
     return server;
 }
 
-static void a_second_server_on_a_socket_is_refused_and_the_first_goes_on(void **state) {
-    struct yard *y = *state;
+static void a_second_server_on_a_socket_is_refused_and_the_first_continues(void **state) {
+    struct echo_fixture *y = *state;
     struct err e;
     struct echo echo = { 0 };
     char expected[400];
@@ -40,8 +40,8 @@ static void a_second_server_on_a_socket_is_refused_and_the_first_goes_on(void **
     OK(ask(y->channel, "x", 0, NULL, NULL, why));
 }
 
-static void a_second_server_on_a_port_is_refused_and_the_first_goes_on(void **state) {
-    struct yard *y = *state;
+static void a_second_server_on_a_port_is_refused_and_the_first_continues(void **state) {
+    struct echo_fixture *y = *state;
     struct err e;
     struct echo echo = { 0 };
     char expected[400];
@@ -53,11 +53,11 @@ static void a_second_server_on_a_port_is_refused_and_the_first_goes_on(void **st
     OK(ask(y->channel, "x", 0, NULL, NULL, why));
 }
 
-static void the_socket_is_for_its_owner_alone_and_goes_with_the_server(void **state) {
-    struct yard *y = *state;
+static void the_socket_is_for_its_owner_only_and_is_removed_with_the_server(void **state) {
+    struct echo_fixture *y = *state;
     struct stat st;
     const char *path = y->address + strlen("unix:");
-    yard_start(y, NULL, y->address);
+    echo_start(y, NULL, y->address);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
     y->server = rpc_server_close(y->server);
@@ -65,19 +65,19 @@ static void the_socket_is_for_its_owner_alone_and_goes_with_the_server(void **st
 }
 
 static void a_stale_socket_is_replaced(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct sockaddr_un name = { .sun_family = AF_UNIX };
     strcpy(name.sun_path, y->address + strlen("unix:"));
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
     close(fd);
-    yard_start(y, NULL, y->address);
-    yard_dial(y);
+    echo_start(y, NULL, y->address);
+    echo_dial(y);
     OK(ask(y->channel, "x", 0, NULL, NULL, why));
 }
 
 static void a_file_that_is_no_socket_is_left_alone(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     const char *path = y->address + strlen("unix:");
     close(open(path, O_CREAT | O_WRONLY, 0600));
@@ -88,7 +88,7 @@ static void a_file_that_is_no_socket_is_left_alone(void **state) {
 }
 
 static void other_machines_are_not_served_without_tls(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     y->server = second_server(&y->echo);
     static const char *const addresses[] = { "0.0.0.0:0", "[::]:0", "192.0.2.1:7700", "[2001:db8::1]:7700" };
@@ -142,7 +142,7 @@ static void an_address_that_is_none_is_refused(void **state) {
 }
 
 static void a_wrong_table_is_refused_at_the_start(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     y->server = second_server(&y->echo);
     static const struct rpc_events some = { .work = rpc_wake };
@@ -184,14 +184,14 @@ static void *stop_thread(void *arg) {
 }
 
 static void a_graceful_stop_lets_running_calls_end(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct asker a = { .channel = y->channel, .text = "block" };
     pthread_t asking, stopping;
     pthread_create(&asking, NULL, ask_thread, &a);
     AWAIT(atomic_load(&y->echo.blocked) == 1);
     pthread_create(&stopping, NULL, stop_thread, y->server);
     struct err e;
-    AWAIT(ask(y->channel, "x", 0, NULL, NULL, &e) == ST_UNAVAILABLE); /* new calls are not taken */
+    AWAIT(ask(y->channel, "x", 0, NULL, NULL, &e) == ST_UNAVAILABLE); /* new calls are refused */
     atomic_store(&y->echo.released, true);
     pthread_join(asking, NULL);
     pthread_join(stopping, NULL);
@@ -199,7 +199,7 @@ static void a_graceful_stop_lets_running_calls_end(void **state) {
 }
 
 static void a_stop_cancels_what_outlives_its_grace(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     const ProtobufCMessage *message;
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
@@ -226,7 +226,7 @@ static void a_stop_cancels_what_outlives_its_grace(void **state) {
 }
 
 static void a_server_that_never_started_can_be_closed(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     y->server = second_server(&y->echo);
     OK(rpc_server_listen(y->server, y->address, NULL, NULL, why));
     OK(rpc_server_listen(y->server, "127.0.0.1:0", NULL, NULL, why));
@@ -234,22 +234,22 @@ static void a_server_that_never_started_can_be_closed(void **state) {
 }
 
 static void an_absent_server_is_named_with_the_reason(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     char expected[400];
-    yard_dial(y);
+    echo_dial(y);
     assert_int_equal(ask(y->channel, "x", 0, NULL, NULL, &e), ST_UNAVAILABLE);
     snprintf(expected, sizeof expected, "the server at %s cannot be reached: No such file or directory", y->address);
     assert_string_equal(e.msg, expected);
     y->channel = rpc_channel_close(y->channel);
 
-    int fd = socket(AF_INET, SOCK_STREAM, 0); /* a port that is taken and on which nobody listens */
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* a port that is in use without a listener */
     struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t n = sizeof in;
     assert_int_equal(bind(fd, (struct sockaddr *)&in, n), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &n), 0);
     snprintf(y->address, sizeof y->address, "127.0.0.1:%d", ntohs(in.sin_port));
-    yard_dial(y);
+    echo_dial(y);
     assert_int_equal(ask(y->channel, "x", 0, NULL, NULL, &e), ST_UNAVAILABLE);
     snprintf(expected, sizeof expected, "the server at %s cannot be reached: Connection refused", y->address);
     assert_string_equal(e.msg, expected);
@@ -278,11 +278,11 @@ static pid_t spawn_server(const char *address) {
 }
 
 static void a_killed_server_is_noticed_at_once_and_dialled_again(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     if (!getenv("TRAINYARD_BUILD"))
         skip();
     pid_t pid = spawn_server(y->address);
-    yard_dial(y);
+    echo_dial(y);
     struct rpc_stream *stream;
     const ProtobufCMessage *message;
     Test__V1__CountRequest in = TEST__V1__COUNT_REQUEST__INIT;
@@ -298,7 +298,7 @@ static void a_killed_server_is_noticed_at_once_and_dialled_again(void **state) {
     assert_non_null(strstr(e.msg, "the connection to the server at "));
     rpc_stream_close(stream);
     waitpid(pid, NULL, 0);
-    /* The dead server's socket and lock are still there. The next one takes over, and the same channel finds it. */
+    /* The socket and lock of the dead server still exist. The next server takes over, and the same channel finds it. */
     pid = spawn_server(y->address);
     int64_t ready = clock_mono_ms();
     AWAIT(ask(y->channel, "x", 0, NULL, NULL, &e) == ST_OK);
@@ -308,7 +308,7 @@ static void a_killed_server_is_noticed_at_once_and_dialled_again(void **state) {
 }
 
 static void a_killed_client_is_noticed_by_the_server(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     int told[2];
     assert_int_equal(pipe2(told, O_CLOEXEC), 0);
     /* grpcio in a process of its own, killed in the middle of a stream */
@@ -350,7 +350,7 @@ static void expect_health(struct rpc_stream *watch, int status) {
 }
 
 static void health_is_watched_through_outage_recovery_and_stop(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     Grpc__Health__V1__HealthCheckRequest in = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     in.service = (char *)"test.v1.Echo";
     struct rpc_stream *watch;
@@ -358,10 +358,10 @@ static void health_is_watched_through_outage_recovery_and_stop(void **state) {
     expect_health(watch, 1);
     rpc_server_set_serving(y->server, "test.v1.Echo", false);
     expect_health(watch, 2);
-    rpc_server_set_serving(y->server, "another.Service", false); /* of no concern here */
+    rpc_server_set_serving(y->server, "another.Service", false); /* another service: no effect */
     rpc_server_set_serving(y->server, "test.v1.Echo", true);
     expect_health(watch, 1);
-    rpc_server_stop(y->server, 30000); /* and the watch does not hold it up */
+    rpc_server_stop(y->server, 30000); /* an open watch does not delay it */
     expect_health(watch, 2);
     const ProtobufCMessage *message;
     OK(rpc_stream_next(watch, &message, why));
@@ -370,7 +370,7 @@ static void health_is_watched_through_outage_recovery_and_stop(void **state) {
 }
 
 static void grpc_writes_no_log_of_its_own(void **state) {
-    struct yard *y = *state;
+    struct echo_fixture *y = *state;
     struct err e;
     struct echo echo = { 0 };
     char path[128];
@@ -392,12 +392,12 @@ static void grpc_writes_no_log_of_its_own(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_second_server_on_a_socket_is_refused_and_the_first_goes_on, setup_unix,
+        cmocka_unit_test_setup_teardown(a_second_server_on_a_socket_is_refused_and_the_first_continues, setup_unix,
                                         teardown),
-        cmocka_unit_test_setup_teardown(a_second_server_on_a_port_is_refused_and_the_first_goes_on, setup_tcp,
+        cmocka_unit_test_setup_teardown(a_second_server_on_a_port_is_refused_and_the_first_continues, setup_tcp,
                                         teardown),
-        cmocka_unit_test_setup_teardown(the_socket_is_for_its_owner_alone_and_goes_with_the_server, setup_directory,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(the_socket_is_for_its_owner_only_and_is_removed_with_the_server,
+                                        setup_directory, teardown),
         cmocka_unit_test_setup_teardown(a_stale_socket_is_replaced, setup_directory, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_is_no_socket_is_left_alone, setup_directory, teardown),
         cmocka_unit_test_setup_teardown(other_machines_are_not_served_without_tls, setup_directory, teardown),

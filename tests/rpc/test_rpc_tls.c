@@ -1,4 +1,4 @@
-/* TLS and mutual TLS: who is let in, who is not, and what each side knows of the other. */
+/* TLS and mutual TLS: which clients are accepted, which are refused, and what each side knows of the other. */
 #include "base/file.h"
 #include "tests/rpc/fixture.h"
 
@@ -91,7 +91,7 @@ static void a_server_with_tls_proves_who_it_is(void **state) {
     struct rpc_server *server = serve(&echo, "server", NULL, address);
     static const struct attempt attempts[] = {
         { "good.pem", NULL, NULL, ST_OK },
-        { "good.pem", "executor-7", NULL, ST_OK }, /* nobody asked for it */
+        { "good.pem", "executor-7", NULL, ST_OK }, /* the server did not request it */
         { "good.pem", NULL, "localhost", ST_OK },
         { "other.pem", NULL, NULL, ST_UNAVAILABLE },
         { "good.pem", NULL, "elsewhere.example", ST_UNAVAILABLE },
@@ -128,9 +128,10 @@ static void a_certificate_of_another_host_is_not_believed(void **state) {
     rpc_server_close(server);
 }
 
-/* Only whoever has "token" may call. */
-static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], int rule, const char *method,
-                      char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+/* Accepts only the token "token". */
+static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
+                      const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e) {
+    assert_true(peer->tls);
     (void)ctx;
     (void)rule;
     uint8_t digest[SHA256_BYTES];
@@ -153,7 +154,7 @@ static void all_addresses_may_be_listened_on_with_mutual_tls_and_tokens(void **s
     OK(echo_open(NULL, &echo, &server, why));
     assert_int_equal(rpc_server_listen(server, "0.0.0.0:0", &tls, bound, &e), ST_FAILED_PRECONDITION);
     assert_string_equal(e.msg,
-                        "the address 0.0.0.0:0 can be reached by other machines, and nothing says who may call what");
+                        "the address 0.0.0.0:0 can be reached by other machines, and the server has no access rules");
     rpc_server_close(server);
     OK(echo_open(&(struct rpc_server_config){ .access = &tokens }, &echo, &server, why));
     tls.ca = NULL;
@@ -229,11 +230,11 @@ static void tls_files_that_do_not_fit_are_named(void **state) {
 
 static void a_unix_socket_is_spoken_to_without_tls(void **state) {
     (void)state;
-    struct yard y = { 0 };
+    struct echo_fixture y = { 0 };
     char address[96];
-    yard_directory(&y);
+    echo_directory(&y);
     snprintf(address, sizeof address, "unix:%s/s", y.directory);
-    yard_start(&y, NULL, address);
+    echo_start(&y, NULL, address);
     OK(try_call(address, "good.pem", "executor-7", NULL, why)); /* the environment names them for another address */
     rpc_server_close(y.server);
     assert_int_equal(rmdir(y.directory), 0);

@@ -1,5 +1,5 @@
-/* The check of tokens over a real PostgreSQL: what each role may, how old its knowledge may be, and what happens to it
- * while PostgreSQL is away. */
+/* The check of tokens over a real PostgreSQL: the rights of each role, the maximum age of cached tokens, and the check
+ * while PostgreSQL is unavailable. */
 #include "tests/store/store_fixture.h"
 
 #include "api/rpc/client.h"
@@ -18,7 +18,7 @@
 #include <trainyard/v1/access.pb-c.h>
 
 #define ROLE(name) TRAINYARD__V1__ROLE__##name
-/* Waits for what another thread or process makes true; two minutes mean never. */
+/* Waits for a condition that another thread or process makes true. Fails after two minutes. */
 #define AWAIT(condition)                                                                                               \
     do {                                                                                                               \
         struct timespec now_, end_;                                                                                    \
@@ -31,7 +31,7 @@
         } while (!(condition));                                                                                        \
     } while (0)
 
-/* Time passes as it does, and when a test says so. */
+/* The clock runs normally, and a test can advance it. */
 static _Atomic int64_t skipped_ns;
 
 static int64_t mono_ns(void *ctx) {
@@ -62,31 +62,50 @@ static void revoke_named(struct fixture *f, const char *name) {
     OK(store_token_revoke(f->store, f->m, f->epoch, name, &row, &e));
 }
 
-/* The fixture's own waits 20 s for a PostgreSQL that is away. */
+/* A store with a short deadline: the fixture's own waits 20 s for an unavailable PostgreSQL. */
 static struct store *impatient;
 
-static struct access *open_access(void) {
-    struct access *a;
-    OK(access_open(impatient, true, &a, &e));
-    return a;
-}
+static struct access *open_access(void) { return access_new(impatient, true); }
 
-static status_t check(struct access *a, const char *token, int rule, struct err *e) {
+static const struct rpc_peer plain = { .tls = false };
+
+static status_t check_of(struct access *a, const struct rpc_peer *peer, const char *token, int rule, struct err *e) {
     uint8_t digest[SHA256_BYTES];
     char caller[RPC_CALLER_BYTES] = "";
     const struct rpc_access *rules = access_rules(a);
     if (token)
         sha256_of(token, strlen(token), digest);
-    status_t st = rules->check(rules->ctx, token ? digest : NULL, rule, "TheCall", caller, e);
+    status_t st = rules->check(rules->ctx, token ? digest : NULL, peer, rule, "TheCall", caller, e);
     assert_string_equal(caller, st == ST_OK ? token : "");
     return st;
 }
 
-static void each_role_may_what_its_place_says(void **state) {
+static status_t check(struct access *a, const char *token, int rule, struct err *e) {
+    return check_of(a, &plain, token, rule, e);
+}
+
+static void an_executors_token_is_taken_with_its_own_certificate_alone(void **state) {
+    struct fixture *f = *state;
+    static const struct rpc_peer own = { .tls = true, .n_names = 2, .names = { "host", "gpu-1" } },
+                                 other = { .tls = true, .n_names = 2, .names = { "gpu-10", "gpu" } },
+                                 none = { .tls = true };
+    CLEANUP(access_freep) struct access *a = open_access();
+    create(f, "gpu-1", ROLE(EXECUTOR));
+    create(f, "ann", ROLE(USER));
+    OK(check_of(a, &own, "gpu-1", ROLE(EXECUTOR), &e));
+    OK(check_of(a, &plain, "gpu-1", ROLE(EXECUTOR), &e)); /* a plain connection, of this machine, has none */
+    FAILS(check_of(a, &other, "gpu-1", ROLE(EXECUTOR), &e), ST_PERMISSION_DENIED,
+          "the token 'gpu-1' has the role EXECUTOR and belongs to the certificate of that name; this call came with "
+          "that of 'gpu-10'");
+    FAILS(check_of(a, &none, "gpu-1", ROLE(EXECUTOR), &e), ST_PERMISSION_DENIED, "this call came with none");
+    OK(check_of(a, &other, "ann", ROLE(USER), &e)); /* the token of a person works on every machine */
+}
+
+static void each_role_has_its_rights(void **state) {
     struct fixture *f = *state;
     static const char *const names[] = { "VIEWER", "USER", "ADMIN", "EXECUTOR" };
     static const bool may[4][4] = { { 1, 0, 0, 0 }, { 1, 1, 0, 0 }, { 1, 1, 1, 0 }, { 0, 0, 0, 1 } };
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     for (int role = 0; role < 4; role++)
         create(f, names[role], role + 1);
     for (int role = 0; role < 4; role++)
@@ -109,7 +128,7 @@ static void each_role_may_what_its_place_says(void **state) {
 static void a_new_token_is_good_at_once(void **state) {
     struct fixture *f = *state;
     char name[16];
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     FAILS(check(a, "t0", ROLE(USER), &e), ST_UNAUTHENTICATED, "not known here");
     for (int i = 0; i < 30; i++) {
         snprintf(name, sizeof name, "t%d", i);
@@ -121,15 +140,15 @@ static void a_new_token_is_good_at_once(void **state) {
 
 static void what_is_known_is_at_most_so_old(void **state) {
     struct fixture *f = *state;
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     create(f, "leaver", ROLE(USER));
     int64_t before = clock_mono_ms();
     OK(check(a, "leaver", ROLE(USER), &e));
     revoke_named(f, "leaver");
     struct err why;
     status_t st = check(a, "leaver", ROLE(USER), &why);
-    if (clock_mono_ms() - before < ACCESS_FRESH_MS) /* else this machine has stalled, and that is too old */
-        assert_int_equal(st, ST_OK);                /* it is not asked for at each call */
+    if (clock_mono_ms() - before < ACCESS_FRESH_MS) /* otherwise this machine was too slow, and the copy is too old */
+        assert_int_equal(st, ST_OK);                /* a call does not read the tokens again */
     skip_ms(ACCESS_FRESH_MS);
     FAILS(check(a, "leaver", ROLE(USER), &e), ST_UNAUTHENTICATED, "the token 'leaver' was revoked");
     pg_run(f->conninfo, "UPDATE token SET revoke_time = NULL, create_time = now() - interval '2 days', "
@@ -138,21 +157,21 @@ static void what_is_known_is_at_most_so_old(void **state) {
     FAILS(check(a, "leaver", ROLE(USER), &e), ST_UNAUTHENTICATED, "the token 'leaver' has expired");
 }
 
-static void without_postgresql_nobody_new_is_let_in(void **state) {
+static void without_postgresql_no_new_token_is_accepted(void **state) {
     struct fixture *f = *state;
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     create(f, "user", ROLE(USER));
     OK(check(a, "user", ROLE(USER), &e));
     pg_kill(f->pg);
-    struct err told; /* it does not name the database's host or user */
-    assert_int_equal(check(a, "nobody", ROLE(USER), &told), ST_UNAVAILABLE);
-    assert_string_equal(told.msg, "who calls cannot be told: the tokens could not be read from PostgreSQL");
+    struct err reported; /* it does not name the database's host or user */
+    assert_int_equal(check(a, "nobody", ROLE(USER), &reported), ST_UNAVAILABLE);
+    assert_string_equal(reported.msg, "cannot authenticate the caller: the tokens could not be read from PostgreSQL");
     skip_ms(ACCESS_FRESH_MS);
-    FAILS(check(a, "user", ROLE(USER), &e), ST_UNAVAILABLE, "who calls cannot be told: ");
+    FAILS(check(a, "user", ROLE(USER), &e), ST_UNAVAILABLE, "cannot authenticate the caller: ");
     FAILS(check(a, NULL, ROLE(USER), &e), ST_UNAUTHENTICATED, "none was sent");
     pg_restart(f->pg);
-    AWAIT(check(a, "user", ROLE(USER), &told) == ST_OK);
-    AWAIT(check(a, "nobody", ROLE(USER), &told) == ST_UNAUTHENTICATED);
+    AWAIT(check(a, "user", ROLE(USER), &reported) == ST_OK);
+    AWAIT(check(a, "nobody", ROLE(USER), &reported) == ST_UNAUTHENTICATED);
 }
 
 struct crowd {
@@ -167,8 +186,8 @@ static void *ask_unknown(void *arg) {
     char caller[RPC_CALLER_BYTES];
     struct err e;
     while (!atomic_load(&crowd->refused) && !atomic_load(&crowd->over)) {
-        status_t st = rules->check(rules->ctx, digest, ROLE(USER), "TheCall", caller, &e);
-        if (st == ST_UNAVAILABLE && strstr(e.msg, "4 unknown tokens are looked for already"))
+        status_t st = rules->check(rules->ctx, digest, &plain, ROLE(USER), "TheCall", caller, &e);
+        if (st == ST_UNAVAILABLE && strstr(e.msg, "4 unknown tokens are already being looked up"))
             atomic_store(&crowd->refused, true);
     }
     return NULL;
@@ -176,9 +195,9 @@ static void *ask_unknown(void *arg) {
 
 static void unknown_tokens_do_not_keep_all_workers(void **state) {
     struct fixture *f = *state;
-    enum { ASKERS = 3 * ACCESS_STRANGERS_MOST };
+    enum { ASKERS = 3 * ACCESS_MAX_STRANGERS };
     pthread_t threads[ASKERS];
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     create(f, "user", ROLE(USER));
     OK(check(a, "user", ROLE(USER), &e));
     struct crowd crowd = { .access = a };
@@ -192,7 +211,7 @@ static void unknown_tokens_do_not_keep_all_workers(void **state) {
         pthread_join(threads[i], NULL);
     assert_true(atomic_load(&crowd.refused));
     struct err e;
-    AWAIT(check(a, "nobody", ROLE(USER), &e) == ST_UNAUTHENTICATED); /* there is room again */
+    AWAIT(check(a, "nobody", ROLE(USER), &e) == ST_UNAUTHENTICATED); /* checks are admitted again */
     AWAIT(check(a, "user", ROLE(USER), &e) == ST_OK);
 }
 
@@ -215,7 +234,7 @@ static void on_done(struct rpc_call *call, status_t status, const char *why) {
     atomic_store(&s->done, true);
 }
 
-/* Server reflection is a stream that VIEWERs may open. */
+/* Opens server reflection, a stream that VIEWERs may open. */
 static void start(struct stream *s, const char *address, const char *token) {
     static const struct rpc_events events = { .open = on_open, .done = on_done };
     struct rpc_channel_config config = { .address = address, .token = token };
@@ -233,7 +252,7 @@ static void finish(struct stream *s) {
 static void streams_outlive_an_outage_but_not_their_token(void **state) {
     struct fixture *f = *state;
     char address[RPC_ADDRESS_BYTES];
-    CLEANUP(access_closep) struct access *a = open_access();
+    CLEANUP(access_freep) struct access *a = open_access();
     struct rpc_server_config config = { .access = access_rules(a),
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len };
@@ -283,9 +302,13 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CLAIM(each_role_may_what_its_place_says),      CLAIM(a_new_token_is_good_at_once),
-        CLAIM(what_is_known_is_at_most_so_old),        CLAIM(without_postgresql_nobody_new_is_let_in),
-        CLAIM(unknown_tokens_do_not_keep_all_workers), CLAIM(streams_outlive_an_outage_but_not_their_token),
+        CLAIM(an_executors_token_is_taken_with_its_own_certificate_alone),
+        CLAIM(each_role_has_its_rights),
+        CLAIM(a_new_token_is_good_at_once),
+        CLAIM(what_is_known_is_at_most_so_old),
+        CLAIM(without_postgresql_no_new_token_is_accepted),
+        CLAIM(unknown_tokens_do_not_keep_all_workers),
+        CLAIM(streams_outlive_an_outage_but_not_their_token),
     };
     static const struct clock_source source = { .mono_ns = mono_ns, .wall_us = wall_us };
     clock_override(&source);

@@ -1,5 +1,7 @@
 """A client that nobody here wrote (grpcio, by reflection alone) creates, watches, queries and cancels on a real service."""
 
+import uuid
+
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2
@@ -77,7 +79,7 @@ def test_a_job_is_created_watched_and_queried(client, tiny):
 
 
 def test_the_same_request_id_creates_one_job(client, tiny):
-    request = {"spec": tiny(steps=1), "request_id": f"by-reflection-{id(client)}"}
+    request = {"spec": tiny(steps=1), "request_id": str(uuid.uuid4())}
     first, second = (client.call(V1 + "JobService", "CreateJob", request)["name"] for _ in range(2))
     assert first == second
     watch_until(client, first, lambda update: update.get("job", {}).get("state") == "SUCCEEDED")

@@ -1,11 +1,11 @@
-/* The service's small parts, each alone: names, pages, addresses, links, waking, samples, the inbox. */
+/* Small parts of the service, each by itself: names, pages, addresses, links, waking, samples, the inbox. */
 #include "base/limits.h"
 #include "service/controller/dispatch.h"
 #include "service/controller/inbox.h"
+#include "service/controller/job_watchers.h"
 #include "service/controller/progress.h"
 #include "service/controller/rendezvous.h"
 #include "service/controller/sample.h"
-#include "service/controller/wake.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 
@@ -47,7 +47,7 @@ static void a_name_is_read_whole_or_refused(void **state) {
         assert_int_equal(name_checkpoint(no_checkpoint[i], &job, &id, NULL), ST_INVALID_ARGUMENT);
 }
 
-static void a_page_token_comes_back_for_its_own_filter_only(void **state) {
+static void a_page_token_is_valid_for_its_own_filter_only(void **state) {
     (void)state;
     char token[PAGE_TOKEN_BYTES];
     int64_t last;
@@ -87,9 +87,8 @@ static void a_page_token_comes_back_for_its_own_filter_only(void **state) {
 static void addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt(void **state) {
     (void)state;
     struct rendezvous *r = rendezvous_new();
-    struct err e;
     size_t n;
-    assert_int_equal(rendezvous_expect(r, 5, 1, 2, &e), ST_OK);
+    rendezvous_expect(r, 5, 1, 2);
     assert_true(rendezvous_offer(r, 5, 1, 1, "b", 1));
     assert_null(rendezvous_addresses(r, 5, 1, &n));
     assert_false(rendezvous_offer(r, 5, 2, 0, "a", 1));
@@ -103,7 +102,7 @@ static void addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_
     assert_int_equal(all[0].len, 1);
     assert_memory_equal(all[0].data, "a", 1);
     assert_memory_equal(all[1].data, "b", 1);
-    assert_int_equal(rendezvous_expect(r, 5, 2, 1, &e), ST_OK);
+    rendezvous_expect(r, 5, 2, 1);
     assert_null(rendezvous_addresses(r, 5, 1, &n));
     rendezvous_free(r);
 }
@@ -134,7 +133,7 @@ static void link_close(void *ctx, status_t st, const char *why) {
 
 static uint64_t attach(struct dispatch *d, const char *id, int64_t incarnation, struct link *l) {
     return dispatch_attach(d, id, incarnation,
-                           &(struct dispatch_link){ .send = link_send, .close = link_close, .ctx = l });
+                           &(struct dispatch_link){ .send = link_send, .close = link_close, .ctx = l, .caller = "" });
 }
 
 static void welcome(struct dispatch *d, const char *id) {
@@ -152,7 +151,7 @@ static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **s
     (void)state;
     struct dispatch *d = dispatch_new();
     struct link old = { 0 }, new = { 0 }, late = { 0 };
-    dispatch_set_epoch(d, 9);
+    dispatch_set_epoch(d, 9, "n");
     uint64_t t1 = attach(d, "a", 1, &old), t2 = attach(d, "a", 2, &new);
     assert_int_equal(old.closed, 1);
     assert_int_equal(attach(d, "a", 1, &late), 0);
@@ -160,11 +159,37 @@ static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **s
     assert_true(send_stop(d, "a"));
     assert_int_equal(new.sent, 2);
     assert_int_equal(new.epoch, 9);
-    dispatch_detach(d, t1); /* the old stream's end says nothing about the new one */
+    dispatch_detach(d, t1); /* the end of the old stream does not affect the new one */
     assert_true(dispatch_attached(d, "a"));
     dispatch_detach(d, t2);
     assert_false(dispatch_attached(d, "a"));
     assert_false(send_stop(d, "a"));
+    dispatch_free(d);
+}
+
+static void an_executor_is_its_callers_while_it_is_attached(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct link l = { 0 };
+    const struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &l, .caller = "gpu-1" };
+    const struct dispatch_link other = { .send = link_send, .close = link_close, .ctx = &l, .caller = "gpu-2" };
+    assert_true(dispatch_admits(d, "a", "gpu-2"));
+    assert_false(dispatch_admits_reports(d, "a", "gpu-1")); /* not attached yet: the agent asks again */
+    assert_true(dispatch_admits_reports(d, "a", ""));
+    uint64_t ticket = dispatch_attach(d, "a", 1, &link);
+    assert_true(dispatch_admits(d, "a", "gpu-1"));
+    assert_false(dispatch_admits(d, "a", "gpu-2"));
+    assert_false(dispatch_admits(d, "a", ""));
+    assert_true(dispatch_admits(d, "b", "gpu-2"));
+    assert_true(dispatch_admits_reports(d, "a", "gpu-1"));
+    assert_false(dispatch_admits_reports(d, "a", "gpu-2"));
+    assert_false(dispatch_admits_reports(d, "a", ""));
+    assert_false(dispatch_admits_reports(d, "b", "gpu-2"));
+    assert_int_equal(dispatch_attach(d, "a", 2, &other), 0);
+    assert_int_equal(l.closed, 0);
+    dispatch_detach(d, ticket);
+    assert_false(dispatch_admits_reports(d, "a", "gpu-1"));
+    assert_true(dispatch_admits(d, "a", "gpu-2"));
     dispatch_free(d);
 }
 
@@ -213,26 +238,26 @@ static void on_wake(void *ctx) { woken += *(int *)ctx; }
 
 static void a_wake_reaches_the_followers_of_that_job_alone(void **state) {
     (void)state;
-    struct wakes *w = wakes_new();
+    struct job_watchers *w = job_watchers_new();
     int one = 1, ten = 10;
-    struct wake_sub a = { .job = 1, .wake = on_wake, .ctx = &one }, b = { .job = 2, .wake = on_wake, .ctx = &ten };
-    wake_subscribe(w, &a);
-    wake_subscribe(w, &b);
+    struct job_watcher a = { .job = 1, .wake = on_wake, .ctx = &one }, b = { .job = 2, .wake = on_wake, .ctx = &ten };
+    job_watchers_add(w, &a);
+    job_watchers_add(w, &b);
     woken = 0;
-    wake_now(w, 1);
+    job_watchers_notify(w, 1);
     assert_int_equal(woken, 1);
-    wake_soon(w, 2);
-    wake_soon(w, 2);
+    job_watchers_notify_later(w, 2);
+    job_watchers_notify_later(w, 2);
     assert_int_equal(woken, 1);
-    wake_flush(w);
+    job_watchers_flush(w);
     assert_int_equal(woken, 11);
-    wake_flush(w);
+    job_watchers_flush(w);
     assert_int_equal(woken, 11);
-    wake_unsubscribe(w, &b);
-    wake_now(w, 2);
+    job_watchers_remove(w, &b);
+    job_watchers_notify(w, 2);
     assert_int_equal(woken, 11);
-    wake_unsubscribe(w, &a);
-    wakes_free(w);
+    job_watchers_remove(w, &a);
+    job_watchers_free(w);
 }
 
 static void progress_follows_the_newest_attempt(void **state) {
@@ -258,7 +283,8 @@ struct heard {
     status_t status;
 };
 static void on_text(void *ctx, const char *text) { strcat(((struct heard *)ctx)->text, text); }
-static void on_done(void *ctx, status_t st, const char *message) {
+static void on_done(void *ctx, status_t st, const char *executor, const char *message) {
+    (void)executor;
     (void)message;
     ((struct heard *)ctx)->done++;
     ((struct heard *)ctx)->status = st;
@@ -277,7 +303,7 @@ static void say(struct samples *s, const char *executor, int64_t id, const char 
     sample_output(s, executor, &out);
 }
 
-static void a_sample_is_heard_from_its_own_executor_until_it_ends(void **state) {
+static void the_output_of_a_sample_is_accepted_from_its_own_executor_only(void **state) {
     (void)state;
     struct dispatch *d = dispatch_new();
     struct samples *s = samples_new(d);
@@ -309,17 +335,17 @@ static void a_sample_is_heard_from_its_own_executor_until_it_ends(void **state) 
     dispatch_free(d);
 }
 
-static void samples_are_bounded_and_stopped_when_nobody_listens(void **state) {
+static void samples_are_bounded_and_stop_when_their_client_has_gone(void **state) {
     (void)state;
     struct dispatch *d = dispatch_new();
     struct samples *s = samples_new(d);
     struct link l = { 0 };
     struct heard h = { .done = 0 };
     struct err e;
-    int64_t ids[SAMPLE_MOST], over;
+    int64_t ids[SAMPLE_MAX], over;
     uint64_t t = attach(d, "a", 1, &l);
     welcome(d, "a");
-    for (int i = 0; i < SAMPLE_MOST; i++)
+    for (int i = 0; i < SAMPLE_MAX; i++)
         assert_int_equal(start(s, &h, &ids[i], &e), ST_OK);
     assert_int_equal(start(s, &h, &over, &e), ST_RESOURCE_EXHAUSTED);
     sample_stop(s, ids[3]);
@@ -373,7 +399,7 @@ static void expect_hello(struct inbox *in, const char *executor, int64_t incarna
     inbox_item_free(item);
 }
 
-static void what_an_earlier_stream_said_is_heard_before_the_hello_of_the_next(void **state) {
+static void messages_of_an_earlier_stream_are_handled_before_the_next_hello(void **state) {
     (void)state;
     struct inbox *in = inbox_new();
     struct inbox_item said = { .kind = INBOX_AGENT, .executor = "a", .incarnation = 1, .job = 7 };
@@ -397,36 +423,58 @@ static void a_hello_drops_the_one_that_waits(void **state) {
     for (int i = 0; i < 5; i++)
         assert_int_equal(put_hello(in, "a", 2, 10), ST_OK);
     assert_int_equal(inbox_count(in), 2);
-    assert_int_equal(inbox_put(in, &large, false, NULL), ST_OK); /* the bytes of those that went count no more */
-    assert_int_equal(put_hello(in, "a", 3, 10), ST_OK);          /* there is room for one of the same size */
+    assert_int_equal(inbox_put(in, &large, false, NULL), ST_OK); /* the bytes of removed items no longer count */
+    assert_int_equal(put_hello(in, "a", 3, 10), ST_OK);          /* an item of the same size fits */
     assert_int_equal(put_hello(in, "a", 4, 11), ST_RESOURCE_EXHAUSTED);
     assert_int_equal(put_hello(in, "c", 1, 10), ST_RESOURCE_EXHAUSTED);
     expect_hello(in, "b", 1);
     inbox_item_free(inbox_take(in, 0));
     assert_int_equal(put_hello(in, "b", 1, 10), ST_OK);
-    assert_int_equal(put_hello(in, "b", 0, 0), ST_OK); /* of an older start: it comes after, and is refused */
-    expect_hello(in, "a", 3);                          /* the one that was refused has dropped nothing */
+    assert_int_equal(put_hello(in, "b", 0, 0), ST_OK); /* of an older incarnation, and late: refused */
+    expect_hello(in, "a", 3);                          /* the refused hello has replaced nothing */
     expect_hello(in, "b", 1);
     expect_hello(in, "b", 0);
     assert_int_equal(put_hello(in, "a", 4, 10), ST_OK);
     inbox_free(in);
 }
 
+static void a_closed_inbox_replies_to_the_requests_that_wait_and_refuses_later_items(void **state) {
+    (void)state;
+    struct err e = { "" };
+    const char *reason;
+    struct inbox *in = inbox_new();
+    struct loop_request *request = loop_request_new("controller-cancel-1-x");
+    struct inbox_item cancel = { .kind = INBOX_CANCEL, .job = 1, .request = request };
+    assert_int_equal(put_hello(in, "a", 1, 10), ST_OK);
+    assert_int_equal(inbox_put(in, &cancel, false, NULL), ST_OK);
+    inbox_close(in, "this controller no longer leads");
+    assert_int_equal(loop_request_wait(request, deadline_in(60000), &reason, &e), ST_UNAVAILABLE);
+    assert_string_equal(e.msg, "this controller no longer leads");
+    loop_request_unref(request);
+    assert_int_equal(inbox_count(in), 0);
+    cancel.request = NULL;
+    assert_int_equal(inbox_put(in, &cancel, true, &e), ST_UNAVAILABLE);
+    assert_string_equal(e.msg, "this controller no longer leads");
+    inbox_free(in);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_read_whole_or_refused),
-        cmocka_unit_test(a_page_token_comes_back_for_its_own_filter_only),
+        cmocka_unit_test(a_page_token_is_valid_for_its_own_filter_only),
         cmocka_unit_test(addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt),
         cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
+        cmocka_unit_test(an_executor_is_its_callers_while_it_is_attached),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),
         cmocka_unit_test(nothing_goes_down_a_link_before_its_welcome_which_comes_once),
         cmocka_unit_test(a_wake_reaches_the_followers_of_that_job_alone),
         cmocka_unit_test(progress_follows_the_newest_attempt),
-        cmocka_unit_test(a_sample_is_heard_from_its_own_executor_until_it_ends),
-        cmocka_unit_test(samples_are_bounded_and_stopped_when_nobody_listens),
+        cmocka_unit_test(the_output_of_a_sample_is_accepted_from_its_own_executor_only),
+        cmocka_unit_test(samples_are_bounded_and_stop_when_their_client_has_gone),
         cmocka_unit_test(a_full_inbox_refuses_by_bytes_until_one_is_taken),
         cmocka_unit_test(a_hello_drops_the_one_that_waits),
-        cmocka_unit_test(what_an_earlier_stream_said_is_heard_before_the_hello_of_the_next),
+        cmocka_unit_test(messages_of_an_earlier_stream_are_handled_before_the_next_hello),
+        cmocka_unit_test(a_closed_inbox_replies_to_the_requests_that_wait_and_refuses_later_items),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* MetricService, LogService, CheckpointService, ExecutorService and the HTTP pages, over a real controller and
  * PostgreSQL. */
-#include "tests/rpc/service_yard.h"
+#include "tests/rpc/service_fixture.h"
 
 #include "service/http/http.h"
 #include "service/store/report.h"
@@ -24,18 +24,18 @@ struct run {
     struct store_report *report;
 };
 
-static struct run run_start(struct service_yard *y) {
+static struct run run_start(struct service_fixture *y) {
     struct run r = { .agent = agent_new(y, "host-a", 1, 1) };
     agent_attach(r.agent, NULL);
-    r.job = yard_submit(y, 1, 0);
-    yard_run(y, &r.agent, 1, r.job, 1);
+    r.job = service_submit(y, 1, 0);
+    service_run(y, &r.agent, 1, r.job, 1);
     OK(controller_leads(y->controller, &r.epoch, &e));
-    OK(store_report_open(controller_store(y->controller), r.epoch, &r.report, &e));
+    r.report = store_report_new(controller_store(y->controller), r.epoch);
     return r;
 }
 
 static void run_report(struct run *r, const struct store_record *records, size_t n) {
-    struct store_batch batch = { r->job, 1, 0, r->sequence + 1, records, n };
+    struct store_batch batch = { r->job, 1, 0, r->sequence + 1, records, n, 0, "host-a" };
     struct store_batch_result result;
     OK(store_report_write(r->report, &batch, 1, &result, &e));
     r->sequence += (int64_t)n;
@@ -43,7 +43,7 @@ static void run_report(struct run *r, const struct store_record *records, size_t
 }
 
 static void run_stop(struct run *r) {
-    store_report_close(r->report);
+    store_report_free(r->report);
     agent_free(r->agent);
 }
 
@@ -53,18 +53,18 @@ static char *job_name(int64_t job) {
     return name;
 }
 
-static void *call(struct service_yard *y, const ProtobufCServiceDescriptor *service, const char *method,
+static void *call(struct service_fixture *y, const ProtobufCServiceDescriptor *service, const char *method,
                   const ProtobufCMessage *request) {
     ProtobufCMessage *reply = NULL;
-    OK(rpc_call_unary(y->channel, service, method, request, YARD_PATIENCE_MS, &reply, &e));
+    OK(rpc_call_unary(y->channel, service, method, request, FIXTURE_PATIENCE_MS, &reply, &e));
     return reply;
 }
 
-static void refused(struct service_yard *y, const ProtobufCServiceDescriptor *service, const char *method,
+static void refused(struct service_fixture *y, const ProtobufCServiceDescriptor *service, const char *method,
                     const ProtobufCMessage *request, status_t status, const char *reason, const char *text) {
     ProtobufCMessage *reply = NULL;
     char found[RPC_REASON_BYTES];
-    FAILS(rpc_call_unary_reason(y->channel, service, method, request, YARD_PATIENCE_MS, &reply, found, &e), status,
+    FAILS(rpc_call_unary_reason(y->channel, service, method, request, FIXTURE_PATIENCE_MS, &reply, found, &e), status,
           text);
     assert_string_equal(found, reason);
 }
@@ -74,7 +74,7 @@ static void refused(struct service_yard *y, const ProtobufCServiceDescriptor *se
 #define METRICS &trainyard__v1__metric_service__descriptor
 
 static void metrics_are_queried_by_name_and_downsampled(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     static char *const names[] = { "loss", "grad_norm" };
     static struct store_record records[2500];
@@ -113,7 +113,7 @@ static void metrics_are_queried_by_name_and_downsampled(void **state) {
     run_stop(&r);
 }
 
-/* A thousand steps of loss, the first NaN, and grad_norm. */
+/* A thousand steps of loss, of which the first is NaN, and of grad_norm. */
 static void report_points(struct run *r) {
     static char *const names[] = { "loss", "grad_norm" };
     static struct store_record records[1000];
@@ -127,7 +127,7 @@ static void report_points(struct run *r) {
     run_report(r, records, 1000);
 }
 
-/* Point number `seen` on, by name and step. */
+/* Checks the points from number `seen` on, by name and step. */
 static int check_points(const Trainyard__V1__MetricPoints *run, int seen) {
     assert_true(run->n_step == run->n_value && run->n_step == run->n_time_us && run->attempt == 1);
     for (size_t i = 0; i < run->n_step; i++, seen++) {
@@ -144,7 +144,7 @@ static int check_points(const Trainyard__V1__MetricPoints *run, int seen) {
 }
 
 static void points_are_listed_page_by_page(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     Trainyard__V1__ListPointsRequest in = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
     Trainyard__V1__ListPointsResponse *out;
@@ -182,9 +182,9 @@ static void points_are_listed_page_by_page(void **state) {
 }
 
 static void a_request_for_points_that_cannot_be_is_refused(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     Trainyard__V1__ListPointsRequest in = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
-    in.job = job_name(yard_submit(y, 1, 0));
+    in.job = job_name(service_submit(y, 1, 0));
     in._rank_case = TRAINYARD__V1__LIST_POINTS_REQUEST___RANK_RANK;
     in.rank = -1;
     refused(y, METRICS, "ListPoints", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "rank: -1");
@@ -213,7 +213,7 @@ static const Trainyard__V1__TailLogsResponse *next(struct rpc_stream *s) {
 }
 
 static void logs_are_read_on_from_a_cursor(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     struct store_record lines[] = { record_log("one"), record_log("two") };
     run_report(&r, lines, 2);
@@ -221,7 +221,7 @@ static void logs_are_read_on_from_a_cursor(void **state) {
     in.job = job_name(r.job);
     char cursor[32];
     struct rpc_stream *s;
-    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, FIXTURE_PATIENCE_MS, &s, &e));
     const Trainyard__V1__TailLogsResponse *page = next(s);
     assert_int_equal(page->n_lines, 2);
     assert_string_equal(page->lines[1]->text, "two");
@@ -232,7 +232,7 @@ static void logs_are_read_on_from_a_cursor(void **state) {
     rpc_stream_close(s);
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stderr", "three" } }, 1);
     in.cursor = cursor;
-    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, FIXTURE_PATIENCE_MS, &s, &e));
     page = next(s);
     assert_int_equal(page->n_lines, 1);
     assert_string_equal(page->lines[0]->text, "three");
@@ -240,35 +240,35 @@ static void logs_are_read_on_from_a_cursor(void **state) {
     rpc_stream_close(s);
     in.cursor = "-5";
     const ProtobufCMessage *none;
-    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, FIXTURE_PATIENCE_MS, &s, &e));
     FAILS(rpc_stream_next(s, &none, &e), ST_INVALID_ARGUMENT, "cursor");
     rpc_stream_close(s);
     run_stop(&r);
 }
 
 static void a_followed_log_ends_with_its_job(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "first" } }, 1);
     Trainyard__V1__TailLogsRequest in = TRAINYARD__V1__TAIL_LOGS_REQUEST__INIT;
     in.job = job_name(r.job);
     in.follow = true;
     struct rpc_stream *s;
-    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, YARD_PATIENCE_MS, &s, &e));
+    OK(rpc_stream_open(y->channel, LOGS, "TailLogs", &in.base, FIXTURE_PATIENCE_MS, &s, &e));
     assert_string_equal(next(s)->lines[0]->text, "first");
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "second" } }, 1);
-    wake_soon(controller_wakes(y->controller), r.job);
+    job_watchers_notify_later(controller_job_watchers(y->controller), r.job);
     assert_string_equal(next(s)->lines[0]->text, "second");
     Trainyard__V1__CancelJobRequest cancel = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
     cancel.name = in.job;
     ProtobufCMessage *reply;
-    OK(yard_call(y, "CancelJob", &cancel.base, &reply, &e));
+    OK(service_call(y, "CancelJob", &cancel.base, &reply, &e));
     protobuf_c_message_free_unpacked(reply, NULL);
     agent_expect(r.agent, TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP);
     agent_say_ended(r.agent, r.job, 1, 0, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED, r.sequence);
     assert_null(next(s));
     rpc_stream_close(s);
-    yard_await_state(y, r.job, TRAINYARD__V1__JOB__STATE__CANCELLED);
+    service_await_state(y, r.job, TRAINYARD__V1__JOB__STATE__CANCELLED);
     run_stop(&r);
 }
 
@@ -277,7 +277,7 @@ static void a_followed_log_ends_with_its_job(void **state) {
 #define CHECKPOINTS &trainyard__v1__checkpoint_service__descriptor
 
 static void checkpoints_are_listed_in_pages_newest_first(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     for (int i = 1; i <= 3; i++) {
         struct store_record shard = record_shard(i * 10, 0, 1, false);
@@ -319,7 +319,7 @@ static void checkpoints_are_listed_in_pages_newest_first(void **state) {
 /* ---- executors ---- */
 
 static void a_welcomed_executor_is_listed_at_once(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *agents[40];
     Trainyard__V1__ListExecutorsRequest in = TRAINYARD__V1__LIST_EXECUTORS_REQUEST__INIT;
     for (size_t i = 0; i < 40; i++) {
@@ -336,9 +336,9 @@ static void a_welcomed_executor_is_listed_at_once(void **state) {
         agent_free(agents[i]);
 }
 
-/* The controller waits for the first one's row; what has come meanwhile is written together. */
+/* While the controller waits for the first executor's row, it collects the other rows and then writes them together. */
 static void rows_of_a_storm_of_executors_are_written_together(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *agents[40];
     agents[0] = agent_new(y, "host-0", 1, 1);
     agent_attach(agents[0], NULL);
@@ -353,28 +353,28 @@ static void rows_of_a_storm_of_executors_are_written_together(void **state) {
         agents[i] = agent_new(y, id, 1, 1);
         agent_hello(agents[i], NULL);
     }
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);
     while (dispatch_count(controller_dispatch(y->controller)) < 40)
         assert_true(clock_mono_ms() < deadline);
     pg_commit(open);
     for (size_t i = 0; i < 40; i++)
         agent_expect(agents[i], TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME);
     assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM executor"), 40);
-    /* The first alone, then all, but for one that was just on its way. */
-    assert_in_range(pg_number(y->conninfo, "SELECT count(DISTINCT attach_time) FROM executor"), 2, 3);
+    /* All that arrived while the loop waited for the row's lock, except for the first and perhaps one on its way. */
+    assert_in_range(pg_number(y->conninfo, "SELECT count(DISTINCT attach_time) FROM executor"), 1, 3);
     for (size_t i = 0; i < 40; i++)
         agent_free(agents[i]);
 }
 
-static void an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_and_so_is_the_log(void **state) {
-    struct service_yard *y = *state;
+static void an_older_incarnation_is_refused_with_a_message_that_is_also_logged(void **state) {
+    struct service_fixture *y = *state;
     static char text[1 << 16];
     FILE *log = tmpfile();
     int terminal = dup(STDERR_FILENO);
     struct agent *newer = agent_new(y, "host", 2, 1), *older = agent_new(y, "host", 1, 1);
     agent_attach(newer, NULL);
     agent_free(newer);
-    deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS);
+    deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);
     while (dispatch_count(controller_dispatch(y->controller)) > 0)
         assert_true(clock_mono_ms() < deadline);
     dup2(fileno(log), STDERR_FILENO);
@@ -391,9 +391,9 @@ static void an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_
     agent_free(older);
 }
 
-/* Both wait while the loop writes the first one's row, and come to the database together. */
+/* Both wait while the loop writes the first one's row, and are then sent to the database together. */
 static void a_hello_that_is_refused_keeps_out_none_that_came_with_it(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *first = agent_new(y, "host-a", 1, 1), *older = agent_new(y, "host-b", 1, 1),
                  *other = agent_new(y, "host-c", 1, 1);
     pg_run(y->conninfo, "INSERT INTO executor VALUES ('host-b', 9, 2, 'h', 'a', 'v', 0, '', now(), now(), now())");
@@ -403,7 +403,7 @@ static void a_hello_that_is_refused_keeps_out_none_that_came_with_it(void **stat
     agent_hello(older, NULL);
     agent_hello(other, NULL);
     struct controller_stats stats = { 0 };
-    for (deadline_ms_t deadline = deadline_in(YARD_PATIENCE_MS); stats.events_waiting < 2;) {
+    for (deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS); stats.events_waiting < 2;) {
         assert_true(clock_mono_ms() < deadline);
         controller_stats(y->controller, &stats);
     }
@@ -418,7 +418,7 @@ static void a_hello_that_is_refused_keeps_out_none_that_came_with_it(void **stat
 }
 
 static void executors_are_listed_in_pages_by_name(void **state) {
-    struct service_yard *y = *state;
+    struct service_fixture *y = *state;
     struct agent *agents[] = { agent_new(y, "host-b", 1, 2), agent_new(y, "host-a", 1, 1) };
     agent_attach(agents[0], NULL);
     agent_attach(agents[1], NULL);
@@ -443,7 +443,7 @@ static void executors_are_listed_in_pages_by_name(void **state) {
 
 /* ---- pages ---- */
 
-/* One request on a connection of its own; the whole answer. */
+/* Sends one request on a new connection. Returns the whole answer. */
 static const char *http_get(int port, const char *line) {
     static char answer[64 << 10];
     struct sockaddr_in at = { .sin_family = AF_INET,
@@ -465,8 +465,8 @@ static void contains(const char *text, const char *part) {
         fail_msg("'%.2000s' does not contain '%s'", text, part);
 }
 
-static void pages_tell_health_and_metrics(void **state) {
-    struct service_yard *y = *state;
+static void the_http_pages_show_health_and_metrics(void **state) {
+    struct service_fixture *y = *state;
     struct run r = run_start(y);
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "a line" } }, 1);
     struct http *h, *second;
@@ -496,23 +496,21 @@ static void pages_tell_health_and_metrics(void **state) {
     http_close(h);
 }
 
-#define YARD_TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        /* First, while the cluster is small: recovery syncs each of its files. */
-        YARD_TEST(pages_tell_health_and_metrics),
-        YARD_TEST(metrics_are_queried_by_name_and_downsampled),
-        YARD_TEST(points_are_listed_page_by_page),
-        YARD_TEST(a_request_for_points_that_cannot_be_is_refused),
-        YARD_TEST(logs_are_read_on_from_a_cursor),
-        YARD_TEST(a_followed_log_ends_with_its_job),
-        YARD_TEST(checkpoints_are_listed_in_pages_newest_first),
-        YARD_TEST(a_hello_that_is_refused_keeps_out_none_that_came_with_it),
-        YARD_TEST(executors_are_listed_in_pages_by_name),
-        YARD_TEST(a_welcomed_executor_is_listed_at_once),
-        YARD_TEST(rows_of_a_storm_of_executors_are_written_together),
-        YARD_TEST(an_older_start_of_an_executor_is_told_that_a_newer_one_has_attached_and_so_is_the_log),
+        /* Runs first, while the cluster is small: recovery syncs each of its files. */
+        FIXTURE_TEST(the_http_pages_show_health_and_metrics),
+        FIXTURE_TEST(metrics_are_queried_by_name_and_downsampled),
+        FIXTURE_TEST(points_are_listed_page_by_page),
+        FIXTURE_TEST(a_request_for_points_that_cannot_be_is_refused),
+        FIXTURE_TEST(logs_are_read_on_from_a_cursor),
+        FIXTURE_TEST(a_followed_log_ends_with_its_job),
+        FIXTURE_TEST(checkpoints_are_listed_in_pages_newest_first),
+        FIXTURE_TEST(a_hello_that_is_refused_keeps_out_none_that_came_with_it),
+        FIXTURE_TEST(executors_are_listed_in_pages_by_name),
+        FIXTURE_TEST(a_welcomed_executor_is_listed_at_once),
+        FIXTURE_TEST(rows_of_a_storm_of_executors_are_written_together),
+        FIXTURE_TEST(an_older_incarnation_is_refused_with_a_message_that_is_also_logged),
     };
-    return cmocka_run_group_tests_name("service queries", tests, yard_group_setup, yard_group_teardown);
+    return cmocka_run_group_tests_name("service queries", tests, service_group_setup, service_group_teardown);
 }

@@ -1,3 +1,13 @@
+/* Starts, freezes, kills and restores a real PostgreSQL server.
+ *
+ * The cluster is in a temporary folder, and the server listens on a unix socket in it. The server writes into a file of
+ * its data folder when it is ready, and inotify reports the change. A SIGQUIT at the death of the test ends the server.
+ * To freeze, kill or copy the cluster, the fixture finds the backends as children of the postmaster in /proc.
+ * pg_await_blocked counts blocked backends after each change of the server's log, to which log_lock_waits adds a line
+ * for each wait for a lock.
+ *
+ * Each statement runs on a new connection, so that no connection survives a restart of the server. Only pg_number on
+ * the main thread keeps its connection, because tests call it in loops. */
 #include "tests/store/pg_fixture.h"
 
 #include "base/cleanup.h"
@@ -22,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_TIMEOUT_MS 120000 /* means never */
+#define START_TIMEOUT_MS 120000 /* longer than any start takes */
 
 struct pg {
     char dir[64], data[80], bin[256], conninfo[256];
@@ -35,7 +45,7 @@ static void die(const char *what, const char *why) {
     exit(1);
 }
 
-/* PostgreSQL refuses root. The death signal comes after the change of user, which clears it. */
+/* PostgreSQL refuses root. The death signal is set after the change of user, because that change clears it. */
 static void become_server(void) {
     if (geteuid() == 0) {
         const struct passwd *user = getpwnam("postgres");
@@ -48,9 +58,11 @@ static void become_server(void) {
     dup2(null, STDOUT_FILENO);
 }
 
-static pid_t spawn(const struct pg *pg, const char *program, char *const argv[]) {
+/* Starts the PostgreSQL program argv[0] by its whole path. The program finds its other files from argv[0] and would
+ * search PATH for a bare name, but Debian does not put PostgreSQL into PATH. */
+static pid_t spawn(const struct pg *pg, char *argv[]) {
     char path[512], log[128];
-    snprintf(path, sizeof path, "%s/%s", pg->bin, program);
+    snprintf(path, sizeof path, "%s/%s", pg->bin, argv[0]);
     snprintf(log, sizeof log, "%s/server.log", pg->dir);
     pid_t pid = fork();
     if (pid < 0)
@@ -59,8 +71,9 @@ static pid_t spawn(const struct pg *pg, const char *program, char *const argv[])
         become_server();
         int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
         dup2(fd, STDERR_FILENO);
-        /* The sanitizers' options are ours, not the server's. */
+        /* The sanitizers' options are for the test, not for the server. */
         unsetenv("ASAN_OPTIONS");
+        argv[0] = path;
         execv(path, argv);
         _exit(127);
     }
@@ -76,29 +89,29 @@ static void find_programs(struct pg *pg) {
     globfree(&found);
 }
 
-/* True when the server answers, false when it has exited. It writes that it is ready into a file of its folder. */
+/* Returns true when the server answers, false if it has exited. It writes into a file of
+ * its data folder when it is ready. */
 static bool server_answers(const struct pg *pg, deadline_ms_t deadline) {
     CLEANUP(closep) int process = (int)syscall(SYS_pidfd_open, pg->postmaster, 0), changes = inotify_init1(IN_CLOEXEC);
     if (process < 0 || changes < 0 || inotify_add_watch(changes, pg->data, IN_MODIFY | IN_CLOSE_WRITE) < 0)
         die("watch PostgreSQL", strerror(errno));
     struct pollfd events[] = { { .fd = process, .events = POLLIN }, { .fd = changes, .events = POLLIN } };
     while (PQping(pg->conninfo) != PQPING_OK) {
-        char told[4096];
+        char buffer[4096];
         if (poll(events, 2, deadline_poll_ms(deadline)) <= 0)
             die("start PostgreSQL", "not ready in time");
         if (events[0].revents) {
             waitpid(pg->postmaster, NULL, 0);
             return false;
         }
-        if (read(changes, told, sizeof told) < 0)
+        if (read(changes, buffer, sizeof buffer) < 0)
             die("watch PostgreSQL", strerror(errno));
     }
     return true;
 }
 
-/* After a kill the old children may hold the cluster's shared memory for a moment: the server exits, and is tried
- * again.
- */
+/* After a kill, old children may hold the cluster's shared memory for a moment. Then the new server exits, and is
+ * started again. */
 static void start_server(struct pg *pg) {
     deadline_ms_t deadline = deadline_in(START_TIMEOUT_MS);
     char sockets[128];
@@ -117,18 +130,19 @@ static void start_server(struct pg *pg) {
                      "-c",
                      "fsync=on",
                      "-c",
-                     "log_lock_waits=on", /* pg_await_blocked */
+                     "log_lock_waits=on", /* pg_await_blocked waits for these lines */
                      "-c",
-                     "deadlock_timeout=20ms", /* how long a wait lasts until it is logged */
+                     "deadlock_timeout=20ms", /* how long a wait lasts before it is logged */
                      NULL };
     do
-        pg->postmaster = spawn(pg, "postgres", argv);
+        pg->postmaster = spawn(pg, argv);
     while (!server_answers(pg, deadline));
 }
 
 struct pg *pg_start(void) {
     struct pg *pg = calloc(1, sizeof *pg);
-    snprintf(pg->dir, sizeof pg->dir, "/tmp/ty-pg-XXXXXX");
+    const char *folder = getenv("TMPDIR");
+    snprintf(pg->dir, sizeof pg->dir, "%s/ty-pg-XXXXXX", folder && *folder ? folder : "/tmp");
     if (!pg || !mkdtemp(pg->dir))
         die("mkdtemp", strerror(errno));
     const struct passwd *user = getpwnam("postgres");
@@ -140,20 +154,20 @@ struct pg *pg_start(void) {
     char *argv[] = { "initdb", "-D", pg->data, "-U",         "postgres",  "-A",
                      "trust",  "-E", "UTF8",   "--locale=C", "--no-sync", NULL };
     int status;
-    waitpid(spawn(pg, "initdb", argv), &status, 0);
+    waitpid(spawn(pg, argv), &status, 0);
     if (status != 0)
         die("initdb", pg->dir);
     start_server(pg);
     return pg;
 }
 
-/* The backends are sessions of their own, so a process group does not hold them: found by their parent. */
-static int children(pid_t parent, pid_t *ret, int most) {
+/* Backends are sessions of their own, so no process group contains them. They are found by their parent. */
+static int children(pid_t parent, pid_t *ret, int max) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
     FILE *list = fopen(path, "r");
     int n = 0;
-    while (list && n < most && fscanf(list, "%d", &ret[n]) == 1)
+    while (list && n < max && fscanf(list, "%d", &ret[n]) == 1)
         n++;
     if (list)
         fclose(list);
@@ -171,7 +185,7 @@ void pg_freeze(struct pg *pg, bool frozen) {
         kill(pg->postmaster, SIGCONT);
 }
 
-/* Their parent is another process by then. */
+/* Waits by pidfd, because the process is no longer a child of the postmaster when it ends. */
 static void wait_gone(int process) {
     struct pollfd event = { .fd = process, .events = POLLIN };
     if (process >= 0 && poll(&event, 1, START_TIMEOUT_MS) <= 0)
@@ -201,6 +215,36 @@ void pg_kill(struct pg *pg) {
 }
 
 void pg_restart(struct pg *pg) { start_server(pg); }
+
+static void copy_cluster(const struct pg *pg, const char *from, const char *to) {
+    char from_path[128], to_path[128];
+    struct err e;
+    int status;
+    snprintf(from_path, sizeof from_path, "%s/%s", pg->dir, from);
+    snprintf(to_path, sizeof to_path, "%s/%s", pg->dir, to);
+    if (dir_remove(to_path, &e) != ST_OK)
+        die("remove a cluster", e.msg);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("cp", "cp", "-a", from_path, to_path, NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
+        die("copy a cluster", from_path);
+}
+
+void pg_snapshot(struct pg *pg) {
+    pg_freeze(pg, true);
+    copy_cluster(pg, "data", "snapshot");
+    pg_freeze(pg, false);
+}
+
+void pg_roll_back(struct pg *pg) {
+    pg_kill(pg);
+    copy_cluster(pg, "snapshot", "data");
+    pg_restart(pg);
+}
+
 const char *pg_socket_dir(const struct pg *pg) { return pg->dir; }
 
 const char *pg_database(struct pg *pg, bool migrated) {
@@ -256,14 +300,42 @@ void pg_force(const char *conninfo, const char *sql) {
     pg_run(conninfo, text);
 }
 
-long long pg_number(const char *conninfo, const char *sql) {
+/* The connection of the main thread's last pg_number. Without it a loop that waits for a number would start a server
+ * process in each turn. Other threads do not keep one, because they end and would leave it open. */
+static struct {
+    PGconn *connection;
+    char conninfo[256];
+} last;
+
+static PGconn *reconnect(const char *conninfo) {
+    PQfinish(last.connection);
+    last.connection = connect_to(conninfo);
+    snprintf(last.conninfo, sizeof last.conninfo, "%s", conninfo);
+    return last.connection;
+}
+
+static PGresult *query_again(const char *conninfo, const char *sql) {
+    bool same = last.connection && strcmp(conninfo, last.conninfo) == 0;
+    PGresult *r = PQexec(same ? last.connection : reconnect(conninfo), sql);
+    if (!same || PQstatus(last.connection) == CONNECTION_OK)
+        return r;
+    PQclear(r); /* the server was restarted since the last query */
+    return PQexec(reconnect(conninfo), sql);
+}
+
+static PGresult *query_once(const char *conninfo, const char *sql) {
     PGconn *c = connect_to(conninfo);
     PGresult *r = PQexec(c, sql);
+    PQfinish(c);
+    return r;
+}
+
+long long pg_number(const char *conninfo, const char *sql) {
+    PGresult *r = gettid() == getpid() ? query_again(conninfo, sql) : query_once(conninfo, sql);
     if (PQresultStatus(r) != PGRES_TUPLES_OK || PQntuples(r) < 1)
         die(sql, PQresultErrorMessage(r));
     long long number = atoll(PQgetvalue(r, 0, 0));
     PQclear(r);
-    PQfinish(c);
     return number;
 }
 
@@ -297,7 +369,7 @@ void pg_commit(struct pg_open *open) {
 void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
     static const char blocked[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
                                   "wait_event_type = 'Lock'";
-    char log[128], told[4096];
+    char log[128], buffer[4096];
     snprintf(log, sizeof log, "%s/server.log", pg->dir);
     CLEANUP(closep) int changes = inotify_init1(IN_CLOEXEC);
     if (changes < 0 || inotify_add_watch(changes, log, IN_MODIFY) < 0)
@@ -307,7 +379,7 @@ void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
     while (pg_number(conninfo, blocked) < n) {
         if (poll(&event, 1, deadline_poll_ms(deadline)) <= 0)
             die("wait for a blocked backend", "none is");
-        if (read(changes, told, sizeof told) < 0)
+        if (read(changes, buffer, sizeof buffer) < 0)
             die("watch PostgreSQL's log", strerror(errno));
     }
 }

@@ -1,3 +1,9 @@
+/* Copies bytes between clients and PostgreSQL, and cuts a connection at a chosen statement.
+ *
+ * One thread accepts clients, opens a connection to the server for each, and polls both ends of every pair. It searches
+ * each piece that a client sends for the text of proxy_cut_at. At the chosen match it closes both ends: either before
+ * it passes the piece on (the server never sees the statement), or after the server's first answer (the statement has
+ * run, and the client does not know). A client writes a statement in one piece, so the text is never split. */
 #include "tests/store/proxy.h"
 
 #include <poll.h>
@@ -17,7 +23,7 @@ struct proxy {
     struct sockaddr_un server;
     int listener, stop[2];
     pthread_t thread;
-    pthread_mutex_t lock; /* of the next three */
+    pthread_mutex_t lock; /* guards the next three */
     char text[64];
     int count;
     enum proxy_cut how;
@@ -54,7 +60,7 @@ static int matches(struct proxy *p, const char *data, ssize_t n) {
     return hit;
 }
 
-/* Returns -1 when the pair is to be closed. */
+/* Returns -1 if the pair must be closed. */
 static int forward(struct proxy *p, struct pair *pair, int from_client) {
     static char data[1 << 16];
     ssize_t n = read(from_client ? pair->client : pair->server, data, sizeof data);
@@ -63,7 +69,7 @@ static int forward(struct proxy *p, struct pair *pair, int from_client) {
     if (!from_client || !matches(p, data, n))
         return write_all(from_client ? pair->server : pair->client, data, n);
     if (p->how == PROXY_CUT_ANSWER) {
-        /* The answer's first bytes say that the server is done. */
+        /* The first bytes of the answer show that the server has run the statement. */
         if (write_all(pair->server, data, n) == 0 && read(pair->server, data, sizeof data) <= 0)
             return -1;
     }

@@ -127,3 +127,18 @@ struct store_record record_shard(int64_t step, int rank, int world_size, bool fi
 struct store_record record_log(const char *text) {
     return (struct store_record){ .kind = STORE_RECORD_LOG, .time_us = 5, .log = { .stream = "stdout", .text = text } };
 }
+
+struct store_batch_result fixture_report(struct store_report *r, int64_t job, int attempt, int rank, int64_t first,
+                                         const struct store_record *records, size_t n) {
+    struct store_batch batch = { job, attempt, rank, first, records, n, 0, "host" };
+    struct store_batch_result result;
+    OK(store_report_write(r, &batch, 1, &result, &e));
+    return result;
+}
+
+void fixture_checkpoint(struct store_report *r, int64_t job, int64_t step, double validation_loss, int64_t sequence) {
+    struct store_record shard = record_shard(step, 0, 1, false);
+    shard.shard.has_validation_loss = true;
+    shard.shard.validation_loss = validation_loss;
+    assert_int_equal(fixture_report(r, job, 1, 0, sequence, &shard, 1).n_committed, 1);
+}

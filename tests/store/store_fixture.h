@@ -1,4 +1,4 @@
-/* What the store's tests share: a store on a fresh database with a leader, and rows to start from. */
+/* Common code of the store's tests: a store on a new database with a leader, and functions that create rows. */
 #ifndef TESTS_STORE_STORE_FIXTURE_H
 #define TESTS_STORE_STORE_FIXTURE_H
 
@@ -21,7 +21,7 @@
         if (st_ != ST_OK)                                                                                              \
             fail_msg("%s: %s: %s", #call, status_name(st_), e.msg);                                                    \
     } while (0)
-/* The call fails with this status, in a sentence that contains text. */
+/* The call must fail with this status and a message that contains the text. */
 #define FAILS(call, status, text)                                                                                      \
     do {                                                                                                               \
         struct err e = { "" };                                                                                         \
@@ -38,30 +38,36 @@ struct fixture {
     struct store_leader *leader;
     int64_t epoch;
     struct store_memory *m;
-    int request; /* for ids that are new each time */
+    int request; /* a counter for new request ids */
     char id[40];
 };
 
 int fixture_group_setup(void **state);
 int fixture_group_teardown(void **state);
-int fixture_setup(void **state); /* a fresh database, a store, the lead */
+int fixture_setup(void **state); /* a new database, a store, and a leader */
 int fixture_teardown(void **state);
 
 const char *fixture_request(struct fixture *f); /* a new request id */
 /* A QUEUED job of world_size ranks. */
 int64_t fixture_job(struct fixture *f, int world_size);
-/* The job's next attempt, on executors "host"; the job is STARTING. */
+/* Creates the job's next attempt on executors "host". The job becomes STARTING. */
 int fixture_attempt(struct fixture *f, int64_t job, enum store_job_state from, int world_size);
 void fixture_move(struct fixture *f, int64_t job, int attempt, enum store_job_state from, enum store_job_state to);
 /* A QUEUED job made RUNNING with attempt 1. */
 int64_t fixture_running(struct fixture *f, int world_size);
-/* The running attempt fails; the next one starts and runs. */
+/* The running attempt fails. The next attempt starts and runs. */
 int fixture_next_attempt(struct fixture *f, int64_t job, int attempt, int world_size);
 
-/* Records. Their names and texts must outlive the call that stores them. */
+/* Records, which borrow their names and texts. */
 struct store_record record_metrics(int64_t step, size_t n, char *const *names, const double *values);
 struct store_record record_shard(int64_t step, int rank, int world_size, bool final);
 struct store_record record_log(const char *text);
+
+/* Reports n records of a rank on executor "host", the first with the number `first`. */
+struct store_batch_result fixture_report(struct store_report *r, int64_t job, int attempt, int rank, int64_t first,
+                                         const struct store_record *records, size_t n);
+/* Reports the only shard of a checkpoint of attempt 1, as record number `sequence`. */
+void fixture_checkpoint(struct store_report *r, int64_t job, int64_t step, double validation_loss, int64_t sequence);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 

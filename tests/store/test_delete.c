@@ -1,4 +1,4 @@
-/* Deleting a job: the mark, the guards, and the rows in batches. */
+/* Deleting a job: marking it, the conditions under which it is refused, and deleting its rows in batches. */
 #include "tests/store/store_fixture.h"
 
 #include "service/store/checkpoint.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A job that has ended, with one row of each kind, or `rows` of those that grow. */
+/* A job that has ended, with one row of each kind, and `rows` rows of the kinds that grow. */
 static int64_t ended_job(struct fixture *f, int rows) {
     char sql[2000];
     int64_t job = fixture_running(f, 1);
@@ -59,7 +59,7 @@ static void files_are_gone(struct fixture *f, int64_t job) {
         OK(store_checkpoint_deleted(f->store, f->epoch, rows[i].id, &e));
 }
 
-/* How many batches it took. */
+/* Returns the number of batches. */
 static int delete_rows(struct fixture *f, int64_t job) {
     struct store_delete_at at = { 0 };
     int batches = 0;
@@ -124,7 +124,7 @@ static void nothing_that_a_deleted_job_had_is_found_or_changed(void **state) {
           "jobs/1 does not exist");
 }
 
-static void rows_go_in_batches_once_the_files_are_gone_and_no_other_jobs(void **state) {
+static void rows_of_one_job_are_deleted_in_batches_after_its_files(void **state) {
     struct fixture *f = *state;
     int64_t kept = ended_job(f, 3), job = ended_job(f, 2 * STORE_DELETE_BATCH + 1);
     long long others = rows_of(f, kept);
@@ -137,9 +137,10 @@ static void rows_go_in_batches_once_the_files_are_gone_and_no_other_jobs(void **
     long long before = rows_of(f, job);
     OK(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e));
     assert_false(done);
-    at = (struct store_delete_at){ 0 }; /* as one who begins with it anew */
+    at = (struct store_delete_at){ 0 }; /* as another leader that begins the deletion again */
     assert_int_equal(before - rows_of(f, job), STORE_DELETE_BATCH);
-    /* 3 of each kind that grows, of which one is done; shards, sequences, placements, checkpoints; the rest. */
+    /* 3 rows of each kind that grows, of which one is deleted; then shards, sequences, placements, checkpoints; then
+     * the rest. */
     assert_int_equal(delete_rows(f, job), 2 + 3 + 3 + 4 + 1);
     assert_int_equal(rows_of(f, job), 0);
     assert_int_equal(rows_of(f, kept), others);
@@ -147,7 +148,7 @@ static void rows_go_in_batches_once_the_files_are_gone_and_no_other_jobs(void **
     FAILS(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e), ST_NOT_FOUND, "no such job is marked");
 }
 
-static void what_a_user_does_to_a_checkpoint_is_told_once(void **state) {
+static void a_users_change_of_a_checkpoint_is_one_event(void **state) {
     struct fixture *f = *state;
     int64_t job = ended_job(f, 1);
     FAILS(store_checkpoint_pin(f->store, f->epoch, job, 99, true, &e), ST_NOT_FOUND, "jobs/1/checkpoints/99 does not");
@@ -167,14 +168,14 @@ static void what_a_user_does_to_a_checkpoint_is_told_once(void **state) {
                      3);
 }
 
-/* Rows of the table below that number. */
+/* The rows of the table whose number is smaller. */
 static long long below(const struct fixture *f, const char *table, int number) {
     char sql[160];
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s WHERE number < %d", table, number);
     return pg_number(f->conninfo, sql);
 }
 
-static void a_batch_goes_on_behind_the_one_before_and_what_came_there_meanwhile_goes_last(void **state) {
+static void a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_deleted_last(void **state) {
     struct fixture *f = *state;
     static const struct {
         const char *table, *late;
@@ -202,7 +203,7 @@ static void a_batch_goes_on_behind_the_one_before_and_what_came_there_meanwhile_
     assert_int_equal(rows_of(f, job), 0);
 }
 
-/* A job that begins with a checkpoint of the parent's. */
+/* A job that begins with a checkpoint of the parent. */
 static int64_t child_of(struct fixture *f, int64_t parent) {
     char sql[200];
     int64_t child = ended_job(f, 1);
@@ -296,7 +297,7 @@ static void a_pinned_checkpoint_keeps_itself_and_its_job(void **state) {
     OK(store_job_ended_before(f->store, f->m, 7, 10, &found, &n, &e));
     assert_int_equal(n, 0);
     pg_run(f->conninfo, "UPDATE checkpoint SET state = 3, reason = 'bits' WHERE pinned");
-    OK(store_checkpoint_pin(f->store, f->epoch, job, id, false, &e)); /* of one that is good no more, too */
+    OK(store_checkpoint_pin(f->store, f->epoch, job, id, false, &e)); /* also of one that is no longer COMMITTED */
     OK(store_job_ended_before(f->store, f->m, 7, 10, &found, &n, &e));
     assert_int_equal(n, 1);
     OK(store_checkpoint_delete(f->store, f->epoch, job, id, &e));
@@ -304,7 +305,7 @@ static void a_pinned_checkpoint_keeps_itself_and_its_job(void **state) {
     OK(store_job_delete(f->store, f->epoch, job, &e));
 }
 
-static void a_checkpoint_that_is_unpinned_is_retired_at_once_if_nothing_else_keeps_it(void **state) {
+static void unpinning_deletes_a_checkpoint_that_nothing_else_keeps(void **state) {
     struct fixture *f = *state;
     int64_t job = ended_job(f, 1), old = checkpoint_at(f, job, 5);
     pg_run(f->conninfo,
@@ -322,23 +323,32 @@ static void a_checkpoint_that_is_unpinned_is_retired_at_once_if_nothing_else_kee
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM checkpoint WHERE state = 2"), 1);
 }
 
+static void a_missing_checkpoint_can_be_deleted(void **state) {
+    struct fixture *f = *state;
+    int64_t job = ended_job(f, 1), id = checkpoint_at(f, job, 5);
+    pg_run(f->conninfo,
+           "UPDATE checkpoint SET state = 6, reason = 'no such file', unreadable_time = now() WHERE step = 5");
+    OK(store_checkpoint_delete(f->store, f->epoch, job, id, &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT state FROM checkpoint WHERE step = 5"), 4);
+}
+
 static void a_checkpoint_is_deleted_unless_a_job_that_has_not_ended_needs_it(void **state) {
     struct fixture *f = *state;
     int64_t job = ended_job(f, 1), good = checkpoint_at(f, job, 5), child = fixture_job(f, 1);
     char sql[200];
     FAILS(store_checkpoint_delete(f->store, f->epoch, job, 999, &e), ST_NOT_FOUND, "checkpoints/999 does not exist");
     FAILS(store_checkpoint_delete(f->store, f->epoch, job, checkpoint_at(f, job, 6), &e), ST_FAILED_PRECONDITION,
-          "is not whole yet");
+          "is still being written");
     snprintf(sql, sizeof sql, "INSERT INTO job_origin VALUES (%lld, %lld, false)", (long long)child, (long long)good);
     pg_run(f->conninfo, sql);
     FAILS(store_checkpoint_delete(f->store, f->epoch, job, good, &e), ST_FAILED_PRECONDITION,
-          "is what another job began with and still needs");
+          "is needed by another job that began with it");
     fixture_move(f, child, 0, STORE_JOB_QUEUED, STORE_JOB_CANCELLED);
     pg_force(f->conninfo, "UPDATE job SET state = 4, end_time = NULL WHERE id = 1");
     FAILS(store_checkpoint_delete(f->store, f->epoch, job, good, &e), ST_FAILED_PRECONDITION,
-          "is what its job would go on from");
+          "is the one that its job would resume from");
     FAILS(store_checkpoint_delete(f->store, f->epoch, job, checkpoint_at(f, job, 7), &e), ST_FAILED_PRECONDITION,
-          "is what its job's attempt started from");
+          "is the one that its job's attempt started from");
     pg_force(f->conninfo, "UPDATE job SET state = 10, end_time = now() WHERE id = 1");
     OK(store_checkpoint_delete(f->store, f->epoch, job, good, &e));
     OK(store_checkpoint_delete(f->store, f->epoch, job, checkpoint_at(f, job, 7), &e));
@@ -351,13 +361,14 @@ int main(void) {
         TEST(only_a_job_that_has_ended_is_deleted),
         TEST(a_deleted_job_is_found_by_no_question_and_cannot_be_retried),
         TEST(nothing_that_a_deleted_job_had_is_found_or_changed),
-        TEST(what_a_user_does_to_a_checkpoint_is_told_once),
-        TEST(rows_go_in_batches_once_the_files_are_gone_and_no_other_jobs),
-        TEST(a_batch_goes_on_behind_the_one_before_and_what_came_there_meanwhile_goes_last),
+        TEST(a_users_change_of_a_checkpoint_is_one_event),
+        TEST(rows_of_one_job_are_deleted_in_batches_after_its_files),
+        TEST(a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_deleted_last),
         TEST(a_job_that_another_began_with_is_deleted_after_it),
         TEST(no_job_begins_with_a_checkpoint_of_a_deleted_one),
         TEST(a_pinned_checkpoint_keeps_itself_and_its_job),
-        TEST(a_checkpoint_that_is_unpinned_is_retired_at_once_if_nothing_else_keeps_it),
+        TEST(unpinning_deletes_a_checkpoint_that_nothing_else_keeps),
+        TEST(a_missing_checkpoint_can_be_deleted),
         TEST(a_checkpoint_is_deleted_unless_a_job_that_has_not_ended_needs_it),
         TEST(jobs_that_ended_long_ago_are_found_oldest_first_but_those_that_others_began_with),
     };

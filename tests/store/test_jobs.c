@@ -43,6 +43,27 @@ static void the_same_request_creates_one_job(void **state) {
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job"), 1);
 }
 
+static void a_request_id_that_asks_for_something_else_is_refused_and_names_the_job(void **state) {
+    struct fixture *f = *state;
+    uint8_t digest[STORE_DIGEST_BYTES] = { 1 }, other[STORE_DIGEST_BYTES] = { 2 };
+    struct store_job_new job = {
+        .request_id = "same", .name = "a", .queue = "q", .world_size = 1, .accelerator = "cpu", .request_digest = digest
+    };
+    int64_t first, again;
+    bool existed;
+    OK(store_job_create(f->store, f->epoch, &job, &first, &existed, NULL, &e));
+    OK(store_job_create(f->store, f->epoch, &job, &again, &existed, NULL, &e));
+    assert_true(existed && again == first);
+    job.request_digest = other;
+    FAILS(store_job_create(f->store, f->epoch, &job, &again, &existed, NULL, &e), ST_ALREADY_EXISTS,
+          "request_id: 'same' made jobs/1 of another spec");
+    FAILS(store_job_requested(f->store, "same", other, &again, &e), ST_ALREADY_EXISTS, "jobs/1");
+    OK(store_job_requested(f->store, "same", NULL, &again, &e));
+    pg_force(f->conninfo, "UPDATE job_spec SET request_digest = NULL"); /* as of a job from before digests */
+    OK(store_job_create(f->store, f->epoch, &job, &again, &existed, NULL, &e));
+    assert_true(existed && again == first);
+}
+
 struct racer {
     struct fixture *f;
     int64_t job;
@@ -152,7 +173,7 @@ static void of_two_moves_at_once_one_wins(void **state) {
 static void a_job_that_waits_says_why_until_it_moves(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_job(f, 4);
-    for (int i = 0; i < 2; i++) /* its answer was lost, and it is asked again */
+    for (int i = 0; i < 2; i++) /* the first answer was lost, so it is requested again */
         OK(store_job_waiting(f->store, f->epoch, "waiting-1", job, 0, "needs 4 cpu slots, 2 of 2 are free", &e));
     struct store_job row;
     OK(store_job_get(f->store, f->m, job, &row, &e));
@@ -230,19 +251,30 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     FAILS(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e), ST_FAILED_PRECONDITION, "has not ended");
     OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "rank 1 died", &e));
     OK(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e));
-    FAILS(store_rank_started(f->store, f->epoch, job, 1, 0, 7, 8, &e), ST_FAILED_PRECONDITION, "fenced");
     FAILS(store_attempt_end(f->store, f->epoch, job, 1, 0, "again", &e), ST_FAILED_PRECONDITION, "fenced");
-    OK(store_rank_started(f->store, f->epoch, job, 2, 1, 77, 88, &e));
+    const struct store_rank_start starts[] = { { job, 1, 0, 7, 8, 2 },
+                                               { job, 1, 1, 0, 0, 3 },
+                                               { job, 2, 1, 77, 88, 2 } };
+    OK(store_rank_starts(f->store, f->epoch, starts, 3, &e));
     struct store_attempt *attempts;
     size_t n;
     OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
     assert_int_equal(n, 2);
     assert_int_equal(attempts[0].state, STORE_ATTEMPT_ENDED);
     assert_string_equal(attempts[0].reason, "rank 1 died");
+    assert_int_equal(attempts[0].placements[0].pid, 0); /* it had ended */
+    assert_int_equal(attempts[0].placements[1].threads, 0);
     assert_int_equal(attempts[1].n_placements, 2);
     assert_int_equal(attempts[1].placements[1].pid, 77);
+    assert_int_equal(attempts[1].placements[0].threads, 0);
+    assert_int_equal(attempts[1].placements[1].threads, 2);
     assert_string_equal(attempts[1].placements[1].executor, "b");
     struct store_attempt one;
+    OK(store_rank_starts(f->store, f->epoch,
+                         &(struct store_rank_start){ .job = job, .attempt = 2, .rank = 1, .threads = 7 }, 1, &e));
+    OK(store_attempt_get(f->store, f->m, job, 2, &one, &e));
+    assert_int_equal(one.placements[0].threads, 0);
+    assert_int_equal(one.placements[1].threads, 7);
     OK(store_attempt_get(f->store, f->m, job, 1, &one, &e));
     assert_int_equal(one.number, 1);
     assert_string_equal(one.reason, "rank 1 died");
@@ -250,7 +282,53 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     FAILS(store_attempt_get(f->store, f->m, job, 3, &one, &e), ST_NOT_FOUND, "has no attempt 3");
 }
 
-static void a_ranks_end_is_told_once(void **state) {
+/* The transaction that wrote each row. A row that does not change keeps its version. */
+static long long versions_of_placements(struct fixture *f) {
+    return pg_number(f->conninfo,
+                     "SELECT count(DISTINCT xmin::text) * 1000000 + max(xmin::text::bigint) FROM placement");
+}
+
+static void a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_differ_are_touched(void **state) {
+    struct fixture *f = *state;
+    enum { JOBS = 4, RANKS = STORE_MAX_RANK_STARTS / JOBS };
+    static struct store_rank_start starts[STORE_MAX_RANK_STARTS], threads[STORE_MAX_RANK_STARTS];
+    struct store_stats before, after;
+    for (int j = 0, i = 0; j < JOBS; j++) {
+        int64_t job = fixture_running(f, RANKS);
+        for (int rank = 0; rank < RANKS; rank++, i++) {
+            starts[i] = (struct store_rank_start){ job, 1, rank, 1000 + i, 5, 2 };
+            threads[i] = (struct store_rank_start){ .job = job, .attempt = 1, .rank = rank, .threads = 2 };
+        }
+    }
+    store_stats(f->store, &before);
+    OK(store_rank_starts(f->store, f->epoch, starts, STORE_MAX_RANK_STARTS, &e));
+    store_stats(f->store, &after);
+    assert_int_equal(after.transactions - before.transactions, 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE threads = 2 AND pid_start_time = 5 "
+                                            "AND pid = 1000 + rank + 250 * (job - (SELECT min(job) FROM placement))"),
+                     STORE_MAX_RANK_STARTS);
+
+    /* All executors attach again: each rank has the threads that it had. */
+    long long versions = versions_of_placements(f);
+    OK(store_rank_starts(f->store, f->epoch, threads, STORE_MAX_RANK_STARTS, &e));
+    OK(store_rank_starts(f->store, f->epoch, starts, STORE_MAX_RANK_STARTS, &e));
+    assert_int_equal(versions_of_placements(f), versions);
+
+    /* Two changes: one twice, the other after the rank's end, which is ignored. */
+    const struct store_rank_end end = { .rank = 1, .message = "it ended", .time_us = 5 };
+    OK(store_rank_ended(f->store, f->epoch, threads[1].job, 1, &end, 1, &e));
+    threads[0].threads = 3;
+    threads[1].threads = 3;
+    threads[2] = threads[0];
+    threads[2].threads = 4;
+    OK(store_rank_starts(f->store, f->epoch, threads, STORE_MAX_RANK_STARTS, &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE threads = 2"),
+                     STORE_MAX_RANK_STARTS - 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT threads FROM placement ORDER BY job, rank LIMIT 1"), 4);
+    FAILS(store_rank_starts(f->store, f->epoch + 1, threads, 1, &e), ST_FAILED_PRECONDITION, "epoch");
+}
+
+static void a_ranks_end_is_stored_once(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 2);
     struct store_rank_end end = {
@@ -266,11 +344,19 @@ static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
     struct fixture *f = *state;
     int64_t queued = fixture_job(f, 1), running = fixture_running(f, 2), ended = fixture_running(f, 1);
     fixture_move(f, ended, 1, STORE_JOB_RUNNING, STORE_JOB_FAILED);
-    OK(store_rank_started(f->store, f->epoch, running, 1, 1, 42, 43, &e));
-    struct store_live_job *live;
-    size_t n;
-    OK(store_job_live(f->store, f->m, &live, &n, &e));
+    OK(store_rank_starts(f->store, f->epoch, &(struct store_rank_start){ running, 1, 1, 42, 43, 2 }, 1, &e));
+    struct store_live_job *live, *first, *second;
+    size_t n, n_first, n_second;
+    OK(store_job_live(f->store, f->m, 0, 100, &live, &n, &e));
     assert_int_equal(n, 2);
+    OK(store_job_live(f->store, f->m, 0, 1, &first, &n_first, &e));
+    OK(store_job_live(f->store, f->m, queued, 1, &second, &n_second, &e));
+    assert_int_equal(n_first + n_second, 2);
+    assert_int_equal(first[0].job.id, queued);
+    assert_int_equal(second[0].job.id, running);
+    assert_null(live[0].job.spec);
+    assert_non_null(live[1].job.spec);
+    assert_int_equal(live[1].committed_step, -1);
     assert_int_equal(live[0].job.id, queued);
     assert_false(live[0].attempt_open);
     assert_int_equal(live[1].job.id, running);
@@ -281,7 +367,44 @@ static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
     assert_false(live[1].final_committed);
 }
 
-/* Cut inside a character, as snprintf cuts. */
+static void the_end_of_an_attempt_closes_placements_without_a_reported_end(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 3), other = fixture_running(f, 1);
+    struct store_rank_end end = { .rank = 1, .cause = 6, .message = "told", .time_us = 5 };
+    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "its executor was lost", &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE end_time IS NULL"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT job FROM placement WHERE end_time IS NULL"), other);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE cause = 0 AND message <> ''"), 2);
+    assert_int_equal(pg_number(f->conninfo, "SELECT rank FROM placement WHERE cause = 6 AND message = 'told'"), 1);
+}
+
+static void executors_that_were_lost_long_ago_are_forgotten_but_for_those_that_still_matter(void **state) {
+    struct fixture *f = *state;
+    int64_t n;
+    fixture_running(f, 1); /* on "host" */
+    pg_run(f->conninfo,
+           "INSERT INTO executor SELECT id, 1, CASE WHEN lost THEN 2 ELSE 1 END, 'h', 'a', 'v', 1, '', now(), "
+           "now(), CASE WHEN lost THEN now() - days * interval '1 day' END FROM (VALUES ('attached', false, 0), "
+           "('host', true, 40), ('drained', true, 40), ('recent', true, 29), ('old-1', true, 31), "
+           "('old-2', true, 32), ('old-3', true, 33)) x(id, lost, days);"
+           "UPDATE executor SET drain_time = now() WHERE id = 'drained';"
+           "INSERT INTO device SELECT id, 0, 'cpu', 0, '', 0 FROM executor");
+    OK(store_executor_forget(f->store, f->epoch, 30, 2, &n, &e)); /* the oldest first, so many at once */
+    assert_int_equal(n, 2);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM executor WHERE id = 'old-1'"), 1);
+    OK(store_executor_forget(f->store, f->epoch, 30, 2, &n, &e));
+    assert_int_equal(n, 1);
+    OK(store_executor_forget(f->store, f->epoch, 30, 2, &n, &e));
+    assert_int_equal(n, 0);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM executor WHERE id IN ('attached', 'host', 'drained', "
+                                            "'recent')"),
+                     4);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM device"), 4);
+    FAILS(store_executor_forget(f->store, f->epoch + 1, 30, 2, &n, &e), ST_FAILED_PRECONDITION, "epoch");
+}
+
+/* The reason is cut inside a character, as snprintf cuts. */
 static void a_reason_that_is_not_utf8_is_stored_all_the_same(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -341,6 +464,7 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
                                 .address = "a",
                                 .version = "1",
                                 .slots = 2,
+                                .cores = 7,
                                 .devices = devices,
                                 .n_devices = 2 };
     OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
@@ -351,7 +475,7 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     x.n_devices = 0;
     OK(store_executor_attach(f->store, f->epoch, &x, 1, &e));
     const char *ids[] = { "two" };
-    OK(store_executor_heard(f->store, f->epoch, ids, (int64_t[]){ 4000000000000000 }, 1, &e));
+    OK(store_executor_heartbeats(f->store, f->epoch, ids, (int64_t[]){ 4000000000000000 }, 1, &e));
     struct store_executor *list;
     size_t n;
     OK(store_executor_list(f->store, f->m, NULL, 10, &list, &n, &e));
@@ -385,7 +509,7 @@ static void an_older_start_of_an_executor_does_not_replace_a_newer(void **state)
     OK(store_executor_counts(f->store, counts, &e));
     assert_int_equal(counts[STORE_EXECUTOR_ATTACHED], 2);
 }
-static void executors_are_read_by_id_and_lost_ones_by_who_was_lost_last(void **state) {
+static void executors_are_listed_by_id_and_lost_ones_most_recent_first(void **state) {
     struct fixture *f = *state;
     pg_run(f->conninfo, "INSERT INTO executor SELECT id, 1, 2, 'h', 'a', 'v', 8, 'r', now(), now(), lost::timestamptz "
                         "FROM (VALUES ('a', '2026-01-02'), ('b', '2026-01-04'), ('c', '2026-01-03')) x (id, lost)");
@@ -412,7 +536,7 @@ static void executors_are_read_by_id_and_lost_ones_by_who_was_lost_last(void **s
     assert_string_equal(list[1].id, "a");
 }
 
-/* It was told to leave its host before anybody heard that it had begun, and all its steps were done. */
+/* The job was preempted before its start was reported, and it had completed all its steps. */
 static void a_job_that_ends_as_it_leaves_its_host_has_begun(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_job(f, 1);
@@ -433,7 +557,7 @@ static void a_job_that_ends_as_it_leaves_its_host_has_begun(void **state) {
     assert_true(row.start_time_us > 0);
 }
 
-/* ---- drained ones ---- */
+/* ---- drained executors ---- */
 
 static struct store_executor attach_one(struct fixture *f, int64_t incarnation) {
     struct store_executor x = {
@@ -464,7 +588,7 @@ static void a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undr
     assert_false(x.drain_now);
 }
 
-static void draining_again_changes_what_is_said_anew_and_not_since_when(void **state) {
+static void draining_again_changes_the_reason_but_not_the_time(void **state) {
     struct fixture *f = *state;
     attach_one(f, 1);
     OK(store_executor_drain(f->store, f->epoch, "one", "", "ops", false, &e));
@@ -497,22 +621,26 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_job_is_read_back_as_it_was_stored),
         TEST(the_same_request_creates_one_job),
+        TEST(a_request_id_that_asks_for_something_else_is_refused_and_names_the_job),
         TEST(eight_callers_with_one_request_create_one_job),
         TEST(a_move_needs_its_state_and_its_attempt),
         TEST(a_repeated_move_changes_nothing_and_returns_its_event),
         TEST(of_two_moves_at_once_one_wins),
         TEST(events_are_numbered_without_gaps_by_four_writers),
         TEST(an_attempt_starts_only_as_the_next_one_of_an_idle_job),
-        TEST(a_ranks_end_is_told_once),
+        TEST(a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_differ_are_touched),
+        TEST(a_ranks_end_is_stored_once),
         TEST(a_new_leader_loads_live_jobs_with_their_placement),
+        TEST(the_end_of_an_attempt_closes_placements_without_a_reported_end),
+        TEST(executors_that_were_lost_long_ago_are_forgotten_but_for_those_that_still_matter),
         TEST(a_reason_that_is_not_utf8_is_stored_all_the_same),
         TEST(a_job_that_waits_says_why_until_it_moves),
         TEST(pages_of_jobs_meet_without_gap_or_overlap),
         TEST(an_older_start_of_an_executor_does_not_replace_a_newer),
-        TEST(executors_are_read_by_id_and_lost_ones_by_who_was_lost_last),
+        TEST(executors_are_listed_by_id_and_lost_ones_most_recent_first),
         TEST(a_job_that_ends_as_it_leaves_its_host_has_begun),
         TEST(a_drained_executor_is_so_over_its_starts_and_losses_until_it_is_undrained),
-        TEST(draining_again_changes_what_is_said_anew_and_not_since_when),
+        TEST(draining_again_changes_the_reason_but_not_the_time),
         TEST(an_executor_that_never_attached_is_neither_drained_nor_undrained_nor_read),
     };
     return cmocka_run_group_tests_name("store jobs", tests, fixture_group_setup, fixture_group_teardown);

@@ -1,4 +1,4 @@
-/* The job's story, and downsampling against a naive computation over the points that were reported. */
+/* The points that count after restarts, and downsampling compared with a naive computation over the reported points. */
 #include "tests/store/store_fixture.h"
 
 #include "base/clock.h"
@@ -18,14 +18,13 @@ struct point {
 
 /* Reports all points of one attempt, in batches. */
 static void report(struct fixture *f, int64_t job, int attempt, const struct point *points, size_t n) {
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
     struct store_record *records = calloc(n, sizeof *records);
     for (size_t i = 0; i < n; i++)
         records[i] = record_metrics(points[i].step, 1, LOSS, &points[i].value);
     for (size_t at = 0; at < n;) {
         size_t len = n - at < 5000 ? n - at : 5000;
-        struct store_batch batch = { job, attempt, 0, (int64_t)at + 1, records + at, len };
+        struct store_batch batch = { job, attempt, 0, (int64_t)at + 1, records + at, len, 0, "host" };
         struct store_batch_result result;
         OK(store_report_write(r, &batch, 1, &result, &e));
         assert_int_equal(result.sequence, at + len);
@@ -34,10 +33,10 @@ static void report(struct fixture *f, int64_t job, int attempt, const struct poi
     free(records);
 }
 
-static struct store_series query(struct fixture *f, int64_t job, int64_t after, int most) {
+static struct store_series query(struct fixture *f, int64_t job, int64_t after, int max_entries) {
     struct store_series *series;
     size_t n;
-    struct store_metric_query q = { .job = job, .after_step = after, .max_points = most, .rank = -1 };
+    struct store_metric_query q = { .job = job, .after_step = after, .max_points = max_entries, .rank = -1 };
     OK(store_metric_query(f->store, f->m, &q, &series, &n, &e));
     assert_int_equal(n, 1);
     return series[0];
@@ -48,9 +47,9 @@ static void near(double a, double b) {
         fail_msg("%.17g is not %.17g", a, b);
 }
 
-/* Runs of equal length over the points, by the definition in metric.h. */
-static void check_runs(const struct store_series *s, const struct point *points, size_t n, size_t most) {
-    size_t per = n <= most ? 1 : (n + most - 1) / most, runs = (n + per - 1) / per;
+/* Checks that runs of points have equal length, as metric.h defines. */
+static void check_runs(const struct store_series *s, const struct point *points, size_t n, size_t max_entries) {
+    size_t per = n <= max_entries ? 1 : (n + max_entries - 1) / max_entries, runs = (n + per - 1) / per;
     assert_int_equal(s->points, n);
     assert_int_equal(s->n, runs);
     assert_int_equal(s->last_step, points[n - 1].step);
@@ -86,13 +85,13 @@ static void downsampling_agrees_with_a_naive_computation(void **state) {
             points[i] = (struct point){ step, (double)rand() / RAND_MAX - 0.5 };
         }
         report(f, job, 1, points, n);
-        static const int mosts[] = { 17, 100, 1000, 10000 };
+        static const int limits[] = { 17, 100, 1000, 10000 };
         for (size_t i = 0; i < 4; i++) {
-            size_t most = (size_t)mosts[i];
-            if (n > most * STORE_CHUNK_POINTS)
+            size_t max_entries = (size_t)limits[i];
+            if (n > max_entries * STORE_CHUNK_POINTS)
                 continue;
-            struct store_series s = query(f, job, 0, mosts[i]);
-            check_runs(&s, points, n, most);
+            struct store_series s = query(f, job, 0, limits[i]);
+            check_runs(&s, points, n, max_entries);
         }
         size_t skip = (size_t)rand() % n;
         struct store_series rest = query(f, job, points[skip].step - 1, 10000);
@@ -101,7 +100,7 @@ static void downsampling_agrees_with_a_naive_computation(void **state) {
     }
 }
 
-/* Long series are folded from chunks: what must be exact then are the counts, the extremes and the last value. */
+/* Long series are reduced from chunks. Then the counts, the extremes and the last value must be exact. */
 static void a_long_series_is_folded_from_its_chunks(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -132,7 +131,7 @@ static void a_long_series_is_folded_from_its_chunks(void **state) {
     free(points);
 }
 
-static void a_later_attempt_hides_what_it_did_again(void **state) {
+static void a_later_attempt_hides_the_points_that_it_repeats(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
     struct point first[30], second[40];
@@ -140,11 +139,10 @@ static void a_later_attempt_hides_what_it_did_again(void **state) {
         first[i] = (struct point){ i + 1, 100 + i };
     for (int i = 0; i < 40; i++)
         second[i] = (struct point){ i + 21, 200 + i };
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
     report(f, job, 1, first, 30);
     struct store_record shard = record_shard(20, 0, 1, false);
-    struct store_batch batch = { job, 1, 0, 31, &shard, 1 };
+    struct store_batch batch = { job, 1, 0, 31, &shard, 1, 0, "host" };
     struct store_batch_result result;
     OK(store_report_write(r, &batch, 1, &result, &e));
     struct store_series before = query(f, job, 0, 1000);
@@ -175,13 +173,12 @@ static void nan_and_infinity_are_kept(void **state) {
 static void names_and_ranks_choose_the_series(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 2);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
     static char *const names[] = { "b", "a" };
     double values[] = { 1, 2 };
     struct store_record record = record_metrics(3, 2, names, values);
     for (int rank = 0; rank < 2; rank++) {
-        struct store_batch batch = { job, 1, rank, 1, &record, 1 };
+        struct store_batch batch = { job, 1, rank, 1, &record, 1, 0, "host" };
         struct store_batch_result result;
         OK(store_report_write(r, &batch, 1, &result, &e));
     }
@@ -210,7 +207,7 @@ static void names_and_ranks_choose_the_series(void **state) {
     FAILS(store_metric_query(f->store, f->m, &q, &series, &n, &e), ST_INVALID_ARGUMENT, "max_points");
 }
 
-/* Chunks are cut where 32-bit offsets would not reach. */
+/* A chunk ends where 32-bit offsets do not reach. */
 static void steps_that_lie_far_apart_are_kept(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -228,7 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(downsampling_agrees_with_a_naive_computation),
         TEST(a_long_series_is_folded_from_its_chunks),
-        TEST(a_later_attempt_hides_what_it_did_again),
+        TEST(a_later_attempt_hides_the_points_that_it_repeats),
         TEST(nan_and_infinity_are_kept),
         TEST(names_and_ranks_choose_the_series),
         TEST(steps_that_lie_far_apart_are_kept),

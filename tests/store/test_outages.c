@@ -1,9 +1,10 @@
-/* What is lost when a connection, the leader or PostgreSQL dies: nothing, and nothing happens twice. */
+/* When a connection, the leader or PostgreSQL dies, nothing is lost and nothing happens twice. */
 #include "tests/store/store_fixture.h"
 
 #include "base/clock.h"
 #include "service/store/checkpoint.h"
 #include "service/store/event.h"
+#include "service/store/pool.h"
 #include "tests/store/proxy.h"
 
 #include <libpq-fe.h>
@@ -27,6 +28,8 @@ static struct cut cut_open(struct fixture *f) {
     snprintf(conninfo, sizeof conninfo, "host=%s user=postgres dbname=%s", proxy_dir(c.proxy),
              strstr(f->conninfo, "dbname=") + strlen("dbname="));
     OK(store_open(&(struct store_options){ .conninfo = conninfo, .patience_ms = 20000 }, &c.store, &e));
+    const struct term term = store_term(f->store); /* one controller with two connections to its database */
+    store_set_term(c.store, &term);
     return c;
 }
 
@@ -104,13 +107,12 @@ static void reports_are_stored_once_though_their_commits_are_cut(void **state) {
     struct fixture *f = *state;
     struct cut c = cut_open(f);
     int64_t job = fixture_running(f, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(c.store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(c.store, f->epoch);
     static char *const names[] = { "loss" };
     for (int i = 0; i < 10; i++) {
         double value = i;
         struct store_record records[] = { record_metrics(i + 1, 1, names, &value), record_shard(i + 1, 0, 1, false) };
-        struct store_batch batch = { job, 1, 0, 2 * i + 1, records, 2 };
+        struct store_batch batch = { job, 1, 0, 2 * i + 1, records, 2, 0, "host" };
         struct store_batch_result result;
         proxy_cut_at(c.proxy, "COMMIT", 1, HOW[i % 2]);
         OK(store_report_write(r, &batch, 1, &result, &e));
@@ -126,7 +128,7 @@ static void reports_are_stored_once_though_their_commits_are_cut(void **state) {
 
 /* ---- PostgreSQL itself ---- */
 
-/* The server frees the lock when its own process notices the closed socket. */
+/* The server frees the lock when its own process notices that the socket is closed. */
 static struct store_leader *lead_when_free(struct fixture *f, const char *holder) {
     struct store_leader *l = NULL;
     deadline_ms_t deadline = deadline_in(120000);
@@ -150,7 +152,10 @@ static void *write_events(void *ctx) {
         char id[32];
         snprintf(id, sizeof id, "w-%d", i);
         struct err e;
-        w->status = store_event_add(w->f->store, w->f->epoch, id, w->job, 0, "noted", "", NULL, &e);
+        do { /* a restarted server accepts no writes before the next election */
+            const int64_t epoch = __atomic_load_n(&w->f->epoch, __ATOMIC_ACQUIRE);
+            w->status = store_event_add(w->f->store, epoch, id, w->job, 0, "noted", "", NULL, &e);
+        } while (w->status == ST_FAILED_PRECONDITION);
         if (w->status != ST_OK)
             fprintf(stderr, "# %s\n", e.msg);
         __atomic_store_n(&w->done, i + 1, __ATOMIC_RELEASE);
@@ -168,15 +173,17 @@ static void a_killed_postmaster_loses_nothing_that_was_answered(void **state) {
     pg_kill(f->pg);
     FAILS(store_leader_check(f->leader, &e), ST_UNAVAILABLE, "PostgreSQL");
     pg_restart(f->pg);
+    f->leader = store_leader_close(f->leader);
+    f->leader = lead_when_free(f, "test");
+    assert_int_equal(store_leader_epoch(f->leader), f->epoch + 1);
+    assert_int_equal(store_leader_succession(f->leader), STORE_SUCCESSION_OWN);
+    __atomic_store_n(&f->epoch, store_leader_epoch(f->leader), __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
     assert_int_equal(w.status, ST_OK);
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'noted'"), 300);
     struct store_stats stats;
     store_stats(f->store, &stats);
     assert_true(stats.connections >= 1 && stats.busy == 0);
-    f->leader = store_leader_close(f->leader);
-    f->leader = lead_when_free(f, "again");
-    assert_int_equal(store_leader_epoch(f->leader), f->epoch + 1);
 }
 
 static void a_store_without_patience_says_at_once_that_postgresql_is_away(void **state) {
@@ -210,9 +217,9 @@ static void the_server_gives_up_a_statement_that_waits_too_long(void **state) {
     OK(store_ping(f->store, &e));
 }
 
-/* ---- what a plain WHERE on another row would let through ---- */
+/* ---- races that a plain WHERE on another row would allow ---- */
 
-/* A transaction of another session, open. */
+/* Opens a transaction of another session. */
 static PGconn *hold(struct fixture *f, const char *sql) {
     PGconn *c = PQconnectdb(f->conninfo);
     PQclear(PQexec(c, "BEGIN"));
@@ -227,13 +234,13 @@ static void let_go(PGconn *c) {
     PQfinish(c);
 }
 
-/* Less than a statement's timeout, after which nobody would wait any more. */
+/* Waits for less than the timeout of a statement, after which no session would wait. */
 static void wait_until_one_waits(struct fixture *f) {
     deadline_ms_t deadline = deadline_in(STORE_STATEMENT_TIMEOUT_MS);
     while (pg_number(f->conninfo, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
                                   "AND wait_event_type = 'Lock'") == 0)
         if (clock_mono_ms() > deadline)
-            fail_msg("nobody waits for the lock");
+            fail_msg("no session waits for the lock");
 }
 
 struct late {
@@ -279,7 +286,9 @@ static void a_mutation_during_an_election_waits_and_is_refused(void **state) {
         let_go(election);
         pthread_join(thread, NULL);
         assert_int_equal(late.status, ST_FAILED_PRECONDITION);
-        f->epoch++;
+        f->leader = store_leader_close(f->leader);
+        f->leader = lead_when_free(f, "again");
+        f->epoch = store_leader_epoch(f->leader);
     }
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE request_id = 'late'"), 0);
 }
@@ -287,7 +296,7 @@ static void a_mutation_during_an_election_waits_and_is_refused(void **state) {
 static void *report_late(void *ctx) {
     struct late *l = ctx;
     struct store_record none = { .kind = STORE_RECORD_NONE };
-    struct store_batch batch = { l->job, 1, 0, 1, &none, 1 };
+    struct store_batch batch = { l->job, 1, 0, 1, &none, 1, 0, "host" };
     l->status = store_report_write(l->r, &batch, 1, &l->result, NULL);
     return NULL;
 }
@@ -295,7 +304,7 @@ static void *report_late(void *ctx) {
 static void a_report_during_its_attempts_end_waits_and_is_fenced(void **state) {
     struct fixture *f = *state;
     struct late late = { .f = f, .job = fixture_running(f, 1) };
-    OK(store_report_open(f->store, f->epoch, &late.r, &e));
+    late.r = store_report_new(f->store, f->epoch);
     char sql[200];
     snprintf(sql, sizeof sql,
              "WITH j AS (UPDATE job SET reason = 'ends' WHERE id = %lld) "
@@ -309,11 +318,11 @@ static void a_report_during_its_attempts_end_waits_and_is_fenced(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(late.status, ST_OK);
     assert_true(late.result.fenced);
-    store_report_close(late.r);
+    store_report_free(late.r);
 }
 
-/* A frozen server answers nothing and closes nothing: only our own deadline ends the wait. */
-static void a_frozen_server_is_unavailable_and_comes_back(void **state) {
+/* A frozen server does not answer and does not close connections: only our own deadline ends the wait. */
+static void a_frozen_server_is_unavailable_until_it_continues(void **state) {
     struct fixture *f = *state;
     struct store *s;
     OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = -1 }, &s, &e));
@@ -348,38 +357,38 @@ static void of_two_leaders_one_leads_and_the_next_has_a_higher_epoch(void **stat
     store_leader_close(second);
 }
 
-/* Nobody else has led: the epoch that was not told is the next one, once, and no other holder's. */
-static void an_election_whose_answer_was_lost_is_no_other_leaders(void **state) {
+/* No other controller has led: the epoch of the unanswered election is the next one, used once, by this holder. */
+static void an_election_whose_answer_was_lost_belongs_to_its_holder(void **state) {
     struct fixture *f = *state;
     struct cut c = cut_open(f);
     struct store_leader *l = NULL;
     bool followed = true;
     f->leader = store_leader_close(f->leader);
     f->leader = store_leader_close(lead_when_free(f, "self"));
-    const int64_t told = f->epoch + 1;
-    do { /* until the lock is free, and the statement made */
+    const int64_t unanswered = f->epoch + 1;
+    do { /* until the lock is free and the statement has run */
         proxy_cut_at(c.proxy, "leader_elect", 2, PROXY_CUT_ANSWER);
-        status_ignore(store_leader_try(c.store, "self", told, &l, NULL));
+        status_ignore(store_leader_try(c.store, "self", unanswered, &l, NULL));
         assert_null(l);
     } while (proxy_cuts(c.proxy) == 0);
-    while (pg_number(f->conninfo, "SELECT epoch FROM leader") == told) {
+    while (pg_number(f->conninfo, "SELECT epoch FROM leader") == unanswered) {
     }
-    OK(store_leader_followed(f->store, "self", told, &followed, &e));
+    OK(store_leader_followed(f->store, "self", unanswered, &followed, &e));
     assert_false(followed);
-    OK(store_leader_followed(f->store, "other", told, &followed, &e));
+    OK(store_leader_followed(f->store, "other", unanswered, &followed, &e));
     assert_true(followed);
     for (deadline_ms_t deadline = deadline_in(120000); !l && clock_mono_ms() < deadline;)
-        OK(store_leader_try(f->store, "self", told, &l, &e));
-    assert_int_equal(store_leader_epoch(l), told + 1);
+        OK(store_leader_try(f->store, "self", unanswered, &l, &e));
+    assert_int_equal(store_leader_epoch(l), unanswered + 1);
     l = store_leader_close(l);
     for (deadline_ms_t deadline = deadline_in(120000); !l && clock_mono_ms() < deadline;)
-        OK(store_leader_try(f->store, "self", told + 1, &l, &e));
-    assert_int_equal(store_leader_epoch(l), told + 2);
+        OK(store_leader_try(f->store, "self", unanswered + 1, &l, &e));
+    assert_int_equal(store_leader_epoch(l), unanswered + 2);
     store_leader_close(l);
     cut_close(&c);
 }
 
-/* The lead is free as soon as the kernel has closed the killed process's sockets. */
+/* The lock is free as soon as the kernel has closed the killed process's sockets. */
 static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state) {
     struct fixture *f = *state;
     f->leader = store_leader_close(f->leader);
@@ -412,7 +421,7 @@ static void a_killed_leader_is_followed_without_waiting_for_a_lease(void **state
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        /* First, while the cluster is small: recovery syncs each of its files. */
+        /* Runs first, while the cluster is small: recovery syncs each of its files. */
         TEST(a_killed_postmaster_loses_nothing_that_was_answered),
         TEST(a_job_is_created_once_though_the_answer_is_lost),
         TEST(a_move_happens_once_though_its_commit_is_cut),
@@ -422,9 +431,9 @@ int main(void) {
         TEST(the_server_gives_up_a_statement_that_waits_too_long),
         TEST(a_mutation_during_an_election_waits_and_is_refused),
         TEST(a_report_during_its_attempts_end_waits_and_is_fenced),
-        TEST(a_frozen_server_is_unavailable_and_comes_back),
+        TEST(a_frozen_server_is_unavailable_until_it_continues),
         TEST(of_two_leaders_one_leads_and_the_next_has_a_higher_epoch),
-        TEST(an_election_whose_answer_was_lost_is_no_other_leaders),
+        TEST(an_election_whose_answer_was_lost_belongs_to_its_holder),
         TEST(a_killed_leader_is_followed_without_waiting_for_a_lease),
     };
     return cmocka_run_group_tests_name("store outages", tests, fixture_group_setup, fixture_group_teardown);

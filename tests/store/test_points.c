@@ -1,4 +1,4 @@
-/* Every point of a job's story, page by page, against what was reported. */
+/* All pages of a job's points, compared with the reported points. */
 #include "tests/store/store_fixture.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 60000 };
+enum { MAX_POINTS = 60000 };
 static const int64_t BEGUN_US = 1795363200123456; /* in November 2026 */
 
 struct point {
@@ -20,13 +20,13 @@ struct point {
     double value;
 };
 struct points {
-    struct point *at; /* [MOST] */
+    struct point *at; /* [MAX_POINTS] */
     size_t n, pages;
 };
 
 static void add(struct points *p, const char *name, int rank, int attempt, int64_t step, double value,
                 int64_t time_us) {
-    assert_true(p->n < MOST);
+    assert_true(p->n < MAX_POINTS);
     struct point *x = &p->at[p->n++];
     *x = (struct point){ .rank = rank, .attempt = attempt, .step = step, .time_us = time_us, .value = value };
     snprintf(x->name, sizeof x->name, "%s", name);
@@ -34,8 +34,7 @@ static void add(struct points *p, const char *name, int rank, int attempt, int64
 
 /* Reports these points as rows of one name each. */
 static void report(struct fixture *f, int64_t job, const struct point *points, size_t n, int64_t sequence) {
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
     struct store_record *records = calloc(n, sizeof *records);
     char **names = calloc(n, sizeof *names);
     for (size_t i = 0; i < n; i++) {
@@ -46,7 +45,7 @@ static void report(struct fixture *f, int64_t job, const struct point *points, s
     for (size_t at = 0; at < n;) {
         size_t len = n - at < 3000 ? n - at : 3000;
         struct store_batch batch = {
-            job, points[0].attempt, points[0].rank, sequence + (int64_t)at, records + at, len
+            job, points[0].attempt, points[0].rank, sequence + (int64_t)at, records + at, len, 0, "host"
         };
         struct store_batch_result result;
         OK(store_report_write(r, &batch, 1, &result, &e));
@@ -57,7 +56,7 @@ static void report(struct fixture *f, int64_t job, const struct point *points, s
     free(records);
 }
 
-/* What one page holds, behind what is there; false: it was the last. */
+/* Appends the points of one page. Returns false after the last page. */
 static bool take_page(struct fixture *f, struct store_points_query *q, struct points *p) {
     struct store_points *runs;
     size_t n, before = p->n;
@@ -71,7 +70,7 @@ static bool take_page(struct fixture *f, struct store_points_query *q, struct po
     return more;
 }
 
-static struct points points_new(void) { return (struct points){ .at = calloc(MOST, sizeof(struct point)) }; }
+static struct points points_new(void) { return (struct points){ .at = calloc(MAX_POINTS, sizeof(struct point)) }; }
 
 static struct points read_all(struct fixture *f, struct store_points_query q) {
     struct points p = points_new();
@@ -94,7 +93,7 @@ static void same(const struct points *got, const struct points *want) {
 
 static void free_points(struct points *p) { free(p->at); }
 
-static void every_point_is_in_one_page_whatever_their_size(void **state) {
+static void every_point_is_in_exactly_one_page_of_any_size(void **state) {
     struct fixture *f = *state;
     const char *given = getenv("TRAINYARD_SEED");
     unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
@@ -102,7 +101,7 @@ static void every_point_is_in_one_page_whatever_their_size(void **state) {
     srand(seed);
     int64_t job = fixture_running(f, 3);
     struct points want = points_new();
-    /* In the order of the pages: by name, then rank. A rank's sequence goes on from one of its names to the next. */
+    /* In the order of the pages: by name, then rank. A rank's sequence continues from one of its names to the next. */
     int64_t sequence[3] = { 1, 1, 1 };
     static const char *const names[] = { "a", "b", "c" };
     for (int k = 0; k < 3; k++)
@@ -114,7 +113,7 @@ static void every_point_is_in_one_page_whatever_their_size(void **state) {
             report(f, job, want.at + from, (size_t)n, sequence[rank]);
             sequence[rank] += n;
         }
-    static const int sizes[] = { 7, 240, 241, STORE_POINTS_MOST };
+    static const int sizes[] = { 7, 240, 241, STORE_MAX_POINTS };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct points got = read_all(f, (struct store_points_query){ .job = job, .rank = -1, .max_points = sizes[i] });
         same(&got, &want);
@@ -128,17 +127,17 @@ static void a_page_reads_no_more_rows_than_it_may(void **state) {
     int64_t job = fixture_running(f, 1);
     struct points want = points_new();
     for (int i = 0; i < STORE_POINTS_CHUNKS * 3; i++)
-        add(&want, "a", 0, 1, (int64_t)i << 40, i, BEGUN_US); /* so far apart that each has a row of its own */
+        add(&want, "a", 0, 1, (int64_t)i << 40, i, BEGUN_US); /* so distant that each has its own row */
     report(f, job, want.at, want.n, 1);
-    struct points got = read_all(
-        f, (struct store_points_query){ .job = job, .rank = -1, .max_points = STORE_POINTS_MOST });
+    struct points got = read_all(f,
+                                 (struct store_points_query){ .job = job, .rank = -1, .max_points = STORE_MAX_POINTS });
     same(&got, &want);
     assert_true(got.pages > 3);
     free_points(&got);
     free_points(&want);
 }
 
-static void names_and_a_rank_choose_what_the_pages_have(void **state) {
+static void names_and_a_rank_select_the_points_of_the_pages(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 3);
     struct points all = points_new();
@@ -161,17 +160,16 @@ static void names_and_a_rank_choose_what_the_pages_have(void **state) {
 }
 
 /* Attempt 1 does 30 steps, with a checkpoint at 20; attempt 2 begins there. */
-static void pages_tell_the_story_as_it_stood_at_the_first(void **state) {
+static void pages_show_the_state_at_the_first_page(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
     struct points first = points_new(), second = points_new(), got = points_new();
     for (int i = 0; i < 30; i++)
         add(&first, "a", 0, 1, i + 1, 100 + i, BEGUN_US + i * 1000);
     report(f, job, first.at, 30, 1);
-    CLEANUP(store_report_closep) struct store_report *r = NULL;
-    OK(store_report_open(f->store, f->epoch, &r, &e));
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
     struct store_record shard = record_shard(20, 0, 1, false);
-    struct store_batch batch = { job, 1, 0, 31, &shard, 1 };
+    struct store_batch batch = { job, 1, 0, 31, &shard, 1, 0, "host" };
     struct store_batch_result result;
     OK(store_report_write(r, &batch, 1, &result, &e));
     struct store_points_query q = { .job = job, .rank = -1, .max_points = 10 };
@@ -212,7 +210,7 @@ static void a_chunk_from_before_times_were_stored_has_none_and_is_left_alone(voi
     free_points(&p);
 }
 
-/* A clock that is set while a rank runs: chunks are cut where 32-bit offsets would not reach. */
+/* The clock is set while a rank runs: a chunk ends where 32-bit offsets do not reach. */
 static void times_that_lie_far_apart_are_kept(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -239,7 +237,7 @@ static void a_query_that_cannot_be_is_refused(void **state) {
     assert_true(n == 0 && !more);
     q.from.name = 999;
     FAILS(store_points_list(f->store, f->m, &q, &runs, &n, &more, &e), ST_INVALID_ARGUMENT, "no metric of number 999");
-    q.max_points = STORE_POINTS_MOST + 1;
+    q.max_points = STORE_MAX_POINTS + 1;
     FAILS(store_points_list(f->store, f->m, &q, &runs, &n, &more, &e), ST_INVALID_ARGUMENT, "max_points");
     q = (struct store_points_query){ .job = job + 1, .rank = -1, .max_points = 10 };
     FAILS(store_points_list(f->store, f->m, &q, &runs, &n, &more, &e), ST_NOT_FOUND, "does not exist");
@@ -265,10 +263,10 @@ static void times_are_packed_and_unpacked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_packed_and_unpacked),
-        TEST(every_point_is_in_one_page_whatever_their_size),
+        TEST(every_point_is_in_exactly_one_page_of_any_size),
         TEST(a_page_reads_no_more_rows_than_it_may),
-        TEST(names_and_a_rank_choose_what_the_pages_have),
-        TEST(pages_tell_the_story_as_it_stood_at_the_first),
+        TEST(names_and_a_rank_select_the_points_of_the_pages),
+        TEST(pages_show_the_state_at_the_first_page),
         TEST(a_chunk_from_before_times_were_stored_has_none_and_is_left_alone),
         TEST(times_that_lie_far_apart_are_kept),
         TEST(a_query_that_cannot_be_is_refused),

@@ -1,4 +1,5 @@
-/* Migrations up, down and up again; a newer schema is refused; every CHECK refuses what it names. */
+/* Migrations up, down and up again; a newer schema is refused; every CHECK refuses the value that its name describes.
+ */
 #include "tests/store/store_fixture.h"
 
 #include "service/store/migrate.h"
@@ -53,7 +54,7 @@ static void a_newer_schema_is_refused(void **state) {
 static void a_failed_migration_leaves_nothing(void **state) {
     struct fixture *f = *state;
     int from;
-    /* In the way of the second one. */
+    /* Blocks the second migration. */
     pg_run(f->conninfo, "CREATE TABLE metric_name ()");
     FAILS(store_migrate(f->conninfo, store_schema_version(), &from, &e), ST_INTERNAL, "migration 0002_reports.up.sql");
     assert_int_equal(pg_number(f->conninfo, "SELECT max(version) FROM schema_migration"), 1);
@@ -83,7 +84,22 @@ static void four_programs_that_migrate_at_once_take_turns(void **state) {
     }
 }
 
-/* ---- CHECKs: a statement that each refuses, on rows that are fine ---- */
+/* The state in which older versions left the ranks of lost executors. */
+static void open_placements_of_ended_attempts_are_closed_on_the_way_up(void **state) {
+    struct fixture *f = *state;
+    OK(store_migrate(f->conninfo, 12, NULL, &e));
+    pg_run(f->conninfo,
+           "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, attempt, "
+           "steps, keep_last, keep_best, start_time) VALUES ('n', 'q', 3, 0, 1, 'cpu', 3, 2, 1, 1, 0, now());"
+           "INSERT INTO attempt (job, number, state, epoch, from_step, end_time) VALUES (1, 1, 4, 1, 0, "
+           "'2001-01-01'), (1, 2, 1, 1, 0, NULL);"
+           "INSERT INTO placement (job, attempt, rank, executor) VALUES (1, 1, 0, 'x'), (1, 2, 0, 'x');");
+    OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE end_time IS NULL"), 1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT attempt FROM placement WHERE end_time = '2001-01-01'"), 1);
+}
+
+/* ---- CHECKs: for each, a statement that it refuses, on otherwise valid rows ---- */
 
 static const char ROWS[] =
     "INSERT INTO executor VALUES ('x', 1, 1, 'h', 'a', 'v', 2, '', now(), now(), NULL);"
@@ -102,6 +118,9 @@ static const char ROWS[] =
 
 static const char *const REFUSED[] = {
     "INSERT INTO leader VALUES (false, 1, '', now())",
+    "INSERT INTO cluster VALUES (false)",
+    "INSERT INTO election VALUES (0, gen_random_uuid())",
+    "UPDATE job SET records_lost = -1",
     "INSERT INTO state_edge VALUES ('rank', 1, 2)",
     "UPDATE leader SET epoch = -1",
     "UPDATE executor SET state = 3",
@@ -112,6 +131,10 @@ static const char *const REFUSED[] = {
     "UPDATE executor SET drain_reason = 'new disk'",
     "UPDATE executor SET drain_requester = 'ops'",
     "UPDATE executor SET drain_now = true",
+    "UPDATE executor SET state = 2, lost_time = now(), detach_time = now()",
+    "UPDATE executor SET leaving = true",
+    "UPDATE executor SET fault_time = now()",
+    "INSERT INTO job_avoided_host VALUES (1, 'x', 12, '')",
     "INSERT INTO device VALUES ('x', 0, 'tpu', 0, '', 0)",
     "INSERT INTO device VALUES ('x', 0, 'cuda', 0, '', 0, '', '', true, '')",
     "UPDATE job SET state = 0",
@@ -133,6 +156,7 @@ static const char *const REFUSED[] = {
     "UPDATE job SET last_event = 0",
     "UPDATE job SET delete_time = now()",
     "UPDATE job SET weights_sha256 = 'ABC'",
+    "INSERT INTO job_spec (job, body, request_digest) VALUES (1, '', 'short')",
     "UPDATE attempt SET number = 0",
     "UPDATE attempt SET state = 5",
     "UPDATE attempt SET state = 4",
@@ -143,12 +167,16 @@ static const char *const REFUSED[] = {
     "UPDATE placement SET rank = -1",
     "UPDATE placement SET rank = 1024",
     "UPDATE placement SET pid = 1",
+    "UPDATE placement SET threads = 0",
+    "UPDATE executor SET cores = -1",
     "UPDATE placement SET end_time = now()",
     "UPDATE event SET number = 0",
     "UPDATE event SET kind = 'Bad Kind'",
     "UPDATE event SET state = 0",
     "UPDATE event SET request_id = ''",
-    "UPDATE checkpoint SET state = 6, delete_time = now()",
+    "UPDATE checkpoint SET state = 7",
+    "UPDATE checkpoint SET state = 6, commit_time = now(), reason = 'r'",
+    "UPDATE checkpoint SET unreadable_time = now()",
     "UPDATE checkpoint SET step = -1",
     "UPDATE checkpoint SET shards = 3",
     "UPDATE checkpoint SET shards = 2, state = 2",
@@ -193,7 +221,7 @@ static const char *const REFUSED[] = {
     "UPDATE token SET revoke_time = create_time - interval '1 second'",
 };
 
-static void every_check_refuses_what_it_names(void **state) {
+static void every_check_refuses_the_rows_that_it_forbids(void **state) {
     struct fixture *f = *state;
     OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
     pg_run(f->conninfo, ROWS);
@@ -206,7 +234,7 @@ static void every_check_refuses_what_it_names(void **state) {
         snprintf(sql, sizeof sql, "INSERT INTO seen VALUES ('%s')", pg_refused_by());
         pg_run(f->conninfo, sql);
     }
-    /* No CHECK is without its statement above. */
+    /* Each CHECK has a statement above. */
     static const char missed[] = "FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace "
                                  "AND conname NOT IN (SELECT name FROM seen)";
     char sql[300];
@@ -214,7 +242,7 @@ static void every_check_refuses_what_it_names(void **state) {
     assert_int_equal(pg_number(f->conninfo, sql), 0);
 }
 
-static void keys_refuse_what_may_be_there_once(void **state) {
+static void unique_keys_refuse_duplicates(void **state) {
     struct fixture *f = *state;
     OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
     pg_run(f->conninfo, ROWS);
@@ -237,8 +265,9 @@ int main(void) {
         cmocka_unit_test_setup(a_newer_schema_is_refused, setup),
         cmocka_unit_test_setup(a_failed_migration_leaves_nothing, setup),
         cmocka_unit_test_setup(four_programs_that_migrate_at_once_take_turns, setup),
-        cmocka_unit_test_setup(every_check_refuses_what_it_names, setup),
-        cmocka_unit_test_setup(keys_refuse_what_may_be_there_once, setup),
+        cmocka_unit_test_setup(open_placements_of_ended_attempts_are_closed_on_the_way_up, setup),
+        cmocka_unit_test_setup(every_check_refuses_the_rows_that_it_forbids, setup),
+        cmocka_unit_test_setup(unique_keys_refuse_duplicates, setup),
     };
     return cmocka_run_group_tests_name("store schema", tests, fixture_group_setup, fixture_group_teardown);
 }

@@ -1,5 +1,5 @@
-/* States stand in the messages, in C and in the database: nothing drifts, and the database takes no other edge than
- * those of the scheduler's table. */
+/* The states in the protobuf messages, in C and in the database are equal, and the database accepts exactly the edges
+ * of the scheduler's table. */
 #include "tests/store/store_fixture.h"
 
 #include "service/scheduler/job_state.h"
@@ -25,7 +25,7 @@ static bool database_has(const struct fixture *f, const char *entity, int at, in
     return pg_number(f->conninfo, sql) == 1;
 }
 
-/* Puts the rows at a state without the guard, then moves them under it. */
+/* Sets the rows to a state without the trigger, then changes the state with it. */
 static void expect_guarded(const struct fixture *f, const char *entity, const char *with, int at, int becomes) {
     char sql[1000];
     int n = snprintf(sql, sizeof sql, "SET session_replication_role = replica; UPDATE %s SET ", entity);
@@ -52,10 +52,10 @@ static void the_database_and_the_scheduler_have_the_same_edges(void **state) {
                      0);
 }
 
-static void the_database_refuses_whatever_is_no_edge(void **state) {
+static void the_database_refuses_every_change_without_an_edge(void **state) {
     struct fixture *f = *state;
     static const struct {
-        const char *entity, *with; /* %1$d: the state, with what its CHECKs want */
+        const char *entity, *with; /* %1$d: the state, with the columns that its CHECKs need */
         int states;
     } rows[] = {
         { "job",
@@ -66,8 +66,8 @@ static void the_database_refuses_whatever_is_no_edge(void **state) {
           4 },
         { "checkpoint",
           "state = %d, shards = 1, reason = 'r', commit_time = CASE WHEN %d <> 1 THEN now() END, "
-          "delete_time = CASE WHEN %d >= 4 THEN now() END WHERE %d > 0",
-          5 },
+          "unreadable_time = now(), delete_time = CASE WHEN %d IN (4, 5) THEN now() END WHERE %d > 0",
+          6 },
         { "executor", "state = %d, lost_time = CASE WHEN %d = 2 THEN now() END WHERE %d + %d > 0", 2 },
     };
     fixture_running(f, 1);
@@ -101,17 +101,17 @@ static void messages_and_rows_have_the_same_states(void **state) {
         assert_string_equal(protobuf_c_enum_descriptor_get_value(of, i)->name, job_state_name((enum job_state)i));
         assert_string_equal(store_job_state_name(i), job_state_name((enum job_state)i));
     }
-    /* The compiler has compared the numbers of those that rows have; messages have no more of them. */
+    /* The compiler has compared the numbers of the states of rows. Messages have no other states. */
     assert_int_equal(trainyard__v1__attempt__state__descriptor.n_values, STORE_ATTEMPT_ENDED + 1);
-    assert_int_equal(trainyard__v1__checkpoint__state__descriptor.n_values, STORE_CHECKPOINT_DELETED + 1);
-    /* DRAINING and DRAINED follow from the row's mark and its ranks. */
-    assert_int_equal(trainyard__v1__executor__state__descriptor.n_values, STORE_EXECUTOR_LOST + 1 + 2);
+    assert_int_equal(trainyard__v1__checkpoint__state__descriptor.n_values, STORE_CHECKPOINT_MISSING + 1);
+    /* DRAINING and DRAINED follow from the row's mark and its ranks, DISCONNECTED and LEAVING from its detach_time. */
+    assert_int_equal(trainyard__v1__executor__state__descriptor.n_values, STORE_EXECUTOR_LOST + 1 + 4);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_database_and_the_scheduler_have_the_same_edges),
-        TEST(the_database_refuses_whatever_is_no_edge),
+        TEST(the_database_refuses_every_change_without_an_edge),
         TEST(a_move_without_an_edge_is_refused_in_a_sentence),
         cmocka_unit_test(messages_and_rows_have_the_same_states),
     };

@@ -1,4 +1,4 @@
-/* Tokens: created, found, revoked; what is stored of them and for how long. */
+/* Tokens: creating, finding and revoking them; which of their data is stored, and for how long. */
 #include "tests/store/store_fixture.h"
 
 #include "service/store/token.h"
@@ -76,7 +76,7 @@ static void one_secret_is_one_token(void **state) {
     FAILS(store_token_create(f->store, f->m, f->epoch, &same, 0, &row, &e), ST_ALREADY_EXISTS, "");
 }
 
-static void what_is_over_goes_after_a_month(void **state) {
+static void expired_and_revoked_tokens_are_deleted_after_a_month(void **state) {
     struct fixture *f = *state;
     static const char *const names[] = { "revoked", "expired", "both", "revoked-late", "expired-late", "good" };
     for (uint8_t i = 0; i < 6; i++)
@@ -104,14 +104,14 @@ static void their_number_is_bounded(void **state) {
     snprintf(sql, sizeof sql,
              "INSERT INTO token (name, digest, role) SELECT 't' || i, sha256(i::text::bytea), 1 FROM "
              "generate_series(1, %d) i",
-             STORE_TOKENS_MOST - 1);
+             STORE_MAX_TOKENS - 1);
     pg_run(f->conninfo, sql);
     create(f, "last", 1, 0);
     struct store_token row, more = token_of("more", 2, 1);
     FAILS(store_token_create(f->store, f->m, f->epoch, &more, 0, &row, &e), ST_RESOURCE_EXHAUSTED, "10000 tokens");
 }
 
-static void only_who_leads_may_change_them(void **state) {
+static void only_the_leader_may_change_tokens(void **state) {
     struct fixture *f = *state;
     struct store_token row, new = token_of("ci", 1, 1);
     FAILS(store_token_create(f->store, f->m, f->epoch + 1, &new, 0, &row, &e), ST_FAILED_PRECONDITION, "");
@@ -124,9 +124,9 @@ int main(void) {
         TEST(a_token_is_created_listed_and_revoked),
         TEST(a_name_is_taken_while_its_token_is_good),
         TEST(one_secret_is_one_token),
-        TEST(what_is_over_goes_after_a_month),
+        TEST(expired_and_revoked_tokens_are_deleted_after_a_month),
         TEST(their_number_is_bounded),
-        TEST(only_who_leads_may_change_them),
+        TEST(only_the_leader_may_change_tokens),
     };
     return cmocka_run_group_tests_name("store tokens", tests, fixture_group_setup, fixture_group_teardown);
 }

@@ -1,3 +1,12 @@
+/* A controller that the test controls, and a real executor that attaches to it.
+ *
+ * The controller is an RPC server with the two agent streams. It keeps every agent message in a list, answers hello
+ * with a welcome, and counts records instead of storing them: it accepts a batch only if the batch continues the
+ * sequence, and counts losses, repeats, gaps and waits. Flags of struct controller make it silent, fencing or
+ * forgetful.
+ *
+ * The executor is the built program with real workers, started as a child with its directory in a temporary folder.
+ * Tests wait for messages and counters on one condition variable, with PATIENCE_MS as the limit. */
 #include "tests/unit/executor_host.h"
 
 #include "api/codec/text.h"
@@ -36,11 +45,12 @@ static void *copy(const ProtobufCMessage *m) {
     return ret;
 }
 
+/* Nothing is sent if the stream is over: the agent may have ended it, and attach_done comes a moment later. */
 void command_send(Trainyard__V1__ControllerMessage *m) {
     pthread_mutex_lock(&w.c.lock);
-    if (w.c.attach)
-        assert_int_equal(rpc_send(w.c.attach, &m->base), RPC_SENT);
+    const enum rpc_sent sent = w.c.attach ? rpc_send(w.c.attach, &m->base) : RPC_CLOSED;
     pthread_mutex_unlock(&w.c.lock);
+    assert_true(sent == RPC_SENT || sent == RPC_CLOSED);
 }
 
 static void attach_message(struct rpc_call *call, const ProtobufCMessage *message) {
@@ -53,11 +63,15 @@ static void attach_message(struct rpc_call *call, const ProtobufCMessage *messag
         Trainyard__V1__Welcome welcome = TRAINYARD__V1__WELCOME__INIT;
         Trainyard__V1__ControllerMessage answer = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
         answer.epoch = EPOCH;
+        if (w.c.nonce)
+            answer.epoch_nonce = (char *)(uintptr_t)w.c.nonce;
+        if (w.c.cluster)
+            welcome.cluster = (char *)(uintptr_t)w.c.cluster;
         answer.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME;
         answer.welcome = &welcome;
         rpc_send(call, &answer.base);
     }
-    if (w.c.n_messages < MESSAGES_MOST)
+    if (w.c.n_messages < MESSAGES_MAX)
         w.c.messages[w.c.n_messages++] = copy(message);
     pthread_cond_broadcast(&w.c.changed);
     pthread_mutex_unlock(&w.c.lock);
@@ -75,23 +89,34 @@ static void attach_done(struct rpc_call *call, status_t status, const char *why)
     pthread_mutex_unlock(&w.c.lock);
 }
 
-static void batch_take(const Trainyard__V1__ReportBatch *b) {
+/* Returns false if the batch begins after the next expected record. */
+static bool batch_take(const Trainyard__V1__ReportBatch *b) {
+    if (b->first_sequence - b->lost > w.c.next) {
+        w.c.gaps += b->n_records > 0;
+        return false;
+    }
+    if (b->first_sequence > w.c.next) {
+        w.c.lost += b->first_sequence - w.c.next;
+        w.c.next = b->first_sequence;
+    }
     for (size_t i = 0; i < b->n_records; i++) {
         int64_t sequence = b->first_sequence + (int64_t)i;
-        if (sequence > w.c.next)
-            w.c.gaps++;
         if (sequence < w.c.next) {
             w.c.repeats++;
             continue;
         }
         w.c.next = sequence + 1;
-        const Trainyard__V1__WorkerRecord *r = b->records[i];
+        Trainyard__V1__WorkerRecord *r = trainyard__v1__worker_record__unpack(NULL, b->records[i].len,
+                                                                              b->records[i].data);
+        assert_non_null(r);
         w.c.waits += r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE &&
                      strcmp(r->notice->kind, "waited_for_spool") == 0;
         if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS)
             for (size_t k = 0; k < r->metrics->n_names; k++)
                 w.c.losses += strcmp(r->metrics->names[k], "loss") == 0;
+        trainyard__v1__worker_record__free_unpacked(r, NULL);
     }
+    return true;
 }
 
 static void report_message(struct rpc_call *call, const ProtobufCMessage *message) {
@@ -102,14 +127,15 @@ static void report_message(struct rpc_call *call, const ProtobufCMessage *messag
         rpc_ref(call);
         w.c.report = call;
     }
-    batch_take(b);
+    const bool taken = batch_take(b);
     Trainyard__V1__ReportAck ack = TRAINYARD__V1__REPORT_ACK__INIT;
     ack.job = b->job;
     ack.attempt = b->attempt;
     ack.rank = b->rank;
     ack.sequence = w.c.next - 1;
     ack.fenced = w.c.fence;
-    if (!w.c.silent)
+    ack.gap = !taken;
+    if (!w.c.silent || b->n_records == 0)
         rpc_send(call, &ack.base);
     pthread_cond_broadcast(&w.c.changed);
     pthread_mutex_unlock(&w.c.lock);
@@ -141,12 +167,25 @@ static void controller_open(void) {
         fail_msg("%s", why.msg);
 }
 
-void streams_break(void) {
-    pthread_mutex_lock(&w.c.lock);
+static void streams_break_locked(void) {
     if (w.c.attach)
         rpc_finish(w.c.attach, ST_UNAVAILABLE, "the controller is restarted by a test");
     if (w.c.report)
         rpc_finish(w.c.report, ST_UNAVAILABLE, "the controller is restarted by a test");
+}
+
+void streams_break(void) {
+    pthread_mutex_lock(&w.c.lock);
+    streams_break_locked();
+    pthread_mutex_unlock(&w.c.lock);
+}
+
+void database_set_back(int64_t next) {
+    pthread_mutex_lock(&w.c.lock);
+    streams_break_locked();
+    w.c.report = rpc_unref(w.c.report);
+    w.c.next = next;
+    w.c.losses = 0;
     pthread_mutex_unlock(&w.c.lock);
 }
 
@@ -188,9 +227,11 @@ void executor_start_with(const char *worker, const char *hang_s) {
     const char *argv[] = { program,     "--controller",
                            w.address,   "--directory",
                            w.directory, "--slots",
-                           SLOTS,       "--spool-mib",
+                           SLOTS,       "--cores",
+                           CORES,       "--spool-mib",
                            "1",         "--hang-timeout",
                            hang_s,      "--data-root",
+                           w.folder,    "--checkpoint-root",
                            w.folder,    worker ? "--worker" : NULL,
                            worker,      NULL };
     posix_spawn_file_actions_t actions;
@@ -262,7 +303,7 @@ void attempt_start(int64_t epoch, int32_t attempt, int steps) {
     w.spec = (Trainyard__V1__JobSpec *)parsed;
     snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints/%d/attempt-%d", w.folder, JOB, attempt);
     int32_t ranks[] = { 0 };
-    Trainyard__V1__StartAttempt start = TRAINYARD__V1__START_ATTEMPT__INIT;
+    Trainyard__V1__AttemptStart start = TRAINYARD__V1__ATTEMPT_START__INIT;
     start.job = JOB;
     start.attempt = attempt;
     start.world_size = 1;
@@ -327,11 +368,11 @@ int64_t now(const int64_t *count) {
     return value;
 }
 
-bool was_told(Trainyard__V1__AgentMessage__MessageCase kind) {
+bool was_received(Trainyard__V1__AgentMessage__MessageCase kind) {
     pthread_mutex_lock(&w.c.lock);
-    bool told = false;
+    bool received = false;
     for (size_t i = 0; i < w.c.n_messages; i++)
-        told = told || w.c.messages[i]->message_case == kind;
+        received = received || w.c.messages[i]->message_case == kind;
     pthread_mutex_unlock(&w.c.lock);
-    return told;
+    return received;
 }

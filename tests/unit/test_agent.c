@@ -1,13 +1,16 @@
-/* The agent's parts on real processes: what a child is given, how its end is told, how its words reach the spool, what
- * a full spool does to it, and what a restarted agent finds. The program is its own child: see child_main. */
+/* The agent's parts on real processes: the descriptors and signals that a child inherits, how its end is reported, how
+ * its output reaches the spool, the effect of a full spool on it, and what a restarted agent finds. The program is its
+ * own child: see child_main. */
 #include "api/codec/frame.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
-#include "executor/agent/child.h"
+#include "executor/agent/core/thread_shares.h"
 #include "executor/agent/directory.h"
 #include "executor/agent/inventory.h"
-#include "executor/agent/lines.h"
+#include "executor/agent/output_lines.h"
+#include "executor/agent/reap.h"
+#include "executor/agent/worker_process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -79,7 +82,7 @@ static int child_descriptors(void) {
 static int child_main(const char *what) {
     if (strcmp(what, "descriptors") == 0)
         return child_descriptors();
-    if (strcmp(what, "says") == 0) {
+    if (strcmp(what, "writes") == 0) {
         for (int64_t step = 1; step <= 500; step++)
             emit_loss(step, false);
         emit_end();
@@ -111,17 +114,17 @@ static int child_main(const char *what) {
 
 static const struct spool_key key = { 3, 1, 0 };
 
-struct words;
+struct spooled;
 struct world {
     char folder[48];
     struct reactor *reactor;
     struct spool *spool;
     struct spool_log *log;
-    struct child *child;
+    struct worker_process *child;
     struct reactor_timer patience, act;
     void (*on_line)(struct world *w);
-    struct reaped how;
-    struct words *words; /* where make_room puts what it takes out of the spool */
+    struct exit_status how;
+    struct spooled *spooled; /* where spool_empty puts the records that it acknowledges */
     int64_t acted_ms, ended_ms;
     int ended, ended_undrained, ends;
     bool overdue;
@@ -139,7 +142,7 @@ static void world_open(struct world *w, int64_t spool_limit) {
 }
 
 static void world_close(struct world *w) {
-    child_close(w->child);
+    worker_process_close(w->child);
     spool_close(w->spool);
     reactor_close(w->reactor);
     assert_int_equal(dir_remove(w->folder, NULL), ST_OK);
@@ -163,11 +166,12 @@ static void on_spooled(void *ctx, bool urgent) {
         w->on_line(w);
 }
 
-static void on_ended(void *ctx, const struct reaped *how, bool drained) {
+static void on_ended(void *ctx, const struct exit_status *how, bool drained) {
     struct world *w = ctx;
     w->how = *how;
     w->ended_ms = clock_mono_ms();
-    snprintf(w->because, sizeof w->because, "%s", child_killed_because(w->child) ? child_killed_because(w->child) : "");
+    snprintf(w->because, sizeof w->because, "%s",
+             worker_process_killed_because(w->child) ? worker_process_killed_because(w->child) : "");
     w->ended++;
     w->ended_undrained += !drained;
     if (drained)
@@ -180,13 +184,14 @@ static void child_start(struct world *w, const char *what) {
     assert_true(n > 0);
     program[n] = '\0';
     const char *argv[] = { program, "--child", what, NULL };
-    struct child_options o = { .loop = w->reactor,
-                               .spool = w->spool,
-                               .log = w->log,
-                               .spawn = { .program = program, .argv = argv, .threads = 3 },
-                               .owner = { .ctx = w, .record = on_record, .spooled = on_spooled, .ended = on_ended } };
+    struct worker_process_options o = { .loop = w->reactor,
+                                        .spool = w->spool,
+                                        .log = w->log,
+                                        .spawn = { .program = program, .argv = argv, .threads = 3 },
+                                        .owner = {
+                                            .ctx = w, .record = on_record, .spooled = on_spooled, .ended = on_ended } };
     struct err why = { "" };
-    if (child_open(&o, &w->child, &why) != ST_OK)
+    if (worker_process_open(&o, &w->child, &why) != ST_OK)
         fail_msg("%s", why.msg);
 }
 
@@ -199,41 +204,42 @@ static void world_run(struct world *w, const char *what) {
     reactor_timer_cancel(w->reactor, &w->patience);
 }
 
-/* ---- what is in the spool ---- */
+/* ---- reading the spool ---- */
 
-struct words {
+struct spooled {
     char text[8192];
     int64_t losses, samples, notices, ends, last_step;
     char notice[400];
 };
 
-static bool words_visit(void *ctx, int64_t sequence, const uint8_t *data, size_t n) {
+static bool spooled_visit(void *ctx, int64_t sequence, const uint8_t *data, size_t n) {
     (void)sequence;
-    struct words *words = ctx;
+    struct spooled *spooled = ctx;
     Trainyard__V1__WorkerRecord *r = trainyard__v1__worker_record__unpack(NULL, n, data);
     assert_non_null(r);
     if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_LOG) {
-        size_t used = strlen(words->text);
-        snprintf(words->text + used, sizeof words->text - used, "%s:%s\n", r->log->stream, r->log->text);
+        size_t used = strlen(spooled->text);
+        snprintf(spooled->text + used, sizeof spooled->text - used, "%s:%s\n", r->log->stream, r->log->text);
     } else if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS && r->metrics->per_rank) {
-        words->samples++;
+        spooled->samples++;
     } else if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS) {
-        assert_int_equal(r->metrics->step, words->last_step + 1);
-        words->last_step = r->metrics->step;
-        words->losses++;
+        assert_int_equal(r->metrics->step, spooled->last_step + 1);
+        spooled->last_step = r->metrics->step;
+        spooled->losses++;
     } else if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE) {
-        size_t used = strlen(words->notice);
-        snprintf(words->notice + used, sizeof words->notice - used, "%s: %s\n", r->notice->kind, r->notice->message);
-        words->notices++;
+        size_t used = strlen(spooled->notice);
+        snprintf(spooled->notice + used, sizeof spooled->notice - used, "%s: %s\n", r->notice->kind,
+                 r->notice->message);
+        spooled->notices++;
     } else if (r->record_case == TRAINYARD__V1__WORKER_RECORD__RECORD_END) {
-        words->ends++;
+        spooled->ends++;
     }
     trainyard__v1__worker_record__free_unpacked(r, NULL);
     return true;
 }
 
-static void words_read(const struct world *w, struct words *ret, int64_t first) {
-    assert_int_equal(spool_read(w->log, first, SIZE_MAX, words_visit, ret, NULL), ST_OK);
+static void spooled_read(const struct world *w, struct spooled *ret, int64_t first) {
+    assert_int_equal(spool_read(w->log, first, SIZE_MAX, spooled_visit, ret, NULL), ST_OK);
 }
 
 /* ---- spawn ---- */
@@ -248,25 +254,25 @@ static void a_child_has_descriptors_0_to_4_and_a_scrubbed_environment(void **sta
     setenv("OMP_NUM_THREADS", "64", 1);
     world_run(&w, "descriptors");
     close(leaky);
-    struct words words = { 0 };
-    words_read(&w, &words, 1);
+    struct spooled spooled = { 0 };
+    spooled_read(&w, &spooled, 1);
     for (int fd = 0; fd <= 4; fd++) {
         char line[32];
         snprintf(line, sizeof line, "stdout:fd %d\n", fd);
-        assert_non_null(strstr(words.text, line));
+        assert_non_null(strstr(spooled.text, line));
     }
-    assert_null(strstr(strstr(words.text, "fd 4\n") + 5, "stdout:fd "));
-    assert_null(strstr(words.text, "LD_PRELOAD_TEST"));
-    assert_non_null(strstr(words.text, "env OMP_NUM_THREADS=3\n"));
-    assert_non_null(strstr(words.text, "env GOMP_SPINCOUNT="));
-    assert_non_null(strstr(words.text, "env CUDA_VISIBLE_DEVICES=\n"));
-    assert_non_null(strstr(words.text, "blocked 0\n"));
-    assert_non_null(strstr(words.text, "sigpipe default\n"));
-    assert_non_null(strstr(words.text, "leader 1\n"));
+    assert_null(strstr(strstr(spooled.text, "fd 4\n") + 5, "stdout:fd "));
+    assert_null(strstr(spooled.text, "LD_PRELOAD_TEST"));
+    assert_non_null(strstr(spooled.text, "env OMP_NUM_THREADS=3\n"));
+    assert_non_null(strstr(spooled.text, "env GOMP_SPINCOUNT="));
+    assert_non_null(strstr(spooled.text, "env CUDA_VISIBLE_DEVICES=\n"));
+    assert_non_null(strstr(spooled.text, "blocked 0\n"));
+    assert_non_null(strstr(spooled.text, "sigpipe default\n"));
+    assert_non_null(strstr(spooled.text, "leader 1\n"));
     world_close(&w);
 }
 
-static void a_program_that_cannot_start_is_one_sentence_and_leaks_nothing(void **state) {
+static void a_program_that_cannot_start_is_one_error_and_leaks_nothing(void **state) {
     (void)state;
     int before = open("/dev/null", O_RDONLY);
     close(before);
@@ -281,29 +287,29 @@ static void a_program_that_cannot_start_is_one_sentence_and_leaks_nothing(void *
     assert_int_equal(before, after);
 }
 
-/* ---- words ---- */
+/* ---- output to the spool ---- */
 
-static void all_that_a_worker_said_is_spooled_before_its_end_is_told(void **state) {
+static void all_that_a_worker_wrote_is_spooled_before_its_end_is_reported(void **state) {
     (void)state;
     struct world w;
     world_open(&w, 8 << 20);
-    world_run(&w, "says");
+    world_run(&w, "writes");
     assert_int_equal(w.how.exit_code, 27);
-    assert_int_equal(reap_cause(&w.how), TRAINYARD__V1__WORKER_END__CAUSE__NUMERIC);
+    assert_int_equal(exit_status_cause(&w.how), TRAINYARD__V1__WORKER_END__CAUSE__NUMERIC);
     assert_int_equal(w.ended, 1);
     assert_int_equal(w.ends, 1);
-    struct words words = { 0 };
-    words_read(&w, &words, 1);
-    assert_int_equal(words.losses, 500);
-    assert_int_equal(words.ends, 1);
-    assert_non_null(strstr(words.text, "stdout:first\n"));
-    assert_non_null(strstr(words.text, "stdout:second ?? third\n"));
-    assert_non_null(strstr(words.text, "stderr:no newline\n"));
+    struct spooled spooled = { 0 };
+    spooled_read(&w, &spooled, 1);
+    assert_int_equal(spooled.losses, 500);
+    assert_int_equal(spooled.ends, 1);
+    assert_non_null(strstr(spooled.text, "stdout:first\n"));
+    assert_non_null(strstr(spooled.text, "stdout:second ?? third\n"));
+    assert_non_null(strstr(spooled.text, "stderr:no newline\n"));
     assert_int_equal(spool_log_last(w.log), 504);
     world_close(&w);
 }
 
-static void what_is_no_record_ends_the_worker_with_a_sentence(void **state) {
+static void bytes_that_are_not_a_record_end_the_worker_with_a_reason(void **state) {
     (void)state;
     struct world w;
     world_open(&w, 1 << 20);
@@ -314,10 +320,10 @@ static void what_is_no_record_ends_the_worker_with_a_sentence(void **state) {
     world_close(&w);
 }
 
-/* Acknowledges what is in the spool, a while after the child has filled it. */
-static void make_room(void *ctx) {
+/* Acknowledges the spool's records, a while after the child has filled it. */
+static void spool_empty(void *ctx) {
     struct world *w = ctx;
-    words_read(w, w->words, spool_log_acked(w->log) + 1);
+    spooled_read(w, w->spooled, spool_log_acked(w->log) + 1);
     spool_ack(w->log, spool_log_last(w->log));
     reactor_timer_set(w->reactor, &w->act, 50);
 }
@@ -325,19 +331,19 @@ static void make_room(void *ctx) {
 static void a_full_spool_holds_the_worker_back_and_loses_no_loss(void **state) {
     (void)state;
     struct world w;
-    struct words words = { 0 };
+    struct spooled spooled = { 0 };
     world_open(&w, 64 << 10);
-    w.words = &words;
-    w.act = (struct reactor_timer){ .fire = make_room, .ctx = &w };
+    w.spooled = &spooled;
+    w.act = (struct reactor_timer){ .fire = spool_empty, .ctx = &w };
     reactor_timer_set(w.reactor, &w.act, 300);
     world_run(&w, "floods");
     reactor_timer_cancel(w.reactor, &w.act);
-    child_close(w.child);
+    worker_process_close(w.child);
     w.child = NULL;
-    words_read(&w, &words, spool_log_acked(w.log) + 1);
-    assert_int_equal(words.losses, 4000);
-    assert_in_range(words.samples, 1, 3999); /* dropped first, and told */
-    assert_non_null(strstr(words.notice, "waited_for_spool: training waited "));
+    spooled_read(&w, &spooled, spool_log_acked(w.log) + 1);
+    assert_int_equal(spooled.losses, 4000);
+    assert_in_range(spooled.samples, 1, 3999); /* dropped first, and counted */
+    assert_non_null(strstr(spooled.notice, "waited_for_spool: training waited "));
     world_close(&w);
 }
 
@@ -353,23 +359,23 @@ static void tally_line(void *ctx, const char *text) {
         t->longest = strlen(text);
 }
 
-static void floods_of_lines_are_bounded_and_counted(void **state) {
+static void lines_beyond_the_rate_are_dropped_and_counted(void **state) {
     (void)state;
-    static struct lines lines;
+    static struct output_lines lines;
     struct tally tally = { 0 };
-    lines_init(&lines, tally_line, &tally);
+    output_lines_init(&lines, tally_line, &tally);
     for (int i = 0; i < 10000; i++)
-        lines_feed(&lines, "one\r\ntwo\n\n", 10);
+        output_lines_feed(&lines, "one\r\ntwo\n\n", 10);
     assert_in_range(tally.lines, 2 * LINES_PER_SECOND, 4 * LINES_PER_SECOND);
     assert_int_equal(tally.lines + lines.dropped, 20000);
 
     tally = (struct tally){ 0 };
-    lines_init(&lines, tally_line, &tally);
+    output_lines_init(&lines, tally_line, &tally);
     char chunk[1000];
     memset(chunk, 'x', sizeof chunk);
     for (int i = 0; i < 40; i++)
-        lines_feed(&lines, chunk, sizeof chunk);
-    lines_end(&lines);
+        output_lines_feed(&lines, chunk, sizeof chunk);
+    output_lines_end(&lines);
     assert_int_equal(tally.longest, LIMIT_LOG_LINE_BYTES);
     assert_int_equal(tally.lines, 3);
 }
@@ -378,10 +384,10 @@ static void line_copy(void *ctx, const char *text) { snprintf(ctx, 64, "%s", tex
 
 static void what_is_printed_becomes_utf8_without_controls(void **state) {
     (void)state;
-    static struct lines lines;
+    static struct output_lines lines;
     char line[64] = "";
-    lines_init(&lines, line_copy, line);
-    lines_feed(&lines, "a\0\x80\xc3\xa9\xed\xa0\x80\xf4\x90\x80\x80\x01\xc2\x9b\tz\n", 19);
+    output_lines_init(&lines, line_copy, line);
+    output_lines_feed(&lines, "a\0\x80\xc3\xa9\xed\xa0\x80\xf4\x90\x80\x80\x01\xc2\x9b\tz\n", 19);
     assert_string_equal(line, "a??\xc3\xa9??????????\tz");
 }
 
@@ -389,7 +395,7 @@ static void what_is_printed_becomes_utf8_without_controls(void **state) {
 
 static void kill_it(struct world *w) {
     w->acted_ms = clock_mono_ms();
-    kill(child_pid(w->child), SIGKILL);
+    kill(worker_process_pid(w->child), SIGKILL);
 }
 
 static void a_kill_9_is_known_at_once_by_its_signal(void **state) {
@@ -400,25 +406,33 @@ static void a_kill_9_is_known_at_once_by_its_signal(void **state) {
     world_run(&w, "waits");
     assert_true(w.ended_ms - w.acted_ms < AT_ONCE_MS);
     char sentence[200];
-    reap_sentence(&w.how, NULL, sentence, sizeof sentence);
+    exit_status_sentence(&w.how, NULL, sentence, sizeof sentence);
     assert_non_null(strstr(sentence, "killed by signal 9 (Killed)"));
-    assert_int_equal(reap_cause(&w.how), TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL);
+    assert_int_equal(exit_status_cause(&w.how), TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL);
     world_close(&w);
 }
 
-static void end_with(struct world *w, int grace_ms) {
+static void terminate_it(struct world *w) {
     w->acted_ms = clock_mono_ms();
-    child_end(w->child, 0, grace_ms, "did not stop in time and was killed");
+    worker_process_terminate(w->child);
 }
 
-static void end_with_patience(struct world *w) { end_with(w, PATIENCE_MS); }
-static void end_soon(struct world *w) { end_with(w, GRACE_MS); }
+static void terminate_and_kill_later(void *ctx) {
+    struct world *w = ctx;
+    worker_process_kill(w->child, "did not stop in time and was killed");
+}
 
-static void the_ladder_ends_who_hears_by_term_and_who_is_deaf_by_kill(void **state) {
+static void terminate_and_kill(struct world *w) {
+    terminate_it(w);
+    w->act = (struct reactor_timer){ .fire = terminate_and_kill_later, .ctx = w };
+    reactor_timer_set(w->reactor, &w->act, GRACE_MS);
+}
+
+static void term_ends_a_worker_and_kill_ends_one_that_ignores_it(void **state) {
     (void)state;
     struct world w;
     world_open(&w, 1 << 20);
-    w.on_line = end_with_patience;
+    w.on_line = terminate_it;
     world_run(&w, "waits");
     assert_int_equal(w.how.signal, SIGTERM);
     assert_string_equal(w.because, "");
@@ -426,7 +440,7 @@ static void the_ladder_ends_who_hears_by_term_and_who_is_deaf_by_kill(void **sta
     world_close(&w);
 
     world_open(&w, 1 << 20);
-    w.on_line = end_soon;
+    w.on_line = terminate_and_kill;
     world_run(&w, "deaf");
     assert_int_equal(w.how.signal, SIGKILL);
     assert_string_equal(w.because, "did not stop in time and was killed");
@@ -436,7 +450,7 @@ static void the_ladder_ends_who_hears_by_term_and_who_is_deaf_by_kill(void **sta
 
 static void a_stranger_is_killed_only_with_the_right_start_time(void **state) {
     (void)state;
-    /* A grandchild whose parent is gone: not ours to reap, as after an agent's restart. */
+    /* A grandchild whose parent has ended: this process cannot reap it, as after a restart of the agent. */
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t middle = fork();
@@ -462,14 +476,17 @@ static void a_stranger_is_killed_only_with_the_right_start_time(void **state) {
 
 /* ---- directory, inventory ---- */
 
-/* Else an executor would obey a leader that it had refused, or take another's place. */
+/* Otherwise an executor would obey a leader that it had refused, or take the place of another executor. */
 static void a_directory_whose_numbers_or_id_are_damaged_is_refused(void **state) {
     (void)state;
     static const char *const damage[][3] = {
-        { "epoch", "seven\n", "which is no number" },
-        { "epoch", "-1\n", "which is no number" },
-        { "epoch", "99999999999999999999\n", "which is no number" },
-        { "incarnation", "7x\n", "which is no number" },
+        { "epoch", "seven\n", "which is not a number" },
+        { "epoch", "-1\n", "which is not a number" },
+        { "epoch", "99999999999999999999\n", "which is not a number" },
+        { "epoch", "7 11111111-2222-3333-4444-55555555555\n", "which is no UUID" },
+        { "epoch", "7 11111111-2222-3333-4444-5555555555555\n", "which is no" },
+        { "cluster", "ours\n", "which is no UUID" },
+        { "incarnation", "7x\n", "which is not a number" },
         { "id", "0123456789abcde\n", "does not hold an executor's id of 16 hex digits" },
         { "id", "0123456789abcdef0\n", "does not hold an executor's id of 16 hex digits" },
         { "id", "0123456789abcdefg\n", "does not hold an executor's id of 16 hex digits" },
@@ -482,7 +499,7 @@ static void a_directory_whose_numbers_or_id_are_damaged_is_refused(void **state)
         struct directory *d = NULL;
         struct err why = { "" };
         assert_int_equal(directory_open(folder, &d, &why), ST_OK);
-        assert_int_equal(directory_epoch_raise(d, 7, NULL), ST_OK);
+        assert_int_equal(directory_epoch_raise(d, 7, "", NULL), ST_OK);
         directory_close(d);
         snprintf(path, sizeof path, "%s/%s", folder, damage[i][0]);
         assert_int_equal(file_write_atomic(path, damage[i][1], strlen(damage[i][1]), 0600, NULL), ST_OK);
@@ -496,6 +513,8 @@ static void a_directory_whose_numbers_or_id_are_damaged_is_refused(void **state)
 
 static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     (void)state;
+    static const char *const uuids[] = { "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555",
+                                         "cccccccc-2222-3333-4444-555555555555" };
     char folder[] = "/tmp/ty-directory-XXXXXX";
     assert_non_null(mkdtemp(folder));
     struct directory *d, *second;
@@ -505,9 +524,22 @@ static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     assert_int_equal(directory_incarnation(d), 1);
     assert_int_equal(directory_open(folder, &second, &why), ST_FAILED_PRECONDITION);
     assert_non_null(strstr(why.msg, "another trainyard-executor runs on directory"));
-    assert_int_equal(directory_epoch_raise(d, 7, NULL), ST_OK);
-    assert_int_equal(directory_epoch_raise(d, 5, NULL), ST_OK);
+    assert_int_equal(directory_epoch_raise(d, 7, "", NULL), ST_OK);
+    assert_int_equal(directory_epoch_raise(d, 5, "", NULL), ST_FAILED_PRECONDITION);
     assert_int_equal(directory_epoch(d), 7);
+    assert_int_equal(directory_epoch_raise(d, 7, uuids[0], NULL), ST_OK); /* the controller was upgraded */
+    assert_int_equal(directory_epoch_raise(d, 7, "", NULL), ST_OK);
+    assert_int_equal(directory_epoch_raise(d, 7, uuids[1], &why), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(why.msg, "another election"));
+    assert_int_equal(directory_epoch_raise(d, 8, "not a UUID", &why), ST_INVALID_ARGUMENT);
+    assert_string_equal(directory_cluster(d), "");
+    assert_int_equal(directory_cluster_join(d, "", NULL), ST_OK);
+    assert_int_equal(directory_cluster_join(d, uuids[2], NULL), ST_OK);
+    assert_int_equal(directory_cluster_join(d, uuids[2], NULL), ST_OK);
+    assert_int_equal(directory_cluster_join(d, uuids[1], &why), ST_FAILED_PRECONDITION);
+    assert_non_null(strstr(why.msg, uuids[1]));
+    assert_non_null(strstr(why.msg, uuids[2]));
+    assert_non_null(strstr(why.msg, "--directory"));
     Trainyard__V1__AttemptStatus status = TRAINYARD__V1__ATTEMPT_STATUS__INIT;
     status.job = 9;
     status.attempt = 2;
@@ -520,6 +552,8 @@ static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     assert_string_equal(directory_id(d), id);
     assert_int_equal(directory_incarnation(d), 2);
     assert_int_equal(directory_epoch(d), 7);
+    assert_string_equal(directory_nonce(d), uuids[0]);
+    assert_string_equal(directory_cluster(d), uuids[2]);
     Trainyard__V1__AttemptStatus **list;
     size_t n;
     assert_int_equal(directory_attempts_read(d, &list, &n, NULL), ST_OK);
@@ -535,19 +569,59 @@ static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     assert_int_equal(dir_remove(folder, NULL), ST_OK);
 }
 
-static void no_gpu_is_a_sentence_and_cores_are_shared_out(void **state) {
+static void assert_shares(int cores, struct thread_share *shares, size_t n, const int *want) {
+    thread_shares_fill(cores, shares, n);
+    for (size_t i = 0; i < n; i++)
+        if (shares[i].threads != want[i])
+            fail_msg("attempt %zu of %zu, %d cores: %d threads, not %d", i, n, cores, shares[i].threads, want[i]);
+}
+
+static void a_rank_gets_the_cores_that_are_free(void **state) {
+    (void)state;
+    assert_shares(64, (struct thread_share[]){ { 1, 0 } }, 1, (int[]){ 64 });
+    assert_shares(64, (struct thread_share[]){ { 3, 0 } }, 1, (int[]){ 21 });               /* alike: one core idle */
+    assert_shares(64, (struct thread_share[]){ { 3, 0 }, { 1, 0 } }, 2, (int[]){ 16, 16 }); /* by rank */
+    assert_shares(66, (struct thread_share[]){ { 3, 0 }, { 1, 0 } }, 2,
+                  (int[]){ 16, 18 });                                                    /* what three cannot share */
+    assert_shares(7, (struct thread_share[]){ { 1, 0 }, { 1, 0 } }, 2, (int[]){ 4, 3 }); /* oldest first */
+    assert_shares(7, (struct thread_share[]){ { 1, 0 }, { 0, 0 }, { 1, 0 } }, 3,
+                  (int[]){ 4, 1, 3 });                                                   /* one has ended */
+    assert_shares(2, (struct thread_share[]){ { 2, 0 }, { 2, 0 } }, 2, (int[]){ 1, 1 }); /* more ranks than cores */
+}
+
+/* However slots are filled, no rank has fewer than cores / slots, and no two ranks share a core. */
+static void full_slots_share_all_cores(void **state) {
+    (void)state;
+    for (int cores = 1; cores <= 40; cores++)
+        for (int slots = 1; slots <= cores; slots++)
+            for (int first = 0; first <= slots; first++) {
+                struct thread_share shares[] = { { first, 0 }, { slots - first, 0 } };
+                int given = 0;
+                thread_shares_fill(cores, shares, 2);
+                for (int i = 0; i < 2; i++) {
+                    assert_true(shares[i].ranks == 0 || shares[i].threads >= cores / slots);
+                    given += shares[i].ranks * shares[i].threads;
+                }
+                assert_true(given <= cores);
+            }
+}
+
+static void a_missing_gpu_is_one_sentence_and_cores_are_shared_out(void **state) {
     (void)state;
     struct inventory inv;
     struct nvml *nvml;
-    inventory_take(&inv, 1, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
+    inventory_take(&inv, 0, 1, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.n_devices, 0);
     assert_non_null(strstr(inv.device_reason, "no NVIDIA driver: libno-such-thing.so.1"));
     assert_int_equal(inv.threads_per_rank, inv.cores);
-    inventory_take(&inv, 2 * inv.cores, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
+    inventory_take(&inv, 0, 2 * inv.cores, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.threads_per_rank, 1);
-    inventory_take(&inv, 0, "libc.so.6", (struct nvml_part){ 0 }, &nvml);
+    inventory_take(&inv, 7, 3, "libno-such-thing.so.1", (struct nvml_part){ 0 }, &nvml);
+    assert_int_equal(inv.cores, 7);
+    assert_int_equal(inv.threads_per_rank, 2);
+    inventory_take(&inv, 0, 0, "libc.so.6", (struct nvml_part){ 0 }, &nvml);
     assert_int_equal(inv.slots, inv.cores);
-    assert_string_equal(inv.device_reason, "libc.so.6 lacks a function that is needed");
+    assert_string_equal(inv.device_reason, "libc.so.6 lacks a required function");
     assert_null(nvml);
 }
 
@@ -561,18 +635,20 @@ int main(int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &blocked, NULL); /* as the agent does: its children must not inherit it */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_has_descriptors_0_to_4_and_a_scrubbed_environment),
-        cmocka_unit_test(a_program_that_cannot_start_is_one_sentence_and_leaks_nothing),
-        cmocka_unit_test(all_that_a_worker_said_is_spooled_before_its_end_is_told),
-        cmocka_unit_test(what_is_no_record_ends_the_worker_with_a_sentence),
+        cmocka_unit_test(a_program_that_cannot_start_is_one_error_and_leaks_nothing),
+        cmocka_unit_test(all_that_a_worker_wrote_is_spooled_before_its_end_is_reported),
+        cmocka_unit_test(bytes_that_are_not_a_record_end_the_worker_with_a_reason),
         cmocka_unit_test(a_full_spool_holds_the_worker_back_and_loses_no_loss),
-        cmocka_unit_test(floods_of_lines_are_bounded_and_counted),
+        cmocka_unit_test(lines_beyond_the_rate_are_dropped_and_counted),
         cmocka_unit_test(what_is_printed_becomes_utf8_without_controls),
         cmocka_unit_test(a_kill_9_is_known_at_once_by_its_signal),
-        cmocka_unit_test(the_ladder_ends_who_hears_by_term_and_who_is_deaf_by_kill),
+        cmocka_unit_test(term_ends_a_worker_and_kill_ends_one_that_ignores_it),
         cmocka_unit_test(a_stranger_is_killed_only_with_the_right_start_time),
         cmocka_unit_test(a_directory_whose_numbers_or_id_are_damaged_is_refused),
         cmocka_unit_test(a_directory_has_one_agent_and_remembers_who_it_is),
-        cmocka_unit_test(no_gpu_is_a_sentence_and_cores_are_shared_out),
+        cmocka_unit_test(a_missing_gpu_is_one_sentence_and_cores_are_shared_out),
+        cmocka_unit_test(a_rank_gets_the_cores_that_are_free),
+        cmocka_unit_test(full_slots_share_all_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

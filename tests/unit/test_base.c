@@ -1,12 +1,21 @@
+/* base/, function by function: errors, buffers, files, digests, clocks, the log, counts of cores and limits of memory,
+ * and child processes.
+ *
+ * Digests and checksums are compared with published examples. Memory limits and CPU quotas are read from cgroup files
+ * that the test writes into a temporary folder, so that the result does not depend on the host. Functions that end the
+ * process run in a forked child, and the test checks the child's exit and its last line. */
+#include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/process.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "tests/sanitized.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +132,7 @@ static void sha256_agrees_with_the_standard(void **state) {
 static int64_t fixed_ns(void *ctx) { return *(int64_t *)ctx; }
 static int64_t fixed_us(void *ctx) { return *(int64_t *)ctx / 1000; }
 
-/* The values of RFC 3720, B.4, and of each byte alone by the definition. */
+/* The values of RFC 3720, B.4, and those of each single byte by the definition. */
 static void crc32c_agrees_with_the_standard(void **state) {
     (void)state;
     uint8_t bytes[32] = { 0 };
@@ -158,7 +167,7 @@ static void a_test_clock_replaces_all_three_clocks(void **state) {
     clock_override(NULL);
 }
 
-/* Runs log_event with stderr in a file and returns what it wrote. */
+/* Runs log_event with stderr redirected to a file, and returns the text of the file. */
 static void captured(char *text, size_t cap, enum log_format format, const char *value) {
     FILE *f = tmpfile();
     int keep = dup(STDERR_FILENO);
@@ -199,7 +208,7 @@ static void only_the_cores_that_a_process_may_use_are_counted(void **state) {
     (void)state;
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_int_equal(cores_allowed(), CPU_COUNT(&before));
+    assert_in_range(cores_allowed(), 1, CPU_COUNT(&before));
     int core = 0;
     while (!CPU_ISSET(core, &before))
         core++;
@@ -208,6 +217,77 @@ static void only_the_cores_that_a_process_may_use_are_counted(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(cores_allowed(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+static void text_write(const char *path, const char *text) {
+    assert_int_equal(file_write_atomic(path, text, strlen(text), 0600, NULL), ST_OK);
+}
+
+static void the_tightest_group_limits_memory(void **state) {
+    (void)state;
+    static const struct {
+        const char *here, *above;
+        int64_t bytes;
+    } cases[] = {
+        { "1073741824\n", "max\n", 1073741824 },
+        { "max\n", "2147483648\n", 2147483648 },
+        { "3000000000\n", "2000000000\n", 2000000000 },
+        { "max\n", "max\n", 0 },
+        { "-1\n", "nonsense\n", 0 },
+    };
+    char root[] = "/tmp/trainyard-memory-XXXXXX", path[80], membership[80];
+    assert_non_null(mkdtemp(root));
+    snprintf(membership, sizeof membership, "%s/membership", root);
+    text_write(membership, "0::/a/b\n");
+    snprintf(path, sizeof path, "%s/a/b", root);
+    assert_int_equal(dir_make(path, 0700, NULL), ST_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(path, sizeof path, "%s/a/b/memory.max", root);
+        text_write(path, cases[i].here);
+        snprintf(path, sizeof path, "%s/a/memory.max", root);
+        text_write(path, cases[i].above);
+        assert_int_equal(memory_of_group(membership, root), cases[i].bytes);
+    }
+    assert_int_equal(dir_remove(root, NULL), ST_OK);
+    assert_true(memory_allowed() > 0 && memory_allowed() <= (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+/* A tree as cgroup v2 shows it: the tightest group on the path counts. */
+static void a_cpu_quota_is_rounded_up_to_whole_cores(void **state) {
+    (void)state;
+    static const struct {
+        const char *membership, *here, *above;
+        int cores;
+    } cases[] = {
+        { "0::/a/b\n", "150000 100000\n", "max 100000\n", 2 },
+        { "0::/a/b\n", "max 100000\n", "400000 100000\n", 4 },
+        { "0::/a/b\n", "400000 100000\n", "50000 100000\n", 1 },
+        { "0::/a/b\n", "max 100000\n", "max 100000\n", 0 },
+        { "3:cpu:/a\n0::/a/b\n", "200000 100000\n", "max 100000\n", 2 },
+        { "3:cpu:/a/b\n", "200000 100000\n", "max 100000\n", 0 },
+        { "0::/a/b\n", "-1 100000\n", "nonsense\n", 0 },
+        { "0::/a/b\n", "9223372036854775807 1\n", "1 0\n", 0 },
+        { "0::/\n", "100000 100000\n", "100000 100000\n", 0 },
+        { "", "100000 100000\n", "100000 100000\n", 0 },
+    };
+    char root[] = "/tmp/trainyard-cores-XXXXXX", path[80], membership[80];
+    assert_non_null(mkdtemp(root));
+    snprintf(membership, sizeof membership, "%s/membership", root);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(path, sizeof path, "%s/a/b", root);
+        assert_int_equal(dir_make(path, 0700, NULL), ST_OK);
+        text_write(membership, cases[i].membership);
+        snprintf(path, sizeof path, "%s/a/b/cpu.max", root);
+        text_write(path, cases[i].here);
+        snprintf(path, sizeof path, "%s/a/cpu.max", root);
+        text_write(path, cases[i].above);
+        if (cores_of_quota(membership, root) != cases[i].cores)
+            fail_msg("case %zu: %d cores", i, cores_of_quota(membership, root));
+    }
+    assert_int_equal(cores_of_quota("/nonexistent", root), 0);
+    assert_int_equal(dir_remove(root, NULL), ST_OK);
+    assert_int_equal(cores_per_rank(64, 3), 21);
+    assert_int_equal(cores_per_rank(2, 5), 1);
 }
 
 static void what_stands_beside_a_program_is_found(void **state) {
@@ -237,7 +317,7 @@ static void a_child_has_the_descriptors_that_it_is_given_and_no_signal_of_ours(v
     sighandler_t pipe_before = signal(SIGPIPE, SIG_IGN);
     assert_int_equal(dup2(0, 40), 40); /* a library's, without close-on-exec */
     assert_int_equal(pipe(out), 0);
-    /* glibc has the child ignore two signals of its own, above the lower 31. */
+    /* glibc makes the child ignore two signals of its own, above the lower 31. */
     static const char script[] = "test -e /proc/self/fd/40 && echo leak; readlink /proc/self/fd/0; "
                                  "grep -c '^Sig\\(Blk\\|Ign\\):.*0000000$' /proc/self/status; echo $WORD >&4";
     const struct process p = { .program = "/bin/sh",
@@ -261,7 +341,7 @@ static void a_child_has_the_descriptors_that_it_is_given_and_no_signal_of_ours(v
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-static void a_program_that_is_not_there_is_told_at_once(void **state) {
+static void a_missing_program_is_reported_at_once(void **state) {
     (void)state;
     struct err e;
     pid_t pid;
@@ -270,8 +350,31 @@ static void a_program_that_is_not_there_is_told_at_once(void **state) {
     assert_string_equal(e.msg, "start '/nowhere/sh': No such file or directory");
 }
 
+static void a_refused_small_allocation_ends_the_process_with_one_line(void **state) {
+    (void)state;
+    if (SANITIZED) /* ends the process itself when it refuses */
+        skip();
+    int out[2];
+    assert_int_equal(pipe(out), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dup2(out[1], STDERR_FILENO);
+        void *never = alloc_zeroed(SIZE_MAX / 2, 1);
+        _exit(never ? 0 : 1);
+    }
+    close(out[1]);
+    char line[100] = "";
+    assert_true(read(out[0], line, sizeof line - 1) > 0);
+    close(out[0]);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 71);
+    assert_string_equal(line, "out of memory: 9223372036854775807 bytes were refused\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_refused_small_allocation_ends_the_process_with_one_line),
         cmocka_unit_test(an_error_sentence_is_kept_and_prefixed),
         cmocka_unit_test(a_sentence_too_long_says_that_it_was_cut),
         cmocka_unit_test(errno_becomes_a_status_and_a_reason),
@@ -283,9 +386,11 @@ int main(void) {
         cmocka_unit_test(a_log_line_cannot_be_forged_by_its_values),
         cmocka_unit_test(a_log_line_too_long_drops_whole_fields_and_says_so),
         cmocka_unit_test(only_the_cores_that_a_process_may_use_are_counted),
+        cmocka_unit_test(a_cpu_quota_is_rounded_up_to_whole_cores),
+        cmocka_unit_test(the_tightest_group_limits_memory),
         cmocka_unit_test(what_stands_beside_a_program_is_found),
         cmocka_unit_test(a_child_has_the_descriptors_that_it_is_given_and_no_signal_of_ours),
-        cmocka_unit_test(a_program_that_is_not_there_is_told_at_once),
+        cmocka_unit_test(a_missing_program_is_reported_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* What the client does without a connection: arguments, tables, curves, words for people. */
+/* The parts of the client that need no connection: arguments, tables, curves, and messages for people. */
 #include "cli/command.h"
+#include "cli/nearest.h"
 #include "cli/output.h"
 #include "cli/plot.h"
 #include "cli/table.h"
-#include "tests/refused_memory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -40,8 +40,8 @@ static const struct command example = {
     .arguments = "A [B]",
     .options = example_options,
     .args_bytes = sizeof(struct example_args),
-    .least = 1,
-    .most = 2,
+    .min_words = 1,
+    .max_words = 2,
 };
 
 static status_t parse(char *line, struct cli *c, struct example_args *args, char *const **words, int *help,
@@ -85,7 +85,7 @@ static void options_may_stand_anywhere_and_have_defaults(void **state) {
     assert_string_equal(words[0], "-x");
 }
 
-static void wrong_usage_is_told_in_one_sentence(void **state) {
+static void wrong_usage_gets_one_sentence(void **state) {
     (void)state;
     static const struct {
         const char *line, *sentence;
@@ -176,40 +176,6 @@ static void columns_are_as_wide_as_their_widest_cell(void **state) {
     table_done(&t);
 }
 
-/* The library's own allocations are not the ones that are refused and counted. */
-int __wrap_vasprintf(char **ret, const char *fmt, va_list args);
-
-int __wrap_vasprintf(char **ret, const char *fmt, va_list args) {
-    char text[100];
-    int n = vsnprintf(text, sizeof text, fmt, args);
-    assert_in_range(n, 0, (int)sizeof text - 1);
-    *ret = malloc((size_t)n + 1);
-    if (!*ret)
-        return -1;
-    memcpy(*ret, text, (size_t)n + 1);
-    return n;
-}
-
-static status_t print_some(void *ctx, struct err *e) {
-    static const char *const heads[] = { "A", "B", NULL };
-    struct table t;
-    struct bytes text;
-    (void)ctx;
-    table_init(&t, heads);
-    for (int i = 0; i < 6; i++)
-        table_cell(&t, "%d", i);
-    bytes_init(&text, 4096);
-    status_t st = table_print(&t, &text, e);
-    bytes_done(&text);
-    table_done(&t);
-    return st;
-}
-
-static void a_table_that_lacks_a_cell_is_not_printed(void **state) {
-    (void)state;
-    assert_true(refuse_each_allocation("a table", print_some, NULL) > 3);
-}
-
 static void a_peers_text_cannot_steer_a_terminal(void **state) {
     (void)state;
     char *written = NULL;
@@ -259,7 +225,7 @@ static void a_curve_keeps_every_dot_inside_its_field(void **state) {
         x[i] = (int64_t)i * 1000000007;
         y[i] = i % 7 == 0 ? NAN : i % 11 == 0 ? INFINITY : sin(i / 50.0) * 1e300;
     }
-    for (int columns = 1; columns <= PLOT_MOST_COLUMNS; columns += 57)
+    for (int columns = 1; columns <= PLOT_MAX_COLUMNS; columns += 57)
         for (int rows = 1; rows <= 100; rows += 33)
             free(plot(x, y, 1000, columns, rows)); /* ASan watches the edges */
 }
@@ -322,21 +288,44 @@ static void names_and_states_are_short_words(void **state) {
     assert_string_equal(text, "1m01s");
 }
 
+static void a_word_that_is_nearly_a_command_names_it(void **state) {
+    (void)state;
+    static const char *const names[] = { "up", "list", "submit", "metrics", "get", "checkpoints" };
+    static const struct {
+        const char *word, *meant;
+    } cases[] = { { "submitt", "submit" },
+                  { "sumbit", "submit" },
+                  { "lsit", "list" },
+                  { "ls", "list" },
+                  { "status", "get" },
+                  { "metric", "metrics" },
+                  { "nonsense", NULL },
+                  { "", NULL },
+                  { "checkpionst", "checkpoints" },
+                  { "a-word-that-is-longer-than-any-command", NULL },
+                  { "x", NULL } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *meant = nearest_command(cases[i].word, names, sizeof names / sizeof *names);
+        if (cases[i].meant ? !meant || strcmp(meant, cases[i].meant) != 0 : meant != NULL)
+            fail_msg("'%s' is taken for %s", cases[i].word, meant ? meant : "nothing");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_may_stand_anywhere_and_have_defaults),
-        cmocka_unit_test(wrong_usage_is_told_in_one_sentence),
+        cmocka_unit_test(wrong_usage_gets_one_sentence),
         cmocka_unit_test(the_usage_of_a_command_without_arguments_ends_with_its_name),
         cmocka_unit_test(a_local_command_has_no_option_that_it_would_not_heed),
         cmocka_unit_test(help_needs_no_arguments),
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
-        cmocka_unit_test(a_table_that_lacks_a_cell_is_not_printed),
         cmocka_unit_test(a_peers_text_cannot_steer_a_terminal),
         cmocka_unit_test(a_falling_line_runs_from_corner_to_corner),
         cmocka_unit_test(a_curve_keeps_every_dot_inside_its_field),
         cmocka_unit_test(nothing_to_draw_is_said),
         cmocka_unit_test(sizes_and_durations_are_short_words),
         cmocka_unit_test(names_and_states_are_short_words),
+        cmocka_unit_test(a_word_that_is_nearly_a_command_names_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

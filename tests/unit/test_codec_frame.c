@@ -1,4 +1,5 @@
-/* api/codec/frame.h and timestamp.h: messages survive any cutting of the stream, and broken streams are told. */
+/* api/codec/frame.h and timestamp.h: messages survive any division of the stream into pieces, and broken streams are
+ * reported. */
 #include "api/codec/frame.h"
 #include "api/codec/timestamp.h"
 #include "base/utf8.h"

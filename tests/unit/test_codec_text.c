@@ -1,4 +1,5 @@
-/* api/codec/text.h: what is read, what is refused and how, and that what is printed reads back the same. */
+/* api/codec/text.h: which text is read, which is refused with which message, and that printed text reads back the same.
+ */
 #include "api/codec/text.h"
 #include "base/limits.h"
 
@@ -207,16 +208,85 @@ static void bad_utf8_of_a_peer_is_printed_as_replacement(void **state) {
     free(json);
 }
 
-static void every_refusal_names_the_path_and_the_reason(void **state) {
+static void a_choice_may_be_the_name_of_a_member(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        { "train: {optimizer: sgd, learning_rate_schedule: cosine}",
+          "train: {optimizer: {sgd: {}}, learning_rate_schedule: {cosine: {}}}" },
+        { "{\"model\": \"resnet\", \"train\": {\"optimizer\": \"muon\"}}",
+          "model: {resnet: {}}\ntrain: {optimizer: {muon: {}}}" },
+        { "train:\n  optimizer: 'lion'\n", "train: {optimizer: {lion: {}}}" },
+        { "{model: , train: {optimizer: }}", "{model: {}, train: {optimizer: {}}}" }, /* YAML's flow style */
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ProtobufCMessage *a = parse(SPEC, texts[i][0]), *b = parse(SPEC, texts[i][1]);
+        char *short_form = json_of(a, 0), *long_form = json_of(b, 0);
+        assert_string_equal(short_form, long_form);
+        free(short_form);
+        free(long_form);
+        drop(a);
+        drop(b);
+    }
+    ProtobufCMessage *msg = parse(SPEC, "train: {optimizer: {adamw: {lr: 1}}}");
+    assert_int_equal(codec_set_path(msg, "train.optimizer", "sgd", NULL, NULL), ST_OK);
+    assert_non_null(((Trainyard__V1__JobSpec *)msg)->train->optimizer->sgd);
+    assert_int_equal(((Trainyard__V1__JobSpec *)msg)->train->optimizer->kind_case,
+                     TRAINYARD__V1__OPTIMIZER_SPEC__KIND_SGD);
+    drop(msg);
+}
+
+static const char *advice_of_a_test(const char *name) { return strcmp(name, "lr") == 0 ? "ask the optimizer" : NULL; }
+
+static void advice_is_given_if_no_name_is_similar(void **state) {
+    (void)state;
+    const struct codec_options options = { .advice = advice_of_a_test };
+    ProtobufCMessage *msg = NULL;
+    struct err e = { "" };
+    assert_int_equal(codec_parse(SPEC, "train: {lr: 1}", 14, &options, &msg, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "train.lr: unknown field; ask the optimizer");
+    msg = parse(SPEC, "{}");
+    assert_int_equal(codec_set_path(msg, "model.gpt.lr", "1", &options, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "model.gpt.lr: unknown field; ask the optimizer");
+    assert_int_equal(codec_set_path(msg, "train.optimizer.sgd.lt", "1", &options, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "train.optimizer.sgd.lt: unknown field; did you mean lr?");
+    drop(msg);
+}
+
+static void an_unknown_name_gets_a_hint(void **state) {
     (void)state;
     static const struct {
         const char *text, *sentence;
     } table[] = {
         { "model: {gpt: {widht: 4}}", "model.gpt.widht: unknown field; did you mean width?" },
         { "model: {rnn: {}}", "model.rnn: unknown field; known here: gpt, llama, resnet, vit, mlp, unrolled" },
+        { "train: {zero: 1}", "train.zero: unknown field; did you mean parallel.zero?" },
+        { "steps: 1", "steps: unknown field; did you mean train.steps?" },
+        { "train: {augment: {}}",
+          "train.augment: unknown field; did you mean data.images.augment or data.idx.augment?" },
+        { "model: {gpt: {rope_theta: 1}}",
+          "model.gpt.rope_theta: unknown field; did you mean model.llama.rope_theta?" },
+        { "train: {gradients: 1}", "train.gradients: unknown field; did you mean train.inspect.gradients_every?" },
+        { "train: {dream: 1}", "train.dream: unknown field; no field has a similar name" },
+        { "trian: {}", "trian: unknown field; did you mean train?" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_refused(SPEC, table[i].text, table[i].sentence);
+}
+
+static void every_refusal_names_the_path_and_the_reason(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } table[] = {
         { "train: {micro_batch: automatic}", "train.micro_batch: expected an integer, found 'automatic'" },
         { "train: {lanes: auto}", "train.lanes: expected an integer, found 'auto'" },
-        { "trian: {}", "trian: unknown field; did you mean train?" },
+        { "{\"name\": \"b\", \"model\": }", "model: its value is missing in line 1" },
+        { "{\"train\": {\"seed\": 1,\n\"steps\": ,}}", "train.steps: its value is missing in line 2" },
+        { "train: {optimizer: adam}",
+          "train.optimizer: expected a mapping or one of: adamw, sgd, lion, adafactor, muon; found 'adam'" },
+        { "train: {optimizer: \"sgd\\0x\"}",
+          "train.optimizer: expected a mapping or one of: adamw, sgd, lion, adafactor, muon; found 'sgd?x'" },
+        { "train: {eval: every}", "train.eval: expected a mapping, found 'every'" },
         { "train: {steps: many}", "train.steps: expected an integer, found 'many'" },
         { "train: {steps: 1.5}", "train.steps: expected an integer, found '1.5'" },
         { "train: {steps: [1]}", "train.steps: expected an integer, found a list" },
@@ -285,7 +355,7 @@ static void too_long_and_too_deep_texts_are_refused(void **state) {
     assert_int_equal(codec_parse(SPEC, text, n - 1, NULL, &msg, &e), ST_OK);
     drop(msg);
     free(text);
-    struct codec_limits flat = { .depth = 2 };
+    struct codec_options flat = { .depth = 2 };
     const char *nested = "train:\n  eval:\n    every: 1";
     assert_int_equal(codec_parse(SPEC, nested, strlen(nested), &flat, &msg, &e), ST_RESOURCE_EXHAUSTED);
     assert_string_equal(e.msg, "line 3: nested deeper than 2 levels");
@@ -325,7 +395,7 @@ static void a_given_empty_optional_text_survives_the_wire(void **state) {
 
 static void set(ProtobufCMessage *msg, const char *path, const char *value) {
     struct err e = { "" };
-    if (codec_set_path(msg, path, value, &e) != ST_OK)
+    if (codec_set_path(msg, path, value, NULL, &e) != ST_OK)
         fail_msg("%s=%s was refused: %s", path, value, e.msg);
 }
 
@@ -372,14 +442,14 @@ static void a_bad_path_or_value_is_refused_and_changes_nothing(void **state) {
         { "data.text.files", "x", "data.text.files: expected a list, found 'x'" },
         { "", "1",
           "unknown field; known here: name, model, data, train, parallel, checkpoint, resources, retry, "
-          "queue, priority, labels" },
+          "queue, priority, labels, program" },
         { "name", "\xff", "name: the text is not UTF-8" },
     };
     ProtobufCMessage *msg = parse(SPEC, example);
     char *before = json_of(msg, 0);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct err e = { "" };
-        assert_int_equal(codec_set_path(msg, table[i].path, table[i].value, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(codec_set_path(msg, table[i].path, table[i].value, NULL, &e), ST_INVALID_ARGUMENT);
         assert_string_equal(e.msg, table[i].sentence);
     }
     char *after = json_of(msg, 0);
@@ -401,6 +471,9 @@ int main(void) {
         cmocka_unit_test(bytes_are_base64),
         cmocka_unit_test(surrogate_pairs_of_json_become_one_character),
         cmocka_unit_test(bad_utf8_of_a_peer_is_printed_as_replacement),
+        cmocka_unit_test(a_choice_may_be_the_name_of_a_member),
+        cmocka_unit_test(advice_is_given_if_no_name_is_similar),
+        cmocka_unit_test(an_unknown_name_gets_a_hint),
         cmocka_unit_test(every_refusal_names_the_path_and_the_reason),
         cmocka_unit_test(enums_are_read_by_name_and_number),
         cmocka_unit_test(too_long_and_too_deep_texts_are_refused),

@@ -1,7 +1,10 @@
-/* A spec as the engine's configuration: every part arrives, and data is admitted only where it may be read. */
+/* Converting a spec to the engine's configuration: every field arrives, and data is accepted only in allowed folders.
+ */
 #include "api/codec/text.h"
+#include "api/spec/fields.h"
 #include "api/spec/spec.h"
-#include "executor/engine/run/engine.h"
+#include "base/roots.h"
+#include "engine/run/engine.h"
 #include "executor/worker/config.h"
 
 #include <setjmp.h>
@@ -50,7 +53,7 @@ static int remove_folder(void **state) {
     return 0;
 }
 
-/* The text with each @ as the folder's URI, as a message. */
+/* Parses the text, with each @ replaced by the folder's URI. */
 static Trainyard__V1__JobSpec *spec_of(const char *text) {
     char filled[2048];
     size_t n = 0;
@@ -64,10 +67,13 @@ static Trainyard__V1__JobSpec *spec_of(const char *text) {
     return (Trainyard__V1__JobSpec *)msg;
 }
 
-static struct config *open_config(const char *text, const struct data_roots *roots, struct err *e) {
-    Trainyard__V1__JobSpec *spec = spec_of(text);
+static struct config *open_config(const char *text, const struct roots *roots, struct err *e) {
+    Trainyard__V1__JobSpec *given = spec_of(text), *spec = NULL;
     struct config *c = NULL;
-    status_t st = config_open(spec, roots, &c, e);
+    status_t st = spec_resolve(given, &spec, NULL, e);
+    if (st == ST_OK)
+        st = config_open(spec, roots, &c, e);
+    spec_free(given);
     spec_free(spec);
     assert_true((st == ST_OK) == (c != NULL));
     return c;
@@ -89,32 +95,32 @@ static void every_family_arrives_with_its_numbers(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        enum model_family family;
-        enum data_kind kind;
+        const struct model_kind *family;
+        const struct data_kind *kind;
     } table[] = {
-        { "name: a\n" GPT TEXT TRAIN "}", MODEL_GPT, DATA_TEXT },
+        { "name: a\n" GPT TEXT TRAIN "}", &model_gpt, &data_text },
         { "name: a\nmodel: {llama: {layers: 2, heads: 4, kv_heads: 2, width: 16, context: 8, vocabulary: 300, "
           "rope_scaling: {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64}}}\n"
           "data: {tokens: {train: [\"@/file\"]}}\n" TRAIN "}",
-          MODEL_LLAMA, DATA_TOKENS },
-        { "name: a\nmodel: {resnet: {layers: 34}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}", MODEL_RESNET,
-          DATA_IMAGES },
+          &model_llama, &data_tokens },
+        { "name: a\nmodel: {resnet: {layers: 34}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}", &model_resnet,
+          &data_images },
         { "name: a\nmodel: {vit: {layers: 1, heads: 2, width: 16, patch: 4}}\n"
           "data: {images: {train: \"@/inside\", size: 8}}\n" TRAIN "}",
-          MODEL_VIT, DATA_IMAGES },
+          &model_vit, &data_images },
         { "name: a\nmodel: {mlp: {hidden: [7, 5]}}\n"
           "data: {idx: {train_images: \"@/file\", train_labels: \"@/file\"}}\n" TRAIN "}",
-          MODEL_MLP, DATA_IDX },
+          &model_mlp, &data_idx },
         { "name: a\nmodel: {unrolled: {iterations: 3}}\ndata: {reconstruction: {train: \"@/inside\", noise: "
           "0.5}}\n" TRAIN "}",
-          MODEL_UNROLLED, DATA_RECONSTRUCTION },
+          &model_unrolled, &data_reconstruction },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct config *c = must_open(table[i].text);
         const struct engine_config *ec = config_engine(c);
-        assert_int_equal(ec->model.family, table[i].family);
-        assert_int_equal(ec->data.kind, table[i].kind);
-        if (table[i].family == MODEL_LLAMA) {
+        assert_ptr_equal(ec->model.kind, table[i].family);
+        assert_ptr_equal(ec->data.kind, table[i].kind);
+        if (table[i].family == &model_llama) {
             assert_int_equal(ec->model.llama.kv_heads, 2);
             assert_int_equal(ec->model.llama.hidden, 64);
             const struct llama_rope_scaling *scaling = &ec->model.llama.rope_scaling;
@@ -122,14 +128,14 @@ static void every_family_arrives_with_its_numbers(void **state) {
             assert_int_equal(scaling->original_max_position_embeddings, 64);
             assert_int_equal(ec->data.tokens.n_validation, 0);
         }
-        if (table[i].family == MODEL_MLP) {
+        if (table[i].family == &model_mlp) {
             assert_int_equal(ec->model.mlp.n_hidden, 2);
             assert_int_equal(ec->model.mlp.hidden[1], 5);
             assert_string_equal(ec->data.idx.validation_images, "");
         }
-        if (table[i].family == MODEL_RESNET)
+        if (table[i].family == &model_resnet)
             assert_int_equal(ec->model.resnet.layers, 34);
-        if (table[i].family == MODEL_UNROLLED)
+        if (table[i].family == &model_unrolled)
             assert_true(ec->data.reconstruction.noise == 0.5);
         config_close(c);
     }
@@ -161,7 +167,7 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_true(t->skip_spikes.z_score == 6 && t->skip_spikes.window == 100);
     assert_int_equal(t->rate_scaling.kind, ENGINE_RATE_SQRT);
     assert_int_equal(t->rate_scaling.reference_batch, 2);
-    assert_int_equal(t->schedule.kind, ENGINE_SCHEDULE_WSD);
+    assert_ptr_equal(t->schedule.kind, &rate_wsd);
     assert_int_equal(t->schedule.decay_steps, 4);
     assert_non_null(strstr(t->init_from, "/inside"));
     assert_int_equal(ec->profile.from, 2);
@@ -170,7 +176,7 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_int_equal(ec->memory_bytes, 1000000);
     assert_int_equal(engine_ranks(&ec->layout), 6);
     assert_int_equal(ec->layout.zero, 1);
-    assert_int_equal(ec->layout.schedule, SCHEDULE_ZERO_BUBBLE);
+    assert_ptr_equal(ec->layout.schedule, &schedule_zero_bubble);
     assert_string_equal(ec->device, "cuda");
     assert_int_equal(ec->tuning.buffer_bytes, 65536);
     assert_string_equal(ec->tuning.algorithm, "Ring");
@@ -186,7 +192,8 @@ static const struct engine_config *said(const char *format, const char *word, st
     return config_engine(*ret = must_open(text));
 }
 
-/* Spec and engine may not see each other's lists: each word of the engine's is one of the spec's, and says the same. */
+/* Spec and engine do not include each other's lists: each word of the engine's list must be in the spec's, with the
+ * same meaning. */
 static void every_word_of_the_engine_arrives_from_a_spec(void **state) {
     (void)state;
     struct config *c;
@@ -194,48 +201,99 @@ static void every_word_of_the_engine_arrives_from_a_spec(void **state) {
         assert_int_equal(said(TRAIN ", reduce: %s}", PLAN_REDUCE_WORDS[i], &c)->train.reduce, i);
     for (int i = 0; PLAN_RECOMPUTE_WORDS[i]; i++, config_close(c))
         assert_int_equal(said(TRAIN ", recompute: %s}", PLAN_RECOMPUTE_WORDS[i], &c)->train.recompute, i);
-    for (int i = 0; ENGINE_NUMERICS_WORDS[i]; i++, config_close(c))
-        assert_int_equal(said(TRAIN ", numerics: %s}", ENGINE_NUMERICS_WORDS[i], &c)->train.numerics, i);
-    for (int i = 0; ENGINE_PRECISION_WORDS[i]; i++, config_close(c))
-        assert_int_equal(said(TRAIN ", precision: %s}", ENGINE_PRECISION_WORDS[i], &c)->train.precision, i);
-    for (int i = 0; PLAN_SCHEDULE_WORDS[i]; i++, config_close(c)) {
+    for (int i = 0; ENGINE_NUMERICS_NAMES[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", numerics: %s}", ENGINE_NUMERICS_NAMES[i], &c)->train.numerics, i);
+    for (int i = 0; ENGINE_PRECISION_NAMES[i]; i++, config_close(c))
+        assert_int_equal(said(TRAIN ", precision: %s}", ENGINE_PRECISION_NAMES[i], &c)->train.precision, i);
+    for (int i = 0; schedule_kinds[i]; i++, config_close(c)) {
         const char *format = TRAIN "}\nparallel: {pipeline: 2, pipeline_schedule: %s}";
-        assert_int_equal(said(format, PLAN_SCHEDULE_WORDS[i], &c)->layout.schedule, i);
+        assert_ptr_equal(said(format, schedule_kinds[i]->name, &c)->layout.schedule, schedule_kinds[i]);
     }
 }
 
-static void data_is_read_below_the_roots_only_after_every_link(void **state) {
+/* Every member of the spec's choices is a kind of the engine; the option of an optimizer agrees with its kind. */
+static void every_kind_of_the_spec_is_one_of_the_engine(void **state) {
+    (void)state;
+    const ProtobufCMessageDescriptor *models = &trainyard__v1__model_spec__descriptor,
+                                     *data = &trainyard__v1__data_spec__descriptor,
+                                     *optimizers = &trainyard__v1__optimizer_spec__descriptor,
+                                     *rates = &trainyard__v1__schedule_spec__descriptor;
+    for (unsigned i = 0; i < models->n_fields; i++)
+        assert_non_null(model_kind_find(models->fields[i].name));
+    for (unsigned i = 0; i < data->n_fields; i++)
+        assert_non_null(data_kind_find(data->fields[i].name));
+    for (unsigned i = 0; i < rates->n_fields; i++)
+        assert_non_null(rate_kind_find(rates->fields[i].name));
+    for (unsigned i = 0; i < optimizers->n_fields; i++) {
+        const struct optimizer_kind *kind = optimizer_kind_find(optimizers->fields[i].name);
+        assert_non_null(kind);
+        assert_int_equal(kind->whole_tensor, spec_field(optimizers, i)->whole_tensors);
+    }
+}
+
+static void data_is_read_below_the_roots_only_and_by_no_link(void **state) {
     (void)state;
     char root[128];
     snprintf(root, sizeof root, "%s/inside", folder);
     const char *paths[] = { root };
-    struct data_roots roots = { paths, 1 };
+    struct roots roots = { .option = "--data-root", .paths = paths, .n = 1 };
     struct err e = { "" };
-    /* A link that lies inside and leads outside. */
+    /* A link inside the root that leads outside. */
     assert_null(open_config("name: a\n" GPT "data: {text: {files: [\"@/inside/out\"]}}\n" TRAIN "}", &roots, &e));
     assert_non_null(strstr(e.msg, "data.text.files[0]: "));
-    assert_non_null(strstr(e.msg, "outside"));
+    assert_non_null(strstr(e.msg, "symbolic link"));
     assert_null(open_config("name: a\n" GPT TEXT TRAIN "}", &roots, &e));
-    /* The root itself is a folder that may be read. */
+    assert_non_null(strstr(e.msg, "lies below no --data-root"));
+    /* The root itself may be read. */
     struct config *c = open_config("name: a\nmodel: {resnet: {}}\ndata: {images: {train: \"@/inside\"}}\n" TRAIN "}",
                                    &roots, &e);
     assert_non_null(c);
     config_close(c);
 }
 
-static void weights_to_begin_with_are_looked_for_only_when_asked(void **state) {
+static void no_root_admits_no_file(void **state) {
+    (void)state;
+    const struct roots none = { .option = "--data-root" };
+    struct err e = { "" };
+    assert_null(open_config("name: a\n" GPT TEXT TRAIN "}", &none, &e));
+    assert_non_null(strstr(e.msg, "data.text.files[0]: "));
+    assert_non_null(strstr(e.msg, "no --data-root is given"));
+}
+
+/* The checked file is the file that is read: if it becomes a link after the check, the link is not followed. */
+static void a_file_that_becomes_a_link_is_not_read(void **state) {
+    (void)state;
+    char file[128], other[128];
+    const char *paths[] = { folder };
+    const struct roots roots = { .option = "--data-root", .paths = paths, .n = 1 };
+    struct err e = { "" };
+    struct config *c = open_config("name: a\n" GPT "data: {text: {files: [\"@/file\"]}}\n" TRAIN "}", &roots, &e);
+    assert_non_null(c);
+    snprintf(file, sizeof file, "%s/file", folder);
+    snprintf(other, sizeof other, "%s/moved", folder);
+    assert_int_equal(rename(file, other), 0);
+    assert_int_equal(symlink("/etc/passwd", file), 0);
+    const struct source_options options = { .context = 1 };
+    struct source *s = NULL;
+    assert_int_equal(source_open(&config_engine(c)->data, &options, &s, &e), ST_PERMISSION_DENIED);
+    assert_non_null(strstr(e.msg, "symbolic link"));
+    config_close(c);
+    assert_int_equal(rename(other, file), 0);
+}
+
+static void initial_weights_are_checked_only_on_request(void **state) {
     (void)state;
     char root[128];
     snprintf(root, sizeof root, "%s/inside", folder);
     const char *paths[] = { root };
-    struct data_roots roots = { paths, 1 };
+    struct roots roots = { .option = "--data-root", .paths = paths, .n = 1 };
     struct err e = { "" };
     static const char *const outside[] = { "@", "@/gone" };
     for (size_t i = 0; i < 2; i++) {
         char text[512];
         snprintf(text, sizeof text, "name: a\n" GPT TEXT TRAIN ", init_from: \"%s\"}", outside[i]);
         struct config *c = must_open(text);
-        assert_int_equal(config_init_from(c, &roots, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(config_init_from(c, &roots, &e), ST_PERMISSION_DENIED);
         assert_non_null(strstr(e.msg, "train.init_from: "));
         assert_null(config_engine(c)->train.init_from);
         config_close(c);
@@ -252,13 +310,58 @@ static void a_file_is_no_folder_and_a_folder_no_file(void **state) {
     assert_non_null(strstr(e.msg, "is not a regular file"));
 }
 
+/* Sets the field of the optimizer to an end of its range; the engine must accept it too. */
+static void assert_end_is_accepted(const char *kind, const char *field, double end) {
+    char text[256], path[96], value[32];
+    struct err e = { "" };
+    struct config *c = NULL;
+    snprintf(text, sizeof text, "name: a\n" GPT TEXT TRAIN ", optimizer: %s}", kind);
+    snprintf(path, sizeof path, "train.optimizer.%s.%s", kind, field);
+    snprintf(value, sizeof value, "%.17g", end);
+    Trainyard__V1__JobSpec *given = spec_of(text), *spec = NULL;
+    status_t st = codec_set_path(&given->base, path, value, NULL, &e);
+    if (st == ST_OK)
+        st = spec_resolve(given, &spec, NULL, &e);
+    if (st == ST_OK)
+        st = config_open(spec, NULL, &c, &e);
+    if (st == ST_OK)
+        st = optimizer_check(&config_engine(c)->train.optimizer, &e);
+    if (st != ST_OK)
+        fail_msg("%s=%s: %s", path, value, e.msg);
+    config_close(c);
+    spec_free(given);
+    spec_free(spec);
+}
+
+static void the_engine_accepts_both_ends_of_every_range_of_an_optimizer(void **state) {
+    (void)state;
+    const ProtobufCMessageDescriptor *kinds = &trainyard__v1__optimizer_spec__descriptor;
+    int ends = 0;
+    for (unsigned k = 0; k < kinds->n_fields; k++) {
+        const ProtobufCMessageDescriptor *kind = kinds->fields[k].descriptor;
+        for (unsigned i = 0; i < kind->n_fields; i++) {
+            const Trainyard__V1__SpecField *rule = spec_field(kind, i);
+            if (rule->_min_case)
+                assert_end_is_accepted(kinds->fields[k].name, kind->fields[i].name, rule->min);
+            if (rule->_max_case)
+                assert_end_is_accepted(kinds->fields[k].name, kind->fields[i].name, rule->max);
+            ends += rule->_min_case + rule->_max_case > 0;
+        }
+    }
+    assert_in_range(ends, 20, 100);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_engine_accepts_both_ends_of_every_range_of_an_optimizer),
         cmocka_unit_test(every_family_arrives_with_its_numbers),
         cmocka_unit_test(every_part_of_training_and_layout_arrives),
         cmocka_unit_test(every_word_of_the_engine_arrives_from_a_spec),
-        cmocka_unit_test(data_is_read_below_the_roots_only_after_every_link),
-        cmocka_unit_test(weights_to_begin_with_are_looked_for_only_when_asked),
+        cmocka_unit_test(every_kind_of_the_spec_is_one_of_the_engine),
+        cmocka_unit_test(data_is_read_below_the_roots_only_and_by_no_link),
+        cmocka_unit_test(no_root_admits_no_file),
+        cmocka_unit_test(a_file_that_becomes_a_link_is_not_read),
+        cmocka_unit_test(initial_weights_are_checked_only_on_request),
         cmocka_unit_test(a_file_is_no_folder_and_a_folder_no_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

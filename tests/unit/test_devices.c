@@ -1,12 +1,12 @@
-/* The agent's GPUs with a stand-in for the driver: what is found and why something is not offered, what is remembered
- * of ill ones, how a rank's end is judged, and a thread that the driver holds. */
+/* The agent's GPUs with a stand-in for the driver: which GPUs are found and why some are not offered, the memory of
+ * unhealthy GPUs, how the end of a rank is judged, and a thread that is blocked in the driver. */
 #include "base/file.h"
-#include "executor/agent/claim.h"
+#include "executor/agent/core/exit_reason.h"
+#include "executor/agent/cuda_libraries.h"
+#include "executor/agent/device_claim.h"
+#include "executor/agent/device_monitor.h"
 #include "executor/agent/inventory.h"
-#include "executor/agent/libraries.h"
-#include "executor/agent/monitor.h"
 #include "executor/agent/quarantine.h"
-#include "executor/agent/verdict.h"
 #include "tests/e2e/devices/nvml_stand_in.h"
 
 #include <setjmp.h>
@@ -35,11 +35,11 @@ static int empty_script(void **state) {
     return 0;
 }
 
-/* ---- what is found ---- */
+/* ---- finding GPUs ---- */
 
 static void take_part(struct inventory *ret, struct nvml_part part) {
     struct nvml *nvml;
-    inventory_take(ret, 1, NVML_STAND_IN, part, &nvml);
+    inventory_take(ret, 0, 1, NVML_STAND_IN, part, &nvml);
     assert_int_equal(nvml == NULL, ret->n_devices == 0);
     nvml_close(nvml);
 }
@@ -76,7 +76,7 @@ static void a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_
     assert_string_equal(inv.devices[0].uuid, "GPU-host-1");
 }
 
-static void a_device_that_is_too_old_says_so(void **state) {
+static void a_device_that_is_too_old_is_listed_with_the_reason(void **state) {
     (void)state;
     struct inventory inv;
     say("old 0 75\nold 1 80\n");
@@ -110,68 +110,68 @@ static void a_device_is_claimed_once_until_its_claim_is_closed(void **state) {
     (void)state;
     int first = -1, again = -1, other = -1;
     struct err e;
-    assert_int_equal(claim_take(folder, &first, &e), ST_OK);
-    assert_int_equal(claim_take(folder, &again, &e), ST_ALREADY_EXISTS);
+    assert_int_equal(device_claim_take(folder, &first, &e), ST_OK);
+    assert_int_equal(device_claim_take(folder, &again, &e), ST_ALREADY_EXISTS);
     assert_string_equal(e.msg, "another executor of this host has it");
-    assert_int_equal(claim_take(folder + 1, &other, &e), ST_OK);
+    assert_int_equal(device_claim_take(folder + 1, &other, &e), ST_OK);
     close(first);
-    assert_int_equal(claim_take(folder, &again, &e), ST_OK);
+    assert_int_equal(device_claim_take(folder, &again, &e), ST_OK);
     close(again);
     close(other);
 }
 
-/* A worker that is this script. */
-static status_t ask(const char *script_text, int most_ms, struct libraries *ret, struct err *e) {
+/* Asks a worker that is this script. */
+static status_t ask(const char *script_text, int max_ms, struct cuda_libraries *ret, struct err *e) {
     char worker[80], text[300];
     const int n = snprintf(text, sizeof text, "#!/bin/sh\n%s\n", script_text);
     struct err why;
     snprintf(worker, sizeof worker, "%s/worker", folder);
     assert_int_equal(file_write_atomic(worker, text, (size_t)n, 0755, &why), ST_OK);
-    return libraries_check(worker, NULL, most_ms, ret, e);
+    return cuda_libraries_check(worker, NULL, NULL, max_ms, ret, e);
 }
 
-static void a_workers_word_on_its_libraries_counts_by_the_status_that_it_ends_with(void **state) {
+static void a_workers_exit_status_shows_which_libraries_are_missing(void **state) {
     (void)state;
     static const struct {
         const char *worker;
-        bool lone;
+        bool single_rank;
         const char *without;
     } table[] = {
         { "exit 0", false, "" },
         { "echo slower; exit 0", false, "slower" },
         { "echo alone; echo else; exit 4", true, "alone" },
-        { "exit 3", false, "" },                   /* of what is missing it says nothing */
+        { "exit 3", false, "" },                   /* it prints no sentence */
         { "echo who knows; exit 1", false, "" },   /* another failure, */
         { "echo killed; kill -9 $$", false, "" },  /* as this one */
-        { "exec >&-; sleep 0; exit 4", false, "" } /* its end is waited for, not that of its words */
+        { "exec >&-; sleep 0; exit 4", false, "" } /* its end is waited for, not that of its spooled */
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct libraries found = { .lone = !table[i].lone };
+        struct cuda_libraries found = { .single_rank = !table[i].single_rank };
         struct err e = { "" };
-        assert_int_equal(ask(table[i].worker, LIBRARIES_MOST_MS, &found, &e), ST_OK);
-        assert_int_equal(found.lone, table[i].lone);
+        assert_int_equal(ask(table[i].worker, CUDA_LIBRARIES_MAX_MS, &found, &e), ST_OK);
+        assert_int_equal(found.single_rank, table[i].single_rank);
         assert_string_equal(found.without, table[i].without);
     }
-    struct libraries found;
+    struct cuda_libraries found;
     struct err e = { "" };
-    assert_int_equal(ask("echo no libcublasLt; echo else; exit 3", LIBRARIES_MOST_MS, &found, &e),
+    assert_int_equal(ask("echo no libcublasLt; echo else; exit 3", CUDA_LIBRARIES_MAX_MS, &found, &e),
                      ST_FAILED_PRECONDITION);
     assert_string_equal(e.msg, "no libcublasLt");
 }
 
-static void a_worker_that_does_not_end_is_ended_and_taken_for_one_that_finds_all(void **state) {
+static void a_worker_that_does_not_end_is_killed_and_counts_as_finding_all_libraries(void **state) {
     (void)state;
-    struct libraries found = { .lone = true };
+    struct cuda_libraries found = { .single_rank = true };
     struct err e = { "" };
     assert_int_equal(ask("echo no libcublasLt; sleep 600; exit 3", 50, &found, &e), ST_OK);
-    assert_false(found.lone);
+    assert_false(found.single_rank);
     assert_string_equal(found.without, "");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
-/* ---- what is remembered ---- */
+/* ---- remembering unhealthy GPUs ---- */
 
-static void quarantine_says(const char *uuid, const char *reason) {
+static void quarantine_has(const char *uuid, const char *reason) {
     struct bytes text;
     char found[64];
     struct err e;
@@ -181,28 +181,28 @@ static void quarantine_says(const char *uuid, const char *reason) {
     bytes_done(&text);
 }
 
-static void a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out(void **state) {
+static void a_quarantine_stays_until_its_line_is_removed(void **state) {
     (void)state;
     char path[80];
     struct err e;
     snprintf(path, sizeof path, "%s/quarantine", folder);
-    quarantine_says("GPU-1", "");
+    quarantine_has("GPU-1", "");
     assert_int_equal(quarantine_add(folder, "GPU-1", "Xid 79", &e), ST_OK);
     assert_int_equal(quarantine_add(folder, "GPU-10", "2 uncorrected memory errors", &e), ST_OK);
-    quarantine_says("GPU-1", "Xid 79");
-    quarantine_says("GPU-10", "2 uncorrected memory errors");
-    quarantine_says("GPU-", "");
-    quarantine_says("", "");
-    /* A person's editor: one line less, and no end of line. */
+    quarantine_has("GPU-1", "Xid 79");
+    quarantine_has("GPU-10", "2 uncorrected memory errors");
+    quarantine_has("GPU-", "");
+    quarantine_has("", "");
+    /* As a person's editor may leave it: one line less, and no newline at the end. */
     static const char edited[] = "GPU-10 2 uncorrected memory errors";
     assert_int_equal(file_write_atomic(path, edited, strlen(edited), 0644, &e), ST_OK);
     assert_int_equal(quarantine_add(folder, "GPU-2", "Xid 48", &e), ST_OK);
-    quarantine_says("GPU-1", "");
-    quarantine_says("GPU-10", "2 uncorrected memory errors");
-    quarantine_says("GPU-2", "Xid 48");
+    quarantine_has("GPU-1", "");
+    quarantine_has("GPU-10", "2 uncorrected memory errors");
+    quarantine_has("GPU-2", "Xid 48");
 }
 
-static void a_quarantine_that_cannot_be_read_is_no_empty_one(void **state) {
+static void a_quarantine_that_cannot_be_read_is_an_error(void **state) {
     (void)state;
     char path[80];
     struct bytes text;
@@ -217,62 +217,59 @@ static void a_quarantine_that_cannot_be_read_is_no_empty_one(void **state) {
     assert_int_equal(quarantine_add(path, "GPU-1", "Xid 79", &e), ST_INVALID_ARGUMENT);
 }
 
-/* ---- why a rank ended ---- */
+/* ---- the reason of a rank's end ---- */
 
 #define CAUSE(c) TRAINYARD__V1__WORKER_END__CAUSE__##c
 
-static void a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end(void **state) {
+static void a_lost_device_outweighs_the_workers_own_report_unless_it_finished(void **state) {
     (void)state;
-    struct verdict v;
-    Trainyard__V1__WorkerEnd word = TRAINYARD__V1__WORKER_END__INIT;
-    struct reaped how = { .exit_code = 27 };
-    struct verdict_facts facts = { .how = &how, .device = 3 };
-    verdict_reach(&facts, &v);
+    struct exit_reason v;
+    struct final_report final = { .received = false };
+    struct exit_facts facts = { .status = { .exit_code = 27 }, .final = &final, .device = 3 };
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(NUMERIC)); /* 20 + 7 */
-    assert_false(v.by_word);
-    word.cause = CAUSE(INTERNAL);
-    word.message = (char *)(uintptr_t) "CUDA: an illegal address";
-    facts.word = &word;
-    verdict_reach(&facts, &v);
+    assert_false(v.reported);
+    final = (struct final_report){ true, CAUSE(INTERNAL), 7, "CUDA: an illegal address", "" };
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(INTERNAL));
     assert_string_equal(v.sentence, "CUDA: an illegal address");
-    assert_true(v.by_word);
-    facts.device_lost = "Xid 79";
-    verdict_reach(&facts, &v);
+    assert_true(v.reported);
+    facts.device_reason = "Xid 79";
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(DEVICE_LOST));
     assert_string_equal(v.sentence, "lost its GPU 3, which is quarantined: Xid 79");
     facts.leaving = true;
-    verdict_reach(&facts, &v);
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(AGENT_LOST));
-    word.cause = CAUSE(FINISHED);
-    verdict_reach(&facts, &v);
+    final.cause = CAUSE(FINISHED);
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(FINISHED));
-    how = (struct reaped){ .exit_code = -1, .signal = SIGKILL };
+    facts.status = (struct exit_status){ .exit_code = -1, .signal = SIGKILL };
     facts.leaving = false;
-    facts.device_lost = NULL;
+    facts.device_reason = NULL;
     facts.killed_because = "gave no sign of life";
-    verdict_reach(&facts, &v);
+    exit_reason_decide(&facts, &v);
     assert_int_equal(v.cause, CAUSE(INTERNAL));
     assert_string_equal(v.sentence, "gave no sign of life");
 }
 
 /* ---- the thread that watches ---- */
 
-enum { READINGS_MOST = 256 };
+enum { READINGS_MAX = 256 };
 
 struct watch {
     struct reactor *loop;
-    struct monitor *monitor;
-    struct monitor_reading readings[READINGS_MOST];
+    struct device_monitor *monitor;
+    struct device_monitor_reading readings[READINGS_MAX];
     int n;
     int64_t awaited;
 };
 
-static void on_reading(void *ctx, const struct monitor_reading *r) {
+static void on_reading(void *ctx, const struct device_monitor_reading *r) {
     struct watch *w = ctx;
-    assert_true(w->n < READINGS_MOST);
+    assert_true(w->n < READINGS_MAX);
     w->readings[w->n++] = *r;
-    if (r->kind == MONITOR_LOOKED && r->look >= w->awaited)
+    if (r->kind == DEVICE_MONITOR_INSPECTED && r->inspection >= w->awaited)
         reactor_quit(w->loop);
 }
 
@@ -282,67 +279,67 @@ static void watch_open(struct watch *w) {
     *w = (struct watch){ .n = 0 };
     assert_int_equal(reactor_open(&w->loop, &e), ST_OK);
     assert_int_equal(nvml_open(NVML_STAND_IN, (struct nvml_part){ 0 }, &nvml, &e), ST_OK);
-    assert_int_equal(monitor_open(w->loop, nvml, on_reading, w, &w->monitor, &e), ST_OK);
+    assert_int_equal(device_monitor_open(w->loop, nvml, on_reading, w, &w->monitor, &e), ST_OK);
 }
 
-static int find(const struct watch *w, enum monitor_kind kind, int device) {
+static int find(const struct watch *w, enum device_monitor_kind kind, int device) {
     for (int i = 0; i < w->n; i++)
         if (w->readings[i].kind == kind && w->readings[i].device == device)
             return i;
-    return READINGS_MOST;
+    return READINGS_MAX;
 }
 
-static void a_look_tells_xids_and_a_sample_of_each_device_before_it_says_that_it_is_done(void **state) {
+static void an_inspection_reports_xids_and_a_sample_of_each_device_before_its_end(void **state) {
     (void)state;
     struct watch w;
     struct err e;
     watch_open(&w);
     say("xid 1 79\nuncorrected 0 2\n");
-    w.awaited = monitor_look(w.monitor);
-    assert_int_equal(monitor_look(w.monitor), w.awaited + 1);
+    w.awaited = device_monitor_inspect(w.monitor);
+    assert_int_equal(device_monitor_inspect(w.monitor), w.awaited + 1);
     w.awaited++;
     assert_int_equal(reactor_run(w.loop, &e), ST_OK);
-    assert_true(find(&w, MONITOR_XID, 1) < w.n);
-    assert_int_equal(w.readings[find(&w, MONITOR_XID, 1)].xid, 79);
+    assert_true(find(&w, DEVICE_MONITOR_XID, 1) < w.n);
+    assert_int_equal(w.readings[find(&w, DEVICE_MONITOR_XID, 1)].xid, 79);
     int errors = -1;
     for (int i = 0; i < w.n; i++)
-        if (w.readings[i].kind == MONITOR_SAMPLE && w.readings[i].sample.ecc_uncorrected == 2)
+        if (w.readings[i].kind == DEVICE_MONITOR_SAMPLE && w.readings[i].sample.ecc_uncorrected == 2)
             errors = i;
     assert_true(errors >= 0 && errors < w.n - 1);
-    assert_int_equal(w.readings[w.n - 1].kind, MONITOR_LOOKED);
-    monitor_close(w.monitor);
+    assert_int_equal(w.readings[w.n - 1].kind, DEVICE_MONITOR_INSPECTED);
+    device_monitor_close(w.monitor);
     reactor_close(w.loop);
 }
 
-static void a_lost_device_is_told(void **state) {
+static void a_lost_device_is_reported(void **state) {
     (void)state;
     struct watch w;
     struct err e;
     watch_open(&w);
     say("lost 1 0\n");
-    w.awaited = monitor_look(w.monitor);
+    w.awaited = device_monitor_inspect(w.monitor);
     assert_int_equal(reactor_run(w.loop, &e), ST_OK);
     bool lost[2] = { false, false };
     for (int i = 0; i < w.n; i++)
-        if (w.readings[i].kind == MONITOR_SAMPLE)
+        if (w.readings[i].kind == DEVICE_MONITOR_SAMPLE)
             lost[w.readings[i].device] |= w.readings[i].sample.lost;
     assert_false(lost[0]);
     assert_true(lost[1]);
-    monitor_close(w.monitor);
+    device_monitor_close(w.monitor);
     reactor_close(w.loop);
 }
 
 static void quit(void *ctx) { reactor_quit(ctx); }
 
-/* What waits in the loop when the monitor is closed is dropped. */
-static void nothing_is_told_after_the_close(void **state) {
+/* Readings that wait in the loop when the monitor is closed are dropped. */
+static void no_reading_arrives_after_the_close(void **state) {
     (void)state;
     struct watch w;
     struct err e;
     int asked = nvml_stand_in_asked();
     watch_open(&w);
     nvml_stand_in_await_asked(asked + 2); /* the first device's reading waits */
-    monitor_close(w.monitor);
+    device_monitor_close(w.monitor);
     struct reactor_timer end = { .fire = quit, .ctx = w.loop };
     reactor_timer_set(w.loop, &end, 50);
     assert_int_equal(reactor_run(w.loop, &e), ST_OK);
@@ -357,7 +354,7 @@ static void a_thread_that_the_driver_holds_outlives_the_loop_and_lets_the_driver
     nvml_stand_in_hold(1);
     watch_open(&w);
     nvml_stand_in_await_held();
-    monitor_close(w.monitor); /* gives up after two seconds */
+    device_monitor_close(w.monitor); /* gives up after two seconds */
     reactor_close(w.loop);
     nvml_stand_in_hold(0);
     nvml_stand_in_await_ends(ends + 1);
@@ -383,17 +380,17 @@ static int close_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_device_that_the_driver_does_not_describe_keeps_its_place_with_the_reason),
-        TEST(a_device_that_is_too_old_says_so),
+        TEST(a_device_that_is_too_old_is_listed_with_the_reason),
         TEST(parts_have_each_device_once_by_its_number_on_the_host),
         TEST(a_device_is_claimed_once_until_its_claim_is_closed),
-        TEST(a_workers_word_on_its_libraries_counts_by_the_status_that_it_ends_with),
-        TEST(a_worker_that_does_not_end_is_ended_and_taken_for_one_that_finds_all),
-        TEST(a_quarantine_stays_whatever_is_added_until_its_line_is_taken_out),
-        TEST(a_quarantine_that_cannot_be_read_is_no_empty_one),
-        TEST(a_lost_device_outweighs_what_the_worker_says_but_for_a_good_end),
-        TEST(a_look_tells_xids_and_a_sample_of_each_device_before_it_says_that_it_is_done),
-        TEST(a_lost_device_is_told),
-        TEST(nothing_is_told_after_the_close),
+        TEST(a_workers_exit_status_shows_which_libraries_are_missing),
+        TEST(a_worker_that_does_not_end_is_killed_and_counts_as_finding_all_libraries),
+        TEST(a_quarantine_stays_until_its_line_is_removed),
+        TEST(a_quarantine_that_cannot_be_read_is_an_error),
+        TEST(a_lost_device_outweighs_the_workers_own_report_unless_it_finished),
+        TEST(an_inspection_reports_xids_and_a_sample_of_each_device_before_its_end),
+        TEST(a_lost_device_is_reported),
+        TEST(no_reading_arrives_after_the_close),
         TEST(a_thread_that_the_driver_holds_outlives_the_loop_and_lets_the_driver_go),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -1,4 +1,5 @@
-/* What stands still: a worker, its thread, the spool behind a controller that stores nothing, the disk, the agent. */
+/* Stalls: of a worker, of its thread, of the spool behind a controller that stores nothing, of the disk, and of the
+ * agent. */
 #include "api/codec/frame.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,7 +24,7 @@ enum { FULL_STEPS = 3000 }; /* more records than the smallest spool holds */
 
 /* ---- workers ---- */
 
-static void a_worker_is_told_after_which_silence_it_is_killed(void **state) {
+static void a_worker_gets_the_hang_timeout_of_its_executor(void **state) {
     (void)state;
     char worker[96], said[96];
     snprintf(worker, sizeof worker, "%s/worker", w.folder);
@@ -63,7 +64,7 @@ static void a_stopped_worker_is_a_hang_and_is_killed(void **state) {
     assert_in_range(clock_mono_ms() - begun, 6900, PATIENCE_MS);
 }
 
-static void a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later(void **state) {
+static void a_rank_that_lives_without_progress_is_killed_two_seconds_later(void **state) {
     (void)state;
     executor_start("8");
     AWAIT(HELLO);
@@ -82,10 +83,11 @@ static void a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later(void 
                         "made no progress for 10 s and was killed; --hang-timeout of its executor allows more");
 }
 
-/* ---- a spool that nobody empties ---- */
+/* ---- a spool that is not emptied ---- */
 
-/* The controller stores nothing until the spool is full and the worker waits; that is no hang, and no loss is lost. */
-static void a_full_spool_makes_training_wait_and_is_no_hang(void **state) {
+/* The controller stores nothing until the spool is full and the worker waits. This wait is not a hang, and no loss
+ * value is lost. */
+static void a_full_spool_makes_training_wait_and_does_not_count_as_a_hang(void **state) {
     (void)state;
     w.c.silent = true;
     executor_start("8");
@@ -97,7 +99,7 @@ static void a_full_spool_makes_training_wait_and_is_no_hang(void **state) {
     assert_in_range(full, (1 << 20) * 8 / 10, 1 << 20);
     for (int i = 0; i < 6; i++) /* two seconds apart: longer than a hang takes */
         AWAIT(HEARTBEAT);
-    assert_false(was_told(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED));
+    assert_false(was_received(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED));
     pthread_mutex_lock(&w.c.lock);
     w.c.silent = false;
     pthread_mutex_unlock(&w.c.lock);
@@ -112,7 +114,7 @@ static void a_full_spool_makes_training_wait_and_is_no_hang(void **state) {
     assert_in_range(now(&w.c.waits), 1, 100); /* once, and again while the backlog goes */
 }
 
-static void an_executor_that_stood_still_blames_no_worker(void **state) {
+static void an_executor_that_was_stopped_blames_no_worker(void **state) {
     (void)state;
     executor_start("8");
     AWAIT(HELLO);
@@ -123,10 +125,10 @@ static void an_executor_that_stood_still_blames_no_worker(void **state) {
     kill(w.executor, SIGCONT);
     AWAIT(HEARTBEAT);
     AWAIT(HEARTBEAT);
-    assert_false(was_told(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED));
+    assert_false(was_received(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED));
 }
 
-/* Nobody acknowledges, the spool is full, the worker is held back; then the attempt is over. */
+/* The controller acknowledges nothing, the spool is full, and the worker waits. Then the attempt is fenced. */
 static void fencing_frees_a_full_spool(void **state) {
     (void)state;
     w.c.silent = true;
@@ -145,9 +147,9 @@ static void fencing_frees_a_full_spool(void **state) {
     empty_is_awaited("spool");
 }
 
-/* ---- a disk that stands still ---- */
+/* ---- a disk that blocks ---- */
 
-/* Where an attempt's record is written to: it can be opened only when somebody reads. */
+/* The temporary file of an attempt's record. As a named pipe it blocks the writer until the test reads. */
 static void disk_path(char ret[128]) { snprintf(ret, 128, "%s/attempt.new", w.directory); }
 
 static void disk_stop(void) {
@@ -166,7 +168,7 @@ static void disk_go(void) {
     close(fd);
 }
 
-/* Its first worker: the record of the attempt is what it does next. */
+/* Waits for the first worker. Its next step is to write the attempt's record. */
 static void child_is_awaited(void) {
     char path[64];
     int child;
@@ -187,7 +189,7 @@ static void seen_forget(void) {
     pthread_mutex_unlock(&w.c.lock);
 }
 
-static void a_disk_that_stands_still_holds_up_no_heartbeat(void **state) {
+static void a_disk_that_blocks_does_not_delay_heartbeats(void **state) {
     (void)state;
     executor_start("30");
     AWAIT(HELLO);
@@ -197,7 +199,7 @@ static void a_disk_that_stands_still_holds_up_no_heartbeat(void **state) {
     seen_forget();
     AWAIT(HEARTBEAT);
     AWAIT(HEARTBEAT);
-    assert_false(was_told(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED));
+    assert_false(was_received(TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED));
     disk_go();
     const Trainyard__V1__RankEnd *end = AWAIT(RANK_ENDED)->rank_ended->end;
     assert_int_equal(end->cause, TRAINYARD__V1__WORKER_END__CAUSE__FINISHED);
@@ -219,8 +221,8 @@ static void log_is_awaited(const char *event) {
     assert_true(found);
 }
 
-/* Nobody would hear of its ranks again: the lease is to end. */
-static void an_agent_that_stands_still_for_too_long_is_silent_until_it_goes_on(void **state) {
+/* The controller would not receive reports of its ranks again, so the lease must end. */
+static void an_agent_that_is_stalled_for_too_long_sends_no_heartbeats_until_it_continues(void **state) {
     (void)state;
     executor_start("1");
     AWAIT(HELLO);
@@ -231,19 +233,19 @@ static void an_agent_that_stands_still_for_too_long_is_silent_until_it_goes_on(v
     disk_go();
     AWAIT(RANK_STARTED);
     AWAIT(HEARTBEAT);
-    log_is_awaited("stood_still");
+    log_is_awaited("event_loop_stalled");
 }
 
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        EXECUTOR_TEST(a_worker_is_told_after_which_silence_it_is_killed),
+        EXECUTOR_TEST(a_worker_gets_the_hang_timeout_of_its_executor),
         EXECUTOR_TEST(a_stopped_worker_is_a_hang_and_is_killed),
-        EXECUTOR_TEST(a_rank_that_lives_and_gets_nowhere_is_a_hang_two_seconds_later),
-        EXECUTOR_TEST(a_full_spool_makes_training_wait_and_is_no_hang),
-        EXECUTOR_TEST(an_executor_that_stood_still_blames_no_worker),
-        EXECUTOR_TEST(a_disk_that_stands_still_holds_up_no_heartbeat),
-        EXECUTOR_TEST(an_agent_that_stands_still_for_too_long_is_silent_until_it_goes_on),
+        EXECUTOR_TEST(a_rank_that_lives_without_progress_is_killed_two_seconds_later),
+        EXECUTOR_TEST(a_full_spool_makes_training_wait_and_does_not_count_as_a_hang),
+        EXECUTOR_TEST(an_executor_that_was_stopped_blames_no_worker),
+        EXECUTOR_TEST(a_disk_that_blocks_does_not_delay_heartbeats),
+        EXECUTOR_TEST(an_agent_that_is_stalled_for_too_long_sends_no_heartbeats_until_it_continues),
         EXECUTOR_TEST(fencing_frees_a_full_spool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static void a_line_of_csv_has_a_point_and_quotes_what_must_be(void **state) {
     bytes_done(&b);
 }
 
-/* The next record's event, its checksums apart: tests/e2e/test_export.py computes those. */
+/* The next record's event, without its checksums. tests/e2e/test_export.py checks those. */
 static Tensorflow__Event *next_event(const struct bytes *b, size_t *at) {
     uint64_t n;
     assert_true(b->len - *at >= 16);
@@ -112,7 +112,7 @@ static void an_event_has_a_point_with_its_step_and_time(void **state) {
     bytes_done(&b);
 }
 
-/* A record that TensorFlow wrote: SummaryWriter's first, of wall_time 1.0. */
+/* A record that TensorFlow's SummaryWriter wrote first, with wall_time 1.0. */
 static void a_record_is_framed_as_in_tensorflow(void **state) {
     (void)state;
     static const uint8_t want[] = { 0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22 };
@@ -132,7 +132,7 @@ static void contains(const char *path, const char *text) {
     bytes_done(&b);
 }
 
-static void a_file_takes_a_name_that_is_taken_only_when_told(void **state) {
+static void an_existing_file_is_replaced_only_on_request(void **state) {
     (void)state;
     char folder[] = "/tmp/trainyard-export-XXXXXX", mark[EXPORT_MARK], part[PATH_MAX], path[PATH_MAX];
     struct err e;
@@ -161,7 +161,7 @@ int main(void) {
         cmocka_unit_test(a_line_of_csv_has_a_point_and_quotes_what_must_be),
         cmocka_unit_test(an_event_has_a_point_with_its_step_and_time),
         cmocka_unit_test(a_record_is_framed_as_in_tensorflow),
-        cmocka_unit_test(a_file_takes_a_name_that_is_taken_only_when_told),
+        cmocka_unit_test(an_existing_file_is_replaced_only_on_request),
     };
     return cmocka_run_group_tests_name("export", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* One rank's work in this process, whose gang is not met: Gloo's opening is this test's. */
+/* The work of one rank in this process, without the other ranks of its gang: this test replaces the opening of Gloo. */
 #include "api/codec/text.h"
-#include "executor/engine/collective/collective.h"
+#include "engine/collective/collective.h"
 #include "executor/worker/rank.h"
 
 #include <fcntl.h>
@@ -50,9 +50,14 @@ static void ranks_wait_for_each_other_twice_as_long_as_their_agent_does_and_a_mi
     assert_int_equal(control_open(commands[0], &reader, &control, NULL), ST_OK);
     assert_int_equal(emitter_open(open("/dev/null", O_WRONLY), EMIT_QUEUE_BYTES, &emitter, NULL), ST_OK);
     Trainyard__V1__WorkerStart start = TRAINYARD__V1__WORKER_START__INIT;
+    Trainyard__V1__AttemptStart attempt = TRAINYARD__V1__ATTEMPT_START__INIT;
+    start.attempt = &attempt;
     start.rank = 1;
-    start.world_size = 2;
-    start.spec = spec_of_two(file);
+    attempt.world_size = 2;
+    attempt.spec = spec_of_two(file);
+    char root[] = "/", *roots[] = { root };
+    start.data_roots = roots;
+    start.n_data_roots = 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rank_end end;
         start.hang_ms = cases[i][0];
@@ -60,7 +65,7 @@ static void ranks_wait_for_each_other_twice_as_long_as_their_agent_does_and_a_mi
         assert_string_equal(end.why.msg, "nobody came");
         assert_int_equal(waits_ms, cases[i][1]);
     }
-    trainyard__v1__job_spec__free_unpacked(start.spec, NULL);
+    trainyard__v1__job_spec__free_unpacked(attempt.spec, NULL);
     emitter_close(emitter, 1000);
     unlink(file);
 }

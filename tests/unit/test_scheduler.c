@@ -1,5 +1,5 @@
-/* Single decisions of the scheduler. Of several hosts: test_scheduler_gangs.c; over random histories:
- * test_scheduler_simulation.c. */
+/* Single decisions of the scheduler. test_scheduler_gangs.c tests several hosts, and test_scheduler_simulation.c random
+ * histories. */
 #include "service/scheduler/placement.h"
 #include "service/scheduler/retry.h"
 #include "tests/unit/scheduler_bench.h"
@@ -25,7 +25,7 @@ static void the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ce
     assert_true(retry_delay_ms(1) <= 500);
     for (int n = 1; n < 6; n++)
         assert_int_equal(retry_delay_ms(n + 1), 2 * retry_delay_ms(n));
-    assert_int_equal(retry_delay_ms(1000000), RETRY_MOST_MS);
+    assert_int_equal(retry_delay_ms(1000000), RETRY_MAX_MS);
 }
 
 static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones(void **state) {
@@ -53,7 +53,7 @@ static void gpus(struct bench *b, const char *id, int healthy, int quarantined) 
     gpus_of(b, id, 1, healthy, quarantined);
 }
 
-static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **state) {
+static void a_quarantined_device_is_no_slot_and_explain_reports_it(void **state) {
     struct bench *b = *state;
     struct scheduler_job_row row = {
         .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHEDULER_SLOT_CUDA
@@ -69,19 +69,20 @@ static void a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told(void **
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
 }
 
-static void attach_lone(struct bench *b, const char *id, int slots, bool lone) {
-    tell(b, (struct scheduler_event){
-                .kind = EV_EXECUTOR_ATTACHED,
-                .executor = id,
-                .attach = { .incarnation = 1, .slots = { slots, [SCHEDULER_SLOT_CUDA] = slots }, .lone = lone } });
+static void attach_single_rank(struct bench *b, const char *id, int slots, bool single_rank) {
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_ATTACHED,
+                                      .executor = id,
+                                      .attach = { .incarnation = 1,
+                                                  .slots = { slots, [SCHEDULER_SLOT_CUDA] = slots },
+                                                  .single_rank = single_rank } });
 }
 
-static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody_up(void **state) {
+static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_communicate_and_blocks_no_job(void **state) {
     struct bench *b = *state;
     struct scheduler_job_row row = {
         .job = 1, .state = JOB_STATE_QUEUED, .world_size = 2, .slot = SCHEDULER_SLOT_CUDA
     };
-    attach_lone(b, "a", 2, true);
+    attach_single_rank(b, "a", 2, true);
     tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_null(find(b, ACT_ATTEMPT_CREATE));
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cuda slots, more than the 0 of all attached executors; 2 "
@@ -97,9 +98,9 @@ static void a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody
     tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 3); /* on CPUs they talk otherwise */
 
-    attach_lone(b, "b", 1, false);
+    attach_single_rank(b, "b", 1, false);
     assert_null(find(b, ACT_ATTEMPT_CREATE)); /* not one rank here and one there */
-    attach_lone(b, "c", 1, false);
+    attach_single_rank(b, "c", 1, false);
     const struct scheduler_action *created = find(b, ACT_ATTEMPT_CREATE);
     assert_int_equal(created->job, 1);
     for (int r = 0; r < 2; r++)
@@ -119,7 +120,7 @@ static void an_older_starts_word_of_its_devices_comes_too_late(void **state) {
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
 }
 
-/* Its end does not count, and what says why it waits again is the last word. */
+/* The end does not count as a restart, and the newest event names the reason why the job waits again. */
 static void a_rank_that_lost_its_device_waits_for_another_and_says_so(void **state) {
     struct bench *b = *state;
     struct scheduler_job_row row = {
@@ -163,7 +164,7 @@ static void a_narrow_job_does_not_overtake_a_wide_one_that_waits(void **state) {
     assert_null(find(b, ACT_ATTEMPT_CREATE));
 }
 
-static void a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits(void **state) {
+static void a_job_wider_than_all_hosts_blocks_no_job_and_has_a_reason(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     submit(b, 1, 0, 3, 0);
@@ -198,8 +199,8 @@ static void the_sentence_names_the_cause_and_not_its_echo(void **state) {
     assert_string_equal(end->text, "rank 1: was killed by signal 9 (after 0 of 0 restarts)");
 }
 
-/* A controller that was away hears of all ends of a part at once. */
-static void of_ends_that_are_heard_at_once_the_cause_is_told_and_not_its_echo(void **state) {
+/* A controller that was unreachable receives all ends of a part at once. */
+static void of_simultaneous_ends_the_cause_is_reported_and_not_its_consequence(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 3, NULL);
     submit(b, 1, 0, 3, 9);
@@ -263,7 +264,7 @@ static void the_next_attempt_waits_for_the_last_record_of_the_old_one(void **sta
     end_part(b, "a", 1, 1, 0, RANK_END_UNKNOWN, "was killed");
     assert_non_null(find(b, ACT_AWAIT_STORED));
     b->now += 5000;
-    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = b->now });
     every_tick_for(b, 5000);
     assert_null(find(b, ACT_ATTEMPT_CREATE));
     store(b, 1, 1, 0);
@@ -292,8 +293,8 @@ static void an_executor_of_the_last_leader_is_lost_when_it_stays_away(void **sta
     assert_int_equal(scheduler_counts(b->s).executors, 0);
 }
 
-/* The end of an attempt and the move that follows are two transactions. */
-static void a_job_whose_attempt_has_ended_goes_on_under_the_next_leader(void **state) {
+/* The end of an attempt and the job's following change of state are two transactions. */
+static void a_job_whose_attempt_has_ended_continues_under_the_next_leader(void **state) {
     struct bench *b = *state;
     struct scheduler_job_row row = {
         .job = 1, .state = JOB_STATE_RUNNING, .world_size = 1, .attempt = 1, .final_committed = true
@@ -401,16 +402,16 @@ int main(void) {
         cmocka_unit_test(no_final_state_has_an_edge_but_a_failed_jobs_retry),
         cmocka_unit_test(the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ceiling),
         cmocka_unit_test(a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones),
-        ON_BENCH(a_quarantined_device_is_no_slot_and_who_waits_for_it_is_told),
-        ON_BENCH(a_gang_on_gpus_waits_for_hosts_whose_ranks_can_talk_and_holds_nobody_up),
+        ON_BENCH(a_quarantined_device_is_no_slot_and_explain_reports_it),
+        ON_BENCH(a_gang_on_gpus_waits_for_hosts_whose_ranks_can_communicate_and_blocks_no_job),
         ON_BENCH(an_older_starts_word_of_its_devices_comes_too_late),
         ON_BENCH(a_rank_that_lost_its_device_waits_for_another_and_says_so),
         ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),
         ON_BENCH(a_narrow_job_does_not_overtake_a_wide_one_that_waits),
-        ON_BENCH(a_job_wider_than_all_hosts_holds_nobody_up_and_is_told_why_it_waits),
+        ON_BENCH(a_job_wider_than_all_hosts_blocks_no_job_and_has_a_reason),
         ON_BENCH(the_addresses_go_out_once_all_ranks_have_offered),
         ON_BENCH(the_sentence_names_the_cause_and_not_its_echo),
-        ON_BENCH(of_ends_that_are_heard_at_once_the_cause_is_told_and_not_its_echo),
+        ON_BENCH(of_simultaneous_ends_the_cause_is_reported_and_not_its_consequence),
         ON_BENCH(a_bad_spec_and_bad_numbers_fail_without_a_retry),
         ON_BENCH(a_bad_checkpoint_is_marked_and_does_not_count),
         ON_BENCH(a_job_that_the_store_refused_is_forgotten_and_its_slots_are_free),
@@ -418,7 +419,7 @@ int main(void) {
         ON_BENCH(a_silent_executor_is_lost_after_its_lease_and_its_jobs_restart_uncounted),
         ON_BENCH(an_executor_of_the_last_leader_is_lost_when_it_stays_away),
         ON_BENCH(a_late_tick_extends_the_leases),
-        ON_BENCH(a_job_whose_attempt_has_ended_goes_on_under_the_next_leader),
+        ON_BENCH(a_job_whose_attempt_has_ended_continues_under_the_next_leader),
         ON_BENCH(an_order_that_was_lost_with_its_stream_is_given_again),
         ON_BENCH(a_started_part_that_is_missing_after_an_attach_is_lost),
         ON_BENCH(an_attach_repeats_the_newest_committed_step),

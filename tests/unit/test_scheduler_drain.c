@@ -1,4 +1,5 @@
-/* Hosts that are drained: what they get, what becomes of what runs there, and what the next leader makes of it. */
+/* Drained hosts: which ranks they still get, what happens to the ranks that run there, and how the next leader
+ * continues. */
 #include "service/scheduler/explain.h"
 #include "tests/unit/scheduler_bench.h"
 
@@ -16,7 +17,7 @@ static void undrain(struct bench *b, const char *id) {
     assert_int_equal(find(b, ACT_REPLY)->token, 8);
 }
 
-/* The only one of its kind. */
+/* The only action of its kind. */
 static const struct scheduler_action *only(const struct bench *b, enum scheduler_action_kind kind) {
     const struct scheduler_action *a = find(b, kind);
     assert_non_null(a);
@@ -39,7 +40,7 @@ static void end_one(struct bench *b, const char *executor, int attempt, enum ran
         store(b, 1, attempt, 0);
 }
 
-/* Job 1 runs on `a`, alone. */
+/* Job 1 runs on `a`, with no other job. */
 static void one_runs(struct bench *b) {
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 3);
@@ -47,7 +48,7 @@ static void one_runs(struct bench *b) {
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_RUNNING);
 }
 
-/* ---- what it gets ---- */
+/* ---- which ranks a drained host gets ---- */
 
 static void a_drained_host_gets_no_rank_and_the_next_job_goes_to_another(void **state) {
     struct bench *b = *state;
@@ -71,7 +72,7 @@ static void no_gang_reaches_into_a_drained_host(void **state) {
     assert_null(find(b, ACT_ATTEMPT_CREATE));
 }
 
-static void what_runs_there_goes_on_to_its_end_and_is_not_tried_again_there(void **state) {
+static void ranks_on_a_drained_host_continue_and_are_not_restarted_there(void **state) {
     struct bench *b = *state;
     one_runs(b);
     drain(b, "a", false, "");
@@ -85,7 +86,7 @@ static void what_runs_there_goes_on_to_its_end_and_is_not_tried_again_there(void
     assert_string_equal(only(b, ACT_SEND_START)->executor, "b");
 }
 
-static void who_waits_for_a_drained_host_is_told_which_and_why_and_holds_nobody_up(void **state) {
+static void a_job_that_waits_for_a_drained_host_names_it_and_blocks_no_job(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     attach(b, "b", 1, 1, NULL);
@@ -110,17 +111,17 @@ static void who_waits_for_a_drained_host_is_told_which_and_why_and_holds_nobody_
     assert_string_equal(why->remedy, "trainyard undrain a");
 }
 
-static void attach_lone(struct bench *b, const char *id, int devices) {
+static void attach_single_rank(struct bench *b, const char *id, int devices) {
     struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = id };
     ev.attach.incarnation = 1;
     ev.attach.slots[SCHEDULER_SLOT_CUDA] = devices;
-    ev.attach.lone = true;
+    ev.attach.single_rank = true;
     tell(b, ev);
 }
 
-static void a_gang_is_not_told_of_drained_slots_that_it_could_not_have(void **state) {
+static void explain_omits_drained_slots_that_a_gang_could_not_use(void **state) {
     struct bench *b = *state;
-    attach_lone(b, "a", 2);
+    attach_single_rank(b, "a", 2);
     drain(b, "a", false, "");
     for (int world_size = 1; world_size <= 2; world_size++) {
         const struct scheduler_job_row row = {
@@ -168,9 +169,9 @@ static void slots_of_drained_hosts_are_counted_apart(void **state) {
     assert_int_equal(n.drained[SCHEDULER_SLOT_CPU], 4);
 }
 
-/* ---- what must leave it ---- */
+/* ---- which ranks must leave it ---- */
 
-static void a_job_that_must_leave_writes_what_it_has_and_goes_on_elsewhere_without_a_restart(void **state) {
+static void a_job_that_must_leave_writes_a_checkpoint_and_continues_elsewhere_without_a_restart(void **state) {
     struct bench *b = *state;
     one_runs(b);
     attach(b, "b", 1, 1, NULL);
@@ -180,7 +181,7 @@ static void a_job_that_must_leave_writes_what_it_has_and_goes_on_elsewhere_witho
     assert_string_equal(only(b, ACT_SEND_STOP)->text, "executor a is drained: new disk");
     assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
     tell(b, (struct scheduler_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = 5 });
-    end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "told to stop: executor a is drained: new disk");
+    end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "asked to stop: executor a is drained: new disk");
     assert_null(find(b, ACT_ATTEMPT_CREATE)); /* its last records may hold the checkpoint */
     store(b, 1, 1, 0);
     assert_int_equal(move_to(b, JOB_STATE_QUEUED)->restarts, 0);
@@ -188,7 +189,7 @@ static void a_job_that_must_leave_writes_what_it_has_and_goes_on_elsewhere_witho
     assert_int_equal(only(b, ACT_ATTEMPT_CREATE)->attempt, 2);
 }
 
-static void a_gang_leaves_as_a_whole_and_the_first_to_end_hurries_nobody(void **state) {
+static void a_gang_leaves_as_a_whole_and_its_first_end_stops_no_other_rank(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     attach(b, "b", 1, 1, NULL);
@@ -230,7 +231,7 @@ static void a_rank_that_dies_while_a_gang_leaves_hurries_the_others_and_counts_f
     assert_string_equal(move_to(b, JOB_STATE_QUEUED)->text, "rank 0: was killed by signal 9");
 }
 
-static void a_bad_checkpoint_that_is_found_meanwhile_is_told(void **state) {
+static void a_bad_checkpoint_that_is_found_meanwhile_is_reported(void **state) {
     struct bench *b = *state;
     one_runs(b);
     drain(b, "a", true, "");
@@ -239,7 +240,7 @@ static void a_bad_checkpoint_that_is_found_meanwhile_is_told(void **state) {
     move_to(b, JOB_STATE_QUEUED);
 }
 
-/* It may have trained for long, in a controller's absence; if not, its ranks write nothing and end at once. */
+/* It may have trained for long while no controller was reachable. If not, its ranks write nothing and end at once. */
 static void a_job_that_starts_leaves_as_one_that_runs(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -282,7 +283,7 @@ static void an_attempt_that_fails_for_good_is_not_saved_by_a_drain(void **state)
     move_to(b, JOB_STATE_FAILED);
 }
 
-static void a_drain_that_waited_may_still_be_told_not_to(void **state) {
+static void a_drain_may_be_taken_back_while_it_waits(void **state) {
     struct bench *b = *state;
     one_runs(b);
     drain(b, "a", false, "");
@@ -293,7 +294,7 @@ static void a_drain_that_waited_may_still_be_told_not_to(void **state) {
 
 /* ---- over starts and losses ---- */
 
-static void a_host_stays_drained_when_it_is_lost_and_comes_back(void **state) {
+static void a_host_stays_drained_if_it_is_lost_and_attaches_again(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     drain(b, "a", false, "");
@@ -306,7 +307,7 @@ static void a_host_stays_drained_when_it_is_lost_and_comes_back(void **state) {
     assert_non_null(find(b, ACT_ATTEMPT_CREATE));
 }
 
-static void a_host_that_nobody_knows_any_more_is_drained_when_it_comes_back(void **state) {
+static void a_forgotten_host_is_drained_when_it_attaches_again(void **state) {
     struct bench *b = *state;
     drain(b, "a", false, "");
     every_tick_for(b, 2 * LEASE_TTL_MS);
@@ -349,7 +350,7 @@ static void the_next_leader_asks_what_runs_there_to_leave_where_the_last_one_had
     assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
 }
 
-/* Its row says what the last leader had heard: ranks may have joined since, and have hours of steps. */
+/* The row holds only what the last leader had received: ranks may have joined since, and have trained for hours. */
 static void the_next_leader_takes_no_job_for_one_that_has_not_trained(void **state) {
     struct bench *b = *state;
     load(b, JOB_STATE_STARTING, true, true);
@@ -360,7 +361,7 @@ static void the_next_leader_takes_no_job_for_one_that_has_not_trained(void **sta
     assert_int_equal(only(b, ACT_SEND_STOP)->grace_ms, SCHEDULER_CHECKPOINT_GRACE_MS);
 }
 
-static void the_next_leader_lets_what_may_stay_go_on(void **state) {
+static void the_next_leader_keeps_ranks_that_may_stay(void **state) {
     struct bench *b = *state;
     load(b, JOB_STATE_RUNNING, true, false);
     every_tick_for(b, SCHEDULER_TICK_MS);
@@ -384,7 +385,7 @@ static void a_host_that_its_row_calls_lost_has_a_lease_for_what_it_may_still_run
     move_to(b, JOB_STATE_RESTARTING);
 }
 
-/* Between an attempt's end and the job's move a leader may die. */
+/* A leader may die between the end of an attempt and the job's change of state. */
 static void the_next_leader_makes_the_move_that_follows_from_an_end(void **state) {
     struct bench *b = *state;
     for (int finished = 0; finished < 2; finished++) {
@@ -406,27 +407,27 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ON_BENCH(a_drained_host_gets_no_rank_and_the_next_job_goes_to_another),
         ON_BENCH(no_gang_reaches_into_a_drained_host),
-        ON_BENCH(what_runs_there_goes_on_to_its_end_and_is_not_tried_again_there),
-        ON_BENCH(who_waits_for_a_drained_host_is_told_which_and_why_and_holds_nobody_up),
-        ON_BENCH(a_gang_is_not_told_of_drained_slots_that_it_could_not_have),
+        ON_BENCH(ranks_on_a_drained_host_continue_and_are_not_restarted_there),
+        ON_BENCH(a_job_that_waits_for_a_drained_host_names_it_and_blocks_no_job),
+        ON_BENCH(explain_omits_drained_slots_that_a_gang_could_not_use),
         ON_BENCH(an_undrained_host_gets_what_waits_at_once),
         ON_BENCH(draining_and_undraining_twice_is_doing_it_once),
         ON_BENCH(slots_of_drained_hosts_are_counted_apart),
-        ON_BENCH(a_job_that_must_leave_writes_what_it_has_and_goes_on_elsewhere_without_a_restart),
-        ON_BENCH(a_gang_leaves_as_a_whole_and_the_first_to_end_hurries_nobody),
+        ON_BENCH(a_job_that_must_leave_writes_a_checkpoint_and_continues_elsewhere_without_a_restart),
+        ON_BENCH(a_gang_leaves_as_a_whole_and_its_first_end_stops_no_other_rank),
         ON_BENCH(a_rank_that_dies_while_a_gang_leaves_hurries_the_others_and_counts_for_nothing),
-        ON_BENCH(a_bad_checkpoint_that_is_found_meanwhile_is_told),
+        ON_BENCH(a_bad_checkpoint_that_is_found_meanwhile_is_reported),
         ON_BENCH(a_job_that_starts_leaves_as_one_that_runs),
         ON_BENCH(a_job_whose_last_step_ends_meanwhile_has_succeeded),
         ON_BENCH(a_job_that_is_cancelled_while_it_leaves_is_stopped_soon),
         ON_BENCH(an_attempt_that_fails_for_good_is_not_saved_by_a_drain),
-        ON_BENCH(a_drain_that_waited_may_still_be_told_not_to),
-        ON_BENCH(a_host_stays_drained_when_it_is_lost_and_comes_back),
-        ON_BENCH(a_host_that_nobody_knows_any_more_is_drained_when_it_comes_back),
+        ON_BENCH(a_drain_may_be_taken_back_while_it_waits),
+        ON_BENCH(a_host_stays_drained_if_it_is_lost_and_attaches_again),
+        ON_BENCH(a_forgotten_host_is_drained_when_it_attaches_again),
         ON_BENCH(the_next_leader_keeps_a_host_drained),
         ON_BENCH(the_next_leader_asks_what_runs_there_to_leave_where_the_last_one_had_not),
         ON_BENCH(the_next_leader_takes_no_job_for_one_that_has_not_trained),
-        ON_BENCH(the_next_leader_lets_what_may_stay_go_on),
+        ON_BENCH(the_next_leader_keeps_ranks_that_may_stay),
         ON_BENCH(the_next_leader_repeats_a_stop_that_loses_nothing),
         ON_BENCH(a_host_that_its_row_calls_lost_has_a_lease_for_what_it_may_still_run),
         ON_BENCH(the_next_leader_makes_the_move_that_follows_from_an_end),

@@ -1,4 +1,4 @@
-/* What the scheduler says of a job that waits, beside what it does with it. */
+/* The scheduler's explanation of a waiting job, compared with its decisions about the job. */
 #include "service/scheduler/explain.h"
 #include "tests/unit/scheduler_bench.h"
 
@@ -24,13 +24,13 @@ static void submit_cuda(struct bench *b, int64_t job, int world_size) {
     tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
 }
 
-static void attach_cuda(struct bench *b, const char *id, int healthy, int quarantined, bool lone) {
+static void attach_cuda(struct bench *b, const char *id, int healthy, int quarantined, bool single_rank) {
     struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = id };
     ev.attach.incarnation = 1;
     ev.attach.slots[SCHEDULER_SLOT_CPU] = 4;
     ev.attach.slots[SCHEDULER_SLOT_CUDA] = healthy;
     ev.attach.quarantined = quarantined;
-    ev.attach.lone = lone;
+    ev.attach.single_rank = single_rank;
     tell(b, ev);
 }
 
@@ -63,7 +63,7 @@ static void without_an_executor_the_jobs_reason_and_the_first_one_here_are_the_s
     assert_string_equal(explain(b, 1)->summary, "waits for 2 cpu slots, more than executors offer it");
 }
 
-static void a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_in_nobodys_way(void **state) {
+static void a_gang_wider_than_all_executors_names_the_missing_slots_and_blocks_no_job(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     submit(b, 1, 0, 3, 0);
@@ -81,7 +81,7 @@ static void a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_BUSY);
     assert_int_equal(x->position, 1);
     assert_int_equal(x->waiting, 2);
-    assert_string_equal(x->summary, "waits for 1 cpu slot, as number 1 of 2 that wait for such");
+    assert_string_equal(x->summary, "waits for 1 cpu slot, as number 1 of 2 waiting jobs");
     attach(b, "b", 1, 1, NULL);
     x = explain(b, 3); /* with the new slot the wide one has a turn */
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ORDER);
@@ -89,10 +89,10 @@ static void a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_
     x = explain(b, 1);
     assert_int_equal(x->n_reasons, 1);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_BUSY);
-    assert_string_equal(x->reasons[0].remedy, "2 more must come free: job 2 has 2");
+    assert_string_equal(x->reasons[0].remedy, "2 more must become free: job 2 has 2");
 }
 
-static void a_job_behind_a_wide_one_waits_though_there_is_room_for_it_and_is_told_so(void **state) {
+static void a_job_behind_a_wide_one_waits_despite_free_slots_and_has_that_reason(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 4, NULL);
     submit(b, 1, 0, 2, 0);
@@ -157,10 +157,11 @@ static void holders_and_hosts_are_listed_by_their_weight_and_not_without_end(voi
     assert_int_equal(x->n_hosts, SCHEDULER_LISTED);
     assert_int_equal(x->more_hosts, 4);
     for (int i = 1; i < x->n_hosts; i++)
-        assert_true(x->hosts[i - 1].verdict < x->hosts[i].verdict ||
-                    (x->hosts[i - 1].verdict == x->hosts[i].verdict && x->hosts[i - 1].free >= x->hosts[i].free));
+        assert_true(
+            x->hosts[i - 1].availability < x->hosts[i].availability ||
+            (x->hosts[i - 1].availability == x->hosts[i].availability && x->hosts[i - 1].free >= x->hosts[i].free));
     assert_string_equal(reason(x, SCHEDULER_WAIT_BUSY)->remedy,
-                        "23 more must come free: job 21 has 3, job 1 has 1, job 2 has 1, and so have 18 more jobs");
+                        "23 more must become free: job 21 has 3, job 1 has 1, job 2 has 1, and so have 18 more jobs");
 }
 
 static void a_job_for_gpus_on_hosts_without_says_so_of_each_host(void **state) {
@@ -174,7 +175,7 @@ static void a_job_for_gpus_on_hosts_without_says_so_of_each_host(void **state) {
         x->reasons[0].remedy,
         "attach executors with 2 more CUDA devices, or submit it again with resources.accelerator: cpu");
     assert_int_equal(x->n_hosts, 1);
-    assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_WITHOUT);
+    assert_int_equal(x->hosts[0].availability, SCHEDULER_HOST_WITHOUT);
 }
 
 static void quarantined_devices_and_hosts_that_take_no_gangs_are_reasons_of_their_own(void **state) {
@@ -187,26 +188,27 @@ static void quarantined_devices_and_hosts_that_take_no_gangs_are_reasons_of_thei
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_TOO_WIDE);
     assert_string_equal(reason(x, SCHEDULER_WAIT_QUARANTINED)->message,
                         "1 CUDA device of attached executors is quarantined");
-    assert_string_equal(reason(x, SCHEDULER_WAIT_LONE)->message,
-                        "3 cuda slots are on executors that take jobs of one rank only, since ranks there cannot talk");
-    assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_TAKES);
-    assert_int_equal(x->hosts[1].verdict, SCHEDULER_HOST_LONE);
+    assert_string_equal(
+        reason(x, SCHEDULER_WAIT_SINGLE_RANK)->message,
+        "3 cuda slots are on executors that take only jobs with one rank, because their ranks cannot communicate");
+    assert_int_equal(x->hosts[0].availability, SCHEDULER_HOST_TAKES);
+    assert_int_equal(x->hosts[1].availability, SCHEDULER_HOST_SINGLE_RANK);
     assert_int_equal(x->hosts[0].quarantined, 1);
     submit_cuda(b, 2, 1);
     assert_int_equal(explain(b, 2)->state, JOB_STATE_STARTING);
 }
 
-static void slots_on_a_host_that_still_ends_an_old_attempt_are_told_apart(void **state) {
+static void slots_on_a_host_that_still_ends_an_old_attempt_are_counted_as_fenced(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, &(struct scheduler_part_report){ .job = 7, .attempt = 3 });
     submit(b, 8, 0, 1, 0);
     const struct scheduler_explanation *x = explain(b, 8);
     assert_int_equal(x->n_reasons, 2);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_BUSY);
-    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_HELD);
+    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_FENCED);
     assert_string_equal(x->reasons[1].message,
-                        "2 slots more are kept back: attempt 3 of job 7 may still run on executor a");
-    assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_HELD);
+                        "2 more slots are fenced: attempt 3 of job 7 may still run on executor a");
+    assert_int_equal(x->hosts[0].availability, SCHEDULER_HOST_FENCED);
     tell(b, (struct scheduler_event){ .kind = EV_PART_ENDED, .executor = "a", .job = 7, .attempt = 3 });
     assert_int_equal(explain(b, 8)->state, JOB_STATE_STARTING);
 }
@@ -217,10 +219,10 @@ static void executors_that_have_not_come_back_are_named_until_their_lease_is_ove
     submit(b, 1, 0, 1, 0);
     const struct scheduler_explanation *x = explain(b, 1);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_NO_EXECUTOR);
-    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_AWAY);
-    assert_string_equal(x->reasons[1].message, "executor a has not come back since this controller leads");
+    assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_DETACHED);
+    assert_string_equal(x->reasons[1].message, "executor a has not attached since this controller leads");
     every_tick_for(b, LEASE_TTL_MS + 1000);
-    assert_null(reason(explain(b, 1), SCHEDULER_WAIT_AWAY));
+    assert_null(reason(explain(b, 1), SCHEDULER_WAIT_DETACHED));
 }
 
 static void an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it(void **state) {
@@ -231,7 +233,7 @@ static void an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it(
     submit(b, 2, 0, 1, 0);
     assert_int_equal(explain(b, 2)->n_hosts, 2);
     while (explain(b, 1)->state == JOB_STATE_STARTING) { /* a is heard, b is not */
-        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = b->now });
         b->now += SCHEDULER_TICK_MS;
         tell(b, (struct scheduler_event){ .kind = EV_TICK });
     }
@@ -259,8 +261,8 @@ static void a_drained_executor_is_a_reason_and_says_why(void **state) {
         "take drained executors into use again (trainyard undrain), or attach others with 1 more cpu slot");
     assert_int_equal(x->reasons[1].kind, SCHEDULER_WAIT_DRAINED);
     assert_string_equal(x->reasons[1].remedy, "trainyard undrain a");
-    assert_int_equal(x->hosts[0].verdict, SCHEDULER_HOST_DRAINED);
-    assert_string_equal(x->hosts[0].drain_reason, "new disk");
+    assert_int_equal(x->hosts[0].availability, SCHEDULER_HOST_DRAINED);
+    assert_string_equal(x->hosts[0].reason, "new disk");
     submit(b, 2, 0, 3, 0); /* what is drained would not do */
     assert_non_null(strstr(explain(b, 2)->reasons[0].remedy, "attach executors with 3 more cpu slots"));
 }
@@ -304,7 +306,7 @@ static void backoff_is_first_and_then_what_it_would_find_now(void **state) {
     assert_true(x->next_attempt_ms > b->now);
     assert_string_equal(x->reasons[0].message,
                         "attempt 2 begins in 1 s, after 1 attempt in a row that made no checkpoint");
-    assert_string_equal(x->reasons[0].remedy, "none is needed: it begins by itself; 1 of 5 restarts are used");
+    assert_string_equal(x->reasons[0].remedy, "none is needed: it begins then; 1 of 5 restarts are used");
     assert_int_equal(x->waiting, 1);
     submit(b, 2, 0, 1, 0); /* takes the slot */
     x = explain(b, 1);
@@ -345,7 +347,7 @@ static void an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_r
     assert_string_equal(x->reasons[0].message, "attempt 1 has not ended on 2 of 2 executors: a and others");
 }
 
-static void a_paused_job_names_the_way_back_and_is_in_nobodys_way(void **state) {
+static void a_paused_job_names_its_remedy_and_blocks_no_job(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 9, 0, 1, 0);
@@ -373,8 +375,9 @@ static void an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace(void **
     const struct scheduler_explanation *x = explain(b, 1);
     assert_int_equal(x->state, JOB_STATE_PAUSING);
     assert_int_equal(x->reasons[0].kind, SCHEDULER_WAIT_ENDING);
-    assert_string_equal(x->reasons[0].remedy,
-                        "its ranks end their step and write a checkpoint; what is left after 600 s is ended by force");
+    assert_string_equal(
+        x->reasons[0].remedy,
+        "its ranks end their step and write a checkpoint; ranks that remain after 600 s are ended by force");
 }
 
 static void a_job_that_has_done_its_steps_waits_for_its_last_records_and_says_so(void **state) {
@@ -391,8 +394,8 @@ static void a_job_that_has_done_its_steps_waits_for_its_last_records_and_says_so
     assert_string_equal(x->reasons[0].message, "the last records of rank 0 of attempt 1 are not stored yet");
 }
 
-/* Follows its own advice: whoever is named as being in the way is cancelled, and slots that are said to be missing are
- * attached, one too few first. Whatever the history, the job must then start, and not before. */
+/* Follows the explanation: cancels each job that it names as blocking, and attaches the slots that it names as missing,
+ * first with one too few. Whatever the history, the job must then start, and not earlier. */
 static void what_is_said_to_be_missing_is_what_starts_the_job(void **state) {
     struct bench *b = *state;
     for (unsigned seed = 1; seed <= 300; seed++) {
@@ -441,20 +444,20 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ON_BENCH(a_job_that_it_does_not_know_is_not_live),
         ON_BENCH(without_an_executor_the_jobs_reason_and_the_first_one_here_are_the_same_sentence),
-        ON_BENCH(a_gang_wider_than_all_executors_says_how_many_slots_it_lacks_and_is_in_nobodys_way),
-        ON_BENCH(a_job_behind_a_wide_one_waits_though_there_is_room_for_it_and_is_told_so),
+        ON_BENCH(a_gang_wider_than_all_executors_names_the_missing_slots_and_blocks_no_job),
+        ON_BENCH(a_job_behind_a_wide_one_waits_despite_free_slots_and_has_that_reason),
         ON_BENCH(order_comes_before_room_where_both_are_missing_and_other_kinds_are_not_in_the_way),
         ON_BENCH(holders_and_hosts_are_listed_by_their_weight_and_not_without_end),
         ON_BENCH(a_job_for_gpus_on_hosts_without_says_so_of_each_host),
         ON_BENCH(quarantined_devices_and_hosts_that_take_no_gangs_are_reasons_of_their_own),
-        ON_BENCH(slots_on_a_host_that_still_ends_an_old_attempt_are_told_apart),
+        ON_BENCH(slots_on_a_host_that_still_ends_an_old_attempt_are_counted_as_fenced),
         ON_BENCH(executors_that_have_not_come_back_are_named_until_their_lease_is_over),
         ON_BENCH(an_executor_that_is_lost_is_not_listed_though_a_gang_still_names_it),
         ON_BENCH(a_drained_executor_is_a_reason_and_says_why),
         ON_BENCH(slots_in_use_on_a_drained_executor_are_no_reason_to_give_it_back),
         ON_BENCH(backoff_is_first_and_then_what_it_would_find_now),
         ON_BENCH(an_attempt_that_starts_names_the_rank_that_is_missing_and_one_that_runs_gives_no_reason),
-        ON_BENCH(a_paused_job_names_the_way_back_and_is_in_nobodys_way),
+        ON_BENCH(a_paused_job_names_its_remedy_and_blocks_no_job),
         ON_BENCH(an_attempt_that_is_to_lose_nothing_is_given_the_longer_grace),
         ON_BENCH(a_job_that_has_done_its_steps_waits_for_its_last_records_and_says_so),
         ON_BENCH(what_is_said_to_be_missing_is_what_starts_the_job),

@@ -1,5 +1,4 @@
-/* What the scheduler makes of the words of several hosts about one attempt: late, repeated, of a lost one, or under the
- * next leader. */
+/* Reports of several hosts about one attempt: late, repeated, from a lost host, or under the next leader. */
 #include "tests/unit/scheduler_bench.h"
 
 static int count(const struct bench *b, enum scheduler_action_kind kind) {
@@ -9,7 +8,7 @@ static int count(const struct bench *b, enum scheduler_action_kind kind) {
     return n;
 }
 
-/* A gang of two, rank 0 on `a` and rank 1 on `b`; it runs. */
+/* A running gang of two: rank 0 on `a` and rank 1 on `b`. */
 static void gang_of_two(struct bench *b) {
     attach(b, "a", 1, 1, NULL);
     attach(b, "b", 1, 1, NULL);
@@ -31,16 +30,16 @@ static void commit(struct bench *b, int64_t step, bool final) {
 }
 
 /* Returns with what is said of the host. */
-static void lose(struct bench *b, const char *lost, const char *heard) {
+static void executor_lose(struct bench *b, const char *lost, const char *heard) {
     for (int64_t end = b->now + 2 * LEASE_TTL_MS; b->now < end && !find(b, ACT_EXECUTOR_LOST);) {
         b->now += SCHEDULER_TICK_MS;
-        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = heard, .heard_ms = b->now });
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = heard, .last_seen_ms = b->now });
         tell(b, (struct scheduler_event){ .kind = EV_TICK });
     }
     assert_string_equal(find(b, ACT_EXECUTOR_LOST)->executor, lost);
 }
 
-static void a_host_that_was_given_nothing_of_an_attempt_is_told_to_stop_it(void **state) {
+static void a_host_without_ranks_of_an_attempt_is_ordered_to_stop_it(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
@@ -87,7 +86,7 @@ static void an_older_start_of_an_executor_changes_nothing(void **state) {
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 2 cpu slots, more than the 1 of all attached executors");
 }
 
-static void hosts_are_told_to_stop_once_and_only_where_something_runs(void **state) {
+static void hosts_get_one_stop_order_and_only_if_something_runs(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
     end_rank(b, "a", 0, RANK_END_PEER_LOST, "rank 1 went away");
@@ -96,7 +95,7 @@ static void hosts_are_told_to_stop_once_and_only_where_something_runs(void **sta
     assert_int_equal(count(b, ACT_SEND_STOP), 0);
 }
 
-static void a_host_whose_part_is_over_is_told_of_neither_stops_nor_checkpoints(void **state) {
+static void a_host_whose_part_is_over_gets_no_stops_and_no_checkpoints(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
     end_part(b, "a", 1, 1, 0, RANK_END_FINISHED, "");
@@ -126,7 +125,7 @@ static void workers_have_started_when_all_have_and_an_attempt_that_ends_meets_no
     assert_int_equal(b->out.n, 0);
 }
 
-static void an_echo_that_comes_later_is_not_told_either(void **state) {
+static void a_later_consequence_is_not_reported_either(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
     end_part(b, "b", 1, 1, 1, RANK_END_UNKNOWN, "was killed");
@@ -148,11 +147,11 @@ static void an_attempt_ends_when_its_hosts_have_said_so_not_when_its_records_are
     assert_non_null(find(b, ACT_ATTEMPT_END));
 }
 
-/* Else the next attempt would begin before a checkpoint whose report is on its way. */
+/* Otherwise the next attempt would begin before a checkpoint whose report has not arrived. */
 static void a_lost_host_ends_no_rank_of_another_whose_records_are_awaited(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
-    lose(b, "a", "b");
+    executor_lose(b, "a", "b");
     tell(b, (struct scheduler_event){ .kind = EV_RANK_STORED, .job = 1, .attempt = 1, .rank = 1, .sequence = 5 });
     struct rank_end end = { .rank = 1, .cause = RANK_END_STOPPED, .last_sequence = 9 };
     tell(b, (struct scheduler_event){
@@ -175,11 +174,11 @@ static void a_host_that_is_lost_after_all_was_stored_takes_no_success_with_it(vo
     store(b, 1, 1, 0);
     end_part(b, "b", 1, 1, 1, RANK_END_FINISHED, "");
     store(b, 1, 1, 1);
-    lose(b, "a", "b");
+    executor_lose(b, "a", "b");
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_SUCCEEDED);
 }
 
-static void no_success_is_told_of_a_rank_that_failed_after_the_final_checkpoint(void **state) {
+static void a_rank_that_failed_after_the_final_checkpoint_does_not_report_success(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
     commit(b, 9, true);
@@ -190,17 +189,17 @@ static void no_success_is_told_of_a_rank_that_failed_after_the_final_checkpoint(
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_FAILED);
 }
 
-static void a_lost_hosts_slots_are_not_counted_and_who_waits_is_told_once(void **state) {
+static void a_lost_hosts_slots_are_not_counted_and_the_reason_is_reported_once(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
-    lose(b, "a", "b"); /* it is known until `b` has ended its part */
+    executor_lose(b, "a", "b"); /* it is known until `b` has ended its part */
     submit(b, 2, 0, 3, 0);
     assert_string_equal(find(b, ACT_WAITING)->text, "needs 3 cpu slots, more than the 1 of all attached executors");
     attach(b, "c", 1, 0, NULL); /* all is placed again */
     assert_int_equal(b->out.n, 0);
 }
 
-static void the_highest_number_that_a_rank_has_told_is_awaited(void **state) {
+static void the_highest_number_that_a_rank_has_reported_is_awaited(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
     struct rank_end end = { .cause = RANK_END_FINISHED, .last_sequence = 3 };
@@ -214,10 +213,10 @@ static void the_highest_number_that_a_rank_has_told_is_awaited(void **state) {
     assert_int_equal(find(b, ACT_AWAIT_STORED)->sequence, 9);
 }
 
-static void a_lost_host_that_comes_back_is_acknowledged_what_has_ended_there(void **state) {
+static void the_ends_on_a_lost_host_are_acknowledged_when_it_attaches_again(void **state) {
     struct bench *b = *state;
     gang_of_two(b);
-    lose(b, "a", "b");
+    executor_lose(b, "a", "b");
     attach(b, "a", 1, 1, &(struct scheduler_part_report){ .job = 1, .attempt = 1 });
     assert_int_equal(count(b, ACT_SEND_STOP), 1);
     end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "");
@@ -225,7 +224,7 @@ static void a_lost_host_that_comes_back_is_acknowledged_what_has_ended_there(voi
     assert_string_equal(find(b, ACT_SEND_ACKNOWLEDGE)->executor, "a");
 }
 
-static void the_newest_committed_step_is_told_also_when_an_older_one_was_told_last(void **state) {
+static void the_newest_committed_step_is_reported_even_after_an_older_one(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
@@ -240,8 +239,8 @@ static void an_older_heartbeat_shortens_no_lease_and_an_attach_begins_a_new_one(
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     every_tick_for(b, 5000);
-    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = 5000 });
-    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = 100 });
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = 5000 });
+    tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = 100 });
     every_tick_for(b, 5000 + LEASE_TTL_MS - 2 * SCHEDULER_TICK_MS - b->now);
     assert_null(find(b, ACT_EXECUTOR_LOST));
     attach(b, "a", 1, 1, NULL);
@@ -258,7 +257,7 @@ static int64_t backoff_after(struct bench *b, int n, bool committed) {
     const int64_t begun = b->now;
     while (!find(b, ACT_ATTEMPT_CREATE)) {
         b->now += SCHEDULER_TICK_MS;
-        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = b->now });
         tell(b, (struct scheduler_event){ .kind = EV_TICK });
     }
     return b->now - begun;
@@ -273,7 +272,7 @@ static void a_checkpoint_between_two_failures_makes_the_second_a_first_one(void 
     assert_int_equal(backoff_after(b, 3, true), first);
 }
 
-static void a_short_job_whose_start_was_never_heard_of_succeeds_through_running(void **state) {
+static void a_short_job_whose_start_was_not_reported_succeeds_through_running(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
@@ -341,24 +340,24 @@ static void an_attempt_that_was_to_be_tried_again_is_no_success_though_all_of_it
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_BENCH(a_host_that_was_given_nothing_of_an_attempt_is_told_to_stop_it),
+        ON_BENCH(a_host_without_ranks_of_an_attempt_is_ordered_to_stop_it),
         ON_BENCH(a_host_speaks_for_its_own_ranks_alone),
         ON_BENCH(an_older_start_of_an_executor_changes_nothing),
-        ON_BENCH(hosts_are_told_to_stop_once_and_only_where_something_runs),
-        ON_BENCH(a_host_whose_part_is_over_is_told_of_neither_stops_nor_checkpoints),
+        ON_BENCH(hosts_get_one_stop_order_and_only_if_something_runs),
+        ON_BENCH(a_host_whose_part_is_over_gets_no_stops_and_no_checkpoints),
         ON_BENCH(workers_have_started_when_all_have_and_an_attempt_that_ends_meets_no_more),
-        ON_BENCH(an_echo_that_comes_later_is_not_told_either),
+        ON_BENCH(a_later_consequence_is_not_reported_either),
         ON_BENCH(an_attempt_ends_when_its_hosts_have_said_so_not_when_its_records_are_stored),
         ON_BENCH(a_lost_host_ends_no_rank_of_another_whose_records_are_awaited),
         ON_BENCH(a_host_that_is_lost_after_all_was_stored_takes_no_success_with_it),
-        ON_BENCH(no_success_is_told_of_a_rank_that_failed_after_the_final_checkpoint),
-        ON_BENCH(a_lost_hosts_slots_are_not_counted_and_who_waits_is_told_once),
-        ON_BENCH(the_highest_number_that_a_rank_has_told_is_awaited),
-        ON_BENCH(a_lost_host_that_comes_back_is_acknowledged_what_has_ended_there),
-        ON_BENCH(the_newest_committed_step_is_told_also_when_an_older_one_was_told_last),
+        ON_BENCH(a_rank_that_failed_after_the_final_checkpoint_does_not_report_success),
+        ON_BENCH(a_lost_hosts_slots_are_not_counted_and_the_reason_is_reported_once),
+        ON_BENCH(the_highest_number_that_a_rank_has_reported_is_awaited),
+        ON_BENCH(the_ends_on_a_lost_host_are_acknowledged_when_it_attaches_again),
+        ON_BENCH(the_newest_committed_step_is_reported_even_after_an_older_one),
         ON_BENCH(an_older_heartbeat_shortens_no_lease_and_an_attach_begins_a_new_one),
         ON_BENCH(a_checkpoint_between_two_failures_makes_the_second_a_first_one),
-        ON_BENCH(a_short_job_whose_start_was_never_heard_of_succeeds_through_running),
+        ON_BENCH(a_short_job_whose_start_was_not_reported_succeeds_through_running),
         ON_BENCH(addresses_that_were_lost_with_a_stream_are_sent_again_until_all_have_met),
         ON_BENCH(an_attempt_that_is_cancelled_is_stopped_and_meets_no_more),
         ON_BENCH(an_attempt_that_was_to_be_tried_again_is_no_success_though_all_of_it_has_finished),

@@ -32,7 +32,7 @@ static void commit(struct bench *b, int64_t step, bool final) {
     tell(b, (struct scheduler_event){ .kind = EV_COMMITTED, .job = 1, .attempt = 1, .step = step, .final = final });
 }
 
-/* No process of the attempt is left there, and its last record is stored. */
+/* Reports that the attempt has no process left there and that its last record is stored. */
 static void end(struct bench *b, const char *executor, int rank, enum rank_end_cause cause, int64_t step,
                 const char *why) {
     struct rank_end how = { .rank = rank, .cause = cause, .step = step };
@@ -42,7 +42,7 @@ static void end(struct bench *b, const char *executor, int rank, enum rank_end_c
     store(b, 1, 1, rank);
 }
 
-/* A gang of two, rank 0 on `a` and rank 1 on `b`; no restarts are left to it. */
+/* A gang of two, rank 0 on `a` and rank 1 on `b`, without restarts left. */
 static void gang_starts(struct bench *b) {
     attach(b, "a", 1, 1, NULL);
     attach(b, "b", 1, 1, NULL);
@@ -70,7 +70,7 @@ static int stops(const struct bench *b, int grace_ms) {
     return n;
 }
 
-static void what_waits_is_paused_at_once_lets_others_pass_and_comes_back_to_its_place(void **state) {
+static void a_waiting_job_is_paused_at_once_and_resumes_at_its_old_place(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
     submit(b, 1, 0, 1, 0);
@@ -89,7 +89,7 @@ static void what_waits_is_paused_at_once_lets_others_pass_and_comes_back_to_its_
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
 }
 
-static void a_wide_job_that_is_paused_holds_nobody_up(void **state) {
+static void a_wide_job_that_is_paused_blocks_no_job(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 2, NULL);
     submit(b, 1, 0, 1, 0);
@@ -99,15 +99,15 @@ static void a_wide_job_that_is_paused_holds_nobody_up(void **state) {
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 3);
 }
 
-static void ranks_have_minutes_for_their_checkpoint_and_the_first_to_end_hurries_nobody(void **state) {
+static void ranks_have_minutes_for_their_checkpoint_and_the_first_end_stops_no_other_rank(void **state) {
     struct bench *b = *state;
     gang_pauses(b);
     assert_int_equal(stops(b, SCHEDULER_CHECKPOINT_GRACE_MS), 2);
     commit(b, 120, false);
-    end(b, "a", 0, RANK_END_STOPPED, 120, "told to stop");
+    end(b, "a", 0, RANK_END_STOPPED, 120, "asked to stop");
     assert_null(find(b, ACT_SEND_STOP));
     assert_null(find(b, ACT_JOB_STATE));
-    end(b, "b", 1, RANK_END_STOPPED, 120, "told to stop");
+    end(b, "b", 1, RANK_END_STOPPED, 120, "asked to stop");
     const struct scheduler_action *paused = moved(b, JOB_STATE_PAUSED);
     assert_string_equal(paused->text, "paused by its user after step 120");
     assert_int_equal(paused->restarts, 0);
@@ -164,8 +164,8 @@ static void a_rank_that_cannot_write_hurries_the_others(void **state) {
 static void a_rank_that_is_killed_at_the_end_of_its_time_lets_the_job_pause(void **state) {
     struct bench *b = *state;
     gang_pauses(b);
-    end(b, "a", 0, RANK_END_STOPPED, 9, "told to stop");
-    end(b, "b", 1, RANK_END_STOPPED, 9, "told to stop");
+    end(b, "a", 0, RANK_END_STOPPED, 9, "asked to stop");
+    end(b, "b", 1, RANK_END_STOPPED, 9, "asked to stop");
     assert_string_equal(moved(b, JOB_STATE_PAUSED)->text,
                         "paused by its user; it will go on from its newest checkpoint, "
                         "without what was done after that (no checkpoint was written "
@@ -176,13 +176,13 @@ static void a_host_that_is_lost_while_the_job_pauses_does_not_restart_it(void **
     struct bench *b = *state;
     gang_pauses(b);
     commit(b, 30, false);
-    end(b, "a", 0, RANK_END_STOPPED, 30, "told to stop");
+    end(b, "a", 0, RANK_END_STOPPED, 30, "asked to stop");
     while (!find(b, ACT_EXECUTOR_LOST)) {
         b->now += SCHEDULER_TICK_MS;
-        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_HEARD, .executor = "a", .heard_ms = b->now });
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = "a", .last_seen_ms = b->now });
         tell(b, (struct scheduler_event){ .kind = EV_TICK });
     }
-    /* All shards were in: nothing is lost with the host. */
+    /* All shards were reported: nothing is lost with the host. */
     assert_string_equal(moved(b, JOB_STATE_PAUSED)->text, "paused by its user after step 30");
     every_tick_for(b, LEASE_TTL_MS / 2);
     assert_null(find(b, ACT_ATTEMPT_CREATE));
@@ -281,7 +281,7 @@ static struct scheduler_job_row pausing_row(const char *const *placement) {
                                        .committed_step = -1 };
 }
 
-static void the_next_leader_goes_on_with_a_pause(void **state) {
+static void the_next_leader_completes_a_pause(void **state) {
     struct bench *b = *state;
     const char *const placement[] = { "a" };
     struct scheduler_job_row row = pausing_row(placement);
@@ -295,7 +295,7 @@ static void the_next_leader_goes_on_with_a_pause(void **state) {
     moved(b, JOB_STATE_PAUSED);
 }
 
-static void an_executor_that_comes_back_without_the_pausing_job_lets_it_pause(void **state) {
+static void an_executor_that_attaches_again_without_the_pausing_job_completes_the_pause(void **state) {
     struct bench *b = *state;
     gang_pauses(b);
     end(b, "b", 1, RANK_END_STOPPED, 3, "");
@@ -307,8 +307,8 @@ static void an_executor_that_comes_back_without_the_pausing_job_lets_it_pause(vo
         "(rank 0: executor a came back without it)");
 }
 
-/* Nobody is left who knows how far it had come. */
-static void a_pause_that_no_rank_speaks_of_is_told_with_the_newest_checkpoint(void **state) {
+/* No rank is left that could report its last step. */
+static void a_pause_without_reports_names_the_newest_checkpoint(void **state) {
     struct bench *b = *state;
     gang_pauses(b);
     commit(b, 30, false);
@@ -319,7 +319,7 @@ static void a_pause_that_no_rank_speaks_of_is_told_with_the_newest_checkpoint(vo
                         "executor a came back without it)");
 }
 
-/* The end of an attempt and the move that follows are two transactions. */
+/* The end of an attempt and the job's following change of state are two transactions. */
 static void a_pause_whose_attempt_has_ended_is_made_by_the_next_leader(void **state) {
     struct bench *b = *state;
     struct scheduler_job_row row = pausing_row(NULL);
@@ -342,7 +342,7 @@ static void a_paused_job_waits_for_its_user_under_the_next_leader_too(void **sta
     assert_null(find(b, ACT_ATTEMPT_CREATE));
     struct scheduler_explanation why;
     scheduler_explain(b->s, 1, b->now, &why);
-    assert_string_equal(why.summary, "is paused until its user resumes it");
+    assert_string_equal(why.summary, "until its user resumes it");
     ask(b, EV_JOB_RESUME, 1);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->attempt, 4);
 }
@@ -371,9 +371,9 @@ static void moves_that_cannot_be_are_refused_in_a_sentence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_BENCH(what_waits_is_paused_at_once_lets_others_pass_and_comes_back_to_its_place),
-        ON_BENCH(a_wide_job_that_is_paused_holds_nobody_up),
-        ON_BENCH(ranks_have_minutes_for_their_checkpoint_and_the_first_to_end_hurries_nobody),
+        ON_BENCH(a_waiting_job_is_paused_at_once_and_resumes_at_its_old_place),
+        ON_BENCH(a_wide_job_that_is_paused_blocks_no_job),
+        ON_BENCH(ranks_have_minutes_for_their_checkpoint_and_the_first_end_stops_no_other_rank),
         ON_BENCH(a_job_that_starts_is_paused_too),
         ON_BENCH(a_pause_without_its_checkpoint_says_what_is_lost_and_counts_for_nothing),
         ON_BENCH(a_rank_that_cannot_write_hurries_the_others),
@@ -384,9 +384,9 @@ int main(void) {
         ON_BENCH(a_cancel_does_not_wait_for_the_checkpoint_of_a_pause),
         ON_BENCH(a_restart_is_paused_where_it_stands),
         ON_BENCH(a_job_that_leaves_a_drained_host_is_paused_on_its_way),
-        ON_BENCH(the_next_leader_goes_on_with_a_pause),
-        ON_BENCH(an_executor_that_comes_back_without_the_pausing_job_lets_it_pause),
-        ON_BENCH(a_pause_that_no_rank_speaks_of_is_told_with_the_newest_checkpoint),
+        ON_BENCH(the_next_leader_completes_a_pause),
+        ON_BENCH(an_executor_that_attaches_again_without_the_pausing_job_completes_the_pause),
+        ON_BENCH(a_pause_without_reports_names_the_newest_checkpoint),
         ON_BENCH(a_pause_whose_attempt_has_ended_is_made_by_the_next_leader),
         ON_BENCH(a_paused_job_waits_for_its_user_under_the_next_leader_too),
         ON_BENCH(moves_that_cannot_be_are_refused_in_a_sentence),

@@ -1,8 +1,15 @@
-/* api/spec: what is accepted and what it becomes, and the exact sentence for each wrong spec of specs/wrong.txt. */
+/* api/spec: which specs are accepted, what they are resolved to, and the exact message for each wrong spec of
+ * specs/wrong.txt. */
 #include "api/codec/text.h"
+#include "api/spec/advice.h"
+#include "api/spec/digest.h"
+#include "api/spec/fields.h"
 #include "api/spec/file.h"
+#include "api/spec/fork.h"
 #include "api/spec/spec.h"
+#include "base/cleanup.h"
 #include "base/file.h"
+#include "base/limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+#define OK(call) assert_int_equal(call, ST_OK)
 
 static void read_table(const char *name, struct bytes *ret) {
     char path[512];
@@ -115,7 +125,7 @@ static void lanes_follow_the_batches_and_never_the_layout(void **state) {
             char text[16];
             snprintf(text, sizeof text, "%d", data);
             given->train->global_batch = table[i].batch;
-            assert_int_equal(codec_set_path(&given->base, "parallel.data", text, NULL), ST_OK);
+            assert_int_equal(codec_set_path(&given->base, "parallel.data", text, NULL, NULL), ST_OK);
             assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
             assert_int_equal(spec->train->micro_batch, table[i].micro);
             assert_int_equal(spec->train->lanes, table[i].lanes);
@@ -129,7 +139,7 @@ static bool set_refused(Trainyard__V1__JobSpec *spec, char *line, struct err *e)
     char *equals = strchr(line, '=');
     assert_non_null(equals);
     *equals = '\0';
-    return codec_set_path(&spec->base, line, equals + 1, e) != ST_OK;
+    return codec_set_path(&spec->base, line, equals + 1, NULL, e) != ST_OK;
 }
 
 static void check_block(Trainyard__V1__JobSpec *spec, char *sets[], size_t n, const char *sentence) {
@@ -178,7 +188,7 @@ static void each_wrong_spec_gets_its_one_exact_sentence(void **state) {
     bytes_done(&wrong);
 }
 
-static void all_problems_are_told_at_once(void **state) {
+static void all_problems_are_reported_at_once(void **state) {
     (void)state;
     Trainyard__V1__JobSpec *given = parse("name: x\ntrain: {precision: fp8}"), *spec = NULL;
     struct spec_problems problems = { 0 };
@@ -189,8 +199,8 @@ static void all_problems_are_told_at_once(void **state) {
     static const char *const lines[] = { "model: give exactly one of gpt, llama, resnet, vit, mlp, unrolled",
                                          "data: give exactly one of text, tokens, images, idx, reconstruction",
                                          "train.steps: must be given, from 1 to 1000000000000",
-                                         "train.precision: 'fp8' is not one of: fp32, bf16, fp16",
-                                         "train.global_batch: must be given, from 1 to 1048576" };
+                                         "train.global_batch: must be given, from 1 to 1048576",
+                                         "train.precision: 'fp8' is not one of: fp32, bf16, fp16" };
     assert_int_equal(problems.n, 5);
     for (size_t i = 0; i < 5; i++)
         assert_string_equal(problems.lines[i], lines[i]);
@@ -231,7 +241,7 @@ static void texts_of_a_peer_are_made_printable_and_labels_checked(void **state) 
     assert_int_equal(spec_resolve(given, &spec, &problems, NULL), ST_INVALID_ARGUMENT);
     assert_int_equal(problems.n, 4);
     assert_string_equal(problems.lines[0],
-                        "name: '?x?' is no name: letters, digits, '.', '_' and '-', the first a letter or a digit");
+                        "name: '?x?' is not a name: letters, digits, '.', '_' and '-', the first a letter or a digit");
     assert_string_equal(problems.lines[1], "labels.k: is not UTF-8");
     assert_string_equal(problems.lines[2], "labels.k: has a control character");
     assert_string_equal(problems.lines[3], "labels.k: given twice");
@@ -284,7 +294,7 @@ static void of_files_layers_and_labels_there_is_a_most(void **state) {
 }
 
 /* 64 labels of which each is wrong, and a name that is. */
-static void problems_beyond_the_most_that_are_told_are_dropped(void **state) {
+static void problems_beyond_the_maximum_are_dropped(void **state) {
     (void)state;
     char text[8192];
     size_t n = (size_t)snprintf(text, sizeof text, "%slabels: {", smallest);
@@ -298,7 +308,7 @@ static void problems_beyond_the_most_that_are_told_are_dropped(void **state) {
     assert_int_equal(spec_resolve(given, &spec, &problems, &e), ST_INVALID_ARGUMENT);
     assert_int_equal(problems.n, SPEC_PROBLEMS);
     assert_string_equal(problems.lines[0],
-                        "name: '-' is no name: letters, digits, '.', '_' and '-', the first a letter or a digit");
+                        "name: '-' is not a name: letters, digits, '.', '_' and '-', the first a letter or a digit");
     assert_string_equal(problems.lines[SPEC_PROBLEMS - 1], "labels.k62: has a control character");
     spec_problems_done(&problems);
     spec_free(given);
@@ -331,6 +341,94 @@ static void a_change_has_a_path_and_a_value(void **state) {
     assert_int_equal(spec_change(spec, &right, 1, NULL), ST_OK);
     assert_string_equal(spec->name, "b");
     spec_free(spec);
+}
+
+static void other_programs_names_lead_to_our_fields(void **state) {
+    (void)state;
+    static const char *const table[][2] = {
+        { "train.lr=1", "train.lr: unknown field; the learning rate belongs to the optimizer, as in "
+                        "train.optimizer.adamw.lr" },
+        { "train.batch_size=8",
+          "train.batch_size: unknown field; the samples of a step are train.global_batch, those of "
+          "one pass on a rank train.micro_batch" },
+        { "train.epochs=3", "train.epochs: unknown field; training is counted in optimizer steps: give train.steps, "
+                            "epochs x samples / global_batch" },
+        { "model.gpt.n_embd=64", "model.gpt.n_embd: unknown field; the size of the residual stream is `width` of the "
+                                 "model, as in model.gpt.width" },
+        { "gpus=4", "gpus: unknown field; the ranks are parallel.data x parallel.pipeline, and a rank has a GPU with "
+                    "resources.accelerator: cuda" },
+        { "train.optimizer.adam.lr=1", "train.optimizer.adam: unknown field; did you mean adamw?" },
+    };
+    Trainyard__V1__JobSpec *spec = parse(smallest);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct err e = { "" };
+        assert_int_equal(spec_change(spec, &table[i][0], 1, &e), ST_INVALID_ARGUMENT);
+        assert_string_equal(e.msg + strlen("--set: "), table[i][1]);
+    }
+    spec_free(spec);
+}
+
+static bool is_field(const ProtobufCMessageDescriptor *desc, const char *path) {
+    size_t n = strcspn(path, ".");
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &desc->fields[i];
+        if (strlen(f->name) == n && memcmp(f->name, path, n) == 0)
+            return !path[n] || (f->type == PROTOBUF_C_TYPE_MESSAGE && is_field(f->descriptor, path + n + 1));
+    }
+    return false;
+}
+
+/* Each path, as train.global_batch, in each sentence of advice. */
+static void advice_names_only_fields_that_exist(void **state) {
+    (void)state;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789.";
+    const char *sentence;
+    int paths = 0;
+    for (size_t row = 0; (sentence = spec_advice_row(row)); row++)
+        for (const char *at = sentence; *at;) {
+            char word[128];
+            size_t n = strspn(at, letters);
+            snprintf(word, sizeof word, "%.*s", (int)n, at);
+            at += n + strcspn(at + n, letters);
+            while (*word && word[strlen(word) - 1] == '.')
+                word[strlen(word) - 1] = '\0';
+            if (!strchr(word, '.'))
+                continue;
+            if (!is_field(&trainyard__v1__job_spec__descriptor, word))
+                fail_msg("%s: there is no field %s", sentence, word);
+            paths++;
+        }
+    assert_in_range(paths, 40, 1000);
+}
+
+static status_t read_spec(const char *text, size_t n, struct err *e) {
+    char path[] = "/tmp/test_spec-XXXXXX";
+    CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, n), n);
+    close(fd);
+    status_t st = spec_file_read(path, &spec, e);
+    unlink(path);
+    return st;
+}
+
+/* A file of as many bytes as a spec may have is read, whatever is in it. */
+static void a_file_that_is_empty_or_too_large_is_said_to_be(void **state) {
+    (void)state;
+    CLEANUP(freep) char *text = malloc(LIMIT_SPEC_BYTES + 2);
+    struct err e = { "" };
+    assert_int_equal(read_spec("", 0, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, ": it is empty; a spec has at least a name, a model, data and train"));
+    assert_int_equal(read_spec(" \n\n", 3, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, ": it is empty"));
+    memset(text, ' ', LIMIT_SPEC_BYTES + 1);
+    memcpy(text, "name: a #", 9);
+    assert_int_equal(read_spec(text, LIMIT_SPEC_BYTES, &e), ST_OK);
+    assert_int_equal(read_spec(text, LIMIT_SPEC_BYTES + 1, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, ": a spec has at most 256 KiB, and this one has more"));
+    assert_int_equal(read_spec("train: {lr: 1}", 14, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "train.lr: unknown field; the learning rate belongs to the optimizer"));
 }
 
 static void uris_that_are_no_paths_say_why(void **state) {
@@ -373,13 +471,13 @@ static void uris_become_paths(void **state) {
 static void auto_is_kept_and_leaves_the_choice_to_the_plan(void **state) {
     (void)state;
     Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
-    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "auto", NULL), ST_OK);
-    assert_int_equal(codec_set_path(&given->base, "resources.memory_bytes", "1e6", NULL), ST_OK);
+    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "auto", NULL, NULL), ST_OK);
+    assert_int_equal(codec_set_path(&given->base, "resources.memory_bytes", "1e6", NULL, NULL), ST_OK);
     assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
     assert_true(spec_has_auto(spec));
     assert_int_equal(spec_micro_batches(spec), 0);
     assert_int_equal(spec->train->_lanes_case, 0);
-    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "3", NULL),
+    assert_int_equal(codec_set_path(&given->base, "train.micro_batch", "3", NULL, NULL),
                      ST_OK); /* the number takes its place */
     assert_false(given->train->micro_batch_auto);
     spec_free(spec);
@@ -389,18 +487,51 @@ static void auto_is_kept_and_leaves_the_choice_to_the_plan(void **state) {
     spec_free(spec);
 }
 
-static void sharded_gradients_are_reduced_with_each_micro_batch(void **state) {
+/* All but `parallel` of a spec with this layout, as JSON. */
+static char *json_beside_layout(const char *text, const char *layout) {
+    Trainyard__V1__JobSpec *given = parse(text), *spec = NULL;
+    struct err e = { "" };
+    if (codec_set_path(&given->base, "parallel", layout, NULL, &e) != ST_OK ||
+        spec_resolve(given, &spec, NULL, &e) != ST_OK)
+        fail_msg("%s: %s", layout, e.msg);
+    trainyard__v1__parallel_spec__free_unpacked(spec->parallel, NULL);
+    spec->parallel = NULL;
+    char *json = json_of(spec);
+    spec_free(given);
+    spec_free(spec);
+    return json;
+}
+
+/* Sixteen micro-batches on eight lanes, so that `reduce` and `lanes` mean something. */
+static void no_default_outside_parallel_follows_the_layout(void **state) {
     (void)state;
-    for (int zero = 0; zero <= 3; zero++) {
-        Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
-        given->parallel = calloc(1, sizeof *given->parallel);
-        trainyard__v1__parallel_spec__init(given->parallel);
-        given->parallel->zero = zero;
-        assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
-        assert_string_equal(spec->train->reduce, zero >= 2 ? "micro_batch" : "step");
-        spec_free(given);
-        spec_free(spec);
-    }
+    static const char *const models[] = { "gpt: {layers: 4, heads: 1, width: 8, context: 4}",
+                                          "llama: {layers: 4, heads: 1, width: 8, context: 4}" };
+    static const char *const optimizers[] = { "adamw", "sgd", "lion" };
+    static const char *const layouts[] = { "{data: 2}",
+                                           "{data: 8}",
+                                           "{data: 2, zero: 1}",
+                                           "{data: 2, zero: 2}",
+                                           "{data: 8, zero: 3}",
+                                           "{zero: 3}",
+                                           "{pipeline: 2}",
+                                           "{pipeline: 2, pipeline_schedule: interleaved}",
+                                           "{data: 2, pipeline: 4, pipeline_schedule: zero_bubble, zero: 1}" };
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+        for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+            char text[400];
+            snprintf(text, sizeof text,
+                     "name: a\nmodel: {%s}\ndata: {text: {files: ['file:///x']}}\n"
+                     "train: {steps: 9, global_batch: 16, micro_batch: 1, optimizer: {%s: {}}}\n",
+                     models[m], optimizers[o]);
+            char *alone = json_beside_layout(text, "{}");
+            for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+                char *json = json_beside_layout(text, layouts[i]);
+                assert_string_equal(json, alone);
+                free(json);
+            }
+            free(alone);
+        }
 }
 
 static void the_decay_of_wsd_is_a_tenth_or_what_warm_up_leaves(void **state) {
@@ -412,9 +543,10 @@ static void the_decay_of_wsd_is_a_tenth_or_what_warm_up_leaves(void **state) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct err e = { "" };
         Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
-        assert_int_equal(codec_set_path(&given->base, "train.steps", "100", &e), ST_OK);
+        assert_int_equal(codec_set_path(&given->base, "train.steps", "100", NULL, &e), ST_OK);
         assert_int_equal(
-            codec_set_path(&given->base, "train.learning_rate_schedule.wsd.warmup_steps", table[i].warmup, &e), ST_OK);
+            codec_set_path(&given->base, "train.learning_rate_schedule.wsd.warmup_steps", table[i].warmup, NULL, &e),
+            ST_OK);
         if (spec_resolve(given, &spec, NULL, &e) != ST_OK)
             fail_msg("warm-up of %s steps: %s", table[i].warmup, e.msg);
         assert_int_equal(spec->train->learning_rate_schedule->wsd->decay_steps, table[i].decay);
@@ -439,6 +571,50 @@ static void a_checkpoints_name_is_read_exactly(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(spec_checkpoint_name(wrong[i], &job, &id));
     assert_int_equal(job, 42);
+}
+
+static double max_of(const ProtobufCMessageDescriptor *desc, const char *name) {
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(desc, name);
+    assert_non_null(f);
+    return spec_field(desc, (unsigned)(f - desc->fields))->max;
+}
+
+static void ranges_end_at_the_limits_of_the_program(void **state) {
+    (void)state;
+    const ProtobufCMessageDescriptor *parallel = &trainyard__v1__parallel_spec__descriptor;
+    assert_true(max_of(parallel, "data") == LIMIT_WORLD_SIZE);
+    assert_true(max_of(parallel, "pipeline") == LIMIT_WORLD_SIZE);
+    assert_true(max_of(parallel, "virtual_stages") == LIMIT_VIRTUAL_STAGES);
+    assert_true(max_of(&trainyard__v1__train_spec__descriptor, "lanes") == LIMIT_WORLD_SIZE);
+}
+
+/* A number without a range would let any value through; text has choices, a format, or no meaning to the program. */
+static void check_described(const ProtobufCMessageDescriptor *desc, const char *path) {
+    for (unsigned i = 0; i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &desc->fields[i];
+        const Trainyard__V1__SpecField *rule = spec_field(desc, i);
+        char below[160];
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE && f->label != PROTOBUF_C_LABEL_REPEATED) {
+            check_described(f->descriptor, below);
+            continue;
+        }
+        bool number = f->type == PROTOBUF_C_TYPE_INT32 || f->type == PROTOBUF_C_TYPE_INT64 ||
+                      f->type == PROTOBUF_C_TYPE_DOUBLE;
+        bool text = f->type == PROTOBUF_C_TYPE_STRING;
+        if (!*rule->help)
+            fail_msg("%s has no help", below);
+        if (number && !rule->_min_case && !rule->_above_case && !rule->n_choices && !*rule->also &&
+            strcmp(below, "train.seed") != 0)
+            fail_msg("%s has no range", below);
+        if (text && !rule->n_choices && !rule->format)
+            fail_msg("%s has neither choices nor a format", below);
+    }
+}
+
+static void every_field_has_help_and_a_range(void **state) {
+    (void)state;
+    check_described(&trainyard__v1__job_spec__descriptor, "");
 }
 
 /* Every field that is no mapping of others, by its path in backticks. */
@@ -481,28 +657,104 @@ static void every_example_of_the_manual_is_accepted(void **state) {
     bytes_done(&page);
 }
 
+/* Of a fork at step 10 of job 3, which had `smallest` with `before`; each with changes. */
+static void assert_fork(const char *const before[2], const char *const change[2], const char *expected) {
+    Trainyard__V1__JobSpec *origin = parse(smallest), *fork = NULL, *theirs = NULL, *ours = NULL;
+    OK(spec_change(origin, (const char *[]){ "train.steps=10" }, 1, NULL));
+    OK(spec_change(origin, before, before[1] ? 2 : before[0] ? 1 : 0, NULL));
+    OK(spec_resolve(origin, &theirs, NULL, NULL));
+    OK(spec_resolve(theirs, &fork, NULL, NULL)); /* as `submit --fork` begins: every default is written out */
+    OK(spec_change(fork, change, change[1] ? 2 : 1, NULL));
+    OK(spec_resolve(fork, &ours, NULL, NULL));
+    struct spec_problems problems = { 0 };
+    spec_check_fork(ours, &(struct spec_origin){ .spec = theirs, .job = 3, .step = 10 }, &problems);
+    char all[2048] = "";
+    for (size_t i = 0; i < problems.n; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? "\n" : "", problems.lines[i]);
+    assert_string_equal(all, expected);
+    spec_problems_done(&problems);
+    spec_free(origin);
+    spec_free(theirs);
+    spec_free(fork);
+    spec_free(ours);
+}
+
+static void a_fork_keeps_the_model_and_the_data_of_its_origin(void **state) {
+    (void)state;
+    static const char *const none[2] = { NULL }, *const two[2] = { "data.text.files=['file:///x', 'file:///y']" };
+    static const char model[] = ": a fork keeps the model of its origin",
+                      data[] = ": a fork keeps the data of its origin";
+    char text[512];
+#define FORKED(before, first, second, ...)                                                                             \
+    snprintf(text, sizeof text, __VA_ARGS__);                                                                          \
+    assert_fork(before, (const char *[2]){ first, second }, text)
+    FORKED(none, "train.steps=11", "model.gpt.dropout=0.2", "%s", "");
+    FORKED(none, "train.steps=11", "train.optimizer={sgd: {}}", "%s", "");
+    FORKED(none, "train.seed=5", NULL, "train.steps: 10 is not above the step 10 that the fork begins at");
+    FORKED(none, "train.steps=11", "model.gpt.width=16", "model.gpt.width: 16, but job 3 has 8%s", model);
+    FORKED(none, "train.steps=11", "model.gpt.vocabulary=65", "model.gpt.vocabulary: is given, but job 3 has none%s",
+           model);
+    FORKED(none, "train.steps=11", "model={llama: {layers: 1, heads: 1, width: 8, context: 4}}",
+           "model: llama, but job 3 has gpt%s", model);
+    FORKED(none, "train.steps=11", "data.text.validation_fraction=0.3",
+           "data.text.validation_fraction: 0.3, but job 3 has 0.1%s", data);
+    FORKED(none, "train.steps=11", "data.text.tokenizer=byte", "data.text.tokenizer: 'byte', but job 3 has 'char'%s",
+           data);
+    FORKED(none, "train.steps=11", "data.text.files=['file:///z']",
+           "data.text.files[0]: 'file:///z', but job 3 has 'file:///x'%s", data);
+    FORKED(two, "train.steps=11", "data.text.files=['file:///x']", "data.text.files: 1 value, but job 3 has 2%s", data);
+    FORKED(none, "train.steps=10", "model.gpt.width=16",
+           "model.gpt.width: 16, but job 3 has 8%s\ntrain.steps: 10 is not above the step 10 that the fork begins at",
+           model);
+#undef FORKED
+}
+
+static void a_digest_distinguishes_specs_and_ignores_the_order_of_labels(void **state) {
+    (void)state;
+    static const char *const texts[] = { "name: a\nlabels: {x: '1', y: '2'}", "name: a\nlabels: {y: '2', x: '1'}",
+                                         "name: a\nlabels: {x: '2', y: '1'}", "name: b\nlabels: {x: '1', y: '2'}" };
+    uint8_t digests[4][SHA256_BYTES], forked[SHA256_BYTES];
+    for (int i = 0; i < 4; i++) {
+        Trainyard__V1__JobSpec *spec = parse(texts[i]);
+        spec_digest(spec, "", digests[i]);
+        spec_digest(spec, "42", forked);
+        assert_memory_not_equal(digests[i], forked, SHA256_BYTES);
+        spec_free(spec);
+    }
+    assert_memory_equal(digests[0], digests[1], SHA256_BYTES);
+    assert_memory_not_equal(digests[0], digests[2], SHA256_BYTES);
+    assert_memory_not_equal(digests[0], digests[3], SHA256_BYTES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fork_keeps_the_model_and_the_data_of_its_origin),
+        cmocka_unit_test(a_digest_distinguishes_specs_and_ignores_the_order_of_labels),
         cmocka_unit_test(every_example_of_the_manual_is_accepted),
         cmocka_unit_test(the_full_example_is_accepted_unchanged),
         cmocka_unit_test(the_smallest_spec_gets_every_default),
         cmocka_unit_test(a_resolved_spec_resolves_to_itself),
         cmocka_unit_test(lanes_follow_the_batches_and_never_the_layout),
         cmocka_unit_test(each_wrong_spec_gets_its_one_exact_sentence),
-        cmocka_unit_test(all_problems_are_told_at_once),
+        cmocka_unit_test(all_problems_are_reported_at_once),
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
         cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
         cmocka_unit_test(of_files_layers_and_labels_there_is_a_most),
-        cmocka_unit_test(problems_beyond_the_most_that_are_told_are_dropped),
+        cmocka_unit_test(problems_beyond_the_maximum_are_dropped),
         cmocka_unit_test(names_may_have_points_and_lines_within),
         cmocka_unit_test(a_change_has_a_path_and_a_value),
+        cmocka_unit_test(other_programs_names_lead_to_our_fields),
+        cmocka_unit_test(advice_names_only_fields_that_exist),
+        cmocka_unit_test(a_file_that_is_empty_or_too_large_is_said_to_be),
         cmocka_unit_test(uris_that_are_no_paths_say_why),
         cmocka_unit_test(uris_become_paths),
         cmocka_unit_test(auto_is_kept_and_leaves_the_choice_to_the_plan),
-        cmocka_unit_test(sharded_gradients_are_reduced_with_each_micro_batch),
+        cmocka_unit_test(no_default_outside_parallel_follows_the_layout),
         cmocka_unit_test(the_decay_of_wsd_is_a_tenth_or_what_warm_up_leaves),
         cmocka_unit_test(a_checkpoints_name_is_read_exactly),
         cmocka_unit_test(every_field_stands_in_the_manual),
+        cmocka_unit_test(ranges_end_at_the_limits_of_the_program),
+        cmocka_unit_test(every_field_has_help_and_a_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

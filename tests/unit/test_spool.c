@@ -1,10 +1,11 @@
-/* The spool: nothing that was appended is lost, doubled or changed, whatever moment a crash takes; and its limits. */
+/* The spool: no appended record is lost, doubled or changed, at whatever moment a crash happens. Also its limits. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "executor/agent/spool.h"
 #include "executor/agent/spool_record.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -109,7 +110,7 @@ static void records_come_back_in_order_after_a_reopen(void **state) {
     place_close(&p);
 }
 
-static void a_batch_keeps_to_its_bytes_and_the_next_goes_on(void **state) {
+static void a_batch_keeps_to_its_bytes_and_the_next_continues(void **state) {
     (void)state;
     struct place p;
     place_open(&p);
@@ -170,7 +171,71 @@ static void acknowledged_segments_go_and_the_numbering_stays(void **state) {
     place_close(&p);
 }
 
-static void a_full_spool_refuses_and_goes_on_after_an_acknowledgement(void **state) {
+/* Bytes of all files in the log's folder. */
+static int64_t bytes_on_disk(const struct place *p) {
+    char folder[128], path[500];
+    int64_t sum = 0;
+    snprintf(folder, sizeof folder, "%s/7-2-1", p->spool);
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        struct stat info;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
+            sum += info.st_size;
+    }
+    closedir(d);
+    return sum;
+}
+
+/* The database that stored them may be set back to a backup. */
+static void what_is_acknowledged_is_kept_while_there_is_room_and_can_be_read_again(void **state) {
+    (void)state;
+    struct place p;
+    place_open(&p);
+    struct spool *s = open_or_fail(&p, 1 << 20);
+    struct spool_log *log;
+    assert_int_equal(spool_log_open(s, &key, &log, NULL), ST_OK);
+    for (int64_t n = 1; n <= 400; n++)
+        assert_int_equal(append(log, n), n);
+    const int64_t all = spool_bytes(s);
+    assert_in_range(all, 64 << 10, 256 << 10);
+    spool_ack(log, 400);
+    assert_int_equal(spool_bytes(s), 0);
+    spool_rewind(log, 100);
+    assert_int_equal(spool_log_acked(log), 100);
+    assert_in_range(spool_bytes(s), all / 2, all);
+    assert_int_equal(read_all(log, 101), 300);
+    spool_rewind(log, 200); /* waits already */
+    assert_int_equal(spool_log_acked(log), 100);
+    spool_ack(log, 400);
+
+    /* Beyond a quarter of the limit the oldest go. */
+    for (int64_t n = 401; n <= 10000; n++) {
+        assert_int_equal(append(log, n), n);
+        spool_ack(log, n);
+        assert_int_equal(spool_bytes(s), 0);
+    }
+    assert_in_range(bytes_on_disk(&p), 128 << 10, (256 << 10) + (64 << 10));
+    const int64_t first = spool_log_first(log);
+    assert_in_range(first, 9000, 9900);
+    spool_rewind(log, 0);
+    assert_int_equal(spool_log_acked(log), first - 1);
+    assert_int_equal(read_all(log, first), 10000 - first + 1);
+    spool_ack(log, 10000);
+
+    /* All of it goes when records that wait need the room. */
+    int64_t n = 10001;
+    while (append(log, n))
+        n++;
+    assert_in_range(spool_bytes(s), (1 << 20) - 1100, 1 << 20);
+    assert_int_equal(bytes_on_disk(&p), spool_bytes(s));
+    assert_int_equal(read_all(log, 10001), n - 10001);
+    spool_close(s);
+    place_close(&p);
+}
+
+static void a_full_spool_refuses_records_until_an_acknowledgement(void **state) {
     (void)state;
     struct place p;
     place_open(&p);
@@ -249,7 +314,7 @@ static void every_flipped_bit_is_noticed(void **state) {
     assert_int_equal(zero[0] | zero[1] << 8 | zero[2] << 16 | zero[3] << 24, 0x2b60b55d);
 }
 
-static void damage_in_the_middle_ends_the_log_there_and_is_told(void **state) {
+static void damage_in_the_middle_ends_the_log_there_and_is_reported(void **state) {
     (void)state;
     struct place p;
     place_open(&p);
@@ -534,12 +599,13 @@ static void a_spool_that_is_too_small_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_come_back_in_order_after_a_reopen),
-        cmocka_unit_test(a_batch_keeps_to_its_bytes_and_the_next_goes_on),
+        cmocka_unit_test(a_batch_keeps_to_its_bytes_and_the_next_continues),
         cmocka_unit_test(acknowledged_segments_go_and_the_numbering_stays),
-        cmocka_unit_test(a_full_spool_refuses_and_goes_on_after_an_acknowledgement),
+        cmocka_unit_test(what_is_acknowledged_is_kept_while_there_is_room_and_can_be_read_again),
+        cmocka_unit_test(a_full_spool_refuses_records_until_an_acknowledgement),
         cmocka_unit_test(a_torn_tail_is_cut_and_overwritten),
         cmocka_unit_test(every_flipped_bit_is_noticed),
-        cmocka_unit_test(damage_in_the_middle_ends_the_log_there_and_is_told),
+        cmocka_unit_test(damage_in_the_middle_ends_the_log_there_and_is_reported),
         cmocka_unit_test(kill_9_at_any_moment_loses_and_doubles_nothing),
         cmocka_unit_test(a_full_disk_reads_as_a_full_spool),
         cmocka_unit_test(files_that_are_no_segments_are_passed_over),

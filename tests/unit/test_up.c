@@ -175,7 +175,7 @@ static status_t on_task(void *ctx, const struct child *c, struct err *e) {
     return ST_OK;
 }
 
-static void on_say(void *ctx, const char *line) {
+static void on_report(void *ctx, const char *line) {
     struct yard *y = ctx;
     size_t used = strlen(y->said);
     snprintf(y->said + used, sizeof y->said - used, "%s\n", line);
@@ -192,7 +192,7 @@ static void yard_open(struct yard *y, void (*when_ready)(struct yard *)) {
     y->s = (struct supervise){ .self = self,
                                .all_ready = on_ready,
                                .task_done = on_task,
-                               .say = on_say,
+                               .report = on_report,
                                .ctx = y,
                                .parent_pipe = -1,
                                .signal_fd = -1 };
@@ -259,6 +259,29 @@ static void a_child_that_cannot_start_ends_the_service_with_its_complaint(void *
     yard_close(&y);
 }
 
+static void a_task_without_a_start_limit_may_take_long_and_its_progress_is_shown(void **state) {
+    (void)state;
+    struct yard y;
+    struct err e = { "" };
+    yard_open(&y, stop_now);
+    struct child *c = add_shell(&y, "task", 0, "echo early; sleep 0.3; echo step 1: waits; echo error: none >&2");
+    c->ready_text = NULL;
+    c->start_limit_ms = 0;
+    c->report_line = on_report;
+    c->report_ctx = &y;
+    c->report_after_ms = 0;
+    struct child *quiet = add_shell(&y, "quiet", 0, "echo step 2: begins");
+    quiet->ready_text = NULL;
+    quiet->report_line = on_report;
+    quiet->report_ctx = &y;
+    quiet->report_after_ms = 600000;
+    if (supervise_run(&y.s, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    assert_string_equal(y.said, "early\nstep 1: waits\nstopping\n");
+    assert_content("task.log", "early\nstep 1: waits\nerror: none\n");
+    yard_close(&y);
+}
+
 static void kill_first(struct yard *y) { kill(y->children[0].pid, SIGKILL); }
 
 static void a_killed_child_is_started_again(void **state) {
@@ -267,7 +290,7 @@ static void a_killed_child_is_started_again(void **state) {
     yard_open(&y, kill_first);
     add_shell(&y, "a", 0, "if [ -e once ]; then kill -TERM $PPID; fi; touch once; echo ready; echo ready a; sleep 600");
     assert_int_equal(supervise_run(&y.s, NULL), ST_OK);
-    assert_string_equal(y.said, "a was killed by signal 9 (Killed); starting it again\nstopping\n");
+    assert_string_equal(y.said, "a was killed by signal 9 (Killed); restarting it\nstopping\n");
     yard_close(&y);
 }
 
@@ -335,6 +358,7 @@ int main(int argc, char **argv) {
         IN_FOLDER(a_runtime_directory_that_others_may_enter_is_refused_and_kept),
         IN_FOLDER(children_start_in_order_and_stop_in_reverse),
         IN_FOLDER(a_child_that_cannot_start_ends_the_service_with_its_complaint),
+        IN_FOLDER(a_task_without_a_start_limit_may_take_long_and_its_progress_is_shown),
         IN_FOLDER(a_killed_child_is_started_again),
         IN_FOLDER(a_child_that_ignores_its_stop_signal_is_killed),
         IN_FOLDER(orphans_of_a_child_are_not_left_behind),

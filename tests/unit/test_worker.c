@@ -1,9 +1,9 @@
-/* The real trainyard-worker under the agent's child.h: gangs of real processes that really train, with this test in the
- * controller's place. */
+/* The real trainyard-worker under the agent's child.h: gangs of real processes that train, with this test in the place
+ * of the controller. */
 #include "api/codec/text.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "executor/agent/child.h"
+#include "executor/agent/worker_process.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,14 +24,16 @@ enum { RANKS_MOST = 2, STEPS = 12, PATIENCE_MS = 240000, AT_ONCE_MS = PATIENCE_M
 
 struct gang;
 struct member {
+    char *checkpoint_root;
     struct gang *gang;
     int rank;
-    struct child *child;
+    struct worker_process *child;
     Trainyard__V1__WorkerStart start;
+    Trainyard__V1__AttemptStart attempt;
     ProtobufCBinaryData address;
     Trainyard__V1__WorkerEnd__Cause cause;
     char message[400], sha[65];
-    struct reaped how;
+    struct exit_status how;
     int losses, finals, joined;
     int64_t died_ms, from_step, step, saved_step; /* done, by the last word; of the newest shard */
     bool ended;
@@ -50,7 +53,7 @@ struct gang {
     bool forked;           /* what it resumes from is another job's */
     bool term;             /* stop by SIGTERM instead */
     bool full;             /* where checkpoints go there is a file by then */
-    bool unmet;            /* rank 1 stands still when the ranks are to meet, and rank 0 is told to stop */
+    bool unmet;            /* rank 1 stands still when the ranks are to meet, and rank 0 is asked to stop */
     int alive;             /* signs of rank 0's life since then */
     int64_t killed_ms;
     bool overdue;
@@ -74,7 +77,7 @@ static void patience_over(void *ctx) {
 
 static void all_send(struct gang *g, const Trainyard__V1__WorkerCommand *command) {
     for (int i = 0; i < g->world_size; i++)
-        assert_int_equal(child_send(g->members[i].child, command, NULL), ST_OK);
+        assert_int_equal(worker_process_send(g->members[i].child, command, NULL), ST_OK);
 }
 
 static void rendezvous(struct gang *g) {
@@ -96,12 +99,12 @@ static void stop_send(struct member *m) {
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
     command.stop = &stop;
-    assert_int_equal(child_send(m->child, &command, NULL), ST_OK);
+    assert_int_equal(worker_process_send(m->child, &command, NULL), ST_OK);
 }
 
 static void all_offered(struct gang *g) {
     if (g->unmet)
-        kill(child_pid(g->members[1].child), SIGSTOP);
+        kill(worker_process_pid(g->members[1].child), SIGSTOP);
     rendezvous(g);
 }
 
@@ -170,7 +173,7 @@ static void on_spooled(void *ctx, bool urgent) {
     counts_take(m);
     if (g->kill_rank_at_loss && m->losses >= g->kill_rank_at_loss) {
         g->killed_ms = clock_mono_ms();
-        kill(child_pid(g->members[1].child), SIGKILL);
+        kill(worker_process_pid(g->members[1].child), SIGKILL);
     } else if (g->stop_at_loss && m->losses >= g->stop_at_loss) {
         g->killed_ms = clock_mono_ms();
         if (g->full) {
@@ -179,20 +182,20 @@ static void on_spooled(void *ctx, bool urgent) {
         }
         for (int i = 0; i < g->world_size; i++)
             if (g->term)
-                child_end(g->members[i].child, 0, PATIENCE_MS, NULL);
+                worker_process_terminate(g->members[i].child);
             else
                 stop_send(&g->members[i]);
     }
 }
 
-static void on_ended(void *ctx, const struct reaped *how, bool drained) {
+static void on_ended(void *ctx, const struct exit_status *how, bool drained) {
     struct member *m = ctx;
     assert_true(drained);
     m->how = *how;
     m->died_ms = clock_mono_ms();
     m->ended = true;
     if (m->gang->unmet && m->rank == 0)
-        kill(child_pid(m->gang->members[1].child), SIGKILL);
+        kill(worker_process_pid(m->gang->members[1].child), SIGKILL);
     if (++m->gang->gone == m->gang->world_size)
         reactor_quit(m->gang->loop);
 }
@@ -231,28 +234,37 @@ static void member_start(struct gang *g, int rank) {
     snprintf(program, sizeof program, "%s/bin/trainyard-worker", getenv("TRAINYARD_BUILD"));
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     const char *argv[] = { program, "--agent-pid", parent, NULL };
-    struct child_options o = { .loop = g->loop,
-                               .spool = g->spool,
-                               .log = log,
-                               .spawn = { .program = program, .argv = argv, .threads = 1 },
-                               .owner = { .ctx = m, .record = on_record, .spooled = on_spooled, .ended = on_ended } };
+    struct worker_process_options o = { .loop = g->loop,
+                                        .spool = g->spool,
+                                        .log = log,
+                                        .spawn = { .program = program, .argv = argv, .threads = 1 },
+                                        .owner = {
+                                            .ctx = m, .record = on_record, .spooled = on_spooled, .ended = on_ended } };
     struct err why = { "" };
-    if (child_open(&o, &m->child, &why) != ST_OK)
+    if (worker_process_open(&o, &m->child, &why) != ST_OK)
         fail_msg("%s", why.msg);
     trainyard__v1__worker_start__init(&m->start);
-    m->start.job = m->start.attempt = 1;
+    trainyard__v1__attempt_start__init(&m->attempt);
+    m->start.attempt = &m->attempt;
+    m->attempt.job = m->attempt.attempt = 1;
+    m->attempt.world_size = g->world_size;
+    m->attempt.spec = g->spec;
+    m->attempt.checkpoint_directory = g->checkpoints;
+    m->attempt.resume_directory = g->resume;
+    m->attempt.forked = g->forked;
     m->start.rank = rank;
-    m->start.world_size = g->world_size;
-    m->start.spec = g->spec;
-    m->start.checkpoint_directory = g->checkpoints;
-    m->start.resume_directory = g->resume;
-    m->start.forked = g->forked;
     m->start.threads = 1;
     m->start.address = (char *)(uintptr_t) "127.0.0.1";
+    static char root[] = "/", *roots[] = { root };
+    m->start.data_roots = roots;
+    m->start.n_data_roots = 1;
+    m->checkpoint_root = g->folder;
+    m->start.checkpoint_roots = &m->checkpoint_root;
+    m->start.n_checkpoint_roots = 1;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
     command.start = &m->start;
-    assert_int_equal(child_send(m->child, &command, NULL), ST_OK);
+    assert_int_equal(worker_process_send(m->child, &command, NULL), ST_OK);
 }
 
 static void gang_run(struct gang *g) {
@@ -268,7 +280,7 @@ static void gang_run(struct gang *g) {
 
 static void gang_close(struct gang *g) {
     for (int i = 0; i < g->world_size; i++) {
-        child_close(g->members[i].child);
+        worker_process_close(g->members[i].child);
         free(g->members[i].address.data);
     }
     spool_close(g->spool);
@@ -332,7 +344,7 @@ static void a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last
     gang_run(&g);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(g.members[i].cause, TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
-        assert_string_equal(g.members[i].message, "told to stop: cancelled by a test");
+        assert_string_equal(g.members[i].message, "asked to stop: cancelled by a test");
         assert_int_equal(g.members[i].how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__STOPPED);
         assert_true(g.members[i].step >= 3 && g.members[i].step == g.members[0].step);
         assert_int_equal(g.members[i].saved_step, g.members[i].step);
@@ -342,7 +354,7 @@ static void a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last
     gang_close(&g);
 }
 
-static void what_keeps_a_stopped_rank_from_its_checkpoint_is_told(void **state) {
+static void the_reason_that_a_stopped_rank_has_no_checkpoint_is_reported(void **state) {
     (void)state;
     struct gang g;
     gang_open(&g, 1, NULL);
@@ -352,11 +364,11 @@ static void what_keeps_a_stopped_rank_from_its_checkpoint_is_told(void **state) 
     g.full = true;
     gang_run(&g);
     assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE);
-    assert_non_null(strstr(g.members[0].message, "Not a directory"));
+    assert_non_null(strstr(g.members[0].message, "there is a file by the name of a folder"));
     gang_close(&g);
 }
 
-static void a_stop_before_all_ranks_have_met_waits_for_nobody(void **state) {
+static void a_stop_before_the_rendezvous_waits_for_no_rank(void **state) {
     (void)state;
     struct gang g;
     gang_open(&g, 2, NULL);
@@ -384,32 +396,48 @@ static void sigterm_ends_a_rank_at_once_and_with_a_last_word(void **state) {
     gang_close(&g);
 }
 
-static void missing_data_is_a_bad_spec_with_the_fields_path(void **state) {
+static void missing_data_is_a_fault_of_the_host_with_the_fields_path(void **state) {
     (void)state;
     struct gang g;
     gang_open(&g, 1, "/nowhere/at/all");
     gang_run(&g);
-    assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC);
+    assert_int_equal(g.members[0].cause, TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT);
+    assert_int_equal(g.members[0].how.exit_code, 20 + TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT);
     assert_string_equal(g.members[0].message, "data.text.files[0]: open '/nowhere/at/all': No such file or directory");
     gang_close(&g);
 }
 
-/* Whoever reads it first, the engine or what becomes of `auto`: another attempt would read the same again. */
-static void a_fork_of_what_cannot_be_read_is_a_bad_spec_and_a_resume_a_bad_checkpoint(void **state) {
+static void checkpoint_make(const struct gang *g, const char *manifest) {
+    char path[sizeof g->resume + 32];
+    assert_int_equal(mkdir(g->resume, 0755), 0);
+    snprintf(path, sizeof path, "%s/manifest.json", g->resume);
+    assert_int_equal(file_write_atomic(path, manifest, strlen(manifest), 0644, NULL), ST_OK);
+}
+
+/* Whoever reads it first, the engine or what becomes of `auto`. A fork has no older checkpoint: another attempt would
+ * read the same wrong bytes again. */
+static void missing_and_corrupt_checkpoints_have_different_causes(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         struct gang g;
+        const bool missing = i<4, with_auto = i % 4> 0;
         gang_open(&g, 1 + i % 2, NULL);
-        g.forked = i < 3;
-        g.spec->train->micro_batch_auto = i > 0;
-        if (i > 0)
+        g.forked = i % 4 < 3;
+        g.spec->train->micro_batch_auto = with_auto;
+        if (with_auto)
             g.spec->train->_micro_batch_case = TRAINYARD__V1__TRAIN_SPEC___MICRO_BATCH__NOT_SET;
         snprintf(g.resume, sizeof g.resume, "%s/gone", g.folder);
+        if (!missing)
+            checkpoint_make(&g, "{}");
         gang_run(&g);
         const struct member *m = &g.members[0];
-        assert_int_equal(m->cause, g.forked ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC
-                                            : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD);
+        assert_int_equal(m->cause, missing    ? TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE
+                                   : g.forked ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC
+                                              : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD);
         assert_int_equal(strstr(m->message, "that this job was forked from") != NULL, g.forked);
+        /* Rank 0 alone has read it, and tells of its own host. */
+        if (missing && with_auto && i % 2)
+            assert_int_equal(g.members[1].cause, TRAINYARD__V1__WORKER_END__CAUSE__PEER_LOST);
         gang_close(&g);
     }
 }
@@ -442,9 +470,9 @@ static pid_t stand_in_start(struct stand_in *ret) {
         for (;;)
             pause();
     }
+    close(ends[1]); /* the read ends if the stand-in does */
     assert_int_equal(read(ends[0], ret, sizeof *ret), sizeof *ret);
     close(ends[0]);
-    close(ends[1]);
     return agent;
 }
 
@@ -531,11 +559,11 @@ int main(void) {
         cmocka_unit_test(a_rank_trains_alone_and_a_gang_of_two_gets_the_same_bits),
         cmocka_unit_test(a_killed_rank_is_known_at_once_and_its_peer_says_so),
         cmocka_unit_test(a_stop_ends_all_ranks_with_its_reason_and_a_checkpoint_of_their_last_step),
-        cmocka_unit_test(what_keeps_a_stopped_rank_from_its_checkpoint_is_told),
-        cmocka_unit_test(a_stop_before_all_ranks_have_met_waits_for_nobody),
+        cmocka_unit_test(the_reason_that_a_stopped_rank_has_no_checkpoint_is_reported),
+        cmocka_unit_test(a_stop_before_the_rendezvous_waits_for_no_rank),
         cmocka_unit_test(sigterm_ends_a_rank_at_once_and_with_a_last_word),
-        cmocka_unit_test(missing_data_is_a_bad_spec_with_the_fields_path),
-        cmocka_unit_test(a_fork_of_what_cannot_be_read_is_a_bad_spec_and_a_resume_a_bad_checkpoint),
+        cmocka_unit_test(missing_data_is_a_fault_of_the_host_with_the_fields_path),
+        cmocka_unit_test(missing_and_corrupt_checkpoints_have_different_causes),
         cmocka_unit_test(a_worker_dies_with_its_agent_even_if_its_pipes_live_on),
         cmocka_unit_test(a_worker_without_its_parent_does_not_start),
         cmocka_unit_test(a_closed_command_pipe_ends_a_worker),

@@ -1,7 +1,7 @@
 #include "tests/engine/nccl/device.h"
 
 #include "base/clock.h"
-#include "executor/engine/collective/nccl_fold.h"
+#include "engine/collective/nccl_accumulate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -518,11 +518,12 @@ static cudaError_t fold_queue(void (*work)(void *), void *in, const void *arrive
     return cudaSuccess;
 }
 
-cudaError_t nccl_fold_add(float *in, const float *arrived, size_t n, cudaStream_t stream) {
+cudaError_t nccl_accumulate_add(float *in, const float *arrived, size_t n, cudaStream_t stream) {
     return fold_queue(fold_add, in, arrived, n, stream);
 }
 
-cudaError_t nccl_fold_or(unsigned long long *in, const unsigned long long *arrived, size_t words, cudaStream_t stream) {
+cudaError_t nccl_accumulate_or(unsigned long long *in, const unsigned long long *arrived, size_t words,
+                               cudaStream_t stream) {
     return fold_queue(fold_or, in, arrived, words, stream);
 }
 

@@ -1,5 +1,6 @@
 /* Stands for a CUDA device in a process of many ranks, one thread each: memory is the host's, a stream is a thread that
- * does what it is given in order. What nccl.c calls of CUDA is here; NCCL is in threads.c, a library of its own. */
+ * does what it is given in order. What nccl_transport.c calls of CUDA is here; NCCL is in threads.c, a library of its
+ * own. */
 #ifndef TESTS_ENGINE_NCCL_DEVICE_H
 #define TESTS_ENGINE_NCCL_DEVICE_H
 

@@ -1,9 +1,10 @@
-/* Ranks of nccl.c without a device: threads of a process, over stand-ins for CUDA and NCCL (device.h, threads.c). */
+/* Ranks of nccl_transport.c without a device: threads of a process, over stand-ins for CUDA and NCCL (device.h,
+ * threads.c). */
 #ifndef TESTS_ENGINE_NCCL_RANKS_H
 #define TESTS_ENGINE_NCCL_RANKS_H
 
-#include "executor/engine/collective/device.h"
-#include "executor/engine/collective/internal.h"
+#include "engine/collective/internal.h"
+#include "engine/collective/plugin.h"
 #include "tests/engine/device_ranks.h"
 #include "tests/engine/nccl/device.h"
 

@@ -313,7 +313,7 @@ static ncclResult_t operation_add(const char *call, struct operation o, cudaStre
     return alone ? ncclGroupEnd() : result;
 }
 
-/* --- what nccl.c calls ---*/
+/* --- what nccl_transport.c calls ---*/
 
 ncclResult_t ncclGetVersion(int *version) {
     *version = NCCL_VERSION_CODE;

@@ -1,8 +1,8 @@
-/* Convolutions where there is no cuDNN: channels last, weights (out, kernel, kernel, in), sums in fp32. An engine here
- * asks for all the room that it may have, and leaves NaNs there. Attention is left to the own kernels. */
+/* Convolutions on a host without cuDNN: channels last, weights (out, kernel, kernel, in), sums in fp32. An engine here
+ * asks for all the workspace that it may have, and fills it with NaNs. Attention uses the project's own kernels. */
 #include "kernels/cpu/element.h"
-#include "kernels/cuda/attention_cudnn.h"
-#include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/lib/attention_cudnn.h"
+#include "kernels/cuda/lib/convolution_cudnn.h"
 #include "kernels/cuda/workspace.h"
 
 #include <stdlib.h>
@@ -32,8 +32,8 @@ status_t convolution_cudnn_find(struct cudnn *c, enum convolution_pass pass, enu
     return ST_OK;
 }
 
-/* A tensor in fp32; zeros where it is what is computed. */
-static float *widened(const void *from, int64_t n, bool wanted, enum kernels_precision precision) {
+/* A tensor as fp32; zeros for the tensor that is computed. */
+static float *in_fp32(const void *from, int64_t n, bool wanted, enum kernels_precision precision) {
     float *a = calloc((size_t)n, sizeof *a);
     if (!a)
         abort();
@@ -44,7 +44,8 @@ static float *widened(const void *from, int64_t n, bool wanted, enum kernels_pre
     return a;
 }
 
-/* One pixel of x, one of y and one of the window: x (in), y (out), w (out, ..., in) `stride` apart. */
+/* Adds the products for one pixel of x (in), one of y (out) and one position of the window. w is (out, ..., in); its
+ * rows are `stride` apart. */
 static void add_products(enum convolution_pass pass, float *x, float *w, float *y, const struct convolution_dims *d,
                          int64_t stride) {
     for (int64_t o = 0; o < d->out; o++)
@@ -84,8 +85,8 @@ status_t convolution_cudnn_run(struct cudnn *c, enum convolution_pass pass, enum
                of_y = pass == CONVOLUTION_FORWARD;
     (void)c, (void)e;
     memset(workspace, 0xff, of_x ? cuda_convolution_dx_engine_bytes(d, precision) : cuda_convolution_engine_bytes(d));
-    float *wide_x = widened(x, n_x, of_x, precision), *wide_w = widened(w, n_w, of_w, precision),
-          *wide_y = widened(y, n_y, of_y, precision);
+    float *wide_x = in_fp32(x, n_x, of_x, precision), *wide_w = in_fp32(w, n_w, of_w, precision),
+          *wide_y = in_fp32(y, n_y, of_y, precision);
     add_windows(pass, wide_x, wide_w, wide_y, d);
     narrow(x, wide_x, n_x, of_x, precision);
     narrow(w, wide_w, n_w, of_w, precision);

@@ -1,4 +1,4 @@
-/* A plugin of another build: a source has changed since. */
+/* A plugin of another build: one of its sources has changed since. */
 #include "kernels/plugin.h"
 
 extern const struct kernels_plugin kernels_plugin;

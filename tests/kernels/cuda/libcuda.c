@@ -1,5 +1,5 @@
-/* A driver without a device, under the name libcuda.so.1: what cuDNN asks of one while it looks for an engine and
- * compiles it for a device that is described to it. Handles lead nowhere, and nothing can be run. */
+/* A driver without a device, with the name libcuda.so.1. It answers the questions that cuDNN asks while it selects and
+ * compiles an engine for a device that the test describes. Its handles are not real, and it can run nothing. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
@@ -64,7 +64,7 @@ NOTHING(cuLinkComplete)
 NOTHING(cuLinkDestroy)
 NOTHING(cuModuleUnload)
 
-/* The compiler asks for a device of the host, and does without. */
+/* The compiler asks the driver for a device of the host, and continues without one. */
 int cuInit(unsigned flags);
 int cuInit(unsigned flags) {
     (void)flags;

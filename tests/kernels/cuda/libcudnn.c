@@ -8,9 +8,9 @@ struct cudnn_script cudnn_script;
 
 struct part {
     cudnnBackendDescriptorType_t type;
-    int engine; /* of a configuration, an engine, a plan or a knob's choice */
+    int engine; /* of a configuration, an engine, a plan or the choice of a knob */
 };
-enum { KNOB = CUDNN_KNOB_TYPE_TILE_SIZE, KNOB_VALUE = 100 }; /* each engine's: its number more than that */
+enum { KNOB = CUDNN_KNOB_TYPE_TILE_SIZE, KNOB_VALUE = 100 }; /* of each engine: KNOB_VALUE plus its number */
 
 static struct part *part_of(cudnnBackendDescriptor_t d) { return d; }
 
@@ -62,7 +62,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
     if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
         part_of(d)->engine = part_of(*(cudnnBackendDescriptor_t const *)values)->engine;
     if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) {
-        if (n > SCRIPT_POINTERS_MOST)
+        if (n > MAX_SCRIPT_POINTERS)
             abort();
         cudnn_script.n = n;
         memcpy(cudnn_script.id, values, (size_t)n * sizeof(int64_t));
@@ -80,7 +80,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d, cudnnBa
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
         for (int i = 0; i < cudnn_script.engines && i < most; i++)
             part_of(((cudnnBackendDescriptor_t *)values)[i])->engine = (cudnn_script.first + i) % cudnn_script.engines;
-        *ret_n = cudnn_script.engines; /* also where that is more than was asked for */
+        *ret_n = cudnn_script.engines; /* also if it is larger than the number asked for */
     }
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
         part_of(*(cudnnBackendDescriptor_t *)values)->engine = p->engine;

@@ -11,7 +11,7 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
 }
 
 CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
-    if (result == CUPTI_ERROR_UNKNOWN) /* it knows no text, or says that it does */
+    if (result == CUPTI_ERROR_UNKNOWN) /* the library has no text for it, or pretends to */
         return CUPTI_ERROR_INVALID_PARAMETER;
     *text = result == CUPTI_ERROR_INVALID_DEVICE ? NULL : "somebody else profiles";
     return CUPTI_SUCCESS;

@@ -1,21 +1,21 @@
-/* A CUPTI for tests, which says what they script: cupti_script is the one of the loaded library. */
+/* A CUPTI for tests that answers as they script it. cupti_script is the script of the loaded library. */
 #ifndef TESTS_KERNELS_CUDA_LIBCUPTI_H
 #define TESTS_KERNELS_CUDA_LIBCUPTI_H
 
 #include <cupti.h>
 #include <stdbool.h>
 
-/* How cuptiActivityGetNextRecord walks: as it should; on over the end of what is valid; or on the spot. */
+/* How cuptiActivityGetNextRecord walks: correctly, beyond the end of the valid bytes, or without advancing. */
 enum cupti_walk { CUPTI_WALKS, CUPTI_RUNS_ON, CUPTI_STANDS };
 
 struct cupti_script {
     uint32_t version;
     CUptiResult registers, flushes;
-    CUpti_ActivityKind refused; /* by cuptiActivityEnable; 0: none */
+    CUpti_ActivityKind refused; /* the kind that cuptiActivityEnable refuses; 0: none */
     enum cupti_walk walk;
-    size_t dropped; /* told once */
+    size_t dropped; /* reported once */
 
-    /* What it was told. */
+    /* The arguments that it received: */
     bool enabled[CUPTI_ACTIVITY_KIND_COUNT];
     int enables;
     uint64_t pushed[8]; /* in order */
@@ -24,7 +24,7 @@ struct cupti_script {
     CUpti_BuffersCallbackRequestFunc wanted;
     CUpti_BuffersCallbackCompleteFunc full;
 
-    /* What the next flush delivers: so many bytes in one buffer, and how many of them it calls valid. */
+    /* The next flush delivers one buffer of `bytes` bytes, and reports `valid` of them as valid. */
     const void *records;
     size_t bytes, valid;
 };

@@ -1,4 +1,4 @@
-/* A tool that watches by NVTX, as Nsight Systems does: what it heard, as text. */
+/* A tool that receives NVTX ranges, as Nsight Systems does, and records them as text. */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static int range_pop(nvtxDomainHandle_t domain) {
     return 0;
 }
 
-/* What NVTX's header looks for in the library that NVTX_INJECTION64_PATH names. */
+/* The function that NVTX's header looks up in the library that NVTX_INJECTION64_PATH names. */
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t table_of);
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t table_of) {
     const NvtxExportTableCallbacks *callbacks = table_of(NVTX_ETID_CALLBACKS);

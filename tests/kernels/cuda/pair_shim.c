@@ -6,13 +6,15 @@
 
 enum { ALIGNMENT = 256 };
 
-/* Grids for a device of one multiprocessor and of many. */
+/* Grids for a device of one multiprocessor and of many. The first one has no dynamic shared memory. */
 static const int PROCESSORS[SIDES] = { [ONE] = 1, [MANY] = 132 };
+static const size_t SHARED_BYTES[SIDES] = { [ONE] = 0, [MANY] = 163 << 10 };
 
 struct tables {
     struct cuda cuda[SIDES], fp32[SIDES];
     uint64_t faults[CUDA_FAULTS];
     float staging[CUDA_STAGING];
+    double partial_sums[CUDA_PARTIAL_SUMS];
 };
 
 void *pair_memory(size_t bytes) {
@@ -33,7 +35,9 @@ void pair_tables_open(struct pair *p) {
         t->cuda[s] = (struct cuda){ .table = { .device = "cuda", .threads = 1, .precision = p->precision },
                                     .faults = t->faults,
                                     .staging = t->staging,
+                                    .partial_sums = t->partial_sums,
                                     .processors = PROCESSORS[s],
+                                    .shared_bytes = SHARED_BYTES[s],
                                     .cudnn = (struct cudnn *)t };
         cuda_table(&t->cuda[s].table);
         cuda_library_table(&t->cuda[s].table);

@@ -1,7 +1,7 @@
 #include "tests/kernels/cuda/presets.h"
 
-#include "executor/engine/graph/op.h"
-#include "executor/engine/model/model.h"
+#include "engine/graph/op.h"
+#include "engine/model/model.h"
 #include "tests/kernels/tensor.h"
 
 #include <setjmp.h>
@@ -18,45 +18,62 @@ static const struct preset {
     struct model_config model;
     struct model_data data;
 } presets[] = {
-    { "gpt2 124M", { MODEL_GPT, { .gpt = { 12, 12, 768, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
-    { "gpt2 350M", { MODEL_GPT, { .gpt = { 24, 16, 1024, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
-    { "gpt2 1558M", { MODEL_GPT, { .gpt = { 48, 25, 1600, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
-    { "gpt by characters", { MODEL_GPT, { .gpt = { 6, 6, 384, 256, 0, 0 } } }, { .vocabulary = 65 } },
+    { "gpt2 124M", { &model_gpt, { .gpt = { 12, 12, 768, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
+    { "gpt2 350M", { &model_gpt, { .gpt = { 24, 16, 1024, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
+    { "gpt2 1558M", { &model_gpt, { .gpt = { 48, 25, 1600, 1024, 0, 0 } } }, { .vocabulary = GPT2_TOKENS } },
+    { "gpt by characters", { &model_gpt, { .gpt = { 6, 6, 384, 256, 0, 0 } } }, { .vocabulary = 65 } },
     { "llama 1B",
-      { MODEL_LLAMA,
+      { &model_llama,
         { .llama = { .layers = 16,
                      .heads = 32,
                      .width = 2048,
                      .context = 2048,
                      .kv_heads = 8,
                      .hidden = 8192,
-                     .tied_embeddings = true } } },
+                     .tied_embeddings = true,
+                     .rope_theta = 1e4,
+                     .norm_eps = 1e-5 } } },
       { .vocabulary = LLAMA_TOKENS } },
     { "llama 8B",
-      { MODEL_LLAMA,
-        { .llama = { .layers = 32, .heads = 32, .width = 4096, .context = 2048, .kv_heads = 8, .hidden = 14336 } } },
+      { &model_llama,
+        { .llama = { .layers = 32,
+                     .heads = 32,
+                     .width = 4096,
+                     .context = 2048,
+                     .kv_heads = 8,
+                     .hidden = 14336,
+                     .rope_theta = 1e4,
+                     .norm_eps = 1e-5 } } },
       { .vocabulary = LLAMA_TOKENS } },
     { "llama small",
-      { MODEL_LLAMA, { .llama = { .layers = 6, .heads = 6, .width = 288, .context = 256, .kv_heads = 6 } } },
+      { &model_llama,
+        { .llama = { .layers = 6,
+                     .heads = 6,
+                     .width = 288,
+                     .context = 256,
+                     .kv_heads = 6,
+                     .hidden = 768,
+                     .rope_theta = 1e4,
+                     .norm_eps = 1e-5 } } },
       { .vocabulary = 512 } },
-    { "resnet 18, small images", { MODEL_RESNET, { .resnet = { .layers = 18 } } }, { 0, 10, 3, 32, 32 } },
-    { "resnet 34", { MODEL_RESNET, { .resnet = { .layers = 34 } } }, { 0, 1000, 3, 224, 224 } },
-    { "resnet 50", { MODEL_RESNET, { .resnet = { .layers = 50 } } }, { 0, 1000, 3, 224, 224 } },
+    { "resnet 18, small images", { &model_resnet, { .resnet = { .layers = 18, .width = 64 } } }, { 0, 10, 3, 32, 32 } },
+    { "resnet 34", { &model_resnet, { .resnet = { .layers = 34, .width = 64 } } }, { 0, 1000, 3, 224, 224 } },
+    { "resnet 50", { &model_resnet, { .resnet = { .layers = 50, .width = 64 } } }, { 0, 1000, 3, 224, 224 } },
     { "vit B/16",
-      { MODEL_VIT, { .vit = { .layers = 12, .heads = 12, .width = 768, .patch = 16 } } },
+      { &model_vit, { .vit = { .layers = 12, .heads = 12, .width = 768, .patch = 16, .hidden = 3072 } } },
       { 0, 1000, 3, 224, 224 } },
     { "vit, small images",
-      { MODEL_VIT, { .vit = { .layers = 6, .heads = 6, .width = 384, .patch = 4 } } },
+      { &model_vit, { .vit = { .layers = 6, .heads = 6, .width = 384, .patch = 4, .hidden = 1536 } } },
       { 0, 10, 3, 32, 32 } },
     { "unrolled",
-      { MODEL_UNROLLED, { .unrolled = { .iterations = 5 } } },
+      { &model_unrolled, { .unrolled = { .iterations = 5, .channels = 32, .layers = 3 } } },
       { .channels = 1, .height = 64, .width = 64 } },
 };
 
 int preset_count(void) { return (int)(sizeof presets / sizeof *presets); }
 const char *preset_name(int i) { return presets[i].name; }
 
-/* A table that does nothing but remember what it was asked. */
+/* A table whose functions only record their arguments. */
 struct asked {
     struct kernels table; /* first */
     struct preset_shapes *shapes;
@@ -69,7 +86,7 @@ static struct preset_shapes *shapes_of(const struct kernels *k) { return ((const
         for (int i = 0; i < s->n_##kind; i++)                                                                          \
             if (memcmp(&s->kind[i], d, sizeof *d) == 0)                                                                \
                 return 0;                                                                                              \
-        assert_true(s->n_##kind < PRESET_SHAPES_MOST);                                                                 \
+        assert_true(s->n_##kind < MAX_PRESET_SHAPES);                                                                  \
         memcpy(&s->kind[s->n_##kind++], d, sizeof *d);                                                                 \
         return 0;                                                                                                      \
     }

@@ -1,6 +1,6 @@
-/* Products where there is no cuBLASLt: by rows, as kernels/cuda/gemm.h says of them, sums in fp32. */
+/* Products on a host without cuBLASLt: by rows, as kernels/cuda/lib/gemm.h specifies them, with sums in fp32. */
 #include "kernels/cpu/element.h"
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/lib/product.h"
 
 #include <math.h>
 #include <stdlib.h>

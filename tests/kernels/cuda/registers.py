@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 TABLE = pathlib.Path(__file__).with_name("registers.txt")
 HEADER = "# What each kernel may use: registers of a thread, bytes of static shared memory. Made by registers.py --write.\n"
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
@@ -32,8 +33,11 @@ def demangled(names):
 def measured(build):
     """{(kernel, architecture): (registers, shared, own)} where own is bytes of stack and spills"""
     found = {}
+    sources = {path.stem for folder in ("kernels", "engine") for path in (ROOT / folder).glob("**/*.cu")}
     for path in sorted(pathlib.Path(build).glob("**/trainyard_cuda.dir/**/*.cu.o.ptxas")):
         source = path.name.removesuffix(".cu.o.ptxas")
+        if source not in sources:
+            continue  # a source that was renamed left its objects in the build folder
         text = path.read_text()
         short = demangled(sorted({m.group(1) for m in ENTRY.finditer(text)}))
         at = own = None

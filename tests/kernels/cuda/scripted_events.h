@@ -1,4 +1,4 @@
-/* CUDA's events, for programs whose library computes nothing and says what its work would have taken. */
+/* CUDA's events, for programs whose library computes nothing and reports a scripted duration of its work. */
 #ifndef TESTS_KERNELS_CUDA_SCRIPTED_EVENTS_H
 #define TESTS_KERNELS_CUDA_SCRIPTED_EVENTS_H
 

@@ -1,13 +1,13 @@
-/* What is made of cuDNN's answers: which are left to the own kernels and which are told, who computes a shape, which
- * engine does where they are timed, and what is cleared for an old cuDNN. libcudnn.c answers as the test says; the own
- * kernels are counted only. */
-#include "kernels/cuda/attention_cudnn.h"
+/* The reactions to cuDNN's answers: which failures fall back to the project's own kernels and which are reported, which
+ * implementation computes a shape, which engine wins when engines are timed, and which outputs are cleared for an old
+ * cuDNN. libcudnn.c gives the scripted answers; the own kernels only count their calls. */
 #include "kernels/cuda/attention_kernels.h"
-#include "kernels/cuda/choices.h"
 #include "kernels/cuda/convolution_columns.h"
-#include "kernels/cuda/convolution_cudnn.h"
+#include "kernels/cuda/lib/attention_cudnn.h"
+#include "kernels/cuda/lib/convolution_cudnn.h"
+#include "kernels/cuda/lib/product.h"
+#include "kernels/cuda/lib/tuning_cache.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/product.h"
 #include "tests/kernels/cuda/libcudnn.h"
 #include "tests/kernels/cuda/scripted_events.h"
 #include "tests/kernels/tensor.h"
@@ -21,10 +21,10 @@
 
 #include <cmocka.h>
 
-/* --- in the place of the own kernels and of the runtime ---*/
+/* --- replacements of the own kernels and of the runtime --- */
 
 static int by_units, by_warps, by_columns;
-static enum kernels_precision unpacked; /* of the last packed gradient of weights */
+static enum kernels_precision unpacked; /* of the newest packed gradient of weights */
 
 status_t attention_mma_forward(const struct kernels *k, element_t *out, float *lse, const element_t *qkv,
                                const struct attention_dims *d, const struct dropout *dropout, struct err *e) {
@@ -105,7 +105,7 @@ status_t cuda_status(cudaError_t error, const char *what, struct err *e) {
 
 const int *const scripted_clock_ms = &cudnn_script.clock_ms;
 
-/* --- a table, and room ---*/
+/* --- a table, and workspaces ---*/
 
 static const struct attention_dims attention = {
     .batch = 2, .time = 40, .heads = 4, .kv_heads = 4, .head = 16, .causal = true
@@ -117,7 +117,7 @@ static const struct dropout no_dropout = { .probability = 0 };
 
 static struct cuda table;
 static struct kernels fp32;
-static char *workspace; /* full of ones */
+static char *workspace; /* filled with ones */
 static size_t workspace_bytes;
 alignas(16) static char tensor[1 << 10];
 static void *const on_boundary = tensor, *const off_boundary = tensor + 4;
@@ -192,7 +192,7 @@ static void what_cudnn_does_not_support_is_left_to_the_own_kernels(void **state)
     end();
 }
 
-static void every_other_failure_of_cudnn_is_told(void **state) {
+static void every_other_failure_of_cudnn_is_reported(void **state) {
     static const struct {
         cudnnStatus_t said;
         status_t told;
@@ -206,7 +206,8 @@ static void every_other_failure_of_cudnn_is_told(void **state) {
         for (int of_graph = 0; of_graph <= 1; of_graph++) {
             struct err e = { "" };
             begin(false);
-            cudnn_script.engines = 2; /* the second would do, as the first one does on another host */
+            cudnn_script.engines = 2;
+            cudnn_script.engine[1].plan = CUDNN_STATUS_NOT_SUPPORTED;
             *(of_graph ? &cudnn_script.graph : &cudnn_script.engine[0].plan) = failures[i].said;
             assert_int_equal(forward(on_boundary, &e), failures[i].told);
             assert_non_null(strstr(e.msg, "as the script says"));
@@ -219,7 +220,37 @@ static void every_other_failure_of_cudnn_is_told(void **state) {
         }
 }
 
-/* Without an order of additions only where the table is fast, and there in attention's backward alone. */
+/* PyTorch and cuDNN's own frontend skip such engines too. The record names the engine that computed. */
+static void an_engine_that_cannot_be_made_gives_way_to_the_next(void **state) {
+    static const cudnnStatus_t failures[] = { CUDNN_STATUS_INTERNAL_ERROR, CUDNN_STATUS_BAD_PARAM,
+                                              CUDNN_STATUS_EXECUTION_FAILED };
+    (void)state;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        begin(false);
+        cudnn_script.engines = 2;
+        cudnn_script.engine[0].plan = failures[i];
+        OK(forward(on_boundary, e));
+        OK(backward(on_boundary, e));
+        OK(convolve(on_boundary, e));
+        assert_int_equal(cudnn_script.ran, 1);
+        assert_int_equal(cudnn_script.runs, 3);
+        assert_int_equal(by_units + by_warps + by_columns, 0);
+        end();
+    }
+}
+
+/* A user must repair a host that lacks a part of cuDNN; another engine would hide the problem. */
+static void an_engine_whose_library_is_missing_does_not_give_way(void **state) {
+    struct err e = { "" };
+    (void)state;
+    begin(false);
+    cudnn_script.engines = 2;
+    cudnn_script.engine[0].plan = CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE;
+    assert_int_equal(forward(on_boundary, &e), ST_FAILED_PRECONDITION);
+    end();
+}
+
+/* Additions without a fixed order are allowed only in a fast table, and there only in attention's backward pass. */
 static void the_first_engine_that_will_do_is_taken(void **state) {
     (void)state;
     for (int fast = 0; fast <= 1; fast++) {
@@ -245,8 +276,8 @@ static void the_first_engine_that_will_do_is_taken(void **state) {
 static void no_more_engines_are_tried_than_were_asked_for(void **state) {
     (void)state;
     begin(false);
-    cudnn_script.engines = SCRIPT_ENGINES_MOST;
-    for (int i = 0; i < SCRIPT_ENGINES_MOST; i++)
+    cudnn_script.engines = MAX_SCRIPT_ENGINES;
+    for (int i = 0; i < MAX_SCRIPT_ENGINES; i++)
         cudnn_script.engine[i].plan = CUDNN_STATUS_NOT_SUPPORTED;
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.plans, 16);
@@ -327,7 +358,7 @@ static void plans_are_made_when_their_room_is_asked_for(void **state) {
     end();
 }
 
-static void a_failure_to_make_them_is_told_by_the_first_call(void **state) {
+static void a_failure_to_make_them_is_returned_by_the_first_call(void **state) {
     struct err e = { "" };
     (void)state;
     begin(false);
@@ -337,7 +368,7 @@ static void a_failure_to_make_them_is_told_by_the_first_call(void **state) {
     end();
 }
 
-/* What drops out probabilities is never cuDNN's, not in evaluation either, and gives it no room. */
+/* Attention with dropout never uses cuDNN, not even in evaluation, and gets no workspace of cuDNN. */
 static void what_may_be_masked_is_not_cudnns(void **state) {
     struct attention_dims masked = attention;
     (void)state;
@@ -350,7 +381,7 @@ static void what_may_be_masked_is_not_cudnns(void **state) {
     end();
 }
 
-/* Whether all bytes are `value`. */
+/* Returns whether all bytes are `value`. */
 static bool are(const char *from, size_t bytes, int value) {
     size_t i = 0;
     while (i < bytes && (unsigned char)from[i] == value)
@@ -366,7 +397,7 @@ static const char *pointer_into_sums(void) {
     return NULL;
 }
 
-/* Atomic additions add to what is there. */
+/* Atomic additions add to the old content. */
 static void sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself(void **state) {
     static const struct {
         size_t version;
@@ -390,37 +421,39 @@ static void sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself(void **state
 
 /* --- engines that are timed ---*/
 
-static struct choices choices;
+static struct tuning_cache choices;
 
-/* Three engines, of which the second is the fastest, and adds in any order. `record`: of an earlier part of the run. */
-static void begin_timed(const char *record) {
-    begin(true);
+/* Three engines. The second is the fastest, and adds in any order. `record`: that of an earlier part of the run. */
+static void begin_kept(bool timed, const char *record) {
+    begin(timed);
     cudnn_script.engines = 3;
     for (int i = 0; i < cudnn_script.engines; i++)
         cudnn_script.engine[i].ms = 10 + i;
     cudnn_script.engine[1].ms = 5;
     cudnn_script.engine[1].nondeterministic = true;
-    choices = (struct choices){ .device = "a device, fast" };
+    choices = (struct tuning_cache){ .device = "a device" };
     if (record)
-        OK(choices_take(&choices, record, strlen(record), e));
-    cudnn_choose_by_time(table.cudnn, &choices);
+        OK(tuning_cache_take(&choices, record, strlen(record), e));
+    cudnn_use_tuning_cache(table.cudnn, &choices, timed);
 }
 
-static char *end_timed(void) {
+static void begin_timed(const char *record) { begin_kept(true, record); }
+
+static char *end_kept(void) {
     char *record = NULL;
-    OK(choices_write(&choices, &record, e));
-    choices_done(&choices);
+    record = tuning_cache_write(&choices);
+    tuning_cache_done(&choices);
     end();
     return record;
 }
 
 #define KEY " bf16 2 8 8 8 8 3 1 1 91900 "
 
-static size_t room(void) { return cuda_convolution_engine_bytes(&convolution); }
+static size_t forward_bytes(void) { return cuda_convolution_engine_bytes(&convolution); }
 
-/* That has an engine for the forward pass. */
+/* A record with an engine for the forward pass. */
 static void record_of(const char *engine, size_t for_bytes, char ret[200]) {
-    snprintf(ret, 200, "trainyard products 1\non a device, fast\nconvolution" KEY "%zu %s\n", for_bytes, engine);
+    snprintf(ret, 200, "trainyard products 1\non a device\nconvolution" KEY "%zu %s\n", for_bytes, engine);
 }
 
 static void the_fastest_engine_is_chosen_once_for_each_pass_of_a_convolution(void **state) {
@@ -440,14 +473,12 @@ static void the_fastest_engine_is_chosen_once_for_each_pass_of_a_convolution(voi
     OK(convolve_weight(on_boundary, e));
     assert_int_equal(cudnn_script.ran, 0);
     assert_int_equal(cudnn_script.plans, 9);
-    OK(forward(on_boundary, e)); /* attention is not timed */
-    assert_int_equal(cudnn_script.plans, 11);
-    CLEANUP(freep) char *record = end_timed();
+    CLEANUP(freep) char *record = end_kept();
     char want[400];
     snprintf(want, sizeof want,
-             "trainyard products 1\non a device, fast\nconvolution" KEY "%zu 1:2=101\nconvolution-input" KEY
+             "trainyard products 1\non a device\nconvolution" KEY "%zu 1:2=101\nconvolution-input" KEY
              "%zu 0:2=100\nconvolution-weight" KEY "%zu 0:2=100\n",
-             room(), cuda_convolution_dx_engine_bytes(&convolution, KERNELS_BF16), room());
+             forward_bytes(), cuda_convolution_dx_engine_bytes(&convolution, KERNELS_BF16), forward_bytes());
     assert_string_equal(record, want);
 }
 
@@ -455,7 +486,7 @@ static void a_resumed_run_takes_the_engines_of_its_record_and_times_nothing(void
     (void)state;
     begin_timed(NULL);
     OK(convolve(on_boundary, e));
-    CLEANUP(freep) char *record = end_timed();
+    CLEANUP(freep) char *record = end_kept();
     begin_timed(record);
     cudnn_script.first = 2;
     cudnn_script.engine[1].ms = 30;
@@ -463,71 +494,123 @@ static void a_resumed_run_takes_the_engines_of_its_record_and_times_nothing(void
     assert_int_equal(cudnn_script.ran, 1);
     assert_int_equal(cudnn_script.runs, 1);
     assert_int_equal(cudnn_script.plans, 1);
-    CLEANUP(freep) char *again = end_timed();
+    CLEANUP(freep) char *again = end_kept();
     assert_string_equal(again, record);
     begin_timed(record);
     cudnn_script.version = 91901; /* whose engines are others */
     cudnn_script.engine[1].ms = 30;
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.ran, 0);
-    free(end_timed());
+    free(end_kept());
 }
 
 static void an_engine_of_the_record_that_is_not_here_is_one_sentence(void **state) {
     (void)state;
     struct err e = { "" };
     char record[200];
-    record_of("1:2=7", room(), record);
+    record_of("1:2=7", forward_bytes(), record);
     begin_timed(record);
     assert_int_equal(convolve(on_boundary, &e), ST_FAILED_PRECONDITION);
     assert_string_equal(e.msg, "the run's record chose an engine of cuDNN's that is not here");
-    free(end_timed());
+    free(end_kept());
 }
 
-/* Another build may give a shape another room: its engines are chosen among anew. */
+/* Another build may give a shape another workspace. Then its engines are chosen again. */
 static void an_engine_that_was_chosen_for_another_room_is_not_asked_for(void **state) {
     (void)state;
     char record[200];
     for (int i = -1; i <= 1; i += 2) {
-        record_of("1:2=101", room() + (size_t)(256 * i), record);
+        record_of("1:2=101", forward_bytes() + (size_t)(256 * i), record);
         begin_timed(record);
-        cudnn_script.engine[1].workspace = (int64_t)room();
+        cudnn_script.engine[1].workspace = (int64_t)forward_bytes();
         OK(convolve(on_boundary, e));
         assert_int_equal(cudnn_script.ran, 0);
-        free(end_timed());
+        free(end_kept());
     }
 }
 
-/* What else was refused may be there when the run goes on. */
+/* An engine that was refused before may be available when the run resumes. */
 static void an_engine_that_was_the_only_one_is_taken_again(void **state) {
     (void)state;
     begin_timed(NULL);
     cudnn_script.engine[1].plan = cudnn_script.engine[2].plan = CUDNN_STATUS_INTERNAL_ERROR;
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.runs, 1);
-    CLEANUP(freep) char *record = end_timed();
+    CLEANUP(freep) char *record = end_kept();
     begin_timed(record);
     OK(convolve(on_boundary, e));
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.ran, 0);
     assert_int_equal(cudnn_script.runs, 2);
-    CLEANUP(freep) char *again = end_timed();
+    CLEANUP(freep) char *again = end_kept();
     assert_string_equal(again, record);
 }
 
-static void where_bits_are_promised_nothing_is_timed(void **state) {
+static void where_bits_are_promised_nothing_is_timed_and_the_record_names_the_engines(void **state) {
     (void)state;
-    begin(false);
-    cudnn_script.engines = 3;
-    cudnn_script.engine[0].ms = 10;
+    begin_kept(false, NULL);
+    cudnn_script.engine[0].plan = CUDNN_STATUS_INTERNAL_ERROR;
+    cudnn_script.engine[1].nondeterministic = false;
     OK(convolve(on_boundary, e));
-    assert_int_equal(cudnn_script.ran, 0);
-    assert_int_equal(cudnn_script.runs, 1);
-    assert_int_equal(cudnn_script.plans, 1);
-    end();
+    OK(forward(on_boundary, e));
+    OK(backward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    assert_int_equal(cudnn_script.runs, 3);
+    CLEANUP(freep) char *record = end_kept();
+    assert_non_null(strstr(record, "\nconvolution" KEY));
+    assert_non_null(strstr(record, "\nattention bf16 2 40 4 4 16 1 0 0 91900 "));
+    assert_non_null(strstr(record, "\nattention-backward bf16 2 40 4 4 16 1 0 0 91900 "));
+    begin_kept(false, record); /* on a host where the first engine can be made */
+    cudnn_script.engine[1].nondeterministic = false;
+    OK(convolve(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    OK(forward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 1);
+    free(end_kept());
 }
 
-/* That another engine cannot be made or run costs nothing but the engine. */
+static void attentions_engines_are_timed_too(void **state) {
+    (void)state;
+    begin_timed(NULL);
+    assert_true(cuda_attention_prepare(&table.table, &attention) > 0);
+    assert_int_equal(cudnn_script.plans, 5); /* the second one's forward pass adds in any order */
+    cudnn_script.engine[2].ms = 1;
+    OK(forward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 2);
+    OK(backward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 2);
+    cudnn_script.engine[0].ms = 0;
+    cudnn_script.runs = 0;
+    OK(backward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 2);
+    assert_int_equal(cudnn_script.runs, 1);
+    assert_int_equal(cudnn_script.plans, 5);
+    CLEANUP(freep) char *record = end_kept();
+    begin_timed(record);
+    OK(backward(on_boundary, e));
+    assert_int_equal(cudnn_script.ran, 2);
+    assert_int_equal(cudnn_script.runs, 1);
+    free(end_kept());
+}
+
+/* The run began without an engine of cuDNN. It resumes with the own kernels, even if cuDNN now has one. */
+static void that_cudnn_had_no_engine_is_recorded_and_stays_so(void **state) {
+    (void)state;
+    begin_kept(false, NULL);
+    cudnn_script.engines = 0;
+    OK(forward(on_boundary, e));
+    assert_int_equal(by_units, 1);
+    CLEANUP(freep) char *record = end_kept();
+    assert_non_null(strstr(record, " -\n"));
+    begin_kept(false, record);
+    OK(forward(on_boundary, e));
+    assert_int_equal(by_units, 1);
+    assert_int_equal(cudnn_script.runs, 0);
+    CLEANUP(freep) char *again = end_kept();
+    assert_string_equal(again, record);
+}
+
+/* If another engine cannot be made or run, only that engine is lost. */
 static void an_engine_that_fails_while_it_is_timed_is_not_chosen(void **state) {
     (void)state;
     begin_timed(NULL);
@@ -535,12 +618,12 @@ static void an_engine_that_fails_while_it_is_timed_is_not_chosen(void **state) {
     cudnn_script.engine[2].plan = CUDNN_STATUS_INTERNAL_ERROR;
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.ran, 0);
-    free(end_timed());
+    free(end_kept());
     begin_timed(NULL);
     for (int i = 0; i < cudnn_script.engines; i++)
         cudnn_script.engine[i].run = CUDNN_STATUS_EXECUTION_FAILED;
     assert_int_equal(convolve(on_boundary, NULL), ST_INTERNAL);
-    free(end_timed());
+    free(end_kept());
 }
 
 static void twelve_engines_are_timed_at_most(void **state) {
@@ -549,10 +632,10 @@ static void twelve_engines_are_timed_at_most(void **state) {
     cudnn_script.engines = 14;
     OK(convolve(on_boundary, e));
     assert_int_equal(cudnn_script.plans, 12);
-    free(end_timed());
+    free(end_kept());
 }
 
-static void a_cudnn_that_does_not_start_is_told(void **state) {
+static void a_cudnn_that_does_not_start_is_reported(void **state) {
     (void)state;
     struct cudnn *c = NULL;
     struct err e = { "" };
@@ -564,14 +647,16 @@ static void a_cudnn_that_does_not_start_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cudnn_does_not_support_is_left_to_the_own_kernels),
-        cmocka_unit_test(every_other_failure_of_cudnn_is_told),
+        cmocka_unit_test(every_other_failure_of_cudnn_is_reported),
+        cmocka_unit_test(an_engine_that_cannot_be_made_gives_way_to_the_next),
+        cmocka_unit_test(an_engine_whose_library_is_missing_does_not_give_way),
         cmocka_unit_test(the_first_engine_that_will_do_is_taken),
         cmocka_unit_test(no_more_engines_are_tried_than_were_asked_for),
         cmocka_unit_test(an_engine_that_wants_more_than_the_room_is_not_taken),
         cmocka_unit_test(only_what_is_on_boundaries_is_cudnns),
         cmocka_unit_test(gradients_of_weights_are_elements_by_cudnn_and_fp32_by_columns),
         cmocka_unit_test(plans_are_made_when_their_room_is_asked_for),
-        cmocka_unit_test(a_failure_to_make_them_is_told_by_the_first_call),
+        cmocka_unit_test(a_failure_to_make_them_is_returned_by_the_first_call),
         cmocka_unit_test(what_may_be_masked_is_not_cudnns),
         cmocka_unit_test(sums_are_cleared_for_a_cudnn_that_does_not_do_it_itself),
         cmocka_unit_test(the_fastest_engine_is_chosen_once_for_each_pass_of_a_convolution),
@@ -579,10 +664,12 @@ int main(void) {
         cmocka_unit_test(an_engine_of_the_record_that_is_not_here_is_one_sentence),
         cmocka_unit_test(an_engine_that_was_chosen_for_another_room_is_not_asked_for),
         cmocka_unit_test(an_engine_that_was_the_only_one_is_taken_again),
-        cmocka_unit_test(where_bits_are_promised_nothing_is_timed),
+        cmocka_unit_test(where_bits_are_promised_nothing_is_timed_and_the_record_names_the_engines),
+        cmocka_unit_test(attentions_engines_are_timed_too),
+        cmocka_unit_test(that_cudnn_had_no_engine_is_recorded_and_stays_so),
         cmocka_unit_test(an_engine_that_fails_while_it_is_timed_is_not_chosen),
         cmocka_unit_test(twelve_engines_are_timed_at_most),
-        cmocka_unit_test(a_cudnn_that_does_not_start_is_told),
+        cmocka_unit_test(a_cudnn_that_does_not_start_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

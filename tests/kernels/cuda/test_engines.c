@@ -1,9 +1,9 @@
-/* cuDNN, asked without a device: does it have an engine for the shapes of known models, on sm_80 and sm_90, and does
- * that fit into the room that workspace.h gives the shape on any device? Engines are compiled to the end; libcuda.c is
- * the driver that it finds. Skipped where cuDNN or the compiler is missing. */
-#include "kernels/cuda/attention_cudnn.h"
-#include "kernels/cuda/convolution_cudnn.h"
-#include "kernels/cuda/cudnn_library.h"
+/* cuDNN without a device: whether it has an engine for the shapes of known models on sm_80 and sm_90, and whether the
+ * engine fits into the workspace that workspace.h gives the shape on any device. Engines are compiled completely;
+ * libcuda.c is the driver. Skipped if cuDNN or the compiler is missing. */
+#include "kernels/cuda/lib/attention_cudnn.h"
+#include "kernels/cuda/lib/convolution_cudnn.h"
+#include "kernels/cuda/lib/cudnn_library.h"
 #include "kernels/cuda/workspace.h"
 #include "tests/kernels/cuda/presets.h"
 #include "tests/kernels/tensor.h"
@@ -67,7 +67,7 @@ static void convolution(struct cudnn *c, const char *device, const char *preset,
     struct err e = { { 0 } };
     for (int pass = CONVOLUTION_FORWARD; pass < CONVOLUTION_PASSES; pass++) {
         if (pass == CONVOLUTION_BACKWARD_INPUT && d->in == COLOURS)
-            continue; /* nobody wants a gradient of images */
+            continue; /* the gradient of images is not used */
         if (convolution_cudnn_find(c, (enum convolution_pass)pass, precision, d, &e) != ST_OK)
             fail_msg("%s, %s, %s: convolution %lld x %lld of %lld x %lld to %lld channels, pass %d: %s", device, preset,
                      precision_name(precision), (long long)d->kernel, (long long)d->kernel, (long long)d->batch,
@@ -75,8 +75,8 @@ static void convolution(struct cudnn *c, const char *device, const char *preset,
     }
 }
 
-/* Also as many images at a time as fill a large device: what an engine asks for mostly grows with them, most of all
- * where it has a copy of an image with its channels filled up. */
+/* Also with as many images as fill a large device: an engine's workspace mostly grows with them, especially if it
+ * copies an image with padded channels. */
 static void convolution_at_sizes(struct cudnn *c, const char *device, const char *preset,
                                  const struct convolution_dims *d) {
     struct convolution_dims large = *d;
@@ -111,8 +111,8 @@ static void cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models(
     }
 }
 
-/* Sides of scores that are no whole tiles, few positions, query heads that share keys: where a bound is easily missed.
- */
+/* Score matrices that are not whole tiles, few positions, query heads that share keys: shapes that easily exceed a
+ * bound. */
 static void engines_for_odd_shapes_fit_too(void **state) {
     static const struct attention_dims odd[] = {
         { .batch = 2, .time = 1, .heads = 2, .kv_heads = 2, .head = 8, .causal = true },
@@ -131,8 +131,8 @@ static void engines_for_odd_shapes_fit_too(void **state) {
     }
 }
 
-/* What the table must fall back from: the answer is UNIMPLEMENTED, and stays it. */
-static void a_shape_without_engine_is_told(void **state) {
+/* Shapes without an engine must return UNIMPLEMENTED each time, so that the table can fall back. */
+static void a_shape_without_engine_is_reported(void **state) {
     (void)state;
     struct cudnn *c = open_or_skip(&devices[0]);
     const struct attention_cudnn wide = { .dims = { .batch = 2, .time = 64, .heads = 2, .kv_heads = 2, .head = 192 },
@@ -145,15 +145,15 @@ static void a_shape_without_engine_is_told(void **state) {
     cudnn_close(c);
 }
 
-static void choose_by_time(struct cudnn *c, struct choices *table) {
-    *table = (struct choices){ .device = "a device, fast" };
-    cudnn_choose_by_time(c, table);
+static void choose_by_time(struct cudnn *c, struct tuning_cache *table) {
+    *table = (struct tuning_cache){ .device = "a device, fast" };
+    cudnn_use_tuning_cache(c, table, true);
 }
 
-/* By a library that was opened for it, as a resumed run does. */
+/* With a newly opened library, as in a resumed run. */
 static void assert_found_by_name(const struct cudnn_key *key, const char *name) {
     struct cudnn *c = open_or_skip(&devices[1]);
-    struct choices table;
+    struct tuning_cache table;
     struct err why = { { 0 } };
     const int64_t *n = key->dims;
     const struct convolution_dims d = { .batch = n[0],
@@ -165,13 +165,14 @@ static void assert_found_by_name(const struct cudnn_key *key, const char *name) 
                                         .stride = n[6],
                                         .padding = n[7] };
     const enum engine_pass pass = (enum engine_pass)(key->pass - CUDNN_CONVOLUTION_FORWARD);
-    struct engine_choice choice = {
-        .pass = pass, .precision = key->precision, .version = (int64_t)cudnn_version(c), .room = key->room
-    };
+    struct engine_choice choice = { .pass = pass,
+                                    .precision = key->precision,
+                                    .version = (int64_t)cudnn_version(c),
+                                    .workspace_bytes = key->workspace_bytes };
     memcpy(choice.dims, n, sizeof choice.dims);
     snprintf(choice.name, sizeof choice.name, "%s", name);
     choose_by_time(c, &table);
-    OK(choices_add_engine(&table, &choice, e));
+    OK(tuning_cache_add_engine(&table, &choice, e));
     if (convolution_cudnn_find(c, (enum convolution_pass)pass, key->precision, &d, &why) != ST_OK)
         fail_msg("%s: %s", name, why.msg);
     const struct cudnn_plan *found = c->entries[0].plan;
@@ -179,10 +180,10 @@ static void assert_found_by_name(const struct cudnn_key *key, const char *name) 
     assert_string_equal(found->engine, name);
     assert_null(found->next);
     cudnn_close(c);
-    choices_done(&table);
+    tuning_cache_done(&table);
 }
 
-/* A record tells engines by name: each of them comes again for its name alone. */
+/* A record identifies engines by name. Each name must give the same engine again. */
 static void engines_that_would_be_timed_are_found_by_names_of_their_own(void **state) {
     static const struct convolution_dims shapes[] = {
         { .batch = 256, .height = 224, .width = 224, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3 },
@@ -191,7 +192,7 @@ static void engines_that_would_be_timed_are_found_by_names_of_their_own(void **s
     };
     (void)state;
     struct cudnn *c = open_or_skip(&devices[1]);
-    struct choices table;
+    struct tuning_cache table;
     struct err e = { { 0 } };
     int several = 0;
     choose_by_time(c, &table);
@@ -200,7 +201,7 @@ static void engines_that_would_be_timed_are_found_by_names_of_their_own(void **s
             if (!(pass == CONVOLUTION_BACKWARD_INPUT && shapes[i].in == COLOURS) &&
                 convolution_cudnn_find(c, (enum convolution_pass)pass, KERNELS_BF16, &shapes[i], &e) != ST_OK)
                 fail_msg("shape %zu, pass %d: %s", i, pass, e.msg);
-    for (int i = 0; i < CUDNN_PLANS_MOST; i++)
+    for (int i = 0; i < CUDNN_MAX_PLANS; i++)
         for (const struct cudnn_plan *p = c->entries[i].plan; p; p = p->next) {
             assert_true(strlen(p->engine) > 2);
             several += p->next != NULL;
@@ -216,7 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cudnn_has_an_engine_within_the_room_for_every_shape_of_known_models),
         cmocka_unit_test(engines_for_odd_shapes_fit_too),
-        cmocka_unit_test(a_shape_without_engine_is_told),
+        cmocka_unit_test(a_shape_without_engine_is_reported),
         cmocka_unit_test(engines_that_would_be_timed_are_found_by_names_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

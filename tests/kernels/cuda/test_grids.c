@@ -1,5 +1,5 @@
-/* Kernels of any size start: a device refuses a grid of more than 65,535 blocks in y or z, and so does the shim, which
- * only looks at the grids here. */
+/* Kernels of any size start. A device refuses a grid of more than 65,535 blocks in y or z, and so does the shim, which
+ * only checks the grids here. */
 #include "tests/kernels/cuda/pair.h"
 
 #include "kernels/cuda/ops.h"
@@ -10,17 +10,17 @@
 
 #include <cmocka.h>
 
-/* Longer than 4 * 65,535 positions, which are four to a block in attention; wider than any vocabulary. */
+/* LONG exceeds 4 * 65,535 positions, because attention has four positions in a block. WIDE exceeds any vocabulary. */
 enum { LONG = 1 << 20, WIDE = 1 << 20 };
 
-/* On the devices alone. */
+/* Calls the CUDA tables only. */
 #define ON_DEVICES(p, call)                                                                                            \
     for (int s = ONE; s < SIDES; s++) {                                                                                \
         const struct kernels *k = (p)->k[s];                                                                           \
         OK(call);                                                                                                      \
     }
 
-/* Addresses that nobody follows: on a boundary, and off it. */
+/* Addresses that no kernel reads here: on a boundary, and off it. */
 static void *const at_64 = (void *)64;
 static void *const at_68 = (void *)68;
 

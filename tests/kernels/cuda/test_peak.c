@@ -1,5 +1,5 @@
-/* What a device's units could do, against what NVIDIA's data sheets state at the clock that they state it for. */
-#include "executor/engine/plan/profile.h"
+/* The computed peak rates of devices, against the rates in NVIDIA's data sheets at the clock that the sheets name. */
+#include "engine/plan/cost/profile.h"
 #include "kernels/cuda/peak.h"
 #include "tests/kernels/tensor.h"
 
@@ -14,12 +14,12 @@ static void assert_close(const char *what, double got, double want) {
         fail_msg("%s: %.4g FLOP/s, not %.4g", what, got, want);
 }
 
-/* One truth with what plans cost by. */
+/* The profiles with which plans are costed must agree with it. */
 static void the_peaks_of_the_plans_profiles_follow_from_processors_and_clock(void **state) {
     (void)state;
     static const struct {
         const char *profile;
-        struct cuda_peak tensor, fp32; /* sheets of Hopper state fp32 at a higher clock */
+        struct cuda_peak tensor, fp32; /* Hopper's sheets state fp32 at a higher clock */
     } ALL[] = {
         { "a100", { "NVIDIA A100-SXM4-80GB", 80, 108, 1.41e9 }, { "NVIDIA A100-SXM4-80GB", 80, 108, 1.41e9 } },
         { "h100", { "NVIDIA H100 80GB HBM3", 90, 132, 1.83e9 }, { "NVIDIA H100 80GB HBM3", 90, 132, 1.98e9 } },
@@ -46,7 +46,7 @@ static void the_peaks_of_other_devices_are_their_data_sheets(void **state) {
         { { "NVIDIA GeForce RTX 4090", 89, 128, 2.52e9 }, 165.2e12, 82.6e12 },
         { { "NVIDIA GeForce RTX 5090", 120, 170, 2.407e9 }, 209.5e12, 104.8e12 },
         { { "NVIDIA B200", 100, 148, 1.965e9 }, 0, 75e12 },
-        { { "NVIDIA B200", 100, 148, 1.856e9 }, 2.25e15, 0 }, /* where the rate is from */
+        { { "NVIDIA B200", 100, 148, 1.856e9 }, 2.25e15, 0 }, /* the clock that belongs to this rate */
         { { "NVIDIA B300", 103, 148, 1.856e9 }, 2.25e15, 0 },
     };
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {

@@ -1,4 +1,4 @@
-/* Opening devices on a host as it is: with a plugin or without, with a driver or without. */
+/* Opening devices on the host of the test, with or without the plugin and a driver. */
 #include "kernels/plugin.h"
 
 #include <setjmp.h>
@@ -17,8 +17,8 @@ static void a_device_that_no_build_has_is_refused(void **state) {
     assert_string_equal(e.msg, "device 'abacus' is neither 'cpu' nor 'cuda'");
 }
 
-/* What is missing may be the library, one that it needs, the driver or the device. */
-static void a_host_without_cuda_is_told_in_one_sentence(void **state) {
+/* The library, one that it needs, the driver or the device may be missing. */
+static void a_host_without_cuda_gets_one_sentence(void **state) {
     (void)state;
     for (int again = 0; again < 2; again++) {
         CLEANUP(kernels_closep) struct kernels *k = NULL;
@@ -55,7 +55,7 @@ static void what_the_plugin_lacks_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_no_build_has_is_refused),
-        cmocka_unit_test(a_host_without_cuda_is_told_in_one_sentence),
+        cmocka_unit_test(a_host_without_cuda_gets_one_sentence),
         cmocka_unit_test(what_the_plugin_lacks_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Run beside ../lib/libtrainyard_cuda.so of another build. */
+/* Runs beside a ../lib/libtrainyard_cuda.so of another build, which must be refused. */
 #include "kernels/plugin.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
-/* What cuBLASLt is told of a product, without a device: a product computed by columns, as its descriptors say, is ours,
- * and it takes the descriptors of every linear layer of known models. */
+/* The descriptors that cuBLASLt receives for a product, without a device: a product computed by columns, as the
+ * descriptors specify, equals ours, and cuBLASLt accepts the descriptors of every linear layer of known models. */
+#include "kernels/cuda/lib/product.h"
+#include "kernels/cuda/lib/product_layout.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/product.h"
-#include "kernels/cuda/product_layout.h"
 #include "tests/kernels/cuda/presets.h"
 #include "tests/kernels/tensor.h"
 
@@ -45,7 +45,7 @@ static bool transposes(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttribu
     return op == CUBLAS_OP_T;
 }
 
-/* The product as cuBLASLt documents it: D = op(A) op(B), by columns; a bias is added to each row. */
+/* The product as cuBLASLt documents it: D = op(A) op(B), by columns. A bias is added to each row. */
 static void by_columns(const struct gemm *p, float *c, float *a, float *b, const float *bias) {
     struct product_layout l;
     OK(product_layout_new(p, &l, e));
@@ -104,7 +104,7 @@ static void a_product_by_columns_is_ours(void **state) {
     free(bias);
 }
 
-/* linear.c asks these for its products. */
+/* linear.c calls these for its products. */
 static int described;
 status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, element_t *pre, const element_t *a,
                            const element_t *b, const element_t *bias, struct err *e) {
@@ -121,7 +121,7 @@ status_t cuda_products_run(const struct kernels *k, struct gemm p, void *c, elem
     return ST_OK;
 }
 
-/* Where the product does not. */
+/* Counts the passes of gelu that linear.c runs if the product does not compute gelu itself. */
 static int passes;
 static status_t gelu_pass(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
     (void)k, (void)y, (void)x, (void)n, (void)e;

@@ -1,6 +1,6 @@
-/* Linear layers, attention and convolutions on CUDA, against the plain ones: on the shim what is ours of them, with
- * products in place of cuBLASLt and convolutions in place of cuDNN. The shim's matrix units are mma.cuh's of
- * tests/kernels/cuda/shim. */
+/* Linear layers, attention and convolutions of CUDA against the plain ones. On the shim only the project's own kernels
+ * run, with products_shim.c for cuBLASLt and cudnn_shim.c for cuDNN. The matrix units are those of
+ * shim/kernels/cuda/mma.cuh. */
 #include "tests/kernels/cuda/pair.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* The CPU's results on every side: what comes next is compared by itself. */
+/* Copies the CPU's results to every side, so that the next op is compared by itself. */
 static void share(const struct twin *t) {
     for (int s = ONE; s < SIDES; s++)
         memcpy(t->at[s], t->at[CPU], (size_t)t->n * t->each);
@@ -18,7 +18,7 @@ static void share(const struct twin *t) {
 
 /* --- linear ---*/
 
-/* No fewer than four results: a lone sum may be near 0, and nothing tells how large its terms were. */
+/* At least four results: a single sum may be near 0, and then the size of its terms is unknown. */
 
 static void linear_case(struct pair *p) {
     const bool gelu = pair_either(p), accumulate = pair_either(p);
@@ -30,7 +30,7 @@ static void linear_case(struct pair *p) {
     const int64_t stride = d.y_stride ? d.y_stride : d.out;
     struct twin *x = pair_elements(p, d.rows * d.in, 1), *w = pair_elements(p, d.in * d.out, 1),
                 *bias = pair_either(p) ? pair_elements(p, d.out, 1) : NULL, *y = pair_elements(p, d.rows * stride, 1),
-                *pre = gelu ? pair_room(p, d.rows * d.out) : NULL, *dx = pair_elements(p, d.rows * d.in, 1),
+                *pre = gelu ? pair_empty(p, d.rows * d.out) : NULL, *dx = pair_elements(p, d.rows * d.in, 1),
                 *dw = pair_gradient(p, d.in * d.out, accumulate);
     ON_ALL(p, k->linear_forward(k, y->at[s], pre ? pre->at[s] : NULL, x->at[s], w->at[s], bias ? bias->at[s] : NULL, &d,
                                 e));
@@ -48,7 +48,7 @@ CASE(linear_layers_are_the_cpus_in_every_precision, linear_case)
 
 /* --- attention ---*/
 
-/* Few heads and positions: the shim takes its time. `units`: of a shape for the matrix units, where a second tile
+/* Few heads and positions, because the shim is slow. `units` selects a shape for the matrix units, whose second tile
  * begins at 64. */
 static struct attention_dims attention_dims(struct pair *p, bool units) {
     static const int64_t heads[] = { 64, 40, 8, 128, 96, 5, 33, 136 };
@@ -67,7 +67,7 @@ static struct attention_dims attention_dims(struct pair *p, bool units) {
     return d;
 }
 
-/* Elements, begun on a 16-byte boundary where that is asked for: EXTRA more than are used. */
+/* An array has EXTRA more elements than are used, so that `from` can begin it on a 16-byte boundary. */
 enum { EXTRA = 8 };
 static struct twin *elements(struct pair *p, int64_t n) { return pair_elements(p, n + EXTRA, 1); }
 static void *from(const struct twin *t, int s, bool on_boundary) {
@@ -85,11 +85,11 @@ static void attention_case(struct pair *p) {
     const int64_t packed = d.batch * d.time * (d.heads + 2 * d.kv_heads) * d.head,
                   plain = d.batch * d.time * d.heads * d.head;
     struct twin *qkv = elements(p, packed), *out = elements(p, plain), *dout = elements(p, plain),
-                *dqkv = elements(p, packed), *lse = pair_float_room(p, d.batch * d.heads * d.time);
+                *dqkv = elements(p, packed), *lse = pair_empty_floats(p, d.batch * d.heads * d.time);
     ON_ALL(p, (dropout.key.step = step->at[s],
                k->attention_forward(k, from(out, s, units), lse->at[s], from(qkv, s, units), &d, &dropout,
                                     pair_workspace(p, s, k->attention_workspace(k, &d)), e)));
-    /* Probabilities are rounded to elements before they weigh values. */
+    /* Probabilities are rounded to elements before they are multiplied with the values. */
     pair_close(p, "out", out, 12);
     pair_close(p, "lse", lse, 8);
     share(out);
@@ -117,8 +117,8 @@ static void convolution_case(struct pair *p) {
     const int64_t n = d.batch * d.height * d.width * d.in, weights = d.out * d.in * d.kernel * d.kernel,
                   m = d.batch * convolution_side(&d, d.height) * convolution_side(&d, d.width) * d.out;
     struct twin *x = pair_elements(p, n, 1), *w = pair_elements(p, weights, 1),
-                *bias = pair_either(p) ? pair_elements(p, d.out, 1) : NULL, *y = pair_room(p, m),
-                *dx = accumulate ? pair_elements(p, n, 1) : pair_room(p, n),
+                *bias = pair_either(p) ? pair_elements(p, d.out, 1) : NULL, *y = pair_empty(p, m),
+                *dx = accumulate ? pair_elements(p, n, 1) : pair_empty(p, n),
                 *dw = pair_gradient(p, weights, accumulate);
     ON_ALL(p, k->convolution_forward(k, y->at[s], x->at[s], w->at[s], bias ? bias->at[s] : NULL, &d,
                                      pair_workspace(p, s, k->convolution_workspace(k, &d)), e));

@@ -1,5 +1,5 @@
-/* Events and captures of the CUDA table over a runtime that only notes what it is asked: no graph is left behind, and
- * what a kernel found is told where the host waits. */
+/* Events and captures of the CUDA table over a runtime that only records its calls: no graph is leaked, and a fault
+ * that a kernel found is reported where the host waits. */
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/tensor.h"
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static char asked[400]; /* what was asked of the runtime, in order */
+static char asked[400]; /* the calls of the runtime, in order */
 static const char *failing = "";
 static uint64_t faults[CUDA_FAULTS];
 
@@ -24,12 +24,12 @@ static cudaError_t ask(const char *what) {
 #define GRAPH  ((cudaGraph_t)(uintptr_t)2)
 #define EXEC   ((cudaGraphExec_t)(uintptr_t)3)
 #define EVENT  ((cudaEvent_t)(uintptr_t)4)
-/* Of uploads ahead. */
+/* The stream of uploads ahead. */
 #define AHEAD    ((cudaStream_t)(uintptr_t)5)
 #define ARRIVED  ((cudaEvent_t)(uintptr_t)6)
 #define RELEASED ((cudaEvent_t)(uintptr_t)7)
 
-/* What was asked of a stream. */
+/* Records a call for a stream. */
 static cudaError_t ask_of(cudaStream_t stream, const char *what, const char *of_ahead) {
     assert_true(stream == STREAM || stream == AHEAD);
     return ask(stream == STREAM ? what : of_ahead);
@@ -154,7 +154,7 @@ static void a_step_that_cannot_be_captured_leaves_no_graph(void **state) {
     assert_string_equal(asked, "begin end");
 }
 
-static void who_waits_for_an_event_is_told_what_a_kernel_found_once(void **state) {
+static void a_wait_for_an_event_returns_a_kernels_fault_once(void **state) {
     (void)state;
     const struct cuda c = opened();
     const struct kernels *k = &c.table;
@@ -173,7 +173,7 @@ static void who_waits_for_an_event_is_told_what_a_kernel_found_once(void **state
     assert_int_equal(k->event_wait(k, event, &why), ST_INTERNAL);
 }
 
-/* Not by the stream itself, for which CUDA spins: this runtime has no call that waits for one. */
+/* A wait by the stream itself would spin in CUDA. This runtime has no call that waits for a stream. */
 static void who_waits_for_all_that_was_queued_leaves_the_processor(void **state) {
     (void)state;
     const struct cuda c = opened();
@@ -192,8 +192,8 @@ static void what_is_uploaded_ahead_and_the_calls_wait_for_each_other_by_events(v
     const struct cuda c = opened();
     const struct kernels *k = &c.table;
     struct err why = { "" };
-    char room[8];
-    OK(cuda_upload_ahead(k, room, "1234567", sizeof room, e));
+    char buffer[8];
+    OK(cuda_upload_ahead(k, buffer, "1234567", sizeof buffer, e));
     OK(cuda_ahead_await(k, e));
     OK(cuda_ahead_release(k, e));
     assert_string_equal(asked, "copy-ahead record-ahead await record await-ahead");
@@ -218,7 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_captured_step_is_launched_on_the_tables_stream_and_freed),
         cmocka_unit_test(a_step_that_cannot_be_captured_leaves_no_graph),
-        cmocka_unit_test(who_waits_for_an_event_is_told_what_a_kernel_found_once),
+        cmocka_unit_test(a_wait_for_an_event_returns_a_kernels_fault_once),
         cmocka_unit_test(who_waits_for_all_that_was_queued_leaves_the_processor),
         cmocka_unit_test(what_is_uploaded_ahead_and_the_calls_wait_for_each_other_by_events),
         cmocka_unit_test(memory_that_the_device_reads_is_the_runtimes),

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-/* Widths of each way in which rows are spread over threads, in turn: within a warp, over a block, several packs a
- * thread, too wide for registers; whole packs and not. */
+/* One width for each way in which rows are spread over threads, in turn: within a warp, over a block, several packs a
+ * thread, too wide for registers; divisible into packs and not. */
 static int64_t width_of(struct pair *p) {
     static const int64_t MOST[] = { 0, 64, 1000, 8192, 9500 };
     const int way = p->round % 4;
@@ -35,9 +35,9 @@ static struct norm norm_of(struct pair *p) {
     a.r = a.branched ? pair_in_place(p, a.x) : a.x;
     a.gamma = pair_elements(p, a.width, 1);
     a.beta = pair_elements(p, a.width, 1);
-    a.y = pair_room(p, n);
-    a.mean = pair_float_room(p, a.rows);
-    a.rstd = pair_float_room(p, a.rows);
+    a.y = pair_empty(p, n);
+    a.mean = pair_empty_floats(p, a.rows);
+    a.rstd = pair_empty_floats(p, a.rows);
     a.dy = pair_elements(p, n, 1);
     a.addend = pair_either(p) ? pair_elements(p, n, 1) : NULL;
     a.dx = a.addend && pair_either(p) ? a.addend : pair_in_place(p, a.dy);
@@ -48,7 +48,7 @@ static struct norm norm_of(struct pair *p) {
 
 static void *at_or_null(const struct twin *t, int s) { return t ? t->at[s] : NULL; }
 
-/* The CPU's r is what the norm is of; backward then starts from one x and one set of statistics on all sides. */
+/* All sides normalize the CPU's r. The backward pass then starts from one x and one set of statistics on all sides. */
 static void same_start(struct norm *a, bool mean) {
     for (int s = ONE; s < SIDES; s++) {
         memcpy(a->rstd->at[s], a->rstd->at[CPU], sizeof(float) * (size_t)a->rows);
@@ -75,7 +75,7 @@ static void layernorm_case(struct pair *p) {
                                    a.branched ? a.branch->at[s] : NULL, a.gamma->at[s], beta ? a.beta->at[s] : NULL,
                                    a.rows, a.width, 1e-5f, e));
     check_forward(p, &a);
-    pair_close(p, "mean", a.mean, 2);
+    pair_close_average(p, "mean", a.mean, a.r, 2);
     same_start(&a, true);
     ON_ALL(p, k->layernorm_backward(k, a.dx->at[s], a.dgamma->at[s], beta ? a.dbeta->at[s] : NULL, a.dy->at[s],
                                     at_or_null(a.addend, s), a.r->at[s], a.mean->at[s], a.rstd->at[s], a.gamma->at[s],
@@ -135,7 +135,7 @@ static void embedding_case(struct pair *p) {
     const struct embedding a = embedding_of(p);
     const bool accumulate = pair_either(p), wpe_given = pair_either(p);
     struct twin *wte = pair_elements(p, a.vocabulary * a.width, 1), *wpe = pair_elements(p, a.positions * a.width, 1);
-    struct twin *y = pair_room(p, a.batch * a.time * a.width), *dy = pair_elements(p, a.batch * a.time * a.width, 1);
+    struct twin *y = pair_empty(p, a.batch * a.time * a.width), *dy = pair_elements(p, a.batch * a.time * a.width, 1);
     struct twin *dwte = pair_gradient(p, wte->n, accumulate), *dwpe = pair_gradient(p, wpe->n, accumulate);
     ON_ALL(p, k->embedding_forward(k, y->at[s], a.tokens->at[s], wte->at[s], wpe_given ? wpe->at[s] : NULL, a.batch,
                                    a.time, a.width, a.vocabulary, e));
@@ -159,7 +159,7 @@ static void check_fault(struct pair *p, int s, const char *want) {
 
 static void foreign_token_case(struct pair *p) {
     int32_t foreign[] = { 2, -1, 1 };
-    struct twin *wte = pair_elements(p, 3 * 8, 1), *y = pair_room(p, 3 * 8), *tokens = pair_tokens(p, 3, 3);
+    struct twin *wte = pair_elements(p, 3 * 8, 1), *y = pair_empty(p, 3 * 8), *tokens = pair_tokens(p, 3, 3);
     for (int s = ONE; s < SIDES; s++) {
         const struct kernels *k = p->k[s];
         memcpy(tokens->at[s], foreign, sizeof foreign);
@@ -171,12 +171,13 @@ static void foreign_token_case(struct pair *p) {
 
 /* --- losses --------------------------------------------------------------------------------------------------------*/
 static void cross_entropy_case(struct pair *p) {
-    /* Less than a thread's pack each, and several. */
+    /* Rows with less than one pack per thread, and with several. */
     const int64_t rows = pair_between(p, 1, 12);
     const int64_t vocabulary = p->round % 2 ? pair_between(p, 2, 50) : pair_between(p, 5000, 13000);
     const bool gradient = pair_either(p);
     struct twin *logits = pair_elements(p, rows * vocabulary, 8), *targets = pair_tokens(p, rows, vocabulary);
-    struct twin *losses = pair_float_room(p, rows), *correct = pair_float_room(p, rows), *scale = pair_floats(p, 1, 1);
+    struct twin *losses = pair_empty_floats(p, rows), *correct = pair_empty_floats(p, rows),
+                *scale = pair_floats(p, 1, 1);
     for (int s = 0; s < SIDES; s++)
         ((int32_t *)targets->at[s])[0] = pair_either(p) ? ((int32_t *)targets->at[s])[0] : 0;
     if (pair_either(p))
@@ -184,7 +185,7 @@ static void cross_entropy_case(struct pair *p) {
             ((int32_t *)targets->at[s])[rows - 1] = -1;
     for (int s = ONE; s < SIDES; s++)
         memcpy(targets->at[s], targets->at[CPU], sizeof(int32_t) * (size_t)rows);
-    ON_ALL(p, k->correct(k, correct->at[s], logits->at[s], targets->at[s], rows, vocabulary, e));
+    ON_ALL(p, k->top1(k, correct->at[s], logits->at[s], targets->at[s], rows, vocabulary, e));
     ON_ALL(p, k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], rows, vocabulary,
                                gradient ? scale->at[s] : NULL, e));
     pair_same(p, "correct", correct);
@@ -194,7 +195,8 @@ static void cross_entropy_case(struct pair *p) {
 
 static void foreign_target_case(struct pair *p) {
     int32_t foreign[] = { 4, 5, 0 };
-    struct twin *logits = pair_elements(p, 3 * 5, 1), *losses = pair_float_room(p, 3), *targets = pair_tokens(p, 3, 5);
+    struct twin *logits = pair_elements(p, 3 * 5, 1), *losses = pair_empty_floats(p, 3),
+                *targets = pair_tokens(p, 3, 5);
     for (int s = ONE; s < SIDES; s++) {
         const struct kernels *k = p->k[s];
         memcpy(targets->at[s], foreign, sizeof foreign);
@@ -204,18 +206,18 @@ static void foreign_target_case(struct pair *p) {
     }
 }
 
-/* The first of equal logits is the largest. */
+/* Of equal logits, the first counts as the largest. */
 static void equal_logits_case(struct pair *p) {
     const int64_t n = pair_between(p, 2, 3000);
-    struct twin *wide = pair_floats(p, n, 1), *logits = pair_room(p, n), *target = pair_tokens(p, 1, 1);
-    struct twin *correct = pair_float_room(p, 1);
+    struct twin *wide = pair_floats(p, n, 1), *logits = pair_empty(p, n), *target = pair_tokens(p, 1, 1);
+    struct twin *correct = pair_empty_floats(p, 1);
     const int64_t first = pair_between(p, 0, n - 1), again = pair_between(p, first, n - 1);
     for (int s = 0; s < SIDES; s++) {
         ((float *)wide->at[s])[first] = ((float *)wide->at[s])[again] = 2;
         *(int32_t *)target->at[s] = (int32_t)first;
     }
     ON_ALL(p, k->convert(k, logits->at[s], wide->at[s], n, e));
-    ON_ALL(p, k->correct(k, correct->at[s], logits->at[s], target->at[s], 1, n, e));
+    ON_ALL(p, k->top1(k, correct->at[s], logits->at[s], target->at[s], 1, n, e));
     for (int s = 0; s < SIDES; s++)
         assert_true(*(float *)correct->at[s] == 1);
 }
@@ -224,7 +226,8 @@ static void squared_error_case(struct pair *p) {
     const int64_t batch = pair_between(p, 1, 5), n = pair_between(p, 1, 6000);
     const bool gradient = pair_either(p);
     struct twin *x = pair_elements(p, batch * n, 1), *reference = pair_floats(p, batch * n, 1);
-    struct twin *losses = pair_float_room(p, batch), *psnr = pair_float_room(p, batch), *scale = pair_floats(p, 1, 1);
+    struct twin *losses = pair_empty_floats(p, batch), *psnr = pair_empty_floats(p, batch),
+                *scale = pair_floats(p, 1, 1);
     ON_ALL(p, k->psnr(k, psnr->at[s], x->at[s], reference->at[s], batch, n, e));
     ON_ALL(p,
            k->squared_error(k, losses->at[s], x->at[s], reference->at[s], batch, n, gradient ? scale->at[s] : NULL, e));
@@ -249,26 +252,26 @@ static void rope_case(struct pair *p) {
 
 static void memory_case(struct pair *p) {
     const int64_t n = pair_between(p, 1, 1000);
-    struct twin *from = pair_floats(p, n, 1), *to = pair_float_room(p, n);
+    struct twin *from = pair_floats(p, n, 1), *to = pair_empty_floats(p, n);
     const size_t bytes = sizeof(float) * (size_t)n;
     for (int s = 0; s < SIDES; s++) {
         const struct kernels *k = p->k[s];
-        void *room[2] = { NULL, NULL };
+        void *buffer[2] = { NULL, NULL };
         for (int i = 0; i < 2; i++) {
-            OK(k->memory_new(k, bytes, &room[i], e));
-            assert_int_equal((uintptr_t)room[i] % 256, 0);
+            OK(k->memory_new(k, bytes, &buffer[i], e));
+            assert_int_equal((uintptr_t)buffer[i] % 256, 0);
         }
-        OK(k->upload(k, room[0], from->at[s], bytes, e));
-        OK(k->move(k, room[1], room[0], bytes, e));
-        OK(k->download(k, to->at[s], room[1], bytes, e));
+        OK(k->upload(k, buffer[0], from->at[s], bytes, e));
+        OK(k->move(k, buffer[1], buffer[0], bytes, e));
+        OK(k->download(k, to->at[s], buffer[1], bytes, e));
         OK(k->finish(k, e));
         assert_memory_equal(to->at[s], from->at[s], bytes);
         for (int i = 0; i < 2; i++)
-            k->memory_free(k, room[i]);
+            k->memory_free(k, buffer[i]);
         k->memory_free(k, NULL);
         struct err e = { "" };
         if (s != CPU) /* a sanitizer ends a process that asks the host for that much */
-            assert_int_equal(k->memory_new(k, SIZE_MAX / 4, &room[0], &e), ST_RESOURCE_EXHAUSTED);
+            assert_int_equal(k->memory_new(k, SIZE_MAX / 4, &buffer[0], &e), ST_RESOURCE_EXHAUSTED);
     }
 }
 

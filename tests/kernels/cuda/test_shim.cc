@@ -1,5 +1,5 @@
-/* The shim ends a program whose kernel no device would run as it is meant, and makes copies in the background as late
- * as they are waited for. With TSan: what no barrier orders is told of, though it comes out right here. */
+/* The shim ends a program whose kernel would fail on every device, and may make background copies only when they are
+ * waited for. With TSan it reports accesses that no barrier orders, even if the result happens to be correct. */
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/shared.cuh"
 #include "tests/sanitized.h"
@@ -25,14 +25,14 @@ template <class K, class... A> static void run(K kernel, unsigned blocks, unsign
     assert_int_equal(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
 }
 
-/* How a process ends that does this, which says why on stderr. */
+/* Runs f in a child that prints its error to stderr. Returns how the child ended. */
 template <class F> static int end_of(F f) {
     const pid_t child = fork();
     int how = 0;
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         f();
-        exit(0); /* by way of TSan's verdict */
+        exit(0); /* TSan replaces the status if it has reported a race */
     }
     assert_int_equal(waitpid(child, &how, 0), child);
     return WIFSIGNALED(how) ? WTERMSIG(how) : -WEXITSTATUS(how);
@@ -65,13 +65,13 @@ static void threads_that_do_not_meet_in_one_place_end_the_program(void **) {
     assert_int_equal(end_of([] { run(part_meets, 1, THREADS, 0); }), SIGABRT);
 }
 
-struct room {
+struct copies_buffer {
     alignas(16) char at[LANES][16];
 };
 
-/* ret[lane]: whether it saw its copy before it was waited for, and after. */
+/* ret[lane]: whether the lane saw its copy before the wait, and after it. */
 static void copies(int (*ret)[2], const char *from) {
-    auto &to = shared<room>();
+    auto &to = shared<copies_buffer>();
     const unsigned i = threadIdx.x;
     copy_16(to.at[i], from, true);
     copy_commit();
@@ -93,7 +93,7 @@ static void a_copy_in_the_background_is_there_when_its_group_was_waited_for_and_
     assert_in_range(early, 1, LANES - 1);
 }
 
-/* Each right in any order of threads and blocks. */
+/* Each is correct in any order of threads and blocks. */
 static void neighbours(int *ret) {
     auto &of = shared<int[LANES]>();
     of[threadIdx.x] = 1;
@@ -135,7 +135,7 @@ int main(void) {
         cmocka_unit_test(threads_that_do_not_meet_in_one_place_end_the_program),
         cmocka_unit_test(a_copy_in_the_background_is_there_when_its_group_was_waited_for_and_may_be_no_sooner),
     };
-    /* Before this process has threads: TSan forks no others. */
+    /* Runs before this process has threads, because TSan cannot fork a process with threads. */
     const int failed = SANITIZED_THREADS ? cmocka_run_group_tests(by_tsan, NULL, NULL) : 0;
     return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* What CUPTI says becomes a trace, within bounds whatever it says. */
+/* CUPTI's records become a trace. Its size stays bounded, whatever CUPTI delivers. */
 #include "base/clock.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/kernel_name.h"
+#include "kernels/cuda/lib/kernel_name.h"
 #include "kernels/trace.h"
 #include "tests/kernels/cuda/libcupti.h"
 #include "tests/kernels/tensor.h"
@@ -17,9 +17,9 @@
 
 enum { FORWARD = 5 }; /* a mark */
 
-/* --- where the library is found ---*/
+/* --- finding the library --- */
 
-static const char *found; /* the one file that is there, by its end; NULL: none */
+static const char *found; /* the end of the path of the only file that exists; NULL: none */
 static char asked[600];
 
 void *__real_dlopen(const char *file, int flags);
@@ -55,8 +55,8 @@ static void refused(const char *why_begins) {
         fail_msg("\"%s\" does not begin \"%s\"", why.msg, why_begins);
 }
 
-/* The first of this file: once loaded it stays. */
-static void the_library_is_looked_for_in_the_usual_places_and_taken_of_this_version_alone(void **state) {
+/* Must be the first test: a loaded library stays loaded. */
+static void the_library_is_searched_in_the_usual_places_and_must_have_this_version(void **state) {
     (void)state;
     char want[600];
     snprintf(want, sizeof want,
@@ -87,7 +87,7 @@ static void the_library_is_looked_for_in_the_usual_places_and_taken_of_this_vers
     script()->registers = CUPTI_SUCCESS;
 }
 
-/* --- what it says ---*/
+/* --- its records --- */
 
 struct records {
     size_t bytes;
@@ -127,17 +127,17 @@ static void add_link(struct records *r, CUpti_ExternalCorrelationKind kind, uint
         sizeof(CUpti_ActivityExternalCorrelation));
 }
 
-static struct trace *opened(int64_t room) {
+static struct trace *opened(int64_t max_runs) {
     struct trace *t = NULL;
     *script() = (struct cupti_script){
         .version = CUPTI_API_VERSION, .wanted = script()->wanted, .full = script()->full, .clock = script()->clock
     };
-    OK(cuda_trace.open(room, &t, e));
+    OK(cuda_trace.open(max_runs, &t, e));
     OK(cuda_trace.begin(t, e));
     return t;
 }
 
-/* One flush that brings the records, so many bytes of them valid; what was lost. */
+/* One flush that delivers the records, of which this many bytes are valid. Returns the number of lost ones. */
 static int64_t delivered(struct trace *t, struct records *r, size_t valid, const struct trace_run **ret,
                          int64_t *ret_n) {
     int64_t lost = -1;
@@ -263,7 +263,7 @@ static void what_is_said_to_be_valid_beyond_its_buffer_is_not_read(void **state)
     cuda_trace.close(t);
 }
 
-static void records_that_do_not_go_on_are_not_taken_for_ever(void **state) {
+static void records_without_an_end_are_not_read_forever(void **state) {
     (void)state;
     struct trace *t = opened(10);
     struct records *r = records_new();
@@ -397,7 +397,7 @@ static void a_symbol_that_is_long_or_stands_for_a_long_name_stays_one(void **sta
     cuda_kernel_name(symbol, name, sizeof name);
     assert_int_equal(strlen(name), TRACE_NAME_BYTES - 1);
     assert_int_equal(strncmp(name, "_Z4100aaaa", 10), 0);
-    /* pair<int, int>, a pair of two of it, a pair of two of that ...: each twice as long. */
+    /* pair<int, int>, a pair of two of these, and so on: each name is twice as long. */
     for (int pairs = 2; pairs <= 14; pairs += 12) {
         size_t n = (size_t)snprintf(symbol, sizeof symbol, "_Z1fSt4pairIiiE");
         for (int i = 0; i < pairs; i++)
@@ -411,12 +411,12 @@ static void a_symbol_that_is_long_or_stands_for_a_long_name_stays_one(void **sta
 int main(void) {
     snprintf(soname, sizeof soname, "libcupti.so.%d", CUPTI_API_VERSION / 10000);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_library_is_looked_for_in_the_usual_places_and_taken_of_this_version_alone),
+        cmocka_unit_test(the_library_is_searched_in_the_usual_places_and_must_have_this_version),
         cmocka_unit_test(kernels_copies_and_fills_have_their_names_times_and_marks),
         cmocka_unit_test(calls_are_marked_and_nothing_is_traced_but_between_begin_and_end),
         cmocka_unit_test(a_record_that_is_cut_off_ends_its_buffer),
         cmocka_unit_test(what_is_said_to_be_valid_beyond_its_buffer_is_not_read),
-        cmocka_unit_test(records_that_do_not_go_on_are_not_taken_for_ever),
+        cmocka_unit_test(records_without_an_end_are_not_read_forever),
         cmocka_unit_test(a_record_of_no_known_kind_ends_its_buffer_and_is_lost),
         cmocka_unit_test(what_was_dropped_or_has_no_times_is_lost),
         cmocka_unit_test(more_kernels_names_and_marks_than_there_is_room_for_are_lost_or_others),

@@ -1,4 +1,4 @@
-/* The CUDA table's timers over a runtime of the test's own, and its ranges before a tool of the test's own. */
+/* The CUDA table's timers over a runtime of the test, and its ranges as a tool of the test receives them. */
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/tensor.h"
 
@@ -15,7 +15,7 @@
 #define STREAM ((cudaStream_t)(uintptr_t)1)
 
 struct timer {
-    float ms; /* of the device's clock where it was recorded */
+    float ms; /* the device's clock when it was recorded */
 };
 static float clock_ms;
 static cudaError_t answer;
@@ -44,7 +44,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "it does not like it"; }
 
-static void timers_tell_nanoseconds_of_the_devices_clock(void **state) {
+static void timers_return_nanoseconds_of_the_devices_clock(void **state) {
     (void)state;
     struct cuda c = { .stream = STREAM };
     const struct kernels *k = &c.table;
@@ -72,7 +72,7 @@ static void timers_tell_nanoseconds_of_the_devices_clock(void **state) {
     assert_int_equal(timers, 0);
 }
 
-/* NVTX looks for a tool once in a process. */
+/* NVTX searches for a tool once in a process. */
 static int ranges_come_to(const char *tool, const char *heard) {
     const pid_t child = fork();
     if (child == 0) {
@@ -102,7 +102,7 @@ static int ranges_come_to(const char *tool, const char *heard) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void a_tool_hears_ranges_by_their_names_and_without_one_there_are_none(void **state) {
+static void a_tool_receives_ranges_by_name_and_without_a_tool_there_are_none(void **state) {
     (void)state;
     assert_int_equal(ranges_come_to(NULL, ""), 0);
     assert_int_equal(ranges_come_to(NVTX_TOOL, "domain trainyard push step 7 push FORWARD head pop pop"), 0);
@@ -110,8 +110,8 @@ static void a_tool_hears_ranges_by_their_names_and_without_one_there_are_none(vo
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tool_hears_ranges_by_their_names_and_without_one_there_are_none),
-        cmocka_unit_test(timers_tell_nanoseconds_of_the_devices_clock),
+        cmocka_unit_test(a_tool_receives_ranges_by_name_and_without_a_tool_there_are_none),
+        cmocka_unit_test(timers_return_nanoseconds_of_the_devices_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* What a plan is told of a device without asking it is what the device's table asks for, to the byte, and what one
- * device asks for is what any other does. That no op writes behind it, pair.c watches in every case. */
+/* A plan computes a device's workspaces from a description, without the device. They must equal those of the device's
+ * table, to the byte, and those of any other device. pair.c checks in every case that no op writes behind its
+ * workspace. */
 #include "tests/kernels/cuda/pair.h"
 
 #include <setjmp.h>
@@ -8,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* On the table of the device and on what is described of it. */
+/* Compares the call on the device's table with the call on its description. */
 #define ASSERT_SAME(p, call)                                                                                           \
     do {                                                                                                               \
         size_t bytes[SIDES];                                                                                           \
@@ -21,7 +22,7 @@
     } while (0)
 
 static const struct kernels *described_of(const struct pair *p) {
-    const struct kernels *k = kernels_described(
+    const struct kernels *k = kernels_shape_only(
         &(struct kernels_config){ .device = "cuda", .ordinal = 7, .precision = p->precision });
     assert_non_null(k);
     assert_int_equal(k->precision, p->precision);
@@ -72,9 +73,9 @@ CASE(convolutions_batch_norm_and_fourier_steps_ask_for_what_was_described, image
 
 static void the_cpu_is_not_described(void **state) {
     (void)state;
-    assert_null(kernels_described(&(struct kernels_config){ .device = "cpu", .threads = 1 }));
+    assert_null(kernels_shape_only(&(struct kernels_config){ .device = "cpu", .threads = 1 }));
     assert_null(
-        kernels_described(&(struct kernels_config){ .device = "cuda", .precision = (enum kernels_precision)3 }));
+        kernels_shape_only(&(struct kernels_config){ .device = "cuda", .precision = (enum kernels_precision)3 }));
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The conversions of NVIDIA's header of this name, by the CPU's. */
+/* The conversions of NVIDIA's header of this name, implemented by those of the CPU's kernels. */
 #ifndef TESTS_KERNELS_CUDA_SHIM_FP16_H
 #define TESTS_KERNELS_CUDA_SHIM_FP16_H
 

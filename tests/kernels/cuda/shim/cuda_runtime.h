@@ -1,12 +1,14 @@
-/* CUDA C++ for the host's compiler: a .cu file of kernels/cuda runs as it stands, one block after another, a block's
- * threads as fibres that stop at barriers and shuffles.
+/* CUDA C++ for the host's compiler: a .cu file of kernels/cuda runs unchanged, one block after another. The threads of
+ * a block are fibres that stop at barriers and shuffles.
  *
- * What it finds beyond wrong results: threads and blocks run in an order drawn at random, so that a missing barrier or
- * an unordered sum shows; shared memory is full of NaNs when a block begins; a copy in the background may be made as
- * late as it is waited for; a barrier or a shuffle that part of its threads never reach, or reach at another place of
- * the source, aborts, as does more shared memory than a device has for certain. With TSan (races.h) it finds every two
- * accesses that nothing orders, within a warp and between blocks too. What it cannot find: what the memory model lets
- * others see late where there is an order. It has no tensor cores and no atomics. */
+ * The shim finds more than wrong results. Threads and blocks run in an order drawn at random, so that a missing barrier
+ * or an unordered sum changes results. Shared memory is full of NaNs when a block begins. A background copy may be made
+ * as late as the kernel waits for it. The program aborts if some threads of a barrier or a shuffle never reach it, or
+ * reach it at another place of the source, or if a kernel uses more shared memory than every device has. With TSan
+ * (races.h) the shim finds each pair of accesses that nothing orders, within a warp and between blocks too.
+ *
+ * The shim cannot find errors of memory visibility between accesses that are ordered. It has no tensor cores and no
+ * atomics. */
 #ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
 #define TESTS_KERNELS_CUDA_SHIM_RUNTIME_H
 
@@ -31,15 +33,19 @@ struct dim3 {
 
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
     cudaStream_t stream;
 };
 
-/* What the running thread sees. */
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+static inline cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
+
+/* The built-in variables of the running thread. */
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shim {
 void run(const cudaLaunchConfig_t *c, std::function<void()> kernel);
-/* Of a call in the source: its default argument is the caller's. */
+/* The place of a call in the source: the default argument is evaluated at the caller. */
 struct where {
     const char *file;
     int line;
@@ -48,25 +54,28 @@ struct where {
     { __builtin_FILE(), __builtin_LINE() }
 void wait_for_block(const struct where &where);
 void wait_for_warp(const struct where &where);
-/* Gives this lane's number, and returns that of the lane `from`. */
+/* Passes this lane's number to the warp, and returns the number of lane `from`. */
 uint64_t exchange(uint64_t mine, unsigned from, const struct where &where);
-/* Gives this lane's bytes, 32 at most, and returns those of all 32 lanes. */
+/* Passes this lane's bytes to the warp, at most 32, and returns those of all 32 lanes. */
 void show(const void *mine, size_t bytes, void *all, const struct where &where);
 unsigned lane();
-/* Copies in the background: `make` makes them, at once or when they are waited for. */
+/* Starts a background copy. `make` copies the bytes, at once or when the kernel waits for the copy. */
 void copy_begin(void *to, const void *from, bool exist, void (*make)(void *, const void *, bool));
 void copy_commit();
 void copy_wait(unsigned newest, void (*make)(void *, const void *, bool));
-/* Room in the block's shared memory, the same for all its threads: `at` keeps its place during a launch. */
+/* An address in the block's shared memory, the same for all its threads. `at` is fixed during a launch. */
 struct place {
     uint64_t launch;
     size_t at;
 };
-void *room(struct place *p, size_t bytes, size_t alignment);
+void *place_memory(struct place *p, size_t bytes, size_t alignment);
+
+/* The dynamic shared memory of the launch, on a 16-byte boundary. */
+void *dynamic_shared();
 
 template <class T> T &shared() {
     static struct place at;
-    return *(T *)room(&at, sizeof(T), alignof(T));
+    return *(T *)place_memory(&at, sizeof(T), alignof(T));
 }
 
 template <class T> T shuffle(T x, unsigned from, const struct where &where) {
@@ -110,8 +119,10 @@ static inline unsigned __brev(unsigned x) {
     return y;
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+#if !__GLIBC_PREREQ(2, 41) /* glibc 2.41 and later has them in math.h */
 static inline double cospi(double x) { return cos(M_PI * x); }
 static inline double sinpi(double x) { return sin(M_PI * x); }
+#endif
 
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...arguments) {

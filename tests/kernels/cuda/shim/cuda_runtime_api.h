@@ -1,5 +1,5 @@
-/* The part of CUDA's runtime that kernels/cuda calls, for a host without a device: memory is the host's, a stream runs
- * at once. In C, as NVIDIA's header of this name. */
+/* The part of CUDA's runtime that kernels/cuda calls, for a host without a device: memory is the host's, and a stream
+ * runs each call at once. Usable from C, like NVIDIA's header of this name. */
 #ifndef TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
 #define TESTS_KERNELS_CUDA_SHIM_RUNTIME_API_H
 
@@ -27,11 +27,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
-/* The order in which the threads and blocks of the launches to come run is drawn from this. */
+/* The seed of the order in which the threads and blocks of later launches run. */
 void shim_seed(uint64_t seed);
-/* From now on launches have their grid looked at, but do not run, and no memory is touched: for shapes of any size. */
+/* From now on a launch checks its grid and does not run, and no memory is touched: for shapes of any size. */
 void shim_only_grids(bool yes);
-/* Since the program began. */
+/* Launches since the program began. */
 uint64_t shim_launches(void);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
-/* What TSan is told of the shim's fibres. It takes each for a thread of which nothing comes before or after another's
- * but by a barrier of theirs, and by where a launch begins and ends: so it finds a missing barrier and blocks that meet
- * in memory in whatever order they run. Without TSan nothing of it is there.
+/* How the shim describes its fibres to TSan. TSan takes each fibre for a thread. Only barriers, and the beginning and
+ * end of a launch, order the accesses of two fibres. So TSan finds a missing barrier, and blocks that access the same
+ * memory, in whatever order they run. Without TSan these functions do nothing.
  *
- * A shuffle is no such order, as CUDA's guide has it, but __syncwarp is. What runtime.cc itself does, which is compiled
- * without TSan, is not looked at. */
+ * A shuffle does not order memory accesses, according to CUDA's guide, but __syncwarp does. runtime.cc itself is
+ * compiled without TSan, so its own accesses are not checked. */
 #ifndef TESTS_KERNELS_CUDA_SHIM_RACES_H
 #define TESTS_KERNELS_CUDA_SHIM_RACES_H
 
@@ -35,10 +35,11 @@ enum {
 static inline void *race_thread_mine() { return __tsan_get_current_fiber(); }
 static inline void *race_thread_new() { return __tsan_create_fiber(0); }
 static inline void race_thread_goes_on(void *thread) { __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync); }
-/* What the caller has done so far comes before what those do that come after the place. */
+/* The caller's accesses so far happen before the later accesses of every thread that calls race_after for this place.
+ */
 static inline void race_before(void *place) { __tsan_release(place); }
 static inline void race_after(void *place) { __tsan_acquire(place); }
-/* Memory that is given to one after the other: their stacks. */
+/* Stacks: one thread uses this memory after another, which is no race. */
 static inline void race_never(void *at, size_t bytes) {
     AnnotateBenignRaceSized(__FILE__, __LINE__, at, bytes, "a stack");
 }

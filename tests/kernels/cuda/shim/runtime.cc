@@ -1,3 +1,14 @@
+/* Runs CUDA kernels on the host, one block after another.
+ *
+ * `run` checks the grid, shuffles the blocks by a seeded generator, and runs each block. run_block gives every thread
+ * of the block a fibre with its own stack, shuffles the fibres, and switches to each of them in turn until all have
+ * returned. A fibre that reaches a barrier or a shuffle switches back to the scheduler until its last member has
+ * arrived. If no fibre makes progress in a whole turn, some threads wait at a barrier that others never reach, and the
+ * program aborts.
+ *
+ * Shared memory is filled with NaNs between blocks. Each lane keeps a list of its background copies, and each copy is
+ * made at once or when its group is waited for. With TSan every fibre is a thread of TSan's, and each barrier, block
+ * and launch has an address at which TSan's threads synchronize (races.h). */
 #include "tests/kernels/cuda/shim/cuda_runtime.h"
 #include "tests/kernels/cuda/shim/races.h"
 #include "tests/sanitized.h"
@@ -18,27 +29,29 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shim {
 
-/* What every device gives a block; what sm_80 gives one that asks for it; a fibre's stack. */
-enum { SHARED_MOST = 48 << 10, STACK = 128 << 10, WARP = 32, SHOWN_MOST = 32, COPIES_MOST = 64 };
-/* Of races.h's: of TSan, which takes a MB for each. */
-enum { THREADS_MOST = 1024 };
-/* Of memory that stands for an order, as much as TSan tells apart. */
+/* An H100's limits: a block's own shared memory, the dynamic shared memory that a launch may ask for, and their sum. */
+enum { MAX_SHARED = 48 << 10, MAX_DYNAMIC = 227 << 10, SHARED_ALL = MAX_SHARED + MAX_DYNAMIC };
+enum { STACK = 128 << 10, WARP = 32, MAX_SHOWN = 32, MAX_COPIES = 64 };
+/* TSan's threads for fibres. Each takes 1 MB of TSan's memory. */
+enum { MAX_THREADS = 1024 };
+/* The bytes of an address that stands for an order: the granularity at which TSan tells addresses apart. */
 enum { PLACE = 8 };
 
-/* Threads that meet, all where the first of them is in the source: the last one to come opens it. */
+/* Threads that wait for each other. All must be at the same place of the source as the first. The last one opens it. */
 struct barrier {
     unsigned arrived, generation;
     struct where where;
-    char (*order)[PLACE]; /* two in turn, for races.h: who comes after it comes after all that came to it */
+    char (*order)[PLACE]; /* two in turn, for races.h: after a barrier, a thread sees all that came before it */
 };
 
-/* Where a stack goes on. It is entered by its context; from then on one jumps, since swapcontext asks the kernel for
- * the signals' mask each time, which takes longer than most threads' work. ASan does not know jumps between stacks. */
+/* Where a fibre continues. The first switch to a fibre uses its ucontext. Later switches use longjmp, because
+ * swapcontext makes a system call for the signal mask each time, which takes longer than most threads' work. ASan does
+ * not support jumps between stacks. */
 struct context {
     ucontext_t entry;
     jmp_buf jump;
     bool left;
-    void *thread; /* of races.h */
+    void *thread; /* the thread of races.h */
 };
 
 static void go(struct context *from, struct context *to) {
@@ -53,7 +66,7 @@ static void go(struct context *from, struct context *to) {
     }
 }
 
-/* 16 bytes that are on their way: nobody may count on them before their group is waited for. */
+/* A background copy of 16 bytes. A kernel may not read them before it has waited for their group. */
 struct copy {
     void *to;
     const void *from;
@@ -63,12 +76,12 @@ struct copy {
 
 struct fibre {
     struct context context;
-    std::unique_ptr<char[]> stack; /* made once: a thread that is done waits there for its next block */
+    std::unique_ptr<char[]> stack; /* allocated once: a thread that has ended waits there for its next block */
     dim3 thread;
     unsigned lane, warp;
     unsigned shuffles, shows;
-    unsigned groups; /* of copies, that are whole */
-    struct copy copies[COPIES_MOST];
+    unsigned groups; /* complete groups of copies */
+    struct copy copies[MAX_COPIES];
     unsigned first_copy, copies_end;
     bool done;
 };
@@ -76,11 +89,11 @@ struct fibre {
 struct warp {
     struct barrier barrier;
     unsigned lanes;
-    uint64_t exchanged[2][WARP]; /* two in turn, so that one barrier a shuffle is enough */
-    char shown[2][WARP][SHOWN_MOST];
+    uint64_t exchanged[2][WARP]; /* two in turn, so that a shuffle needs only one barrier */
+    char shown[2][WARP][MAX_SHOWN];
 };
 
-static std::deque<fibre> fibres; /* contexts must not move */
+static std::deque<fibre> fibres; /* a deque, because contexts must not move */
 static std::vector<warp> warps;
 static std::function<void()> kernel;
 static struct context scheduler;
@@ -89,9 +102,9 @@ static bool progress;
 static struct barrier block_barrier;
 static std::mt19937_64 order;
 
-alignas(256) static char shared_memory_of_all[SHARED_MOST];
+alignas(256) static char shared_memory_of_all[SHARED_ALL];
 static char *shared_memory;
-static size_t shared_used;
+static size_t shared_used, dynamic_bytes;
 static std::unique_ptr<char[][PLACE]> block_order, launch_order;
 static std::vector<void *> threads;
 static size_t blocks_run;
@@ -153,7 +166,7 @@ uint64_t exchange(uint64_t mine, unsigned from, const struct where &where) {
 void show(const void *mine, size_t bytes, void *all, const struct where &where) {
     fibre &f = fibres[running];
     auto &at = warps[f.warp].shown[f.shows++ % 2];
-    if (bytes > SHOWN_MOST || warps[f.warp].lanes < WARP)
+    if (bytes > MAX_SHOWN || warps[f.warp].lanes < WARP)
         stop("what lanes show each other is of a whole warp, and short");
     race_look_away();
     memcpy(at[f.lane], mine, bytes);
@@ -169,7 +182,7 @@ void copy_begin(void *to, const void *from, bool exist, void (*make)(void *, con
     fibre &f = fibres[running];
     if (order() % 2)
         make(to, from, exist);
-    else if (f.copies_end == COPIES_MOST)
+    else if (f.copies_end == MAX_COPIES)
         stop("a thread has more copies on their way than the shim keeps");
     else
         f.copies[f.copies_end++] = { to, from, exist, f.groups };
@@ -188,16 +201,18 @@ void copy_wait(unsigned newest, void (*make)(void *, const void *, bool)) {
     f.first_copy = f.copies_end = 0;
 }
 
-void *room(struct place *p, size_t bytes, size_t alignment) {
+void *place_memory(struct place *p, size_t bytes, size_t alignment) {
     if (p->launch != launches) {
         p->launch = launches;
         p->at = (shared_used + alignment - 1) / alignment * alignment;
         shared_used = p->at + bytes;
-        if (shared_used > SHARED_MOST)
+        if (shared_used > MAX_SHARED)
             stop("more shared memory than a block has");
     }
     return shared_memory + p->at;
 }
+
+void *dynamic_shared() { return shared_memory + MAX_SHARED; }
 
 static void live() {
     for (;;) {
@@ -231,15 +246,15 @@ static void fibre_begin(size_t i, void *thread) {
     makecontext(&f.context.entry, live, 0);
 }
 
-/* Of the next block alone, so that nothing comes after the one before. */
+/* The orders of the next block only: no block is ordered after the one before. */
 static void orders_begin() {
     block_order.reset(new char[2 * (1 + warps.size())][PLACE]);
     block_barrier = { 0, 0, {}, block_order.get() };
     for (size_t w = 0; w < warps.size(); w++)
         warps[w].barrier = { 0, 0, {}, block_order.get() + 2 * (1 + w) };
     if (RACES) {
-        shared_memory = (char *)aligned_alloc(256, SHARED_MOST);
-        memset(shared_memory, 0xff, SHARED_MOST);
+        shared_memory = (char *)aligned_alloc(256, SHARED_ALL);
+        memset(shared_memory, 0xff, SHARED_ALL);
     }
     race_before(launch_order[0]);
 }
@@ -252,9 +267,10 @@ static void orders_end() {
     race_look_again();
 }
 
-/* races.h's thread for thread i of n: another one in each of some blocks in a row, so that these are apart. */
+/* The TSan thread for thread i of n. Some blocks in a row use different ones, so that TSan can tell the blocks apart.
+ */
 static void *thread_of(size_t i, size_t n) {
-    const size_t at = blocks_run % (THREADS_MOST / n) * n + i;
+    const size_t at = blocks_run % (MAX_THREADS / n) * n + i;
     while (RACES && threads.size() <= at)
         threads.push_back(race_thread_new());
     return RACES ? threads[at] : NULL;
@@ -286,8 +302,10 @@ static void run_block() {
         if (!progress)
             stop("threads wait at a barrier or in a shuffle that others of theirs never reach");
     }
-    if (!RACES)
-        memset(shared_memory, 0xff, shared_used); /* the next one finds nothing of this one's */
+    if (!RACES) { /* the next block must not find this block's data */
+        memset(shared_memory, 0xff, shared_used);
+        memset(shared_memory + MAX_SHARED, 0xff, dynamic_bytes);
+    }
     orders_end();
     blocks_run++;
 }
@@ -300,12 +318,15 @@ void run(const cudaLaunchConfig_t *c, std::function<void()> body) {
     blockDim = c->blockDim;
     launches++;
     shared_used = 0;
+    dynamic_bytes = c->dynamicSmemBytes;
+    if (dynamic_bytes > MAX_DYNAMIC)
+        stop("a launch asks for more shared memory than a block can have");
     if (blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         stop("a grid has at least one block, and at most 2147483647 in x and 65535 in y and z");
     if (only_grids)
         return;
     shared_memory = shared_memory_of_all;
-    memset(shared_memory, 0xff, SHARED_MOST);
+    memset(shared_memory, 0xff, MAX_SHARED + dynamic_bytes);
     scheduler.thread = race_thread_mine();
     launch_order.reset(new char[2][PLACE]);
     std::vector<size_t> turn(blocks);

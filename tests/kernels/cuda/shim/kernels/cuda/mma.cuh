@@ -1,6 +1,6 @@
-/* The matrix units of kernels/cuda/mma.cuh on the CPU: the lanes of a warp show each other what they hold, and each
- * adds up its own four sums, along the 16 in order. Copies are made at once or when they are waited for, drawn for
- * each: nobody may count on either. */
+/* The matrix units of kernels/cuda/mma.cuh on the CPU. The lanes of a warp exchange their operands, and each lane adds
+ * its own four sums over the 16 products in order. Whether a copy is made at once or when it is waited for is drawn at
+ * random for each copy, so a kernel may rely on neither. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
@@ -10,7 +10,7 @@ namespace shim {
 
 enum { LANES = 32 };
 
-/* What each lane of the warp shows, lane by lane. */
+/* The values of all lanes of the warp, by lane. */
 template <class T> struct shown { T of[LANES]; };
 template <class T> shown<T> show_all(const T &mine, where at) {
     shown<T> all;
@@ -29,7 +29,7 @@ template <class E> float half_of(uint32_t both, int which) {
     return float_of(x);
 }
 
-/* a (row, k) and b (k, column), from the lanes that hold them. */
+/* a (row, k) and b (k, column), read from the lanes that hold them. */
 template <class E> float a_at(const operands *held, unsigned row, unsigned k) {
     return half_of<E>(held[row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2], k % 2);
 }

@@ -1,0 +1,52 @@
+"""The systemd units, as far as they can be judged without systemd running."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from service_fixture import BIN, PATIENCE, ROOT
+
+UNITS = ("trainyard-controller.service", "trainyard-executor.service")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_the_units_are_understood(tmp_path):
+    for name in UNITS:
+        (tmp_path / name).write_text((ROOT / "deploy" / name).read_text().replace("/usr/bin/", f"{BIN}/"))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in UNITS)], capture_output=True,
+                          text=True, timeout=60 * PATIENCE)
+    # It loads what these want, too, whose own faults are told with other names.
+    complaints = [line for line in done.stderr.splitlines() if "trainyard" in line]
+    assert not complaints, complaints
+
+
+@pytest.mark.skipif(not shutil.which("systemd-sysusers"), reason="systemd-sysusers is not installed")
+def test_controller_agent_and_workers_are_different_users(tmp_path):
+    (tmp_path / "etc").mkdir()
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", ROOT / "deploy" / "trainyard.sysusers"], check=True,
+                   capture_output=True, timeout=60 * PATIENCE)
+    uids = {line.split(":")[0]: line.split(":")[2] for line in (tmp_path / "etc" / "passwd").read_text().splitlines()}
+    text = "".join((ROOT / "deploy" / name).read_text() for name in UNITS)
+    users = re.findall(r"^User=(.+)$", text, re.M) + re.findall(r"--worker-user (\S+)", text)
+    assert len(users) == 3 and len({uids[user] for user in users}) == 3, (users, uids)
+    group = next(line for line in (tmp_path / "etc" / "group").read_text().splitlines() if line.startswith("trainyard:"))
+    assert set(group.split(":")[3].split(",")) == {"trainyard-controller", "trainyard-worker"}
+
+
+def test_the_units_pass_only_options_that_the_programs_have():
+    for name in UNITS:
+        commands = re.findall(r"^Exec(?:Start|StartPre)=/usr/bin/(\S+) ((?:.*\\\n)*.*)$", (ROOT / "deploy" / name).read_text(),
+                              re.M)
+        assert commands
+        for program, arguments in commands:
+            known = subprocess.check_output([BIN / program, "--help"], text=True, timeout=60 * PATIENCE)
+            options = re.findall(r"--[a-z-]+", arguments)
+            assert options and all(option in known for option in options), (options, known)
+
+
+def test_the_unit_gives_a_migration_all_the_time_that_it_needs():
+    unit = (ROOT / "deploy" / UNITS[0]).read_text()
+    assert re.search(r"^ExecStartPre=/usr/bin/trainyard-controller migrate .*--wait 60$", unit, re.M)
+    assert re.search(r"^TimeoutStartSec=infinity$", unit, re.M), "systemd's own limit, 90 s, kills ExecStartPre"

@@ -1,0 +1,249 @@
+"""The table of fields in docs/spec.md and share/spec.schema.json, from the option (field) of spec.proto.
+
+Without arguments: fails if either differs from what spec.proto gives. With --write: writes both."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE, SCHEMA, LIMITS = ROOT / "docs/spec.md", ROOT / "share/spec.schema.json", ROOT / "base/limits.h"
+BEGIN, END = "<!-- fields: written by tests/lint/spec_fields.py -->\n", "<!-- end of fields -->\n"
+NAME_PATTERN, URI_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "^file:///."
+FieldProto = descriptor_pb2.FieldDescriptorProto
+
+
+def load():
+    """The descriptor of JobSpec, and the extension."""
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run(["protoc", f"--descriptor_set_out={out.name}", "--include_imports", f"-I{ROOT}/api",
+                        "trainyard/v1/spec.proto"], check=True)
+        files = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out.name).read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return pool.FindMessageTypeByName("trainyard.v1.JobSpec"), pool
+
+
+class Options:
+    def __init__(self, pool):
+        self.number = pool.FindExtensionByName("trainyard.v1.field").number
+        prototype = message_factory.MessageFactory(pool).GetPrototype
+        self.options = prototype(pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
+        self.extension = pool.FindExtensionByName("trainyard.v1.field")
+
+    def of(self, field):
+        rule = self.options.FromString(field.GetOptions().SerializeToString()).Extensions[self.extension]
+        rule.computed = re.sub(r"\bLIMIT_\w+", limit, rule.computed)
+        return rule
+
+
+def limit(name):
+    """The number of a limit that spec.proto names."""
+    return re.search(rf"^#define {name.group()} (\d+)$", LIMITS.read_text(), re.M).group(1)
+
+
+def fields(message):
+    """In the order of the file."""
+    return message.fields
+
+
+def is_choice(message):
+    return len(message.oneofs) == 1 and len(message.oneofs[0].fields) == len(message.fields) > 1
+
+
+def is_list(field):
+    return field.label == FieldProto.LABEL_REPEATED and not is_map(field)
+
+
+def is_map(field):
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def is_integer(field):
+    return field.type in (FieldProto.TYPE_INT32, FieldProto.TYPE_INT64)
+
+
+def number(value):
+    if value == int(value) and abs(value) < 1e11:
+        return str(int(value))
+    return f"{value:g}".replace("e+", "e").replace("e-0", "e-")
+
+
+# --- the page ---
+
+def default_text(field, rule):
+    if rule.required:
+        return f"required without `{rule.unless}`" if rule.unless else "required"
+    if rule.computed or rule.default:
+        text = field.type == FieldProto.TYPE_STRING or field.message_type
+        return rule.computed or (f"`{rule.default}`" if text else rule.default)
+    if field.type == FieldProto.TYPE_BOOL:
+        return "false"
+    return "none" if field.has_presence or is_list(field) or is_map(field) or field.type == FieldProto.TYPE_STRING else "0"
+
+
+def limits(field, rule):
+    below = f"below {number(rule.below)}" if rule.HasField("below") else number(rule.max) if rule.HasField("max") else None
+    if rule.HasField("above"):
+        return f"above {number(rule.above)}, up to {below}"
+    if rule.HasField("min"):
+        return f"{number(rule.min)} to {below}" if below else f"at least {number(rule.min)}"
+    return "any 64-bit integer" if is_integer(field) and not rule.also else ""
+
+
+def range_text(field, rule):
+    parts = [f"`{choice}`" if field.type == FieldProto.TYPE_STRING else choice for choice in rule.choices]
+    formats = {rule.FILE_URI: "a file URI", rule.NAME: "a name (below)",
+               rule.CHECKPOINT: "`jobs/42/checkpoints/7`, or a file URI"}
+    if is_list(field) and rule.format == rule.FILE_URI:
+        parts = [f"{1 if rule.required else 0} to {rule.max_items} file URIs"]
+    elif is_list(field) or is_map(field):
+        each = limits(field, rule) if is_list(field) else ""
+        parts = [f"up to {rule.max_items} {rule.unit}" + (f", each {each}" if each else "")]
+    elif rule.format in formats:
+        parts.append(formats[rule.format])
+    elif field.type == FieldProto.TYPE_BOOL:
+        parts = ["true, false"]
+    elif field.message_type:
+        parts = [f"`{member.name}`" for member in fields(field.message_type)] if is_choice(field.message_type) else []
+    elif not parts and field.type != FieldProto.TYPE_STRING:
+        text = limits(field, rule)
+        unit = f" {rule.unit}" if rule.unit and text else ""
+        parts = [f"{'a power of two from ' if rule.power_of_two else ''}{text}{unit}"] if text else []
+    parts = [", ".join(parts)] if parts else []
+    parts += [f"divides `{rule.divides}`"] if rule.divides else []
+    parts += [rule.also] if rule.also else []
+    return "; ".join(parts)
+
+
+def rows(message, options, path=""):
+    for field in fields(message):
+        rule = options.of(field)
+        name = path + field.name
+        inner = field.message_type if not is_list(field) and not is_map(field) else None
+        if inner is None or is_choice(inner) or (rule.help and not rule.default and not field.containing_oneof):
+            yield f"| `{name}` | {default_text(field, rule)} | {range_text(field, rule)} | {rule.help} |"
+        elif rule.help:
+            yield f"| `{name}` | | | {rule.help} |"
+        if inner is not None:
+            yield from rows(inner, options, name + ".")
+
+
+def table(message, options):
+    head = ["| field | default | range | meaning |", "|---|---|---|---|"]
+    return BEGIN + "\n".join(head + list(rows(message, options))) + "\n" + END
+
+
+# --- the schema ---
+
+def described(rule, schema):
+    text = ", ".join(filter(None, [rule.help, f"in {rule.unit}" if rule.unit and schema.get("type") in ("integer", "number") else "",
+                                   f"divides `{rule.divides}`" if rule.divides else "",
+                                   "a power of two" if rule.power_of_two else "", rule.also]))
+    text += f" (default: {rule.computed})" if rule.computed else ""
+    return {**({"description": text.strip()} if text else {}), **schema}
+
+
+def scalar_schema(field, rule):
+    if field.type == FieldProto.TYPE_BOOL:
+        return {"type": "boolean"}
+    if field.type == FieldProto.TYPE_STRING:
+        kinds = [{"enum": list(rule.choices)}] if rule.choices else []
+        kinds += [{"pattern": URI_PATTERN}] if rule.format == rule.FILE_URI else []
+        kinds += [{"pattern": NAME_PATTERN}] if rule.format == rule.NAME else []
+        return {"type": "string", **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})}
+    if rule.choices:
+        return {"enum": [int(choice) for choice in rule.choices]}
+    schema = {"type": "integer" if is_integer(field) else "number"}
+    names = {"min": "minimum", "max": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
+    for option, key in names.items():
+        if rule.HasField(option) and not (option == "min" and rule.min > 0 and not field.has_presence):
+            schema[key] = getattr(rule, option)
+            if schema[key] == int(schema[key]):
+                schema[key] = int(schema[key])
+    return schema
+
+
+def field_schema(field, rule, message):
+    if is_map(field):
+        return {"type": "object", "maxProperties": rule.max_items, "additionalProperties": {"type": "string"}}
+    if field.message_type:
+        reference = {"$ref": f"#/$defs/{field.message_type.name}"}
+        return reference
+    schema = scalar_schema(field, rule)
+    if is_list(field):
+        return {"type": "array", "minItems": int(rule.required), "maxItems": rule.max_items, "items": schema}
+    if f"{field.name}_auto" in message.fields_by_name:
+        return {"anyOf": [schema, {"const": "auto"}]}
+    return schema
+
+
+def default_value(field, rule):
+    if not rule.default or field.message_type:
+        return {}
+    return {"default": rule.default if field.type == FieldProto.TYPE_STRING else json.loads(rule.default)}
+
+
+def message_schema(message, options):
+    lines = []
+    for field in fields(message):
+        rule = options.of(field)
+        schema = {**described(rule, field_schema(field, rule, message)), **default_value(field, rule)}
+        lines.append(f"{json.dumps(field.name)}: {json.dumps(schema)}")
+    required = [field for field in fields(message) if options.of(field).required]
+    always = [field.name for field in required if not options.of(field).unless]
+    either = {options.of(field).unless: [] for field in required if options.of(field).unless}
+    for field in required:
+        if options.of(field).unless:
+            either[options.of(field).unless].append(field.name)
+    ways = "".join(f'"oneOf": [{{"required": {json.dumps(names)}}}, {{"required": {json.dumps([other])}}}], '
+                   for other, names in either.items())
+    properties = '"type": "object", "additionalProperties": false, ' \
+                 f'"required": {json.dumps(always)}, {ways}"properties": {{\n    ' + ",\n    ".join(lines) + "}"
+    if not is_choice(message):
+        return "{" + properties + "}"
+    names = [field.name for field in fields(message)]
+    return f'{{"anyOf": [{{"enum": {json.dumps(names)}}}, {{"minProperties": 1, "maxProperties": 1, {properties}}}]}}'
+
+
+def messages_of(message, found):
+    if message.name not in found:
+        found[message.name] = message
+        for field in fields(message):
+            if field.message_type and not is_map(field):
+                messages_of(field.message_type, found)
+    return found
+
+
+def schema(message, options):
+    definitions = [f"  {json.dumps(name)}: {message_schema(each, options)}"
+                   for name, each in messages_of(message, {}).items()]
+    return ('{"$schema": "http://json-schema.org/draft-07/schema#",\n "title": "A job spec of Trainyard",\n'
+            f' "$ref": "#/$defs/{message.name}",\n "$defs": {{\n' + ",\n".join(definitions) + "\n}}\n")
+
+
+def main():
+    message, pool = load()
+    options = Options(pool)
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    wanted = {PAGE: before + table(message, options) + rest.split(END)[1], SCHEMA: schema(message, options)}
+    json.loads(wanted[SCHEMA])
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if "--write" in sys.argv:
+            path.write_text(wanted[path])
+        else:
+            print(f"{path.relative_to(ROOT)} is not what spec.proto gives: run tests/lint/spec_fields.py --write")
+    if not stale:
+        print("ok - docs/spec.md and share/spec.schema.json agree with spec.proto")
+    return 1 if stale and "--write" not in sys.argv else 0
+
+
+sys.exit(main())

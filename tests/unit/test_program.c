@@ -1,0 +1,127 @@
+/* Parts of trainyard-program by themselves: the ranks' places on their hosts, and lines of metrics. */
+#include "base/cleanup.h"
+#include "executor/program/metric_lines.h"
+#include "executor/program/rendezvous.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MAX = 8 };
+
+static status_t place_of(const char *const *addresses, int n, int rank, struct place *ret, struct err *e) {
+    ProtobufCBinaryData data[RANKS_MAX];
+    for (int i = 0; i < n; i++)
+        data[i] = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)addresses[i], .len = strlen(addresses[i]) };
+    Trainyard__V1__Rendezvous all = TRAINYARD__V1__RENDEZVOUS__INIT;
+    all.n_addresses = (size_t)n;
+    all.addresses = data;
+    return rendezvous_place(&all, rank, n, ret, e);
+}
+
+static void ranks_are_counted_by_their_executors_in_any_order(void **state) {
+    (void)state;
+    /* Two executors on one host, and another host whose agent has the same pid as one of them. */
+    static const char *const addresses[] = { "a 1001 7", "b 1002 7", "a 1003 8", "a 1004 7", "b 1005 7" };
+    static const int wanted[][4] = { { 0, 2, 0, 3 }, { 0, 2, 1, 3 }, { 0, 1, 2, 3 }, { 1, 2, 0, 3 }, { 1, 2, 1, 3 } };
+    for (int r = 0; r < 5; r++) {
+        struct place place;
+        assert_int_equal(place_of(addresses, 5, r, &place, NULL), ST_OK);
+        assert_string_equal(place.master_address, "a");
+        assert_int_equal(place.master_port, 1001);
+        assert_int_equal(place.local_rank, wanted[r][0]);
+        assert_int_equal(place.local_world_size, wanted[r][1]);
+        assert_int_equal(place.group_rank, wanted[r][2]);
+        assert_int_equal(place.groups, wanted[r][3]);
+    }
+}
+
+static void an_address_of_another_form_is_refused(void **state) {
+    (void)state;
+    static const char *const wrong[] = { "", "a", "a 1", "a b 1", "a 0 1", "a 65536 1", "a 1 1 1", "a 1 1x" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *const addresses[] = { "a 1 1", wrong[i] };
+        struct place place;
+        struct err e;
+        assert_int_equal(place_of(addresses, 2, 0, &place, &e), ST_INTERNAL);
+        assert_string_equal(e.msg, "the address of rank 1 is not a host, a port and an agent");
+    }
+}
+
+static void a_reserved_port_is_taken_until_it_is_closed(void **state) {
+    (void)state;
+    struct reserved_port first, second;
+    assert_int_equal(rendezvous_reserve_port(&first, NULL), ST_OK);
+    assert_int_equal(rendezvous_reserve_port(&second, NULL), ST_OK);
+    assert_in_range(first.port, 1, 65535);
+    assert_int_not_equal(first.port, second.port);
+    close(first.fd);
+    close(second.fd);
+}
+
+struct seen {
+    int rows, refused;
+    char text[512];
+};
+
+static void on_row(void *ctx, int64_t step, char *const *names, const double *values, size_t n) {
+    struct seen *seen = ctx;
+    size_t used = (size_t)snprintf(seen->text, sizeof seen->text, "%d", (int)step);
+    for (size_t i = 0; i < n; i++)
+        used += (size_t)snprintf(seen->text + used, sizeof seen->text - used, " %s=%g", names[i], values[i]);
+    seen->rows++;
+}
+
+static void on_refused(void *ctx, const char *sentence) {
+    struct seen *seen = ctx;
+    snprintf(seen->text, sizeof seen->text, "%s", sentence);
+    seen->refused++;
+}
+
+static void lines_become_rows_at_any_cut(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"step\": 3, \"loss\": 1.5, \"n\": -2}\n\n{\"step\": 4, \"loss\": 1e300}\n{\"step\": 5}\n";
+    for (size_t cut = 1; cut < sizeof text; cut++) {
+        struct metric_lines lines = { .n = 0 };
+        struct seen seen = { 0 };
+        const struct metric_sink sink = { &seen, on_row, on_refused };
+        for (size_t at = 0; at < sizeof text - 1; at += cut)
+            metric_lines_feed(&lines, text + at, sizeof text - 1 - at < cut ? sizeof text - 1 - at : cut, &sink);
+        assert_int_equal(seen.rows, 2); /* a step without a value is no row */
+        assert_int_equal(seen.refused, 0);
+        assert_string_equal(seen.text, "4 loss=1e+300");
+    }
+}
+
+static void a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read(void **state) {
+    (void)state;
+    struct metric_lines lines = { .n = 0 };
+    struct seen seen = { 0 };
+    const struct metric_sink sink = { &seen, on_row, on_refused };
+    for (int i = 0; i < 3 * METRIC_LINE_BYTES; i++)
+        metric_lines_feed(&lines, "x", 1, &sink);
+    metric_lines_feed(&lines, "\n", 1, &sink);
+    assert_int_equal(seen.refused, 1);
+    metric_lines_feed(&lines, "{\"step\": 1, \"a\": 1}\n", 20, &sink);
+    assert_int_equal(seen.refused, 1);
+    assert_string_equal(seen.text, "1 a=1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_counted_by_their_executors_in_any_order),
+        cmocka_unit_test(an_address_of_another_form_is_refused),
+        cmocka_unit_test(a_reserved_port_is_taken_until_it_is_closed),
+        cmocka_unit_test(lines_become_rows_at_any_cut),
+        cmocka_unit_test(a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+/* api/spec: specs with a program in place of a model. The sentences for single wrong fields are in specs/wrong.txt and
+ * tests/e2e/test_programs.py. */
+#include "api/codec/text.h"
+#include "api/spec/digest.h"
+#include "api/spec/spec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OK(call) assert_int_equal(call, ST_OK)
+
+static Trainyard__V1__JobSpec *parse(const char *text) {
+    ProtobufCMessage *msg = NULL;
+    OK(codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), NULL, &msg, NULL));
+    return (Trainyard__V1__JobSpec *)msg;
+}
+
+#define PROGRAM "name: a\nprogram: {command: [sh, -c, exit]"
+static void a_program_needs_no_model_and_has_any_number_of_ranks(void **state) {
+    (void)state;
+    struct spec_problems problems = { 0 };
+    Trainyard__V1__JobSpec *given = parse(PROGRAM "}\nparallel: {data: 3}"), *spec = NULL;
+    OK(spec_resolve(given, &spec, NULL, NULL));
+    assert_true(spec_is_program(spec) && !spec->model && !spec->data && !spec->train);
+    assert_int_equal(spec_world_size(spec), 3);
+    assert_int_equal(spec_steps(spec), 0);
+    assert_int_equal(spec_micro_batches(spec), 0);
+    assert_int_equal(spec_tokens_per_step(spec), 0);
+    assert_false(spec_has_auto(spec));
+    spec_free(spec);
+    spec_free(given);
+    given = parse(PROGRAM "}\ntrain: {steps: 1}\nparallel: {zero: 1}");
+    assert_int_equal(spec_resolve(given, &spec, &problems, NULL), ST_INVALID_ARGUMENT);
+    assert_int_equal(problems.n, 2);
+    assert_string_equal(problems.lines[0], "train: cannot be given with program");
+    assert_string_equal(problems.lines[1],
+                        "parallel.zero: is for a model; a program has parallel.data ranks and divides "
+                        "its work itself");
+    spec_problems_done(&problems);
+    spec_free(given);
+}
+
+static void a_programs_digest_does_not_depend_on_the_order_of_its_variables(void **state) {
+    (void)state;
+    static const char *const texts[] = { PROGRAM ", environment: {A: x, B: y}}", PROGRAM ", environment: {B: y, A: x}}",
+                                         PROGRAM ", environment: {A: y, B: x}}" };
+    uint8_t digests[3][SHA256_BYTES], checked[SHA256_BYTES];
+    for (int i = 0; i < 3; i++) {
+        Trainyard__V1__JobSpec *spec = parse(texts[i]);
+        spec_digest(spec, "", digests[i]);
+        spec_digest_checked(spec, "", checked);
+        spec_free(spec);
+    }
+    assert_memory_equal(digests[0], digests[1], SHA256_BYTES);
+    assert_memory_not_equal(digests[0], digests[2], SHA256_BYTES);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_needs_no_model_and_has_any_number_of_ranks),
+        cmocka_unit_test(a_programs_digest_does_not_depend_on_the_order_of_its_variables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
