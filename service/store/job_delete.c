@@ -69,6 +69,17 @@ static const struct table {
                    "SELECT {columns} FROM gone ORDER BY name DESC, rank DESC, attempt DESC, number DESC LIMIT 1" },
                  SQL_ROW(struct key, SQL_COLUMN(struct key, at[0], "name"), SQL_COLUMN(struct key, at[1], "rank"),
                          SQL_COLUMN(struct key, at[2], "attempt"), SQL_COLUMN(struct key, at[3], "number")) } },
+    /* A name that no other job has is deleted too. The writer that gives it to another job at the same time has a lock
+     * on its row; this statement then fails, and is tried again later. Rows that were stored behind the last key keep
+     * their name until the search begins again. */
+    { .after = { { "delete_names",
+                   "WITH gone AS (DELETE FROM job_metric WHERE ctid = ANY (ARRAY (SELECT j.ctid FROM job_metric j "
+                   "WHERE j.job = $1 AND j.name > $3 AND NOT EXISTS (SELECT 1 FROM metric_chunk k WHERE k.job = j.job "
+                   "AND k.name = j.name) ORDER BY j.name LIMIT $2)) RETURNING name), "
+                   "unused AS (DELETE FROM metric_name m USING gone g WHERE m.id = g.name "
+                   "AND NOT EXISTS (SELECT 1 FROM job_metric j WHERE j.name = m.id AND j.job <> $1)) "
+                   "SELECT {columns} FROM gone ORDER BY name DESC LIMIT 1" },
+                 SQL_ROW(struct key, SQL_COLUMN(struct key, at[0], "name")) } },
     { .after = { { "delete_logs", "WITH gone AS (DELETE FROM log_chunk WHERE ctid = ANY (ARRAY (SELECT ctid "
                                   "FROM log_chunk WHERE job = $1 AND number > $3 ORDER BY number LIMIT $2)) "
                                   "RETURNING number) SELECT {columns} FROM gone ORDER BY number DESC LIMIT 1" },

@@ -12,18 +12,13 @@
 
 #include <limits.h>
 
-/* One index search for each name, however long the job is. */
 struct point_name {
     int id;
     const char *name;
 };
 static const struct sql_query POINT_NAMES = {
-    { "point_names",
-      "WITH RECURSIVE used AS ((SELECT name FROM metric_chunk WHERE job = $1 ORDER BY name LIMIT 1) UNION ALL "
-      "SELECT (SELECT k.name FROM metric_chunk k WHERE k.job = $1 AND k.name > u.name ORDER BY k.name LIMIT 1) "
-      "FROM used u WHERE u.name IS NOT NULL) "
-      "SELECT {columns} FROM used u JOIN metric_name m ON m.id = u.name "
-      "WHERE cardinality($2) = 0 OR m.name = ANY ($2) ORDER BY m.name" },
+    { "point_names", "SELECT {columns} FROM job_metric j JOIN metric_name m ON m.id = j.name "
+                     "WHERE j.job = $1 AND (cardinality($2) = 0 OR m.name = ANY ($2)) ORDER BY m.name" },
     SQL_ROW(struct point_name, SQL_COLUMN(struct point_name, id, "m.id"), SQL_COLUMN(struct point_name, name, "m.name"))
 };
 struct point_chunk {

@@ -74,10 +74,11 @@ static const struct sql MARK_MOVE = {
 
 static const struct sql JOB_LOST = { "job_lost", "UPDATE job SET records_lost = "
                                                  "least(records_lost, 9223372036854775807 - $2) + $2 WHERE id = $1" };
-/* The last step of which the rank has a point. Each name's last chunk is found by one search of the index. */
+/* The last step of which the rank has a point. The last chunk of each metric is found by one search of the index. */
 static const struct sql_query RANK_STEP = {
-    { "rank_step", "SELECT {columns} FROM metric_name m CROSS JOIN LATERAL (SELECT last_step FROM metric_chunk "
-                   "WHERE job = $1 AND name = m.id AND rank = $3 AND attempt = $2 ORDER BY number DESC LIMIT 1) k" },
+    { "rank_step", "SELECT {columns} FROM job_metric j CROSS JOIN LATERAL (SELECT last_step FROM metric_chunk "
+                   "WHERE job = $1 AND name = j.name AND rank = $3 AND attempt = $2 ORDER BY number DESC LIMIT 1) k "
+                   "WHERE j.job = $1" },
     SQL_SCALAR(int64_t, "coalesce(max(k.last_step), 0)")
 };
 

@@ -4,7 +4,10 @@
  * placement and rank_sequence (RANK_MARK: its executor and its mark), and the last chunk of each of its series
  * (RANK_TAILS). An unfilled last chunk is decoded, so that new points are added to it; a full one only fixes the number
  * of the next chunk. When the table is full, the rank that was unused for longest is evicted: nothing is lost, because
- * its rows have everything. Names of metrics are interned in metric_name when a rank first uses them. */
+ * its rows have everything.
+ *
+ * A name is interned when a rank first uses it: a row of metric_name, which is locked against deletion until the
+ * transaction ends, and a row of job_metric. */
 #include "service/store/report_rank.h"
 
 #include "base/alloc.h"
@@ -27,7 +30,7 @@ static const struct sql_query RANK_MARK = {
             SQL_COLUMN(struct rank_row, known, "s.sequence IS NOT NULL"),
             SQL_COLUMN(struct rank_row, sequence, "s.sequence"))
 };
-/* Each name's last chunk is found by one search of the index. Names are few. */
+/* The last chunk of each of the job's metrics is found by one search of the index. */
 struct tail {
     int name_id;
     const char *name;
@@ -38,9 +41,9 @@ struct tail {
     size_t times_bytes;
 };
 static const struct sql_query RANK_TAILS = {
-    { "rank_tails", "SELECT {columns} FROM metric_name m "
-                    "CROSS JOIN LATERAL (SELECT * FROM metric_chunk WHERE job = $1 AND name = m.id AND rank = $3 "
-                    "AND attempt = $2 ORDER BY number DESC LIMIT 1) k" },
+    { "rank_tails", "SELECT {columns} FROM job_metric j JOIN metric_name m ON m.id = j.name "
+                    "CROSS JOIN LATERAL (SELECT * FROM metric_chunk WHERE job = $1 AND name = j.name AND rank = $3 "
+                    "AND attempt = $2 ORDER BY number DESC LIMIT 1) k WHERE j.job = $1" },
     SQL_ROW(struct tail, SQL_COLUMN(struct tail, name_id, "m.id"), SQL_COLUMN(struct tail, name, "m.name"),
             SQL_COLUMN(struct tail, number, "k.number"), SQL_COLUMN(struct tail, n, "k.n"),
             SQL_COLUMN(struct tail, stride, "k.stride"), SQL_COLUMN(struct tail, first_step, "k.first_step"),
@@ -49,8 +52,13 @@ static const struct sql_query RANK_TAILS = {
 };
 static const struct sql NAME_ADD = { "name_add", "INSERT INTO metric_name (name) SELECT $1 WHERE NOT EXISTS "
                                                  "(SELECT 1 FROM metric_name WHERE name = $1) ON CONFLICT DO NOTHING" };
-static const struct sql_query NAME_ID = { { "name_id", "SELECT {columns} FROM metric_name WHERE name = $1" },
-                                          SQL_SCALAR(int, "id") };
+static const struct sql_query NAME_ID = {
+    { "name_id", "SELECT {columns} FROM metric_name WHERE name = $1 FOR KEY SHARE" }, SQL_SCALAR(int, "id")
+};
+static const struct sql JOB_NAME_ADD = { "job_name_add", "INSERT INTO job_metric (job, name) SELECT $1, $2 "
+                                                         "WHERE NOT EXISTS (SELECT 1 FROM job_metric "
+                                                         "WHERE job = $1 AND name = $2) ON CONFLICT DO NOTHING" };
+enum { INTERN_TRIES = 5 };
 
 /* ---- memory ---- */
 
@@ -124,9 +132,16 @@ struct series *rank_series_find(const struct rank_memory *k, const char *name, s
     return NULL;
 }
 
-static status_t name_intern(struct connection *c, const char *name, int *ret, struct err *e) {
-    TRY(sql_execute(c, &NAME_ADD, ARGS(arg_text(name)), NULL, e));
-    return sql_get(c, NULL, &NAME_ID, ARGS(arg_text(name)), ret, "a metric's name was not stored", e);
+/* A name that exists may be deleted, with the last job that had it, before it is locked. Then it is added again. */
+static status_t name_intern(struct connection *c, int64_t job, const char *name, int *ret, struct err *e) {
+    bool found = false;
+    for (int i = 0; i < INTERN_TRIES && !found; i++) {
+        TRY(sql_execute(c, &NAME_ADD, ARGS(arg_text(name)), NULL, e));
+        TRY(sql_find(c, NULL, &NAME_ID, ARGS(arg_text(name)), ret, &found, e));
+    }
+    if (!found)
+        return err_set(e, ST_UNAVAILABLE, "the metric's name '%s' was deleted whenever it was added", name);
+    return sql_execute(c, &JOB_NAME_ADD, ARGS(arg_int8(job), arg_int4(*ret)), NULL, e);
 }
 
 status_t rank_series_add(struct rank_memory *k, struct connection *c, const char *name, struct series **ret,
@@ -138,7 +153,7 @@ status_t rank_series_add(struct rank_memory *k, struct connection *c, const char
         return err_set(e, ST_RESOURCE_EXHAUSTED, "rank %d reports more than %d metrics", k->rank,
                        STORE_SERIES_PER_RANK);
     int id;
-    TRY(name_intern(c, name, &id, e));
+    TRY(name_intern(c, k->job, name, &id, e));
     struct series *s = series_grow(k);
     memcpy(s->name, name, len + 1);
     s->name_id = id;

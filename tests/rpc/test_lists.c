@@ -60,6 +60,7 @@ static void points_are_exported_to_the_last(void **state) {
     snprintf(sql, sizeof sql,
              "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
              "INSERT INTO metric_name (name) VALUES ('flood');"
+             "INSERT INTO job_metric SELECT 1, id FROM metric_name WHERE name = 'flood';"
              "INSERT INTO metric_chunk SELECT 1, (SELECT id FROM metric_name WHERE name = 'flood'), 0, 1, n, 100, 1, "
              "n * 100, n * 100 + 99, 0, 1, 1, array_fill(0.5::float8, '{100}'), NULL, to_timestamp(1795363200), "
              "decode(repeat('00', 99) || '08', 'hex') FROM generate_series(0, %d) n",

@@ -383,3 +383,28 @@ void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
             die("watch PostgreSQL's log", strerror(errno));
     }
 }
+
+struct committer {
+    struct pg *pg;
+    const char *conninfo;
+    struct pg_open *open;
+};
+
+static void *commit_when_blocked(void *ctx) {
+    struct committer *c = ctx;
+    pg_await_blocked(c->pg, c->conninfo, 1);
+    pg_commit(c->open);
+    free(c);
+    return NULL;
+}
+
+pthread_t pg_commit_when_blocked(struct pg *pg, const char *conninfo, struct pg_open *open) {
+    struct committer *c = calloc(1, sizeof *c);
+    pthread_t thread;
+    if (!c)
+        die("calloc", strerror(errno));
+    *c = (struct committer){ pg, conninfo, open };
+    if (pthread_create(&thread, NULL, commit_when_blocked, c) != 0)
+        die("pthread_create", "no thread was started");
+    return thread;
+}

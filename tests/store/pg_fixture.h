@@ -5,6 +5,7 @@
 #ifndef TESTS_STORE_PG_FIXTURE_H
 #define TESTS_STORE_PG_FIXTURE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 struct pg;
@@ -41,5 +42,7 @@ struct pg_open *pg_begin(const char *conninfo, const char *sql);
 void pg_commit(struct pg_open *open);
 /* Waits until n backends of the database wait for a lock, according to the server's log. */
 void pg_await_blocked(struct pg *pg, const char *conninfo, int n);
+/* Starts a thread that commits the transaction when a backend of the database waits for a lock. The caller joins it. */
+pthread_t pg_commit_when_blocked(struct pg *pg, const char *conninfo, struct pg_open *open);
 
 #endif

@@ -14,31 +14,33 @@ static int64_t ended_job(struct fixture *f, int rows) {
     char sql[2000];
     int64_t job = fixture_running(f, 1);
     fixture_move(f, job, 1, STORE_JOB_RUNNING, STORE_JOB_FAILED);
-    snprintf(
-        sql, sizeof sql,
-        "INSERT INTO metric_name (name) VALUES ('loss') ON CONFLICT DO NOTHING;"
-        "INSERT INTO metric_chunk SELECT %1$lld, (SELECT id FROM metric_name), 0, 1, n, 1, 1, n, n, 0, 0, 0, '{0}' "
-        "FROM generate_series(1, %2$d) n;"
-        "INSERT INTO log_chunk SELECT %1$lld, n, 1, 0, '{now}', '{stdout}', '{text}', 4 "
-        "FROM generate_series(1, %2$d) n;"
-        "INSERT INTO log_head VALUES (%1$lld, 1, 4);"
-        "INSERT INTO event SELECT %1$lld, n, now(), 1, 'note', 3, '', NULL FROM generate_series(100, 99 + %2$d) n;"
-        "INSERT INTO rank_sequence VALUES (%1$lld, 1, 0, 5);"
-        "INSERT INTO checkpoint (job, attempt, step, world_size, shards, directory, state, commit_time) "
-        "VALUES (%1$lld, 1, 5, 1, 1, 'd', 2, now()), (%1$lld, 1, 6, 1, 0, 'd', 1, NULL);"
-        "INSERT INTO checkpoint (job, attempt, step, world_size, shards, directory, state, commit_time, reason) "
-        "VALUES (%1$lld, 1, 7, 1, 1, 'd', 3, now(), 'bits');"
-        "INSERT INTO shard SELECT id, 0, 'f', 1, repeat('a', 64) FROM checkpoint WHERE job = %1$lld;"
-        "UPDATE attempt SET state = 4, end_time = now() WHERE job = %1$lld;"
-        "UPDATE attempt SET from_checkpoint = (SELECT max(id) FROM checkpoint) WHERE job = %1$lld",
-        (long long)job, rows);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO metric_name (name) VALUES ('loss') ON CONFLICT DO NOTHING;"
+             "INSERT INTO job_metric SELECT %1$lld, id FROM metric_name WHERE name = 'loss';"
+             "INSERT INTO metric_chunk SELECT %1$lld, (SELECT id FROM metric_name WHERE name = 'loss'), 0, 1, n, 1, 1, "
+             "n, n, "
+             "0, 0, 0, '{0}' "
+             "FROM generate_series(1, %2$d) n;"
+             "INSERT INTO log_chunk SELECT %1$lld, n, 1, 0, '{now}', '{stdout}', '{text}', 4 "
+             "FROM generate_series(1, %2$d) n;"
+             "INSERT INTO log_head VALUES (%1$lld, 1, 4);"
+             "INSERT INTO event SELECT %1$lld, n, now(), 1, 'note', 3, '', NULL FROM generate_series(100, 99 + %2$d) n;"
+             "INSERT INTO rank_sequence VALUES (%1$lld, 1, 0, 5);"
+             "INSERT INTO checkpoint (job, attempt, step, world_size, shards, directory, state, commit_time) "
+             "VALUES (%1$lld, 1, 5, 1, 1, 'd', 2, now()), (%1$lld, 1, 6, 1, 0, 'd', 1, NULL);"
+             "INSERT INTO checkpoint (job, attempt, step, world_size, shards, directory, state, commit_time, reason) "
+             "VALUES (%1$lld, 1, 7, 1, 1, 'd', 3, now(), 'bits');"
+             "INSERT INTO shard SELECT id, 0, 'f', 1, repeat('a', 64) FROM checkpoint WHERE job = %1$lld;"
+             "UPDATE attempt SET state = 4, end_time = now() WHERE job = %1$lld;"
+             "UPDATE attempt SET from_checkpoint = (SELECT max(id) FROM checkpoint) WHERE job = %1$lld",
+             (long long)job, rows);
     pg_run(f->conninfo, sql);
     return job;
 }
 
 static const char *const TABLES[] = { "job",      "job_spec",      "attempt",      "placement",
                                       "event",    "checkpoint",    "metric_chunk", "log_chunk",
-                                      "log_head", "rank_sequence", "job_origin" };
+                                      "log_head", "rank_sequence", "job_origin",   "job_metric" };
 
 static long long rows_of(const struct fixture *f, int64_t job) {
     char sql[200];
@@ -139,9 +141,9 @@ static void rows_of_one_job_are_deleted_in_batches_after_its_files(void **state)
     assert_false(done);
     at = (struct store_delete_at){ 0 }; /* as another leader that begins the deletion again */
     assert_int_equal(before - rows_of(f, job), STORE_DELETE_BATCH);
-    /* 3 rows of each kind that grows, of which one is deleted; then shards, sequences, placements, checkpoints; then
-     * the rest. */
-    assert_int_equal(delete_rows(f, job), 2 + 3 + 3 + 4 + 1);
+    /* 3 batches of each kind that grows, of which one is deleted; the names of metrics; shards, sequences, placements,
+     * checkpoints; then the rest. */
+    assert_int_equal(delete_rows(f, job), 2 + 3 + 3 + 1 + 4 + 1);
     assert_int_equal(rows_of(f, job), 0);
     assert_int_equal(rows_of(f, kept), others);
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM shard"), 3);
@@ -178,13 +180,14 @@ static long long below(const struct fixture *f, const char *table, int number) {
 static void a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_deleted_last(void **state) {
     struct fixture *f = *state;
     static const struct {
+        int kind; /* store_delete_at.kind */
         const char *table, *late;
     } KINDS[] = {
-        { "metric_chunk",
+        { 0, "metric_chunk",
           "INSERT INTO metric_chunk SELECT 1, (SELECT id FROM metric_name), 0, 1, 0, 1, 1, 1, 1, 0, 0, 0, "
           "'{0}'" },
-        { "log_chunk", "INSERT INTO log_chunk SELECT 1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4" },
-        { "event", "INSERT INTO event SELECT 1, 1, now(), 1, 'note', 3, '', NULL" },
+        { 2, "log_chunk", "INSERT INTO log_chunk SELECT 1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4" },
+        { 3, "event", "INSERT INTO event SELECT 1, 1, now(), 1, 'note', 3, '', NULL" },
     };
     struct store_delete_at at = { 0 };
     int64_t job = ended_job(f, 3 * STORE_DELETE_BATCH);
@@ -192,7 +195,7 @@ static void a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_de
     OK(store_job_delete(f->store, f->epoch, job, &e));
     files_are_gone(f, job);
     for (int k = 0; k < 3; k++) {
-        while (at.kind < k || at.key[0] == 0)
+        while (at.kind < KINDS[k].kind || at.key[0] == 0)
             OK(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e));
         pg_run(f->conninfo, KINDS[k].late);
         OK(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e));
@@ -200,6 +203,82 @@ static void a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_de
     }
     for (done = false; !done;)
         OK(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e));
+    assert_int_equal(rows_of(f, job), 0);
+}
+
+static void name_add(const struct fixture *f, int64_t job, const char *name) {
+    char sql[300];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO metric_name (name) VALUES ('%1$s') ON CONFLICT DO NOTHING;"
+             "INSERT INTO job_metric SELECT %2$lld, id FROM metric_name WHERE name = '%1$s'",
+             name, (long long)job);
+    pg_run(f->conninfo, sql);
+}
+
+static long long names_like(const struct fixture *f, const char *pattern) {
+    char sql[100];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM metric_name WHERE name LIKE '%s'", pattern);
+    return pg_number(f->conninfo, sql);
+}
+
+static void a_metrics_name_is_deleted_with_the_last_job_that_has_it(void **state) {
+    struct fixture *f = *state;
+    int64_t first = ended_job(f, 1), second = ended_job(f, 1);
+    name_add(f, first, "own");
+    name_add(f, first, "shared");
+    name_add(f, second, "shared");
+    OK(store_job_delete(f->store, f->epoch, first, &e));
+    files_are_gone(f, first);
+    delete_rows(f, first);
+    assert_int_equal(names_like(f, "own"), 0);
+    assert_int_equal(names_like(f, "shared"), 1);
+    OK(store_job_delete(f->store, f->epoch, second, &e));
+    files_are_gone(f, second);
+    delete_rows(f, second);
+    assert_int_equal(names_like(f, "%"), 0);
+}
+
+static void names_of_a_job_with_many_are_deleted_in_batches(void **state) {
+    struct fixture *f = *state;
+    char sql[400];
+    int64_t job = ended_job(f, 1);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO metric_name (name) SELECT 'many_' || n FROM generate_series(1, %d) n;"
+             "INSERT INTO job_metric SELECT %lld, id FROM metric_name WHERE name LIKE 'many_%%'",
+             3 * STORE_DELETE_BATCH, (long long)job);
+    pg_run(f->conninfo, sql);
+    OK(store_job_delete(f->store, f->epoch, job, &e));
+    files_are_gone(f, job);
+    struct store_delete_at at = { 0 };
+    bool done;
+    while (at.kind < 1)
+        OK(store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e));
+    assert_in_range(names_like(f, "many%"), 2 * STORE_DELETE_BATCH, 2 * STORE_DELETE_BATCH + 1);
+    delete_rows(f, job);
+    assert_int_equal(names_like(f, "%"), 0);
+}
+
+/* Another job gets the name in a transaction that is open while the last job that had it is deleted. */
+static void a_name_that_is_given_to_another_job_meanwhile_is_kept(void **state) {
+    struct fixture *f = *state;
+    char sql[200];
+    int64_t job = ended_job(f, 1), other = ended_job(f, 1);
+    name_add(f, job, "passed_on");
+    OK(store_job_delete(f->store, f->epoch, job, &e));
+    files_are_gone(f, job);
+    snprintf(sql, sizeof sql, "INSERT INTO job_metric SELECT %lld, id FROM metric_name WHERE name = 'passed_on'",
+             (long long)other);
+    pthread_t giver = pg_commit_when_blocked(f->pg, f->conninfo, pg_begin(f->conninfo, sql));
+    struct store_delete_at at = { 0 };
+    bool done = false;
+    status_t st = ST_OK;
+    struct err e = { "" };
+    while (!done && (st = store_job_delete_rows(f->store, f->epoch, job, &at, &done, &e)) == ST_OK)
+        continue;
+    pthread_join(giver, NULL);
+    assert_int_not_equal(st, ST_OK); /* the deletion is tried again */
+    delete_rows(f, job);
+    assert_int_equal(names_like(f, "passed_on"), 1);
     assert_int_equal(rows_of(f, job), 0);
 }
 
@@ -364,6 +443,9 @@ int main(void) {
         TEST(a_users_change_of_a_checkpoint_is_one_event),
         TEST(rows_of_one_job_are_deleted_in_batches_after_its_files),
         TEST(a_batch_continues_after_the_last_one_and_rows_added_behind_it_are_deleted_last),
+        TEST(a_metrics_name_is_deleted_with_the_last_job_that_has_it),
+        TEST(names_of_a_job_with_many_are_deleted_in_batches),
+        TEST(a_name_that_is_given_to_another_job_meanwhile_is_kept),
         TEST(a_job_that_another_began_with_is_deleted_after_it),
         TEST(no_job_begins_with_a_checkpoint_of_a_deleted_one),
         TEST(a_pinned_checkpoint_keeps_itself_and_its_job),

@@ -200,6 +200,24 @@ static void a_rank_has_a_bounded_number_of_series(void **state) {
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'records_dropped'"), 1);
 }
 
+/* The last job that had the name is deleted while the writer uses the name for another job. */
+static void a_name_that_is_deleted_meanwhile_is_added_again(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
+    pg_run(f->conninfo, "INSERT INTO metric_name (name) VALUES ('loss')");
+    pthread_t deleter = pg_commit_when_blocked(f->pg, f->conninfo, pg_begin(f->conninfo, "DELETE FROM metric_name"));
+    double value = 1;
+    struct store_record record = record_metrics(1, 1, NAMES, &value);
+    fixture_report(r, job, 1, 0, 1, &record, 1);
+    pthread_join(deleter, NULL);
+    assert_int_equal(pg_number(f->conninfo,
+                               "SELECT count(*) FROM metric_chunk k JOIN job_metric j ON j.job = k.job "
+                               "AND j.name = k.name JOIN metric_name m ON m.id = k.name WHERE m.name = 'loss'"),
+                     1);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'records_dropped'"), 0);
+}
+
 /* ---- random replay ---- */
 
 enum { REPLAY_RANKS = 3, REPLAY_STEPS = 1500 };
@@ -424,6 +442,7 @@ int main(void) {
         TEST(numbers_beyond_a_rows_range_do_not_fail_the_write),
         TEST(a_record_that_postgresql_refuses_does_not_stop_other_records),
         TEST(a_rank_has_a_bounded_number_of_series),
+        TEST(a_name_that_is_deleted_meanwhile_is_added_again),
         TEST(random_replay_stores_every_point_once),
         TEST(logs_are_read_by_cursor_without_gap_or_overlap),
         TEST(garbage_collection_keeps_the_last_the_best_and_the_pinned),

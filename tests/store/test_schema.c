@@ -99,6 +99,27 @@ static void open_placements_of_ended_attempts_are_closed_on_the_way_up(void **st
     assert_int_equal(pg_number(f->conninfo, "SELECT attempt FROM placement WHERE end_time = '2001-01-01'"), 1);
 }
 
+/* Jobs of years: some with several metrics, some with none. */
+static void the_metrics_of_older_jobs_are_found_on_the_way_up(void **state) {
+    struct fixture *f = *state;
+    OK(store_migrate(f->conninfo, 17, NULL, &e));
+    pg_run(f->conninfo,
+           "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
+           "keep_best) SELECT 'n', 'q', 1, 0, 1, 'cpu', 3, 1, 1, 0 "
+           "FROM generate_series(1, 2000);"
+           "INSERT INTO metric_name (name) SELECT 'name_' || n FROM generate_series(1, 30) n;"
+           "INSERT INTO metric_chunk SELECT j, n, 0, 1, c, 1, 1, c, c, 0, 0, 0, '{0}' FROM generate_series(1, 2000) j, "
+           "generate_series(1, 30) n, generate_series(1, 3) c WHERE j % 2 = 0 AND (j + n) % 3 = 0;");
+    OK(store_migrate(f->conninfo, store_schema_version(), NULL, &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job_metric"), 1000 * 10);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM (SELECT DISTINCT job, name FROM metric_chunk EXCEPT "
+                                            "SELECT job, name FROM job_metric) missing"),
+                     0);
+    pg_run(f->conninfo, "INSERT INTO metric_chunk VALUES (2, 1, 0, 1, 9, 1, 1, 9, 9, 0, 0, 0, '{0}')");
+    assert_string_equal(
+        pg_try(f->conninfo, "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 9, 1, 1, 9, 9, 0, 0, 0, '{0}')"), "23503");
+}
+
 /* ---- CHECKs: for each, a statement that it refuses, on otherwise valid rows ---- */
 
 static const char ROWS[] =
@@ -111,6 +132,7 @@ static const char ROWS[] =
     "INSERT INTO placement (job, attempt, rank, executor) VALUES (1, 1, 0, 'x');"
     "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 2, 'd');"
     "INSERT INTO metric_name (name) VALUES ('loss');"
+    "INSERT INTO job_metric VALUES (1, 1);"
     "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 0, 2, 1, 1, 2, 0, 1, 1, '{0,1}', NULL);"
     "INSERT INTO rank_sequence VALUES (1, 1, 0, 5);"
     "INSERT INTO log_chunk VALUES (1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4);"
@@ -266,6 +288,7 @@ int main(void) {
         cmocka_unit_test_setup(a_failed_migration_leaves_nothing, setup),
         cmocka_unit_test_setup(four_programs_that_migrate_at_once_take_turns, setup),
         cmocka_unit_test_setup(open_placements_of_ended_attempts_are_closed_on_the_way_up, setup),
+        cmocka_unit_test_setup(the_metrics_of_older_jobs_are_found_on_the_way_up, setup),
         cmocka_unit_test_setup(every_check_refuses_the_rows_that_it_forbids, setup),
         cmocka_unit_test_setup(unique_keys_refuse_duplicates, setup),
     };
