@@ -1,30 +1,21 @@
 #include "cli/event_file.h"
 
-#include "base/crc32c.h"
+#include "base/tfrecord.h"
 
 #include <endian.h>
 #include <string.h>
 #include <tensorflow/event.pb-c.h>
 
-static uint32_t masked_crc(const void *data, size_t n) {
-    uint32_t crc = crc32c(0, data, n);
-    return htole32((crc >> 15 | crc << 17) + 0xa282ead8u);
-}
-
 static status_t append_record(struct bytes *b, const Tensorflow__Event *event, struct err *e) {
-    size_t n = tensorflow__event__get_packed_size(event);
-    struct {
-        uint64_t length;
-        uint32_t crc;
-    } head = { htole64(n), 0 };
-    head.crc = masked_crc(&head.length, sizeof head.length);
-    TRY(bytes_append(b, &head.length, sizeof head.length, e));
-    TRY(bytes_append(b, &head.crc, sizeof head.crc, e));
+    const size_t n = tensorflow__event__get_packed_size(event);
+    uint8_t head[TFRECORD_HEAD_BYTES];
+    tfrecord_head(n, head);
+    TRY(bytes_append(b, head, sizeof head, e));
     TRY(bytes_reserve(b, n, e));
     char *data = b->data + b->len;
     b->len += tensorflow__event__pack(event, (uint8_t *)data);
-    uint32_t crc = masked_crc(data, n);
-    return bytes_append(b, &crc, sizeof crc, e);
+    const uint32_t checksum = htole32(tfrecord_checksum(data, n));
+    return bytes_append(b, &checksum, sizeof checksum, e);
 }
 
 static double seconds(int64_t us) { return (double)us / 1e6; }

@@ -1,4 +1,4 @@
-/* TensorBoard's event files: TFRecords (length, data, masked CRC-32C of each) of tensorflow.Event messages. Pure.
+/* TensorBoard's event files: TFRecords (base/tfrecord.h) of tensorflow.Event messages. Pure.
  *
  *     event_file_begin(&b, time_us, e);     // the first record of a file
  *     event_file_append(&b, run, e);        // one record per point */

@@ -36,6 +36,11 @@ void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) 
         problem_add(p, "program.command[0]: must not be empty");
     if (rules_field_good(&spec->program->base, "environment"))
         check_environment(spec->program, p);
+    if (*spec->program->tensorboard && *spec->program->tensorboard != '/')
+        problem_add(p,
+                    "program.tensorboard: '%.80s' is not an absolute path: event files below the working directory "
+                    "are found without it",
+                    spec->program->tensorboard);
     if (l->pipeline != 1 || l->zero != 0 || l->nccl)
         problem_add(p, "parallel.%s: is for a model; a program has parallel.data ranks and divides its work itself",
                     l->pipeline != 1 ? "pipeline"

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,24 @@ static void put_torchrun(struct list *l, const Trainyard__V1__WorkerStart *start
     put_number(l, "TORCHELASTIC_MAX_RESTARTS", max_restarts);
 }
 
+static bool has(const struct list *l, const char *name) {
+    const size_t n = name ? strlen(name) : 0;
+    for (size_t i = 0; n > 0 && i < l->n; i++)
+        if (strncmp(l->items[i], name, n) == 0 && l->items[i][n] == '=')
+            return true;
+    return false;
+}
+
+static void put_tracking(struct list *l, const struct tracking *tracking) {
+    const struct tracking_variable *all;
+    const size_t n = tracking_variables(tracking, &all);
+    for (size_t i = 0; i < n; i++)
+        if (!has(l, all[i].name) && !has(l, all[i].unless[0]) && !has(l, all[i].unless[1]))
+            put(l, all[i].name, all[i].value);
+}
+
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch) {
+                       const struct scratch *scratch, const struct tracking *tracking) {
     const Trainyard__V1__JobSpec *spec = start->attempt->spec;
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
@@ -80,6 +97,7 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put_number(&l, "TRAINYARD_RANK", start->rank);
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
+    put_tracking(&l, tracking);
     return l.items;
 }
 

@@ -4,6 +4,7 @@
  *   2. spec: program.environment
  *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads
  *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK
+ *   5. of trackers (tracking/tracking.h), as far as none of the above decides otherwise
  *
  * docs/program.md has the whole list with meanings. */
 #ifndef EXECUTOR_PROGRAM_ENVIRONMENT_H
@@ -11,12 +12,13 @@
 
 #include "executor/program/rendezvous.h"
 #include "executor/program/scratch.h"
+#include "executor/program/tracking/tracking.h"
 
 #include <trainyard/v1/worker.pb-c.h>
 
 /* A NULL-terminated array for execve; the caller releases it with environment_free. */
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch);
+                       const struct scratch *scratch, const struct tracking *tracking);
 char **environment_free(char **environment);
 
 #endif

@@ -19,6 +19,7 @@
 #include "executor/program/environment.h"
 #include "executor/program/metric_lines.h"
 #include "executor/program/process_tree.h"
+#include "executor/program/tracking/tracking.h"
 #include "executor/worker/exit_code.h"
 
 #include <errno.h>
@@ -49,6 +50,7 @@ struct rank {
     struct emitter *emitter;
     struct scratch scratch;
     struct metric_lines lines;
+    struct tracking *tracking;
     struct process_tree tree;
     Trainyard__V1__WorkerCommand *rendezvous;
     struct place place;
@@ -93,6 +95,18 @@ static void on_row(void *ctx, int64_t step, char *const *names, const double *va
         r->step = step;
 }
 
+static void on_line(void *ctx, int64_t step, char *const *names, const double *values, size_t n) {
+    struct rank *r = ctx;
+    tracking_row(r->tracking, step, names, values, n);
+}
+
+static void on_event(void *ctx, const char *kind, const char *message) { put_notice(ctx, kind, message); }
+
+static void tick(void *ctx) {
+    struct rank *r = ctx;
+    emitter_progress(r->emitter);
+}
+
 /* The sentence has bytes of the program. */
 static void on_refused(void *ctx, const char *sentence) {
     struct rank *r = ctx;
@@ -106,7 +120,7 @@ static void on_refused(void *ctx, const char *sentence) {
 
 static bool fifo_read(struct rank *r) {
     static char data[FIFO_READ_BYTES];
-    const struct metric_sink sink = { r, on_row, on_refused };
+    const struct metric_sink sink = { r, on_line, on_refused };
     ssize_t n = read(r->scratch.fifo, data, sizeof data);
     if (n > 0)
         metric_lines_feed(&r->lines, data, (size_t)n, &sink);
@@ -115,7 +129,7 @@ static bool fifo_read(struct rank *r) {
 
 /* A last line may have no newline. */
 static void fifo_end(struct rank *r) {
-    const struct metric_sink sink = { r, on_row, on_refused };
+    const struct metric_sink sink = { r, on_line, on_refused };
     for (int i = 0; i < FIFO_READS && fifo_read(r); i++)
         continue;
     metric_lines_feed(&r->lines, "\n", 1, &sink);
@@ -188,18 +202,23 @@ static void signals_read(struct rank *r) {
 
 /* Handles what has arrived, and returns after PROGRESS_MS at the latest. */
 static void wait_once(struct rank *r) {
-    const deadline_ms_t tick = deadline_in(PROGRESS_MS);
+    const deadline_ms_t alive = deadline_in(PROGRESS_MS);
     struct pollfd p[] = { { .fd = r->commands, .events = POLLIN },
                           { .fd = r->signals, .events = POLLIN },
-                          { .fd = r->scratch.fifo, .events = POLLIN } };
+                          { .fd = r->scratch.fifo, .events = POLLIN },
+                          { .fd = tracking_fd(r->tracking), .events = POLLIN } };
     emitter_progress(r->emitter);
-    if (poll(p, 3, deadline_poll_ms(r->kill_at < tick ? r->kill_at : tick)) <= 0)
-        return;
-    if (p[2].revents)
+    deadline_ms_t until = r->kill_at < alive ? r->kill_at : alive;
+    if (r->tree.group && tracking_due(r->tracking) < until)
+        until = tracking_due(r->tracking);
+    const bool ready = poll(p, 4, deadline_poll_ms(until)) > 0;
+    if (r->tree.group)
+        tracking_run(r->tracking);
+    if (ready && p[2].revents)
         fifo_read(r);
-    if (p[1].revents)
+    if (ready && p[1].revents)
         signals_read(r);
-    if (p[0].revents)
+    if (ready && p[0].revents)
         commands_read(r);
 }
 
@@ -228,7 +247,7 @@ static status_t command_start(struct rank *r, struct err *e) {
     const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
-    char **environment = environment_new(r->start, &r->place, &r->scratch);
+    char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking);
     status_t st = process_tree_start(&r->tree, r->scratch.work, argv, environment, e);
     environment_free(environment);
     free(argv);
@@ -246,6 +265,7 @@ static void command_wait(struct rank *r) {
     }
     process_tree_kill(&r->tree);
     fifo_end(r);
+    tracking_end(r->tracking, tick, r);
 }
 
 static void end_describe(const struct rank *r, struct program_end *end) {
@@ -287,7 +307,16 @@ static status_t rank_open(struct rank *r, struct err *e) {
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGCHLD);
     r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return r->signals < 0 ? err_errno(e, "open a descriptor for signals") : scratch_open(&r->scratch, e);
+    if (r->signals < 0)
+        return err_errno(e, "open a descriptor for signals");
+    TRY(scratch_open(&r->scratch, e));
+    const bool whole = r->start->rank == 0; /* all ranks see the program's own folder */
+    const struct tracking_options options = { .scratch = r->scratch.directory,
+                                              .work = r->scratch.work,
+                                              .tensorboard = whole ? r->start->attempt->spec->program->tensorboard : "",
+                                              .sink = { r, on_row, on_event } };
+    r->tracking = tracking_open(&options);
+    return ST_OK;
 }
 
 void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct frame_reader *reader,
@@ -319,6 +348,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     }
     if (r.rendezvous)
         trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
+    tracking_close(r.tracking);
     closep(&r.signals);
     end->scratch = r.scratch;
 }

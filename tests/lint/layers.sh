@@ -25,6 +25,7 @@ engine/data kernels base
 executor/worker engine kernels api/codec api/spec base
 executor/agent api base
 executor/program executor/worker api/codec base
+executor/program/tracking base
 executor/agent/core base
 api/codec base
 api/spec api/codec base

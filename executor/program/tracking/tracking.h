@@ -1,0 +1,44 @@
+/* Metrics of an unchanged program: what it writes for the trackers of the field becomes rows of metrics.
+ *
+ *     struct tracking *t = tracking_open(&options);          // before the command starts; never fails
+ *     for (i = 0; i < tracking_variables(t, &variables); i++) // for the command's environment
+ *     poll tracking_fd(t) until tracking_due(t); tracking_run(t);
+ *     tracking_end(t, tick, ctx);                             // when no process of the command is left
+ *
+ * What cannot be opened is reported by an event, and the program runs without it. One thread. */
+#ifndef EXECUTOR_PROGRAM_TRACKING_TRACKING_H
+#define EXECUTOR_PROGRAM_TRACKING_TRACKING_H
+
+#include "base/clock.h"
+#include "executor/program/tracking/points.h"
+
+struct tracking_options {
+    const char *scratch;     /* the rank's private folder */
+    const char *work;        /* the command's working directory */
+    const char *tensorboard; /* a folder of the program with event files; NULL or empty: none */
+    struct points_sink sink; /* gets the rows and the events */
+};
+
+struct tracking;
+struct tracking *tracking_open(const struct tracking_options *options);
+struct tracking *tracking_close(struct tracking *t);
+CLEANUP_DEFINE(struct tracking *, tracking_close)
+
+/* A variable for the command, unless the user gives it, or one of `unless`, a value: the user then has another tracker.
+ * The variable that others name in `unless` comes last. */
+struct tracking_variable {
+    const char *name, *value;
+    const char *unless[2];
+};
+size_t tracking_variables(const struct tracking *t, const struct tracking_variable **ret);
+
+/* The values of one line of the metrics FIFO. */
+void tracking_row(struct tracking *t, int64_t step, char *const *names, const double *values, size_t n);
+
+int tracking_fd(const struct tracking *t); /* -1: none */
+deadline_ms_t tracking_due(const struct tracking *t);
+void tracking_run(struct tracking *t);
+/* Reads what is left. tick is called again and again meanwhile. */
+void tracking_end(struct tracking *t, void (*tick)(void *ctx), void *ctx);
+
+#endif
