@@ -89,12 +89,14 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     const Trainyard__V1__JobSpec *spec = start->attempt->spec;
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
+    put(&l, "PYTHONFAULTHANDLER", "1");
     for (size_t i = 0; i < spec->program->n_environment; i++)
         put(&l, spec->program->environment[i]->key, spec->program->environment[i]->value);
     put_torchrun(&l, start, place, spec->retry->max_restarts);
     put_number(&l, "TRAINYARD_JOB", start->attempt->job);
     put_number(&l, "TRAINYARD_ATTEMPT", start->attempt->attempt);
     put_number(&l, "TRAINYARD_RANK", start->rank);
+    put(&l, "TORCHELASTIC_ERROR_FILE", scratch->error_file);
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
     put_tracking(&l, tracking);

@@ -1,6 +1,7 @@
 /* The variables of a rank's command, in this order, where a later one replaces an earlier one of the same name:
  *
- *   1. those that the agent gives to every worker (PATH, HOME, CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS, ...)
+ *   1. those that the agent gives to every worker (PATH, HOME, CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS, ...), and
+ *      PYTHONFAULTHANDLER=1, by which Python prints its stack when a signal kills it
  *   2. spec: program.environment
  *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads
  *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK

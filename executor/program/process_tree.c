@@ -23,12 +23,14 @@
 enum { KILL_MS = 10000, KILL_PAUSE_MS = 5 };
 
 /* In the child. Writes errno of the step that failed to `report`. */
-static void exec_command(const char *directory, char *const *argv, char **variables, pid_t parent, int report) {
+static void exec_command(const char *directory, char *const *argv, char **variables, const int outputs[2], pid_t parent,
+                         int report) {
     sigset_t none;
     sigemptyset(&none);
     int null = open("/dev/null", O_RDONLY);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && chdir(directory) == 0) {
+    if (getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && dup2(outputs[0], 1) == 1 &&
+        dup2(outputs[1], 2) == 2 && chdir(directory) == 0) {
         sigprocmask(SIG_SETMASK, &none, NULL);
         signal(SIGPIPE, SIG_DFL);
         environ = variables; /* execvp searches the PATH of this process */
@@ -41,7 +43,7 @@ static void exec_command(const char *directory, char *const *argv, char **variab
 }
 
 status_t process_tree_start(struct process_tree *tree, const char *directory, char *const *argv, char **variables,
-                            struct err *e) {
+                            const int outputs[2], struct err *e) {
     int ends[2];
     *tree = (struct process_tree){ 0 };
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -49,7 +51,7 @@ status_t process_tree_start(struct process_tree *tree, const char *directory, ch
     CLEANUP(closep) int readable = ends[0];
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        exec_command(directory, argv, variables, parent, ends[1]);
+        exec_command(directory, argv, variables, outputs, parent, ends[1]);
     const int fork_errno = errno;
     close(ends[1]);
     errno = fork_errno;

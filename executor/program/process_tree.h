@@ -22,10 +22,11 @@ struct process_tree {
 };
 
 /* directory: the working directory. argv and variables end with NULL. argv[0] is searched in the PATH of `variables`.
- * The command leads a session of its own, keeps stdout and stderr, reads nothing from stdin, and is killed when the
- * calling process ends. FAILED_PRECONDITION with the reason if the command cannot be executed. */
+ * outputs: descriptors above 2 that become stdout and stderr. The command leads a session of its own, reads nothing
+ * from stdin, and is killed when the calling process ends. FAILED_PRECONDITION with the reason if the command cannot be
+ * executed. */
 MUST_CHECK status_t process_tree_start(struct process_tree *tree, const char *directory, char *const *argv,
-                                       char **variables, struct err *e);
+                                       char **variables, const int outputs[2], struct err *e);
 
 /* To the process group of the command. Nothing happens before the command is started. */
 void process_tree_signal(const struct process_tree *tree, int signal);

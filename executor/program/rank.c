@@ -6,7 +6,8 @@
  *   stopping     after a stop command: the command's process group gets SIGTERM. When the time for the stop is over,
  *                the agent sends SIGTERM to this process, and SIGKILL two seconds later. TERM_MS after that SIGTERM,
  *                this process kills every process that remains
- *   ended        the command has ended: the FIFO is read to its last line, and remaining descendants are killed
+ *   ended        the command has ended: remaining descendants are killed, the FIFO and the output are read to their
+ *                last lines, and a failure gets its sentence (failure.h)
  *
  * The agent kills a rank that makes no progress. This process cannot see the program's progress. Therefore it reports
  * progress for as long as it runs itself. */
@@ -17,7 +18,9 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "executor/program/environment.h"
+#include "executor/program/failure.h"
 #include "executor/program/metric_lines.h"
+#include "executor/program/output.h"
 #include "executor/program/process_tree.h"
 #include "executor/program/tracking/tracking.h"
 #include "executor/worker/exit_code.h"
@@ -29,7 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -41,6 +43,9 @@ enum {
     REASON_BYTES = 240,
     REFUSED_BYTES = 400,
     EARLY_MS = 60 * 1000, /* a command that fails so soon will fail again */
+    OUTPUT_END_MS = 5000, /* for the agent to read the last lines */
+    OUTPUT_STOPPED_MS = 400,
+    RAISED_MS = 30 * 1000, /* an exception may be that old when a stop meets the end of its command */
 };
 
 struct rank {
@@ -52,9 +57,11 @@ struct rank {
     struct metric_lines lines;
     struct tracking *tracking;
     struct process_tree tree;
+    struct output *output;
     Trainyard__V1__WorkerCommand *rendezvous;
     struct place place;
     bool stopped, measured, agent_gone;
+    struct err raised; /* by the command before the stop; empty: nothing */
     char reason[REASON_BYTES];
     deadline_ms_t kill_at;
     int64_t started_ms;
@@ -154,9 +161,18 @@ static void put_joined(struct rank *r) {
 
 /* ---- commands and signals ---- */
 
+/* The ranks that lose another rank may end before that rank has ended: then it is stopped, but it is the cause. */
+static void raised_keep(struct rank *r) {
+    static char tail[OUTPUT_TAIL_BYTES];
+    if (r->output && clock_mono_ms() - output_last_ms(r->output, 2) < RAISED_MS)
+        failure_raised(tail, output_tail(r->output, tail), &r->raised);
+}
+
 static void stop(struct rank *r, const char *reason) {
-    if (!r->stopped)
+    if (!r->stopped) {
         snprintf(r->reason, sizeof r->reason, "%s", reason);
+        raised_keep(r);
+    }
     r->stopped = true;
     process_tree_signal(&r->tree, SIGTERM);
 }
@@ -248,7 +264,12 @@ static status_t command_start(struct rank *r, struct err *e) {
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
     char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking);
-    status_t st = process_tree_start(&r->tree, r->scratch.work, argv, environment, e);
+    status_t st = output_open(&r->output, e);
+    if (st == ST_OK) {
+        const int outputs[] = { output_command_end(r->output, 1), output_command_end(r->output, 2) };
+        st = process_tree_start(&r->tree, r->scratch.work, argv, environment, outputs, e);
+        output_started(r->output);
+    }
     environment_free(environment);
     free(argv);
     return st;
@@ -266,31 +287,39 @@ static void command_wait(struct rank *r) {
     process_tree_kill(&r->tree);
     fifo_end(r);
     tracking_end(r->tracking, tick, r);
+    output_end(r->output, r->stopped || r->agent_gone ? OUTPUT_STOPPED_MS : OUTPUT_END_MS);
+}
+
+/* Other ranks may report no metric at all, and a later attempt had a reason to begin. */
+static bool is_early(const struct rank *r) {
+    return r->start->rank == 0 && r->start->attempt->attempt == 1 && !r->measured &&
+           clock_mono_ms() - r->started_ms < EARLY_MS;
 }
 
 static void end_describe(const struct rank *r, struct program_end *end) {
-    const char *name = r->start->attempt->spec->program->command[0];
-    const int status = r->tree.wait_status;
+    static char tail[OUTPUT_TAIL_BYTES];
+    const Trainyard__V1__AttemptStart *at = r->start->attempt;
+    struct failure_facts facts = { .command = at->spec->program->command[0],
+                                   .wait_status = r->tree.wait_status,
+                                   .early = is_early(r),
+                                   .has_peers = at->world_size > 1,
+                                   .error_file = r->scratch.error_file };
     end->step = r->step;
     if (r->agent_gone) {
         end->cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
         status_ignore(err_set(&end->why, ST_UNAVAILABLE, "the agent is gone"));
+    } else if (r->stopped && *r->raised.msg && r->tree.wait_status != 0) {
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+        end->why = r->raised;
     } else if (r->stopped) {
         end->cause = TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
         status_ignore(err_set(&end->why, ST_CANCELLED, "asked to stop%s%s", *r->reason ? ": " : "", r->reason));
-    } else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    } else if (r->tree.wait_status == 0) {
         end->cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
-    } else if (WIFEXITED(status)) {
-        /* Other ranks may report no metric at all, and a later attempt had a reason to begin. */
-        const bool early = r->start->rank == 0 && r->start->attempt->attempt == 1 && !r->measured &&
-                           clock_mono_ms() - r->started_ms < EARLY_MS;
-        end->cause = early ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC : TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
-        status_ignore(err_set(&end->why, ST_INTERNAL, "'%.120s' exited with status %d%s", name, WEXITSTATUS(status),
-                              early ? " before it reported a metric" : ""));
     } else {
-        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
-        status_ignore(err_set(&end->why, ST_INTERNAL, "'%.120s' was killed by signal %d (%s)", name, WTERMSIG(status),
-                              strsignal(WTERMSIG(status))));
+        facts.tail = tail;
+        facts.n_tail = output_tail(r->output, tail);
+        failure_describe(&facts, &end->cause, &end->why);
     }
 }
 
@@ -350,5 +379,6 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
         trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
     tracking_close(r.tracking);
     closep(&r.signals);
+    output_close(r.output);
     end->scratch = r.scratch;
 }

@@ -102,6 +102,7 @@ status_t scratch_open(struct scratch *s, struct err *e) {
     }
     snprintf(s->work, sizeof s->work, "%s/work", s->directory);
     snprintf(s->metrics, sizeof s->metrics, "%s/metrics", s->directory);
+    snprintf(s->error_file, sizeof s->error_file, "%s/error.json", s->directory);
     if (mkdir(s->work, 0700) < 0 || mkfifo(s->metrics, 0600) < 0 ||
         (s->fifo = open(s->metrics, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
         status_t st = err_errno(e, "prepare the folder '%s'", s->directory);

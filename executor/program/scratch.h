@@ -1,8 +1,9 @@
 /* A rank's private folder: the command's working directory, and the FIFO that it writes metrics to.
  *
- *     TMPDIR/trainyard-program-XXXXXX   the folder, with three entries:
+ *     TMPDIR/trainyard-program-XXXXXX   the folder, with these entries:
  *       lock                            held while the rank runs
  *       metrics                         the FIFO
+ *       error.json                      what torch.distributed.elastic reports about a failure; absent at first
  *       work                            the working directory, empty at first
  *
  * Only the user that runs the rank can enter the folder. A rank that is killed leaves its folder behind; the next
@@ -16,7 +17,7 @@
 #include <limits.h>
 
 struct scratch {
-    char directory[PATH_MAX - 64], work[PATH_MAX], metrics[PATH_MAX];
+    char directory[PATH_MAX - 64], work[PATH_MAX], metrics[PATH_MAX], error_file[PATH_MAX];
     int lock;
     int fifo; /* for reading, non-blocking. It never ends, since this process also keeps it open for writing */
 };

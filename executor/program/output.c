@@ -1,0 +1,177 @@
+/* Each stream has a buffer that is filled by one read and then written until it is empty, so that a stream takes
+ * nothing while its reader does not read. Writes have at most PIPE_BUF bytes and happen when poll reports space: they
+ * never block, although the agent's pipes are blocking here. If the agent's end is closed, bytes are dropped.
+ *
+ * output_end wakes the thread through an eventfd. From then on a stream is over when a read finds nothing: every
+ * process of the command has ended, or the time is over. */
+#include "executor/program/output.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 16 << 10 };
+
+struct stream {
+    int from, to, command_end;
+    char data[READ_BYTES];
+    size_t n, written;
+    bool over;
+};
+
+struct output {
+    struct stream streams[2];
+    pthread_t thread;
+    bool runs;
+    int wake;
+    atomic_bool ending;
+    _Atomic int64_t last_ms[2], end_at_ms;
+    pthread_mutex_t lock;             /* of the tail */
+    char tail[2 * OUTPUT_TAIL_BYTES]; /* moved down when it is full */
+    size_t n_tail;
+};
+
+static void tail_keep(struct output *o, const char *data, size_t n) {
+    pthread_mutex_lock(&o->lock);
+    if (o->n_tail + n > sizeof o->tail) {
+        const size_t kept = OUTPUT_TAIL_BYTES - n;
+        memmove(o->tail, o->tail + o->n_tail - kept, kept);
+        o->n_tail = kept;
+    }
+    memcpy(o->tail + o->n_tail, data, n);
+    o->n_tail += n;
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void stream_read(struct output *o, struct stream *s) {
+    const ssize_t n = read(s->from, s->data, sizeof s->data);
+    if (n > 0) {
+        s->n = (size_t)n;
+        s->written = 0;
+        atomic_store(&o->last_ms[s - o->streams], clock_mono_ms());
+        if (s == &o->streams[1])
+            tail_keep(o, s->data, s->n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || atomic_load(&o->ending)) {
+        s->over = true;
+    }
+}
+
+static void stream_write(struct stream *s) {
+    const size_t left = s->n - s->written;
+    const ssize_t n = write(s->to, s->data + s->written, left < PIPE_BUF ? left : PIPE_BUF);
+    if (n > 0)
+        s->written += (size_t)n;
+    else if (n < 0 && errno != EINTR && errno != EAGAIN)
+        s->written = s->n; /* nobody reads it */
+}
+
+static bool is_full(const struct stream *s) { return s->written < s->n; }
+
+static void *run(void *context) {
+    struct output *o = context;
+    while (!(o->streams[0].over && o->streams[1].over) && clock_mono_ms() < atomic_load(&o->end_at_ms)) {
+        struct pollfd p[3];
+        for (int i = 0; i < 2; i++) {
+            const struct stream *s = &o->streams[i];
+            p[i] = (struct pollfd){ .fd = s->over      ? -1
+                                          : is_full(s) ? s->to
+                                                       : s->from,
+                                    .events = is_full(s) ? POLLOUT : POLLIN };
+        }
+        const bool ending = atomic_load(&o->ending);
+        p[2] = (struct pollfd){ .fd = ending ? -1 : o->wake, .events = POLLIN };
+        if (poll(p, 3, deadline_poll_ms(atomic_load(&o->end_at_ms))) < 0 && errno != EINTR)
+            break;
+        for (int i = 0; i < 2; i++) {
+            struct stream *s = &o->streams[i];
+            if (!s->over && is_full(s) && p[i].revents)
+                stream_write(s);
+            else if (!s->over && !is_full(s) && (p[i].revents || atomic_load(&o->ending)))
+                stream_read(o, s);
+        }
+    }
+    return NULL;
+}
+
+status_t output_open(struct output **ret, struct err *e) {
+    CLEANUP(output_closep) struct output *o = alloc_zeroed(1, sizeof *o);
+    for (int i = 0; i < 2; i++)
+        o->streams[i] = (struct stream){ .from = -1, .command_end = -1, .to = i + 1 };
+    pthread_mutex_init(&o->lock, NULL);
+    atomic_init(&o->end_at_ms, DEADLINE_NEVER);
+    o->wake = eventfd(0, EFD_CLOEXEC);
+    if (o->wake < 0)
+        return err_errno(e, "open a descriptor for the output of the command");
+    for (int i = 0; i < 2; i++) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) < 0)
+            return err_errno(e, "open a pipe for the output of the command");
+        o->streams[i].from = ends[0];
+        o->streams[i].command_end = ends[1];
+        if (fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0)
+            return err_errno(e, "open a pipe for the output of the command");
+    }
+    const int why = pthread_create(&o->thread, NULL, run, o);
+    if (why != 0) {
+        errno = why;
+        return err_errno(e, "start a thread for the output of the command");
+    }
+    o->runs = true;
+    *ret = take_ptr(&o);
+    return ST_OK;
+}
+
+int output_command_end(const struct output *o, int stream) { return o->streams[stream - 1].command_end; }
+
+void output_started(struct output *o) {
+    for (int i = 0; i < 2; i++)
+        closep(&o->streams[i].command_end);
+}
+
+int64_t output_last_ms(const struct output *o, int stream) { return atomic_load(&o->last_ms[stream - 1]); }
+
+void output_end(struct output *o, int timeout_ms) {
+    if (!o->runs)
+        return;
+    output_started(o);
+    atomic_store(&o->end_at_ms, deadline_in(timeout_ms));
+    atomic_store(&o->ending, true);
+    const uint64_t one = 1;
+    ssize_t wrote = write(o->wake, &one, sizeof one);
+    (void)wrote;
+    pthread_join(o->thread, NULL);
+    o->runs = false;
+}
+
+size_t output_tail(struct output *o, char *ret) {
+    pthread_mutex_lock(&o->lock);
+    const size_t n = o->n_tail < OUTPUT_TAIL_BYTES ? o->n_tail : OUTPUT_TAIL_BYTES;
+    memcpy(ret, o->tail + o->n_tail - n, n);
+    pthread_mutex_unlock(&o->lock);
+    return n;
+}
+
+struct output *output_close(struct output *o) {
+    if (!o)
+        return NULL;
+    output_end(o, 0);
+    for (int i = 0; i < 2; i++) {
+        closep(&o->streams[i].from);
+        closep(&o->streams[i].command_end);
+    }
+    closep(&o->wake);
+    pthread_mutex_destroy(&o->lock);
+    free(o);
+    return NULL;
+}
