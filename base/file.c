@@ -167,3 +167,17 @@ status_t dir_remove(const char *path, struct err *e) {
         return err_errno(e, "remove '%s'", path);
     return ST_OK;
 }
+
+static int make_writable(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
+    (void)ftw;
+    if ((flag == FTW_D || flag == FTW_DNR) && (st->st_mode & S_IRWXU) != S_IRWXU)
+        chmod(path, S_IRWXU);
+    return 0;
+}
+
+status_t dir_remove_readonly(const char *path, struct err *e) {
+    nftw(path, make_writable, 16, FTW_PHYS | FTW_MOUNT);
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
+        return err_errno(e, "remove '%s'", path);
+    return ST_OK;
+}

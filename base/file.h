@@ -30,5 +30,7 @@ MUST_CHECK status_t dir_sync(const char *path, struct err *e);
 MUST_CHECK status_t dir_is_empty(const char *path, bool *ret, struct err *e);
 /* rm -r below and including path, not following symbolic links; a missing path is fine. */
 MUST_CHECK status_t dir_remove(const char *path, struct err *e);
+/* The same, also for read-only folders of this user. Does not leave the file system. */
+MUST_CHECK status_t dir_remove_readonly(const char *path, struct err *e);
 
 #endif

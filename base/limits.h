@@ -28,6 +28,13 @@
 #define LIMIT_RENDEZVOUS_BYTES (256 << 10)
 /* A metric's name. */
 #define LIMIT_METRIC_NAME_BYTES 64
+/* An archive of a program's code, its files and the depth of its folders: a source tree is much smaller, data and
+ * environments are not code. A chunk is a message and a row. */
+#define LIMIT_CODE_BYTES       (512LL << 20)
+#define LIMIT_CODE_CHUNK_BYTES (1 << 20)
+#define LIMIT_CODE_FILES       65536
+#define LIMIT_CODE_DEPTH       64
+
 /* A page of a List call. */
 #define LIMIT_PAGE_SIZE   1000
 #define DEFAULT_PAGE_SIZE 100

@@ -1,15 +1,17 @@
 /* trainyard submit, list, get.
  *
- * `submit` reads the spec from a file or from the job to fork, applies --set, --name and --profile in this order, and
- * calls CreateJob with a request id, so that a repeated call creates no second job. If the controller refuses the spec,
- * `submit` asks it to validate the spec and prints every problem, as `validate` does. If it accepts the job, stdout
- * gets the id alone, for scripts; stderr gets what was not checked and where the ranks started.
+ * `submit` reads the spec from a file or from the job to fork, applies --set, --name and --profile in this order,
+ * uploads the folder with the program's code (code/upload.c), and calls CreateJob with a request id, so that a repeated
+ * call creates no second job. If the controller refuses the spec, `submit` asks it to validate the spec and prints
+ * every problem, as `validate` does. If it accepts the job, stdout gets the id alone, for scripts; stderr gets what was
+ * not checked and where the ranks started.
  *
  * `list` prints the pages of ListJobs up to --limit. `get` prints the fields of a job, its attempts as a table, and the
  * spec as YAML. */
 #include "api/codec/text.h"
 #include "api/spec/file.h"
 #include "api/spec/spec.h"
+#include "cli/code/upload.h"
 #include "cli/fork.h"
 #include "cli/output.h"
 #include "cli/placement.h"
@@ -32,7 +34,7 @@ static const char *state_name(Trainyard__V1__Job__State state) {
 
 struct submit_args {
     struct text_list set;
-    const char *name, *request_id, *fork, *profile;
+    const char *name, *request_id, *fork, *profile, *code;
     bool watch, wait_for_hosts, skip_check;
 };
 
@@ -66,6 +68,7 @@ static status_t read_submitted(struct cli *c, const struct submit_args *args, co
         TRY(codec_set_path(&spec->base, "name", args->name, NULL, e));
     if (args->profile)
         TRY(set_profile(spec, args->profile, e));
+    TRY(code_resolve(c, spec, &(struct code_request){ .spec_file = file, .folder = args->code, .upload = true }, e));
     *ret = take_ptr(&spec);
     return ST_OK;
 }
@@ -114,6 +117,8 @@ static const struct option_row submit_options[] = {
       NULL },
     { "fork", 0, "JOB[@STEP]", "continue from that job's newest checkpoint, or from STEP; without FILE, with its spec",
       OPTION_TEXT, offsetof(struct submit_args, fork), NULL },
+    { "code", 0, "DIR", "the folder with the program's files, instead of the file's program.code", OPTION_TEXT,
+      offsetof(struct submit_args, code), NULL },
     { "profile", 0, "FROM..TO", "profile these steps; 'trainyard profile' shows them", OPTION_TEXT,
       offsetof(struct submit_args, profile), NULL },
     { "wait-for-hosts", 0, NULL, "accept a job that needs more slots than the attached hosts have", OPTION_FLAG,
@@ -128,8 +133,8 @@ static const struct option_row submit_options[] = {
 
 const struct command command_submit = {
     .name = "submit",
-    .arguments = "[FILE] [--fork JOB[@STEP]] [--set KEY.PATH=VALUE]... [--name N] [--profile FROM..TO] [--watch] "
-                 "[--wait-for-hosts] [--skip-check] [--request-id ID]",
+    .arguments = "[FILE] [--fork JOB[@STEP]] [--set KEY.PATH=VALUE]... [--name N] [--code DIR] [--profile FROM..TO] "
+                 "[--watch] [--wait-for-hosts] [--skip-check] [--request-id ID]",
     .summary = "Submits the job in FILE (YAML or JSON; '-' is standard input) and prints its id.",
     .details =
         "docs/spec.md lists every field. If the controller is unreachable for a moment, the request is repeated, and\n"

@@ -9,6 +9,7 @@
 
 #include "api/spec/file.h"
 #include "api/spec/spec.h"
+#include "cli/code/upload.h"
 #include "cli/fork.h"
 #include "cli/output.h"
 
@@ -168,6 +169,7 @@ static status_t run_validate(struct cli *c, const void *args_, char *const words
         return err_set(e, ST_INVALID_ARGUMENT, "--offline: a fork is checked against its origin, by the controller");
     TRY(fork_or_file_read(c, "validate", args->fork, words[0], &given, file, e));
     TRY(spec_change(given, args->set.items, args->set.n, e));
+    TRY(code_resolve(c, given, &(struct code_request){ .spec_file = words[0], .upload = false }, e));
     return args->offline ? validate_here(c, file, given, "data, memory and hosts (--offline)", e)
                          : validate_there(c, file, given, args, e);
 }

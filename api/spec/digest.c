@@ -68,6 +68,8 @@ static Trainyard__V1__TrainSpec checked_part(const Trainyard__V1__TrainSpec *tra
 void spec_digest_checked(const Trainyard__V1__JobSpec *spec, const char *more, uint8_t ret[SHA256_BYTES]) {
     Trainyard__V1__JobSpec part = *spec; /* shallow, too */
     Trainyard__V1__TrainSpec train;
+    Trainyard__V1__ProgramSpec program;
+    Trainyard__V1__CodeSpec code = TRAINYARD__V1__CODE_SPEC__INIT;
     uint8_t digest[SHA256_BYTES];
     char kind[16] = "program\n";
     part.name = (char *)(uintptr_t)protobuf_c_empty_string;
@@ -75,6 +77,11 @@ void spec_digest_checked(const Trainyard__V1__JobSpec *spec, const char *more, u
     part.n_labels = 0;
     part.priority = 0;
     part.retry = NULL;
+    if (spec->program && spec->program->code) { /* a host looks for the command, not into the archive */
+        program = *spec->program;
+        program.code = &code;
+        part.program = &program;
+    }
     if (spec->train) {
         train = checked_part(spec->train);
         part.train = &train;

@@ -1,4 +1,5 @@
 /* A program's command, its environment and its ranks. */
+#include "api/code/entry.h"
 #include "api/spec/rules.h"
 
 #include <ctype.h>
@@ -30,6 +31,18 @@ static void check_environment(const Trainyard__V1__ProgramSpec *program, struct 
     }
 }
 
+/* The client replaces a folder by its archive before anything else reads the spec. */
+static void check_code(const Trainyard__V1__CodeSpec *code, struct spec_problems *p) {
+    if (code->folder)
+        problem_add(p,
+                    "program.code.folder: is a folder of the client's machine: `trainyard submit` uploads it and sends "
+                    "program.code.archive in its place");
+    else if (!code->archive)
+        problem_add(p, "program.code: needs a folder");
+    else if (!code_archive_name_good(code->archive))
+        problem_add(p, "program.code.archive: is not a SHA-256 in 64 hexadecimal digits");
+}
+
 void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     const Trainyard__V1__ParallelSpec *l = spec->parallel;
     if (spec->program->n_command > 0 && !*spec->program->command[0])
@@ -41,6 +54,8 @@ void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) 
                     "program.tensorboard: '%.80s' is not an absolute path: event files below the working directory "
                     "are found without it",
                     spec->program->tensorboard);
+    if (spec->program->code)
+        check_code(spec->program->code, p);
     if (l->pipeline != 1 || l->zero != 0 || l->nccl)
         problem_add(p, "parallel.%s: is for a model; a program has parallel.data ranks and divides its work itself",
                     l->pipeline != 1 ? "pipeline"

@@ -146,6 +146,14 @@ static void on_spooled(void *ctx, bool urgent) {
     report_stream_wake(a->report, urgent);
 }
 
+static void on_code_ready(void *ctx, int64_t job, int32_t attempt, Trainyard__V1__CodeReady *ready) {
+    const struct agent *a = ctx;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_CODE_READY;
+    command.code_ready = ready;
+    rank_workers_send(a->workers, job, attempt, &command);
+}
+
 /* ---- from the devices ---- */
 
 static struct worker_process *process_on(const struct agent *a, int device) {
@@ -277,6 +285,7 @@ static status_t parts_open(struct agent *a, struct err *e) {
     TRY(spool_open_in(&a->host, e));
     TRY(orphans_open(a->host.loop, &a->host.orphans, e));
     a->workers = rank_workers_new(&a->host, &workers);
+    TRY(code_copies_open(&a->host, &(struct code_copies_owner){ .ctx = a, .ready = on_code_ready }, &a->code, e));
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
     TRY(core_open(a, e));
     return streams_open(a, e);
@@ -301,6 +310,7 @@ struct agent *agent_close(struct agent *a) {
     request_workers_free(a->samples);
     request_workers_free(a->checks);
     rank_workers_free(a->workers);
+    code_copies_close(a->code);
     orphans_close(a->host.orphans);
     devices_close(a->devices);
     nvml_close(a->nvml);

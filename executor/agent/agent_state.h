@@ -2,6 +2,7 @@
 #ifndef EXECUTOR_AGENT_AGENT_STATE_H
 #define EXECUTOR_AGENT_AGENT_STATE_H
 
+#include "executor/agent/code_copies.h"
 #include "executor/agent/control_stream.h"
 #include "executor/agent/core/agent_core.h"
 #include "executor/agent/devices.h"
@@ -18,6 +19,7 @@ struct agent {
     bool acting;                  /* an outer call of agent_step does the actions */
     struct reactor_timer tick;
     struct rank_workers *workers;
+    struct code_copies *code;
     struct devices *devices;
     struct request_workers *samples, *checks;
     struct control_stream *control;

@@ -54,6 +54,9 @@ static status_t attempt_spawn(struct agent *a, const struct agent_attempt *at, c
         struct rank_worker *w = rank_workers_find(a->workers, at->job, at->attempt, at->ranks[i].rank);
         TRY(rank_worker_send_start(w, at, order, e));
     }
+    const Trainyard__V1__ProgramSpec *program = order->spec->program;
+    if (program && program->code && program->code->archive)
+        return code_copies_start(a->code, at->job, at->attempt, program->code->archive, e);
     return ST_OK;
 }
 
@@ -125,6 +128,7 @@ static void do_remove(struct agent *a, const struct agent_action *act) {
     struct agent_event ev = { .kind = AGENT_EV_REMOVED, .job = act->job, .attempt = act->attempt };
     directory_attempt_remove(a->host.directory, act->job, act->attempt);
     rank_workers_remove(a->workers, act->job, act->attempt);
+    code_copies_remove(a->code, act->job, act->attempt);
     agent_step(a, &ev);
     report_stream_sweep(a->report);
 }

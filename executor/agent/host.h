@@ -24,6 +24,7 @@ struct agent_options {
     const char *address;     /* at which other hosts reach this host's ranks */
     const char *worker;      /* path of the worker program */
     const char *program;     /* path of the program that is the worker of jobs with a program */
+    const char *code;        /* path of the program that fetches their code */
     bool allow_programs;     /* jobs may run programs of their users */
     const char *worker_user; /* the user that workers become; NULL: the agent's own */
     const char *nvml;        /* name of the library */
@@ -37,6 +38,7 @@ struct agent_options {
     size_t n_checkpoint_roots;
     int cores, slots; /* 0: as inventory_take finds them */
     int64_t spool_bytes;
+    int64_t code_cache_bytes;
     int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
 };
 

@@ -19,7 +19,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPOOL_DEFAULT_MIB = 1024 /* half an hour of 1,000 steps a second */ };
+enum {
+    SPOOL_DEFAULT_MIB = 1024, /* half an hour of 1,000 steps a second */
+    CODE_CACHE_DEFAULT_MIB = 2048,
+};
 
 static const char HELP[] =
     "usage: trainyard-executor --controller ADDR --directory DIR --checkpoint-root DIR [option]...\n"
@@ -40,6 +43,7 @@ static const char HELP[] =
     "  --data-root DIR       data may be read below DIR; repeat for more (default: jobs read no file)\n"
     "  --data-except PATH    data may not be read from the file PATH or below the folder PATH; repeat for more\n"
     "  --spool-mib N         maximum size of the spool, which keeps records until they are stored (default: 1024)\n"
+    "  --code-cache-mib N    maximum size of the archives of program code that are kept (default: 2048)\n"
     "  --hang-timeout S      a rank without a sign of life for S seconds is killed (default: 30)\n"
     "  --library-path DIR[:DIR]...  folders in which workers on GPUs search first for NVIDIA's libraries\n"
     "                        (default: $TRAINYARD_LIBRARY_PATH, else only the loader's own path)\n"
@@ -79,6 +83,7 @@ enum {
     OPT_DATA_ROOT,
     OPT_DATA_EXCEPT,
     OPT_SPOOL,
+    OPT_CODE_CACHE,
     OPT_HANG,
     OPT_LIBRARIES,
     OPT_WORKER,
@@ -105,6 +110,7 @@ static const struct option OPTIONS[] = {
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "spool-mib", required_argument, NULL, OPT_SPOOL },
+    { "code-cache-mib", required_argument, NULL, OPT_CODE_CACHE },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
     { "library-path", required_argument, NULL, OPT_LIBRARIES },
     { "worker", required_argument, NULL, OPT_WORKER },
@@ -183,6 +189,10 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("spool-mib", optarg, 1, 1 << 20, &number, e));
         o->agent.spool_bytes = (int64_t)number << 20;
         break;
+    case OPT_CODE_CACHE:
+        TRY(number_parse("code-cache-mib", optarg, 1, 1 << 20, &number, e));
+        o->agent.code_cache_bytes = (int64_t)number << 20;
+        break;
     case OPT_HANG:
         TRY(number_parse("hang-timeout", optarg, 1, 3600, &number, e));
         o->agent.hang_ms = (int)number * 1000;
@@ -255,6 +265,8 @@ static status_t defaults_check(struct options *o, struct err *e) {
     TRY(worker_user_check(o->agent.worker_user, e));
     TRY(process_beside("trainyard-program", o->program, sizeof o->program, e));
     o->agent.program = o->program;
+    TRY(process_beside("trainyard-code", o->code, sizeof o->code, e));
+    o->agent.code = o->code;
     if (!o->agent.worker)
         TRY(worker_default(o, e));
     if (access(o->agent.worker, X_OK) < 0)
@@ -267,6 +279,7 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.address = "127.0.0.1";
     o->agent.nvml = "libnvidia-ml.so.1";
     o->agent.spool_bytes = (int64_t)SPOOL_DEFAULT_MIB << 20;
+    o->agent.code_cache_bytes = (int64_t)CODE_CACHE_DEFAULT_MIB << 20;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.data_roots = o->data_roots;
     o->agent.data_except = o->data_except;

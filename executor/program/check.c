@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +38,12 @@ static int file_errno(const char *path) {
 }
 
 /* As execvp: a name with a slash is a path, and any other name is searched. */
-static int command_errno(const char *name, const char *search) {
+static int command_errno(const char *name, const char *search, bool has_code) {
     int why = ENOENT;
-    if (strchr(name, '/'))
-        return *name == '/' ? file_errno(name) : ENOENT; /* the working directory of a rank is empty */
+    if (strchr(name, '/') && *name != '/')
+        return has_code ? 0 : ENOENT; /* the working directory is the code, which the client has read, or empty */
+    if (*name == '/')
+        return file_errno(name);
     for (const char *at = search; *at; at += *at == ':') {
         const size_t n = strcspn(at, ":");
         char path[PATH_MAX];
@@ -71,7 +74,7 @@ void program_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emit
         return;
     }
     end->cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
-    const int why = command_errno(program->command[0], search_path(program));
+    const int why = command_errno(program->command[0], search_path(program), program->code != NULL);
     char sentence[SENTENCE_BYTES], printable[SENTENCE_BYTES];
     snprintf(sentence, sizeof sentence, "program.command[0]: '%.200s' cannot be executed: %s", program->command[0],
              strerror(why));

@@ -85,7 +85,7 @@ static void put_tracking(struct list *l, const struct tracking *tracking) {
 }
 
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch, const struct tracking *tracking) {
+                       const struct scratch *scratch, const struct tracking *tracking, const char *code) {
     const Trainyard__V1__JobSpec *spec = start->attempt->spec;
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
@@ -100,6 +100,8 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
     put_tracking(&l, tracking);
+    if (code)
+        put(&l, "TRAINYARD_CODE", code);
     return l.items;
 }
 

@@ -4,7 +4,7 @@
  *      PYTHONFAULTHANDLER=1, by which Python prints its stack when a signal kills it
  *   2. spec: program.environment
  *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads
- *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK
+ *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE
  *   5. of trackers (tracking/tracking.h), as far as none of the above decides otherwise
  *
  * docs/program.md has the whole list with meanings. */
@@ -17,9 +17,10 @@
 
 #include <trainyard/v1/worker.pb-c.h>
 
-/* A NULL-terminated array for execve; the caller releases it with environment_free. */
+/* code: the folder with the program's files; NULL: none. A NULL-terminated array for execve; the caller releases it
+ * with environment_free. */
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch, const struct tracking *tracking);
+                       const struct scratch *scratch, const struct tracking *tracking, const char *code);
 char **environment_free(char **environment);
 
 #endif

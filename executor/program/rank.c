@@ -2,6 +2,7 @@
  * the next deadline.
  *
  *   rendezvous   a gang of several ranks sends its address and waits for all addresses; one rank needs none
+ *                the code of the program, if it has any, is waited for, too
  *   running      the command runs in a session of its own. Metric lines become rows; progress is reported each second
  *   stopping     after a stop command: the command's process group gets SIGTERM. When the time for the stop is over,
  *                the agent sends SIGTERM to this process, and SIGKILL two seconds later. TERM_MS after that SIGTERM,
@@ -17,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "executor/program/code.h"
 #include "executor/program/environment.h"
 #include "executor/program/failure.h"
 #include "executor/program/metric_lines.h"
@@ -59,6 +61,7 @@ struct rank {
     struct process_tree tree;
     struct output *output;
     Trainyard__V1__WorkerCommand *rendezvous;
+    struct code code;
     struct place place;
     bool stopped, measured, agent_gone;
     struct err raised; /* by the command before the stop; empty: nothing */
@@ -182,6 +185,8 @@ static void command_take(struct rank *r, Trainyard__V1__WorkerCommand *command) 
         stop(r, command->stop->reason);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS && !r->rendezvous)
         r->rendezvous = command; /* the agent may send it again: a second one is ignored */
+    else if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CODE_READY)
+        code_take(&r->code, command);
     else
         trainyard__v1__worker_command__free_unpacked(command, NULL);
 }
@@ -259,15 +264,23 @@ static status_t ranks_locate(struct rank *r, struct reserved_port *port, struct 
     return rendezvous_place(&alone, 0, 1, &r->place, e);
 }
 
+/* The agent fetches the code while the ranks find each other. */
+static status_t code_wait(struct rank *r, struct err *e) {
+    while (code_is_missing(&r->code, r->start->attempt->spec->program) && !r->stopped && !r->agent_gone)
+        wait_once(r);
+    return code_status(&r->code, e);
+}
+
 static status_t command_start(struct rank *r, struct err *e) {
     const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
-    char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking);
+    const char *code = code_folder(&r->code);
+    char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking, code);
     status_t st = output_open(&r->output, e);
     if (st == ST_OK) {
         const int outputs[] = { output_command_end(r->output, 1), output_command_end(r->output, 2) };
-        st = process_tree_start(&r->tree, r->scratch.work, argv, environment, outputs, e);
+        st = process_tree_start(&r->tree, code ? code : r->scratch.work, argv, environment, outputs, e);
         output_started(r->output);
     }
     environment_free(environment);
@@ -327,7 +340,7 @@ static void end_fail(struct rank *r, struct program_end *end) {
     if (r->agent_gone || r->stopped)
         end_describe(r, end);
     else
-        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT; /* another host may have the command */
+        end->cause = code_cause(&r->code, r->start->attempt->spec->program);
 }
 
 static status_t rank_open(struct rank *r, struct err *e) {
@@ -363,6 +376,8 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     if (st == ST_OK)
         st = ranks_locate(&r, &port, &end->why);
     closep(&port.fd);
+    if (st == ST_OK)
+        st = code_wait(&r, &end->why);
     if (st == ST_OK && (r.stopped || r.agent_gone))
         st = err_set(&end->why, ST_CANCELLED, "stopped before the command was started");
     if (st == ST_OK) {
@@ -378,6 +393,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     if (r.rendezvous)
         trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
     tracking_close(r.tracking);
+    code_done(&r.code);
     closep(&r.signals);
     output_close(r.output);
     end->scratch = r.scratch;

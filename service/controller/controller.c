@@ -90,6 +90,7 @@ static status_t take_directory(struct controller *c, struct err *e) {
 static status_t build(struct controller *c, const struct controller_options *o, struct err *e) {
     c->database = alloc_copy_text(o->database);
     place_fill(c, o);
+    c->code_bytes = o->code_bytes ? o->code_bytes : CONTROLLER_CODE_BYTES;
     c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
     c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
@@ -110,6 +111,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     };
     TRY(checkpoint_gc_open(c->store, &c->place, &c->checkpoint_gc, e));
     TRY(job_gc_open(c->store, &c->place, o->keep_ended_days, o->forget_lost_days, &c->job_gc, e));
+    TRY(code_gc_open(c->store, &c->code_gc, e));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -144,6 +146,7 @@ struct controller *controller_close(struct controller *c) {
     c->ingest = ingest_close(c->ingest);
     c->checkpoint_gc = checkpoint_gc_close(c->checkpoint_gc);
     c->job_gc = job_gc_close(c->job_gc);
+    c->code_gc = code_gc_close(c->code_gc);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
     c->spec_checks = spec_checks_free(c->spec_checks);
@@ -238,6 +241,7 @@ struct progress *controller_progress(struct controller *c) {
     return c->progress;
 }
 const struct checkpoint_place *controller_place(const struct controller *c) { return &c->place; }
+int64_t controller_code_bytes(const struct controller *c) { return c->code_bytes; }
 
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };

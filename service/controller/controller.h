@@ -28,6 +28,7 @@ struct spec_checks; /* spec_check.h */
 struct controller;
 
 enum { CONTROLLER_MAX_ROOTS = 17 };
+#define CONTROLLER_CODE_BYTES (16LL << 30)
 
 struct controller_options {
     const char *database;    /* libpq's conninfo */
@@ -41,6 +42,7 @@ struct controller_options {
     int keep_ended_days;           /* jobs that ended more days ago are deleted; 0 = all are kept */
     int forget_lost_days;          /* executors that were lost more days ago are forgotten; 0 = all are kept */
     int checkpoint_wait_s;         /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
+    int64_t code_bytes;            /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */
 };
 
 /* Opens the database and starts as a standby. The controller leads once it has the leader's lock. FAILED_PRECONDITION:
@@ -72,6 +74,7 @@ struct spec_checks *controller_spec_checks(struct controller *c);
 struct check_cache *controller_check_cache(struct controller *c);
 struct progress *controller_progress(struct controller *c);
 struct planner *controller_planner(struct controller *c);
+int64_t controller_code_bytes(const struct controller *c);
 /* Where checkpoints may be. Valid as long as the controller. */
 const struct checkpoint_place *controller_place(const struct controller *c);
 

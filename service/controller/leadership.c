@@ -76,6 +76,7 @@ void leadership_depose(struct controller *c, const char *why) {
     ingest_lead(c->ingest, 0); /* stops its writes, which the store would refuse as well */
     checkpoint_gc_lead(c->checkpoint_gc, 0);
     job_gc_lead(c->job_gc, 0);
+    code_gc_lead(c->code_gc, 0);
     dispatch_close_all(c->dispatch, ST_UNAVAILABLE, "this controller no longer leads");
 }
 
@@ -107,6 +108,7 @@ static void lead_under(struct controller *c, int64_t epoch) {
     ingest_lead(c->ingest, epoch);
     checkpoint_gc_lead(c->checkpoint_gc, epoch);
     job_gc_lead(c->job_gc, epoch);
+    code_gc_lead(c->code_gc, epoch);
     pthread_mutex_lock(&c->lock);
     c->epoch = epoch;
     pthread_mutex_unlock(&c->lock);

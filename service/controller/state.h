@@ -4,6 +4,7 @@
 
 #include "service/controller/check_cache.h"
 #include "service/controller/checkpoint_gc.h"
+#include "service/controller/code_gc.h"
 #include "service/controller/controller.h"
 #include "service/controller/election_history.h"
 #include "service/controller/inbox.h"
@@ -43,6 +44,8 @@ struct controller {
     struct inbox *inbox;
     struct checkpoint_gc *checkpoint_gc;
     struct job_gc *job_gc;
+    struct code_gc *code_gc;
+    int64_t code_bytes; /* the maximum of all archives of code */
     struct election_history *election_history;
     char cluster[STORE_UUID_BYTES]; /* the database's cluster id, read at the start */
 

@@ -160,7 +160,8 @@ static int serve(const struct options *o) {
                                                          .n_except = n_except },
                                           .keep_ended_days = o->keep_ended_days,
                                           .forget_lost_days = o->forget_lost_days,
-                                          .checkpoint_wait_s = o->checkpoint_wait_s };
+                                          .checkpoint_wait_s = o->checkpoint_wait_s,
+                                          .code_bytes = (int64_t)o->code_mib << 20 };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
     CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);

@@ -28,6 +28,9 @@ const char *options_help(void) {
            "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
            "older\n"
            "                        one is taken: 1 to 86400 seconds; default: 600\n"
+           "  --code-mib N          the maximum size of all archives of program code in the database, 1 to 16777216; "
+           "default:\n"
+           "                        16384\n"
            "  --data-root DIR       data below it may be looked at to plan a job (ValidateJob); may be given several\n"
            "                        times; default: none\n"
            "  --data-except PATH    but not the file PATH, or what is below the folder PATH; may be given several "
@@ -62,6 +65,7 @@ enum {
     OPT_KEEP_ENDED,
     OPT_FORGET_LOST,
     OPT_CHECKPOINT_WAIT,
+    OPT_CODE,
     OPT_DATA_ROOT,
     OPT_DATA_EXCEPT,
     OPT_HTTP,
@@ -85,6 +89,7 @@ static const struct option OPTIONS[] = {
     { "keep-ended-days", required_argument, NULL, OPT_KEEP_ENDED },
     { "forget-lost-days", required_argument, NULL, OPT_FORGET_LOST },
     { "checkpoint-wait", required_argument, NULL, OPT_CHECKPOINT_WAIT },
+    { "code-mib", required_argument, NULL, OPT_CODE },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "http", required_argument, NULL, OPT_HTTP },
@@ -161,6 +166,12 @@ static status_t take_checkpoint_wait(struct options *o, const char *value, struc
     return err_set(e, ST_INVALID_ARGUMENT, "--checkpoint-wait: '%s' is not from 1 to 86400", value);
 }
 
+static status_t take_code(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 1 << 24, &o->code_mib))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--code-mib: '%s' is not from 1 to 16777216", value);
+}
+
 static status_t take(struct options *o, int which, const char *value, struct err *e) {
     switch (which) {
     case OPT_DATABASE: o->database = value; return ST_OK;
@@ -177,6 +188,7 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_KEEP_ENDED: return take_days(o, value, e);
     case OPT_FORGET_LOST: return take_lost_days(o, value, e);
     case OPT_CHECKPOINT_WAIT: return take_checkpoint_wait(o, value, e);
+    case OPT_CODE: return take_code(o, value, e);
     case OPT_HELP: o->what = OPTIONS_HELP; return ST_OK;
     case OPT_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
     case OPT_DATA_ROOT: return add_path("data-root", o->data_roots, &o->n_data_roots, value, e);

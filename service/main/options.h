@@ -25,6 +25,7 @@ struct options {
     int keep_ended_days;   /* 0 = keep for ever */
     int forget_lost_days;  /* 0 = never */
     int checkpoint_wait_s; /* 0 = the default */
+    int code_mib;          /* 0 = the default */
     struct rpc_tls tls;
     bool require_tokens; /* for calls over plain TCP too */
     enum log_format log_format;

@@ -228,6 +228,7 @@ static void report_done(struct rpc_call *call, status_t status, const char *why)
 }
 
 static const struct rpc_method methods[] = {
+    { .name = "DownloadCode", .kind = RPC_UNARY, .unary = rpc_code_download },
     { .name = "Attach",
       .kind = RPC_BIDI,
       .events = { .open = attach_open,

@@ -11,6 +11,7 @@
  * Cancel, pause, resume and retry are one function with different callbacks: the loop decides, and the handler waits
  * and replies with the row. ValidateJob makes the checks of CreateJob, reports all problems instead of the first ones,
  * and adds a plan. Lists are read page by page. */
+#include "api/code/entry.h"
 #include "api/codec/timestamp.h"
 #include "api/spec/digest.h"
 #include "api/spec/problems.h"
@@ -160,6 +161,10 @@ static status_t store_new(struct controller *c, struct rpc_call *call, const str
                                  .spec = packed,
                                  .spec_bytes = n,
                                  .origin = s->origin };
+    uint8_t code[SHA256_BYTES];
+    if (spec->program && spec->program->code && spec->program->code->archive &&
+        code_archive_name_read(spec->program->code->archive, code))
+        row.code = code;
     bool existed;
     status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
     st = controller_write_status(c, epoch, st, e);

@@ -7,7 +7,7 @@ static const struct {
 } services[] = {
     { &rpc_job_service, true },      { &rpc_dispatch_service, true }, { &rpc_checkpoint_service, true },
     { &rpc_executor_service, true }, { &rpc_token_service, true },    { &rpc_queue_service, false },
-    { &rpc_metric_service, false },  { &rpc_log_service, false },
+    { &rpc_metric_service, false },  { &rpc_log_service, false },     { &rpc_code_service, true },
 };
 #define N_SERVICES (sizeof services / sizeof *services)
 

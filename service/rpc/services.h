@@ -21,6 +21,7 @@ extern const struct rpc_service rpc_queue_service;
 extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 extern const struct rpc_service rpc_token_service;
+extern const struct rpc_service rpc_code_service;
 
 /* The events of CheckpointService.VerifyCheckpoint (verify.c). */
 void rpc_verify_open(struct rpc_call *call);
@@ -30,6 +31,9 @@ void rpc_verify_done(struct rpc_call *call, status_t status, const char *why);
 void rpc_sample_open(struct rpc_call *call);
 void rpc_sample_work(struct rpc_call *call);
 void rpc_sample_done(struct rpc_call *call, status_t status, const char *why);
+
+/* DispatchService.DownloadCode (code.c). */
+status_t rpc_code_download(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e);
 
 /* Returns st. If it is NOT_FOUND, the call's error gets `reason` for programs: JOB_NOT_FOUND. */
 MUST_CHECK status_t rpc_found(struct rpc_call *call, status_t st, const char *reason);

@@ -1,11 +1,12 @@
 /* Jobs: creating, reading, listing and counting them.
  *
- * A job without an origin is created by one statement, which locks the leader's row itself; a job with an origin needs
- * a transaction, which also locks the job of the origin. Both insert the job, its spec and its first event with the
- * request id. The unique index on request ids makes a repeated call fail with ALREADY_EXISTS; store_job_requested then
- * finds the job of the first call, and compares the digests of the two requests. */
+ * A job without an origin and code is created by one statement, which locks the leader's row itself; another job needs
+ * a transaction, which also locks the job of the origin or the archive of the code. Both insert the job, its spec and
+ * its first event with the request id. The unique index on request ids makes a repeated call fail with ALREADY_EXISTS;
+ * store_job_requested then finds the job of the first call, and compares the digests of the two requests. */
 #include "service/store/job.h"
 
+#include "service/store/job_code.h"
 #include "service/store/job_lock.h"
 #include "service/store/job_origin.h"
 #include "service/store/job_row.h"
@@ -114,6 +115,8 @@ static status_t create_job(struct store *s, struct connection *c, int64_t epoch,
     if (term.epoch != epoch)
         return store_term_over(epoch, e);
     TRY(insert_job(c, &term, in, ret, e));
+    if (in->code)
+        TRY(job_code_insert(c, ret->job, in->code, e));
     if (!in->origin.checkpoint)
         return ST_OK;
     TRY(origin_lock_checkpoint(c, &in->origin, &step, e));
@@ -124,7 +127,8 @@ status_t store_job_create(struct store *s, int64_t epoch, const struct store_job
                           bool *ret_existed, int64_t *ret_time_us, struct err *e) {
     struct created created;
     /* The insert comes first, because a known request id is rare: a repeated call, or a lost answer to the COMMIT. */
-    struct transaction t = job->origin.checkpoint ? transaction_write(s, epoch) : transaction_read(s);
+    const bool several = job->origin.checkpoint || job->code;
+    struct transaction t = several ? transaction_write(s, epoch) : transaction_read(s);
     while (transaction_begin(&t, e))
         transaction_end(&t, create_job(s, t.c, epoch, job, &created, e), e);
     *ret_existed = t.status == ST_ALREADY_EXISTS;

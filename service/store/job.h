@@ -31,6 +31,7 @@ struct store_job_new {
         int64_t job, checkpoint; /* the checkpoint that the job begins with; checkpoint 0: none */
         bool weights_only;       /* false: the whole state, which is a fork */
     } origin;
+    const uint8_t *code; /* the SHA-256 of the archive of its program's code (code.h); NULL: none */
 };
 
 struct store_job {
@@ -55,7 +56,7 @@ struct store_job {
  * job, even if its origin no longer exists; ALREADY_EXISTS if that call requested something else. *ret_time_us (may be
  * NULL): the new job's create_time; untouched if the job existed. An origin must be COMMITTED (else
  * FAILED_PRECONDITION). Garbage collection keeps it until the new job has a checkpoint of its own or has ended. An
- * event "forked" or "initialised" names it. */
+ * event "forked" or "initialised" names it. An archive of code must be complete (else FAILED_PRECONDITION). */
 MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                                      bool *ret_existed, int64_t *ret_time_us, struct err *e);
 

@@ -26,9 +26,11 @@ executor/worker engine kernels api/codec api/spec base
 executor/agent api base
 executor/program executor/worker api/codec base
 executor/program/tracking base
+executor/code api base
 executor/agent/core base
+api/code base
 api/codec base
-api/spec api/codec base
+api/spec api/code api/codec base
 api/rpc base
 service/store base
 service/scheduler base
@@ -70,6 +72,7 @@ cublasLt kernels/cuda
 cudnn kernels/cuda
 nccl engine/collective
 microhttpd.h service/http
+archive cli|executor/code
 yaml.h api/codec
 TABLE
 

@@ -131,6 +131,7 @@ static const char ROWS[] =
     "INSERT INTO attempt (job, number, state, epoch, from_step) VALUES (1, 1, 1, 1, 0);"
     "INSERT INTO placement (job, attempt, rank, executor) VALUES (1, 1, 0, 'x');"
     "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 2, 'd');"
+    "INSERT INTO code_archive (sha256, bytes) VALUES (sha256('x'), 1);"
     "INSERT INTO metric_name (name) VALUES ('loss');"
     "INSERT INTO job_metric VALUES (1, 1);"
     "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 0, 2, 1, 1, 2, 0, 1, 1, '{0,1}', NULL);"
@@ -139,6 +140,13 @@ static const char ROWS[] =
     "INSERT INTO token (name, digest, role) VALUES ('ci', sha256('secret'), 1);";
 
 static const char *const REFUSED[] = {
+    "INSERT INTO code_archive (sha256, bytes) VALUES ('short', 1)",
+    "INSERT INTO code_archive (sha256, bytes) VALUES (sha256('y'), 0)",
+    "INSERT INTO code_chunk VALUES (sha256('x'), 0, 1, '')",
+    "INSERT INTO code_chunk VALUES (sha256('x'), 512, 1, 'd')",
+    "INSERT INTO code_chunk VALUES (sha256('x'), 0, -1, 'd')",
+    "INSERT INTO code_total (one) VALUES (false)",
+    "UPDATE code_total SET bytes = -1",
     "INSERT INTO leader VALUES (false, 1, '', now())",
     "INSERT INTO cluster VALUES (false)",
     "INSERT INTO election VALUES (0, gen_random_uuid())",

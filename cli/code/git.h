@@ -1,0 +1,20 @@
+/* The files of a folder that git would keep. */
+#ifndef CLI_CODE_GIT_H
+#define CLI_CODE_GIT_H
+
+#include "base/status.h"
+
+enum git_state {
+    GIT_OUTSIDE, /* the folder is in no work tree */
+    GIT_MISSING, /* it is in one, but there is no program git */
+    GIT_LISTED,
+};
+
+typedef status_t git_name_fn(void *ctx, const char *name, struct err *e);
+
+/* Calls `add` for each file below the folder that git tracks, or neither tracks nor ignores: a path relative to the
+ * folder. Runs no hook and no monitor of the repository. The first failure of `add` ends the list. FAILED_PRECONDITION
+ * with the first line of its message: git cannot read the repository. */
+MUST_CHECK status_t git_list(const char *folder, git_name_fn *add, void *ctx, enum git_state *ret, struct err *e);
+
+#endif

@@ -1,0 +1,148 @@
+/* The client asks which chunk of the archive is missing, sends it, and gets the next one that is missing as the answer,
+ * until the archive is complete. So an upload continues where an earlier one ended, also where another client uploads
+ * the same archive at the same time. Each call is repeated while the controller is unreachable. If the controller finds
+ * other bytes than these, which another client has sent, the upload starts once more. */
+#include "cli/code/upload.h"
+
+#include "api/code/entry.h"
+#include "api/codec/text.h"
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "cli/code/pack.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/v1/code.pb-c.h>
+#include <unistd.h>
+
+enum {
+    UPLOADS = 2, /* of one archive, if the first one is refused */
+    SHOWN_BYTES = 8 << 20,
+};
+
+static const ProtobufCServiceDescriptor *const codes = &trainyard__v1__code_service__descriptor;
+
+/* ---- upload ---- */
+
+static status_t chunk_read(const struct code_pack *p, int chunk, uint8_t *data, size_t *ret_n, struct err *e) {
+    const int64_t from = (int64_t)chunk * LIMIT_CODE_CHUNK_BYTES, rest = p->bytes - from;
+    const size_t n = rest < LIMIT_CODE_CHUNK_BYTES ? (size_t)rest : LIMIT_CODE_CHUNK_BYTES;
+    if (chunk < 0 || rest <= 0)
+        return err_set(e, ST_INTERNAL, "the controller asks for chunk %d, which the archive does not have", chunk);
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(p->fd, data + done, n - done, from + (int64_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? err_errno(e, "read the archive") : err_set(e, ST_INTERNAL, "the archive became shorter");
+        done += (size_t)got;
+    }
+    *ret_n = n;
+    return ST_OK;
+}
+
+/* Sends chunks from next_chunk on; `answer` is what the controller has. */
+static status_t send_chunks(struct cli *c, const struct code_pack *p, Trainyard__V1__Archive **answer, struct err *e) {
+    CLEANUP(freep) uint8_t *data = malloc(LIMIT_CODE_CHUNK_BYTES);
+    if (!data)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "out of memory");
+    while (!(*answer)->complete) {
+        Trainyard__V1__UploadChunkRequest request = TRAINYARD__V1__UPLOAD_CHUNK_REQUEST__INIT;
+        ProtobufCMessage *reply = NULL;
+        request.archive = (char *)(uintptr_t)p->archive;
+        request.bytes = p->bytes;
+        request.chunk = (*answer)->next_chunk;
+        request.data.data = data;
+        TRY(chunk_read(p, request.chunk, data, &request.data.len, e));
+        TRY(client_call_again(c, codes, "UploadChunk", &request.base, &reply, e));
+        trainyard__v1__archive__free_unpacked(*answer, NULL);
+        *answer = (Trainyard__V1__Archive *)reply;
+    }
+    return ST_OK;
+}
+
+static status_t upload_once(struct cli *c, const struct code_pack *p, struct err *e) {
+    Trainyard__V1__GetArchiveRequest request = TRAINYARD__V1__GET_ARCHIVE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.archive = (char *)(uintptr_t)p->archive;
+    TRY(client_call_again(c, codes, "GetArchive", &request.base, &reply, e));
+    Trainyard__V1__Archive *answer = (Trainyard__V1__Archive *)reply;
+    if (!answer->complete && p->bytes >= SHOWN_BYTES)
+        fprintf(stderr, "trainyard: uploading %.1f MiB of code\n", (double)p->bytes / (1 << 20));
+    status_t st = send_chunks(c, p, &answer, e);
+    trainyard__v1__archive__free_unpacked(answer, NULL);
+    return st;
+}
+
+static status_t upload(struct cli *c, const struct code_pack *p, struct err *e) {
+    status_t st = ST_DATA_LOSS;
+    for (int i = 0; i < UPLOADS && st == ST_DATA_LOSS; i++)
+        st = upload_once(c, p, e);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "upload the code: ");
+}
+
+/* ---- the spec ---- */
+
+/* A command with a relative path is a file of the folder. A link is not followed: its target may be made later. */
+static status_t command_check(const Trainyard__V1__ProgramSpec *program, const char *folder,
+                              const struct code_list *list, struct err *e) {
+    const char *command = program->n_command ? program->command[0] : "", *name = command;
+    if (!strchr(command, '/') || *command == '/')
+        return ST_OK;
+    while (strncmp(name, "./", 2) == 0)
+        name += 2 + strspn(name + 2, "/");
+    struct err why;
+    if (code_name_check(name, &why) != ST_OK)
+        return err_set(e, ST_INVALID_ARGUMENT, "program.command[0]: '%.200s' is not a path in the folder of the code",
+                       command);
+    const struct code_file *file = code_list_find(list, name);
+    if (!file)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "program.command[0]: '%.120s' is not among the %zu files of '%.120s' that were packed (files "
+                       "that git or .trainyardignore ignores are not)",
+                       command, list->n, folder);
+    if (!file->target && !file->executable)
+        return err_set(e, ST_INVALID_ARGUMENT, "program.command[0]: '%.200s' is not executable: run chmod +x", command);
+    return ST_OK;
+}
+
+/* Relative to the folder of the spec's file. The caller frees it. */
+static char *folder_of(const struct code_request *request, const char *folder) {
+    const char *file = request->spec_file, *slash = file && strcmp(file, "-") != 0 ? strrchr(file, '/') : NULL;
+    if (request->folder)
+        return alloc_copy_text(request->folder);
+    if (!slash || *folder == '/')
+        return alloc_copy_text(folder);
+    return alloc_format("%.*s/%s", (int)(slash - file), file, folder);
+}
+
+static status_t packed_use(struct cli *c, Trainyard__V1__JobSpec *spec, const char *folder,
+                           const struct code_request *request, const struct code_pack *p, struct err *e) {
+    TRY(command_check(spec->program, folder, p->list, e));
+    if (p->list->without_git)
+        fprintf(stderr, "trainyard: there is no git to say which files of '%s' it ignores: all were packed\n", folder);
+    if (request->upload)
+        TRY(upload(c, p, e));
+    if (spec->program->code) { /* allocated as by unpack (api/codec/text.h) */
+        free(spec->program->code->folder);
+        spec->program->code->folder = NULL;
+    }
+    return codec_set_path(&spec->base, "program.code.archive", p->archive, NULL, e);
+}
+
+status_t code_resolve(struct cli *c, Trainyard__V1__JobSpec *spec, const struct code_request *request, struct err *e) {
+    if (request->folder && !spec->program)
+        return err_set(e, ST_INVALID_ARGUMENT, "--code: the job has no program");
+    const char *given = spec->program && spec->program->code ? spec->program->code->folder : NULL;
+    if (!request->folder && !given)
+        return ST_OK;
+    CLEANUP(freep) char *folder = folder_of(request, given);
+    struct code_pack p;
+    TRY(code_pack(folder, &p, e));
+    status_t st = packed_use(c, spec, folder, request, &p, e);
+    code_pack_done(&p);
+    return st;
+}
