@@ -1,6 +1,7 @@
 #include "executor/program/environment.h"
 
 #include "base/alloc.h"
+#include "executor/program/launcher.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -44,6 +45,30 @@ static void put_own(struct list *l) {
         }
         free(name);
     }
+}
+
+/* An address of IPv6 as torchrun reads it. */
+static void host_write(const char *address, char *ret, size_t bytes) {
+    const bool six = strchr(address, ':') && *address != '[';
+    snprintf(ret, bytes, six ? "[%s]" : "%s", address);
+}
+
+/* What torchrun reads: the defaults of its options. Variables of env:// are not set: a command that torchrun or another
+ * launcher does not start must not take itself for one of its ranks. */
+static void put_launcher(struct list *l, const Trainyard__V1__WorkerStart *start, const struct place *place) {
+    char host[sizeof place->master_address + 2], endpoint[sizeof host + 16];
+    host_write(place->master_address, host, sizeof host);
+    snprintf(endpoint, sizeof endpoint, "%s:%d", host, place->master_port);
+    put_number(l, "PET_NNODES", place->groups);
+    put_number(l, "PET_NODE_RANK", place->group_rank);
+    put_number(l, "PET_NPROC_PER_NODE", place->local_world_size);
+    put(l, "PET_MASTER_ADDR", host);
+    put_number(l, "PET_MASTER_PORT", place->master_port);
+    put(l, "PET_RDZV_BACKEND", "static");
+    put(l, "PET_RDZV_ENDPOINT", endpoint);
+    put_number(l, "PET_RDZV_ID", start->attempt->job);
+    if (*place->gpus)
+        put(l, "CUDA_VISIBLE_DEVICES", place->gpus);
 }
 
 /* The values that torchrun sets after restarts: attempt N is restart N - 1. */
@@ -92,7 +117,10 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "PYTHONFAULTHANDLER", "1");
     for (size_t i = 0; i < spec->program->n_environment; i++)
         put(&l, spec->program->environment[i]->key, spec->program->environment[i]->value);
-    put_torchrun(&l, start, place, spec->retry->max_restarts);
+    if (launcher_is_host(spec->program))
+        put_launcher(&l, start, place);
+    else
+        put_torchrun(&l, start, place, spec->retry->max_restarts);
     put_number(&l, "TRAINYARD_JOB", start->attempt->job);
     put_number(&l, "TRAINYARD_ATTEMPT", start->attempt->attempt);
     put_number(&l, "TRAINYARD_RANK", start->rank);

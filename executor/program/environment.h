@@ -3,7 +3,8 @@
  *   1. those that the agent gives to every worker (PATH, HOME, CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS, ...), and
  *      PYTHONFAULTHANDLER=1, by which Python prints its stack when a signal kills it
  *   2. spec: program.environment
- *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads
+ *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads. With
+ *      `launcher: host` instead PET_*, which torchrun reads, and the GPUs of all ranks of this host
  *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE
  *   5. of trackers (tracking/tracking.h), as far as none of the above decides otherwise
  *

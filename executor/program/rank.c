@@ -21,6 +21,7 @@
 #include "executor/program/code.h"
 #include "executor/program/environment.h"
 #include "executor/program/failure.h"
+#include "executor/program/launcher.h"
 #include "executor/program/metric_lines.h"
 #include "executor/program/output.h"
 #include "executor/program/process_tree.h"
@@ -53,6 +54,7 @@ enum {
 struct rank {
     const Trainyard__V1__WorkerStart *start;
     int commands, signals;
+    int leader; /* a rank that starts no command: readable when the leader of its host has ended; else -1 */
     struct frame_reader *reader;
     struct emitter *emitter;
     struct scratch scratch;
@@ -227,12 +229,13 @@ static void wait_once(struct rank *r) {
     struct pollfd p[] = { { .fd = r->commands, .events = POLLIN },
                           { .fd = r->signals, .events = POLLIN },
                           { .fd = r->scratch.fifo, .events = POLLIN },
-                          { .fd = tracking_fd(r->tracking), .events = POLLIN } };
+                          { .fd = tracking_fd(r->tracking), .events = POLLIN },
+                          { .fd = r->leader, .events = POLLIN } };
     emitter_progress(r->emitter);
     deadline_ms_t until = r->kill_at < alive ? r->kill_at : alive;
     if (r->tree.group && tracking_due(r->tracking) < until)
         until = tracking_due(r->tracking);
-    const bool ready = poll(p, 4, deadline_poll_ms(until)) > 0;
+    const bool ready = poll(p, 5, deadline_poll_ms(until)) > 0;
     if (r->tree.group)
         tracking_run(r->tracking);
     if (ready && p[2].revents)
@@ -241,6 +244,8 @@ static void wait_once(struct rank *r) {
         signals_read(r);
     if (ready && p[0].revents)
         commands_read(r);
+    if (ready && p[4].revents)
+        closep(&r->leader);
 }
 
 /* ---- the parts of a run ---- */
@@ -249,7 +254,9 @@ static status_t ranks_locate(struct rank *r, struct reserved_port *port, struct 
     const Trainyard__V1__AttemptStart *at = r->start->attempt;
     char address[RENDEZVOUS_ADDRESS_BYTES];
     TRY(rendezvous_reserve_port(port, e));
-    rendezvous_address(r->start->address, port->port, address);
+    const char *gpu = getenv("CUDA_VISIBLE_DEVICES");
+    rendezvous_address(r->start->address, port->port, launcher_is_host(at->spec->program) ? gpu ? gpu : "" : NULL,
+                       address);
     if (at->world_size > 1) {
         put_address(r, address);
         while (!r->rendezvous && !r->stopped && !r->agent_gone)
@@ -288,6 +295,14 @@ static status_t command_start(struct rank *r, struct err *e) {
     return st;
 }
 
+/* The leader starts the command for this rank too. A stop reaches the leader at the same time. */
+static status_t leader_follow(struct rank *r, struct err *e) {
+    TRY(launcher_leader_open(&r->place, &r->leader, e));
+    while (r->leader >= 0 && !r->agent_gone && clock_mono_ms() < r->kill_at)
+        wait_once(r);
+    return ST_OK;
+}
+
 static void command_wait(struct rank *r) {
     r->started_ms = clock_mono_ms();
     while (!r->agent_gone && clock_mono_ms() < r->kill_at) {
@@ -303,6 +318,15 @@ static void command_wait(struct rank *r) {
     output_end(r->output, r->stopped || r->agent_gone ? OUTPUT_STOPPED_MS : OUTPUT_END_MS);
 }
 
+static status_t command_run(struct rank *r, struct err *e) {
+    put_joined(r);
+    if (launcher_follows(r->start->attempt->spec->program, &r->place))
+        return leader_follow(r, e);
+    TRY(command_start(r, e));
+    command_wait(r);
+    return ST_OK;
+}
+
 /* Other ranks may report no metric at all, and a later attempt had a reason to begin. */
 static bool is_early(const struct rank *r) {
     return r->start->rank == 0 && r->start->attempt->attempt == 1 && !r->measured &&
@@ -316,6 +340,7 @@ static void end_describe(const struct rank *r, struct program_end *end) {
                                    .wait_status = r->tree.wait_status,
                                    .early = is_early(r),
                                    .has_peers = at->world_size > 1,
+                                   .many = launcher_is_host(at->spec->program),
                                    .error_file = r->scratch.error_file };
     end->step = r->step;
     if (r->agent_gone) {
@@ -366,6 +391,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     struct rank r = { .start = start,
                       .commands = commands,
                       .signals = -1,
+                      .leader = -1,
                       .reader = reader,
                       .emitter = emitter,
                       .scratch = { .lock = -1, .fifo = -1 },
@@ -380,21 +406,18 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
         st = code_wait(&r, &end->why);
     if (st == ST_OK && (r.stopped || r.agent_gone))
         st = err_set(&end->why, ST_CANCELLED, "stopped before the command was started");
-    if (st == ST_OK) {
-        put_joined(&r);
-        st = command_start(&r, &end->why);
-    }
-    if (st == ST_OK) {
-        command_wait(&r);
+    if (st == ST_OK)
+        st = command_run(&r, &end->why);
+    if (st == ST_OK)
         end_describe(&r, end);
-    } else {
+    else
         end_fail(&r, end);
-    }
     if (r.rendezvous)
         trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
     tracking_close(r.tracking);
     code_done(&r.code);
     closep(&r.signals);
+    closep(&r.leader);
     output_close(r.output);
     end->scratch = r.scratch;
 }

@@ -32,23 +32,26 @@ status_t rendezvous_reserve_port(struct reserved_port *ret, struct err *e) {
     return ST_OK;
 }
 
-void rendezvous_address(const char *host, int port, char ret[RENDEZVOUS_ADDRESS_BYTES]) {
-    snprintf(ret, RENDEZVOUS_ADDRESS_BYTES, "%.255s %d %d", host, port, (int)getppid());
+void rendezvous_address(const char *host, int port, const char *gpu, char ret[RENDEZVOUS_ADDRESS_BYTES]) {
+    const int n = snprintf(ret, RENDEZVOUS_ADDRESS_BYTES, "%.255s %d %d", host, port, (int)getppid());
+    if (gpu)
+        snprintf(ret + n, (size_t)(RENDEZVOUS_ADDRESS_BYTES - n), " %d %.95s", (int)getpid(), *gpu ? gpu : "-");
 }
 
 struct address {
-    char host[256];
-    int port, agent;
+    char host[256], gpu[RENDEZVOUS_GPU_BYTES];
+    int port, agent, pid;
 };
 
 static status_t address_read(const ProtobufCBinaryData *data, int rank, struct address *ret, struct err *e) {
     char text[RENDEZVOUS_ADDRESS_BYTES];
-    int end = 0;
+    int end = 0, rest = 0;
     if (data->len < sizeof text) {
         memcpy(text, data->data, data->len);
         text[data->len] = '\0';
-        if (sscanf(text, "%255s %d %d%n", ret->host, &ret->port, &ret->agent, &end) == 3 && text[end] == '\0' &&
-            ret->port > 0 && ret->port < 65536)
+        const int n = sscanf(text, "%255s %d %d%n %d %95s%n", ret->host, &ret->port, &ret->agent, &end, &ret->pid,
+                             ret->gpu, &rest);
+        if ((n == 3 || n == 5) && text[n == 3 ? end : rest] == '\0' && ret->port > 0 && ret->port < 65536)
             return ST_OK;
     }
     return err_set(e, ST_INTERNAL, "the address of rank %d is not a host, a port and an agent", rank);
@@ -56,6 +59,13 @@ static status_t address_read(const ProtobufCBinaryData *data, int rank, struct a
 
 static bool same_agent(const struct address *a, const struct address *b) {
     return a->agent == b->agent && strcmp(a->host, b->host) == 0;
+}
+
+static void gpus_gather(const struct address *all, int n, int rank, struct place *ret) {
+    size_t used = 0;
+    for (int i = 0; i < n && used < sizeof ret->gpus; i++)
+        if (same_agent(&all[i], &all[rank]) && *all[i].gpu && strcmp(all[i].gpu, "-") != 0)
+            used += (size_t)snprintf(ret->gpus + used, sizeof ret->gpus - used, "%s%s", used ? "," : "", all[i].gpu);
 }
 
 static void count(const struct address *all, int n, int rank, struct place *ret) {
@@ -68,6 +78,8 @@ static void count(const struct address *all, int n, int rank, struct place *ret)
         if (first && same_agent(&all[i], &all[rank]))
             ret->group_rank = ret->groups;
         ret->groups += first;
+        if (ret->local_world_size == 0 && same_agent(&all[i], &all[rank]))
+            ret->leader = all[i].pid;
         ret->local_rank += i < rank && same_agent(&all[i], &all[rank]);
         ret->local_world_size += same_agent(&all[i], &all[rank]);
     }
@@ -81,5 +93,6 @@ status_t rendezvous_place(const Trainyard__V1__Rendezvous *all, int rank, int wo
     for (int i = 0; i < world_size; i++)
         TRY(address_read(&all->addresses[i], i, &addresses[i], e));
     count(addresses, world_size, rank, ret);
+    gpus_gather(addresses, world_size, rank, ret);
     return ST_OK;
 }

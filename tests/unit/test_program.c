@@ -43,9 +43,25 @@ static void ranks_are_counted_by_their_executors_in_any_order(void **state) {
     }
 }
 
+static void with_a_launcher_a_host_has_a_leader_and_the_gpus_of_all_its_ranks(void **state) {
+    (void)state;
+    static const char *const addresses[] = { "a 1001 7 70 0", "b 1002 7 71 GPU-x", "a 1003 7 72 3", "b 1004 7 73 -" };
+    for (int r = 0; r < 4; r++) {
+        struct place place;
+        assert_int_equal(place_of(addresses, 4, r, &place, NULL), ST_OK);
+        assert_int_equal(place.leader, r % 2 ? 71 : 70);
+        assert_string_equal(place.gpus, r % 2 ? "GPU-x" : "0,3");
+    }
+    char own[RENDEZVOUS_ADDRESS_BYTES], wanted[RENDEZVOUS_ADDRESS_BYTES];
+    rendezvous_address("h", 5, "", own);
+    snprintf(wanted, sizeof wanted, "h 5 %d %d -", (int)getppid(), (int)getpid());
+    assert_string_equal(own, wanted);
+}
+
 static void an_address_of_another_form_is_refused(void **state) {
     (void)state;
-    static const char *const wrong[] = { "", "a", "a 1", "a b 1", "a 0 1", "a 65536 1", "a 1 1 1", "a 1 1x" };
+    static const char *const wrong[] = { "",          "a",       "a 1",    "a b 1",      "a 0 1",
+                                         "a 65536 1", "a 1 1 1", "a 1 1x", "a 1 1 1 - 2" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *const addresses[] = { "a 1 1", wrong[i] };
         struct place place;
@@ -118,6 +134,7 @@ static void a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read(voi
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_counted_by_their_executors_in_any_order),
+        cmocka_unit_test(with_a_launcher_a_host_has_a_leader_and_the_gpus_of_all_its_ranks),
         cmocka_unit_test(an_address_of_another_form_is_refused),
         cmocka_unit_test(a_reserved_port_is_taken_until_it_is_closed),
         cmocka_unit_test(lines_become_rows_at_any_cut),
