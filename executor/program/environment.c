@@ -1,6 +1,7 @@
 #include "executor/program/environment.h"
 
 #include "base/alloc.h"
+#include "base/cleanup.h"
 #include "executor/program/launcher.h"
 
 #include <inttypes.h>
@@ -94,18 +95,29 @@ static void put_torchrun(struct list *l, const Trainyard__V1__WorkerStart *start
 }
 
 static bool has(const struct list *l, const char *name) {
-    const size_t n = name ? strlen(name) : 0;
-    for (size_t i = 0; n > 0 && i < l->n; i++)
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < l->n; i++)
         if (strncmp(l->items[i], name, n) == 0 && l->items[i][n] == '=')
             return true;
     return false;
 }
 
+static bool wanted(const struct list *l, const struct tracking_variable *v) {
+    for (const char *const *other = v->unless; *other; other++)
+        if (has(l, *other))
+            return false;
+    return !has(l, v->name);
+}
+
+/* All are compared with the user's variables before one is put. */
 static void put_tracking(struct list *l, const struct tracking *tracking) {
     const struct tracking_variable *all;
     const size_t n = tracking_variables(tracking, &all);
+    CLEANUP(freep) bool *put_it = alloc_zeroed(n, sizeof *put_it);
     for (size_t i = 0; i < n; i++)
-        if (!has(l, all[i].name) && !has(l, all[i].unless[0]) && !has(l, all[i].unless[1]))
+        put_it[i] = wanted(l, &all[i]);
+    for (size_t i = 0; i < n; i++)
+        if (put_it[i])
             put(l, all[i].name, all[i].value);
 }
 

@@ -1,7 +1,10 @@
-"""Metrics of programs that were written for an experiment tracker, without a change: TensorBoard's event files."""
+"""Metrics of programs that were written for an experiment tracker, without a change: TensorBoard's event files,
+and requests of MLflow's and W&B's clients."""
 
+import base64
 import json
 import pathlib
+import socket
 
 import pytest
 
@@ -116,3 +119,204 @@ def test_the_folder_of_event_files_is_an_absolute_path(shared_service, path):
     spec = shared_service.directory / "refused.json"
     spec.write_text(json.dumps(program("pass", tensorboard=path)))
     assert f"program.tensorboard: '{path}' is not an absolute path" in shared_service.cli("validate", spec, status=2).stderr
+
+
+# ---- MLflow's and W&B's clients: their requests, as they were recorded ----
+
+CALLS = """
+import base64, json, os, sys, urllib.error, urllib.request
+def call(base, path, body=None, method=None, token=None, tries=5):    # the clients try again, too
+    request = urllib.request.Request(base + path, None if body is None else json.dumps(body).encode(), method=method)
+    request.add_header("Content-Type", "application/json")
+    if token:
+        request.add_header("Authorization", token)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as e:
+        return e.code
+    except OSError:
+        if tries == 0:
+            raise
+        return call(base, path, body, method, token, tries - 1)
+def mlflow(path, body=None, method=None):
+    return call(os.environ["MLFLOW_TRACKING_URI"], path, body, method, "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"])
+def wandb(path, body=None, method=None):
+    key = base64.b64encode(b"api:" + os.environ["WANDB_API_KEY"].encode()).decode()
+    return call(os.environ["WANDB_BASE_URL"], path, body, method, "Basic " + key)
+def metric(key, value, step, time=1700000000000):
+    return {"key": key, "value": value, "timestamp": time, "step": step}
+"""
+
+
+@pytest.mark.sanitized
+def test_requests_of_mlflows_client_become_metrics_once_and_parameters_events(shared_service):
+    job = shared_service.submit(program(CALLS + """
+e = mlflow("/api/2.0/mlflow/experiments/get-by-name?experiment_name=mine")["experiment"]
+run = mlflow("/api/2.0/mlflow/runs/create", {"experiment_id": e["experiment_id"], "start_time": 1, "run_name": "x"})["run"]
+id = run["info"]["run_id"]
+assert e["name"] == "mine" and run["info"]["experiment_id"] == e["experiment_id"], (e, run)
+mlflow("/api/2.0/mlflow/runs/log-parameter", {"run_uuid": id, "run_id": id, "key": "lr", "value": "0.1"})
+mlflow("/api/2.0/mlflow/runs/set-tag", {"run_uuid": id, "run_id": id, "key": "team", "value": "a b"})
+mlflow("/api/2.0/mlflow/runs/set-tag", {"run_uuid": id, "run_id": id, "key": "mlflow.note", "value": "own"})
+for step in range(100):
+    batch = {"run_id": id, "metrics": [metric("loss", step / 2, step), metric("rank", int(os.environ["RANK"]), step)]}
+    mlflow("/api/2.0/mlflow/runs/log-batch", batch)
+    mlflow("/api/2.0/mlflow/runs/log-batch", batch)    # the client repeats it if it gets no answer
+for i in range(5):
+    mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": id, **metric("unnumbered", i, 0, i)})
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": id, **metric("nan", "NaN", 3)})
+second = mlflow("/api/2.0/mlflow/runs/create", {"experiment_id": "1"})["run"]["info"]["run_id"]
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": second, **metric("loss", 7.5, 1)})
+assert mlflow("/api/2.0/mlflow/runs/get?run_id=" + id)["run"]["info"]["run_id"] == id
+assert mlflow("/api/2.0/mlflow-artifacts/artifacts/1/artifacts/x.png", {"a": 1}, "PUT") == {}
+assert mlflow("/api/2.0/mlflow/runs/update", {"run_id": id, "status": "FINISHED", "end_time": 2})["run_info"]["run_id"] == id
+""", ranks=2))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {step: step / 2 for step in range(100)}
+    for rank in (0, 1):
+        assert points(shared_service, job, "rank", rank) == {step: float(rank) for step in range(100)}
+    assert points(shared_service, job, "unnumbered") == {i: float(i) for i in range(5)}
+    assert points(shared_service, job, "run-2/loss") == {1: 7.5}
+    assert events(shared_service, job, "parameters") == ["lr=0.1"] * 2
+    assert events(shared_service, job, "tags") == ["team=a b"] * 2
+    ignored = events(shared_service, job, "tracking_ignored")
+    assert len(ignored) == 2 and all("/artifacts/x.png" in message for message in ignored), ignored
+
+
+@pytest.mark.sanitized
+def test_requests_of_wandbs_client_become_metrics_once(shared_service):
+    job = shared_service.submit(program(CALLS + """
+assert wandb("/graphql", {"query": "query Viewer { viewer { id entity } }"})["data"]["viewer"]["entity"] == "trainyard"
+answer = wandb("/graphql", {"query": "mutation UpsertBucket($name: String) { upsertBucket(input: {name: $name}) { x } }",
+    "variables": {"name": "abc", "project": "p", "config": json.dumps({"lr": {"value": 0.1}, "_wandb": {"value": {}}})}})
+bucket = answer["data"]["upsertBucket"]["bucket"]
+assert bucket["name"] == "abc" and bucket["project"]["entity"]["name"] == "trainyard", answer
+def history(offset, lines, run="abc"):
+    body = {"files": {"wandb-history.jsonl": {"offset": offset, "content": [json.dumps(line) for line in lines]},
+                      "wandb-events.jsonl": {"offset": 0, "content": ['{"system.cpu": 5, "_timestamp": 1}']},
+                      "output.log": {"offset": 0, "content": ["x"]}}}
+    return wandb(f"/files/trainyard/p/{run}/file_stream", body)
+lines = [{"loss": step / 2, "_step": step, "_timestamp": 1.5, "_runtime": 2, "a": {"b": step}, "note": "x",
+          "image": {"_type": "image-file", "size": 3}, "bad": "NaN", "_wandb": {"x": 1}} for step in range(100)]
+assert history(0, lines[:60]) == {} and history(0, lines[:60]) == {} and history(50, lines[50:]) == {}
+wandb("/graphql", {"query": "mutation { upsertBucket() }", "variables": {"name": "other"}})
+history(0, [{"loss": 1.25, "_step": 3}], "other")
+files = wandb("/graphql", {"query": "mutation { createRunFiles(input: {}) { x } }",
+                           "variables": {"run": "abc", "files": ["a.txt"]}})["data"]["createRunFiles"]["files"]
+call(files[0]["uploadUrl"], "", {"a": 1}, "PUT")
+"""))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {step: step / 2 for step in range(100)}
+    assert points(shared_service, job, "a.b") == {step: float(step) for step in range(100)}
+    assert points(shared_service, job, "run-2/loss") == {3: 1.25}
+    assert not points(shared_service, job, "system.cpu") and not points(shared_service, job, "_runtime")
+    assert events(shared_service, job, "parameters") == ["lr=0.1"]
+    assert events(shared_service, job, "tracking_ignored") == [
+        "200 values that the program logged to W&B are no numbers (media, tables, texts) and are not stored"]
+
+
+def test_a_tracker_of_the_users_own_is_left_alone(shared_service):
+    show = "import os; print([v for v in sorted(os.environ) if v.startswith(('MLFLOW_', 'WANDB_'))], flush=True)"
+
+    def names(environment):
+        job = shared_service.submit(program(show, environment=environment))
+        shared_service.wait_end(job)
+        return shared_service.json("logs", job)["lines"][0]["text"]
+
+    assert names({}) == str(["MLFLOW_ASYNC_LOGGING_THREADPOOL_SIZE", "MLFLOW_ENABLE_ASYNC_LOGGING",
+                             "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI", "WANDB_API_KEY", "WANDB_BASE_URL",
+                             "WANDB_MODE"])
+    assert names({"MLFLOW_TRACKING_URI": "http://127.0.0.1:1", "WANDB_API_KEY": "mine"}) == str(
+        ["MLFLOW_TRACKING_URI", "WANDB_API_KEY"])
+    assert "MLFLOW_TRACKING_URI" not in names({"MLFLOW_TRACKING_USERNAME": "me"})
+    assert "WANDB_BASE_URL" not in names({"WANDB_MODE": "offline"})
+
+
+# ---- attacks on a rank's server ----
+
+def start_endless(service, **more):
+    """A job that writes its variables to a file and logs a metric a moment; returns the job and its variables."""
+    path = service.directory / "variables.json"
+    path.unlink(missing_ok=True)
+    job = service.submit(program(CALLS + """
+import time
+with open(sys.argv[1] + ".new", "w") as f: json.dump(dict(os.environ), f)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+step = 0
+while not os.path.exists(sys.argv[1] + ".end"):
+    step += 1
+    assert mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "r", **metric("loss", step, step)}) == {}
+    time.sleep(0.01)
+""", path, **more))
+    wait_until(path.exists, 60, "the program's variables")
+    return job, json.loads(path.read_text())
+
+
+def end_endless(service, job):
+    (service.directory / "variables.json.end").touch()
+    service.wait_end(job)
+    (service.directory / "variables.json.end").unlink()
+    seen = points(service, job, "loss")
+    assert sorted(seen) == list(range(1, max(seen) + 1))
+
+
+def request(variables, headers=b"", body=b"", path="/api/2.0/mlflow/runs/log-metric", method="POST"):
+    """The answer's first line."""
+    port = int(variables["MLFLOW_TRACKING_URI"].rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        s.sendall(f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n".encode() + headers + b"\r\n" + body)
+        return s.recv(200).split(b"\r\n")[0]
+
+
+def test_a_request_without_the_ranks_token_is_refused(shared_service):
+    job, variables = start_endless(shared_service)
+    body = b'{"run_id": "r", "key": "stolen", "value": 1, "step": 1}'
+    token = variables["MLFLOW_TRACKING_TOKEN"].encode()
+    wrong = token[:-1] + (b"0" if token[-1:] != b"0" else b"1")
+    for headers in (b"", b"Authorization: Bearer \r\n", b"Authorization: Bearer " + wrong + b"\r\n",
+                    b"Authorization: Basic " + base64.b64encode(b"api:" + wrong) + b"\r\n"):
+        assert request(variables, headers, body) == b"HTTP/1.1 401 Unauthorized"
+    for path in ("/" + wrong.decode() + "/files/0", "/" + token.decode()):
+        assert request(variables, path=path, method="PUT") == b"HTTP/1.1 401 Unauthorized"
+    assert request(variables, b"Authorization: Bearer " + token + b"\r\n", b"[]") == b"HTTP/1.1 400 Bad Request"
+    end_endless(shared_service, job)
+    assert not points(shared_service, job, "stolen")
+
+
+def test_connections_that_never_send_a_request_do_not_keep_the_program_from_logging(shared_service):
+    job, variables = start_endless(shared_service)
+    port = int(variables["MLFLOW_TRACKING_URI"].rsplit(":", 1)[1])
+    slow = []
+    for i in range(500):
+        slow.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+        slow[-1].sendall(b"POST / HTTP/1.1\r\nX: ")
+    before = max(points(shared_service, job, "loss"), default=0)
+    wait_until(lambda: max(points(shared_service, job, "loss"), default=0) > before + 50, 60, "more points")
+    for s in slow:  # a byte now and then does not help them
+        try:
+            s.settimeout(60)
+            while s.recv(100):
+                pass
+        except OSError:
+            pass
+        s.close()
+    end_endless(shared_service, job)
+
+
+def test_a_body_of_a_gigabyte_is_refused_and_the_program_goes_on(shared_service):
+    job, variables = start_endless(shared_service)
+    port = int(variables["MLFLOW_TRACKING_URI"].rsplit(":", 1)[1])
+    token = variables["MLFLOW_TRACKING_TOKEN"].encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
+        s.sendall(b"POST /api/2.0/mlflow/runs/log-batch HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n"
+                  b"Authorization: Bearer " + token + b"\r\n\r\n")
+        piece = b"x" * (1 << 20)
+        for _ in range(1024):
+            s.sendall(piece)
+        assert s.recv(200).startswith(b"HTTP/1.1 413 ")
+    pid = next(iter(shared_service.worker_pids(job).values()))[0]
+    high = [line for line in open(f"/proc/{pid}/status") if line.startswith("VmHWM")][0]
+    assert int(high.split()[1]) < 100 << 10, high
+    end_endless(shared_service, job)
+    assert events(shared_service, job, "metric_refused") == ["a request of an MLflow client is longer than 16 MiB"]

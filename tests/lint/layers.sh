@@ -71,7 +71,7 @@ cuda kernels/cuda|engine/collective
 cublasLt kernels/cuda
 cudnn kernels/cuda
 nccl engine/collective
-microhttpd.h service/http
+microhttpd.h service/http|executor/program/tracking
 archive cli|executor/code
 yaml.h api/codec
 TABLE

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/tfrecord.h"
 #include "executor/program/tracking/event_scalars.h"
+#include "executor/program/tracking/hash.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -113,15 +114,8 @@ static char *prefix_new(struct tensorboard_files *t, const char *path) {
     return alloc_format("%s/", strrchr(folder, '/') + 1);
 }
 
-static uint64_t hash_of(const char *path) {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *path; path++)
-        hash = (hash ^ (uint8_t)*path) * 0x100000001b3u;
-    return hash;
-}
-
 static bool file_seen(struct tensorboard_files *t, const char *path) {
-    const uint64_t hash = hash_of(path);
+    const uint64_t hash = hash_text(HASH_BEGIN, path);
     for (size_t i = 0; i < t->n_seen; i++)
         if (t->seen[i] == hash)
             return true;

@@ -24,11 +24,11 @@ struct tracking *tracking_open(const struct tracking_options *options);
 struct tracking *tracking_close(struct tracking *t);
 CLEANUP_DEFINE(struct tracking *, tracking_close)
 
-/* A variable for the command, unless the user gives it, or one of `unless`, a value: the user then has another tracker.
- * The variable that others name in `unless` comes last. */
+/* A variable for the command, unless the user gives it, or one of `unless` (which ends with NULL), a value: the user
+ * then has another server. */
 struct tracking_variable {
     const char *name, *value;
-    const char *unless[2];
+    const char *const *unless;
 };
 size_t tracking_variables(const struct tracking *t, const struct tracking_variable **ret);
 

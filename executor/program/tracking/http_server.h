@@ -1,0 +1,62 @@
+/* The HTTP server of a rank, for the clients of experiment trackers. Its port is on 127.0.0.1, and it answers only
+ * requests with the rank's token.
+ *
+ *     http_server_open(serve, ctx, &s, e);
+ *     poll http_server_fd(s), for a second at most;  http_server_run(s, &more, e);    // calls serve
+ *
+ * The token is 40 hex digits. A request gives it as "Bearer TOKEN", as the password of the user "api" (Basic), or as
+ * the beginning of the path: /TOKEN/...; serve() gets the path without it. Every other request is answered by 401.
+ *
+ * Limits: HTTP_CONNECTIONS, of which HTTP_STRANGERS may be without a token that was checked: a further one closes the
+ * oldest of them, and each is closed after HTTP_STRANGER_MS. A body of more than HTTP_BODY_BYTES, or beyond
+ * HTTP_BODIES_BYTES of all connections, is read and dropped, and so is the body of a PUT. An idle connection is closed
+ * after HTTP_IDLE_S.
+ *
+ * No thread: everything happens in http_server_run. */
+#ifndef EXECUTOR_PROGRAM_TRACKING_HTTP_SERVER_H
+#define EXECUTOR_PROGRAM_TRACKING_HTTP_SERVER_H
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    HTTP_CONNECTIONS = 256,
+    HTTP_STRANGERS = 192,
+    HTTP_STRANGER_MS = 5000,
+    HTTP_IDLE_S = 300,
+    HTTP_BODY_BYTES = 16 << 20,
+    HTTP_BODIES_BYTES = 48 << 20,
+    HTTP_TOKEN_DIGITS = 40,
+};
+
+struct http_request {
+    const char *method, *path;
+    const char *body; /* followed by a NUL byte */
+    size_t n_body;
+    int64_t received; /* bytes of the body, the dropped ones included */
+    bool dropped;     /* the body is not whole */
+    void *connection; /* for http_argument */
+};
+
+/* An argument of the request's query; NULL: it has none of this name. Valid during the call of serve. */
+const char *http_argument(const struct http_request *request, const char *name);
+
+/* Returns the status of the answer, and its body, JSON, in ret. */
+typedef unsigned http_serve(void *ctx, const struct http_request *request, struct bytes *ret);
+
+struct http_server;
+MUST_CHECK status_t http_server_open(http_serve *serve, void *ctx, struct http_server **ret, struct err *e);
+struct http_server *http_server_close(struct http_server *s);
+CLEANUP_DEFINE(struct http_server *, http_server_close)
+
+int http_server_port(const struct http_server *s);
+const char *http_server_token(const struct http_server *s);
+int http_server_fd(const struct http_server *s);
+/* ret_more: call it again at once. An error, of the first client's connection only: this host lacks libmicrohttpd. */
+MUST_CHECK status_t http_server_run(struct http_server *s, bool *ret_more, struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* The part of MLflow's REST API that a program's client uses to log.
+ *
+ * Metrics become points. Parameters and tags become events. Artifacts, models, datasets and traces are accepted, and
+ * reported by an event, but not kept: no call of the client fails in the user's code. There is one experiment; each of
+ * its names is accepted. A metric without a step (the client sends step 0) gets the next number, as long as the metric
+ * has had no other step. A request that is repeated with the same bytes is answered and not stored again.
+ *
+ * One thread. */
+#ifndef EXECUTOR_PROGRAM_TRACKING_MLFLOW_H
+#define EXECUTOR_PROGRAM_TRACKING_MLFLOW_H
+
+#include "executor/program/tracking/http_server.h"
+#include "executor/program/tracking/notes.h"
+#include "executor/program/tracking/runs.h"
+
+#define MLFLOW_RUN "run-1" /* the run that a program continues: MLFLOW_RUN_ID */
+
+enum { MLFLOW_REQUESTS = 16 }; /* whose repetition is found */
+
+struct mlflow {
+    struct points *points;
+    struct runs runs;
+    struct notes parameters, tags;
+    uint64_t requests[MLFLOW_REQUESTS];
+    int n_requests;
+};
+
+void mlflow_init(struct mlflow *m, struct points *points);
+/* Whether the path belongs to this API. */
+bool mlflow_has(const char *path);
+unsigned mlflow_serve(struct mlflow *m, const struct http_request *request, struct bytes *ret);
+/* Sends collected parameters and tags. */
+void mlflow_flush(struct mlflow *m);
+
+#endif

@@ -1,0 +1,62 @@
+#include "executor/program/tracking/wandb_history.h"
+
+#include "executor/program/tracking/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 4, NAME_BYTES = 256 };
+
+struct line {
+    struct points *points;
+    const struct run *run;
+    int64_t step, *others;
+};
+
+/* Names that begin with '_' are the client's: _step, _timestamp, _runtime, _wandb. */
+static void object_take(const struct line *line, const char *parent, json_t *object, int depth) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char name[NAME_BYTES];
+        double number;
+        if (*key == '_')
+            continue;
+        snprintf(name, sizeof name, "%s%s%s", parent, *parent ? "." : "", key);
+        if (json_double(value, &number))
+            points_add(line->points, line->run->prefix, name, line->step, number);
+        else if (json_is_object(value) && !json_object_get(value, "_type") && depth < DEPTH_MAX)
+            object_take(line, name, value, depth + 1);
+        else if (!json_is_null(value))
+            ++*line->others;
+    }
+}
+
+static void line_take(const char *text, size_t n, const struct run *run, struct points *points, int64_t *ret_others) {
+    json_t *object = json_parse(text, n);
+    const int64_t step = json_int(json_object_get(object, "_step"), -1);
+    const struct line line = { points, run, step, ret_others };
+    if (json_is_object(object) && step >= 0)
+        object_take(&line, "", object, 0);
+    else
+        points_event(points, "metric_refused", "a line of a W&B run's history is no object with a step");
+    json_decref(object);
+}
+
+bool wandb_history(const char *body, size_t n, struct run *run, struct points *points, int64_t *ret_others) {
+    json_t *all = json_parse(body, n);
+    const json_t *history = json_object_get(json_object_get(all, "files"), "wandb-history.jsonl");
+    const int64_t offset = json_int(json_object_get(history, "offset"), run->lines);
+    const bool whole = json_is_object(all);
+    size_t i;
+    json_t *line;
+    json_array_foreach(json_object_get(history, "content"), i, line) {
+        if (offset + (int64_t)i < run->lines)
+            continue;
+        if (json_is_string(line))
+            line_take(json_string_value(line), json_string_length(line), run, points, ret_others);
+        run->lines = offset + (int64_t)i + 1;
+    }
+    json_decref(all);
+    return whole;
+}
