@@ -3,8 +3,11 @@ and requests of MLflow's and W&B's clients."""
 
 import base64
 import json
+import os
 import pathlib
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -320,3 +323,129 @@ def test_a_body_of_a_gigabyte_is_refused_and_the_program_goes_on(shared_service)
     assert int(high.split()[1]) < 100 << 10, high
     end_endless(shared_service, job)
     assert events(shared_service, job, "metric_refused") == ["a request of an MLflow client is longer than 16 MiB"]
+
+
+# ---- the clients themselves, of as many releases as are installed ----
+
+def pythons(module):
+    """Interpreters that have the module: this one, and those of TRAINYARD_TRACKER_PYTHONS (paths with ':' between)."""
+    paths = [sys.executable, *filter(None, os.environ.get("TRAINYARD_TRACKER_PYTHONS", "").split(":"))]
+    has = [path for path in paths if subprocess.run([path, "-c", f"import {module}"], capture_output=True).returncode == 0]
+    return has or [pytest.param(None, marks=pytest.mark.skip(reason=f"no Python here has {module}"))]
+
+
+def client_program(python, script, **more):
+    return {"name": "client", "program": {"command": [python, "-c", script]}, "parallel": {"data": 2}, **more}
+
+
+MLFLOW = """
+import mlflow, os, time
+mlflow.set_experiment("mine")
+with mlflow.start_run(run_name="first"):
+    mlflow.log_param("lr", 0.1)
+    mlflow.log_params({"layers": 2, "name": "x y"})
+    mlflow.set_tag("team", "blue")
+    for step in range(200):
+        mlflow.log_metric("loss", 1 / (step + 1), step=step)
+        mlflow.log_metrics({"accuracy": step / 200, "rank": int(os.environ["RANK"])}, step=step)
+    for i in range(5):
+        mlflow.log_metric("unnumbered", i)
+    mlflow.log_text("text", "a.txt")
+    mlflow.log_dict({"a": 1}, "a.json")
+    mlflow.set_tags({"a": 1})
+    assert mlflow.active_run().info.run_id
+with mlflow.start_run():
+    mlflow.log_metric("loss", 5.0, step=1)
+"""
+
+
+@pytest.mark.parametrize("python", pythons("mlflow"))
+def test_a_program_with_mlflow_runs_unchanged_and_its_metrics_are_stored_once(shared_service, python):
+    job = shared_service.submit(client_program(python, MLFLOW))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {step: 1 / (step + 1) for step in range(200)}
+    assert points(shared_service, job, "accuracy") == {step: step / 200 for step in range(200)}
+    assert points(shared_service, job, "rank", 1) == {step: 1.0 for step in range(200)}
+    assert points(shared_service, job, "unnumbered") == {i: float(i) for i in range(5)}
+    assert points(shared_service, job, "run-2/loss") == {1: 5.0}
+    assert "lr=0.1, layers=2, name=x y" in ", ".join(events(shared_service, job, "parameters"))
+    assert "team=blue" in ", ".join(events(shared_service, job, "tags"))
+
+
+WANDB = """
+import os, wandb
+run = wandb.init(project="p", config={"lr": 0.1, "model": {"layers": 2}}, name="mine", tags=["a"])
+for step in range(200):
+    wandb.log({"loss": 1 / (step + 1), "eval": {"accuracy": step / 200}, "rank": int(os.environ["RANK"])})
+run.config.update({"more": 2})
+run.summary["best"] = 1
+wandb.log({"table": wandb.Table(columns=["a"], data=[[1]]), "page": wandb.Html("<b>")})
+artifact = wandb.Artifact("x", "dataset")
+artifact.add_file("/etc/hostname")
+wandb.log_artifact(artifact)
+run.alert("title", "text")
+wandb.finish()
+wandb.init(project="p")
+wandb.log({"loss": 5.0})
+wandb.finish()
+"""
+
+
+@pytest.mark.parametrize("python", pythons("wandb"))
+def test_a_program_with_wandb_runs_unchanged_and_its_metrics_are_stored_once(shared_service, python):
+    job = shared_service.submit(client_program(python, WANDB))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {step: 1 / (step + 1) for step in range(200)}
+    assert points(shared_service, job, "eval.accuracy") == {step: step / 200 for step in range(200)}
+    assert points(shared_service, job, "rank", 1) == {step: 1.0 for step in range(200)}
+    assert points(shared_service, job, "run-2/loss") == {0: 5.0}
+    parameters = ", ".join(events(shared_service, job, "parameters"))
+    assert all(text in parameters for text in ("lr=0.1", 'model={"layers":2}', "more=2")), parameters
+    assert "the W&B artifact 'x' is accepted, but not kept" in events(shared_service, job, "tracking_ignored")
+
+
+TENSORBOARD = """
+import os
+from tensorboard.summary import Writer
+writer = Writer("logs/run")
+for step in range(200):
+    writer.add_scalar("loss", 1 / (step + 1), step=step)
+    writer.add_scalar("rank", int(os.environ["RANK"]), step=step)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize("python", pythons("tensorboard"))
+def test_event_files_of_tensorboards_own_writer_are_read(shared_service, python):
+    job = shared_service.submit(client_program(python, TENSORBOARD))
+    shared_service.wait_end(job)
+    seen = points(shared_service, job, "loss")
+    assert sorted(seen) == list(range(200)) and all(abs(seen[s] * (s + 1) - 1) < 1e-6 for s in seen)
+    assert points(shared_service, job, "rank", 1) == {step: 1.0 for step in range(200)}
+
+
+MLFLOW_TIMES = """
+import mlflow, time
+with mlflow.start_run():
+    mlflow.log_metric("warm", 0, step=0)
+    times = []
+    for step in range(300):
+        time.sleep(0.002)    # the step of a training loop, in which the client's own thread can send
+        begun = time.perf_counter()
+        mlflow.log_metrics({"a": step, "b": step}, step=step)
+        times.append(time.perf_counter() - begun)
+print(sorted(times)[150] * 1000)
+"""
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize("python", pythons("mlflow"))
+def test_a_call_of_mlflows_client_costs_less_than_a_millisecond(service, python):
+    if subprocess.run([python, "-c", "import mlflow, sys; sys.exit(tuple(map(int, mlflow.__version__.split('.')[:2])) < (2, 14))"
+                       ]).returncode:
+        pytest.skip("this release of MLflow cannot send in the background by a variable")
+    job = service.submit({**client_program(python, MLFLOW_TIMES), "parallel": {"data": 1}})
+    service.wait_end(job)
+    [p50] = [float(line["text"]) for line in service.json("logs", job)["lines"] if line["text"][:1].isdigit()]
+    assert p50 < 1, f"{p50} ms"
+    assert points(service, job, "a") == {step: float(step) for step in range(300)}

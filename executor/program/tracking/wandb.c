@@ -2,13 +2,12 @@
  *
  * A GraphQL request is recognised by a field of its query, in the order of the table `answers`, since clients of
  * different releases give their operations different names. A request that no row matches gets empty data, which the
- * clients treat as a server without that feature.
- *
- * An artifact is answered as one that exists already: the client then sends no files. */
+ * clients treat as a server without that feature. */
 #include "executor/program/tracking/wandb.h"
 
 #include "executor/program/tracking/hash.h"
 #include "executor/program/tracking/json.h"
+#include "executor/program/tracking/wandb_artifacts.h"
 #include "executor/program/tracking/wandb_history.h"
 
 #include <inttypes.h>
@@ -17,7 +16,7 @@
 #include <string.h>
 
 #define ENTITY "trainyard"
-enum { FILES_MAX = 256 };
+enum { FILES_MAX = 256, URL_BYTES = 160 };
 
 struct query {
     struct wandb *w;
@@ -100,7 +99,7 @@ static json_t *viewer(const struct query *q) {
                      "max_cli_version", "999.0.0", "latestLocalVersionInfo", "features");
 }
 
-/* ---- files and artifacts ---- */
+/* ---- files ---- */
 
 static json_t *files(const struct query *q) {
     const char *run = variable(q, "run", "name", "run");
@@ -120,24 +119,6 @@ static json_t *files(const struct query *q) {
     return json_pack("{s{ss s[] so}}", "createRunFiles", "runID", run, "uploadHeaders", "files", list);
 }
 
-static json_t *artifact(const struct query *q) {
-    points_event(q->w->points, "tracking_ignored", "a W&B artifact is accepted, but not kept");
-    return json_pack("{s{s{ss ss s{ss s{ss si}}}}}", "createArtifact", "artifact", "id", "artifact", "state",
-                     "COMMITTED", "artifactSequence", "id", "sequence", "latestArtifact", "id", "artifact",
-                     "versionIndex", 0);
-}
-
-static json_t *use_artifact(const struct query *q) {
-    (void)q;
-    return json_pack("{s{s{ss}}}", "useArtifact", "artifact", "id", "artifact");
-}
-
-/* None of the names is taken. */
-static json_t *artifact_type(const struct query *q) {
-    (void)q;
-    return json_pack("{s{sn}}", "project", "artifact");
-}
-
 static json_t *nothing(const struct query *q) {
     (void)q;
     return json_object();
@@ -147,17 +128,16 @@ static const struct {
     const char *field; /* of the query */
     json_t *(*answer)(const struct query *);
 } answers[] = {
-    { "upsertBucket(", upsert_run },
-    { "createRunFiles(", files },
-    { "createArtifact(", artifact },
-    { "useArtifact(", use_artifact },
-    { "artifact(name:", artifact_type },
-    { "bucket(", resume },
-    { "viewer", viewer },
+    { "upsertBucket(", upsert_run }, { "createRunFiles(", files }, { "bucket(", resume }, { "viewer", viewer },
     { "serverInfo", viewer },
 };
 
 static json_t *answer(const struct query *q, const char *text) {
+    char folder[URL_BYTES];
+    snprintf(folder, sizeof folder, "%s/%s/files", q->w->url, q->w->token);
+    json_t *about_artifacts = wandb_artifacts_answer(q->w->points, text, q->variables, folder);
+    if (about_artifacts)
+        return about_artifacts;
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
         if (strstr(text, answers[i].field))
             return answers[i].answer(q);
@@ -215,8 +195,7 @@ unsigned wandb_serve(struct wandb *w, const struct http_request *request, struct
         return graphql(w, request, ret);
     if (strcmp(request->method, "POST") == 0 && strstr(request->path, "/file_stream"))
         return file_stream(w, request, ret);
-    w->files += strcmp(request->method, "PUT") == 0;
-    return put(ret, 200, json_object());
+    return put(ret, 200, strcmp(request->method, "GET") == 0 ? wandb_artifacts_manifest(request->path) : json_object());
 }
 
 void wandb_flush(struct wandb *w) { notes_flush(&w->parameters, w->points); }

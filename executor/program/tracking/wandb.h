@@ -23,7 +23,6 @@ struct wandb {
     uint64_t known[WANDB_PARAMETERS]; /* hashes of the parameters that were reported */
     int n_known;
     int64_t others; /* values of the history that are no numbers: media, tables, texts */
-    int64_t files;
 };
 
 /* url and token stay valid. */
