@@ -63,9 +63,11 @@ def copies():
 
 
 def sql(service, text):
-    """In the database of `up`."""
-    line = next(line for line in descendants(service.up.pid).values() if "trainyard-controller --database" in line)
-    conninfo = re.search("--database (host=[^ ]+ user=[^ ]+ dbname=[^ ]+)", line)[1]
+    """In the database of `up`, also while its controller starts again."""
+    def conninfo():
+        lines = [line for line in descendants(service.up.pid).values() if "trainyard-controller --database" in line]
+        return lines and re.search("--database (host=[^ ]+ user=[^ ]+ dbname=[^ ]+)", lines[0])[1]
+    conninfo = wait_until(conninfo, 20, "a controller")
     return subprocess.run([Database.program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", text], check=True,
                           timeout=60 * PATIENCE, text=True, capture_output=True).stdout.strip()
 
