@@ -52,6 +52,12 @@ static void handle_committed(struct agent *a, const Trainyard__V1__AttemptCommit
 }
 
 static void handle_stop(struct agent *a, const Trainyard__V1__StopAttempt *m) {
+    Trainyard__V1__WorkerStacks stacks = TRAINYARD__V1__WORKER_STACKS__INIT;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STACKS;
+    command.stacks = &stacks;
+    if (m->collect_stacks)
+        rank_workers_send(a->workers, m->job, m->attempt, &command);
     agent_step(
         a,
         &(struct agent_event){
@@ -271,9 +277,18 @@ static status_t streams_open(struct agent *a, struct err *e) {
     return ST_OK;
 }
 
+/* The rank repeats it: a report that is dropped, because there is no stream, is only late. */
+static void on_silent(void *ctx, const Trainyard__V1__RankSilent *silent) {
+    struct agent *a = ctx;
+    Trainyard__V1__RankSilent *report = (Trainyard__V1__RankSilent *)(uintptr_t)silent;
+    control_stream_send(a->control, AGENT_MESSAGE(RANK_SILENT, rank_silent, report));
+}
+
 static status_t parts_open(struct agent *a, struct err *e) {
     const struct agent_options *o = a->host.options;
-    const struct rank_workers_owner workers = { .ctx = a, .event = on_worker_event, .spooled = on_spooled };
+    const struct rank_workers_owner workers = {
+        .ctx = a, .event = on_worker_event, .spooled = on_spooled, .silent = on_silent
+    };
     const struct devices_owner devices = { .ctx = a,
                                            .rank_step = on_rank_step,
                                            .sample = on_device_sample,

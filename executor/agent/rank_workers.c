@@ -78,6 +78,15 @@ static void handle_end(struct rank_worker *w, const Trainyard__V1__WorkerEnd *en
     event_send(w, &ev);
 }
 
+static void handle_silence(const struct rank_worker *w, Trainyard__V1__RankSilence *silence) {
+    Trainyard__V1__RankSilent silent = TRAINYARD__V1__RANK_SILENT__INIT;
+    silent.job = w->job;
+    silent.attempt = w->attempt;
+    silent.rank = w->rank;
+    silent.silence = silence;
+    w->list->owner.silent(w->list->owner.ctx, &silent);
+}
+
 static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     struct rank_worker *w = ctx;
     struct agent_event alive = event_of(w, AGENT_EV_ALIVE);
@@ -85,6 +94,7 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS: handle_address(w, &record->address->address); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED: handle_joined(w, record->joined); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END: handle_end(w, record->end); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_SILENCE: handle_silence(w, record->silence); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
         alive.progress = record->alive->progress;
         alive.flag = record->alive->waiting_for_spool;

@@ -16,6 +16,7 @@ struct rank_workers_owner {
     void *ctx;
     void (*event)(void *ctx, struct agent_event *event); /* all but wall_us is filled in */
     void (*spooled)(void *ctx, bool urgent);
+    void (*silent)(void *ctx, const Trainyard__V1__RankSilent *silent); /* a rank's report for the controller */
 };
 
 struct rank_worker {

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 16 << 10 };
+enum { READ_BYTES = 16 << 10, FLUSH_PAUSE_MS = 2 };
 
 struct stream {
     int from, to, command_end;
@@ -37,13 +39,16 @@ struct output {
     int wake;
     atomic_bool ending;
     _Atomic int64_t last_ms[2], end_at_ms;
-    pthread_mutex_t lock;             /* of the tail */
+    pthread_mutex_t lock;             /* of all that follows */
     char tail[2 * OUTPUT_TAIL_BYTES]; /* moved down when it is full */
     size_t n_tail;
+    void (*line)(void *ctx, const char *text);
+    void *line_context;
+    char diverted[OUTPUT_LINE_BYTES]; /* an incomplete line */
+    size_t n_diverted;
 };
 
 static void tail_keep(struct output *o, const char *data, size_t n) {
-    pthread_mutex_lock(&o->lock);
     if (o->n_tail + n > sizeof o->tail) {
         const size_t kept = OUTPUT_TAIL_BYTES - n;
         memmove(o->tail, o->tail + o->n_tail - kept, kept);
@@ -51,20 +56,46 @@ static void tail_keep(struct output *o, const char *data, size_t n) {
     }
     memcpy(o->tail + o->n_tail, data, n);
     o->n_tail += n;
-    pthread_mutex_unlock(&o->lock);
+}
+
+/* The rest of a line that is too long is a line of its own. */
+static void lines_divert(struct output *o, const char *data, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != '\n' && data[i] != '\0')
+            o->diverted[o->n_diverted++] = data[i];
+        if (data[i] != '\n' && o->n_diverted + 1 < sizeof o->diverted)
+            continue;
+        char text[OUTPUT_LINE_BYTES];
+        o->diverted[o->n_diverted] = '\0';
+        utf8_copy_printable(o->diverted, text, sizeof text);
+        o->n_diverted = 0;
+        o->line(o->line_context, text);
+    }
+}
+
+/* With the lock held. */
+static void error_take(struct output *o, struct stream *s) {
+    if (!o->line) {
+        tail_keep(o, s->data, s->n);
+        return;
+    }
+    lines_divert(o, s->data, s->n);
+    s->written = s->n;
 }
 
 static void stream_read(struct output *o, struct stream *s) {
+    pthread_mutex_lock(&o->lock);
     const ssize_t n = read(s->from, s->data, sizeof s->data);
     if (n > 0) {
         s->n = (size_t)n;
         s->written = 0;
         atomic_store(&o->last_ms[s - o->streams], clock_mono_ms());
         if (s == &o->streams[1])
-            tail_keep(o, s->data, s->n);
+            error_take(o, s);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || atomic_load(&o->ending)) {
         s->over = true;
     }
+    pthread_mutex_unlock(&o->lock);
 }
 
 static void stream_write(struct stream *s) {
@@ -140,6 +171,23 @@ void output_started(struct output *o) {
 }
 
 int64_t output_last_ms(const struct output *o, int stream) { return atomic_load(&o->last_ms[stream - 1]); }
+
+void output_divert(struct output *o, void (*line)(void *ctx, const char *text), void *ctx) {
+    pthread_mutex_lock(&o->lock);
+    o->line = line;
+    o->line_context = ctx;
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* The thread reads and handles bytes with the lock held. */
+void output_flush(struct output *o, int timeout_ms) {
+    const deadline_ms_t end = deadline_in(timeout_ms);
+    int left = 1;
+    while (ioctl(o->streams[1].from, FIONREAD, &left) == 0 && left > 0 && clock_mono_ms() < end)
+        poll(NULL, 0, FLUSH_PAUSE_MS);
+    pthread_mutex_lock(&o->lock);
+    pthread_mutex_unlock(&o->lock);
+}
 
 void output_end(struct output *o, int timeout_ms) {
     if (!o->runs)

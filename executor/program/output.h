@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OUTPUT_TAIL_BYTES = 64 << 10 };
+enum { OUTPUT_TAIL_BYTES = 64 << 10, OUTPUT_LINE_BYTES = 512 };
 
 struct output;
 
@@ -31,6 +31,13 @@ void output_started(struct output *o);
 
 /* The monotonic time of the last bytes of a stream, 1 or 2, in ms; 0: there were none. */
 int64_t output_last_ms(const struct output *o, int stream);
+
+/* From now on the lines of stderr go to line(), as texts of printable UTF-8 of less than OUTPUT_LINE_BYTES, and not to
+ * stderr of this process. line() is called by the thread of `o`. */
+void output_divert(struct output *o, void (*line)(void *ctx, const char *text), void *ctx);
+
+/* Waits until the thread has handled all bytes of stderr that are in its pipe, for timeout_ms at most. */
+void output_flush(struct output *o, int timeout_ms);
 
 /* Returns when everything that the command has written was passed on, after timeout_ms at the latest. */
 void output_end(struct output *o, int timeout_ms);

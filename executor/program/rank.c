@@ -10,8 +10,8 @@
  *   ended        the command has ended: remaining descendants are killed, the FIFO and the output are read to their
  *                last lines, and a failure gets its sentence (failure.h)
  *
- * The agent kills a rank that makes no progress. This process cannot see the program's progress. Therefore it reports
- * progress for as long as it runs itself. */
+ * The agent kills a rank that makes no progress. This process cannot see the program's progress, and reports progress
+ * for as long as it runs itself. A program that reports nothing is the controller's concern (silence.h). */
 #include "executor/program/rank.h"
 
 #include "base/alloc.h"
@@ -25,6 +25,8 @@
 #include "executor/program/metric_lines.h"
 #include "executor/program/output.h"
 #include "executor/program/process_tree.h"
+#include "executor/program/silence.h"
+#include "executor/program/stacks.h"
 #include "executor/program/tracking/tracking.h"
 #include "executor/worker/exit_code.h"
 
@@ -62,6 +64,7 @@ struct rank {
     struct tracking *tracking;
     struct process_tree tree;
     struct output *output;
+    struct silence silence;
     Trainyard__V1__WorkerCommand *rendezvous;
     struct code code;
     struct place place;
@@ -103,6 +106,7 @@ static void on_row(void *ctx, int64_t step, char *const *names, const double *va
     record.metrics = &row;
     emitter_put(r->emitter, &record);
     r->measured = true;
+    silence_sign(&r->silence);
     if (step > r->step)
         r->step = step;
 }
@@ -134,6 +138,8 @@ static bool fifo_read(struct rank *r) {
     static char data[FIFO_READ_BYTES];
     const struct metric_sink sink = { r, on_line, on_refused };
     ssize_t n = read(r->scratch.fifo, data, sizeof data);
+    if (n > 0)
+        silence_sign(&r->silence);
     if (n > 0)
         metric_lines_feed(&r->lines, data, (size_t)n, &sink);
     return n > 0;
@@ -183,6 +189,8 @@ static void stop(struct rank *r, const char *reason) {
 }
 
 static void command_take(struct rank *r, Trainyard__V1__WorkerCommand *command) {
+    if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STACKS && r->output)
+        stacks_collect(r->output, r->emitter);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP)
         stop(r, command->stop->reason);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS && !r->rendezvous)
@@ -298,8 +306,10 @@ static status_t command_start(struct rank *r, struct err *e) {
 /* The leader starts the command for this rank too. A stop reaches the leader at the same time. */
 static status_t leader_follow(struct rank *r, struct err *e) {
     TRY(launcher_leader_open(&r->place, &r->leader, e));
-    while (r->leader >= 0 && !r->agent_gone && clock_mono_ms() < r->kill_at)
+    while (r->leader >= 0 && !r->agent_gone && clock_mono_ms() < r->kill_at) {
+        silence_tick_follower(&r->silence);
         wait_once(r);
+    }
     return ST_OK;
 }
 
@@ -310,6 +320,7 @@ static void command_wait(struct rank *r) {
         /* After a stop the rest of the group may still save its state, when a shell that began it has ended. */
         if (!r->tree.command && !(r->stopped && process_tree_group_lives(&r->tree)))
             break;
+        silence_tick(&r->silence, r->output, r->measured ? r->step : -1);
         wait_once(r);
     }
     process_tree_kill(&r->tree);
@@ -320,6 +331,7 @@ static void command_wait(struct rank *r) {
 
 static status_t command_run(struct rank *r, struct err *e) {
     put_joined(r);
+    silence_start(&r->silence, r->start->attempt->spec->program, r->emitter);
     if (launcher_follows(r->start->attempt->spec->program, &r->place))
         return leader_follow(r, e);
     TRY(command_start(r, e));

@@ -238,6 +238,7 @@ static void send_order(struct controller *c, const struct scheduler_action *a, T
         stop.attempt = a->attempt;
         stop.grace_ms = a->grace_ms;
         stop.reason = (char *)a->text;
+        stop.collect_stacks = a->collect_stacks;
         m->message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP;
         m->stop = &stop;
     } else if (a->kind == ACT_SEND_ACKNOWLEDGE) {

@@ -51,6 +51,17 @@ static void handle_rank(struct controller *c, enum scheduler_event_kind kind, in
     actions_run(c, &(struct scheduler_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
 }
 
+static void handle_silent(struct controller *c, const Trainyard__V1__RankSilent *r) {
+    if (r->silence)
+        actions_run(c, &(struct scheduler_event){ .kind = EV_RANK_SILENT,
+                                                  .job = r->job,
+                                                  .attempt = r->attempt,
+                                                  .rank = r->rank,
+                                                  .step = r->silence->step,
+                                                  .silent_ms = r->silence->silent_ms,
+                                                  .follows = r->silence->follows });
+}
+
 void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     const char *executor = item->executor;
     const Trainyard__V1__AgentMessage *m = item->message;
@@ -83,6 +94,7 @@ void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_READY:
         handle_rank(c, EV_RANK_JOINED, m->rank_ready->job, m->rank_ready->attempt, m->rank_ready->rank);
         break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_SILENT: handle_silent(c, m->rank_silent); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED:
         if (m->rank_ended->end)
             handle_ends(c, executor, EV_RANK_ENDED, m->rank_ended->job, m->rank_ended->attempt, &m->rank_ended->end, 1);

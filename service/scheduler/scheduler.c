@@ -131,6 +131,7 @@ static void on_rank(struct scheduler *s, const struct scheduler_event *ev, int64
         rank->started = rank->joined = true;
         attempt_gather(s, job, out);
         return;
+    case EV_RANK_SILENT: attempt_silent(s, job, ev, now_ms, out); return;
     case EV_RANK_STORED:
         if (rank->ended && ev->sequence >= rank->end.last_sequence) {
             rank->stored = true;

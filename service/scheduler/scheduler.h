@@ -29,6 +29,8 @@
 #define SCHEDULER_TICK_MS 100
 /* A gang that has not joined by then is stopped and restarted. Long enough to load tens of GB of data or checkpoint. */
 #define SCHEDULER_START_TIMEOUT_MS 600000
+/* A program's rank repeats that it is silent within this time, or it counts as not silent. */
+#define SCHEDULER_SILENCE_MS 12000
 /* From a stop order to kill. */
 #define SCHEDULER_STOP_GRACE_MS 5000
 /* The same for a stop after a checkpoint: long enough to end a step and write tens of GB. The agent kills a rank that
@@ -148,6 +150,7 @@ enum scheduler_event_kind {
     EV_RANK_JOINED,
     EV_RANK_ENDED,  /* executor, job, attempt, ends: at once; EV_PART_ENDED repeats it */
     EV_PART_ENDED,  /* executor, job, attempt, ends: no process of the attempt is left on that host */
+    EV_RANK_SILENT, /* job, attempt, rank, step (-1: none), silent_ms (0: no longer), follows: a program's rank */
     EV_RANK_STORED, /* job, attempt, rank, sequence: all records up to it are in the database */
     EV_COMMITTED,   /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
 };
@@ -157,7 +160,9 @@ struct scheduler_event {
     int64_t job;
     int attempt, rank;
     int64_t sequence, step, last_seen_ms;
+    int64_t silent_ms;
     bool final;
+    bool follows;   /* the rank never reports anything */
     uint64_t token; /* the caller's, returned in ACT_REPLY */
     const char *executor;
     const struct scheduler_job_row *row;
@@ -207,6 +212,7 @@ struct scheduler_action {
     enum rank_end_cause blamed;
     int restarts;
     int grace_ms;
+    bool collect_stacks; /* of ACT_SEND_STOP: the ranks log their stacks before they end */
     uint64_t token;
     status_t status;
     const char *note;   /* static */

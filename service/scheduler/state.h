@@ -32,6 +32,10 @@ struct rank {
     bool started, offered, joined;
     bool ended, stored; /* stored: all records up to end.last_sequence are stored, or lost with the host */
     struct rank_end end;
+    struct {
+        int64_t until_ms, ms, step; /* as of EV_RANK_SILENT; until_ms 0: it is not silent */
+        bool follows;
+    } silence;
 };
 
 /* The ranks of an attempt on one executor. */
@@ -216,6 +220,9 @@ void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, 
 void attempt_part_ended(struct scheduler *s, struct job *job, struct part *part, const struct rank_end *ends,
                         int n_ends, struct scheduler_actions *out);
 /* The part is lost with its executor. */
+/* silence.c: EV_RANK_SILENT. Fails the attempt if every rank is silent. */
+void attempt_silent(struct scheduler *s, struct job *job, const struct scheduler_event *ev, int64_t now_ms,
+                    struct scheduler_actions *out);
 void attempt_part_lost(struct scheduler *s, struct job *job, struct part *part, enum rank_end_cause cause,
                        const char *why, struct scheduler_actions *out);
 

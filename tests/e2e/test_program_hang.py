@@ -1,0 +1,119 @@
+"""`program.progress`: a gang of which no rank reports anything is stopped with its stacks in the log, and retried."""
+
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+
+from service_fixture import descendants, process_start_time, wait_until
+
+pytestmark = pytest.mark.waits
+
+TIMEOUT = 5
+
+
+def job_of(command, ranks=1, **more):
+    more.setdefault("retry", {"max_restarts": 0})
+    launcher = {"launcher": more.pop("launcher")} if "launcher" in more else {}
+    return {"name": "hang", "program": {"command": command, "progress": {"timeout": TIMEOUT}, **launcher},
+            "parallel": {"data": ranks}, **more}
+
+
+def lines_of(service, job, stream, rank=None):
+    return [line["text"] for line in service.json("logs", job)["lines"]
+            if line["stream"] == stream and rank in (None, int(line.get("rank", 0)))]
+
+
+def seconds_in(reason):
+    seconds = int(re.search(r"for (\d+) s \(program.progress.timeout\)", reason)[1])
+    assert seconds >= TIMEOUT
+    return seconds
+
+
+# Rank 1 hangs in a thread's lock after step 5, rank 0 waits for it after step 6. The second attempt ends at once.
+PEERS = """
+import os, socket, sys, threading
+
+rank = int(os.environ["RANK"])
+with open(os.environ["TRAINYARD_METRICS"], "w") as metrics:
+    for step in range(6 if rank else 7):
+        metrics.write('{"step": %d, "loss": 1}\\n' % step)
+
+def load():
+    threading.Event().wait()
+
+def wait_for_peer():
+    pair = socket.socketpair(); pair[0].recv(1)
+
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    load() if rank else wait_for_peer()
+"""
+
+
+def test_the_reason_names_the_rank_that_is_behind_and_the_stacks_of_all_ranks_are_logged(two_hosts):
+    script = two_hosts.directory / "peers.py"
+    script.write_text(PEERS)
+    job = two_hosts.submit(job_of([sys.executable, str(script)], ranks=2, retry={"max_restarts": 1}))
+    ended = two_hosts.wait_end(job)
+    assert ended["attempt"] == 2 and ended["restarts"] == 1
+    reason = ended["attempts"][0]["reason"]
+    assert reason.startswith("rank 1: is behind at step 5, rank 0 is at step 6: no rank has reported anything for")
+    seconds_in(reason)
+    for rank, function, line in ((0, "wait_for_peer", 13), (1, "load", 10)):
+        lines = lines_of(two_hosts, job, "stacks", rank)
+        assert f'  File "{script}", line {line} in {function}' in lines, lines
+        assert any(text.startswith("process ") and str(script) in text for text in lines), lines
+        assert any(re.match(r"  thread \d+ python3?[.\d]*: state S", text) for text in lines), lines
+        assert not [text for text in lines_of(two_hosts, job, "stderr", rank) if "Fatal Python" in text]
+
+
+def test_a_rank_may_be_silent_while_another_one_reports(shared_service):
+    job = shared_service.submit(job_of(
+        ["sh", "-c", f"test $RANK = 1 && sleep {2 * TIMEOUT + 2} || for i in 1 2 3 4 5 6; do echo $i; sleep 2; done"],
+        ranks=2))
+    assert shared_service.wait_end(job)["attempt"] == 1
+    assert lines_of(shared_service, job, "stacks") == []
+
+
+def test_each_kind_of_report_counts(shared_service):
+    job = shared_service.submit(job_of(
+        ["sh", "-c", "for report in 'echo line' 'echo line >&2' 'echo no metric > $TRAINYARD_METRICS' "
+                     "'echo {\\\"step\\\": 1} > $TRAINYARD_METRICS' 'echo > $TRAINYARD_METRICS'; do sleep 3; eval \"$report\"; done; sleep 3"]))
+    assert shared_service.wait_end(job)["attempt"] == 1
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "host"])
+def test_processes_that_are_no_python_and_ignore_signals_are_listed_and_killed(service, launcher):
+    job = service.submit(job_of(["sh", "-c", "trap '' TERM; setsid sleep 7000 & wait"], ranks=2, launcher=launcher))
+    with service.watch(job) as watch:
+        watch.until_state("RUNNING")
+    processes = wait_until(lambda: {pid: process_start_time(pid) for rank, _ in service.worker_pids(job).values()
+                                    for pid, line in descendants(rank).items() if "sleep 7000" in line}, 30, "the sleeps")
+    reason = service.wait_end(job, "FAILED")["reason"]
+    seconds_in(reason)
+    assert reason.startswith("rank 0: was silent first" if launcher == "host" else "rank ")
+    lines = lines_of(service, job, "stacks")
+    assert any(re.fullmatch(r"process \d+: sleep 7000", text) for text in lines), lines
+    assert any(re.match(r"  thread \d+ sleep: state S", text) for text in lines), lines
+    wait_until(lambda: all(process_start_time(pid) != start for pid, start in processes.items()), 30, "their ends")
+
+
+def test_a_hang_is_found_by_a_controller_that_starts_meanwhile(service):
+    job = service.submit(job_of(["sh", "-c", "sleep 7000"]))
+    with service.watch(job) as watch:
+        watch.until_state("RUNNING")
+    os.kill(service.pid_of("trainyard-controller"), signal.SIGKILL)
+    reason = service.wait_end(job, "FAILED")["reason"]
+    assert reason.startswith("rank 0: has reported nothing for "), reason
+    seconds_in(reason)
+
+
+def test_nothing_is_stopped_without_a_timeout_and_a_short_one_is_refused(shared_service):
+    path = shared_service.directory / "refused.json"
+    path.write_text(json.dumps({"name": "x", "program": {"command": ["true"], "progress": {"timeout": 4}}}))
+    assert "program.progress.timeout: 4" in shared_service.cli("validate", path, status=2).stderr
+    silent = {"name": "x", "program": {"command": ["sleep", str(TIMEOUT + 3)]}}
+    assert shared_service.wait_end(shared_service.submit(silent))["attempt"] == 1
