@@ -51,6 +51,14 @@ static void handle_committed(struct agent *a, const Trainyard__V1__AttemptCommit
         rank_workers_send(a->workers, m->job, m->attempt, &command);
 }
 
+static void handle_stop_step(struct agent *a, const Trainyard__V1__AttemptStopStep *m) {
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP_STEP;
+    command.stop_step = m->stop_step;
+    if (m->stop_step)
+        rank_workers_send(a->workers, m->job, m->attempt, &command);
+}
+
 static void handle_stop(struct agent *a, const Trainyard__V1__StopAttempt *m) {
     Trainyard__V1__WorkerStacks stacks = TRAINYARD__V1__WORKER_STACKS__INIT;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
@@ -74,6 +82,7 @@ static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START: handle_start(a, m->start); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_RENDEZVOUS: handle_rendezvous(a, m->rendezvous); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP: handle_stop(a, m->stop); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_STEP: handle_stop_step(a, m->stop_step); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_COMMITTED: handle_committed(a, m->committed); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED:
         attempt_event(a, AGENT_EV_ACKNOWLEDGED, m->acknowledged->job, m->acknowledged->attempt);

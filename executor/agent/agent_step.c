@@ -79,6 +79,7 @@ static void do_order_stop(struct rank_worker *w, const struct agent_action *act)
     Trainyard__V1__WorkerStop stop = TRAINYARD__V1__WORKER_STOP__INIT;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     stop.reason = (char *)(uintptr_t)act->text;
+    stop.grace_ms = act->grace_ms;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP;
     command.stop = &stop;
     order_send(w, &command);
@@ -118,6 +119,7 @@ static void do_report(struct agent *a, const struct agent_action *act) {
     case AGENT_ACT_REPORT_STARTED: report_rank_started(&p, at, r); break;
     case AGENT_ACT_REPORT_ADDRESS: report_rank_address(&p, at, r); break;
     case AGENT_ACT_REPORT_JOINED: report_rank_joined(&p, at, r); break;
+    case AGENT_ACT_REPORT_STOP_STEP: report_rank_stop_step(&p, at, r); break;
     case AGENT_ACT_REPORT_THREADS: report_rank_threads(&p, at, r); break;
     case AGENT_ACT_REPORT_ENDED: report_rank_ended(&p, at, r); break;
     default: report_attempt_ended(&p, act->job, act->attempt, at);
@@ -158,6 +160,7 @@ static void do_action(struct agent *a, const struct agent_action *act) {
     case AGENT_ACT_REPORT_STARTED:
     case AGENT_ACT_REPORT_ADDRESS:
     case AGENT_ACT_REPORT_JOINED:
+    case AGENT_ACT_REPORT_STOP_STEP:
     case AGENT_ACT_REPORT_THREADS:
     case AGENT_ACT_REPORT_ENDED:
     case AGENT_ACT_REPORT_ATTEMPT_ENDED: do_report(a, act); break;

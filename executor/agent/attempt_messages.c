@@ -77,6 +77,18 @@ void report_rank_joined(const struct attempt_reporter *p, const struct agent_att
     control_stream_send(p->stream, AGENT_MESSAGE(RANK_READY, rank_ready, &ready));
 }
 
+void report_rank_stop_step(const struct attempt_reporter *p, const struct agent_attempt *at,
+                           const struct agent_rank *r) {
+    const struct rank_worker *w = rank_workers_find(p->workers, at->job, at->attempt, r->rank);
+    Trainyard__V1__RankStopStep chosen = TRAINYARD__V1__RANK_STOP_STEP__INIT;
+    Trainyard__V1__StopStep step = TRAINYARD__V1__STOP_STEP__INIT;
+    step.step = w->stop_step;
+    chosen.job = at->job;
+    chosen.attempt = at->attempt;
+    chosen.stop_step = &step;
+    control_stream_send(p->stream, AGENT_MESSAGE(STOP_STEP, stop_step, &chosen));
+}
+
 void report_rank_ended(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r) {
     Trainyard__V1__RankEnded ended = TRAINYARD__V1__RANK_ENDED__INIT;
     Trainyard__V1__RankEnd end;

@@ -16,6 +16,8 @@ struct attempt_reporter {
 void report_rank_started(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r);
 void report_rank_address(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r);
 void report_rank_joined(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r);
+void report_rank_stop_step(const struct attempt_reporter *p, const struct agent_attempt *at,
+                           const struct agent_rank *r);
 void report_rank_threads(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r);
 void report_rank_ended(const struct attempt_reporter *p, const struct agent_attempt *at, const struct agent_rank *r);
 /* at: NULL for an attempt that this agent does not know. The report then names no ranks. */

@@ -69,6 +69,12 @@ static void handle_joined(struct rank_worker *w, const Trainyard__V1__RankJoined
     event_send(w, &ev);
 }
 
+static void handle_stop_step(struct rank_worker *w, const Trainyard__V1__StopStep *chosen) {
+    struct agent_event ev = event_of(w, AGENT_EV_STOP_STEP);
+    w->stop_step = chosen->step;
+    event_send(w, &ev);
+}
+
 static void handle_end(struct rank_worker *w, const Trainyard__V1__WorkerEnd *end) {
     struct final_report final = { .received = true, .cause = end->cause, .step = end->step };
     snprintf(final.message, sizeof final.message, "%s", end->message);
@@ -93,6 +99,7 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     switch (record->record_case) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ADDRESS: handle_address(w, &record->address->address); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED: handle_joined(w, record->joined); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_STOP_STEP: handle_stop_step(w, record->stop_step); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END: handle_end(w, record->end); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SILENCE: handle_silence(w, record->silence); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:

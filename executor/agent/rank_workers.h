@@ -26,6 +26,7 @@ struct rank_worker {
     struct worker_process *process;    /* NULL before the start and after the end */
     ProtobufCBinaryData address;       /* for the rendezvous; empty: none yet */
     Trainyard__V1__RankJoined *joined; /* NULL: it has not joined */
+    int64_t stop_step;                 /* that it has chosen for its gang */
     struct rank_worker *next;
 };
 

@@ -122,7 +122,8 @@ static void put_tracking(struct list *l, const struct tracking *tracking) {
 }
 
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch, const struct tracking *tracking, const char *code) {
+                       const struct scratch *scratch, const struct tracking *tracking,
+                       const struct program_paths *paths) {
     const Trainyard__V1__JobSpec *spec = start->attempt->spec;
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
@@ -140,8 +141,10 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
     put_tracking(&l, tracking);
-    if (code)
-        put(&l, "TRAINYARD_CODE", code);
+    if (paths->code)
+        put(&l, "TRAINYARD_CODE", paths->code);
+    if (paths->stop)
+        put(&l, "TRAINYARD_STOP", paths->stop);
     return l.items;
 }
 

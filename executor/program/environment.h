@@ -5,7 +5,7 @@
  *   2. spec: program.environment
  *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads. With
  *      `launcher: host` instead PET_*, which torchrun reads, and the GPUs of all ranks of this host
- *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE
+ *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE, _STOP
  *   5. of trackers (tracking/tracking.h), as far as none of the above decides otherwise
  *
  * docs/program.md has the whole list with meanings. */
@@ -18,10 +18,16 @@
 
 #include <trainyard/v1/worker.pb-c.h>
 
-/* code: the folder with the program's files; NULL: none. A NULL-terminated array for execve; the caller releases it
- * with environment_free. */
+/* NULL: there is none. */
+struct program_paths {
+    const char *code; /* the folder with the program's files */
+    const char *stop; /* the file of the stop step */
+};
+
+/* A NULL-terminated array for execve; the caller releases it with environment_free. */
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
-                       const struct scratch *scratch, const struct tracking *tracking, const char *code);
+                       const struct scratch *scratch, const struct tracking *tracking,
+                       const struct program_paths *paths);
 char **environment_free(char **environment);
 
 #endif

@@ -4,9 +4,10 @@
  *   rendezvous   a gang of several ranks sends its address and waits for all addresses; one rank needs none
  *                the code of the program, if it has any, is waited for, too
  *   running      the command runs in a session of its own. Metric lines become rows; progress is reported each second
- *   stopping     after a stop command: the command's process group gets SIGTERM. When the time for the stop is over,
- *                the agent sends SIGTERM to this process, and SIGKILL two seconds later. TERM_MS after that SIGTERM,
- *                this process kills every process that remains
+ *   stopping     after a stop command: the command's process group gets SIGTERM, or, if the spec has `stop: step`, the
+ *                stop step (stop_step.h). When the time for the stop is over, the agent sends SIGTERM to this process,
+ *                and SIGKILL two seconds later. TERM_MS after that SIGTERM, this process kills every process that
+ *                remains
  *   ended        the command has ended: remaining descendants are killed, the FIFO and the output are read to their
  *                last lines, and a failure gets its sentence (failure.h)
  *
@@ -27,6 +28,7 @@
 #include "executor/program/process_tree.h"
 #include "executor/program/silence.h"
 #include "executor/program/stacks.h"
+#include "executor/program/stop_step.h"
 #include "executor/program/tracking/tracking.h"
 #include "executor/worker/exit_code.h"
 
@@ -41,14 +43,16 @@
 
 enum {
     PROGRESS_MS = 1000,
-    TERM_MS = 1500, /* between the agent's SIGTERM and the end of all processes: the agent kills after two seconds */
+    TERM_MS = 1500,   /* between the agent's SIGTERM and the end of all processes: the agent kills after two seconds */
+    CHOOSING_MS = 50, /* the same while rank 0 is about to choose the stop step */
     REFUSED_MAX = 10,
     FIFO_READ_BYTES = 64 << 10,
     FIFO_READS = 16, /* a FIFO holds at most 1 MiB; a writer outside the rank's processes must not keep it open */
     REASON_BYTES = 240,
     REFUSED_BYTES = 400,
-    EARLY_MS = 60 * 1000, /* a command that fails so soon will fail again */
-    OUTPUT_END_MS = 5000, /* for the agent to read the last lines */
+    EARLY_MS = 60 * 1000,           /* a command that fails so soon will fail again */
+    STOP_STEP_GRACE_MS = 60 * 1000, /* with less time, as for a cancel, a program is not asked to finish a step */
+    OUTPUT_END_MS = 5000,           /* for the agent to read the last lines */
     OUTPUT_STOPPED_MS = 400,
     RAISED_MS = 30 * 1000, /* an exception may be that old when a stop meets the end of its command */
 };
@@ -65,6 +69,8 @@ struct rank {
     struct process_tree tree;
     struct output *output;
     struct silence silence;
+    struct stop_step stop_step; /* fd -1: the spec wants a signal */
+    bool choosing;              /* this is rank 0, and it has not chosen the stop step yet */
     Trainyard__V1__WorkerCommand *rendezvous;
     struct code code;
     struct place place;
@@ -170,7 +176,7 @@ static void put_joined(struct rank *r) {
     emitter_put(r->emitter, &record);
 }
 
-/* ---- commands and signals ---- */
+/* ---- stops ---- */
 
 /* The ranks that lose another rank may end before that rank has ended: then it is stopped, but it is the cause. */
 static void raised_keep(struct rank *r) {
@@ -179,20 +185,59 @@ static void raised_keep(struct rank *r) {
         failure_raised(tail, output_tail(r->output, tail), &r->raised);
 }
 
-static void stop(struct rank *r, const char *reason) {
+static void stop_note(struct rank *r, const char *reason) {
     if (!r->stopped) {
         snprintf(r->reason, sizeof r->reason, "%s", reason);
         raised_keep(r);
     }
     r->stopped = true;
+}
+
+static void stop_at_once(struct rank *r, const char *reason) {
+    stop_note(r, reason);
     process_tree_signal(&r->tree, SIGTERM);
 }
+
+/* All ranks stop after the same step: rank 0 chooses it, the others wait for the choice. */
+static void stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command) {
+    if (r->stop_step.fd < 0 || !r->tree.command || command->grace_ms < STOP_STEP_GRACE_MS) {
+        stop_at_once(r, command->reason);
+    } else {
+        stop_note(r, command->reason);
+        r->choosing = r->start->rank == 0;
+    }
+}
+
+static void stop_step_send(struct rank *r) {
+    Trainyard__V1__StopStep chosen = TRAINYARD__V1__STOP_STEP__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
+    if (!stop_step_choose(&r->stop_step, clock_mono_ms(), &chosen.step))
+        return;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_STOP_STEP;
+    record.stop_step = &chosen;
+    emitter_put(r->emitter, &record);
+    r->choosing = false;
+}
+
+static void stop_step_handle(struct rank *r, int64_t step) {
+    if (r->stop_step.fd < 0 || !r->stopped)
+        return;
+    if (step < 0)
+        stop_at_once(r, "");
+    else if (!stop_step_set(&r->stop_step, step))
+        put_notice(r, "stop_step_missed", "the program had finished the step after which all ranks stop");
+}
+
+/* ---- commands and signals ---- */
 
 static void command_take(struct rank *r, Trainyard__V1__WorkerCommand *command) {
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STACKS && r->output)
         stacks_collect(r->output, r->emitter);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP)
-        stop(r, command->stop->reason);
+        stop_handle(r, command->stop);
+    if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP_STEP)
+        stop_step_handle(r, command->stop_step->step);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_RENDEZVOUS && !r->rendezvous)
         r->rendezvous = command; /* the agent may send it again: a second one is ignored */
     else if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CODE_READY)
@@ -226,20 +271,24 @@ static void signals_read(struct rank *r) {
         if (info.ssi_signo == SIGCHLD)
             continue;
         snprintf(reason, sizeof reason, "by signal %u", info.ssi_signo);
-        stop(r, reason);
+        stop_at_once(r, reason);
         r->kill_at = deadline_in(TERM_MS);
     }
 }
 
 /* Handles what has arrived, and returns after PROGRESS_MS at the latest. */
 static void wait_once(struct rank *r) {
-    const deadline_ms_t alive = deadline_in(PROGRESS_MS);
+    const deadline_ms_t alive = deadline_in(r->choosing ? CHOOSING_MS : PROGRESS_MS);
     struct pollfd p[] = { { .fd = r->commands, .events = POLLIN },
                           { .fd = r->signals, .events = POLLIN },
                           { .fd = r->scratch.fifo, .events = POLLIN },
                           { .fd = tracking_fd(r->tracking), .events = POLLIN },
                           { .fd = r->leader, .events = POLLIN } };
     emitter_progress(r->emitter);
+    if (r->stop_step.fd >= 0)
+        stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
+    if (r->choosing)
+        stop_step_send(r);
     deadline_ms_t until = r->kill_at < alive ? r->kill_at : alive;
     if (r->tree.group && tracking_due(r->tracking) < until)
         until = tracking_due(r->tracking);
@@ -290,12 +339,14 @@ static status_t command_start(struct rank *r, struct err *e) {
     const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
-    const char *code = code_folder(&r->code);
-    char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking, code);
+    const struct program_paths paths = { .code = code_folder(&r->code),
+                                         .stop = r->stop_step.fd >= 0 ? r->stop_step.path : NULL };
+    char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking, &paths);
     status_t st = output_open(&r->output, e);
     if (st == ST_OK) {
         const int outputs[] = { output_command_end(r->output, 1), output_command_end(r->output, 2) };
-        st = process_tree_start(&r->tree, code ? code : r->scratch.work, argv, environment, outputs, e);
+        const char *folder = paths.code ? paths.code : r->scratch.work;
+        st = process_tree_start(&r->tree, folder, argv, environment, outputs, e);
         output_started(r->output);
     }
     environment_free(environment);
@@ -395,7 +446,8 @@ static status_t rank_open(struct rank *r, struct err *e) {
                                               .tensorboard = whole ? r->start->attempt->spec->program->tensorboard : "",
                                               .sink = { r, on_row, on_event } };
     r->tracking = tracking_open(&options);
-    return ST_OK;
+    const char *how = r->start->attempt->spec->program->stop;
+    return how && strcmp(how, "step") == 0 ? stop_step_open(&r->stop_step, r->scratch.directory, e) : ST_OK;
 }
 
 void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct frame_reader *reader,
@@ -407,6 +459,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
                       .reader = reader,
                       .emitter = emitter,
                       .scratch = { .lock = -1, .fifo = -1 },
+                      .stop_step = { .fd = -1 },
                       .kill_at = DEADLINE_NEVER };
     struct reserved_port port = { .fd = -1 };
     status_t st = rank_open(&r, &end->why);
@@ -431,5 +484,6 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     closep(&r.signals);
     closep(&r.leader);
     output_close(r.output);
+    stop_step_close(&r.stop_step);
     end->scratch = r.scratch;
 }

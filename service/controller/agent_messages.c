@@ -62,6 +62,28 @@ static void handle_silent(struct controller *c, const Trainyard__V1__RankSilent 
                                                   .follows = r->silence->follows });
 }
 
+/* Passes the stop step that rank 0 has chosen on to every agent of the attempt. If an agent is not attached, its ranks
+ * do not learn the step, and are killed when the grace time ends. */
+static void handle_stop_step(struct controller *c, const Trainyard__V1__RankStopStep *chosen) {
+    const struct start_order *order = start_orders_find(&c->start_orders, chosen->job, chosen->attempt);
+    Trainyard__V1__AttemptStopStep step = TRAINYARD__V1__ATTEMPT_STOP_STEP__INIT;
+    if (!order || !chosen->stop_step)
+        return;
+    step.job = chosen->job;
+    step.attempt = chosen->attempt;
+    step.stop_step = chosen->stop_step;
+    for (int r = 0; r < order->start->world_size; r++) {
+        Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+        bool sent = false; /* to the executor, for a lower rank */
+        for (int q = 0; q < r && !sent; q++)
+            sent = strcmp(order->executors[q], order->executors[r]) == 0;
+        m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_STEP;
+        m.stop_step = &step;
+        if (!sent)
+            dispatch_send(c->dispatch, order->executors[r], &m);
+    }
+}
+
 void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     const char *executor = item->executor;
     const Trainyard__V1__AgentMessage *m = item->message;
@@ -95,6 +117,7 @@ void handle_agent_message(struct controller *c, const struct inbox_item *item) {
         handle_rank(c, EV_RANK_JOINED, m->rank_ready->job, m->rank_ready->attempt, m->rank_ready->rank);
         break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_SILENT: handle_silent(c, m->rank_silent); break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_STOP_STEP: handle_stop_step(c, m->stop_step); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED:
         if (m->rank_ended->end)
             handle_ends(c, executor, EV_RANK_ENDED, m->rank_ended->job, m->rank_ended->attempt, &m->rank_ended->end, 1);

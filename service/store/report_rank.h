@@ -50,8 +50,8 @@ MUST_CHECK status_t rank_table_get(struct rank_table *t, struct connection *c, c
 
 /* The series of a name; NULL: the rank has none. hint: its index in the last record, usually the same. */
 struct series *rank_series_find(const struct rank_memory *k, const char *name, size_t hint);
-/* Adds a series, and its name to the job's metrics. RESOURCE_EXHAUSTED beyond STORE_SERIES_PER_RANK, INVALID_ARGUMENT for a
- * name that cannot be stored. */
+/* Adds a series, and its name to the job's metrics. RESOURCE_EXHAUSTED beyond STORE_SERIES_PER_RANK, INVALID_ARGUMENT
+ * for a name that cannot be stored. */
 MUST_CHECK status_t rank_series_add(struct rank_memory *k, struct connection *c, const char *name, struct series **ret,
                                     struct err *e);
 

@@ -118,6 +118,9 @@ static void a_stop_gives_term_two_seconds_before_the_end_of_its_grace(void **sta
     run(1, 1, false);
     step((struct agent_event){ .kind = AGENT_EV_STOP, .attempt = 1, .grace_ms = 10000, .text = "cancelled" });
     assert_string_equal(only(AGENT_ACT_ORDER_STOP)->text, "cancelled");
+    assert_int_equal(only(AGENT_ACT_ORDER_STOP)->grace_ms, 10000);
+    rank_event(AGENT_EV_STOP_STEP, 1, 0);
+    assert_int_equal(only(AGENT_ACT_REPORT_STOP_STEP)->rank, 0);
     for (int i = 0; i < 9; i++) { /* it still trains */
         wait_ms(8000 / 9);
         rank_event(AGENT_EV_ALIVE, 1, 0);

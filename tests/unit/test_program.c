@@ -1,13 +1,16 @@
-/* Parts of trainyard-program by themselves: the ranks' places on their hosts, and lines of metrics. */
+/* Parts of trainyard-program by themselves: the ranks' places on their hosts, lines of metrics, the stop step. */
 #include "base/cleanup.h"
 #include "executor/program/metric_lines.h"
 #include "executor/program/rendezvous.h"
+#include "executor/program/stop_step.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -131,8 +134,98 @@ static void a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read(voi
     assert_string_equal(seen.text, "1 a=1");
 }
 
+/* ---- the stop step ---- */
+
+static void stop_file_open(struct stop_step *s) {
+    char folder[] = "/tmp/ty-stop-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(stop_step_open(s, folder, NULL), ST_OK);
+}
+
+static void stop_file_close(struct stop_step *s) {
+    unlink(s->path);
+    *strrchr(s->path, '/') = '\0';
+    rmdir(s->path);
+    stop_step_close(s);
+}
+
+/* The program has finished a step. */
+static void finish(const struct stop_step *s, int64_t step) {
+    int fd = open(s->path, O_WRONLY);
+    assert_int_equal(pwrite(fd, &step, sizeof step, 8), sizeof step);
+    close(fd);
+}
+
+static int64_t chosen(const struct stop_step *s, int64_t now_ms) {
+    int64_t step;
+    assert_true(stop_step_choose(s, now_ms, &step));
+    return step;
+}
+
+static void the_stop_step_is_a_second_ahead(void **state) {
+    (void)state;
+    static const struct {
+        int step_ms, most_ms; /* the time of a step; the longest time from the choice to the end of the stop step */
+    } cases[] = { { 1, 2000 }, { 10, 2000 }, { 200, 2000 }, { 1500, 3200 }, { 30000, 61000 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int part = 0; part < 10; part++) { /* of the step in which the stop is ordered */
+            struct stop_step s;
+            int64_t now = 0, ordered = 20 * (int64_t)cases[i].step_ms + part * cases[i].step_ms / 10 + 3000, step = 0;
+            stop_file_open(&s);
+            for (; now <= ordered; now += cases[i].step_ms < 100 ? cases[i].step_ms : 100) {
+                step = now / cases[i].step_ms;
+                finish(&s, step);
+                stop_step_sample(&s, -1, now);
+            }
+            const int64_t end_ms = chosen(&s, now) * cases[i].step_ms;
+            assert_in_range(end_ms, now + (cases[i].step_ms < 1000 ? 1000 : 0), now + cases[i].most_ms);
+            stop_file_close(&s);
+        }
+    }
+}
+
+static void without_a_step_of_the_program_those_of_its_metrics_count(void **state) {
+    (void)state;
+    struct stop_step s;
+    int64_t step;
+    stop_file_open(&s);
+    stop_step_sample(&s, -1, 0);
+    assert_int_equal(chosen(&s, 0), -1);
+    stop_step_sample(&s, 100, 1000); /* each hundredth step is reported */
+    assert_false(stop_step_choose(&s, 1100, &step));
+    stop_step_sample(&s, 200, 2000);
+    stop_step_sample(&s, 300, 3000);
+    assert_in_range(chosen(&s, 3900), 300 + 90 + 100, 300 + 300); /* about 390 is finished, and 100 a second */
+    finish(&s, 350);
+    stop_step_sample(&s, 300, 3900);
+    assert_in_range(chosen(&s, 3900), 350 + 90, 350 + 200);
+    stop_file_close(&s);
+}
+
+static void a_stop_step_that_comes_too_late_is_noticed(void **state) {
+    (void)state;
+    struct stop_step s;
+    int64_t seen;
+    stop_file_open(&s);
+    finish(&s, 9);
+    assert_true(stop_step_set(&s, 10));
+    finish(&s, 10);
+    assert_false(stop_step_set(&s, 10));
+    int fd = open(s.path, O_RDONLY);
+    assert_int_equal(pread(fd, &seen, sizeof seen, 0), sizeof seen);
+    assert_int_equal(seen, 10);
+    close(fd);
+    assert_int_equal(truncate(s.path, 3), 0); /* by the program */
+    stop_step_sample(&s, -1, 0);
+    assert_int_equal(chosen(&s, 1), -1);
+    stop_file_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_stop_step_is_a_second_ahead),
+        cmocka_unit_test(without_a_step_of_the_program_those_of_its_metrics_count),
+        cmocka_unit_test(a_stop_step_that_comes_too_late_is_noticed),
         cmocka_unit_test(ranks_are_counted_by_their_executors_in_any_order),
         cmocka_unit_test(with_a_launcher_a_host_has_a_leader_and_the_gpus_of_all_its_ranks),
         cmocka_unit_test(an_address_of_another_form_is_refused),

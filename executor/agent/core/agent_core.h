@@ -106,6 +106,7 @@ enum agent_event_kind {
     /* From a rank's worker. */
     AGENT_EV_ADDRESS,      /* it offers an address for the rendezvous */
     AGENT_EV_JOINED,       /* it has joined the gang */
+    AGENT_EV_STOP_STEP,    /* it has chosen the step after which its gang stops */
     AGENT_EV_ALIVE,        /* progress; flag: it waits for the spool */
     AGENT_EV_FINAL_REPORT, /* final */
     AGENT_EV_SPOOL_WAIT,   /* flag: a full spool holds its records back, or does so no longer */
@@ -151,7 +152,7 @@ struct agent_event {
 enum agent_action_kind {
     /* To the workers: job, attempt, and rank unless the line names other fields. */
     AGENT_ACT_SPAWN,         /* all ranks of the attempt in their order; order: of the event */
-    AGENT_ACT_ORDER_STOP,    /* text */
+    AGENT_ACT_ORDER_STOP,    /* text, grace_ms: until it is killed */
     AGENT_ACT_ORDER_THREADS, /* threads */
     AGENT_ACT_TERM,
     AGENT_ACT_KILL,
@@ -165,6 +166,7 @@ enum agent_action_kind {
     AGENT_ACT_REPORT_STARTED,       /* job, attempt, rank */
     AGENT_ACT_REPORT_ADDRESS,       /* the same */
     AGENT_ACT_REPORT_JOINED,        /* the same */
+    AGENT_ACT_REPORT_STOP_STEP,     /* the same; a second stop order repeats it */
     AGENT_ACT_REPORT_THREADS,       /* the same */
     AGENT_ACT_REPORT_ENDED,         /* the same */
     AGENT_ACT_REPORT_ATTEMPT_ENDED, /* job, attempt; an unknown attempt has ended without ranks */
@@ -180,7 +182,7 @@ struct agent_action {
     enum agent_action_kind kind;
     int64_t job;
     int32_t attempt, rank;
-    int device, threads;
+    int device, threads, grace_ms;
     const void *order;
     char text[AGENT_TEXT_BYTES];
 };

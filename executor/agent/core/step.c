@@ -39,6 +39,7 @@ static void step_worker(struct agent_core *c, const struct agent_event *ev, stru
         r->joined = true;
         act(c, AGENT_ACT_REPORT_JOINED, at, r);
         break;
+    case AGENT_EV_STOP_STEP: act(c, AGENT_ACT_REPORT_STOP_STEP, at, r); break;
     case AGENT_EV_ALIVE:
         if (ev->progress != r->progress || ev->flag)
             rank_progressed(c, r);

@@ -41,8 +41,11 @@ static void attempt_stop(struct agent_core *c, struct agent_attempt *at, int gra
     const int escalation_ms = grace_ms / 2 < KILL_ESCALATION_MS ? grace_ms / 2 : KILL_ESCALATION_MS;
     at->stopping = true;
     EACH_RANK(at, r) {
-        if (grace_ms > 0 && r->state == AGENT_RANK_RUNS)
-            snprintf(act(c, AGENT_ACT_ORDER_STOP, at, r)->text, AGENT_TEXT_BYTES, "%s", reason);
+        if (grace_ms > 0 && r->state == AGENT_RANK_RUNS) {
+            struct agent_action *order = act(c, AGENT_ACT_ORDER_STOP, at, r);
+            order->grace_ms = grace_ms;
+            snprintf(order->text, AGENT_TEXT_BYTES, "%s", reason);
+        }
         rank_stop(c, at, r, grace_ms - escalation_ms, grace_ms, "did not stop in time and was killed");
     }
 }

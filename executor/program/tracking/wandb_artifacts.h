@@ -11,8 +11,8 @@
 #include <jansson.h>
 
 json_t *wandb_artifacts_answer(struct points *points, const char *query, const json_t *variables, const char *folder);
-/* The manifest of an artifact, which clients of 2024 read from FOLDER/manifest/NAME. It has no files, but the table of a
- * run's table, run-ID-KEY: the client looks for it by name, and does not read it. */
+/* The manifest of an artifact, which clients of 2024 read from FOLDER/manifest/NAME. It has no files, but the table of
+ * a run's table, run-ID-KEY: the client looks for it by name, and does not read it. */
 json_t *wandb_artifacts_manifest(const char *path);
 
 #endif
