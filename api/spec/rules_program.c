@@ -3,6 +3,7 @@
 #include "api/spec/rules.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,16 +32,31 @@ static void check_environment(const Trainyard__V1__ProgramSpec *program, struct 
     }
 }
 
-/* The client replaces a folder by its archive before anything else reads the spec. */
+static bool is_commit(const char *text) { return strlen(text) == 40 && strspn(text, "0123456789abcdef") == 40; }
+
+/* scheme://user:password@host */
+static bool has_password(const char *url) {
+    const char *host = strstr(url, "://");
+    const size_t n = host ? strcspn(host + 3, "/@") : 0, colon = host ? strcspn(host + 3, ":/@") : 0;
+    return host && host[3 + n] == '@' && colon < n;
+}
+
+/* The client replaces a folder by its archive, and adds the archive of a commit, before anything else reads them. */
 static void check_code(const Trainyard__V1__CodeSpec *code, struct spec_problems *p) {
     if (code->folder)
         problem_add(p,
                     "program.code.folder: is a folder of the client's machine: `trainyard submit` uploads it and sends "
                     "program.code.archive in its place");
     else if (!code->archive)
-        problem_add(p, "program.code: needs a folder");
+        problem_add(p, code->git ? "program.code.git: is fetched by the client: `trainyard submit` adds "
+                                   "program.code.archive"
+                                 : "program.code: needs a folder, or a commit of git");
     else if (!code_archive_name_good(code->archive))
         problem_add(p, "program.code.archive: is not a SHA-256 in 64 hexadecimal digits");
+    if (code->git && code->git->url && has_password(code->git->url))
+        problem_add(p, "program.code.git.url: must not contain a password: who may read the job could read it");
+    if (code->git && code->git->commit && !is_commit(code->git->commit))
+        problem_add(p, "program.code.git.commit: is not the full hash of a commit, which is 40 hexadecimal digits");
 }
 
 void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
@@ -51,7 +67,7 @@ void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) 
         check_environment(spec->program, p);
     if (*spec->program->tensorboard && *spec->program->tensorboard != '/')
         problem_add(p,
-                    "program.tensorboard: '%.80s' is not an absolute path: event files below the working directory "
+                    "program.tensorboard: '%.80s' is not an absolute path: event files below TRAINYARD_WORK "
                     "are found without it",
                     spec->program->tensorboard);
     if (spec->program->code)

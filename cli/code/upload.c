@@ -8,6 +8,7 @@
 #include "api/codec/text.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "cli/code/git.h"
 #include "cli/code/pack.h"
 
 #include <errno.h>
@@ -133,16 +134,44 @@ static status_t packed_use(struct cli *c, Trainyard__V1__JobSpec *spec, const ch
     return codec_set_path(&spec->base, "program.code.archive", p->archive, NULL, e);
 }
 
-status_t code_resolve(struct cli *c, Trainyard__V1__JobSpec *spec, const struct code_request *request, struct err *e) {
-    if (request->folder && !spec->program)
-        return err_set(e, ST_INVALID_ARGUMENT, "--code: the job has no program");
-    const char *given = spec->program && spec->program->code ? spec->program->code->folder : NULL;
-    if (!request->folder && !given)
-        return ST_OK;
-    CLEANUP(freep) char *folder = folder_of(request, given);
+static status_t folder_resolve(struct cli *c, Trainyard__V1__JobSpec *spec, const char *folder,
+                               const struct code_request *request, struct err *e) {
     struct code_pack p;
     TRY(code_pack(folder, &p, e));
     status_t st = packed_use(c, spec, folder, request, &p, e);
     code_pack_done(&p);
     return st;
+}
+
+static status_t commit_resolve(struct cli *c, Trainyard__V1__JobSpec *spec, const struct code_request *request,
+                               struct err *e) {
+    const Trainyard__V1__CodeGit *git = spec->program->code->git;
+    struct git_checkout checkout;
+    status_t st = git_checkout(git->url ? git->url : "", git->commit ? git->commit : "", &checkout, e);
+    if (st == ST_OK)
+        st = folder_resolve(c, spec, checkout.path, request, e);
+    git_checkout_done(&checkout);
+    return st;
+}
+
+/* --code replaces the commit of the spec. */
+static void drop_git(Trainyard__V1__CodeSpec *code) {
+    if (code && code->git)
+        trainyard__v1__code_git__free_unpacked(code->git, NULL);
+    if (code)
+        code->git = NULL;
+}
+
+status_t code_resolve(struct cli *c, Trainyard__V1__JobSpec *spec, const struct code_request *request, struct err *e) {
+    if (request->folder && !spec->program)
+        return err_set(e, ST_INVALID_ARGUMENT, "--code: the job has no program");
+    const Trainyard__V1__CodeSpec *code = spec->program ? spec->program->code : NULL;
+    if (!request->folder && code && code->folder && code->git)
+        return err_set(e, ST_INVALID_ARGUMENT, "program.code: give a folder or a commit of git, not both");
+    if (request->folder || (code && code->folder)) {
+        CLEANUP(freep) char *folder = folder_of(request, code ? code->folder : NULL);
+        drop_git(spec->program->code);
+        return folder_resolve(c, spec, folder, request, e);
+    }
+    return code && code->git && !code->archive ? commit_resolve(c, spec, request, e) : ST_OK;
 }

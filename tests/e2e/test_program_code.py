@@ -193,9 +193,60 @@ def test_a_spec_with_a_folder_that_no_client_packed_is_refused(one_host, folder)
     path = folder / "raw.json"
     for code, sentence in [({"archive": "x"}, "program.code.archive: is not a SHA-256"),
                            ({"archive": "0" * 64}, "the controller does not have this archive"),
-                           ({}, "program.code: needs a folder")]:
+                           ({}, "program.code: needs a folder, or a commit")]:
         path.write_text(json.dumps({"name": "raw", "program": {"command": ["true"], "code": code}}))
         assert sentence in one_host.cli("submit", path, status=None).stderr
+
+
+@pytest.fixture
+def repository(folder):
+    """The folder's files in a commit, and other files in the work tree."""
+    def git(*words):
+        return subprocess.check_output(["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *words], text=True).strip()
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    write_files(folder, {"message": "second"})
+    git("commit", "-q", "-a", "-m", "second")
+    write_files(folder, {"message": "changed"})
+    return folder, commit, git("rev-parse", "HEAD")
+
+
+def test_a_commit_of_git_is_fetched_by_the_client_and_hosts_need_no_git(one_host, repository, tmp_path_factory):
+    folder, first, second = repository
+    place = tmp_path_factory.mktemp("spec")
+    for commit, message in [(second, "second"), (first, "hello")]:  # the first one is the head of no branch
+        spec = coded()
+        spec["program"]["code"] = {"git": {"url": f"file://{folder}", "commit": commit}}
+        job = submit(one_host, place, spec)
+        one_host.wait_end(job)
+        assert log_lines(one_host, job) == [message]
+        stored = one_host.json("get", job)["spec"]["program"]["code"]
+        assert stored["git"] == {"url": f"file://{folder}", "commit": commit} and len(stored["archive"]) == 64
+        again = submit(one_host, place, {**spec, "program": {**spec["program"], "code": stored}})
+        one_host.wait_end(again)
+        assert archive_of(one_host, again) == stored["archive"]
+    assert not list(pathlib.Path(tempfile.gettempdir()).glob("trainyard-git-*"))
+
+
+@pytest.mark.parametrize("git, sentence", [
+    ({"commit": "main"}, "program.code.git.commit: is not the full hash of a commit"),
+    ({"commit": "0" * 40}, "program.code.git: "),
+    ({"url": "/nowhere"}, "program.code.git: fetch '/nowhere': git ended with status 128"),
+    ({"url": "--upload-pack=touch /tmp/x"}, "program.code.git: fetch '--upload-pack=touch /tmp/x': git ended with status 128"),
+    ({"url": "https://me:secret@host/x", "archive": "0" * 64}, "program.code.git.url: must not contain a password"),
+    ({"folder": "."}, "program.code: give a folder or a commit of git, not both"),
+])
+def test_a_commit_that_cannot_be_had_is_refused_by_the_client(one_host, repository, git, sentence):
+    folder, first, _ = repository
+    code = {"git": {"url": f"file://{folder}", "commit": first}}
+    for key, value in git.items():
+        (code if key in ("folder", "archive") else code["git"])[key] = value
+    spec = coded()
+    spec["program"]["code"] = code
+    assert sentence in submit(one_host, folder, spec, status=None)
+    assert not list(pathlib.Path(tempfile.gettempdir()).glob("trainyard-git-*"))
 
 
 def test_pause_resume_and_retry_run_the_same_code(one_host, folder):

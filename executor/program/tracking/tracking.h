@@ -14,7 +14,7 @@
 
 struct tracking_options {
     const char *scratch;     /* the rank's private folder */
-    const char *work;        /* the command's working directory */
+    const char *work;        /* TRAINYARD_WORK */
     const char *tensorboard; /* a folder of the program with event files; NULL or empty: none */
     struct points_sink sink; /* gets the rows and the events */
 };
