@@ -113,9 +113,10 @@ static void compare_messages(const struct comparison *c, const char *path, const
 
 void spec_check_fork(const Trainyard__V1__JobSpec *spec, const struct spec_origin *origin, struct spec_problems *p) {
     const Trainyard__V1__JobSpec *theirs = origin->spec;
+    if (spec_is_program(spec) && spec_is_program(theirs)) /* what it can load is the program's to know */
+        return;
     if (spec_is_program(spec) || spec_is_program(theirs)) {
-        problem_add(p, "fork: job %" PRId64 " and its fork must both have a model; a program is submitted again",
-                    origin->job);
+        problem_add(p, "fork: job %" PRId64 " and its fork must both have a model, or both a program", origin->job);
         return;
     }
     const struct comparison model = { p, origin->job, "model" }, data = { p, origin->job, "data" };

@@ -11,7 +11,8 @@ struct spec_origin {
 };
 
 /* A fork has the model of its origin, except for dropout, and its data; it does at least one more step. `spec` is the
- * fork's, resolved. Adds one line to p for each field that breaks a rule. Pure. */
+ * fork's, resolved. The fork of a program is a program, of any command. Adds one line to p for each field that breaks a
+ * rule. Pure. */
 void spec_check_fork(const Trainyard__V1__JobSpec *spec, const struct spec_origin *origin, struct spec_problems *p);
 
 #endif

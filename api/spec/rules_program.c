@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 128, RESERVED_BYTES = sizeof "TRAINYARD_" - 1 };
+enum { PATH_BYTES = 128, MARKER_BYTES = 255, RESERVED_BYTES = sizeof "TRAINYARD_" - 1 };
 
 static bool is_variable(const char *name) {
     if (!*name || isdigit((unsigned char)*name))
@@ -59,6 +59,15 @@ static void check_code(const Trainyard__V1__CodeSpec *code, struct spec_problems
         problem_add(p, "program.code.git.commit: is not the full hash of a commit, which is 40 hexadecimal digits");
 }
 
+/* The marker is a file directly in the checkpoint's folder. */
+static void check_checkpoints(const Trainyard__V1__ProgramCheckpoints *checkpoints, struct spec_problems *p) {
+    const char *marker = checkpoints->marker;
+    if (marker && (!*marker || strchr(marker, '/') || strcmp(marker, ".") == 0 || strcmp(marker, "..") == 0 ||
+                   strlen(marker) > MARKER_BYTES))
+        problem_add(p, "program.checkpoints.marker: '%.60s' is not the name of a file in the checkpoint's folder",
+                    marker);
+}
+
 void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     const Trainyard__V1__ParallelSpec *l = spec->parallel;
     if (spec->program->n_command > 0 && !*spec->program->command[0])
@@ -72,6 +81,8 @@ void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) 
                     spec->program->tensorboard);
     if (spec->program->code)
         check_code(spec->program->code, p);
+    if (spec->program->checkpoints)
+        check_checkpoints(spec->program->checkpoints, p);
     if (l->pipeline != 1 || l->zero != 0 || l->nccl)
         problem_add(p, "parallel.%s: is for a model; a program has parallel.data ranks and divides its work itself",
                     l->pipeline != 1 ? "pipeline"

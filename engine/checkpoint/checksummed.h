@@ -1,5 +1,6 @@
 /* JSON files with a checksum of themselves: the last member is "self_sha256", the SHA-256 of all bytes before its
- * comma. The bytes after that are fixed, so every change of the file is detected. Private to this folder. */
+ * comma. The bytes after that are fixed, so every change of the file is detected. For this folder, and for the manifest
+ * of a program's checkpoint (executor/worker/file_manifest.h). */
 #ifndef ENGINE_CHECKPOINT_CHECKSUMMED_H
 #define ENGINE_CHECKPOINT_CHECKSUMMED_H
 

@@ -145,6 +145,8 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
         put(&l, "TRAINYARD_CODE", paths->code);
     if (paths->stop)
         put(&l, "TRAINYARD_STOP", paths->stop);
+    put(&l, "TRAINYARD_CHECKPOINTS", paths->checkpoints ? paths->checkpoints : "");
+    put(&l, "TRAINYARD_RESUME", paths->resume ? paths->resume : "");
     return l.items;
 }
 

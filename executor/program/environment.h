@@ -5,7 +5,8 @@
  *   2. spec: program.environment
  *   3. of torchrun: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..., TORCHELASTIC_*, which PyTorch's env:// reads. With
  *      `launcher: host` instead PET_*, which torchrun reads, and the GPUs of all ranks of this host
- *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE, _STOP
+ *   4. of Trainyard: TRAINYARD_JOB, _ATTEMPT, _RANK, _METRICS, _WORK, _CODE, _STOP,
+ *      _CHECKPOINTS, _RESUME
  *   5. of trackers (tracking/tracking.h), as far as none of the above decides otherwise
  *
  * docs/program.md has the whole list with meanings. */
@@ -20,8 +21,10 @@
 
 /* NULL: there is none. */
 struct program_paths {
-    const char *code; /* the folder with the program's files */
-    const char *stop; /* the file of the stop step */
+    const char *code;        /* the folder with the program's files */
+    const char *stop;        /* the file of the stop step */
+    const char *checkpoints; /* the folder for checkpoints */
+    const char *resume;      /* the checkpoint to load */
 };
 
 /* A NULL-terminated array for execve; the caller releases it with environment_free. */

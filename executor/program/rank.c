@@ -1,6 +1,7 @@
-/* One thread waits for four things: commands of the agent, signals (SIGTERM, SIGCHLD), lines in the metrics FIFO, and
- * the next deadline.
+/* One thread waits for commands of the agent, signals (SIGTERM, SIGCHLD), lines in the metrics FIFO, requests of
+ * trackers, events of the thread for checkpoints, and the next deadline.
  *
+ *   preparing    a thread makes the folder for checkpoints and verifies the one to resume from (checkpoints.h)
  *   rendezvous   a gang of several ranks sends its address and waits for all addresses; one rank needs none
  *                the code of the program, if it has any, is waited for, too
  *   running      the command runs in a session of its own. Metric lines become rows; progress is reported each second
@@ -9,7 +10,7 @@
  *                and SIGKILL two seconds later. TERM_MS after that SIGTERM, this process kills every process that
  *                remains
  *   ended        the command has ended: remaining descendants are killed, the FIFO and the output are read to their
- *                last lines, and a failure gets its sentence (failure.h)
+ *                last lines, the checkpoints that are complete are stored, and a failure gets its sentence (failure.h)
  *
  * The agent kills a rank that makes no progress. This process cannot see the program's progress, and reports progress
  * for as long as it runs itself. A program that reports nothing is the controller's concern (silence.h). */
@@ -19,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "executor/program/checkpoint_report.h"
 #include "executor/program/code.h"
 #include "executor/program/environment.h"
 #include "executor/program/failure.h"
@@ -55,6 +57,7 @@ enum {
     OUTPUT_END_MS = 5000,           /* for the agent to read the last lines */
     OUTPUT_STOPPED_MS = 400,
     RAISED_MS = 30 * 1000, /* an exception may be that old when a stop meets the end of its command */
+    STORE_MS = 600 * 1000, /* for the last checkpoint, after the command has ended by itself */
 };
 
 struct rank {
@@ -74,6 +77,9 @@ struct rank {
     Trainyard__V1__WorkerCommand *rendezvous;
     struct code code;
     struct place place;
+    struct checkpoints *checkpoints;
+    struct checkpoints_event began; /* CHECKPOINTS_READY or CHECKPOINTS_FAILED; else the rank still prepares */
+    bool checkpoints_over;
     bool stopped, measured, agent_gone;
     struct err raised; /* by the command before the stop; empty: nothing */
     char reason[REASON_BYTES];
@@ -151,11 +157,15 @@ static bool fifo_read(struct rank *r) {
     return n > 0;
 }
 
+static void fifo_drain(struct rank *r) {
+    for (int i = 0; i < FIFO_READS && fifo_read(r); i++)
+        continue;
+}
+
 /* A last line may have no newline. */
 static void fifo_end(struct rank *r) {
     const struct metric_sink sink = { r, on_line, on_refused };
-    for (int i = 0; i < FIFO_READS && fifo_read(r); i++)
-        continue;
+    fifo_drain(r);
     metric_lines_feed(&r->lines, "\n", 1, &sink);
 }
 
@@ -171,6 +181,7 @@ static void put_address(struct rank *r, const char *address) {
 static void put_joined(struct rank *r) {
     Trainyard__V1__RankJoined joined = TRAINYARD__V1__RANK_JOINED__INIT;
     Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    joined.from_step = checkpoints_resume_step(r->checkpoints);
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED;
     record.joined = &joined;
     emitter_put(r->emitter, &record);
@@ -276,6 +287,22 @@ static void signals_read(struct rank *r) {
     }
 }
 
+/* ---- checkpoints ---- */
+
+static void checkpoints_read(struct rank *r) {
+    struct checkpoints_event event;
+    while (checkpoints_take(r->checkpoints, &event)) {
+        if (event.event == CHECKPOINTS_READY || event.event == CHECKPOINTS_FAILED)
+            r->began = event;
+        r->checkpoints_over |= event.event == CHECKPOINTS_ENDED;
+        if (event.event == CHECKPOINTS_STORED) {
+            fifo_drain(r); /* the metrics of its steps come first */
+            silence_sign(&r->silence);
+        }
+        checkpoint_report(r->emitter, r->checkpoints, &event);
+    }
+}
+
 /* Handles what has arrived, and returns after PROGRESS_MS at the latest. */
 static void wait_once(struct rank *r) {
     const deadline_ms_t alive = deadline_in(r->choosing ? CHOOSING_MS : PROGRESS_MS);
@@ -283,7 +310,8 @@ static void wait_once(struct rank *r) {
                           { .fd = r->signals, .events = POLLIN },
                           { .fd = r->scratch.fifo, .events = POLLIN },
                           { .fd = tracking_fd(r->tracking), .events = POLLIN },
-                          { .fd = r->leader, .events = POLLIN } };
+                          { .fd = r->leader, .events = POLLIN },
+                          { .fd = r->checkpoints ? checkpoints_fd(r->checkpoints) : -1, .events = POLLIN } };
     emitter_progress(r->emitter);
     if (r->stop_step.fd >= 0)
         stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
@@ -292,11 +320,13 @@ static void wait_once(struct rank *r) {
     deadline_ms_t until = r->kill_at < alive ? r->kill_at : alive;
     if (r->tree.group && tracking_due(r->tracking) < until)
         until = tracking_due(r->tracking);
-    const bool ready = poll(p, 5, deadline_poll_ms(until)) > 0;
+    const bool ready = poll(p, 6, deadline_poll_ms(until)) > 0;
     if (r->tree.group)
         tracking_run(r->tracking);
     if (ready && p[2].revents)
         fifo_read(r);
+    if (ready && p[5].revents)
+        checkpoints_read(r);
     if (ready && p[1].revents)
         signals_read(r);
     if (ready && p[0].revents)
@@ -306,6 +336,33 @@ static void wait_once(struct rank *r) {
 }
 
 /* ---- the parts of a run ---- */
+
+/* Rank 0 reads all bytes of the checkpoint to resume from, which may take long, before the other ranks start. */
+static status_t checkpoints_begin(struct rank *r, struct err *e) {
+    TRY(checkpoints_open(r->start, &r->checkpoints, e));
+    while (!r->checkpoints_over && !r->stopped && !r->agent_gone && r->began.event != CHECKPOINTS_READY)
+        wait_once(r);
+    if (r->began.event == CHECKPOINTS_READY)
+        return ST_OK;
+    return r->began.event == CHECKPOINTS_FAILED ? err_set(e, ST_INTERNAL, "%s", r->began.text.msg)
+                                                : err_set(e, ST_CANCELLED, "stopped before the command was started");
+}
+
+/* Stores what the command completed before its end. A stop meanwhile shortens the time, but is not the reason of the
+ * end. */
+static void checkpoints_end(struct rank *r) {
+    const bool stopped = r->stopped;
+    const deadline_ms_t by = deadline_in(STORE_MS);
+    char sentence[REASON_BYTES];
+    checkpoints_finish(r->checkpoints);
+    while (!r->checkpoints_over && !r->agent_gone && clock_mono_ms() < by && clock_mono_ms() < r->kill_at)
+        wait_once(r);
+    const int64_t step = checkpoints_reading(r->checkpoints);
+    snprintf(sentence, sizeof sentence, "the time was over before all bytes of step %lld were read", (long long)step);
+    if (step >= 0)
+        put_notice(r, "checkpoint_not_stored", sentence);
+    r->stopped = stopped;
+}
 
 static status_t ranks_locate(struct rank *r, struct reserved_port *port, struct err *e) {
     const Trainyard__V1__AttemptStart *at = r->start->attempt;
@@ -340,7 +397,9 @@ static status_t command_start(struct rank *r, struct err *e) {
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
     const struct program_paths paths = { .code = code_folder(&r->code),
-                                         .stop = r->stop_step.fd >= 0 ? r->stop_step.path : NULL };
+                                         .stop = r->stop_step.fd >= 0 ? r->stop_step.path : NULL,
+                                         .checkpoints = checkpoints_folder(r->checkpoints),
+                                         .resume = checkpoints_resume(r->checkpoints) };
     char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking, &paths);
     status_t st = output_open(&r->output, e);
     if (st == ST_OK) {
@@ -378,6 +437,8 @@ static void command_wait(struct rank *r) {
     fifo_end(r);
     tracking_end(r->tracking, tick, r);
     output_end(r->output, r->stopped || r->agent_gone ? OUTPUT_STOPPED_MS : OUTPUT_END_MS);
+    r->tree.group = 0; /* the trackers have ended */
+    checkpoints_end(r);
 }
 
 static status_t command_run(struct rank *r, struct err *e) {
@@ -425,7 +486,9 @@ static void end_describe(const struct rank *r, struct program_end *end) {
 }
 
 static void end_fail(struct rank *r, struct program_end *end) {
-    if (r->agent_gone || r->stopped)
+    if (r->began.event == CHECKPOINTS_FAILED)
+        end->cause = r->began.cause;
+    else if (r->agent_gone || r->stopped)
         end_describe(r, end);
     else
         end->cause = code_cause(&r->code, r->start->attempt->spec->program);
@@ -465,6 +528,8 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
     status_t st = rank_open(&r, &end->why);
     commands_take(&r);
     if (st == ST_OK)
+        st = checkpoints_begin(&r, &end->why);
+    if (st == ST_OK)
         st = ranks_locate(&r, &port, &end->why);
     closep(&port.fd);
     if (st == ST_OK)
@@ -481,6 +546,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
         trainyard__v1__worker_command__free_unpacked(r.rendezvous, NULL);
     tracking_close(r.tracking);
     code_done(&r.code);
+    r.checkpoints = checkpoints_close(r.checkpoints);
     closep(&r.signals);
     closep(&r.leader);
     output_close(r.output);

@@ -16,6 +16,7 @@
 #include "engine/collective/collective.h"
 #include "engine/run/engine.h"
 #include "executor/worker/config.h"
+#include "executor/worker/file_manifest.h"
 #include "executor/worker/job_roots.h"
 
 #include <limits.h>
@@ -417,6 +418,20 @@ static bool on_piece(void *ctx, const char *piece) {
     return !control_stopped(r->control, NULL, 0);
 }
 
+static bool verify_continues(void *ctx) {
+    struct rank *r = ctx;
+    emitter_progress(r->emitter);
+    return !control_stopped(r->control, NULL, 0);
+}
+
+static status_t program_checkpoint(struct rank *r, const Trainyard__V1__WorkerSample *sample, struct err *e) {
+    const struct file_progress progress = { verify_continues, r };
+    if (!sample->verify)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.300s' is a program's checkpoint: only a model writes samples",
+                       sample->directory);
+    return file_manifest_verify(&r->roots.checkpoints, sample->directory, &progress, NULL, e);
+}
+
 static status_t sample_run(struct rank *r, const Trainyard__V1__WorkerSample *sample, struct err *e) {
     const struct engine_sample_request request = {
         .directory = sample->directory,
@@ -429,6 +444,8 @@ static status_t sample_run(struct rank *r, const Trainyard__V1__WorkerSample *sa
         .write = on_piece,
         .ctx = r,
     };
+    if (file_manifest_has(request.roots, sample->directory))
+        return program_checkpoint(r, sample, e);
     return sample->verify ? engine_verify(sample->directory, request.roots, e) : engine_sample(&request, e);
 }
 

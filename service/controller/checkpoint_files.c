@@ -9,8 +9,9 @@
  * missing folder counts as deleted only if the folder that holds all jobs is writable, because a file system that is
  * not mounted looks the same.
  *
- * checkpoint_files_sweep removes from each attempt's folder what workers write (profile, step-<s>), then the folders
- * that are empty. Other entries keep their folder, which is logged. */
+ * checkpoint_files_sweep removes from each attempt's folder what workers write (profile, step-<s>), or everything if
+ * the job had a program, whose folder it was. Then it removes the folders that are empty. Other entries keep their
+ * folder, which is logged. */
 #include "service/controller/checkpoint_files.h"
 
 #include "api/spec/spec.h"
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints, int64_t job,
@@ -92,12 +94,29 @@ static status_t folders_open(const struct checkpoint_place *place, const Trainya
 
 static bool writable(int folder) { return folder >= 0 && faccessat(folder, ".", W_OK, 0) == 0; }
 
+/* A folder with everything in it, or a file. A symbolic link is removed itself. */
+static status_t remove_entry(int folder, const char *name, const char *path, struct err *e) {
+    struct stat st;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
+        return unlinkat(folder, name, 0) == 0 || errno == ENOENT ? ST_OK : err_errno(e, "remove '%s'", path);
+    return beneath_remove(folder, name, path, e);
+}
+
+/* A program's checkpoint has its manifest beside it. */
+static status_t remove_manifest(const struct folders *f, const struct store_checkpoint *row, struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "step-%lld.json", (long long)row->step);
+    return unlinkat(f->attempt, name, 0) == 0 || errno == ENOENT ? ST_OK
+                                                                 : err_errno(e, "remove '%s.json'", row->directory);
+}
+
 static status_t remove_step(const struct folders *f, const struct store_checkpoint *row, struct err *e) {
     if (f->attempt < 0)
         return writable(f->all) ? ST_OK : err_set(e, ST_UNAVAILABLE, "the folder of its checkpoints is not in reach");
     if (!writable(f->attempt))
         return err_errno(e, "write to '%s'", f->attempt_path);
-    TRY(beneath_remove(f->attempt, strrchr(row->directory, '/') + 1, row->directory, e));
+    TRY(remove_entry(f->attempt, strrchr(row->directory, '/') + 1, row->directory, e));
+    TRY(remove_manifest(f, row, e));
     log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
               LOG_INT(row->step), NULL);
     return ST_OK;
@@ -122,8 +141,11 @@ static bool is_ours(const char *name) {
            (strncmp(name, "step-", 5) == 0 && name[5] && name[5 + strspn(name + 5, "0123456789")] == '\0');
 }
 
-/* Removes what workers write. *ret_kept: the number of other entries, which stay. */
-static status_t empty_attempt(const struct folders *f, int *ret_kept, struct err *e) {
+static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
+
+/* Removes what workers write; of a program's job everything, since the folder is the program's. *ret_kept: the number
+ * of other entries, which stay. */
+static status_t empty_attempt(const struct folders *f, bool program, int *ret_kept, struct err *e) {
     struct dirent *entry;
     *ret_kept = 0;
     int fd = fcntl(f->attempt, F_DUPFD_CLOEXEC, 0);
@@ -134,9 +156,11 @@ static status_t empty_attempt(const struct folders *f, int *ret_kept, struct err
     }
     status_t st = ST_OK;
     while (st == ST_OK && (errno = 0, entry = readdir(d))) {
-        if (is_ours(entry->d_name))
-            st = beneath_remove(f->attempt, entry->d_name, f->attempt_path, e);
-        else if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (is_dots(entry->d_name))
+            continue;
+        if (program || is_ours(entry->d_name))
+            st = remove_entry(f->attempt, entry->d_name, f->attempt_path, e);
+        else
             ++*ret_kept;
     }
     if (st == ST_OK && errno != 0)
@@ -149,12 +173,12 @@ static void log_kept(int64_t job, const char *folder, const char *reason) {
     log_event(LOG_WARN, "folder_kept", "job", LOG_INT(job), "folder", LOG_STR(folder), "reason", LOG_STR(reason), NULL);
 }
 
-static status_t sweep_attempt(int64_t job, const struct folders *f, struct err *e) {
+static status_t sweep_attempt(int64_t job, bool program, const struct folders *f, struct err *e) {
     int kept;
     struct err why;
     if (f->attempt < 0)
         return ST_OK;
-    TRY(empty_attempt(f, &kept, e));
+    TRY(empty_attempt(f, program, &kept, e));
     if (kept > 0) {
         log_kept(job, f->attempt_path, "there is something in it that no worker wrote");
     } else if (unlinkat(f->job, strrchr(f->attempt_path, '/') + 1, AT_REMOVEDIR) < 0 && errno != ENOENT) {
@@ -178,7 +202,7 @@ status_t checkpoint_files_sweep(const struct checkpoint_place *place, const Trai
     for (int number = 1; number <= attempts; number++) {
         CLEANUP(folders_done) struct folders f;
         TRY(folders_open(place, spec, job, number, &f, e));
-        TRY(sweep_attempt(job, &f, e));
+        TRY(sweep_attempt(job, spec_is_program(spec), &f, e));
         if (number == attempts)
             sweep_job(job, &f);
     }

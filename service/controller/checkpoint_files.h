@@ -34,8 +34,8 @@ MUST_CHECK status_t checkpoint_files_remove(const struct checkpoint_place *place
                                             const struct store_checkpoint *row, struct err *e);
 
 /* Removes what else a job's attempts left: profiles, steps without a row (their worker died while it wrote them), and
- * the folders of the attempts and of the job. Other entries in those folders are kept and logged. If the folder that
- * holds all jobs is unreachable, everything is kept and logged. */
+ * the folders of the attempts and of the job; for a program everything in the folders of its attempts. Other entries
+ * are kept and logged. If the folder that holds all jobs is unreachable, everything is kept and logged. */
 MUST_CHECK status_t checkpoint_files_sweep(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec,
                                            int64_t job, int attempts, struct err *e);
 

@@ -140,7 +140,7 @@ static void close_preempted(struct scheduler *s, struct job *job, const struct r
 static void close_paused(struct scheduler *s, struct job *job, const struct rank_end *cause,
                          struct scheduler_actions *out) {
     char why[WHY_BYTES], reason[sizeof((struct scheduler_action *)0)->text];
-    pause_describe(job->attempt, reason, sizeof reason);
+    pause_describe(job, reason, sizeof reason);
     close_for(s, job, cause, why, out);
     job_move(s, job, JOB_STATE_PAUSED, JOB_CAUSE_STOPPED, reason, out);
 }

@@ -24,7 +24,8 @@ void job_pause(struct scheduler *s, const struct scheduler_event *ev, int64_t no
         return;
     queue_remove(s, job);
     if (job->attempt) {
-        job_move(s, job, JOB_STATE_PAUSING, JOB_CAUSE_PAUSE_ASKED, "its ranks write a checkpoint and end", out);
+        job_move(s, job, JOB_STATE_PAUSING, JOB_CAUSE_PAUSE_ASKED,
+                 job->no_final_checkpoint ? "its ranks are asked to end" : "its ranks write a checkpoint and end", out);
         attempt_checkpoint(job, "the job is paused", out);
         attempt_try_close(s, job, now_ms, out);
     } else {
@@ -54,11 +55,30 @@ void job_resume(struct scheduler *s, const struct scheduler_event *ev, struct sc
     action_reply(out, ev->token);
 }
 
-void pause_describe(const struct attempt *a, char *ret, size_t n) {
+/* A program writes checkpoints when it likes, and its metrics name its steps. -1: no checkpoint of this attempt. */
+static void describe_program(const struct attempt *a, int64_t done, char *ret, size_t n) {
+    if (a->committed_step >= done && a->committed_step >= 0)
+        snprintf(ret, n, "paused by its user after step %lld", (long long)a->committed_step);
+    else if (a->committed_step >= 0)
+        snprintf(ret, n, "paused by its user at step %lld; it will go on from its checkpoint of step %lld",
+                 (long long)done, (long long)a->committed_step);
+    else
+        snprintf(ret, n,
+                 "paused by its user at step %lld; this attempt stored no checkpoint: it will go on from an older one, "
+                 "or begin again if there is none",
+                 (long long)done);
+}
+
+void pause_describe(const struct job *job, char *ret, size_t n) {
+    const struct attempt *a = job->attempt;
     int64_t done = 0; /* steps, the highest number that a rank has reported */
     for (int r = 0; r < a->n_ranks; r++)
         if (a->ranks[r].end.step > done)
             done = a->ranks[r].end.step;
+    if (job->no_final_checkpoint && (done > 0 || a->committed_step >= 0)) {
+        describe_program(a, done, ret, n);
+        return;
+    }
     const bool failed = a->has_cause && a->cause.cause != RANK_END_STOPPED;
     if (a->committed_step >= done && (done > 0 || !failed)) {
         snprintf(ret, n, "paused by its user after step %lld", (long long)a->committed_step);

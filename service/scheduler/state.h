@@ -171,7 +171,7 @@ void job_free(struct job *job);
 void job_pause(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
 void job_resume(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
 /* Writes the reason of a pause, and which steps are not kept, after the attempt of a PAUSING job has ended. */
-void pause_describe(const struct attempt *a, char *ret, size_t n);
+void pause_describe(const struct job *job, char *ret, size_t n);
 
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);

@@ -10,12 +10,12 @@ static const struct sql_query LINEAGE = {
     SQL_ROW(
         struct attempt_start, SQL_COLUMN(struct attempt_start, number, "a.number"),
         /* Without a checkpoint an attempt repeats step 0 too. A program (steps 0) continues where it likes: its first
-         * reported step is where it began. */
-        SQL_COLUMN(
-            struct attempt_start, from_step,
-            "CASE WHEN j.steps = 0 AND a.number > 1 THEN coalesce((SELECT min(first_step) - 1 FROM metric_chunk k "
-            "WHERE k.job = a.job AND k.attempt = a.number), 9223372036854775807) "
-            "WHEN a.from_checkpoint IS NULL THEN -1 ELSE a.from_step END"))
+         * reported step is where it began, if that is not above the step of the checkpoint that it got. */
+        SQL_COLUMN(struct attempt_start, from_step,
+                   "CASE WHEN j.steps = 0 AND a.number > 1 THEN least((SELECT min(first_step) - 1 FROM metric_chunk k "
+                   "WHERE k.job = a.job AND k.attempt = a.number), "
+                   "CASE WHEN a.from_checkpoint IS NULL THEN 9223372036854775807 ELSE a.from_step END) "
+                   "WHEN a.from_checkpoint IS NULL THEN -1 ELSE a.from_step END"))
 };
 
 status_t lineage_read(struct connection *c, struct store_memory *m, int64_t job, int max_attempt, struct lineage *ret,

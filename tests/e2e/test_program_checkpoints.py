@@ -1,0 +1,350 @@
+"""Checkpoints of programs: committed when they are complete, verified before an attempt resumes from them, kept by
+keep_last, and deleted with the job. The programs are plain Python, and write files as each framework does."""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+
+from service_fixture import descendants, wait_until
+
+PRELUDE = """
+import json, os, signal, sys, time, zipfile
+folder, resume, rank = os.environ["TRAINYARD_CHECKPOINTS"], os.environ["TRAINYARD_RESUME"], int(os.environ["RANK"])
+attempt = int(os.environ["TRAINYARD_ATTEMPT"])
+metrics = open(os.environ["TRAINYARD_METRICS"], "w", buffering=1)
+def report(step):
+    metrics.write(json.dumps({"step": step, "attempt": attempt}) + "\\n")
+def write(path, text):
+    with open(path, "w") as f: f.write(text)
+def save(step, name="step-%d"):
+    path = os.path.join(folder, name % step)
+    os.mkdir(path + ".tmp")
+    write(path + ".tmp/state.json", json.dumps({"step": step}))
+    os.rename(path + ".tmp", path)
+def archive(path, step):
+    with zipfile.ZipFile(path, "w") as z: z.writestr("archive/data.pkl", json.dumps({"step": step}) * 1000)
+def load():
+    return json.load(open(resume + "/state.json"))["step"] if resume else 0
+def forever():
+    while True: time.sleep(0.1)
+"""
+
+
+def program(body, ranks=1, checkpoints=None, **more):
+    own = {"command": [sys.executable, "-c", PRELUDE + body]}
+    if checkpoints is not None:
+        own["checkpoints"] = checkpoints
+    return {"name": "program", "program": own, "parallel": {"data": ranks}, **more}
+
+
+def log_lines(service, job):
+    return [line["text"] for line in service.json("logs", job)["lines"] if line["stream"] == "stdout"]
+
+
+def events(service, job, kind):
+    return [event["message"] for event in service.json("events", job)["events"] if event["kind"] == kind]
+
+
+def checkpoints(service, job):
+    """{step: row}; a job has each step once here."""
+    return {int(row["step"]): row for row in service.json("checkpoints", job).get("checkpoints", [])}
+
+
+def folder_of(service, job):
+    return pathlib.Path(next(iter(checkpoints(service, job).values()))["directory"]).parent
+
+
+def until_committed(watch, step):
+    return watch.until(lambda u: u.get("event", {}).get("kind") == "checkpoint_committed" and
+                       u["event"].get("message") == f"step {step}", 60, f"checkpoint of step {step}")
+
+
+def wait_step(service, job, step):
+    wait_until(lambda: int(service.json("get", job).get("step", 0)) >= step, 30, f"step {step}")
+
+
+CONTINUES = """
+start = load()
+for step in range(start + 1, start + 6):
+    report(step)
+    if rank == 0: save(step)
+print("from", start, "to", step, flush=True)
+if attempt == 1: forever()
+"""
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("victim", ["a rank", "the executor"])
+def test_an_attempt_after_a_kill_resumes_from_the_newest_checkpoint_and_shows_each_step_once(service, victim):
+    job = service.submit(program(CONTINUES, ranks=2))
+    with service.watch(job) as watch:
+        until_committed(watch, 5)
+    wait_until(lambda: len(log_lines(service, job)) == 2, 30, "both ranks' lines")
+    if victim == "a rank":
+        os.kill(service.worker_pids(job)[1][0], signal.SIGKILL)
+    else:
+        os.kill(next(pid for pid, line in descendants(service.up.pid).items() if "trainyard-executor " in line),
+                signal.SIGKILL)
+    ended = service.wait_end(job)
+    assert ended["attempt"] == 2
+    assert sorted(log_lines(service, job)) == ["from 0 to 5"] * 2 + ["from 5 to 10"] * 2
+    assert service.metric(job, "attempt") == {s: 1.0 if s <= 5 else 2.0 for s in range(1, 11)}
+    assert {step: row["state"] for step, row in checkpoints(service, job).items()} == \
+        {step: "COMMITTED" for step in (5, 8, 9, 10)}, "three, and the one that the attempt began with"
+
+
+def test_a_checkpoint_of_the_last_moment_is_stored_before_the_job_ends(service):
+    job = service.submit(program("report(1); save(1)"))
+    service.wait_end(job)
+    row = checkpoints(service, job)[1]
+    assert row["state"] == "COMMITTED" and int(row["bytes"]) == len('{"step": 1}')
+    assert pathlib.Path(row["directory"], "state.json").read_text() == '{"step": 1}'
+    assert "COMMITTED" in service.cli("checkpoint", "verify", row["name"]).stdout
+
+
+def test_a_checkpoint_that_is_not_complete_is_never_used(service):
+    job = service.submit(program("""
+if not resume:
+    save(1)
+    os.mkdir(folder + "/step-2.tmp"); write(folder + "/step-2.tmp/state.json", '{"st')   # killed before the rename
+    os.mkdir(folder + "/step-3"); write(folder + "/step-3/state.json", '{"st')           # not renamed at all
+    report(3)
+    forever()
+print("from", load(), flush=True)
+"""))
+    with service.watch(job) as watch:
+        until_committed(watch, 1)
+    refused = wait_until(lambda: events(service, job, "checkpoint_refused"), 30, "the refusal")
+    assert "step-3" in refused[0] and "rename it" in refused[0]
+    os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 2
+    assert log_lines(service, job) == ["from 1"] and sorted(checkpoints(service, job)) == [1]
+
+
+def test_a_flipped_byte_makes_a_checkpoint_corrupt_and_the_older_one_is_used(service):
+    job = service.submit(program("""
+if not resume:
+    for step in (1, 2): report(step); save(step)
+    forever()
+print("from", load(), flush=True)
+"""))
+    with service.watch(job) as watch:
+        until_committed(watch, 2)
+        service.cli("pause", job)
+        watch.until_state("PAUSED")
+    path = pathlib.Path(checkpoints(service, job)[2]["directory"], "state.json")
+    path.write_text(path.read_text().replace("2", "3"))
+    service.cli("resume", job)
+    ended = service.wait_end(job)
+    assert ended["attempt"] == 3 and int(ended.get("restarts", 0)) == 0
+    assert "the bytes of 'step-2/state.json' do not match" in ended["attempts"][1]["reason"]
+    assert log_lines(service, job) == ["from 1"]
+    assert checkpoints(service, job)[2]["state"] == "CORRUPT"
+    path.write_text(path.read_text().replace("3", "2"))
+    assert "COMMITTED" in service.cli("checkpoint", "verify", checkpoints(service, job)[2]["name"]).stdout
+
+
+def test_the_newest_checkpoints_are_kept_and_all_files_are_deleted_with_the_job(service):
+    job = service.submit(program("""
+write(folder + "/notes.txt", "the program's own")
+for step in range(1, 8): save(step)
+""", checkpoint={"keep_last": 2}))
+    service.wait_end(job)
+    folder = folder_of(service, job)
+    wait_until(lambda: sorted(entry.name for entry in folder.iterdir()) ==
+               ["notes.txt", "step-6", "step-6.json", "step-7", "step-7.json"], 30, "the deletion of older checkpoints")
+    service.cli("delete", job)
+    wait_until(lambda: not folder.parent.exists(), 30, "the deletion of the job's folder")
+
+
+def test_a_paused_program_saves_on_sigterm_and_goes_on_from_there(service):
+    job = service.submit(program("""
+step = load()
+print("from", step, flush=True)
+def stop(*_):
+    save(step); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while step < (5 if not resume else 8): step += 1; report(step)
+if not resume: forever()
+"""))
+    with service.watch(job) as watch:
+        wait_step(service, job, 5)
+        service.cli("pause", job)
+        assert watch.until_state("PAUSED")["message"] == "paused by its user after step 5"
+        service.cli("resume", job)
+    service.wait_end(job)
+    assert log_lines(service, job) == ["from 0", "from 5"]
+    assert service.metric(job, "attempt") == {s: 1.0 if s <= 5 else 2.0 for s in range(1, 9)}
+
+
+def test_the_reason_of_a_pause_names_the_checkpoint_that_a_program_goes_on_from(service):
+    job = service.submit(program("save(4); report(7); forever()"))
+    with service.watch(job) as watch:
+        until_committed(watch, 4)
+        wait_step(service, job, 7)
+        service.cli("pause", job)
+        assert watch.until_state("PAUSED")["message"] == \
+            "paused by its user at step 7; it will go on from its checkpoint of step 4"
+    service.cli("cancel", job)
+    without = service.submit(program("report(7); forever()"))
+    with service.watch(without) as watch:
+        wait_step(service, without, 7)
+        service.cli("pause", without)
+        assert "stored no checkpoint" in watch.until_state("PAUSED")["message"]
+    service.cli("cancel", without)
+
+
+# Files as each framework writes them, in its order, with what a killed writer leaves behind. {}: attempt 1 only.
+FORMATS = {
+    "marker": ({"marker": "DONE"}, "step-7", """
+for step in (7, 8):
+    os.mkdir(folder + "/step-%d" % step); write(folder + "/step-%d/state.json" % step, json.dumps({"step": step}))
+write(folder + "/step-7/DONE", "")
+"""),
+    "hugging_face": ({"format": "hugging_face"}, "step-7/checkpoint-7", """
+def trainer(step, whole):
+    path = folder + "/checkpoint-%d" % step
+    os.makedirs(path)
+    write(path + "/model.safetensors", "x" * 100000); write(path + "/state.json", json.dumps({"step": step}))
+    archive(path + "/optimizer.pt", step); archive(path + "/rng_state.pth", step)
+    text = json.dumps({"global_step": step, "log_history": [{"loss": float("nan")}]}, indent=2, sort_keys=True) + "\\n"
+    write(path + "/trainer_state.json", text if whole else text[:-3])
+trainer(7, True); trainer(8, False)
+"""),
+    "dcp": ({"format": "dcp"}, "step-7", """
+for step in (7, 8):
+    os.mkdir(folder + "/step-%d" % step); write(folder + "/step-%d/__0_0.distcp" % step, "x" * 100000)
+    write(folder + "/step-%d/state.json" % step, json.dumps({"step": step}))
+    write(folder + "/step-%d/.metadata.tmp" % step, "m")
+os.rename(folder + "/step-7/.metadata.tmp", folder + "/step-7/.metadata")
+"""),
+    "orbax": ({"format": "orbax"}, "step-7/7", """
+for step in (7, 8):
+    path = folder + "/%d.orbax-checkpoint-tmp-16" % step
+    os.makedirs(path + "/default"); write(path + "/_CHECKPOINT_METADATA", "{}"); write(path + "/default/d", "x" * 100000)
+    write(path + "/state.json", json.dumps({"step": step}))
+os.rename(folder + "/7.orbax-checkpoint-tmp-16", folder + "/7")
+"""),
+    "lightning": ({"format": "lightning"}, "step-7/epoch=0-step=7.ckpt", """
+archive(folder + "/epoch=0-step=7.ckpt", 7); archive(folder + "/x", 8)
+os.truncate(folder + "/x", os.path.getsize(folder + "/x") - 10); os.rename(folder + "/x", folder + "/epoch=0-step=8.ckpt")
+os.symlink("epoch=0-step=7.ckpt", folder + "/last.ckpt")
+"""),
+    "torch_save": ({"format": "torch_save"}, "step-7/model-step00007.pt", """
+archive(folder + "/model-step00007.pt", 7); archive(folder + "/x", 8)
+os.truncate(folder + "/x", os.path.getsize(folder + "/x") // 2); os.rename(folder + "/x", folder + "/model-step00008.pt")
+"""),
+    "rename": ({}, "step-7/step-007", """
+save(7, "step-%03d")
+os.mkdir(folder + "/step-008.tmp")
+"""),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_finds_what_is_complete_and_resumes_from_it(service, name):
+    given, loaded, body = FORMATS[name]
+    job = service.submit(program("if not resume:\n" + "".join(f"    {line}\n" for line in body.splitlines()) + """
+    report(9)
+    forever()
+step = json.loads(zipfile.ZipFile(resume).read("archive/data.pkl")[:11])["step"] if os.path.isfile(resume) else load()
+print(step, resume, flush=True)
+""", checkpoints=given))
+    with service.watch(job) as watch:
+        until_committed(watch, 7)
+        wait_step(service, job, 9)
+    os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 2
+    assert log_lines(service, job) == [f"7 {folder_of(service, job)}/{loaded}"]
+    assert {step: row["state"] for step, row in checkpoints(service, job).items()} == {7: "COMMITTED"}
+    assert not events(service, job, "checkpoint_refused")
+
+
+def test_a_trainer_that_removes_its_own_checkpoint_does_not_remove_the_stored_one(service):
+    job = service.submit(program("""
+import shutil
+if not resume:
+    archive(folder + "/epoch=0-step=3.ckpt", 3)
+    while not os.path.exists(folder + "/step-3.json"): time.sleep(0.01)
+    os.unlink(folder + "/epoch=0-step=3.ckpt")
+    report(3)
+    forever()
+print(zipfile.ZipFile(resume).testzip(), flush=True)
+""", checkpoints={"format": "lightning"}))
+    wait_step(service, job, 3)
+    os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    service.wait_end(job)
+    assert log_lines(service, job) == ["None"]
+    name = checkpoints(service, job)[3]["name"]
+    service.cli("checkpoint", "delete", name)
+    wait_until(lambda: not (service.directory / "checkpoints" / job / "attempt-1" / "step-3").exists(), 30, "deletion")
+
+
+REFUSED = {
+    "symlink": ('os.symlink("/etc/passwd", path + "/link")', "is a symbolic link"),
+    "fifo": ('os.mkfifo(path + "/fifo")', "is neither a file nor a folder"),
+    "unreadable": ('write(path + "/secret", "x"); os.chmod(path + "/secret", 0)', "Permission denied"),
+    "many": ('[write(path + "/%d" % i, "") for i in range(60000)]', "more than 50000 files and folders"),
+    "empty": ("", "has no file in it"),
+    "deep": ('os.makedirs(path + "/a" * 60)', "too many folders in each other"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_checkpoint_that_cannot_be_stored_is_refused_by_an_event_and_the_program_goes_on(service, what):
+    if what == "unreadable" and os.geteuid() == 0:
+        pytest.skip("root reads every file")
+    make, sentence = REFUSED[what]
+    job = service.submit(program(f"""
+path = folder + "/step-1.tmp"
+os.mkdir(path)
+{make}
+os.rename(path, folder + "/step-1")
+save(2)
+"""))
+    service.wait_end(job)
+    assert sentence in " ".join(events(service, job, "checkpoint_refused"))
+    assert sorted(checkpoints(service, job)) == [2]
+
+
+def test_a_file_that_never_stops_changing_is_refused(service):
+    job = service.submit(program("""
+os.mkdir(folder + "/step-1.tmp")
+f = open(folder + "/step-1.tmp/growing", "w")
+f.write("x" * (64 << 20)); f.flush()
+os.rename(folder + "/step-1.tmp", folder + "/step-1")
+while True:
+    f.seek(0); f.write("x" * 4096); f.flush()
+"""))
+    with service.watch(job) as watch:
+        assert "changed while it was read" in watch.until_event("checkpoint_refused", 60)["message"]
+    assert not checkpoints(service, job)
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
+
+
+def test_a_fork_of_a_program_begins_with_the_checkpoint_of_its_origin(service):
+    body = 'step = load(); print("from", step, resume, flush=True); report(step + 1); save(step + 1)'
+    first = service.submit(program(body))
+    service.wait_end(first)
+    path = service.directory / "fork.json"
+    path.write_text(json.dumps(program(body)))
+    fork = service.cli("submit", "--fork", first, path).stdout.strip()
+    service.wait_end(fork)
+    assert log_lines(service, fork) == [f"from 1 {checkpoints(service, first)[1]['directory']}"]
+    assert sorted(checkpoints(service, fork)) == [2]
+
+
+@pytest.mark.parametrize("given, sentence", [
+    ({"format": "pickle"}, "program.checkpoints.format"),
+    ({"marker": "a/b"}, "program.checkpoints.marker: 'a/b' is not the name of a file"),
+    ({"marker": "DONE", "format": "dcp"}, "program.checkpoints.format: cannot be given with marker"),
+])
+def test_a_wrong_format_of_checkpoints_is_refused(shared_service, given, sentence):
+    path = shared_service.directory / "refused.json"
+    path.write_text(json.dumps(program("", checkpoints=given)))
+    assert sentence in shared_service.cli("validate", path, status=2).stderr
