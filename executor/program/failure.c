@@ -6,12 +6,13 @@
 #include "executor/program/traceback.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 
 /* SENTENCE_BYTES: the agent keeps as many (executor/agent/core/exit_reason.h). */
-enum { ERROR_FILE_MAX_BYTES = 1 << 20, SENTENCE_BYTES = 240, STATUS_BYTES = 96 };
+enum { ERROR_FILE_MAX_BYTES = 1 << 20, SENTENCE_BYTES = 240, STATUS_BYTES = 160 };
 
 #define CAUSE(name) TRAINYARD__V1__WORKER_END__CAUSE__##name
 
@@ -32,8 +33,10 @@ static void status_describe(const struct failure_facts *f, const char *subject, 
         snprintf(ret, STATUS_BYTES, "%sexit%s status %d%s", subject, *subject ? "ed with" : "", WEXITSTATUS(status),
                  f->early ? " before it reported a metric" : "");
     else
-        snprintf(ret, STATUS_BYTES, "%s%ssignal %d (%s)", subject, *subject ? "was killed by " : "", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
+        snprintf(ret, STATUS_BYTES, "%s%ssignal %d (%s)%s", subject, *subject ? "was killed by " : "", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)),
+                 *subject && WTERMSIG(status) == SIGKILL ? ": by a person, or by the kernel because memory ran out"
+                                                         : "");
 }
 
 static Trainyard__V1__WorkerEnd__Cause cause_of(const struct failure_facts *f, const struct exception *x) {

@@ -101,6 +101,47 @@ def test_processes_that_are_no_python_and_ignore_signals_are_listed_and_killed(s
     wait_until(lambda: all(process_start_time(pid) != start for pid, start in processes.items()), 30, "their ends")
 
 
+# Starts two ranks, which hang, and waits for them.
+PARENT = """
+import subprocess, sys, threading
+
+def hang():
+    threading.Event().wait()
+
+def wait_for_ranks():
+    ranks = [subprocess.Popen([sys.executable, __file__, "rank"]) for _ in range(2)]
+    return [rank.wait() for rank in ranks]
+
+hang() if "rank" in sys.argv else wait_for_ranks()
+"""
+
+
+def test_the_stacks_of_a_launcher_and_of_all_its_ranks_are_logged(service):
+    script = service.directory / "parent.py"
+    script.write_text(PARENT)
+    job = service.submit(job_of([sys.executable, str(script)], ranks=2, launcher="host"))
+    service.wait_end(job, "FAILED")
+    lines = lines_of(service, job, "stacks", 0)
+    assert lines.count(f'  File "{script}", line 5 in hang') == 2, lines
+    assert lines.count(f'  File "{script}", line 9 in wait_for_ranks') == 1, lines
+    assert lines_of(service, job, "stacks", 1) == []
+
+
+def test_time_in_which_a_rank_was_stopped_is_no_silence(service):
+    counted = service.directory / "counted"
+    job = service.submit(job_of(["sh", "-c", f"for i in $(seq 40); do echo > $TRAINYARD_METRICS; echo >> {counted}; sleep 0.5; done"]))
+    with service.watch(job) as watch:
+        watch.until_state("RUNNING")
+    pid = service.worker_pids(job)[0][0]
+    count = lambda: counted.stat().st_size if counted.exists() else 0
+    wait_until(lambda: count() >= 1, 30, "the first line")
+    os.kill(pid, signal.SIGSTOP)
+    stopped = count()
+    wait_until(lambda: count() >= stopped + 4 * TIMEOUT, 60, "lines for twice the timeout")
+    os.kill(pid, signal.SIGCONT)
+    assert service.wait_end(job)["attempt"] == 1
+
+
 def test_a_hang_is_found_by_a_controller_that_starts_meanwhile(service):
     job = service.submit(job_of(["sh", "-c", "sleep 7000"]))
     with service.watch(job) as watch:
