@@ -13,6 +13,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -147,6 +148,7 @@ static status_t temporary_open(int *ret, struct err *e) {
 static status_t pack(int folder, struct code_pack *p, struct err *e) {
     struct writing w = { .folder = folder, .pack = p };
     uint8_t digest[SHA256_BYTES];
+    assert(p->list);
     if (p->list->n == 0)
         return err_set(e, ST_INVALID_ARGUMENT, "has no file to pack");
     TRY(check_size(p->list, e));

@@ -47,9 +47,7 @@ static status_t chunk_read(const struct code_pack *p, int chunk, uint8_t *data, 
 
 /* Sends chunks from next_chunk on; `answer` is what the controller has. */
 static status_t send_chunks(struct cli *c, const struct code_pack *p, Trainyard__V1__Archive **answer, struct err *e) {
-    CLEANUP(freep) uint8_t *data = malloc(LIMIT_CODE_CHUNK_BYTES);
-    if (!data)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "out of memory");
+    static uint8_t data[LIMIT_CODE_CHUNK_BYTES]; /* one thread (cli/command.h) */
     while (!(*answer)->complete) {
         Trainyard__V1__UploadChunkRequest request = TRAINYARD__V1__UPLOAD_CHUNK_REQUEST__INIT;
         ProtobufCMessage *reply = NULL;

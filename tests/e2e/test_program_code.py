@@ -1,24 +1,19 @@
 """The code of a program job: a folder of the client becomes the read-only working directory of its ranks, uploaded once,
 fetched once by each host, and intact after the death of any part of the service."""
 
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
 import subprocess
-import tempfile
-import time
 
 import pytest
 
 from service_fixture import BIN, PATIENCE, Database, descendants, make_service, wait_until
 
-CHUNK = 1 << 20
 HELLO = "#!/bin/sh\ncat message\n"
 
 
@@ -58,8 +53,9 @@ def cached(service):
     return sorted(service.directory.glob("executors/*/code/cache/*.tar"))
 
 
-def copies():
-    return [path for root in pathlib.Path(tempfile.gettempdir()).glob("trainyard-code-*") for path in root.iterdir()]
+def copies(service):
+    roots = [pathlib.Path(record.read_text()) for record in service.directory.glob("executors/*/code/copies")]
+    return [path for root in roots for path in root.iterdir()]
 
 
 def sql(service, text):
@@ -213,8 +209,10 @@ def repository(folder):
     return folder, commit, git("rev-parse", "HEAD")
 
 
-def test_a_commit_of_git_is_fetched_by_the_client_and_hosts_need_no_git(one_host, repository, tmp_path_factory):
+def test_a_commit_of_git_is_fetched_by_the_client_and_hosts_need_no_git(one_host, repository, tmp_path_factory, monkeypatch):
     folder, first, second = repository
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))  # of the client
     place = tmp_path_factory.mktemp("spec")
     for commit, message in [(second, "second"), (first, "hello")]:  # the first one is the head of no branch
         spec = coded()
@@ -227,7 +225,7 @@ def test_a_commit_of_git_is_fetched_by_the_client_and_hosts_need_no_git(one_host
         again = submit(one_host, place, {**spec, "program": {**spec["program"], "code": stored}})
         one_host.wait_end(again)
         assert archive_of(one_host, again) == stored["archive"]
-    assert not list(pathlib.Path(tempfile.gettempdir()).glob("trainyard-git-*"))
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.parametrize("git, sentence", [
@@ -238,15 +236,17 @@ def test_a_commit_of_git_is_fetched_by_the_client_and_hosts_need_no_git(one_host
     ({"url": "https://me:secret@host/x", "archive": "0" * 64}, "program.code.git.url: must not contain a password"),
     ({"folder": "."}, "program.code: give a folder or a commit of git, not both"),
 ])
-def test_a_commit_that_cannot_be_had_is_refused_by_the_client(one_host, repository, git, sentence):
+def test_a_commit_that_cannot_be_had_is_refused_by_the_client(one_host, repository, git, sentence, tmp_path_factory, monkeypatch):
     folder, first, _ = repository
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))  # of the client
     code = {"git": {"url": f"file://{folder}", "commit": first}}
     for key, value in git.items():
         (code if key in ("folder", "archive") else code["git"])[key] = value
     spec = coded()
     spec["program"]["code"] = code
     assert sentence in submit(one_host, folder, spec, status=None)
-    assert not list(pathlib.Path(tempfile.gettempdir()).glob("trainyard-git-*"))
+    assert not list(temporary.iterdir())
 
 
 def test_pause_resume_and_retry_run_the_same_code(one_host, folder):

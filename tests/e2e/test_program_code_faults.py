@@ -1,8 +1,10 @@
 """The code of a program job when something fails on its way: a killed client, controller or agent, full disks, changed
 bytes in the database, and limits. A failure is a sentence, and what can be repeated is repeated."""
 
+import base64
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -11,13 +13,18 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
+import grpc
 import pytest
 
-from service_fixture import BIN, PATIENCE, Database, Service, descendants, make_service, process_start_time, wait_until
+from service_fixture import BIN, PATIENCE, ROOT, Database, Service, descendants, make_service, process_start_time, wait_until
 from test_program_code import archive_of, cached, coded, copies, folder, log_lines, sql, submit, write_files
+
+sys.path.append(str(ROOT / "tests" / "rpc"))
+from reflect import Reflector, channel  # noqa: E402
 
 MIB = 1 << 20
 __all__ = ["folder"]
@@ -124,7 +131,7 @@ def test_a_fetch_that_stands_still_holds_up_no_other_job_and_a_cancel_ends_it(ow
         own_host.cli("cancel", waiting)
         own_host.wait_end(waiting, "CANCELLED")
         wait_until(lambda: not fetchers(own_host), 20, "the end of the process that fetches")
-    wait_until(lambda: not [path for path in copies() if path.name.startswith(f"{waiting}-1-")], 20, "the end of its copy")
+    wait_until(lambda: not [path for path in copies(own_host) if path.name.startswith(f"{waiting}-1-")], 20, "the end of its copy")
 
 
 @pytest.mark.parametrize("change, sentence", [
@@ -278,3 +285,32 @@ def test_a_changed_folder_runs_within_two_seconds_and_an_unchanged_one_costs_a_t
     print({name: f"{1000 * value:.0f} ms" for name, value in times.items()})
     assert times["changed"] <= 2 * PATIENCE
     assert times["unchanged"] - times["without"] <= 0.1 * PATIENCE
+
+
+def test_chunks_that_do_not_have_the_archives_hash_are_dropped_and_can_be_uploaded_again(own_host):
+    """As a client of another kind calls it."""
+    data = b"not a tar file" + os.urandom(MIB)
+    name = hashlib.sha256(data).hexdigest()
+    pieces = [data[:MIB], data[MIB:]]
+    with channel(own_host.address) as calls:
+        client = Reflector(calls)
+
+        def call(method, **fields_of):
+            return client.call("trainyard.v1.CodeService", method, fields_of)
+
+        def upload(chunk, piece):
+            return call("UploadChunk", archive=name, bytes=len(data), chunk=chunk, data=base64.b64encode(piece).decode())
+
+        with pytest.raises(grpc.RpcError, match="is not a SHA-256"):
+            call("GetArchive", archive="../etc")
+        with pytest.raises(grpc.RpcError, match="chunk 0 has 1048576 bytes, not 3"):
+            upload(0, b"abc")
+        assert upload(1, pieces[1])["next_chunk"] == 0
+        with pytest.raises(grpc.RpcError, match="do not have the SHA-256 of the archive") as refused:
+            upload(0, bytes(MIB))
+        assert refused.value.code() == grpc.StatusCode.DATA_LOSS
+        assert not call("GetArchive", archive=name).get("complete")
+        upload(0, pieces[0])
+        assert upload(1, pieces[1])["complete"]
+    job = own_host.submit({"name": "wrong", "program": {"command": ["true"], "code": {"archive": name}}})
+    assert "the archive of code cannot be read" in own_host.wait_end(job, "FAILED")["reason"]

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -45,6 +46,57 @@ static void a_program_needs_no_model_and_has_any_number_of_ranks(void **state) {
     spec_free(given);
 }
 
+static void code_needs_a_folder_that_the_client_has_packed(void **state) {
+    (void)state;
+#define ARCHIVE "archive: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define COMMIT  "commit: 0123456789abcdef0123456789abcdef01234567"
+    static const char *const cases[][2] = {
+        { "{" ARCHIVE "}", NULL },
+        { "{" ARCHIVE ", git: {url: \"https://me@h/x@y:z\", " COMMIT "}}", NULL },
+        { "{}", "program.code: needs a folder, or a commit of git" },
+        { "{folder: .}", "program.code.folder: is a folder of the client's machine: `trainyard submit` uploads it and "
+                         "sends program.code.archive in its place" },
+        { "{archive: 0123}", "program.code.archive: is not a SHA-256 in 64 hexadecimal digits" },
+        { "{git: {url: u, " COMMIT "}}",
+          "program.code.git: is fetched by the client: `trainyard submit` adds program.code.archive" },
+        { "{" ARCHIVE ", git: {url: u, commit: main}}",
+          "program.code.git.commit: is not the full hash of a commit, which is 40 hexadecimal digits" },
+        { "{" ARCHIVE ", git: {url: \"https://me:pw@h/x\", " COMMIT "}}",
+          "program.code.git.url: must not contain a password: who may read the job could read it" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        struct spec_problems problems = { 0 };
+        Trainyard__V1__JobSpec *spec = NULL;
+        snprintf(text, sizeof text, PROGRAM ", code: %s}", cases[i][0]);
+        Trainyard__V1__JobSpec *given = parse(text);
+        status_t st = spec_resolve(given, &spec, &problems, NULL);
+        assert_int_equal(st, cases[i][1] ? ST_INVALID_ARGUMENT : ST_OK);
+        assert_int_equal(problems.n, cases[i][1] ? 1 : 0);
+        if (cases[i][1])
+            assert_string_equal(problems.lines[0], cases[i][1]);
+        spec_problems_done(&problems);
+        spec_free(spec);
+        spec_free(given);
+    }
+}
+
+static void the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code(void **state) {
+    (void)state;
+    static const char *const texts[] = { PROGRAM ", code: {archive: a}}", PROGRAM ", code: {archive: b}}",
+                                         PROGRAM "}" };
+    uint8_t digests[3][SHA256_BYTES], checked[3][SHA256_BYTES];
+    for (int i = 0; i < 3; i++) {
+        Trainyard__V1__JobSpec *spec = parse(texts[i]);
+        spec_digest(spec, "", digests[i]);
+        spec_digest_checked(spec, "", checked[i]);
+        spec_free(spec);
+    }
+    assert_memory_not_equal(digests[0], digests[1], SHA256_BYTES);
+    assert_memory_equal(checked[0], checked[1], SHA256_BYTES);
+    assert_memory_not_equal(checked[0], checked[2], SHA256_BYTES); /* a relative command needs code */
+}
+
 static void a_programs_digest_does_not_depend_on_the_order_of_its_variables(void **state) {
     (void)state;
     static const char *const texts[] = { PROGRAM ", environment: {A: x, B: y}}", PROGRAM ", environment: {B: y, A: x}}",
@@ -63,6 +115,8 @@ static void a_programs_digest_does_not_depend_on_the_order_of_its_variables(void
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_needs_no_model_and_has_any_number_of_ranks),
+        cmocka_unit_test(code_needs_a_folder_that_the_client_has_packed),
+        cmocka_unit_test(the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code),
         cmocka_unit_test(a_programs_digest_does_not_depend_on_the_order_of_its_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
