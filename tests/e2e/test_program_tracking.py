@@ -32,7 +32,11 @@ def points(service, job, name, rank=0):
     """{step: value} of a metric; empty if there is none of this name."""
     found = [s for s in service.json("metrics", job).get("series", [])
              if s["name"] == name and int(s.get("rank", 0)) == rank]
-    return dict(zip(map(int, found[0]["step"]), found[0]["mean"])) if found else {}
+    if not found:
+        return {}
+    steps = list(map(int, found[0]["step"]))
+    assert int(found[0]["points"]) == len(steps) == len(set(steps)), f"{name}: a point is stored twice"
+    return dict(zip(steps, found[0]["mean"]))
 
 
 # ---- TensorBoard's event files ----
