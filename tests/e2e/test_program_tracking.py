@@ -428,6 +428,62 @@ def test_event_files_of_tensorboards_own_writer_are_read(shared_service, python)
     assert points(shared_service, job, "rank", 1) == {step: 1.0 for step in range(200)}
 
 
+TRAINER = """
+import torch
+from transformers import Trainer, TrainingArguments
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+    def forward(self, x=None, labels=None):
+        y = self.linear(x).squeeze(-1)
+        return {"loss": ((y - labels) ** 2).mean(), "logits": y}
+data = [{"x": torch.ones(4) * i, "labels": torch.tensor(float(i))} for i in range(64)]
+Trainer(Model(), TrainingArguments(output_dir="out", max_steps=20, logging_steps=1, per_device_train_batch_size=4,
+    report_to=["wandb", "mlflow", "tensorboard"], use_cpu=True, save_strategy="no"), train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize("python", pythons("transformers, torch, wandb, mlflow, tensorboard"))
+def test_hugging_faces_trainer_reports_to_all_trackers_and_each_metric_is_stored_once(shared_service, python):
+    job = shared_service.submit({**client_program(python, TRAINER), "parallel": {"data": 1}})
+    shared_service.wait_end(job)
+    steps = list(range(1, 21))
+    losses = points(shared_service, job, "loss")  # of MLflow; the others call it train/loss
+    assert sorted(losses) == steps
+    others = points(shared_service, job, "train/loss")
+    assert sorted(others) == steps and all(abs(others[s] / losses[s] - 1) < 1e-6 for s in steps)
+    ignored = events(shared_service, job, "metric_ignored")
+    assert sum("'train/loss'" in message for message in ignored) == 1, ignored
+
+
+LIGHTNING = """
+import torch, lightning
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+    def training_step(self, batch, i):
+        loss = ((self.linear(batch) - 1) ** 2).mean()
+        self.log("train_loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+data = torch.utils.data.DataLoader(torch.rand(80, 4), batch_size=4)
+lightning.Trainer(max_epochs=1, accelerator="cpu", logger=LOGGER, log_every_n_steps=1,
+                  enable_progress_bar=False, enable_checkpointing=False).fit(Model(), data)
+"""
+
+
+@pytest.mark.parametrize("python", pythons("lightning, wandb, mlflow, tensorboard"))
+@pytest.mark.parametrize("logger", ["MLFlowLogger()", 'WandbLogger(project="p")', 'TensorBoardLogger(".")'])
+def test_each_logger_of_lightning_works_unchanged(shared_service, python, logger):
+    job = shared_service.submit({**client_program(python, LIGHTNING.replace("LOGGER", logger)), "parallel": {"data": 1}})
+    shared_service.wait_end(job)
+    assert sorted(points(shared_service, job, "train_loss")) == list(range(20))
+
+
 MLFLOW_TIMES = """
 import mlflow, time
 with mlflow.start_run():

@@ -80,7 +80,8 @@ static void a_name_that_no_metric_can_have_is_changed_and_reported(void **state)
     assert_non_null(strstr(seen.rows, " train_loss__=2"));
     assert_non_null(strstr(seen.rows, "nnnn~"));
     assert_int_equal(seen.n_events, 2);
-    assert_non_null(strstr(seen.events, "metric_renamed: the metric 'train loss?" "?' is stored as 'train_loss__'"));
+    assert_non_null(strstr(seen.events, "metric_renamed: the metric 'train loss?"
+                                        "?' is stored as 'train_loss__'"));
 }
 
 static void a_million_names_become_as_many_as_a_rank_may_have_and_two_events(void **state) {
@@ -109,6 +110,25 @@ static void points_without_a_step_are_numbered_unless_the_metric_has_steps(void 
     points_end(p);
     assert_string_equal(seen.rows, "0 a=0|1 a=1|2 a=2|0 b=5|7 b=6|0 b=7|");
     assert_non_null(strstr(seen.events, "its step, -1, is below 0"));
+}
+
+static void a_metric_belongs_to_the_source_that_reports_it_first(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    points_from(p, "one");
+    points_add(p, "", "a", 1, 1);
+    points_from(p, "two");
+    for (int i = 1; i < 4; i++)
+        points_add(p, "", "a", i, 5);
+    points_add_unnumbered(p, "", "a", 5);
+    points_add(p, "", "b", 1, 2);
+    points_from(p, "one");
+    points_add(p, "", "a", 2, 3);
+    points_end(p);
+    assert_string_equal(seen.rows, "1 a=1 b=2|2 a=3|");
+    assert_string_equal(seen.events,
+                        "metric_ignored: the metric 'a' is stored as one reports it: the same name from two "
+                        "is ignored|");
 }
 
 static void events_of_one_kind_are_bounded(void **state) {
@@ -375,6 +395,7 @@ int main(void) {
         cmocka_unit_test(a_name_that_no_metric_can_have_is_changed_and_reported),
         cmocka_unit_test(a_million_names_become_as_many_as_a_rank_may_have_and_two_events),
         cmocka_unit_test(points_without_a_step_are_numbered_unless_the_metric_has_steps),
+        cmocka_unit_test(a_metric_belongs_to_the_source_that_reports_it_first),
         cmocka_unit_test(events_of_one_kind_are_bounded),
         WITH_FOLDER(every_form_of_a_scalar_is_read_and_other_values_are_counted),
         WITH_FOLDER(a_file_is_read_on_from_any_cut_and_each_point_once),

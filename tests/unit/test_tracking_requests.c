@@ -170,6 +170,20 @@ static void lines_of_a_history_are_taken_once_at_any_offset(void **state) {
     assert_non_null(strstr(sentences, "metric_refused: a line of a W&B run's history is no object with a step"));
 }
 
+static void the_step_of_the_training_comes_before_the_clients_count(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct run run = { .lines = 0 };
+    int64_t others = 0;
+    static const char body[] = "{\"files\": {\"wandb-history.jsonl\": {\"content\": ["
+                               "\"{\\\"a\\\": 1, \\\"_step\\\": 0, \\\"train/global_step\\\": 10}\", "
+                               "\"{\\\"a\\\": 2, \\\"_step\\\": 1, \\\"trainer/global_step\\\": 20}\", "
+                               "\"{\\\"a\\\": 3, \\\"_step\\\": 30, \\\"train/global_step\\\": \\\"x\\\"}\"]}}}";
+    assert_true(wandb_history(body, sizeof body - 1, &run, p, &others));
+    points_end(p);
+    assert_string_equal(rows, "10 a=1 train/global_step=10|20 a=2 trainer/global_step=20|30 a=3|");
+}
+
 static void a_configuration_is_reported_once_and_a_changed_value_again(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
@@ -201,6 +215,7 @@ int main(void) {
         cmocka_unit_test(the_first_run_is_the_jobs_and_later_ones_have_a_prefix),
         cmocka_unit_test(what_is_no_request_of_mlflow_is_answered_and_stores_nothing),
         cmocka_unit_test(lines_of_a_history_are_taken_once_at_any_offset),
+        cmocka_unit_test(the_step_of_the_training_comes_before_the_clients_count),
         cmocka_unit_test(a_configuration_is_reported_once_and_a_changed_value_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -251,6 +251,7 @@ unsigned mlflow_serve(struct mlflow *m, const struct http_request *request, stru
         json_decref(c.body);
         return fail(ret, 400, "INVALID_PARAMETER_VALUE", "the body is no JSON object");
     }
+    points_from(m->points, "MLflow");
     json_t *answer = handle(&c);
     points_flush(m->points);
     char *text = json_dumps(answer, JSON_COMPACT);

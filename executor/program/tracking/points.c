@@ -28,6 +28,8 @@ enum {
 struct entry {
     char name[LIMIT_METRIC_NAME_BYTES + 1]; /* empty: the slot is free */
     uint64_t row;                           /* the last one with this name */
+    const char *source;                     /* the first one */
+    bool shared;                            /* another source has the name, too */
     int64_t unnumbered;
     bool numbered;
 };
@@ -39,6 +41,7 @@ struct kind {
 
 struct points {
     struct points_sink sink;
+    const char *source;
     struct entry entries[SLOTS];
     size_t n_entries;
     int64_t without_entry; /* points that were not stored */
@@ -54,6 +57,7 @@ struct points *points_new(const struct points_sink *sink) {
     struct points *p = alloc_zeroed(1, sizeof *p);
     p->sink = *sink;
     p->row = 1;
+    p->source = "the program";
     return p;
 }
 
@@ -109,7 +113,21 @@ static bool name_make(const char *whole, char ret[LIMIT_METRIC_NAME_BYTES + 1]) 
     return changed;
 }
 
-/* NULL: the rank has too many metrics. */
+void points_from(struct points *p, const char *source) { p->source = source; }
+
+/* Whether the metric belongs to the present source. */
+static bool entry_own(struct points *p, struct entry *entry) {
+    if (strcmp(entry->source, p->source) == 0)
+        return true;
+    if (!entry->shared)
+        points_event(p, "metric_ignored",
+                     "the metric '%s' is stored as %s reports it: the same name from %s is ignored", entry->name,
+                     entry->source, p->source);
+    entry->shared = true;
+    return false;
+}
+
+/* NULL: the rank has too many metrics, or the metric belongs to another source. */
 static struct entry *entry_get(struct points *p, const char *prefix, const char *name) {
     char whole[WHOLE_BYTES], stored[LIMIT_METRIC_NAME_BYTES + 1];
     snprintf(whole, sizeof whole, "%s%s", prefix, name);
@@ -119,7 +137,7 @@ static struct entry *entry_get(struct points *p, const char *prefix, const char 
         at = (at + 1) % SLOTS;
     struct entry *entry = &p->entries[at];
     if (*entry->name)
-        return entry;
+        return entry_own(p, entry) ? entry : NULL;
     if (p->n_entries == POINTS_NAMES || !*stored) {
         if (p->without_entry++ == 0)
             points_event(p, "metric_refused", "the metric '%.80s' is not stored: %s", whole,
@@ -128,6 +146,7 @@ static struct entry *entry_get(struct points *p, const char *prefix, const char 
     }
     p->n_entries++;
     strcpy(entry->name, stored);
+    entry->source = p->source;
     if (changed)
         points_event(p, "metric_renamed", "the metric '%.200s' is stored as '%s'", whole, stored);
     return entry;

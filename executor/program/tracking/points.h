@@ -39,6 +39,10 @@ struct points *points_new(const struct points_sink *sink);
 struct points *points_free(struct points *p);
 CLEANUP_DEFINE(struct points *, points_free)
 
+/* Where the following points come from: a literal, for sentences. A program may report to several trackers at once: a
+ * metric belongs to the source that reports it first, and points of its name from other sources are dropped. An event
+ * names the metric. */
+void points_from(struct points *p, const char *source);
 /* prefix: comes before the name, "" for none. A negative step is refused by an event. */
 void points_add(struct points *p, const char *prefix, const char *name, int64_t step, double value);
 /* For a client that sends step 0 if the program gives none: the points of a metric that has only such points are

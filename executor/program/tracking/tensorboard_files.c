@@ -277,6 +277,7 @@ void tensorboard_files_watch(struct tensorboard_files *t, const char *folder, bo
 
 bool tensorboard_files_read(struct tensorboard_files *t) {
     size_t left = TENSORBOARD_READ_BYTES;
+    points_from(t->points, "an event file");
     if (clock_mono_ms() >= t->scan_at)
         scan(t);
     for (size_t i = 0; i < t->n_files; i++)

@@ -111,6 +111,7 @@ size_t tracking_variables(const struct tracking *t, const struct tracking_variab
 
 void tracking_row(struct tracking *t, int64_t step, char *const *names, const double *values, size_t n) {
     points_flush(t->points);
+    points_from(t->points, "the FIFO");
     for (size_t i = 0; i < n; i++)
         points_add(t->points, "", names[i], step, values[i]);
     points_flush(t->points);

@@ -177,6 +177,7 @@ static unsigned file_stream(struct wandb *w, const struct http_request *request,
         points_event(w->points, "metric_refused", "a request of a W&B client is longer than 16 MiB");
         return put(ret, 413, json_object());
     }
+    points_from(w->points, "W&B");
     const bool whole = wandb_history(request->body, request->n_body, run_of(w, request->path), w->points, &w->others);
     points_flush(w->points);
     return put(ret, whole ? 200 : 400, json_object());

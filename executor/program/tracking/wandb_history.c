@@ -32,9 +32,19 @@ static void object_take(const struct line *line, const char *parent, json_t *obj
     }
 }
 
+/* The client counts its calls of log() as _step. Hugging Face's Trainer and Lightning log the step of the training
+ * beside each value. */
+static int64_t step_of(const json_t *object) {
+    static const char *const names[] = { "train/global_step", "trainer/global_step", "_step" };
+    int64_t step = -1;
+    for (size_t i = 0; step < 0 && i < sizeof names / sizeof *names; i++)
+        step = json_int(json_object_get(object, names[i]), -1);
+    return step;
+}
+
 static void line_take(const char *text, size_t n, const struct run *run, struct points *points, int64_t *ret_others) {
     json_t *object = json_parse(text, n);
-    const int64_t step = json_int(json_object_get(object, "_step"), -1);
+    const int64_t step = step_of(object);
     const struct line line = { points, run, step, ret_others };
     if (json_is_object(object) && step >= 0)
         object_take(&line, "", object, 0);
