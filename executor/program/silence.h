@@ -1,5 +1,5 @@
-/* Reports to the controller that this rank is silent: that its program has written no metric and nothing to its log for
- * progress.timeout. The controller decides (service/scheduler/silence.c): a gang hangs if all its ranks
+/* Reports to the controller that this rank is silent: that its program has written no metric, no checkpoint and nothing
+ * to its log for progress.timeout. The controller decides (service/scheduler/silence.c): a gang hangs if all its ranks
  * are silent.
  *
  *     silence_start(&silence, spec->program, emitter);

@@ -101,6 +101,12 @@ def test_processes_that_are_no_python_and_ignore_signals_are_listed_and_killed(s
     wait_until(lambda: all(process_start_time(pid) != start for pid, start in processes.items()), 30, "their ends")
 
 
+def test_a_checkpoint_is_a_report(shared_service):
+    job = shared_service.submit(job_of(
+        ["sh", "-c", "cd $TRAINYARD_CHECKPOINTS; for i in 1 2 3; do sleep 3; echo $i > new; mv new step-$i; done; sleep 3"]))
+    assert shared_service.wait_end(job)["attempt"] == 1
+
+
 # Starts two ranks, which hang, and waits for them.
 PARENT = """
 import subprocess, sys, threading

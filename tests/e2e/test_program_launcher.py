@@ -166,6 +166,37 @@ def test_a_stop_ends_the_command_and_then_the_ranks_that_follow_it(service):
     service.wait_end(saves, "CANCELLED")
 
 
+STEPS = """
+import mmap, os, struct, time
+with open(os.environ["TRAINYARD_STOP"], "r+b") as f:
+    shared = mmap.mmap(f.fileno(), 16)
+metrics = open(os.environ["TRAINYARD_METRICS"], "w", buffering=1)
+step = 0
+while step < struct.unpack_from("=q", shared)[0]:
+    step += 1
+    time.sleep(0.02)
+    struct.pack_into("=q", shared, 8, step)
+    metrics.write('{"step": %d, "loss": 1}\\n' % step)
+print("stopped after", step)
+"""
+
+
+def test_the_commands_of_all_hosts_get_the_stop_step(hosts):
+    script = hosts.directory / "steps.py"
+    script.write_text(STEPS)
+    spec = job_of([sys.executable, str(script)], 4)
+    spec["program"]["stop"] = "step"
+    job = hosts.submit(spec)
+    with hosts.watch(job) as watch:
+        watch.until_step(20)
+        hosts.cli("pause", job)
+        watch.until_state("PAUSED")
+    lines = lines_of(hosts, job)
+    assert len(lines) == 2 and all(line.startswith("stopped after ") for line in lines), lines
+    hosts.cli("cancel", job)
+    hosts.wait_end(job, "CANCELLED")
+
+
 def test_a_launcher_that_does_not_exist_is_named(shared_service):
     path = shared_service.directory / "refused.json"
     path.write_text(json.dumps({"name": "x", "program": {"command": ["true"], "launcher": "mpi"}}))
