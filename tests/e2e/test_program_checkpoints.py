@@ -348,3 +348,91 @@ def test_a_wrong_format_of_checkpoints_is_refused(shared_service, given, sentenc
     path = shared_service.directory / "refused.json"
     path.write_text(json.dumps(program("", checkpoints=given)))
     assert sentence in shared_service.cli("validate", path, status=2).stderr
+
+
+# Programs as the frameworks' pages show them. Each trains 20 steps and waits to be killed, and then 10 more.
+LIBRARIES = {
+    "hugging_face": (["transformers", "accelerate"], {"format": "hugging_face"}, """
+import torch, transformers
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__(); self.layer = torch.nn.Linear(2, 1)
+    def forward(self, x, labels=None):
+        y = self.layer(x).squeeze(-1)
+        return {"loss": ((y - labels) ** 2).mean(), "logits": y}
+class Callback(transformers.TrainerCallback):
+    def on_train_begin(self, args, state, control, **more): print("begins at", state.global_step, flush=True)
+    def on_step_end(self, args, state, control, **more):
+        if not resume and state.global_step == 21: forever()
+data = [{"x": torch.tensor([i / 50, 1.0]), "labels": torch.tensor(i / 25)} for i in range(64)]
+args = transformers.TrainingArguments(output_dir=folder, max_steps=30, save_strategy="steps", save_steps=10,
+                                      save_total_limit=1, report_to=[], use_cpu=True, disable_tqdm=True)
+trainer = transformers.Trainer(model=Net(), args=args, train_dataset=data, callbacks=[Callback()])
+trainer.train(resume_from_checkpoint=resume or None)
+"""),
+    "lightning": (["lightning"], {"format": "lightning"}, """
+import lightning, torch
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__(); self.layer = torch.nn.Linear(2, 1)
+    def training_step(self, batch, index):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+class Callback(lightning.Callback):
+    def on_train_start(self, trainer, module): print("begins at", trainer.global_step, flush=True)
+    def on_train_batch_start(self, trainer, *more):
+        if not resume and trainer.global_step == 21: forever()
+saver = lightning.pytorch.callbacks.ModelCheckpoint(dirpath=folder, every_n_train_steps=10, save_top_k=1,
+                                                    monitor="step", mode="max")
+trainer = lightning.Trainer(max_steps=30, accelerator="cpu", logger=False, enable_progress_bar=False,
+                            callbacks=[saver, Callback()])
+trainer.fit(Net(), torch.utils.data.DataLoader(torch.ones(400, 2), batch_size=4), ckpt_path=resume or None,
+            weights_only=False)
+"""),
+    "dcp": (["torch"], {"format": "dcp"}, """
+import torch, torch.distributed.checkpoint as dcp
+state = {"weight": torch.zeros(10), "step": torch.zeros(1)}
+if resume: dcp.load(state, checkpoint_id=resume)
+start = int(state["step"])
+print("begins at", start, flush=True)
+for step in range(start + 1, 31):
+    state["step"][0] = step
+    if step % 10 == 0: dcp.save(state, checkpoint_id=folder + "/step-%d" % step)
+    if not resume and step == 21: forever()
+"""),
+    "torch_save": (["torch"], {"format": "torch_save"}, """
+import torch
+start = torch.load(resume)["step"] if resume else 0
+print("begins at", start, flush=True)
+for step in range(start + 1, 31):
+    if step % 10 == 0: torch.save({"step": step, "weight": torch.ones(100000)}, folder + "/model-step%d.pt" % step)
+    if not resume and step == 21: forever()
+"""),
+    "orbax": (["orbax.checkpoint", "jax"], {"format": "orbax"}, """
+import jax.numpy as jnp, orbax.checkpoint as ocp
+start = 0
+if resume:
+    from_path = ocp.CheckpointManager(os.path.dirname(resume))
+    start = int(from_path.restore(int(os.path.basename(resume)), args=ocp.args.StandardRestore())["step"])
+print("begins at", start, flush=True)
+manager = ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(max_to_keep=1))
+for step in range(start + 1, 31):
+    if step % 10 == 0: manager.save(step, args=ocp.args.StandardSave({"step": jnp.array(step), "weight": jnp.ones(1000)}))
+    if not resume and step == 21: manager.wait_until_finished(); forever()
+manager.wait_until_finished()
+"""),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_real_library_resumes_from_its_checkpoint_after_a_kill(service, name):
+    modules, given, body = LIBRARIES[name]
+    for module in modules:
+        pytest.importorskip(module, reason=f"{sys.executable} has no {module}")
+    job = service.submit(program("import warnings; warnings.simplefilter('ignore')\n" + body, checkpoints=given))
+    wait_until(lambda: 20 in checkpoints(service, job), 60, "the checkpoint of step 20")
+    os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 2
+    assert [line for line in log_lines(service, job) if line.startswith("begins")] == ["begins at 0", "begins at 20"]
+    assert {step: row["state"] for step, row in checkpoints(service, job).items()} == \
+        {step: "COMMITTED" for step in (10, 20, 30)}

@@ -1,5 +1,4 @@
 /* The end record of a zip archive, of a file in memory. A file that lost its last byte is not whole. */
-#define _GNU_SOURCE
 #include "executor/program/zip_end.h"
 
 #include <stdlib.h>
