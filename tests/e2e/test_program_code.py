@@ -266,6 +266,22 @@ def test_pause_resume_and_retry_run_the_same_code(one_host, folder):
     assert archive_of(one_host, job) in spec
 
 
+def test_a_fork_runs_the_code_of_its_origin_or_its_own(one_host, folder):
+    write_files(folder, {"train.sh": "#!/bin/sh\ncat message; step=${TRAINYARD_RESUME##*step-}; next=$((${step:-0} + 1)); echo from ${step:-0}; "
+                                     "mkdir $TRAINYARD_CHECKPOINTS/new && echo $next > $TRAINYARD_CHECKPOINTS/new/state && "
+                                     "mv $TRAINYARD_CHECKPOINTS/new $TRAINYARD_CHECKPOINTS/step-$next"})
+    first = submit(one_host, folder)
+    one_host.wait_end(first)
+    write_files(folder, {"message": "other\n"})
+    same = one_host.cli("submit", "--fork", first, "--wait-for-hosts").stdout.strip()
+    one_host.wait_end(same)
+    assert archive_of(one_host, same) == archive_of(one_host, first)
+    assert log_lines(one_host, same) == ["hellofrom 1"]
+    own = one_host.cli("submit", "--fork", first, "--code", folder, "--wait-for-hosts").stdout.strip()
+    one_host.wait_end(own)
+    assert log_lines(one_host, own) == ["other", "from 1"]
+
+
 def test_a_killed_agent_leaves_no_copy_and_the_job_continues(own_host, folder):
     write_files(folder, {"train.sh": "#!/bin/sh\npwd; test $TRAINYARD_ATTEMPT = 1 && sleep 100; cat message"})
     job = submit(own_host, folder)

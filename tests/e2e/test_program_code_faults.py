@@ -121,6 +121,15 @@ def test_an_agent_that_is_killed_while_it_fetches_starts_the_job_again(own_host,
     assert not list(own_host.directory.glob("executors/*/code/cache/*.part"))
 
 
+def test_a_fetch_continues_when_the_controller_is_killed(own_host, folder):
+    with fetch_stands_still(own_host, folder):
+        job = submit(own_host, folder)
+        wait_until(lambda: fetchers(own_host), 20, "the process that fetches")
+        os.kill(own_host.pid_of("trainyard-controller"), signal.SIGKILL)
+    ended = own_host.wait_end(job)
+    assert ended["attempt"] == 1 and log_lines(own_host, job) == ["hello"]
+
+
 def test_a_fetch_that_stands_still_holds_up_no_other_job_and_a_cancel_ends_it(own_host, folder):
     with fetch_stands_still(own_host, folder):
         waiting = submit(own_host, folder)
