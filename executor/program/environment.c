@@ -94,13 +94,15 @@ static void put_torchrun(struct list *l, const Trainyard__V1__WorkerStart *start
     put_number(l, "TORCHELASTIC_MAX_RESTARTS", max_restarts);
 }
 
-static bool has(const struct list *l, const char *name) {
+static const char *value_of(const struct list *l, const char *name) {
     const size_t n = strlen(name);
     for (size_t i = 0; i < l->n; i++)
         if (strncmp(l->items[i], name, n) == 0 && l->items[i][n] == '=')
-            return true;
-    return false;
+            return l->items[i] + n + 1;
+    return NULL;
 }
+
+static bool has(const struct list *l, const char *name) { return value_of(l, name) != NULL; }
 
 static bool wanted(const struct list *l, const struct tracking_variable *v) {
     for (const char *const *other = v->unless; *other; other++)
@@ -119,6 +121,22 @@ static void put_tracking(struct list *l, const struct tracking *tracking) {
     for (size_t i = 0; i < n; i++)
         if (put_it[i])
             put(l, all[i].name, all[i].value);
+}
+
+/* A proxy of the user's cannot reach the rank's server. Of the two names, a client reads the one that is set. */
+static void put_no_proxy(struct list *l) {
+    static const char *const proxies[] = { "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY" };
+    static const char *const names[] = { "no_proxy", "NO_PROXY" };
+    const bool given = has(l, names[0]) || has(l, names[1]);
+    bool proxy = false;
+    for (size_t i = 0; i < sizeof proxies / sizeof *proxies; i++)
+        proxy |= has(l, proxies[i]);
+    for (size_t i = 0; proxy && i < sizeof names / sizeof *names; i++) {
+        const char *old = value_of(l, names[i]);
+        CLEANUP(freep) char *value = old ? alloc_format("%s,127.0.0.1", old) : alloc_copy_text("127.0.0.1");
+        if (old || !given)
+            put(l, names[i], value);
+    }
 }
 
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
@@ -141,6 +159,7 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
     put_tracking(&l, tracking);
+    put_no_proxy(&l);
     if (paths->code)
         put(&l, "TRAINYARD_CODE", paths->code);
     if (paths->stop)

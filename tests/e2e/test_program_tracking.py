@@ -240,6 +240,35 @@ def test_a_tracker_of_the_users_own_is_left_alone(shared_service):
     assert "WANDB_BASE_URL" not in names({"WANDB_MODE": "offline"})
 
 
+@pytest.mark.parametrize("given, wanted", [
+    ({}, "127.0.0.1 127.0.0.1"),
+    ({"no_proxy": "a.example"}, "a.example,127.0.0.1 None"),
+    ({"NO_PROXY": "a.example"}, "None a.example,127.0.0.1"),
+])
+def test_a_proxy_of_the_user_does_not_stand_between_the_client_and_its_rank(shared_service, given, wanted):
+    job = shared_service.submit(program(CALLS + """
+assert mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "r", **metric("loss", 2, 1)}) == {}
+print(os.environ.get("no_proxy"), os.environ.get("NO_PROXY"))
+""", environment={"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1", **given}))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {1: 2.0}
+    assert shared_service.json("logs", job)["lines"][0]["text"] == wanted
+
+
+def test_ten_thousand_points_a_second_do_not_stall_the_program(shared_service):
+    job = shared_service.submit(program(CALLS + """
+import time
+begun = time.monotonic()
+for batch in range(50):
+    assert mlflow("/api/2.0/mlflow/runs/log-batch", {"run_id": "r", "metrics": [
+        metric(f"m{i % 10}", i, batch * 100 + i // 10) for i in range(1000)]}) == {}
+print(50000 / (time.monotonic() - begun))
+"""))
+    shared_service.wait_end(job)
+    assert float(shared_service.json("logs", job)["lines"][0]["text"]) > 10000
+    assert sorted(points(shared_service, job, "m9")) == list(range(5000))
+
+
 # ---- attacks on a rank's server ----
 
 def start_endless(service, **more):
