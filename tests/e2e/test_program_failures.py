@@ -126,3 +126,26 @@ os._exit(0)
     of = {stream: [line["text"] for line in lines if line["stream"] == stream] for stream in ("stdout", "stderr")}
     assert of["stdout"] == [f"{i} " + "x" * 100 for i in range(300)]
     assert of["stderr"] == [f"{i} é\tü" for i in range(300)] + ["no newline at the end"]
+
+
+DDP = METRIC + """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+for step in range(100):
+    model(torch.ones(2, 4)).square().mean().backward()
+    if step == 50 and rank == int(sys.argv[1]):
+        raise KeyError("column")
+"""
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_rank_of_ddp_that_raised_is_named_and_not_those_whose_connections_it_closed(two_hosts, first):
+    pytest.importorskip("torch", reason=f"{sys.executable} has no PyTorch")
+    path = script(two_hosts, "ddp.py", DDP)
+    for _ in range(3):
+        job = two_hosts.submit({"name": "ddp", "program": {"command": [sys.executable, str(path), str(first)]},
+                                "parallel": {"data": 2}, "retry": {"max_restarts": 0}})
+        reason = two_hosts.wait_end(job, "FAILED")["reason"]
+        assert reason.startswith(f"rank {first}: KeyError: 'column', at {path}:"), reason
