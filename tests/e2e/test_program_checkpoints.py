@@ -1,9 +1,11 @@
 """Checkpoints of programs: committed when they are complete, verified before an attempt resumes from them, kept by
 keep_last, and deleted with the job. The programs are plain Python, and write files as each framework does."""
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import sys
 
@@ -95,6 +97,49 @@ def test_an_attempt_after_a_kill_resumes_from_the_newest_checkpoint_and_shows_ea
     assert service.metric(job, "attempt") == {s: 1.0 if s <= 5 else 2.0 for s in range(1, 11)}
     assert {step: row["state"] for step, row in checkpoints(service, job).items()} == \
         {step: "COMMITTED" for step in (5, 8, 9, 10)}, "three, and the one that the attempt began with"
+
+
+def test_the_ranks_of_two_hosts_resume_from_the_same_checkpoint(two_hosts):
+    job = two_hosts.submit(program(CONTINUES + "print(resume, flush=True)", ranks=2))
+    with two_hosts.watch(job) as watch:
+        until_committed(watch, 5)
+    os.kill(two_hosts.worker_pids(job)[0][0], signal.SIGKILL)
+    assert two_hosts.wait_end(job)["attempt"] == 2
+    paths = [line for line in log_lines(two_hosts, job) if line.startswith("/")]
+    assert len(paths) == 2 and paths[0] == paths[1] and paths[0].endswith("attempt-1/step-5")
+
+
+SEED = int(os.environ.get("TRAINYARD_SEED", random.SystemRandom().randrange(1 << 31)))
+
+
+def test_after_kills_at_random_steps_each_step_is_shown_once_and_no_attempt_begins_anew(service):
+    """Kills a rank, the executor or the controller."""
+    print(f"TRAINYARD_SEED={SEED}")
+    draw = random.Random(SEED)
+    job = service.submit(program("""
+start = step = load()
+print("from", start, flush=True)
+while step < 120:
+    step += 1; report(step); time.sleep(0.05)
+    if rank == 0 and step % 4 == 0: save(step)
+""", ranks=2, retry={"max_restarts": 50}))
+    wait_until(lambda: checkpoints(service, job), 30, "the first checkpoint")
+    for kill in range(6):
+        reached = int(service.json("get", job).get("step", 0))
+        if reached > 100:
+            break
+        wait_step(service, job, min(100, reached + draw.randrange(1, 12)))
+        victim = "rank" if kill == 0 else draw.choice(["rank", "rank", "trainyard-executor", "trainyard-controller"])
+        with contextlib.suppress(ProcessLookupError, AssertionError, KeyError):
+            os.kill(service.worker_pids(job)[draw.randrange(2)][0] if victim == "rank" else service.pid_of(victim),
+                    signal.SIGKILL)
+    ended = service.wait_end(job)
+    print(f"{ended['attempt']} attempts, {[a.get('reason') for a in ended['attempts']]}")
+    assert ended["attempt"] > 1
+    shown = service.metric(job, "attempt")
+    assert sorted(shown) == list(range(1, 121))
+    assert [shown[step] for step in sorted(shown)] == sorted(shown.values()), "a later attempt has the later steps"
+    assert log_lines(service, job).count("from 0") == 2, "of the two ranks of the first attempt"
 
 
 def test_a_checkpoint_of_the_last_moment_is_stored_before_the_job_ends(service):
