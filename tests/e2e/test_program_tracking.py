@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -267,6 +268,23 @@ print(50000 / (time.monotonic() - begun))
     shared_service.wait_end(job)
     assert float(shared_service.json("logs", job)["lines"][0]["text"]) > 10000
     assert sorted(points(shared_service, job, "m9")) == list(range(5000))
+
+
+def test_each_point_of_a_client_is_stored_once_though_the_controller_is_killed(service):
+    job = service.submit(program(CALLS + """
+import time
+for step in range(400):
+    assert mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "r", **metric("loss", step, step)}) == {}
+    assert wandb("/files/a/b/run/file_stream", {"files": {"wandb-history.jsonl": {"offset": step, "content": [
+        json.dumps({"accuracy": step, "_step": step})]}}}) == {}
+    time.sleep(0.005)
+"""))
+    with service.watch(job) as watch:
+        watch.until_step(20)
+    os.kill(service.pid_of("trainyard-controller"), signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 1
+    for name in ("loss", "accuracy"):
+        assert points(service, job, name) == {step: float(step) for step in range(400)}
 
 
 # ---- attacks on a rank's server ----
