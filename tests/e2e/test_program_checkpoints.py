@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from service_fixture import descendants, wait_until
+from service_fixture import descendants, make_service, wait_until
 
 PRELUDE = """
 import json, os, signal, sys, time, zipfile
@@ -191,6 +191,41 @@ print("from", load(), flush=True)
     assert checkpoints(service, job)[2]["state"] == "CORRUPT"
     path.write_text(path.read_text().replace("3", "2"))
     assert "COMMITTED" in service.cli("checkpoint", "verify", checkpoints(service, job)[2]["name"]).stdout
+
+
+@pytest.fixture
+def impatient():
+    """A job waits a second for files that are gone."""
+    yield from make_service(executors=1, slots=1, options=["--checkpoint-wait", "1"])
+
+
+def test_a_checkpoint_whose_files_are_gone_is_missing_and_the_older_one_is_used(impatient):
+    job = impatient.submit(program("""
+if not resume:
+    for step in (1, 2): report(step); save(step)
+    forever()
+print("from", load(), flush=True)
+"""))
+    with impatient.watch(job) as watch:
+        until_committed(watch, 2)
+        impatient.cli("pause", job)
+        watch.until_state("PAUSED")
+    pathlib.Path(checkpoints(impatient, job)[2]["directory"], "state.json").unlink()
+    impatient.cli("resume", job)
+    impatient.wait_end(job)
+    assert log_lines(impatient, job) == ["from 1"] and checkpoints(impatient, job)[2]["state"] == "MISSING"
+
+
+def test_a_program_runs_without_a_folder_for_checkpoints_unless_it_asks_for_one(service):
+    (service.directory / "checkpoints").mkdir(exist_ok=True)
+    for number in (1, 2):
+        (service.directory / "checkpoints" / str(number)).write_text("in the way")
+    job = service.submit(program("print(repr(folder), flush=True)"))
+    service.wait_end(job)
+    assert log_lines(service, job) == ["''"] and len(events(service, job, "no_checkpoints")) == 1
+    asks = service.submit(program("", checkpoints={"format": "rename"}, retry={"max_restarts": 0}), "--skip-check")
+    ended = service.wait_end(asks, "FAILED")
+    assert f"checkpoints/{asks}" in ended["attempts"][0]["reason"]
 
 
 def test_the_newest_checkpoints_are_kept_and_all_files_are_deleted_with_the_job(service):
