@@ -270,6 +270,22 @@ print(50000 / (time.monotonic() - begun))
     assert sorted(points(shared_service, job, "m9")) == list(range(5000))
 
 
+def test_the_last_requests_of_a_program_that_does_not_wait_for_the_answers_are_stored(shared_service):
+    job = shared_service.submit(program(CALLS + """
+import socket
+port = int(os.environ["MLFLOW_TRACKING_URI"].rsplit(":", 1)[1])
+open_ones = [socket.create_connection(("127.0.0.1", port)) for _ in range(150)]
+for i, s in enumerate(open_ones):
+    body = json.dumps({"run_id": "r", **metric("loss", i, i + 1)}).encode()
+    s.sendall(b"POST /api/2.0/mlflow/runs/log-metric HTTP/1.1\\r\\nHost: a\\r\\nAuthorization: Bearer "
+              + os.environ["MLFLOW_TRACKING_TOKEN"].encode()
+              + b"\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+os._exit(0)
+"""))
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {i + 1: float(i) for i in range(150)}
+
+
 def test_each_point_of_a_client_is_stored_once_though_the_controller_is_killed(service):
     job = service.submit(program(CALLS + """
 import time

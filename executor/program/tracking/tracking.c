@@ -8,10 +8,11 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TICK_MS = 1000, VARIABLES = 16, URL_BYTES = 64 };
+enum { TICK_MS = 1000, END_TURNS = 1000, VARIABLES = 16, URL_BYTES = 64 };
 
 struct tracking {
     struct points *points;
@@ -130,8 +131,18 @@ void tracking_run(struct tracking *t) {
     t->tick_at = tensorboard_files_read(t->files) ? 0 : deadline_in(TICK_MS);
 }
 
+/* A client may have sent its last request without waiting for the answer. */
+static void server_end(struct tracking *t) {
+    for (int i = 0; t->server && i < END_TURNS; i++) {
+        struct pollfd p = { .fd = tracking_fd(t), .events = POLLIN };
+        if (!t->server_more && poll(&p, 1, 0) <= 0)
+            return;
+        server_run(t);
+    }
+}
+
 void tracking_end(struct tracking *t, void (*tick)(void *ctx), void *ctx) {
-    server_run(t);
+    server_end(t);
     mlflow_flush(&t->mlflow);
     wandb_end(&t->wandb);
     tensorboard_files_end(t->files, tick, ctx);
