@@ -435,7 +435,7 @@ static void command_wait(struct rank *r) {
     }
     process_tree_kill(&r->tree);
     fifo_end(r);
-    tracking_end(r->tracking, tick, r);
+    tracking_end(r->tracking);
     output_end(r->output, r->stopped || r->agent_gone ? OUTPUT_STOPPED_MS : OUTPUT_END_MS);
     r->tree.group = 0; /* the trackers have ended */
     checkpoints_end(r);
@@ -507,7 +507,8 @@ static status_t rank_open(struct rank *r, struct err *e) {
     const struct tracking_options options = { .scratch = r->scratch.directory,
                                               .work = r->scratch.work,
                                               .tensorboard = whole ? r->start->attempt->spec->program->tensorboard : "",
-                                              .sink = { r, on_row, on_event } };
+                                              .sink = { r, on_row, on_event },
+                                              .tick = tick };
     r->tracking = tracking_open(&options);
     const char *how = r->start->attempt->spec->program->stop;
     return how && strcmp(how, "step") == 0 ? stop_step_open(&r->stop_step, r->scratch.directory, e) : ST_OK;

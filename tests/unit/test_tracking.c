@@ -1,5 +1,6 @@
 /* Parts of executor/program/tracking by themselves: points as rows, and event files that grow. */
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/tfrecord.h"
@@ -210,17 +211,21 @@ static void append(const char *name, const void *data, size_t n) {
     OK(fd_write_all(fd, data, n, NULL));
 }
 
-static void tick(void *ctx) { (void)ctx; }
+static int ticks;
+static void tick(void *ctx) {
+    (void)ctx;
+    ticks++;
+}
 
 static void all_read(struct tensorboard_files *t, struct points *p) {
-    tensorboard_files_end(t, tick, NULL);
+    tensorboard_files_end(t);
     points_end(p);
 }
 
 static void every_form_of_a_scalar_is_read_and_other_values_are_counted(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     struct bytes b;
     uint8_t content[8] = { 0, 0, 0, 0, 0, 0, 0x10, 0x40 }; /* 4.0 */
     float one = 1.5f;
@@ -263,7 +268,7 @@ static void a_file_is_read_on_from_any_cut_and_each_point_once(void **state) {
     put_simple(&b, "a", 2, 2);
     for (size_t cut = 0; cut <= b.len; cut++) {
         CLEANUP(points_freep) struct points *p = points_of_test();
-        CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+        CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
         char name[64];
         snprintf(name, sizeof name, "at-%zu/x.tfevents", cut);
         append(name, b.data, cut);
@@ -283,7 +288,7 @@ static void a_file_is_read_on_from_any_cut_and_each_point_once(void **state) {
 static void a_corrupt_record_is_reported_once_and_other_files_are_read(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     struct bytes b;
     bytes_init(&b, 1 << 20);
     put_simple(&b, "a", 1, 1);
@@ -305,7 +310,7 @@ static void a_corrupt_record_is_reported_once_and_other_files_are_read(void **st
 static void a_record_that_is_too_large_is_skipped(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     static char image[TENSORBOARD_RECORD_BYTES * 3];
     struct bytes b;
     bytes_init(&b, 4 << 20);
@@ -325,7 +330,7 @@ static void a_record_that_is_too_large_is_skipped(void **state) {
 static void files_of_earlier_runs_are_not_read_and_other_folders_have_a_prefix(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     struct bytes b;
     bytes_init(&b, 1 << 20);
     put_simple(&b, "a", 1, 1);
@@ -350,7 +355,7 @@ static void files_of_earlier_runs_are_not_read_and_other_folders_have_a_prefix(v
 static void a_file_that_is_renamed_is_not_read_twice(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     struct bytes b;
     char from[128], to[128];
     bytes_init(&b, 1 << 20);
@@ -370,7 +375,7 @@ static void a_file_that_is_renamed_is_not_read_twice(void **state) {
 static void the_number_of_files_is_bounded_and_reported(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
-    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p);
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
     struct bytes b;
     bytes_init(&b, 1 << 20);
     put_simple(&b, "a", 1, 1);
@@ -384,6 +389,104 @@ static void the_number_of_files_is_bounded_and_reported(void **state) {
     assert_int_equal(seen.n_rows, TENSORBOARD_FILES);
     assert_int_equal(seen.n_events, 1);
     assert_non_null(strstr(seen.events, "more than 256 event files of one rank"));
+    bytes_done(&b);
+}
+
+/* A clock that each look at it advances by a millisecond: as if each entry of a folder took so long. */
+static int64_t slow_ns, wall_us;
+static int64_t mono_slow(void *ctx) {
+    (void)ctx;
+    return slow_ns += 1000000;
+}
+static int64_t wall_fixed(void *ctx) {
+    (void)ctx;
+    return wall_us;
+}
+
+static void a_long_scan_is_cut_into_turns_and_ticks_for_each_entry(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
+    struct bytes b;
+    bytes_init(&b, 1 << 20);
+    put_simple(&b, "a", 1, 1);
+    for (int i = 0; i < 900; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "folder-%d/other", i);
+        append(name, "", 0);
+    }
+    append("folder-77/x.tfevents", b.data, b.len);
+    append("y.tfevents", b.data, b.len);
+    wall_us = clock_wall_us();
+    clock_override(&(struct clock_source){ mono_slow, wall_fixed, NULL });
+    tensorboard_files_watch(t, folder, false);
+    int turns = 1, most = 0, before = ticks = 0;
+    for (; tensorboard_files_read(t); turns++) {
+        most = ticks - before > most ? ticks - before : most;
+        before = ticks;
+    }
+    clock_override(NULL);
+    assert_in_range(turns, 18, 100);
+    assert_true(most < 200);
+    assert_true(ticks >= 1800);
+    points_end(p);
+    assert_int_equal(seen.n_rows, 2);
+    bytes_done(&b);
+}
+
+static void the_first_scan_ticks_and_does_not_count_against_the_limit_of_files(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
+    const struct timespec long_ago[] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+    const int files = 8192 + 100;
+    struct bytes b;
+    bytes_init(&b, 1 << 20);
+    put_simple(&b, "a", 1, 1);
+    for (int i = 0; i < files; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s/%d.tfevents", folder, i);
+        CLEANUP(closep) int fd = open(name, O_WRONLY | O_CREAT, 0600);
+        assert_true(fd >= 0);
+        OK(fd_write_all(fd, b.data, b.len, NULL));
+        assert_int_equal(futimens(fd, long_ago), 0);
+    }
+    append("recent.tfevents", b.data, b.len);
+    ticks = 0;
+    tensorboard_files_watch(t, folder, true);
+    assert_true(ticks >= files);
+    append("recent.tfevents", b.data, b.len);
+    append("new.tfevents", b.data, b.len);
+    all_read(t, p);
+    assert_string_equal(seen.rows, "1 a=1|");
+    assert_int_equal(seen.n_events, 0);
+    bytes_done(&b);
+}
+
+static void a_first_scan_that_is_too_long_ends_and_earlier_files_are_known_by_their_time(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    CLEANUP(tensorboard_files_freep) struct tensorboard_files *t = tensorboard_files_new(p, tick, NULL);
+    struct bytes b;
+    bytes_init(&b, 1 << 20);
+    put_simple(&b, "a", 1, 1);
+    for (int i = 0; i < 11000; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        close(open(name, O_WRONLY | O_CREAT, 0600));
+    }
+    append("x/old.tfevents", b.data, b.len);
+    wall_us = clock_wall_us() + 50000;
+    clock_override(&(struct clock_source){ mono_slow, wall_fixed, NULL });
+    ticks = 0;
+    tensorboard_files_watch(t, folder, true);
+    clock_override(NULL);
+    assert_in_range(ticks, 5000, 10500);
+    while (clock_wall_us() < wall_us + 20000) /* the times of files have a resolution of some milliseconds */
+        continue;
+    append("x/new.tfevents", b.data, b.len);
+    all_read(t, p);
+    assert_string_equal(seen.rows, "1 a=1|");
     bytes_done(&b);
 }
 
@@ -404,6 +507,9 @@ int main(void) {
         WITH_FOLDER(files_of_earlier_runs_are_not_read_and_other_folders_have_a_prefix),
         WITH_FOLDER(a_file_that_is_renamed_is_not_read_twice),
         WITH_FOLDER(the_number_of_files_is_bounded_and_reported),
+        WITH_FOLDER(a_long_scan_is_cut_into_turns_and_ticks_for_each_entry),
+        WITH_FOLDER(the_first_scan_ticks_and_does_not_count_against_the_limit_of_files),
+        WITH_FOLDER(a_first_scan_that_is_too_long_ends_and_earlier_files_are_known_by_their_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Reads the TensorBoard event files below some folders while a program writes them.
  *
- *     struct tensorboard_files *t = tensorboard_files_new(points);
+ *     struct tensorboard_files *t = tensorboard_files_new(points, tick, ctx);
  *     tensorboard_files_watch(t, "/data/run", true);    // files that are there now are not read
  *     more = tensorboard_files_read(t);                 // each second, or at once if it returned true
  *     tensorboard_files_end(t);                         // reads everything to its end, and reports what was counted
@@ -14,7 +14,8 @@
  * has the path between them before its tag, and a metric of another folder the last part of its folder's path:
  * validation/loss.
  *
- * One thread. A read takes at most TENSORBOARD_READ_BYTES, so that the caller can do other work in between. */
+ * One thread. A read takes about 300 ms at most, so that the caller can do other work in between, unless the file
+ * system does not answer. tick is called for each folder, entry and piece of a file. */
 #ifndef EXECUTOR_PROGRAM_TRACKING_TENSORBOARD_FILES_H
 #define EXECUTOR_PROGRAM_TRACKING_TENSORBOARD_FILES_H
 
@@ -32,15 +33,16 @@ enum {
 };
 
 struct tensorboard_files;
-struct tensorboard_files *tensorboard_files_new(struct points *points);
+struct tensorboard_files *tensorboard_files_new(struct points *points, void (*tick)(void *ctx), void *ctx);
 struct tensorboard_files *tensorboard_files_free(struct tensorboard_files *t);
 CLEANUP_DEFINE(struct tensorboard_files *, tensorboard_files_free)
 
-/* The folder need not exist yet. skip: event files that exist now belong to earlier runs and are never read. */
+/* The folder need not exist yet. skip, for one folder: event files that exist now belong to earlier runs and are never
+ * read. Neither are files that come later but were written long before. Takes ten seconds at most. */
 void tensorboard_files_watch(struct tensorboard_files *t, const char *folder, bool skip);
 /* Looks for new files, and reads what was added to the known ones. True: there is more to read now. */
 bool tensorboard_files_read(struct tensorboard_files *t);
-/* No process writes to the files any more. tick is called again and again meanwhile. */
-void tensorboard_files_end(struct tensorboard_files *t, void (*tick)(void *ctx), void *ctx);
+/* No process writes to the files any more. Takes a minute at most. */
+void tensorboard_files_end(struct tensorboard_files *t);
 
 #endif

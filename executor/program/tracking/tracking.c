@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TICK_MS = 1000, END_TURNS = 1000, VARIABLES = 16, URL_BYTES = 64 };
+enum { TICK_MS = 1000, SERVER_END_MS = 5000, VARIABLES = 16, URL_BYTES = 64 };
 
 struct tracking {
     struct points *points;
@@ -23,6 +23,8 @@ struct tracking {
     char tensorboard[PATH_MAX], url[URL_BYTES];
     deadline_ms_t tick_at;
     bool server_more;
+    void (*tick)(void *ctx);
+    void *ctx;
     struct tracking_variable variables[VARIABLES];
     size_t n_variables;
 };
@@ -38,7 +40,7 @@ static void variable_add(struct tracking *t, const char *name, const char *value
 }
 
 static void files_open(struct tracking *t, const struct tracking_options *o) {
-    t->files = tensorboard_files_new(t->points);
+    t->files = tensorboard_files_new(t->points, o->tick, o->sink.ctx);
     snprintf(t->tensorboard, sizeof t->tensorboard, "%s/tensorboard", o->scratch);
     if (mkdir(t->tensorboard, 0700) < 0)
         points_event(t->points, "tracking_off", "the folder for event files cannot be made: %s", strerror(errno));
@@ -90,6 +92,8 @@ static void server_run(struct tracking *t) {
 struct tracking *tracking_open(const struct tracking_options *options) {
     struct tracking *t = alloc_zeroed(1, sizeof *t);
     t->points = points_new(&options->sink);
+    t->tick = options->tick;
+    t->ctx = options->sink.ctx;
     files_open(t, options);
     server_open(t);
     return t;
@@ -133,18 +137,20 @@ void tracking_run(struct tracking *t) {
 
 /* A client may have sent its last request without waiting for the answer. */
 static void server_end(struct tracking *t) {
-    for (int i = 0; t->server && i < END_TURNS; i++) {
+    const deadline_ms_t until = deadline_in(SERVER_END_MS);
+    while (t->server && clock_mono_ms() < until) {
         struct pollfd p = { .fd = tracking_fd(t), .events = POLLIN };
         if (!t->server_more && poll(&p, 1, 0) <= 0)
             return;
         server_run(t);
+        t->tick(t->ctx);
     }
 }
 
-void tracking_end(struct tracking *t, void (*tick)(void *ctx), void *ctx) {
+void tracking_end(struct tracking *t) {
     server_end(t);
     mlflow_flush(&t->mlflow);
     wandb_end(&t->wandb);
-    tensorboard_files_end(t->files, tick, ctx);
+    tensorboard_files_end(t->files);
     points_end(t->points);
 }

@@ -3,7 +3,7 @@
  *     struct tracking *t = tracking_open(&options);          // before the command starts; never fails
  *     for (i = 0; i < tracking_variables(t, &variables); i++) // for the command's environment
  *     poll tracking_fd(t) until tracking_due(t); tracking_run(t);
- *     tracking_end(t, tick, ctx);                             // when no process of the command is left
+ *     tracking_end(t);                                        // when no process of the command is left
  *
  * What cannot be opened is reported by an event, and the program runs without it. One thread. */
 #ifndef EXECUTOR_PROGRAM_TRACKING_TRACKING_H
@@ -17,6 +17,7 @@ struct tracking_options {
     const char *work;        /* TRAINYARD_WORK */
     const char *tensorboard; /* a folder of the program with event files; NULL or empty: none */
     struct points_sink sink; /* gets the rows and the events */
+    void (*tick)(void *ctx); /* of the sink's ctx: called again and again during long work */
 };
 
 struct tracking;
@@ -38,7 +39,7 @@ void tracking_row(struct tracking *t, int64_t step, char *const *names, const do
 int tracking_fd(const struct tracking *t); /* -1: none */
 deadline_ms_t tracking_due(const struct tracking *t);
 void tracking_run(struct tracking *t);
-/* Reads what is left. tick is called again and again meanwhile. */
-void tracking_end(struct tracking *t, void (*tick)(void *ctx), void *ctx);
+/* Reads what is left. */
+void tracking_end(struct tracking *t);
 
 #endif
