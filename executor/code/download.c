@@ -63,6 +63,8 @@ status_t code_download(void *ctx, const struct code_cache *cache, const char *ar
         .token = fetch->token,
         .token_file = fetch->token_file,
     };
-    TRY(rpc_channel_open(&config, &channel, e));
+    /* Whatever is wrong with the token and the certificates of this host is no answer of the controller. */
+    if (rpc_channel_open(&config, &channel, e) != ST_OK)
+        return err_prefix(e, ST_INTERNAL, "open the connection to the controller: ");
     return chunks_get(channel, cache, archive, file, e);
 }

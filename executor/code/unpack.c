@@ -29,18 +29,19 @@ struct unpacking {
     int64_t bytes;
 };
 
-static status_t refuse(const struct unpacking *u, struct err *e) {
-    const char *why = archive_error_string(u->in);
-    return err_set(e, ST_INVALID_ARGUMENT, "the archive of code cannot be read: %s", why ? why : "it is damaged");
-}
-
-/* Whether the failure is of this host; any other one is of the archive: two entries of one name, ... */
+/* Whether the failure is of this host; any other one is of the archive: it is no tar, two entries have one name, ... */
 static bool of_host(int number) {
     static const int numbers[] = { ENOSPC, EDQUOT, EIO, ENOMEM, ENFILE, EMFILE, EACCES, EPERM, EROFS };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (number == numbers[i])
             return true;
     return false;
+}
+
+static status_t refuse(const struct unpacking *u, struct err *e) {
+    const char *why = archive_error_string(u->in);
+    return err_set(e, of_host(archive_errno(u->in)) ? ST_RESOURCE_EXHAUSTED : ST_INVALID_ARGUMENT,
+                   "the archive of code cannot be read: %s", why ? why : "it is damaged");
 }
 
 static status_t refuse_write(const struct unpacking *u, const char *name, struct err *e) {

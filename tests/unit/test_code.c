@@ -7,6 +7,7 @@
 #include "cli/code/ignore.h"
 #include "cli/code/pack.h"
 #include "executor/code/cache.h"
+#include "executor/code/download.h"
 #include "executor/code/unpack.h"
 
 #include <archive.h>
@@ -343,6 +344,37 @@ static void a_truncated_or_foreign_file_is_no_archive(void **state) {
     FAILS(code_unpack(fd, "copy", &e), ST_INVALID_ARGUMENT, "");
 }
 
+/* The kernel answers EIO where a process has no memory. */
+static void a_disk_that_cannot_be_read_is_no_fault_of_the_archive(void **state) {
+    (void)state;
+    CLEANUP(closep) int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(mkdir("copy", 0700), 0);
+    FAILS(code_unpack(fd, "copy", &e), ST_RESOURCE_EXHAUSTED, "cannot be read");
+}
+
+/* ---- the download ---- */
+
+/* NOT_FOUND and INVALID_ARGUMENT would mean that no host can run the job. */
+static void a_token_or_certificate_that_is_missing_or_half_written_is_a_fault_of_the_host(void **state) {
+    (void)state;
+    static char missing[] = "missing", empty[] = "./empty", controller[] = "127.0.0.1:1", none[] = "";
+    const struct code_cache cache = { .path = "." };
+    Trainyard__V1__CodeFetch fetch = TRAINYARD__V1__CODE_FETCH__INIT;
+    write_file(empty, "", 0600);
+    fetch.controller = controller;
+    fetch.token = none;
+    char *const files[] = { missing, empty };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        fetch.tls_ca = fetch.tls_cert = fetch.tls_key = none;
+        fetch.token_file = files[i];
+        FAILS(code_download(&fetch, &cache, "a", -1, &e), ST_INTERNAL, "open the connection to the controller");
+        fetch.token_file = none;
+        fetch.tls_ca = fetch.tls_cert = fetch.tls_key = files[i];
+        FAILS(code_download(&fetch, &cache, "a", -1, &e), ST_INTERNAL, "open the connection to the controller");
+    }
+}
+
 /* ---- the cache ---- */
 
 struct source {
@@ -455,6 +487,8 @@ int main(void) {
         TEST(an_archive_of_another_client_cannot_write_outside),
         TEST(a_setuid_bit_is_not_unpacked),
         TEST(a_truncated_or_foreign_file_is_no_archive),
+        TEST(a_disk_that_cannot_be_read_is_no_fault_of_the_archive),
+        TEST(a_token_or_certificate_that_is_missing_or_half_written_is_a_fault_of_the_host),
         TEST(the_archive_that_was_not_used_for_longest_makes_space),
         TEST(an_archive_that_is_being_read_is_not_removed),
         TEST(a_download_that_was_killed_leaves_nothing_that_stays),
