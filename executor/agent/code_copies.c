@@ -3,9 +3,9 @@
  * removal. The entry is freed when the removal has ended. A removal that fails is logged; the next agent removes the
  * rest.
  *
- * The folder of the copies is made for the first copy. Its path is written to the agent's directory before that copy,
- * so that the next agent finds it, whatever its TMPDIR is. The folder is locked while the agent runs: systemd-tmpfiles
- * leaves a locked folder alone. */
+ * The folder of the copies is made for the first copy, and again if something has removed it. Its path is written to
+ * the agent's directory before that copy, so that the next agent finds it, whatever its TMPDIR is. The folder is locked
+ * while the agent runs: systemd-tmpfiles leaves a locked folder alone. */
 #include "executor/agent/code_copies.h"
 
 #include "base/alloc.h"
@@ -71,11 +71,19 @@ static void copy_free(struct copy *k) {
 
 /* ---- the folder ---- */
 
+/* Another user of the host may have made the folder, if it is gone since a reboot or a cleaner has removed it. */
+static bool is_own_folder(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
 static status_t folder_make(struct code_copies *cs, struct err *e) {
     const char *temporary = getenv("TMPDIR");
     char path[PATH_MAX - PREFIX_BYTES];
-    if (*cs->folder)
+    if (*cs->folder && is_own_folder(cs->folder))
         return ST_OK;
+    *cs->folder = '\0';
+    closep(&cs->lock);
     if (snprintf(path, sizeof path, "%s/" COPIES_PREFIX "XXXXXX",
                  temporary && *temporary == '/' ? temporary : "/tmp") >= (int)sizeof path)
         return err_set(e, ST_INVALID_ARGUMENT, "TMPDIR: the path is too long");
@@ -94,7 +102,7 @@ static status_t folder_make(struct code_copies *cs, struct err *e) {
     return ST_OK;
 }
 
-/* Removes the folder that the file names, which this agent or an earlier one made. */
+/* Removes the folder that the file names, which this agent or an earlier one made, or only forgets it. */
 static status_t folder_remove(struct code_copies *cs, struct err *e) {
     struct bytes path;
     bytes_init(&path, PATH_MAX);
@@ -102,7 +110,7 @@ static status_t folder_remove(struct code_copies *cs, struct err *e) {
     /* The file is written by an agent only. A damaged one must not remove anything else. */
     const char *name = st == ST_OK && path.len ? strrchr(path.data, '/') : NULL;
     st = ST_OK;
-    if (name && strncmp(name + 1, COPIES_PREFIX, sizeof COPIES_PREFIX - 1) == 0)
+    if (name && strncmp(name + 1, COPIES_PREFIX, sizeof COPIES_PREFIX - 1) == 0 && is_own_folder(path.data))
         st = dir_remove_readonly(path.data, e);
     bytes_done(&path);
     if (st == ST_OK)
