@@ -1,6 +1,10 @@
 #include "executor/program/code.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void code_take(struct code *c, Trainyard__V1__WorkerCommand *command) {
     if (c->command)
@@ -29,10 +33,22 @@ status_t code_status(const struct code *c, struct err *e) {
 
 const char *code_folder(const struct code *c) { return c->command && !failed(c) ? c->command->code_ready->path : NULL; }
 
+/* Whether the command is a file of the code that no host can execute. A folder that is gone says nothing. */
+static bool command_is_wrong(const char *folder, const char *command) {
+    char path[PATH_MAX];
+    struct stat st;
+    if (*command == '/' || !strchr(command, '/') || stat(folder, &st) < 0 ||
+        snprintf(path, sizeof path, "%s/%s", folder, command) >= (int)sizeof path)
+        return false;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT || errno == ENOTDIR;
+    return !S_ISREG(st.st_mode) || (st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) == 0;
+}
+
 Trainyard__V1__WorkerEnd__Cause code_cause(const struct code *c, const Trainyard__V1__ProgramSpec *program) {
     const char *command = program->n_command ? program->command[0] : "";
     if (failed(c))
         return c->command->code_ready->cause;
-    return code_folder(c) && *command != '/' && strchr(command, '/') ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC
-                                                                     : TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT;
+    return code_folder(c) && command_is_wrong(code_folder(c), command) ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC
+                                                                       : TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT;
 }

@@ -22,8 +22,9 @@ bool code_is_missing(const struct code *c, const Trainyard__V1__ProgramSpec *pro
 MUST_CHECK status_t code_status(const struct code *c, struct err *e);
 /* The folder; NULL: the program has none. */
 const char *code_folder(const struct code *c);
-/* Why a command does not start: because of the code, or because of the host. A command of the code, which is a relative
- * path, fails on every host. */
+/* Why a command does not start: because of the code, or because of the host. BAD_SPEC, which no host can help: the
+ * command is a relative path, and the code has no such file, or one that is not executable. HOST_FAULT: anything else,
+ * such as a missing interpreter, a TMPDIR without the right to execute, or too few processes. */
 Trainyard__V1__WorkerEnd__Cause code_cause(const struct code *c, const Trainyard__V1__ProgramSpec *program);
 
 #endif

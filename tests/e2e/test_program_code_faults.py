@@ -202,6 +202,47 @@ def test_a_full_disk_under_the_cache_or_the_copies_is_a_fault_of_the_host(own_ho
     assert log_lines(own_host, job) == ["hello"]
 
 
+@pytest.fixture
+def two_hosts():
+    yield from make_service(executors=2, slots=1)
+
+
+@pytest.mark.parametrize("make, command, attempts", [
+    (lambda f: write_files(f, {"train.sh": "#!/no/such/interpreter\n"}), "./train.sh", 2),
+    (lambda f: (f / "dangling").symlink_to("absent"), "./dangling", 1),
+])
+def test_only_a_command_that_the_code_does_not_have_is_a_fault_of_the_spec(two_hosts, folder, make, command, attempts):
+    make(folder)
+    ended = two_hosts.wait_end(submit(two_hosts, folder, coded([command])), "FAILED")
+    assert f"'{command}' cannot be executed: No such file or directory" in ended["reason"]
+    assert ended["attempt"] == attempts, "a host that lacks an interpreter is not the only one"
+
+
+def test_a_folder_of_copies_that_was_removed_is_made_again(own_host, folder):
+    own_host.wait_end(submit(own_host, folder))
+    (record,) = own_host.directory.glob("executors/*/code/copies")
+    removed = record.read_text()
+    shutil.rmtree(removed)
+    job = submit(own_host, folder)
+    own_host.wait_end(job)
+    assert log_lines(own_host, job) == ["hello"] and record.read_text() != removed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
+def test_an_agent_forgets_a_folder_of_copies_that_now_belongs_to_another_user(own_host, folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("reboot") / "trainyard-code-abcdef"
+    write_files(other, {"victim": "unchanged"})
+    os.chown(other, 65534, 65534)
+    record = next(own_host.directory.glob("executors/*/code")) / "copies"
+    record.write_text(str(other))
+    os.kill(own_host.pid_of("trainyard-executor"), signal.SIGKILL)
+    wait_until(lambda: not record.exists(), 30, "the next agent")
+    assert (other / "victim").read_text() == "unchanged"
+    job = submit(own_host, folder)
+    own_host.wait_end(job)
+    assert log_lines(own_host, job) == ["hello"]
+
+
 def test_an_archive_stays_while_a_job_refers_to_it_and_is_then_collected(own_host, folder):
     kept, deleted = submit(own_host, folder), None
     write_files(folder, {"message": "other"})
