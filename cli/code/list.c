@@ -29,6 +29,7 @@ struct reading {
     const char *path;
     const struct ignore *ignore;
     struct code_list *list;
+    bool named; /* git has listed a name */
 };
 
 struct code_list *code_list_free(struct code_list *list) {
@@ -135,6 +136,7 @@ static status_t add_path(void *ctx, const char *name, struct err *e) {
     struct stat st;
     char plain[PATH_MAX];
     size_t n = strlen(name);
+    r->named = true;
     if (n >= sizeof plain)
         return err_set(e, ST_INVALID_ARGUMENT, "the path '%.200s...' is too long", name);
     memcpy(plain, name, n + 1);
@@ -200,6 +202,7 @@ static status_t list_fill(struct reading *r, struct err *e) {
     enum git_state state;
     TRY(git_list(r->path, add_path, r, &state, e));
     r->list->without_git = state == GIT_MISSING;
+    r->list->git_has_none = state == GIT_LISTED && !r->named;
     return state == GIT_LISTED ? ST_OK : walk(r, "", 0, e);
 }
 
@@ -221,7 +224,7 @@ status_t code_list_read(int folder, const char *path, struct code_list **ret, st
     CLEANUP(code_list_freep) struct code_list *list = alloc_zeroed(1, sizeof *list);
     CLEANUP(ignore_freep) struct ignore *ignore = NULL;
     TRY(ignore_read(folder, &ignore, e));
-    struct reading r = { folder, path, ignore, list };
+    struct reading r = { folder, path, ignore, list, false };
     TRY(list_fill(&r, e));
     if (list->n)
         qsort(list->files, list->n, sizeof *list->files, by_path);

@@ -23,7 +23,8 @@ struct code_file {
 struct code_list {
     struct code_file *files; /* by path, in the order of strcmp */
     size_t n;
-    bool without_git; /* the folder is in a work tree, but there is no program git */
+    bool without_git;  /* the folder is in a work tree, but there is no program git */
+    bool git_has_none; /* git lists no file of the folder */
 };
 
 /* folder: open, for listing; path: its name in sentences, and for git. INVALID_ARGUMENT with a sentence for the user:

@@ -150,7 +150,8 @@ static status_t pack(int folder, struct code_pack *p, struct err *e) {
     uint8_t digest[SHA256_BYTES];
     assert(p->list);
     if (p->list->n == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "has no file to pack");
+        return err_set(e, ST_INVALID_ARGUMENT, "has no file to pack%s",
+                       p->list->git_has_none ? ": git ignores all files that are in it" : "");
     TRY(check_size(p->list, e));
     TRY(temporary_open(&p->fd, e));
     sha256_begin(&w.digest);

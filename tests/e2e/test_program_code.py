@@ -156,6 +156,11 @@ def test_files_that_git_or_the_ignore_file_ignores_are_left_out(one_host, folder
     assert "./a.log" in log_lines(one_host, job), "without git its file says nothing"
 
 
+def all_ignored(folder):
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    (folder / ".git" / "info" / "exclude").write_text("*\n")
+
+
 @pytest.mark.parametrize("prepare, command, sentence", [
     (lambda f: None, ["./absent.sh"], "'./absent.sh' is not among the 3 files"),
     (lambda f: None, ["./message"], "'./message' is not executable: run chmod +x"),
@@ -165,7 +170,8 @@ def test_files_that_git_or_the_ignore_file_ignores_are_left_out(one_host, folder
     (lambda f: os.mkfifo(f / "pipe"), ["./train.sh"], "'pipe' is neither a file, a folder nor a link"),
     (lambda f: os.truncate(f / "message", 600 << 20), ["./train.sh"],
      "600 MiB are more than the maximum of 512 MiB; the largest are 'message' (600.0 MiB)"),
-    (lambda f: (f / ".trainyardignore").write_text("*"), ["./train.sh"], "has no file to pack"),
+    (lambda f: (f / ".trainyardignore").write_text("*"), ["./train.sh"], "has no file to pack\n"),
+    (lambda f: all_ignored(f), ["./train.sh"], "has no file to pack: git ignores all files that are in it\n"),
 ])
 def test_a_folder_or_command_that_cannot_work_is_refused_by_the_client(one_host, folder, prepare, command, sentence):
     prepare(folder)
