@@ -1,16 +1,19 @@
 /* trainyard-code: fetches and unpacks the code of one attempt, or removes it. The agent starts it, so that its own
  * thread never waits for the disk or the network: with commands on descriptor 3 and records on 4, as a worker. Its only
  * command is the first one; its only record is the final report. It runs as the agent's user, because workers must not
- * be able to change what it unpacks. */
+ * be able to change what it unpacks, but without the agent's capabilities, because it parses files that come from
+ * clients. */
 #include "api/codec/frame.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/privileges.h"
 #include "executor/code/cache.h"
 #include "executor/code/download.h"
 #include "executor/code/unpack.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,6 +82,11 @@ static Trainyard__V1__WorkerEnd__Cause command_do(const Trainyard__V1__WorkerCom
     return refused ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC : TRAINYARD__V1__WORKER_END__CAUSE__HOST_FAULT;
 }
 
+/* An agent that is root may have files of other users: tokens, keys, folders. */
+static status_t give_up_privileges(struct err *e) {
+    return privileges_drop(geteuid() == 0 ? PRIVILEGE(CAP_DAC_OVERRIDE) | PRIVILEGE(CAP_FOWNER) : 0, e);
+}
+
 static status_t work(struct frame_reader *reader, struct err *e) {
     Trainyard__V1__WorkerEnd end = TRAINYARD__V1__WORKER_END__INIT;
     Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
@@ -106,7 +114,9 @@ int main(int argc, char **argv) {
     if (getppid() != agent)
         return 1;
     frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
-    status_t st = work(&reader, &why);
+    status_t st = give_up_privileges(&why);
+    if (st == ST_OK)
+        st = work(&reader, &why);
     frame_reader_done(&reader);
     if (st != ST_OK)
         fprintf(stderr, "trainyard-code: %s\n", why.msg);

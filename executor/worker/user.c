@@ -1,22 +1,14 @@
 #include "executor/worker/user.h"
 
+#include "base/privileges.h"
+
 #include <errno.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <pwd.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-/* The kernel takes capabilities away only from a process that was root. */
-static bool drop_capabilities(void) {
-    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
-    return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && syscall(SYS_capset, &header, none) == 0;
-}
 
 status_t user_become(const char *name, struct err *e) {
     errno = 0;
@@ -30,8 +22,9 @@ status_t user_become(const char *name, struct err *e) {
         return err_set(e, ST_INVALID_ARGUMENT, "the user '%s' is root, which a worker must not be", name);
     if (initgroups(name, gid) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return err_errno(e, "become the user '%s'", name);
-    if (!drop_capabilities() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return err_errno(e, "give up privileges as the user '%s'", name);
+    status_t st = privileges_drop(0, e); /* the kernel takes capabilities away only from a process that was root */
+    if (st != ST_OK)
+        return err_prefix(e, st, "as the user '%s': ", name);
     /* The change of user has made its memory closed to others of that user, with whom it shares sums. */
     if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
         return err_errno(e, "open this process to others of the user '%s'", name);

@@ -130,6 +130,22 @@ def test_a_fetch_continues_when_the_controller_is_killed(own_host, folder):
     assert ended["attempt"] == 1 and log_lines(own_host, job) == ["hello"]
 
 
+def test_the_process_that_reads_archives_of_clients_has_no_capability_of_the_agent(own_host, folder):
+    """An agent that is root has files of all users: then it keeps CAP_DAC_OVERRIDE (1) and CAP_FOWNER (3)."""
+    with fetch_stands_still(own_host, folder):
+        job = submit(own_host, folder)
+        (pid,) = wait_until(lambda: fetchers(own_host), 20, "the process that fetches")
+        (cache,) = own_host.directory.glob("executors/*/code/cache")
+        wait_until(lambda: [fd for fd in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(str(cache))],
+                   20, "the wait for the lock")
+        status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    own_host.wait_end(job)
+    kept = 1 << 1 | 1 << 3 if os.geteuid() == 0 else 0
+    assert status["NoNewPrivs"] == "1"
+    for name, allowed in [("CapInh", 0), ("CapAmb", 0), ("CapPrm", kept), ("CapEff", kept)]:
+        assert int(status[name], 16) & ~allowed == 0, (name, status[name])
+
+
 def test_a_fetch_that_stands_still_holds_up_no_other_job_and_a_cancel_ends_it(own_host, folder):
     with fetch_stands_still(own_host, folder):
         waiting = submit(own_host, folder)
