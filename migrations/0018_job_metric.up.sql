@@ -1,3 +1,6 @@
+-- No writer of an older controller may add a metric between the reading of all metrics and the new key.
+LOCK TABLE metric_chunk IN SHARE ROW EXCLUSIVE MODE;
+
 -- The metrics of each job. Programs choose the names of their metrics, so that the database may have many names. The
 -- writer reads those of one job, and a name that no job has any more is deleted (service/store/job_delete.c).
 

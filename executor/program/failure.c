@@ -39,8 +39,14 @@ static void status_describe(const struct failure_facts *f, const char *subject, 
                                                          : "");
 }
 
+/* Nobody's exception: an exception on stderr was handled. */
+static bool was_killed(const struct failure_facts *f) {
+    return WIFSIGNALED(f->wait_status) && (WTERMSIG(f->wait_status) == SIGKILL || WTERMSIG(f->wait_status) == SIGTERM);
+}
+
+/* An exception that is followed by other output may have been handled: it does not forbid a retry. */
 static Trainyard__V1__WorkerEnd__Cause cause_of(const struct failure_facts *f, const struct exception *x) {
-    if (x && (x->kind == EXCEPTION_MEMORY || x->kind == EXCEPTION_CODE))
+    if (x && (x->at_end || f->many) && (x->kind == EXCEPTION_MEMORY || x->kind == EXCEPTION_CODE))
         return CAUSE(BAD_SPEC);
     if (x && x->kind == EXCEPTION_PEER && f->has_peers)
         return CAUSE(PEER_LOST);
@@ -50,7 +56,8 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(const struct failure_facts *f, c
 void failure_describe(const struct failure_facts *f, Trainyard__V1__WorkerEnd__Cause *ret_cause, struct err *ret_why) {
     struct exception x;
     char status[STATUS_BYTES], sentence[SENTENCE_BYTES], name[48];
-    const bool found = error_file_read(f->error_file, &x) || traceback_find(f->tail, f->n_tail, f->many, &x);
+    const bool found = !was_killed(f) &&
+                       (error_file_read(f->error_file, &x) || traceback_find(f->tail, f->n_tail, f->many, &x));
     *ret_cause = cause_of(f, found ? &x : NULL);
     if (found) {
         status_describe(f, "", status);

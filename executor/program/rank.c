@@ -54,6 +54,7 @@ enum {
     REFUSED_BYTES = 400,
     EARLY_MS = 60 * 1000,           /* a command that fails so soon will fail again */
     STOP_STEP_GRACE_MS = 60 * 1000, /* with less time, as for a cancel, a program is not asked to finish a step */
+    STOP_STEP_WAIT_MS = 10 * 1000,  /* from the stop to the stop step, which usually takes half a second */
     OUTPUT_END_MS = 5000,           /* for the agent to read the last lines */
     OUTPUT_STOPPED_MS = 400,
     RAISED_MS = 30 * 1000, /* an exception may be that old when a stop meets the end of its command */
@@ -73,7 +74,10 @@ struct rank {
     struct output *output;
     struct silence silence;
     struct stop_step stop_step; /* fd -1: the spec wants a signal */
-    bool choosing;              /* this is rank 0, and it has not chosen the stop step yet */
+    bool choosing;              /* this is rank 0, and it has to send the stop step */
+    bool chosen;                /* stop_at is the choice: a second stop repeats it */
+    int64_t stop_at;
+    deadline_ms_t step_by; /* without a stop step until then, the program gets SIGTERM */
     Trainyard__V1__WorkerCommand *rendezvous;
     struct code code;
     struct place place;
@@ -197,10 +201,8 @@ static void raised_keep(struct rank *r) {
 }
 
 static void stop_note(struct rank *r, const char *reason) {
-    if (!r->stopped) {
+    if (!r->stopped)
         snprintf(r->reason, sizeof r->reason, "%s", reason);
-        raised_keep(r);
-    }
     r->stopped = true;
 }
 
@@ -209,42 +211,69 @@ static void stop_at_once(struct rank *r, const char *reason) {
     process_tree_signal(&r->tree, SIGTERM);
 }
 
-/* All ranks stop after the same step: rank 0 chooses it, the others wait for the choice. */
-static void stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command) {
-    if (r->stop_step.fd < 0 || !r->tree.command || command->grace_ms < STOP_STEP_GRACE_MS) {
-        stop_at_once(r, command->reason);
-    } else {
-        stop_note(r, command->reason);
-        r->choosing = r->start->rank == 0;
-    }
+/* Rank 0 has no step if its command does not run. */
+static void stop_step_send(struct rank *r) {
+    Trainyard__V1__StopStep step = TRAINYARD__V1__STOP_STEP__INIT;
+    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
+    if (!r->chosen && !r->tree.command)
+        r->stop_at = -1;
+    else if (!r->chosen && !stop_step_choose(&r->stop_step, clock_mono_ms(), &r->stop_at))
+        return;
+    r->chosen = true;
+    r->choosing = false;
+    step.step = r->stop_at;
+    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_STOP_STEP;
+    record.stop_step = &step;
+    emitter_put(r->emitter, &record);
 }
 
-static void stop_step_send(struct rank *r) {
-    Trainyard__V1__StopStep chosen = TRAINYARD__V1__STOP_STEP__INIT;
-    Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
-    if (!stop_step_choose(&r->stop_step, clock_mono_ms(), &chosen.step))
+/* All ranks stop after the same step: rank 0 chooses it, the others wait for the choice. A stop with a long grace is a
+ * pause or a drain: no rank has failed before it. */
+static void stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command) {
+    const bool at_leisure = command->grace_ms >= STOP_STEP_GRACE_MS, agreed = at_leisure && r->stop_step.fd >= 0;
+    if (!r->stopped && !at_leisure)
+        raised_keep(r);
+    r->choosing = agreed && r->start->rank == 0;
+    if (agreed && r->tree.command) {
+        stop_note(r, command->reason);
+        r->step_by = deadline_in(STOP_STEP_WAIT_MS);
+    } else {
+        stop_at_once(r, command->reason);
+    }
+    if (r->choosing)
+        stop_step_send(r);
+}
+
+/* Rank 0 may have ended before it could choose, or the step was lost with a connection. */
+static void stop_step_wait(struct rank *r) {
+    if (clock_mono_ms() < r->step_by)
         return;
-    record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_STOP_STEP;
-    record.stop_step = &chosen;
-    emitter_put(r->emitter, &record);
-    r->choosing = false;
+    r->step_by = DEADLINE_NEVER;
+    put_notice(r, "stop_step_missed", "the step after which all ranks stop did not arrive: the program got SIGTERM");
+    stop_at_once(r, "");
 }
 
 static void stop_step_handle(struct rank *r, int64_t step) {
     if (r->stop_step.fd < 0 || !r->stopped)
         return;
+    r->step_by = DEADLINE_NEVER;
     if (step < 0)
         stop_at_once(r, "");
     else if (!stop_step_set(&r->stop_step, step))
         put_notice(r, "stop_step_missed", "the program had finished the step after which all ranks stop");
 }
 
+/* The collection ends the command. The stop order follows, and may come later than the command's end. */
+static void stop_for_stacks(struct rank *r) {
+    stop_note(r, "no rank made progress");
+    stacks_collect(r->output, r->emitter);
+}
+
 /* ---- commands and signals ---- */
 
 static void command_take(struct rank *r, Trainyard__V1__WorkerCommand *command) {
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STACKS && r->output)
-        stacks_collect(r->output, r->emitter);
+        stop_for_stacks(r);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP)
         stop_handle(r, command->stop);
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_STOP_STEP)
@@ -282,6 +311,8 @@ static void signals_read(struct rank *r) {
         if (info.ssi_signo == SIGCHLD)
             continue;
         snprintf(reason, sizeof reason, "by signal %u", info.ssi_signo);
+        if (!r->stopped)
+            raised_keep(r);
         stop_at_once(r, reason);
         r->kill_at = deadline_in(TERM_MS);
     }
@@ -309,7 +340,7 @@ static void wait_once(struct rank *r) {
     struct pollfd p[] = { { .fd = r->commands, .events = POLLIN },
                           { .fd = r->signals, .events = POLLIN },
                           { .fd = r->scratch.fifo, .events = POLLIN },
-                          { .fd = tracking_fd(r->tracking), .events = POLLIN },
+                          { .fd = r->tree.group ? tracking_fd(r->tracking) : -1, .events = POLLIN },
                           { .fd = r->leader, .events = POLLIN },
                           { .fd = r->checkpoints ? checkpoints_fd(r->checkpoints) : -1, .events = POLLIN } };
     emitter_progress(r->emitter);
@@ -317,6 +348,7 @@ static void wait_once(struct rank *r) {
         stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
     if (r->choosing)
         stop_step_send(r);
+    stop_step_wait(r);
     deadline_ms_t until = r->kill_at < alive ? r->kill_at : alive;
     if (r->tree.group && tracking_due(r->tracking) < until)
         until = tracking_due(r->tracking);
@@ -524,6 +556,7 @@ void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct f
                       .emitter = emitter,
                       .scratch = { .lock = -1, .fifo = -1 },
                       .stop_step = { .fd = -1 },
+                      .step_by = DEADLINE_NEVER,
                       .kill_at = DEADLINE_NEVER };
     struct reserved_port port = { .fd = -1 };
     status_t st = rank_open(&r, &end->why);

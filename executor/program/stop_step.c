@@ -14,6 +14,8 @@ enum {
     MARGIN_MS = 1000,  /* for the way of the stop step to the other ranks */
 };
 
+#define STEP_MAX INT64_C(1000000000000000)
+
 struct shared {
     int64_t stop, finished;
 };
@@ -33,16 +35,22 @@ status_t stop_step_open(struct stop_step *s, const char *directory, struct err *
 
 void stop_step_close(struct stop_step *s) { closep(&s->fd); }
 
-/* The program may have made the file shorter. */
+/* The program may have made the file shorter, or written anything. */
 static int64_t finished_step(const struct stop_step *s) {
     int64_t step;
     const bool read = pread(s->fd, &step, sizeof step, offsetof(struct shared, finished)) == sizeof step;
-    return read && step >= 0 ? step : -1;
+    return read && step >= 0 && step <= STEP_MAX ? step : -1;
 }
 
 void stop_step_sample(struct stop_step *s, int64_t metric_step, int64_t now_ms) {
-    const int64_t finished = finished_step(s), step = finished > metric_step ? finished : metric_step;
-    if (step <= s->last_step)
+    const int64_t finished = finished_step(s);
+    if (finished >= 0 && !s->written) {
+        s->written = true; /* metrics may count something else, such as tokens */
+        s->last_step = -1;
+        s->n_samples = 0;
+    }
+    const int64_t step = s->written ? finished : metric_step;
+    if (step <= s->last_step || step > STEP_MAX)
         return;
     s->last_step = step;
     s->last_ms = now_ms;
@@ -64,7 +72,7 @@ bool stop_step_choose(const struct stop_step *s, int64_t now_ms, int64_t *ret) {
     const int64_t steps = s->last_step - s->samples[oldest].step, took_ms = s->last_ms - s->samples[oldest].time_ms;
     const double per_ms = took_ms > 0 ? (double)steps / (double)took_ms : 0;
     const double ahead = per_ms * (double)(now_ms - s->last_ms + MARGIN_MS) * 1.25;
-    *ret = s->last_step + 1 + (ahead < 1e15 ? (int64_t)ahead : INT64_C(1000000000000000));
+    *ret = s->last_step + 1 + (ahead < STEP_MAX ? (int64_t)ahead : STEP_MAX);
     return true;
 }
 

@@ -3,8 +3,8 @@
  * A program and this process share a file of two 64-bit integers in the machine's byte order:
  *
  *     byte 0   the stop step, written here: INT64_MAX until a stop is ordered
- *     byte 8   the last finished step, written by the program after each step; -1 at first. Optional: without it, the
- *              steps of metrics count
+ *     byte 8   the last finished step, written by the program after each step; -1 at first. Optional: if the program
+ *              never writes it, the steps of metrics count
  *
  * After step k the program writes k to byte 8 and then reads byte 0. If k has reached the stop step, it saves its state
  * and exits.
@@ -30,6 +30,7 @@ struct stop_step {
     } samples[STOP_STEP_SAMPLES]; /* a ring of steps, newest last */
     int64_t n_samples;            /* taken so far */
     int64_t last_step, last_ms;   /* the newest step, and when it was seen; last_step -1: none */
+    bool written;                 /* the program has written a step: those of metrics no longer count */
 };
 
 /* Creates the file `stop` in the folder. */

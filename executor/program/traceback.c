@@ -424,6 +424,7 @@ static void message_split(const char *message, struct exception *ret) {
         copy(l, r.block.message, sizeof r.block.message);
     *ret = r.block;
     ret->kind = kind_of(ret->type, ret->message);
+    ret->at_end = true;
 }
 
 bool traceback_error_file(const char *text, size_t n, struct exception *ret) {

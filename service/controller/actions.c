@@ -227,6 +227,21 @@ static void send_rendezvous(struct controller *c, const struct scheduler_action 
     dispatch_send(c->dispatch, a->executor, m);
 }
 
+void send_stop_step(struct controller *c, const struct start_order *order, const char *executor) {
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    Trainyard__V1__AttemptStopStep of = TRAINYARD__V1__ATTEMPT_STOP_STEP__INIT;
+    Trainyard__V1__StopStep step = TRAINYARD__V1__STOP_STEP__INIT;
+    if (!order || !order->has_stop_step)
+        return;
+    step.step = order->stop_step;
+    of.job = order->job;
+    of.attempt = order->start->attempt;
+    of.stop_step = &step;
+    m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_STEP;
+    m.stop_step = &of;
+    dispatch_send(c->dispatch, executor, &m);
+}
+
 /* Sends a short order. If the executor is not attached, the order is lost, and the next attach reconciles. */
 static void send_order(struct controller *c, const struct scheduler_action *a, Trainyard__V1__ControllerMessage *m) {
     Trainyard__V1__StopAttempt stop = TRAINYARD__V1__STOP_ATTEMPT__INIT;
@@ -255,6 +270,8 @@ static void send_order(struct controller *c, const struct scheduler_action *a, T
         m->committed = &committed;
     }
     dispatch_send(c->dispatch, a->executor, m);
+    if (a->kind == ACT_SEND_STOP)
+        send_stop_step(c, start_orders_find(&c->start_orders, a->job, a->attempt), a->executor);
 }
 
 static void act(struct controller *c, const struct scheduler_action *a, struct loop_request *request) {

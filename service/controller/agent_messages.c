@@ -62,25 +62,19 @@ static void handle_silent(struct controller *c, const Trainyard__V1__RankSilent 
                                                   .follows = r->silence->follows });
 }
 
-/* Passes the stop step that rank 0 has chosen on to every agent of the attempt. If an agent is not attached, its ranks
- * do not learn the step, and are killed when the grace time ends. */
+/* Passes the stop step that rank 0 has chosen on to every agent of the attempt. An agent that is not attached gets it
+ * when it attaches, behind the stop order. */
 static void handle_stop_step(struct controller *c, const Trainyard__V1__RankStopStep *chosen) {
-    const struct start_order *order = start_orders_find(&c->start_orders, chosen->job, chosen->attempt);
-    Trainyard__V1__AttemptStopStep step = TRAINYARD__V1__ATTEMPT_STOP_STEP__INIT;
-    if (!order || !chosen->stop_step)
+    if (!chosen->stop_step)
         return;
-    step.job = chosen->job;
-    step.attempt = chosen->attempt;
-    step.stop_step = chosen->stop_step;
-    for (int r = 0; r < order->start->world_size; r++) {
-        Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    const struct start_order *order = start_orders_set_stop_step(&c->start_orders, chosen->job, chosen->attempt,
+                                                                 chosen->stop_step->step);
+    for (int r = 0; order && r < order->start->world_size; r++) {
         bool sent = false; /* to the executor, for a lower rank */
         for (int q = 0; q < r && !sent; q++)
             sent = strcmp(order->executors[q], order->executors[r]) == 0;
-        m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_STEP;
-        m.stop_step = &step;
         if (!sent)
-            dispatch_send(c->dispatch, order->executors[r], &m);
+            send_stop_step(c, order, order->executors[r]);
     }
 }
 

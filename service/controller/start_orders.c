@@ -55,10 +55,24 @@ status_t start_orders_put(struct start_orders *orders, const Trainyard__V1__Atte
     return st;
 }
 
-const struct start_order *start_orders_find(const struct start_orders *orders, int64_t job, int attempt) {
+static struct start_order *find(const struct start_orders *orders, int64_t job, int attempt) {
     void *const *node = tfind(&job, &orders->by_job, array_by_int64);
-    const struct start_order *o = node ? *node : NULL;
+    struct start_order *o = node ? *node : NULL;
     return o && o->start->attempt == attempt ? o : NULL;
+}
+
+const struct start_order *start_orders_find(const struct start_orders *orders, int64_t job, int attempt) {
+    return find(orders, job, attempt);
+}
+
+const struct start_order *start_orders_set_stop_step(struct start_orders *orders, int64_t job, int attempt,
+                                                     int64_t step) {
+    struct start_order *o = find(orders, job, attempt);
+    if (o && !o->has_stop_step) {
+        o->has_stop_step = true;
+        o->stop_step = step;
+    }
+    return o;
 }
 
 void start_orders_forget(struct start_orders *orders, int64_t job) {

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <trainyard/v1/worker.pb-c.h>
@@ -14,6 +15,8 @@ struct start_order {
     int64_t job;                        /* first: the tree's key */
     Trainyard__V1__AttemptStart *start; /* complete but for `ranks`, which differ from agent to agent */
     char **executors;                   /* [start->world_size] the executor of each rank */
+    bool has_stop_step;                 /* of a program that is stopped */
+    int64_t stop_step;
 };
 
 struct start_orders {
@@ -33,6 +36,9 @@ struct start_order_spec {
 MUST_CHECK status_t start_orders_put(struct start_orders *orders, const Trainyard__V1__AttemptStart *start,
                                      const struct start_order_spec *spec, const char *const *executors, struct err *e);
 const struct start_order *start_orders_find(const struct start_orders *orders, int64_t job, int attempt);
+/* Stores the stop step of the attempt. Its first stop step stays: some ranks may know it already. NULL: no order. */
+const struct start_order *start_orders_set_stop_step(struct start_orders *orders, int64_t job, int attempt,
+                                                     int64_t step);
 void start_orders_forget(struct start_orders *orders, int64_t job);
 
 /* Writes the ranks of one executor to ret[world_size] and returns their number. */

@@ -135,6 +135,9 @@ struct request_id {
 };
 struct request_id actions_request_id(struct controller *c, const struct loop_request *request);
 
+/* Tells the executor's agent the stop step of the attempt, if it has one. */
+void send_stop_step(struct controller *c, const struct start_order *order, const char *executor);
+
 /* Passes one event to the scheduler and runs the actions that follow, in order. Stops early when leadership is over. */
 void actions_run(struct controller *c, const struct scheduler_event *ev);
 /* The same for an event that a client requested: the scheduler's reply goes to request. */

@@ -86,6 +86,7 @@ struct query {
 
 struct sink {
     const struct query *q;
+    int name_id, rank;
     struct store_series *series;
     struct downsample *downsample; /* NULL: points are only counted */
     struct point_run *whole;       /* not NULL: points are merged into this run */
@@ -109,7 +110,8 @@ static void take_point(struct sink *k, int64_t step, double value) {
 
 /* Takes the points of a chunk that the lineage shows and that lie in the requested range. */
 static void take_chunk(struct sink *k, const struct chunk_points *chunk) {
-    const int64_t cutoff = lineage_cutoff(&k->q->lineage, chunk->attempt), after = k->q->in->after_step;
+    const int64_t cutoff = lineage_cutoff(&k->q->lineage, k->name_id, k->rank, chunk->attempt);
+    const int64_t after = k->q->in->after_step;
     for (size_t i = 0; i < chunk->values.n; i++) {
         int64_t step = chunk->first_step +
                        (chunk->offsets.n ? sql_array_int4(&chunk->offsets, i) : (int64_t)i * chunk->stride);
@@ -149,12 +151,12 @@ static status_t series_by_points(struct connection *c, struct query *q, const st
                  ARGS(arg_int8(q->in->job), arg_int4(h->name_id), arg_int4(h->rank), arg_int8(q->in->after_step)),
                  &chunks, &n, e));
     struct store_series counted = { 0 };
-    struct sink counter = { .q = q, .series = &counted };
+    struct sink counter = { .q = q, .name_id = h->name_id, .rank = h->rank, .series = &counted };
     for (size_t i = 0; i < n; i++)
         take_chunk(&counter, &chunks[i]);
     struct downsample downsample = { 0 };
     begin_entries(q, &downsample, (size_t)counted.points, max_entries);
-    struct sink sink = { .q = q, .series = s, .downsample = &downsample };
+    struct sink sink = { .q = q, .name_id = h->name_id, .rank = h->rank, .series = s, .downsample = &downsample };
     for (size_t i = 0; i < n; i++)
         take_chunk(&sink, &chunks[i]);
     take_entries(&downsample, s);
@@ -170,9 +172,13 @@ static status_t read_run(struct connection *c, struct query *q, const struct chu
         c, m, &CHUNK_VALUE,
         ARGS(arg_int8(q->in->job), arg_int4(h->name_id), arg_int4(h->rank), arg_int4(h->attempt), arg_int4(h->number)),
         &chunk, "a chunk of the series was deleted during the query", e));
-    struct sink sink = { .q = q, .series = s, .whole = ret };
+    struct sink sink = { .q = q, .name_id = h->name_id, .rank = h->rank, .series = s, .whole = ret };
     take_chunk(&sink, &chunk);
     return ST_OK;
+}
+
+static int64_t cutoff_of(const struct query *q, const struct chunk_header *h) {
+    return lineage_cutoff(&q->lineage, h->name_id, h->rank, h->attempt);
 }
 
 /* From the headers: each chunk is one run. */
@@ -181,10 +187,10 @@ static status_t series_by_chunks(struct connection *c, struct query *q, const st
     struct downsample downsample = { 0 };
     begin_entries(q, &downsample, n, max_entries);
     size_t last = n - 1;
-    while (last > 0 && h[last].first_step > lineage_cutoff(&q->lineage, h[last].attempt))
+    while (last > 0 && h[last].first_step > cutoff_of(q, &h[last]))
         last--;
     for (size_t i = 0; i <= last; i++) {
-        const int64_t cutoff = lineage_cutoff(&q->lineage, h[i].attempt);
+        const int64_t cutoff = cutoff_of(q, &h[i]);
         struct point_run run = { 0 };
         if (h[i].first_step > cutoff)
             continue;

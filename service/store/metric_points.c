@@ -61,7 +61,9 @@ static bool take_chunk(struct page *p, const char *name, const struct point_chun
     struct store_points_place *at = &p->at;
     const size_t n = k->values.n;
     size_t taken = 0, i = (size_t)at->taken;
-    const int64_t cutoff = at->attempt > p->lineage.attempts ? INT64_MIN : lineage_cutoff(&p->lineage, at->attempt);
+    const int64_t cutoff = at->attempt > p->lineage.attempts
+                               ? INT64_MIN
+                               : lineage_cutoff(&p->lineage, at->name, at->rank, at->attempt);
     int64_t *step, *time_us;
     int32_t times_ms[STORE_CHUNK_POINTS];
     double *value;

@@ -149,3 +149,13 @@ def test_the_rank_of_ddp_that_raised_is_named_and_not_those_whose_connections_it
                                 "parallel": {"data": 2}, "retry": {"max_restarts": 0}})
         reason = two_hosts.wait_end(job, "FAILED")["reason"]
         assert reason.startswith(f"rank {first}: KeyError: 'column', at {path}:"), reason
+
+
+@pytest.mark.parametrize("handled, end", [
+    ("ImportError('no flash_attn')", "os.kill(os.getpid(), 9)"),
+    ("MemoryError('caught')", "sys.stderr.write('\\n'.join('line %d' % i for i in range(100)) + '\\n'); sys.exit(3)")])
+def test_an_exception_that_the_program_handled_forbids_no_retry(shared_service, handled, end):
+    path = script(shared_service, f"handled_{handled[:3]}.py", METRIC + "import traceback\ntry:\n"
+                  f"    raise {handled}\nexcept Exception:\n    traceback.print_exc()\n{end}\n")
+    ended, _ = run(shared_service, path, retry={"max_restarts": 1})
+    assert ended["attempt"] == 2, ended

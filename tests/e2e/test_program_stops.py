@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 
 import pytest
@@ -142,6 +143,33 @@ def test_a_program_that_ignores_its_stop_step_is_still_stopped_by_a_cancel(share
     shared_service.cli("pause", job)
     shared_service.cli("cancel", job)
     shared_service.wait_end(job, "CANCELLED")
+
+
+def test_ranks_whose_rank_0_has_already_ended_are_stopped(shared_service):
+    """Nobody chooses a stop step: the others must not wait for it until their ten minutes are over."""
+    job = shared_service.submit({"name": "first-leaves", "parallel": {"data": 2}, "program": {
+        "command": ["sh", "-c", "test $RANK = 0 && exit 0; trap 'echo caught; exit 1' TERM; echo ready; "
+                                "while :; do sleep 0.05; done"], "stop": "step"}})
+    wait_until(lambda: "ready" in shared_service.cli("logs", job).stdout, 60, "the trap")
+    wait_until(lambda: any(e["kind"] == "rank_ended" for e in shared_service.json("events", job)["events"]), 60,
+               "the end of rank 0")
+    shared_service.cli("pause", job, "--wait")
+    assert "caught" in shared_service.cli("logs", job).stdout
+    shared_service.cli("cancel", job)
+    shared_service.wait_end(job, "CANCELLED")
+
+
+def test_a_stop_step_survives_the_controllers_death(four_slots, tmp_path):
+    job = four_slots.submit(gang(tmp_path / "state", 4, 0.005))
+    with four_slots.watch(job) as watch:
+        watch.until_step(200)
+    four_slots.cli("pause", job)
+    os.kill(four_slots.pid_of("trainyard-controller"), signal.SIGKILL)
+    wait_until(lambda: four_slots.json("get", job)["state"] == "PAUSED", 90, "the pause")
+    (steps,) = stops_of(four_slots, job, 4)
+    assert len(set(steps)) == 1, steps
+    four_slots.cli("cancel", job)
+    four_slots.wait_end(job, "CANCELLED")
 
 
 def code_of_the_docs(*starts):

@@ -240,6 +240,19 @@ def test_a_program_is_paused_resumed_and_drained(service):
     service.wait_end(job, "CANCELLED")
 
 
+def test_an_attempt_that_repeats_one_metric_hides_no_other(shared_service):
+    """As a logger does that writes a constant at step 0 of each attempt."""
+    job = shared_service.submit(program(
+        'put() { echo "{\\"step\\": $1, \\"$2\\": $3}"; }; exec 9> $TRAINYARD_METRICS; put 0 constant -1 >&9; '
+        'if test $TORCHELASTIC_RESTART_COUNT = 0; then for i in $(seq 0 9); do put $i loss 1 >&9; done; exit 1; fi; '
+        'for i in $(seq 7 12); do put $i loss 2 >&9; done', retry={"max_restarts": 1}))
+    assert shared_service.wait_end(job)["attempt"] == 2
+    assert shared_service.metric(job, "loss") == {**{step: 1.0 for step in range(7)}, **{step: 2.0 for step in range(7, 13)}}
+    assert shared_service.metric(job, "constant") == {0: -1.0}
+    rows = shared_service.cli("export", job, "--csv", "-").stdout.splitlines()
+    assert [row.split(",")[3] for row in rows if row.startswith("loss,")] == [str(step) for step in range(13)]
+
+
 def test_a_program_leaves_no_folder_behind_even_if_its_rank_was_killed(service):
     keep = program("mkdir -p a/b; touch a/b/c; chmod 500 a/b; echo $PWD; "
                    'echo "{\\"step\\": 1, \\"loss\\": 1}" > $TRAINYARD_METRICS; '

@@ -196,9 +196,25 @@ static void without_a_step_of_the_program_those_of_its_metrics_count(void **stat
     stop_step_sample(&s, 200, 2000);
     stop_step_sample(&s, 300, 3000);
     assert_in_range(chosen(&s, 3900), 300 + 90 + 100, 300 + 300); /* about 390 is finished, and 100 a second */
-    finish(&s, 350);
-    stop_step_sample(&s, 300, 3900);
-    assert_in_range(chosen(&s, 3900), 350 + 90, 350 + 200);
+    stop_file_close(&s);
+}
+
+static void once_the_program_writes_its_step_those_of_its_metrics_no_longer_count(void **state) {
+    (void)state;
+    struct stop_step s;
+    int64_t step;
+    stop_file_open(&s);
+    stop_step_sample(&s, 1000000, 0); /* tokens */
+    stop_step_sample(&s, 2000000, 1000);
+    finish(&s, 10);
+    stop_step_sample(&s, 3000000, 2000);
+    assert_false(stop_step_choose(&s, 2000, &step));
+    finish(&s, 20);
+    stop_step_sample(&s, 4000000, 3000);
+    assert_in_range(chosen(&s, 3000), 21, 40);
+    finish(&s, INT64_MAX); /* not a step */
+    stop_step_sample(&s, INT64_MAX, 3100);
+    assert_in_range(chosen(&s, 3100), 21, 40);
     stop_file_close(&s);
 }
 
@@ -225,6 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_stop_step_is_a_second_ahead),
         cmocka_unit_test(without_a_step_of_the_program_those_of_its_metrics_count),
+        cmocka_unit_test(once_the_program_writes_its_step_those_of_its_metrics_no_longer_count),
         cmocka_unit_test(a_stop_step_that_comes_too_late_is_noticed),
         cmocka_unit_test(ranks_are_counted_by_their_executors_in_any_order),
         cmocka_unit_test(with_a_launcher_a_host_has_a_leader_and_the_gpus_of_all_its_ranks),
