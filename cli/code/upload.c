@@ -1,7 +1,8 @@
 /* The client asks which chunk of the archive is missing, sends it, and gets the next one that is missing as the answer,
  * until the archive is complete. So an upload continues where an earlier one ended, also where another client uploads
  * the same archive at the same time. Each call is repeated while the controller is unreachable. If the controller finds
- * other bytes than these, which another client has sent, the upload starts once more. */
+ * other bytes than these, which another client has sent, or loses a race between clients, the upload starts again, at
+ * most UPLOADS times in all. */
 #include "cli/code/upload.h"
 
 #include "api/code/entry.h"
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    UPLOADS = 2, /* of one archive, if the first one is refused */
+    UPLOADS = 5, /* of one archive, if the first ones are refused */
     SHOWN_BYTES = 8 << 20,
 };
 
@@ -45,15 +46,17 @@ static status_t chunk_read(const struct code_pack *p, int chunk, uint8_t *data, 
     return ST_OK;
 }
 
-/* Sends chunks from next_chunk on; `answer` is what the controller has. */
+/* Sends chunks from next_chunk on; `answer` is what the controller has. If it has all of them and yet no complete
+ * archive, it died before it compared them, or compares them now: the last chunk again makes it compare. */
 static status_t send_chunks(struct cli *c, const struct code_pack *p, Trainyard__V1__Archive **answer, struct err *e) {
     static uint8_t data[LIMIT_CODE_CHUNK_BYTES]; /* one thread (cli/command.h) */
+    const int last = (int)((p->bytes - 1) / LIMIT_CODE_CHUNK_BYTES);
     while (!(*answer)->complete) {
         Trainyard__V1__UploadChunkRequest request = TRAINYARD__V1__UPLOAD_CHUNK_REQUEST__INIT;
         ProtobufCMessage *reply = NULL;
         request.archive = (char *)(uintptr_t)p->archive;
         request.bytes = p->bytes;
-        request.chunk = (*answer)->next_chunk;
+        request.chunk = (*answer)->next_chunk == last + 1 ? last : (*answer)->next_chunk;
         request.data.data = data;
         TRY(chunk_read(p, request.chunk, data, &request.data.len, e));
         TRY(client_call_again(c, codes, "UploadChunk", &request.base, &reply, e));
@@ -78,7 +81,7 @@ static status_t upload_once(struct cli *c, const struct code_pack *p, struct err
 
 static status_t upload(struct cli *c, const struct code_pack *p, struct err *e) {
     status_t st = ST_DATA_LOSS;
-    for (int i = 0; i < UPLOADS && st == ST_DATA_LOSS; i++)
+    for (int i = 0; i < UPLOADS && (st == ST_DATA_LOSS || st == ST_ABORTED); i++)
         st = upload_once(c, p, e);
     return st == ST_OK ? ST_OK : err_prefix(e, st, "upload the code: ");
 }

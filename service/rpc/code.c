@@ -3,7 +3,9 @@
  * The upload is one call for each chunk, so that messages are small and a client continues after a lost controller. The
  * call that stores the last missing chunk compares the archive with its name: it reads all chunks from the database, so
  * that the comparison is of what was stored. If two clients store the last chunks at the same time, both compare. A
- * wrong archive is dropped as a whole, since nothing says which chunk is wrong.
+ * wrong archive is dropped as a whole, since nothing says which chunk is wrong. Another upload of the same archive may
+ * do so, or complete it, during a comparison: the call then fails with ABORTED, and the client goes on with what is
+ * stored.
  *
  * A download compares the checksum of each chunk. The executor compares the SHA-256 of the whole. */
 #include "service/store/code.h"
@@ -63,10 +65,14 @@ static status_t compare(struct controller *c, const uint8_t archive[SHA256_BYTES
 
 static status_t finish(struct controller *c, int64_t epoch, const uint8_t archive[SHA256_BYTES],
                        struct store_code *found, struct err *e) {
-    TRY(compare(c, archive, found->chunks, &found->complete, e));
-    if (found->complete)
-        return store_code_complete(controller_store(c), epoch, archive, e);
-    TRY(store_code_drop(controller_store(c), epoch, archive, e));
+    status_t st = compare(c, archive, found->chunks, &found->complete, e);
+    if (st == ST_OK && found->complete)
+        st = store_code_complete(controller_store(c), epoch, archive, e);
+    if (st == ST_NOT_FOUND || st == ST_ABORTED)
+        return err_set(e, ST_ABORTED, "another upload of the same archive was refused meanwhile: continue this one");
+    if (st != ST_OK || found->complete)
+        return st;
+    TRY(store_code_restart(controller_store(c), epoch, archive, e));
     return err_set(e, ST_DATA_LOSS, "the uploaded chunks do not have the SHA-256 of the archive: upload them again");
 }
 

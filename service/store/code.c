@@ -59,6 +59,9 @@ static const struct sql CODE_COMPLETE = {
 static const struct sql CODE_INCOMPLETE = {
     "code_incomplete", "UPDATE code_archive SET complete_time = NULL, use_time = now() WHERE sha256 = $1"
 };
+static const struct sql CODE_RESTART = {
+    "code_restart", "UPDATE code_archive SET use_time = now() WHERE sha256 = $1 AND complete_time IS NULL"
+};
 static const struct sql CODE_DROP = { "code_drop", "DELETE FROM code_chunk WHERE archive = $1" };
 /* The locked rows are in other hands: a job is being created, or a chunk stored. */
 struct unused {
@@ -167,7 +170,7 @@ status_t store_code_put(struct store *s, int64_t epoch, const struct store_code_
 status_t store_code_complete(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e) {
     int64_t n;
     TRY(STORE_WRITE(s, epoch, c, sql_execute(c, &CODE_COMPLETE, ARGS(arg_archive(archive)), &n, e), e));
-    return n ? ST_OK : err_set(e, ST_FAILED_PRECONDITION, "a chunk of the archive is missing");
+    return n ? ST_OK : err_set(e, ST_ABORTED, "a chunk of the archive is missing");
 }
 
 static status_t drop_code(struct connection *c, const uint8_t *archive, struct err *e) {
@@ -177,6 +180,18 @@ static status_t drop_code(struct connection *c, const uint8_t *archive, struct e
 
 status_t store_code_drop(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e) {
     return STORE_WRITE(s, epoch, c, drop_code(c, archive, e), e);
+}
+
+static status_t restart_code(struct connection *c, const uint8_t *archive, struct err *e) {
+    int64_t n;
+    TRY(sql_execute(c, &CODE_RESTART, ARGS(arg_archive(archive)), &n, e));
+    if (n == 0)
+        return err_set(e, ST_ABORTED, "the archive was completed or deleted meanwhile");
+    return sql_execute(c, &CODE_DROP, ARGS(arg_archive(archive)), NULL, e);
+}
+
+status_t store_code_restart(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e) {
+    return STORE_WRITE(s, epoch, c, restart_code(c, archive, e), e);
 }
 
 /* ---- download ---- */

@@ -54,10 +54,13 @@ struct store_code_chunk {
 MUST_CHECK status_t store_code_chunk(struct store *s, struct store_memory *m, const uint8_t *archive, int chunk,
                                      struct store_code_chunk *ret, struct err *e);
 
-/* FAILED_PRECONDITION: a chunk is missing. */
+/* ABORTED: a chunk is missing. */
 MUST_CHECK status_t store_code_complete(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e);
 /* Drops all chunks, because their bytes are wrong. The archive can be uploaded again. */
 MUST_CHECK status_t store_code_drop(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e);
+/* The same for an upload whose chunks are wrong. ABORTED: the archive is complete, because another upload has ended
+ * meanwhile, or it is gone; nothing is dropped. */
+MUST_CHECK status_t store_code_restart(struct store *s, int64_t epoch, const uint8_t *archive, struct err *e);
 
 /* Deletes one archive that no job refers to and that was not used for long; false: there is none. */
 MUST_CHECK status_t store_code_collect(struct store *s, int64_t epoch, bool *ret_deleted, struct err *e);

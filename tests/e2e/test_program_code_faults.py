@@ -353,6 +353,28 @@ def test_a_changed_folder_runs_within_two_seconds_and_an_unchanged_one_costs_a_t
     assert times["unchanged"] - times["without"] <= 0.1 * PATIENCE
 
 
+def test_an_upload_whose_chunks_another_one_dropped_is_repeated(own_host, folder):
+    """The database deletes the first chunk, once, as it commits it: between the store of the last chunk and the comparison,
+    as if the comparison of another upload had failed there."""
+    sql(own_host, """CREATE SEQUENCE stored;
+        CREATE FUNCTION drop_once() RETURNS trigger LANGUAGE plpgsql AS
+        $$BEGIN IF nextval('stored') = 1 THEN DELETE FROM code_chunk WHERE archive = NEW.archive; END IF; RETURN NULL; END$$;
+        CREATE CONSTRAINT TRIGGER drop_once AFTER INSERT ON code_chunk DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION drop_once()""")
+    job = submit(own_host, folder)
+    own_host.wait_end(job)
+    assert log_lines(own_host, job) == ["hello"]
+    assert sql(own_host, "SELECT last_value FROM stored") == "2"
+
+
+def test_an_upload_whose_controller_died_before_it_compared_the_chunks_is_completed(own_host, folder):
+    own_host.wait_end(submit(own_host, folder))
+    sql(own_host, "UPDATE code_archive SET complete_time = NULL")  # as after the store of the last chunk
+    job = submit(own_host, folder)
+    own_host.wait_end(job)
+    assert log_lines(own_host, job) == ["hello"]
+
+
 def test_chunks_that_do_not_have_the_archives_hash_are_dropped_and_can_be_uploaded_again(own_host):
     """As a client of another kind calls it."""
     data = b"not a tar file" + os.urandom(MIB)

@@ -69,7 +69,7 @@ static void chunks_may_come_in_any_order_and_twice(void **state) {
     assert_int_equal(found.next_chunk, 0);
     assert_int_equal(put(f, 1, 2 * MIB + 5, 0).next_chunk, 1);
     assert_int_equal(put(f, 1, 2 * MIB + 5, 0).next_chunk, 1);
-    FAILS(store_code_complete(f->store, f->epoch, digest_of(1), &e), ST_FAILED_PRECONDITION, "missing");
+    FAILS(store_code_complete(f->store, f->epoch, digest_of(1), &e), ST_ABORTED, "missing");
     assert_int_equal(put(f, 1, 2 * MIB + 5, 1).next_chunk, 3);
     OK(store_code_complete(f->store, f->epoch, digest_of(1), &e));
     OK(store_code_get(f->store, f->epoch, digest_of(1), &found, &e));
@@ -167,6 +167,22 @@ static void only_a_complete_archive_can_be_used_by_a_job(void **state) {
     OK(create_job(f, 1, &job, &e));
 }
 
+/* Of two comparisons at the same time, the later one may have read chunks that are gone. */
+static void a_late_comparison_does_not_drop_an_archive_that_is_complete(void **state) {
+    struct fixture *f = *state;
+    struct store_code found;
+    put(f, 1, 10, 0);
+    OK(store_code_complete(f->store, f->epoch, digest_of(1), &e));
+    FAILS(store_code_restart(f->store, f->epoch, digest_of(1), &e), ST_ABORTED, "completed or deleted meanwhile");
+    FAILS(store_code_restart(f->store, f->epoch, digest_of(2), &e), ST_ABORTED, "completed or deleted meanwhile");
+    OK(store_code_get(f->store, f->epoch, digest_of(1), &found, &e));
+    assert_true(found.complete);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM code_chunk"), 1);
+    put(f, 3, 10, 0);
+    OK(store_code_restart(f->store, f->epoch, digest_of(3), &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM code_chunk"), 1);
+}
+
 static void age(struct fixture *f, const char *interval) {
     char sql[120];
     snprintf(sql, sizeof sql, "UPDATE code_archive SET use_time = use_time - interval '%s'", interval);
@@ -233,6 +249,7 @@ int main(void) {
         TEST(all_archives_together_have_a_limit),
         TEST(uploads_at_the_same_time_make_one_archive),
         TEST(only_a_complete_archive_can_be_used_by_a_job),
+        TEST(a_late_comparison_does_not_drop_an_archive_that_is_complete),
         TEST(an_archive_stays_while_a_job_refers_to_it_and_a_day_longer),
         TEST(an_upload_that_does_not_continue_is_dropped_after_an_hour),
         TEST(many_archives_in_use_do_not_slow_down_garbage_collection),
