@@ -156,6 +156,22 @@ def test_files_that_git_or_the_ignore_file_ignores_are_left_out(one_host, folder
     assert "./a.log" in log_lines(one_host, job), "without git its file says nothing"
 
 
+def test_submodules_and_repositories_within_the_folder_are_packed_whole(one_host, folder):
+    write_files(folder, {"train.sh": "#!/bin/sh\nfind . -type f | sort", ".trainyardignore": "*.out\n"})
+    for path in (folder, folder / "tracked", folder / "other"):
+        write_files(path, {"a.py": "", ".gitignore": "*.log\n", "a.log": "", "a.out": ""})
+        subprocess.run(["git", "init", "-q", path], check=True)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "-C", folder / "tracked", *identity, "commit", "-q", "--allow-empty", "-m", "t"], check=True)
+    subprocess.run(["git", "-C", folder, "add", "tracked"], check=True, stderr=subprocess.DEVNULL)  # as a submodule is
+    job = submit(one_host, folder)
+    one_host.wait_end(job)
+    of_one = [".gitignore", "a.log", "a.py"]
+    assert set(log_lines(one_host, job)) == {
+        *(f"./{name}" for name in [".gitignore", ".trainyardignore", "a.py", "job.json", "message", "train.sh"]),
+        *(f"./{inner}/{name}" for inner in ("tracked", "other") for name in of_one)}
+
+
 def all_ignored(folder):
     subprocess.run(["git", "init", "-q", folder], check=True)
     (folder / ".git" / "info" / "exclude").write_text("*\n")
