@@ -63,6 +63,12 @@ void job_watchers_notify_later(struct job_watchers *w, int64_t job) {
     pthread_mutex_unlock(&w->lock);
 }
 
+void job_watchers_wake_later(struct job_watchers *w, struct job_watcher *sub) {
+    pthread_mutex_lock(&w->lock);
+    sub->soon = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
 void job_watchers_flush(struct job_watchers *w) {
     pthread_mutex_lock(&w->lock);
     for (struct job_watcher *sub = w->all; sub; sub = sub->next)

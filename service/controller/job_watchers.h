@@ -35,6 +35,8 @@ void job_watchers_notify(struct job_watchers *w, int64_t job);
 /* Wakes them at the next job_watchers_flush, after metrics or log lines were stored. The loop flushes ten times a
  * second. */
 void job_watchers_notify_later(struct job_watchers *w, int64_t job);
+/* The same for one watcher, which has held something back. */
+void job_watchers_wake_later(struct job_watchers *w, struct job_watcher *sub);
 void job_watchers_flush(struct job_watchers *w);
 
 #endif

@@ -104,9 +104,12 @@ static enum rpc_sent send_progress(struct rpc_call *call, struct watch *w, struc
 
 static enum rpc_sent send_news(struct rpc_call *call, struct controller *c, struct watch *w) {
     struct progress_values now;
-    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->sent.step ||
-        clock_mono_ms() < w->progress_ms)
+    if (!progress_get(controller_progress(c), w->job, &now) || now.step == w->sent.step)
         return RPC_SENT;
+    if (clock_mono_ms() < w->progress_ms) { /* no further step may follow that would wake the call */
+        job_watchers_wake_later(controller_job_watchers(c), &w->sub);
+        return RPC_SENT;
+    }
     return send_progress(call, w, now);
 }
 
@@ -161,7 +164,7 @@ void watch_work(struct rpc_call *call) {
     if (row_state_final(row.state))
         send_last(call, c, w, &row);
     else
-        (void)send_news(call, c, w); /* progress that is not sent now is sent after the next wake */
+        (void)send_news(call, c, w); /* without room in the queue, `writable` wakes the call again */
 }
 
 void watch_done(struct rpc_call *call, status_t status, const char *why) {

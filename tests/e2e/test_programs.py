@@ -240,6 +240,16 @@ def test_a_program_is_paused_resumed_and_drained(service):
     service.wait_end(job, "CANCELLED")
 
 
+def test_a_watch_shows_the_last_step_of_a_burst_though_no_other_follows(shared_service):
+    job = shared_service.submit(program(
+        'exec 9> $TRAINYARD_METRICS; for i in 1 2 3 4 5 6 7 8; do echo "{\\"step\\": $i, \\"loss\\": 1}" >&9; '
+        f"sleep 0.03; done; {ENDLESS}"))
+    with shared_service.watch(job) as watch:
+        watch.until_step(8)
+    shared_service.cli("cancel", job)
+    shared_service.wait_end(job, "CANCELLED")
+
+
 def test_an_attempt_that_repeats_one_metric_hides_no_other(shared_service):
     """As a logger does that writes a constant at step 0 of each attempt."""
     job = shared_service.submit(program(
