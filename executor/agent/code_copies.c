@@ -216,6 +216,12 @@ static status_t fetch_start(struct copy *k, const char *archive, struct err *e) 
     return process_start_for(k, &command, FETCH_MS, e);
 }
 
+/* Whether its folder is still the one that this agent made. */
+static bool copy_exists(const struct copy *k) {
+    CLEANUP(freep) char *folder = alloc_format("%.*s", (int)(strrchr(k->path, '/') - k->path), k->path);
+    return is_own_folder(folder);
+}
+
 static void copy_remove(struct copy *k) {
     Trainyard__V1__CodeRemove remove_ = TRAINYARD__V1__CODE_REMOVE__INIT;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
@@ -223,6 +229,10 @@ static void copy_remove(struct copy *k) {
     remove_.path = k->path;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_REMOVE_CODE;
     command.remove_code = &remove_;
+    if (!copy_exists(k)) {
+        copy_free(k);
+        return;
+    }
     k->removing = true;
     if (process_start_for(k, &command, REMOVE_MS, &why) == ST_OK)
         return;

@@ -245,6 +245,30 @@ def test_a_folder_of_copies_that_was_removed_is_made_again(own_host, folder):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
+def test_a_copy_whose_folder_another_user_has_made_anew_is_not_removed(own_host, folder):
+    write_files(folder, {"train.sh": "#!/bin/sh\npwd\nread line < $HOLD\n"})
+    hold = folder / "hold"
+    spec = coded()
+    spec["program"]["environment"] = {"HOLD": str(hold)}
+    (folder / ".trainyardignore").write_text("hold\n")
+    os.mkfifo(hold)
+    job = submit(own_host, folder, spec)
+    (copy,) = wait_until(lambda: log_lines(own_host, job), 30, "the program")
+    shutil.rmtree(os.path.dirname(copy))
+    try:
+        write_files(pathlib.Path(copy), {"victim": "unchanged"})
+        os.chown(os.path.dirname(copy), 65534, 65534)
+        hold.write_text("go\n")
+        own_host.wait_end(job)
+        later = submit(own_host, folder, coded(["true"]))  # its copy is made and removed after that one
+        own_host.wait_end(later)
+        wait_until(lambda: not copies(own_host), 20, "the removal of the later copy")
+        assert pathlib.Path(copy, "victim").read_text() == "unchanged"
+    finally:
+        shutil.rmtree(os.path.dirname(copy))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
 def test_an_agent_forgets_a_folder_of_copies_that_now_belongs_to_another_user(own_host, folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("reboot") / "trainyard-code-abcdef"
     write_files(other, {"victim": "unchanged"})
