@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { SENTENCE_BYTES = 320, SHOWN = 80 };
+#define STEP_MAX (INT64_C(1) << 53) /* as of trackers: POINTS_STEP_MAX */
 
 /* Printable ASCII without quotes and backslashes, as every metric's name. */
 static bool is_name(const char *name) {
@@ -25,8 +26,8 @@ static const char *row_of(json_t *object, int64_t *ret_step, char *names[], doub
     *ret_n = 0;
     *name = "step";
     json_t *step = json_object_get(object, "step");
-    if (!json_is_integer(step) || json_integer_value(step) < 0)
-        return "is not an integer from 0 on";
+    if (!json_is_integer(step) || json_integer_value(step) < 0 || json_integer_value(step) > STEP_MAX)
+        return "is not an integer from 0 to 2^53";
     *ret_step = json_integer_value(step);
     json_object_foreach(object, key, value) {
         *name = key;

@@ -2,7 +2,7 @@
  *
  *     {"step": 10, "loss": 2.31, "accuracy": 0.4}
  *
- * `step` is an integer from 0 on; every other member is a number. A line that is no such object, is longer than
+ * `step` is an integer from 0 to 2^53; every other member is a number. A line that is no such object, is longer than
  * METRIC_LINE_BYTES, or has a name that no metric can have is refused: refused() gets a sentence with the line and the
  * reason.
  *

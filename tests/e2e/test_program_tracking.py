@@ -482,6 +482,28 @@ writer.close()
 """
 
 
+WANDB_AGAIN = """
+import os, sys, wandb
+id, resume, name, first, n = sys.argv[1:]
+run = wandb.init(project="p", id=id, resume=resume or None)
+for i in range(int(n)):
+    wandb.log({name: int(first) + i})
+assert run.step == int(first) + int(n) if resume else True, run.step
+wandb.finish()
+"""
+
+
+@pytest.mark.parametrize("python", pythons("wandb"))
+def test_a_wandb_run_that_is_continued_in_the_same_attempt_loses_no_point(shared_service, python):
+    job = shared_service.submit({"name": "again", "program": {"command": [
+        "sh", "-ec", '"$1" -c "$0" x allow loss 0 20; "$1" -c "$0" x allow loss 20 10; "$1" -c "$0" x must loss 30 5; '
+                     '"$1" -c "$0" y "" train 0 2; "$1" -c "$0" y "" eval 5 3', WANDB_AGAIN, python]}})
+    shared_service.wait_end(job)
+    assert points(shared_service, job, "loss") == {step: float(step) for step in range(35)}
+    assert points(shared_service, job, "run-2/train") == {0: 0.0, 1: 1.0}
+    assert points(shared_service, job, "run-2/eval") == {0: 5.0, 1: 6.0, 2: 7.0}
+
+
 @pytest.mark.parametrize("python", pythons("tensorboard"))
 def test_event_files_of_tensorboards_own_writer_are_read(shared_service, python):
     job = shared_service.submit(client_program(python, TENSORBOARD))

@@ -73,7 +73,7 @@ def test_lines_of_json_become_metrics_of_each_rank(shared_service):
 
 def test_a_line_that_is_no_metric_is_refused_by_an_event_and_the_program_goes_on(shared_service):
     wrong = ['nonsense', '[1]', '{"loss": 1}', '{"step": -1, "loss": 1}', '{"step": 1, "loss": "x"}',
-             '{"step": 1, "a b": 1}', '{"step": 1, "loss": 1, "loss": 2}', '{"step": 1' + " " * 5000 + "}"]
+             '{"step": 9223372036854775807, "loss": 1}', '{"step": 1, "a b": 1}', '{"step": 1, "loss": 1, "loss": 2}', '{"step": 1' + " " * 5000 + "}"]
     job = shared_service.submit(program(
         'for line; do printf "%s\\n" "$line" > $TRAINYARD_METRICS; done; '
         'echo "{\\"step\\": 7, \\"loss\\": 2}" > $TRAINYARD_METRICS', *wrong))
@@ -82,7 +82,7 @@ def test_a_line_that_is_no_metric_is_refused_by_an_event_and_the_program_goes_on
     told = events(shared_service, job, "metric_refused")
     assert len(told) == len(wrong), told
     for sentence, part in zip(told, ["nonsense", "is no JSON object", "step is not an integer", "step is not an integer",
-                                     "loss is not a number", "a b is no name", "duplicate", "longer than 4096"]):
+                                     "loss is not a number", "step is not an integer from 0 to 2^53", "a b is no name", "duplicate", "longer than 4096"]):
         assert part in sentence, told
 
 

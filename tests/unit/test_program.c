@@ -120,6 +120,20 @@ static void lines_become_rows_at_any_cut(void **state) {
     }
 }
 
+static void a_step_is_at_most_two_to_the_power_of_53(void **state) {
+    (void)state;
+    struct metric_lines lines = { .n = 0 };
+    struct seen seen = { 0 };
+    const struct metric_sink sink = { &seen, on_row, on_refused };
+    static const char most[] = "{\"step\": 9007199254740992, \"a\": 1}\n",
+                      more[] = "{\"step\": 9007199254740993, \"a\": 1}\n";
+    metric_lines_feed(&lines, most, sizeof most - 1, &sink);
+    assert_int_equal(seen.rows, 1);
+    metric_lines_feed(&lines, more, sizeof more - 1, &sink);
+    assert_int_equal(seen.rows, 1);
+    assert_non_null(strstr(seen.text, "step is not an integer from 0 to 2^53"));
+}
+
 static void a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read(void **state) {
     (void)state;
     struct metric_lines lines = { .n = 0 };
@@ -248,6 +262,7 @@ int main(void) {
         cmocka_unit_test(an_address_of_another_form_is_refused),
         cmocka_unit_test(a_reserved_port_is_taken_until_it_is_closed),
         cmocka_unit_test(lines_become_rows_at_any_cut),
+        cmocka_unit_test(a_step_is_at_most_two_to_the_power_of_53),
         cmocka_unit_test(a_line_that_is_too_long_is_refused_once_and_the_next_one_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

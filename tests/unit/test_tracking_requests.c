@@ -4,6 +4,7 @@
 #include "executor/program/tracking/wandb.h"
 #include "executor/program/tracking/wandb_history.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static char rows[4096], sentences[4096];
 static void on_row(void *ctx, int64_t step, char *const *names, const double *values, size_t n) {
     (void)ctx;
     char *at = rows + strlen(rows), *end = rows + sizeof rows;
-    at += snprintf(at, (size_t)(end - at), "%d", (int)step);
+    at += snprintf(at, (size_t)(end - at), "%" PRId64, step);
     for (size_t i = 0; i < n && at < end; i++)
         at += snprintf(at, (size_t)(end - at), " %s=%g", names[i], values[i]);
     if (at < end)
@@ -37,10 +38,17 @@ static struct points *points_of_test(void) {
     return points_new(&(struct points_sink){ NULL, on_row, on_event });
 }
 
-static unsigned post(struct mlflow *m, const char *path, const char *body, struct bytes *ret) {
-    const struct http_request request = { .method = "POST", .path = path, .body = body, .n_body = strlen(body) };
+/* client: the number of the connection. */
+static unsigned post_from(uint64_t client, struct mlflow *m, const char *path, const char *body, struct bytes *ret) {
+    const struct http_request request = {
+        .method = "POST", .path = path, .body = body, .n_body = strlen(body), .client = client
+    };
     ret->len = 0;
     return mlflow_serve(m, &request, ret);
+}
+
+static unsigned post(struct mlflow *m, const char *path, const char *body, struct bytes *ret) {
+    return post_from(1, m, path, body, ret);
 }
 
 static void numbers_are_read_as_clients_write_them(void **state) {
@@ -81,7 +89,7 @@ static void numbers_are_read_as_clients_write_them(void **state) {
     assert_int_equal(json_int(NULL, 3), 3);
 }
 
-static void a_repeated_request_is_stored_once(void **state) {
+static void a_request_that_is_repeated_on_another_connection_is_stored_once(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
     struct mlflow m;
@@ -89,15 +97,46 @@ static void a_repeated_request_is_stored_once(void **state) {
     bytes_init(&ret, 1 << 16);
     mlflow_init(&m, p);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(post(&m, "/api/2.0/mlflow/runs/log-metric",
-                              "{\"run_id\": \"run-1\", \"key\": \"a\", \"value\": 1, \"timestamp\": 5, \"step\": 2}",
-                              &ret),
+        assert_int_equal(post_from((uint64_t)i, &m, "/api/2.0/mlflow/runs/log-metric",
+                                   "{\"run_id\": \"run-1\", \"key\": \"a\", \"value\": 1, \"timestamp\": 5, "
+                                   "\"step\": 2}",
+                                   &ret),
                          200);
     assert_int_equal(post(&m, "/api/2.0/mlflow/runs/log-metric",
                           "{\"run_id\": \"run-1\", \"key\": \"a\", \"value\": 1, \"timestamp\": 6, \"step\": 3}", &ret),
                      200);
     assert_string_equal(ret.data, "{}");
     assert_string_equal(rows, "2 a=1|3 a=1|");
+    bytes_done(&ret);
+}
+
+static void equal_requests_of_one_connection_are_all_stored(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct mlflow m;
+    struct bytes ret;
+    bytes_init(&ret, 1 << 16);
+    mlflow_init(&m, p);
+    for (int i = 0; i < 3; i++)
+        post(&m, "/api/2.0/mlflow/runs/log-metric", "{\"key\": \"a\", \"value\": 1, \"timestamp\": 5, \"step\": 0}",
+             &ret);
+    assert_string_equal(rows, "0 a=1|1 a=1|2 a=1|");
+    bytes_done(&ret);
+}
+
+static void a_run_whose_creation_is_repeated_is_the_same_run(void **state) {
+    (void)state;
+    static const char body[] = "{\"run_name\": \"x\", \"start_time\": 1700000000000}";
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct mlflow m;
+    struct bytes ret;
+    bytes_init(&ret, 1 << 16);
+    mlflow_init(&m, p);
+    for (uint64_t client = 1; client <= 3; client++) {
+        assert_int_equal(post_from(client, &m, "/api/2.0/mlflow/runs/create", body, &ret), 200);
+        assert_non_null(strstr(ret.data, "\"run_id\":\"run-1\""));
+    }
+    assert_string_equal(sentences, "");
     bytes_done(&ret);
 }
 
@@ -170,6 +209,104 @@ static void lines_of_a_history_are_taken_once_at_any_offset(void **state) {
     assert_non_null(strstr(sentences, "metric_refused: a line of a W&B run's history is no object with a step"));
 }
 
+static void question(struct wandb *w, const char *body, struct bytes *ret) {
+    const struct http_request request = { .method = "POST", .path = "/graphql", .body = body, .n_body = strlen(body) };
+    ret->len = 0;
+    assert_int_equal(wandb_serve(w, &request, ret), 200);
+}
+
+static void line_send(struct wandb *w, const char *run, int offset, int step, double value, struct bytes *ret) {
+    char path[80], body[256];
+    snprintf(path, sizeof path, "/files/trainyard/p/%s/file_stream", run);
+    snprintf(body, sizeof body,
+             "{\"files\": {\"wandb-history.jsonl\": {\"offset\": %d, \"content\": [\"{\\\"a\\\": %g, \\\"_step\\\": "
+             "%d}\"]}}}",
+             offset, value, step);
+    const struct http_request request = { .method = "POST", .path = path, .body = body, .n_body = strlen(body) };
+    ret->len = 0;
+    assert_int_equal(wandb_serve(w, &request, ret), 200);
+}
+
+static const char resume_status[] = "{\"query\": \"query RunResumeStatus { model() { bucket(name: $name) { id } } }\", "
+                                    "\"variables\": {\"name\": \"x\", \"project\": \"p\"}}";
+
+static void a_run_that_is_known_can_be_resumed_and_loses_no_line(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct wandb w;
+    struct bytes ret;
+    bytes_init(&ret, 1 << 16);
+    wandb_init(&w, p, "http://a", "token");
+    question(&w, resume_status, &ret);
+    assert_non_null(strstr(ret.data, "\"bucket\":null"));
+    line_send(&w, "x", 0, 0, 5, &ret);
+    line_send(&w, "x", 1, 7, 6, &ret);
+    question(&w, resume_status, &ret);
+    json_t *answer = json_parse(ret.data, ret.len);
+    const json_t *bucket = json_object_get(json_object_get(json_object_get(answer, "data"), "model"), "bucket");
+    assert_string_equal(json_member_text(bucket, "name"), "x");
+    assert_int_equal(json_int(json_object_get(bucket, "historyLineCount"), -1), 2);
+    assert_string_equal(json_member_text(bucket, "historyTail"), "[\"{\\\"_step\\\": 7}\"]");
+    json_decref(answer);
+    line_send(&w, "x", 2, 8, 7, &ret);
+    assert_string_equal(rows, "0 a=5|7 a=6|8 a=7|");
+    bytes_done(&ret);
+}
+
+static void a_run_that_begins_again_with_its_id_loses_no_line(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct wandb w;
+    struct bytes ret;
+    bytes_init(&ret, 1 << 16);
+    wandb_init(&w, p, "http://a", "token");
+    line_send(&w, "x", 0, 0, 1, &ret);
+    line_send(&w, "x", 1, 1, 2, &ret);
+    for (int i = 0; i < 2; i++) /* its first line, and a repetition of it */
+        line_send(&w, "x", 0, 0, 3, &ret);
+    line_send(&w, "x", 1, 1, 4, &ret);
+    assert_string_equal(rows, "0 a=1|1 a=2|0 a=3|1 a=4|");
+    bytes_done(&ret);
+}
+
+static void lines_of_more_runs_than_are_told_apart_are_all_stored(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct wandb w;
+    struct bytes ret;
+    bytes_init(&ret, 1 << 16);
+    wandb_init(&w, p, "http://a", "token");
+    for (int i = 0; i < RUNS_MAX; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", i);
+        line_send(&w, id, 0, 1, 1, &ret);
+    }
+    *rows = '\0';
+    line_send(&w, "more", 0, 1, 2, &ret);
+    line_send(&w, "more", 1, 2, 3, &ret);
+    line_send(&w, "still more", 1, 3, 4, &ret);
+    line_send(&w, "63", 1, 4, 5, &ret);
+    assert_string_equal(rows, "1 run-64/a=2|2 run-64/a=3|3 run-64/a=4|4 run-64/a=5|");
+    assert_string_equal(sentences, "tracking_run: the program began more than 64 runs: the metrics of all further ones "
+                                   "begin with 'run-64/'|");
+    bytes_done(&ret);
+}
+
+static void numbers_that_no_client_has_counted_to_are_refused(void **state) {
+    (void)state;
+    CLEANUP(points_freep) struct points *p = points_of_test();
+    struct run run = { .lines = 0 };
+    int64_t others = 0;
+    static const char far[] =
+        "{\"files\": {\"wandb-history.jsonl\": {\"offset\": 9223372036854775807, \"content\": [\"{\\\"a\\\": 1, "
+        "\\\"_step\\\": 9007199254740992}\", \"{\\\"a\\\": 2, \\\"_step\\\": 9223372036854775807}\"]}}}";
+    assert_true(wandb_history(far, sizeof far - 1, &run, p, &others));
+    assert_int_equal(run.lines, 2);
+    points_end(p);
+    assert_string_equal(rows, "9007199254740992 a=1|");
+    assert_non_null(strstr(sentences, "its step, 9223372036854775807, is above 2^53"));
+}
+
 static void the_step_of_the_training_comes_before_the_clients_count(void **state) {
     (void)state;
     CLEANUP(points_freep) struct points *p = points_of_test();
@@ -211,7 +348,13 @@ static void a_configuration_is_reported_once_and_a_changed_value_again(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_read_as_clients_write_them),
-        cmocka_unit_test(a_repeated_request_is_stored_once),
+        cmocka_unit_test(a_request_that_is_repeated_on_another_connection_is_stored_once),
+        cmocka_unit_test(equal_requests_of_one_connection_are_all_stored),
+        cmocka_unit_test(a_run_whose_creation_is_repeated_is_the_same_run),
+        cmocka_unit_test(a_run_that_is_known_can_be_resumed_and_loses_no_line),
+        cmocka_unit_test(a_run_that_begins_again_with_its_id_loses_no_line),
+        cmocka_unit_test(lines_of_more_runs_than_are_told_apart_are_all_stored),
+        cmocka_unit_test(numbers_that_no_client_has_counted_to_are_refused),
         cmocka_unit_test(the_first_run_is_the_jobs_and_later_ones_have_a_prefix),
         cmocka_unit_test(what_is_no_request_of_mlflow_is_answered_and_stores_nothing),
         cmocka_unit_test(lines_of_a_history_are_taken_once_at_any_offset),

@@ -37,6 +37,7 @@ enum {
 
 struct client {
     int fd; /* -1: free */
+    uint64_t number;
     bool stranger;
     int64_t since_ms;
 };
@@ -51,6 +52,7 @@ struct http_server {
     char token[HTTP_TOKEN_DIGITS + 1], bearer[64], basic[96];
     struct client clients[HTTP_CONNECTIONS];
     int strangers;
+    uint64_t connections; /* until now */
     size_t bodies;
 };
 
@@ -93,7 +95,9 @@ static void client_open(struct http_server *s, struct MHD_Connection *connection
         return;
     if (s->strangers == HTTP_STRANGERS)
         stranger_close(s, stranger_oldest(s));
-    *c = (struct client){ .fd = info->connect_fd, .stranger = true, .since_ms = clock_mono_ms() };
+    *c = (struct client){
+        .fd = info->connect_fd, .number = ++s->connections, .stranger = true, .since_ms = clock_mono_ms()
+    };
     s->strangers++;
     *ret = c;
 }
@@ -111,9 +115,13 @@ static void connection_changed(void *ctx, struct MHD_Connection *connection, voi
     }
 }
 
-static void client_known(struct http_server *s, struct MHD_Connection *connection) {
+static struct client *client_of(const struct http_server *s, struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = s->http->get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct client *c = info ? info->socket_context : NULL;
+    return info ? info->socket_context : NULL;
+}
+
+static void client_known(struct http_server *s, struct MHD_Connection *connection) {
+    struct client *c = client_of(s, connection);
     if (c && c->stranger) {
         c->stranger = false;
         s->strangers--;
@@ -176,13 +184,15 @@ static void body_take(struct http_server *s, struct pending *p, const char *meth
 
 static enum MHD_Result request_finish(struct http_server *s, struct MHD_Connection *connection, const char *method,
                                       const struct pending *p) {
+    const struct client *client = client_of(s, connection);
     const struct http_request request = { .method = method,
                                           .path = p->path,
                                           .body = p->body.data ? p->body.data : "",
                                           .n_body = p->body.len,
                                           .received = p->received,
                                           .dropped = p->dropped,
-                                          .connection = connection };
+                                          .connection = connection,
+                                          .client = client ? client->number : 0 };
     struct bytes body;
     bytes_init(&body, ANSWER_BYTES);
     const unsigned code = s->serve(s->ctx, &request, &body);

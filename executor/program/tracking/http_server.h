@@ -40,6 +40,7 @@ struct http_request {
     int64_t received; /* bytes of the body, the dropped ones included */
     bool dropped;     /* the body is not whole */
     void *connection; /* for http_argument */
+    uint64_t client;  /* number of the connection: no later one has it */
 };
 
 /* An argument of the request's query; NULL: it has none of this name. Valid during the call of serve. */

@@ -3,7 +3,10 @@
  * user's code for every other status.
  *
  * A run needs no creation: an id that is used for the first time is a new run. runs/create returns the job's own run
- * (MLFLOW_RUN) if nothing has used it yet, so that a client that ignores MLFLOW_RUN_ID logs to the job's run, too. */
+ * (MLFLOW_RUN) if nothing has used it yet.
+ *
+ * Requests with the same bytes on one connection are no repetitions: a loop logs the same value twice within a
+ * millisecond, which is the resolution of their times. */
 #include "executor/program/tracking/mlflow.h"
 
 #include "base/clock.h"
@@ -33,7 +36,7 @@ static struct run *run_of(const struct call *c) {
     const char *id = argument(c, "run_id");
     if (!*id)
         id = argument(c, "run_uuid");
-    return runs_get(&c->m->runs, *id ? id : MLFLOW_RUN);
+    return runs_get(&c->m->runs, c->m->points, *id ? id : MLFLOW_RUN);
 }
 
 /* ---- answers ---- */
@@ -81,13 +84,32 @@ static json_t *list_empty(const struct call *c) {
     return json_pack("{s[] s[] s[] s[]}", "runs", "metrics", "files", "traces");
 }
 
+/* ---- repetitions ---- */
+
+/* The request of another connection that had the same bytes; NULL: this one is new. */
+static struct mlflow_request *request_repeated(const struct call *c) {
+    struct mlflow *m = c->m;
+    const uint64_t hash = hash_bytes(HASH_BEGIN, c->request->body, c->request->n_body);
+    const int n = m->n_requests < MLFLOW_REQUESTS ? m->n_requests : MLFLOW_REQUESTS;
+    for (int i = 0; i < n; i++)
+        if (m->requests[i].hash == hash && m->requests[i].client != c->request->client)
+            return &m->requests[i];
+    m->requests[m->n_requests++ % MLFLOW_REQUESTS] = (struct mlflow_request){ hash, c->request->client, NULL };
+    return NULL;
+}
+
 /* ---- runs ---- */
 
 static json_t *run_create(const struct call *c) {
     char id[RUN_ID_BYTES];
     snprintf(id, sizeof id, c->m->runs.n == 0 ? MLFLOW_RUN : "run-%d", c->m->runs.n + 1);
     const char *name = argument(c, "run_name");
-    const struct run *run = runs_get(&c->m->runs, id);
+    const struct mlflow_request *before = request_repeated(c);
+    if (before && before->run)
+        return run_answer(before->run, name);
+    struct run *run = runs_get(&c->m->runs, c->m->points, id);
+    if (!before)
+        c->m->requests[(c->m->n_requests - 1) % MLFLOW_REQUESTS].run = run;
     if (*run->prefix)
         points_event(c->m->points, "tracking_run",
                      "the program began another MLflow run, '%.100s': its metrics begin "
@@ -103,16 +125,6 @@ static json_t *run_update(const struct call *c) {
 }
 
 /* ---- what is logged ---- */
-
-/* Whether a request with the same bytes was stored before. Clients repeat one whose answer they did not get. */
-static bool repeated(struct mlflow *m, const struct http_request *request) {
-    const uint64_t hash = hash_bytes(HASH_BEGIN, request->body, request->n_body);
-    for (int i = 0; i < MLFLOW_REQUESTS; i++)
-        if (m->requests[i] == hash)
-            return true;
-    m->requests[m->n_requests++ % MLFLOW_REQUESTS] = hash;
-    return false;
-}
 
 static void metric_take(const struct call *c, const struct run *run, const json_t *metric) {
     const char *name = json_member_text(metric, "key");
@@ -140,7 +152,7 @@ static json_t *log_batch(const struct call *c) {
     const struct run *run = run_of(c);
     size_t i;
     json_t *metric;
-    if (repeated(c->m, c->request))
+    if (request_repeated(c))
         return json_object();
     json_array_foreach(json_object_get(c->body, "metrics"), i, metric) metric_take(c, run, metric);
     pairs_take(c, run, &c->m->parameters, json_object_get(c->body, "params"));
@@ -149,7 +161,7 @@ static json_t *log_batch(const struct call *c) {
 }
 
 static json_t *log_metric(const struct call *c) {
-    if (!repeated(c->m, c->request))
+    if (!request_repeated(c))
         metric_take(c, run_of(c), c->body);
     return json_object();
 }

@@ -3,7 +3,9 @@
  * Metrics become points. Parameters and tags become events. Artifacts, models, datasets and traces are accepted, and
  * reported by an event, but not kept: no call of the client fails in the user's code. There is one experiment; each of
  * its names is accepted. A metric without a step (the client sends step 0) gets the next number, as long as the metric
- * has had no other step. A request that is repeated with the same bytes is answered and not stored again.
+ * has had no other step. A client
+ * repeats a request whose answer it did not get on another connection: one with the same bytes is answered and not
+ * stored again.
  *
  * One thread. */
 #ifndef EXECUTOR_PROGRAM_TRACKING_MLFLOW_H
@@ -13,7 +15,7 @@
 #include "executor/program/tracking/notes.h"
 #include "executor/program/tracking/runs.h"
 
-#define MLFLOW_RUN "run-1" /* the run that a program continues: MLFLOW_RUN_ID */
+#define MLFLOW_RUN "run-1" /* the first run, and that of a request without a run */
 
 enum { MLFLOW_REQUESTS = 16 }; /* whose repetition is found */
 
@@ -21,7 +23,10 @@ struct mlflow {
     struct points *points;
     struct runs runs;
     struct notes parameters, tags;
-    uint64_t requests[MLFLOW_REQUESTS];
+    struct mlflow_request {
+        uint64_t hash, client;
+        struct run *run; /* that it created; NULL: none */
+    } requests[MLFLOW_REQUESTS];
     int n_requests;
 };
 

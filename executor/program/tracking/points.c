@@ -171,9 +171,9 @@ static void entry_put(struct points *p, struct entry *entry, int64_t step, doubl
 }
 
 void points_add(struct points *p, const char *prefix, const char *name, int64_t step, double value) {
-    if (step < 0) {
-        points_event(p, "metric_refused", "a point of '%.80s' is not stored: its step, %" PRId64 ", is below 0", name,
-                     step);
+    if (step < 0 || step > POINTS_STEP_MAX) {
+        points_event(p, "metric_refused", "a point of '%.80s' is not stored: its step, %" PRId64 ", is %s", name, step,
+                     step < 0 ? "below 0" : "above 2^53");
         return;
     }
     struct entry *entry = entry_get(p, prefix, name);

@@ -25,6 +25,7 @@ enum {
     POINTS_EVENTS_PER_KIND = 20, /* later events of the same kind are not sent */
     POINTS_EVENT_BYTES = 1000,
 };
+#define POINTS_STEP_MAX (INT64_C(1) << 53) /* JSON's readers know no larger integers exactly */
 
 struct points_sink {
     void *ctx;
@@ -43,7 +44,7 @@ CLEANUP_DEFINE(struct points *, points_free)
  * metric belongs to the source that reports it first, and points of its name from other sources are dropped. An event
  * names the metric. */
 void points_from(struct points *p, const char *source);
-/* prefix: comes before the name, "" for none. A negative step is refused by an event. */
+/* prefix: comes before the name, "" for none. A step below 0 or above POINTS_STEP_MAX is refused by an event. */
 void points_add(struct points *p, const char *prefix, const char *name, int64_t step, double value);
 /* For a client that sends step 0 if the program gives none: the points of a metric that has only such points are
  * numbered from 0 on. A metric that has other steps gets step 0. */

@@ -71,7 +71,7 @@ static json_t *project(const struct query *q) {
 static json_t *upsert_run(const struct query *q) {
     const char *id = variable(q, "name", "id", "run");
     const int before = q->w->runs.n;
-    const struct run *run = runs_get(&q->w->runs, id);
+    const struct run *run = runs_get(&q->w->runs, q->w->points, id);
     const char *name = variable(q, "displayName", "display_name", run->id);
     if (q->w->runs.n > before && *run->prefix)
         points_event(q->w->points, "tracking_run",
@@ -84,10 +84,26 @@ static json_t *upsert_run(const struct query *q) {
                      (json_int_t)run->lines, "project", project(q), "inserted", q->w->runs.n > before);
 }
 
+/* A program that resumes a run goes on with the next line and step of its history. Clients since 0.18 resume only a run
+ * that has the telemetry "t" in its wandbConfig. */
+static json_t *bucket_of(const struct run *run) {
+    CLEANUP(freep) char *last = NULL, *tail = NULL;
+    if (run->step >= 0 && asprintf(&last, "{\"_step\": %" PRId64 "}", run->step) < 0)
+        last = NULL;
+    json_t *lines = last ? json_pack("[s]", last) : json_array();
+    tail = json_dumps(lines, JSON_COMPACT);
+    json_decref(lines);
+    return json_pack("{ss ss ss ss si sI si ss ss ss s[] ss}", "id", run->id, "name", run->id, "displayName", run->id,
+                     "summaryMetrics", "{}", "logLineCount", 0, "historyLineCount", (json_int_t)run->lines,
+                     "eventsLineCount", 0, "historyTail", tail ? tail : "[]", "eventsTail", "[]", "config", "{}",
+                     "tags", "wandbConfig", "{\"t\": {}}");
+}
+
 static json_t *resume(const struct query *q) {
-    return json_pack("{s{ss ss s{ss ss} sn}}", "model", "id", "project", "name",
+    const struct run *run = runs_find(&q->w->runs, variable(q, "name", "runName", ""));
+    return json_pack("{s{ss ss s{ss ss} so}}", "model", "id", "project", "name",
                      variable(q, "project", "projectName", "uncategorized"), "entity", "id", ENTITY, "name", ENTITY,
-                     "bucket");
+                     "bucket", run ? bucket_of(run) : json_null());
 }
 
 /* ---- the server and its user ---- */
@@ -169,7 +185,7 @@ static struct run *run_of(struct wandb *w, const char *path) {
         at--;
     if (at)
         snprintf(id, sizeof id, "%.*s", (int)(end - at), at);
-    return runs_get(&w->runs, id);
+    return runs_get(&w->runs, w->points, id);
 }
 
 static unsigned file_stream(struct wandb *w, const struct http_request *request, struct bytes *ret) {

@@ -2,8 +2,8 @@
  *
  *     {"files": {"wandb-history.jsonl": {"offset": 0, "content": ["{\"loss\": 1.5, \"_step\": 0}", ...]}}}
  *
- * Lines with a number below run->lines were taken before. *ret_others grows by the number of values that are no
- * numbers. False: the body is no JSON object. */
+ * Lines with a number below run->lines were taken before, unless the line 0 is another one than before. *ret_others
+ * grows by the number of values that are no numbers. False: the body is no JSON object. */
 #ifndef EXECUTOR_PROGRAM_TRACKING_WANDB_HISTORY_H
 #define EXECUTOR_PROGRAM_TRACKING_WANDB_HISTORY_H
 
