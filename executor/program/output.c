@@ -58,18 +58,21 @@ static void tail_keep(struct output *o, const char *data, size_t n) {
     o->n_tail += n;
 }
 
+static void line_divert(struct output *o) {
+    char text[OUTPUT_LINE_BYTES];
+    o->diverted[o->n_diverted] = '\0';
+    utf8_copy_printable(o->diverted, text, sizeof text);
+    o->n_diverted = 0;
+    o->line(o->line_context, text);
+}
+
 /* The rest of a line that is too long is a line of its own. */
 static void lines_divert(struct output *o, const char *data, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (data[i] != '\n' && data[i] != '\0')
             o->diverted[o->n_diverted++] = data[i];
-        if (data[i] != '\n' && o->n_diverted + 1 < sizeof o->diverted)
-            continue;
-        char text[OUTPUT_LINE_BYTES];
-        o->diverted[o->n_diverted] = '\0';
-        utf8_copy_printable(o->diverted, text, sizeof text);
-        o->n_diverted = 0;
-        o->line(o->line_context, text);
+        if (data[i] == '\n' || o->n_diverted + 1 == sizeof o->diverted)
+            line_divert(o);
     }
 }
 
@@ -200,6 +203,8 @@ void output_end(struct output *o, int timeout_ms) {
     (void)wrote;
     pthread_join(o->thread, NULL);
     o->runs = false;
+    if (o->n_diverted > 0) /* the last line has no newline */
+        line_divert(o);
 }
 
 size_t output_tail(struct output *o, char *ret) {

@@ -3,7 +3,7 @@
  * are silent.
  *
  *     silence_start(&silence, spec->program, emitter);
- *     silence_sign(&silence);                   // at each metric; a line of metrics that is refused counts too
+ *     silence_sign(&silence);                   // at each metric and checkpoint; a refused line of metrics counts too
  *     silence_tick(&silence, output, step);     // about once a second
  *
  * Time in which this process itself was stopped does not count. One thread. */

@@ -2,7 +2,8 @@
  * /proc: a process that ends meanwhile has fewer lines.
  *
  * SIGABRT goes to one process at a time, so that the stacks of two processes are not mixed, and only to a process that
- * handles it (SigCgt). Its limit for core files is 0 before that: a core of a large process takes minutes. */
+ * handles it (SigCgt). Its limit for core files is 1 byte before that: a core of a large process takes minutes. With 0
+ * the kernel would still give a core to a program that core_pattern names. */
 #include "executor/program/stacks.h"
 
 #include "base/cleanup.h"
@@ -145,7 +146,12 @@ static void thread_put(pid_t pid, const char *thread) {
 static void process_put(pid_t pid) {
     char path[64], text[FILE_BYTES];
     int threads = 0;
-    put_line("process %d: %.400s", (int)pid, file_text(text, "/proc/%d/cmdline", (int)pid));
+    /* The command line is in the memory of the process: reading it could wait for the same lock or disk. */
+    if (state_of(file_text(text, "/proc/%d/stat", (int)pid)) == 'D')
+        file_text(text, "/proc/%d/comm", (int)pid);
+    else
+        file_text(text, "/proc/%d/cmdline", (int)pid);
+    put_line("process %d: %.400s", (int)pid, text);
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     DIR *d = opendir(path);
     for (struct dirent *entry; d && threads < THREADS && (entry = readdir(d));)
@@ -160,7 +166,7 @@ static void process_put(pid_t pid) {
 /* ---- Python's view ---- */
 
 static void process_abort(pid_t pid, struct output *output, deadline_ms_t all_until) {
-    const struct rlimit none = { 0, 0 };
+    const struct rlimit none = { 1, 1 };
     const deadline_ms_t own = deadline_in(PROCESS_MS), until = own < all_until ? own : all_until;
     put_line("process %d at SIGABRT:", (int)pid);
     prlimit(pid, RLIMIT_CORE, &none, NULL);
@@ -175,7 +181,7 @@ void stacks_collect(struct output *output, struct emitter *emitter) {
     const deadline_ms_t until = deadline_in(ALL_MS);
     const int n = processes_find(list);
     log_of_stacks.emitter = emitter;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && clock_mono_ms() < until; i++)
         process_put(list[i]);
     output_divert(output, put, &log_of_stacks);
     for (int i = 0; i < n && clock_mono_ms() < until; i++)
