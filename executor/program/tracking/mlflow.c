@@ -90,8 +90,8 @@ static json_t *list_empty(const struct call *c) {
 static struct mlflow_request *request_repeated(const struct call *c) {
     struct mlflow *m = c->m;
     const uint64_t hash = hash_bytes(HASH_BEGIN, c->request->body, c->request->n_body);
-    const int n = m->n_requests < MLFLOW_REQUESTS ? m->n_requests : MLFLOW_REQUESTS;
-    for (int i = 0; i < n; i++)
+    const unsigned n = m->n_requests < MLFLOW_REQUESTS ? m->n_requests : MLFLOW_REQUESTS;
+    for (unsigned i = 0; i < n; i++)
         if (m->requests[i].hash == hash && m->requests[i].client != c->request->client)
             return &m->requests[i];
     m->requests[m->n_requests++ % MLFLOW_REQUESTS] = (struct mlflow_request){ hash, c->request->client, NULL };

@@ -27,7 +27,7 @@ struct mlflow {
         uint64_t hash, client;
         struct run *run; /* that it created; NULL: none */
     } requests[MLFLOW_REQUESTS];
-    int n_requests;
+    unsigned n_requests;
 };
 
 void mlflow_init(struct mlflow *m, struct points *points);
