@@ -94,10 +94,11 @@ static status_t folders_open(const struct checkpoint_place *place, const Trainya
 
 static bool writable(int folder) { return folder >= 0 && faccessat(folder, ".", W_OK, 0) == 0; }
 
-/* A folder with everything in it, or a file. A symbolic link is removed itself. */
-static status_t remove_entry(int folder, const char *name, const char *path, struct err *e) {
+/* A folder with everything in it. A program may have made a file instead, or a symbolic link, which is removed itself.
+ * Below a model's folder a link is an error: someone has moved the checkpoint. */
+static status_t remove_entry(int folder, bool program, const char *name, const char *path, struct err *e) {
     struct stat st;
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
+    if (program && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode))
         return unlinkat(folder, name, 0) == 0 || errno == ENOENT ? ST_OK : err_errno(e, "remove '%s'", path);
     return beneath_remove(folder, name, path, e);
 }
@@ -110,13 +111,14 @@ static status_t remove_manifest(const struct folders *f, const struct store_chec
                                                                  : err_errno(e, "remove '%s.json'", row->directory);
 }
 
-static status_t remove_step(const struct folders *f, const struct store_checkpoint *row, struct err *e) {
+static status_t remove_step(const struct folders *f, bool program, const struct store_checkpoint *row, struct err *e) {
     if (f->attempt < 0)
         return writable(f->all) ? ST_OK : err_set(e, ST_UNAVAILABLE, "the folder of its checkpoints is not in reach");
     if (!writable(f->attempt))
         return err_errno(e, "write to '%s'", f->attempt_path);
-    TRY(remove_entry(f->attempt, strrchr(row->directory, '/') + 1, row->directory, e));
-    TRY(remove_manifest(f, row, e));
+    TRY(remove_entry(f->attempt, program, strrchr(row->directory, '/') + 1, row->directory, e));
+    if (program)
+        TRY(remove_manifest(f, row, e));
     log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
               LOG_INT(row->step), NULL);
     return ST_OK;
@@ -131,7 +133,7 @@ status_t checkpoint_files_remove(const struct checkpoint_place *place, const Tra
     if (strcmp(wanted, row->directory) != 0)
         return err_set(e, ST_FAILED_PRECONDITION, "checkpoint %lld is in '%s', but this controller named '%s'",
                        (long long)row->id, row->directory, wanted);
-    return remove_step(&f, row, e);
+    return remove_step(&f, spec_is_program(spec), row, e);
 }
 
 /* ---- the sweep ---- */
@@ -159,7 +161,7 @@ static status_t empty_attempt(const struct folders *f, bool program, int *ret_ke
         if (is_dots(entry->d_name))
             continue;
         if (program || is_ours(entry->d_name))
-            st = remove_entry(f->attempt, entry->d_name, f->attempt_path, e);
+            st = remove_entry(f->attempt, program, entry->d_name, f->attempt_path, e);
         else
             ++*ret_kept;
     }
