@@ -107,17 +107,16 @@ FIXED = {
     "priority": "only a service reads it",
     "labels": "only a service reads it",
     "program": "a job has a model or a program, and a program's results are its own",
-    "program.environment": "as `program`",
 }
 
 
 def optional_fields():
-    """Of docs/spec.md: the fields that have a default, but for the layout's."""
+    """Of docs/spec.md: the fields that have a default, but for the layout's and a program's."""
     fields = re.search(r"^## Fields$(.*?)^## ", (ROOT / "docs/spec.md").read_text(), re.M | re.S)[1]
     rows = re.findall(r"^\| `([a-z0-9_.]+)` \| ([^|]*) \|", fields, re.M)
     optional = {name for name, default in rows if not default.startswith("required")}
     whole = {"train.optimizer", "train.learning_rate_schedule"}  # their members are listed
-    return {name for name in optional if not name.startswith("parallel.")} - whole
+    return {name for name in optional if not name.startswith(("parallel.", "program."))} - whole
 
 
 # --- a spec ---
