@@ -67,7 +67,7 @@ for test in re.findall(r"cmocka_unit_test\((\w+)\)", (ROOT / "tests/engine/test_
 if "specs" in chosen:
     every = wanted()
     specs("a spec has one history whichever optional field it gives", [w for w in every if w[0]])
-    specs("a spec has one history whatever it leaves out", [w for w in every if not w[0]])
+    specs("a spec has one history, also if it leaves fields out", [w for w in every if not w[0]])
 report("layouts", rows, [
     "Engine, each run: 20 steps, loss and norm compared to the bit at every step, SHA-256 of the weights at every "
     f"second one, the validation loss at the end. Specs, each run: {campaign.STEPS} steps, everything that a step "

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* The name, of n, with the smallest edit distance to `word`: at most two missing, extra, different or transposed
- * letters, and less than half of the name's letters. NULL if there is none. Words of other programs (ls, ps, rm, ...)
- * are mapped to our commands. */
+/* Returns the name, of n, with the smallest edit distance to `word`. The distance counts missing, extra, different and
+ * transposed letters; it must be at most two and less than half of the name's length. Returns NULL if no name is so
+ * near. Words of other programs (ls, ps, rm, ...) are mapped to our commands. */
 const char *nearest_command(const char *word, const char *const *names, size_t n);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *   1. the nearest field name of the same message, by edit distance
  *   2. the advice of the caller
- *   3. other places in the whole message where a field has this name, or where it is a part of a longer name
+ *   3. the paths of other fields of the whole message that have this name, or whose name contains it
  *   4. the names of all fields of the message, if there are few */
 #include "api/codec/message.h"
 #include "api/codec/parse.h"

@@ -28,7 +28,7 @@ void path_pop(struct field_path *p, size_t mark);
 MUST_CHECK status_t path_err(const struct field_path *p, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Finds the field. If there is none, the error contains a hint of field_hint. */
+/* Finds the field. If no field has the name, the error contains the hint that field_hint gives. */
 MUST_CHECK status_t field_find(const ProtobufCMessageDescriptor *desc, const char *name, size_t n, struct field_path *p,
                                const ProtobufCFieldDescriptor **ret, struct err *e);
 

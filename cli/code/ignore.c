@@ -1,7 +1,7 @@
 /* A pattern is split into its parts at slashes when it is read. A path is compared part by part: fnmatch(3) compares a
  * part of the pattern with a part of the path, and ** matches any number of parts. matches() keeps one row of a table,
- * reached[j]: whether the parts of the pattern so far match the first j parts of the path. So the time of a comparison
- * is the product of the two lengths, whatever the pattern is.
+ * reached[j]: whether the parts of the pattern so far match the first j parts of the path. The time of a comparison is
+ * therefore at most the product of the two lengths, for every pattern.
  *
  * ignore_matches asks for each folder on the way to the path, from the top: the last rule that matches decides, and if
  * a folder is left out, everything in it is. */

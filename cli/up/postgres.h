@@ -1,6 +1,6 @@
 /* The private PostgreSQL of `up`: its programs, its user, and how its cluster is created and served.
  *
- * PostgreSQL refuses to run as root, so for root it runs as the user `postgres`, or as `nobody`. That user may be
+ * PostgreSQL refuses to run as root. If `up` runs as root, PostgreSQL runs as `postgres` or `nobody`. That user may be
  * unable to reach DIR (for example below /root). Therefore `up` opens the cluster's folder, passes the descriptor to
  * the child, and gives PostgreSQL /proc/self/fd/9 as its data folder: the user needs no access to the folders above
  * it. */
@@ -16,7 +16,8 @@ struct postgres {
     gid_t gid;
 };
 
-/* pg_config --bindir, else the highest version below /usr/lib/postgresql. FAILED_PRECONDITION if there is none. */
+/* Finds the programs by pg_config --bindir, or in the highest version below /usr/lib/postgresql. FAILED_PRECONDITION:
+ * PostgreSQL is not installed. */
 MUST_CHECK status_t postgres_find(struct postgres *ret, struct err *e);
 
 /* Whether DIR/postgres is a cluster. */

@@ -326,7 +326,7 @@ static status_t serve(const struct up_args *args, struct err *e) {
     return st;
 }
 
-/* Prints the first line of the child's stdout, "ready ADDR"; false if there is none. */
+/* Prints the first line of the child's stdout, "ready ADDR". Returns false if the child ends without such a line. */
 static bool pass_ready_line(int fd) {
     char line[256];
     size_t n = 0;

@@ -231,12 +231,14 @@ static void stop_step_send(struct rank *r) {
  * pause or a drain: no rank has failed before it. */
 static void stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command) {
     const bool at_leisure = command->grace_ms >= STOP_STEP_GRACE_MS, agreed = at_leisure && r->stop_step.fd >= 0;
-    if (!r->stopped && !at_leisure)
+    const bool first = !r->stopped;
+    if (first && !at_leisure)
         raised_keep(r);
     r->choosing = agreed && r->start->rank == 0;
     if (agreed && r->tree.command) {
         stop_note(r, command->reason);
-        r->step_by = deadline_in(STOP_STEP_WAIT_MS);
+        if (first) /* a second order comes after an attach: this rank may know the step and save its state */
+            r->step_by = deadline_in(STOP_STEP_WAIT_MS);
     } else {
         stop_at_once(r, command->reason);
     }

@@ -49,6 +49,9 @@ while True:
     if publishes:
         struct.pack_into("=q", shared, 8, step)
     if step >= struct.unpack_from("=q", shared)[0]:
+        if rank == int(os.environ.get("SLOW_RANK", "-1")):
+            print("saves", flush=True)
+            time.sleep(14)
         with open(state, "w") as f:
             f.write(str(step))
         print("stopped after", step)
@@ -168,6 +171,24 @@ def test_a_stop_step_survives_the_controllers_death(four_slots, tmp_path):
     wait_until(lambda: four_slots.json("get", job)["state"] == "PAUSED", 90, "the pause")
     (steps,) = stops_of(four_slots, job, 4)
     assert len(set(steps)) == 1, steps
+    four_slots.cli("cancel", job)
+    four_slots.wait_end(job, "CANCELLED")
+
+
+def test_a_rank_that_saves_for_long_is_not_cut_by_a_second_stop_order(four_slots, tmp_path):
+    """The next leader repeats the order when rank 0 has ended and can repeat its step no more."""
+    spec = gang(tmp_path / "state", 2, 0.005)
+    spec["program"]["environment"] = {"SLOW_RANK": "1"}
+    job = four_slots.submit(spec)
+    with four_slots.watch(job) as watch:
+        watch.until_step(200)
+    four_slots.cli("pause", job)
+    wait_until(lambda: "saves" in four_slots.cli("logs", job).stdout, 60, "the slow rank's save")
+    wait_until(lambda: (tmp_path / "state" / "0").exists(), 60, "rank 0's save")
+    os.kill(four_slots.pid_of("trainyard-controller"), signal.SIGKILL)
+    wait_until(lambda: four_slots.json("get", job)["state"] == "PAUSED", 90, "the pause")
+    (steps,) = stops_of(four_slots, job, 2)
+    assert steps[0] == steps[1], steps
     four_slots.cli("cancel", job)
     four_slots.wait_end(job, "CANCELLED")
 
