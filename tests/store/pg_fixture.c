@@ -4,7 +4,8 @@
  * its data folder when it is ready, and inotify reports the change. A SIGQUIT at the death of the test ends the server.
  * To freeze, kill or copy the cluster, the fixture finds the backends as children of the postmaster in /proc.
  * pg_await_blocked counts blocked backends after each change of the server's log, to which log_lock_waits adds a line
- * for each wait for a lock.
+ * for each wait for a lock. The count reads pg_locks, which shows the wait before and after that line is written. A
+ * backend that writes the line has no wait event until it sleeps again.
  *
  * Each statement runs on a new connection, so that no connection survives a restart of the server. Only pg_number on
  * the main thread keeps its connection, because tests call it in loops. */
@@ -367,8 +368,8 @@ void pg_commit(struct pg_open *open) {
 }
 
 void pg_await_blocked(struct pg *pg, const char *conninfo, int n) {
-    static const char blocked[] = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
-                                  "wait_event_type = 'Lock'";
+    static const char blocked[] = "SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+                                  "WHERE NOT l.granted AND a.datname = current_database()";
     char log[128], buffer[4096];
     snprintf(log, sizeof log, "%s/server.log", pg->dir);
     CLEANUP(closep) int changes = inotify_init1(IN_CLOEXEC);
