@@ -1,13 +1,13 @@
 /* A TensorBoard event file that a program writes; and the input as one event, so that the fuzzer reaches its parser
  * without a checksum that agrees. */
 #include "base/tfrecord.h"
-#include "executor/program/tracking/event_scalars.h"
+#include "tracking/event_scalars.h"
 
 #include <assert.h>
 #include <string.h>
 
-static void add(void *ctx, const char *tag, int64_t step, double value) {
-    (void)step, (void)value;
+static void add(void *ctx, const char *tag, int64_t step, double wall_time, double value) {
+    (void)step, (void)wall_time, (void)value;
     ++*(int64_t *)ctx;
     assert(strlen(tag) < 1 << 18);
 }

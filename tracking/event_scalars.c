@@ -1,4 +1,4 @@
-#include "executor/program/tracking/event_scalars.h"
+#include "tracking/event_scalars.h"
 
 #include <endian.h>
 #include <string.h>
@@ -65,7 +65,7 @@ bool event_scalars(const uint8_t *data, size_t n, event_scalar_add *add, void *c
         const Tensorflow__Summary__Value *value = event->summary->value[i];
         double scalar;
         if (value_scalar(value, &scalar))
-            add(ctx, value->tag, event->step, scalar);
+            add(ctx, value->tag, event->step, event->wall_time, scalar);
         else
             ++*ret_others;
     }
