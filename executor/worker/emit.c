@@ -30,6 +30,8 @@ struct emitter {
     int fd;
     atomic_llong progress;
     atomic_bool outlives_reader;
+    emitter_filter *filter; /* NULL: none */
+    void *filter_ctx;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t filled, emptied;
@@ -114,6 +116,11 @@ static void *emitter_run(void *ctx) {
 
 void emitter_outlive_reader(struct emitter *em) { atomic_store(&em->outlives_reader, true); }
 
+void emitter_set_filter(struct emitter *em, emitter_filter *filter, void *ctx) {
+    em->filter = filter;
+    em->filter_ctx = ctx;
+}
+
 void emitter_progress(struct emitter *em) { atomic_fetch_add_explicit(&em->progress, 1, memory_order_relaxed); }
 
 static void notice_waited(struct emitter *em, int64_t waited_ms) {
@@ -130,7 +137,7 @@ static void notice_waited(struct emitter *em, int64_t waited_ms) {
     status_ignore(frame_pack(&record.base, &em->queue, NULL)); /* full again: the next wait reports it */
 }
 
-void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
+static void put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
     record->time_us = clock_wall_us();
     size_t n = protobuf_c_message_get_packed_size(&record->base) + FRAME_HEADER_BYTES;
     if (n > LIMIT_RECORD_BYTES)
@@ -149,6 +156,13 @@ void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
         notice_waited(em, clock_mono_ms() - begun_ms);
     pthread_cond_signal(&em->filled);
     pthread_mutex_unlock(&em->lock);
+}
+
+void emitter_put(struct emitter *em, Trainyard__V1__WorkerRecord *record) {
+    ProtobufCMessage *changed = em->filter ? em->filter(em->filter_ctx, record) : NULL;
+    put(em, changed ? (Trainyard__V1__WorkerRecord *)changed : record);
+    if (changed)
+        protobuf_c_message_free_unpacked(changed, NULL);
 }
 
 void emitter_log(struct emitter *em, const char *fmt, ...) {

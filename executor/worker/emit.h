@@ -41,6 +41,12 @@ void emitter_progress(struct emitter *em);
  * from the other pipe. */
 void emitter_outlive_reader(struct emitter *em);
 
+/* Replaces records before they are queued. Returns a changed copy, for protobuf_c_message_free_unpacked, or NULL: the
+ * record is queued as it is. Any thread that puts a record calls it. */
+typedef ProtobufCMessage *emitter_filter(void *ctx, const Trainyard__V1__WorkerRecord *record);
+/* Before another thread uses the emitter. */
+void emitter_set_filter(struct emitter *em, emitter_filter *filter, void *ctx);
+
 /* A line for a person who reads the job's log, as LogText of the stream "worker". */
 void emitter_log(struct emitter *em, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

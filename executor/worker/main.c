@@ -1,8 +1,8 @@
 /* trainyard-worker. It becomes another user if --user asks so, makes sure that it dies with its agent, blocks
  * signals before any thread inherits them, and reads the first command, which decides what the process does: train a
- * rank, sample or verify a checkpoint, or check a spec. It then starts the emitter and the control thread, does that
- * work, sends WorkerEnd, and exits with a code that repeats the cause. `--check-cuda` reports whether GPUs can be
- * used and exits. */
+ * rank, sample or verify a checkpoint, or check a spec. It enters its sandbox, if it is ordered to. It then starts the
+ * emitter and the control thread, does that work, sends WorkerEnd, and exits with a code that repeats the cause.
+ * `--check-cuda` reports whether GPUs can be used and exits. */
 #include "api/codec/frame.h"
 #include "base/limits.h"
 #include "engine/collective/collective.h"
@@ -10,7 +10,9 @@
 #include "executor/worker/emit.h"
 #include "executor/worker/exit_code.h"
 #include "executor/worker/rank.h"
+#include "executor/worker/rank_folders.h"
 #include "executor/worker/user.h"
+#include "executor/worker/worker_sandbox.h"
 #include "kernels/plugin.h"
 
 #include <errno.h>
@@ -35,14 +37,15 @@ enum {
 };
 
 static const char usage[] =
-    "usage: trainyard-worker [--user NAME] --agent-pid PID\n"
+    "usage: trainyard-worker [--user NAME | --job-user UID:GID[:GID]...] --agent-pid PID\n"
     "       trainyard-worker [--user NAME] --check-cuda\n"
     "\n"
     "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
     "to train without a service see trainyard-train.\n"
     "--check-cuda prints in one sentence what jobs on GPUs lack: exit status 3 if none can run, 4 if\n"
     "only jobs with one rank can, 0 if all can, perhaps more slowly. It prints nothing if nothing is missing.\n"
-    "With --user, which comes first, it becomes that user before it does anything else, without any privilege.\n"
+    "With --user or --job-user, which comes first, it becomes that user before it does anything else, without any\n"
+    "privilege.\n"
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 
@@ -75,12 +78,14 @@ static void end_emit(struct emitter *emitter, const struct rank_end *end) {
 }
 
 /* The first command says what this process is for; the rest goes to the control thread. */
-static status_t work(const Trainyard__V1__WorkerCommand *first, struct frame_reader *reader, struct rank_end *end,
-                     struct err *e) {
+static status_t work(const Trainyard__V1__WorkerCommand *first, bool taken, struct frame_reader *reader,
+                     struct rank_end *end, struct err *e) {
     struct emitter *emitter;
     struct control *control;
     TRY(emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e));
     TRY(control_open(COMMANDS_FD, reader, &control, e));
+    if (taken)
+        rank_folders_report(first->start, emitter);
     if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE)
         rank_sample(first->sample, control, emitter, end);
     else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
@@ -130,7 +135,7 @@ static int check_cuda(void) {
 
 int main(int argc, char **argv) {
     struct err refused;
-    if (user_option_take(&argc, argv, &refused) != ST_OK) {
+    if (user_option_take(&argc, argv, false, &refused) != ST_OK) {
         fprintf(stderr, "trainyard-worker: --user: %s\n", refused.msg);
         return 2;
     }
@@ -161,8 +166,15 @@ int main(int argc, char **argv) {
     status_t st = first_command(&reader, &first, &end.why);
     if (st == ST_UNAVAILABLE)
         end.cause = TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
+    bool taken = false;
+    if (st == ST_OK && first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
+        rank_check_prepare();
+    if (st == ST_OK && first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_START && first->start->sandbox)
+        taken = rank_folders_make(first->start);
     if (st == ST_OK)
-        st = work(first, &reader, &end, &end.why);
+        st = worker_sandbox_enter(first, &end.why);
+    if (st == ST_OK)
+        st = work(first, taken, &reader, &end, &end.why);
     if (st != ST_OK && st != ST_UNAVAILABLE)
         fprintf(stderr, "trainyard-worker: %s\n", end.why.msg);
     if (first)

@@ -18,6 +18,7 @@
 #include "executor/worker/config.h"
 #include "executor/worker/file_manifest.h"
 #include "executor/worker/job_roots.h"
+#include "executor/worker/rank_folders.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -285,38 +286,6 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
 
 /* ---- whose checkpoints ---- */
 
-static void on_taken(struct rank *r, const char *folder) {
-    char said[PATH_MAX + 100];
-    snprintf(said, sizeof said, "the checkpoint directory '%s' belongs to cluster %s from now on", folder,
-             r->start->cluster);
-    on_notice(r, "checkpoint_directory_taken", said, 0);
-}
-
-/* Two services number their jobs alike, so a rank neither reads nor overwrites the checkpoints of another cluster. */
-static status_t clusters_check(struct rank *r, struct err *e) {
-    const Trainyard__V1__WorkerStart *start = r->start;
-    const char *const read[] = { start->attempt->resume_directory, start->attempt->init_directory };
-    char folder[PATH_MAX];
-    bool taken = false;
-    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
-        if (!*read[i])
-            continue;
-        TRY(cluster_mark_folder(read[i], 3, folder, sizeof folder, e));
-        status_t st = cluster_mark(&r->roots.checkpoints, folder, start->cluster, CLUSTER_MARK_CHECK, NULL, e);
-        if (st != ST_OK && st != ST_NOT_FOUND && st != ST_PERMISSION_DENIED) /* who reads it says what is missing */
-            return st;
-    }
-    if (!*start->attempt->checkpoint_directory || !*start->cluster)
-        return ST_OK;
-    CLEANUP(closep) int fd = -1;
-    TRY(cluster_mark_folder(start->attempt->checkpoint_directory, 2, folder, sizeof folder, e));
-    TRY(roots_make(&r->roots.checkpoints, folder, 0777, &fd, e));
-    TRY(cluster_mark_at(fd, folder, start->cluster, CLUSTER_MARK_TAKE, &taken, e));
-    if (taken)
-        on_taken(r, folder);
-    return ST_OK;
-}
-
 static void end_unmarked(struct rank_end *ret, status_t st) {
     ret->cause = st == ST_FAILED_PRECONDITION || st == ST_DATA_LOSS
                      ? TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC /* another host sees the same folder */
@@ -327,7 +296,11 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(collective_closep) struct collective *collective = NULL;
     status_t st = config_make(r, spec, &config, &ret->why);
-    const status_t marked = st == ST_OK ? clusters_check(r, &ret->why) : ST_OK;
+    bool taken = false;
+    const status_t marked = st == ST_OK ? rank_folders_check(r->start, &r->roots.checkpoints, &taken, &ret->why)
+                                        : ST_OK;
+    if (taken)
+        rank_folders_report(r->start, r->emitter);
     if (marked != ST_OK) {
         end_unmarked(ret, marked);
         return;

@@ -17,8 +17,10 @@ struct rank_end {
 void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control, struct emitter *emitter,
                 struct rank_end *ret);
 
-/* Checks whether a job could run here (check.h) and reports CheckFinding records. The process lowers its priority,
- * limits itself to 4 GiB, and is the first that the kernel kills when memory runs short. INTERNAL: the check did not
+/* Before a check, and before a sandbox forbids it: the process lowers its priority, limits itself to 4 GiB, and is the
+ * first that the kernel kills when memory runs short. */
+void rank_check_prepare(void);
+/* Checks whether a job could run here (check.h) and reports CheckFinding records. INTERNAL: the check did not
  * finish. */
 void rank_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emitter, struct rank_end *ret);
 

@@ -42,7 +42,7 @@ static void on_plan(void *ctx, const Trainyard__V1__Plan *plan) {
 
 /* Where memory runs short, this process is the one to end, before any rank. A sanitizer's shadow is larger than any
  * limit. */
-static void be_a_guest(void) {
+void rank_check_prepare(void) {
     setpriority(PRIO_PROCESS, 0, CHECK_NICE);
     FILE *score = fopen("/proc/self/oom_score_adj", "we");
     if (score) {
@@ -82,7 +82,6 @@ static status_t check(const Trainyard__V1__WorkerCheck *given, struct emitter *e
 
 void rank_check(const Trainyard__V1__WorkerCheck *given, struct emitter *emitter, struct rank_end *ret) {
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED };
-    be_a_guest();
     if (check(given, emitter, &ret->why) != ST_OK)
         ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
     else
