@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "cli/code/git.h"
 #include "cli/code/pack.h"
+#include "cli/code/python.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -124,6 +125,8 @@ static char *folder_of(const struct code_request *request, const char *folder) {
 static status_t packed_use(struct cli *c, Trainyard__V1__JobSpec *spec, const char *folder,
                            const struct code_request *request, const struct code_pack *p, struct err *e) {
     TRY(command_check(spec->program, folder, p->list, e));
+    if (spec->program->python)
+        TRY(code_python_check(spec->program->python, folder, p->list, e));
     if (p->list->without_git)
         fprintf(stderr, "trainyard: there is no git to say which files of '%s' it ignores: all were packed\n", folder);
     if (request->upload)
