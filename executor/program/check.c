@@ -1,5 +1,6 @@
 /* A host check of a program looks for the command in PATH, as the rank will: a program that is not there, or that may
  * not be executed, is reported before a slot is taken. */
+#include "api/code/requirements.h"
 #include "base/utf8.h"
 #include "executor/program/rank.h"
 
@@ -38,12 +39,15 @@ static int file_errno(const char *path) {
 }
 
 /* As execvp: a name with a slash is a path, and any other name is searched. */
-static int command_errno(const char *name, const char *search, bool has_code) {
+static int command_errno(const Trainyard__V1__ProgramSpec *program, const char *search) {
+    const char *name = program->command[0];
     int why = ENOENT;
     if (strchr(name, '/') && *name != '/')
-        return has_code ? 0 : ENOENT; /* the working directory is the code, which the client has read, or empty */
+        return program->code ? 0 : ENOENT; /* the working directory is the code, which the client has read, or empty */
     if (*name == '/')
         return file_errno(name);
+    if (program->python)
+        return 0; /* the environment may have it */
     for (const char *at = search; *at; at += *at == ':') {
         const size_t n = strcspn(at, ":");
         char path[PATH_MAX];
@@ -66,6 +70,36 @@ static const char *search_path(const Trainyard__V1__ProgramSpec *program) {
     return search ? search : "";
 }
 
+static bool is_in_path(const char *name) {
+    const Trainyard__V1__ProgramSpec search_only = { .command = (char *[]){ (char *)(uintptr_t)name }, .n_command = 1 };
+    const char *search = getenv("PATH"); /* of the executor: a job's PATH is for its command */
+    return command_errno(&search_only, search ? search : "") == 0;
+}
+
+/* What can be known before a build. With code, the client has read the file. */
+static void python_check(const Trainyard__V1__ProgramSpec *program, struct emitter *emitter) {
+    const Trainyard__V1__PythonSpec *python = program->python;
+    const char *file = python->requirements ? python->requirements : "";
+    char sentence[SENTENCE_BYTES], interpreter[32];
+    struct stat st;
+    snprintf(interpreter, sizeof interpreter, "python%.20s", python->version ? python->version : "3");
+    *sentence = '\0';
+    if (!program->code && stat(file, &st) < 0)
+        snprintf(sentence, sizeof sentence, "program.python.requirements: '%.200s': %s", file, strerror(errno));
+    else if (!is_in_path(interpreter))
+        snprintf(sentence, sizeof sentence, "program.python.version: this host has no program '%s'", interpreter);
+    else if (requirements_kind(file) == REQUIREMENTS_UV_LOCK && !is_in_path("uv"))
+        snprintf(
+            sentence, sizeof sentence,
+            "program.python.requirements: a uv.lock needs the program uv, which is not on this host: install uv, or "
+            "name a requirements.txt");
+    if (*sentence) {
+        char printable[SENTENCE_BYTES];
+        utf8_copy_printable(sentence, printable, sizeof printable);
+        put_problem(emitter, printable);
+    }
+}
+
 void program_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emitter, struct program_end *end) {
     const Trainyard__V1__ProgramSpec *program = check->spec ? check->spec->program : NULL;
     if (!program || program->n_command == 0) {
@@ -74,11 +108,13 @@ void program_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emit
         return;
     }
     end->cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
-    const int why = command_errno(program->command[0], search_path(program), program->code != NULL);
+    const int why = command_errno(program, search_path(program));
     char sentence[SENTENCE_BYTES], printable[SENTENCE_BYTES];
     snprintf(sentence, sizeof sentence, "program.command[0]: '%.200s' cannot be executed: %s", program->command[0],
              strerror(why));
     utf8_copy_printable(sentence, printable, sizeof printable);
     if (why)
         put_problem(emitter, printable);
+    if (program->python)
+        python_check(program, emitter);
 }

@@ -2,22 +2,37 @@
 
 #include "base/cluster_mark.h"
 #include "executor/worker/job_roots.h"
+#include "executor/worker/user.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- the folder ---- */
 
 /* Two services number their jobs alike, so that a rank neither reads nor writes checkpoints of another cluster. */
+/* The folders above are those of all jobs. */
+static status_t folder_close_to_others(int fd, const char *path, struct err *e) {
+    struct stat st;
+    if (!user_group_is_private() || fstat(fd, &st) < 0 || st.st_uid != geteuid())
+        return ST_OK;
+    return fchmod(fd, st.st_mode & 07770) < 0 ? err_errno(e, "close '%s' to other jobs", path) : ST_OK;
+}
+
 static status_t folder_make(const struct roots *roots, const Trainyard__V1__WorkerStart *start,
                             struct checkpoint_begin *ret, struct err *e) {
     const char *path = start->attempt->checkpoint_directory;
-    char all[PATH_MAX];
+    char all[PATH_MAX], job[PATH_MAX];
     CLEANUP(closep) int fd = -1;
     TRY(cluster_mark_folder(path, 2, all, sizeof all, e));
     TRY(roots_make(roots, all, 0777, &fd, e));
+    TRY(cluster_mark_folder(path, 1, job, sizeof job, e));
     TRY(cluster_mark_at(fd, all, start->cluster, CLUSTER_MARK_TAKE, &ret->taken, e));
     TRY(roots_make(roots, path, 0777, &ret->fd, e));
+    TRY(roots_make(roots, job, 0777, &ret->job, e));
+    TRY(folder_close_to_others(ret->job, job, e));
+    TRY(folder_close_to_others(ret->fd, path, e));
     snprintf(ret->folder, sizeof ret->folder, "%s", path);
     return ST_OK;
 }
@@ -78,7 +93,7 @@ static status_t begin(const struct roots *roots, const Trainyard__V1__WorkerStar
 status_t checkpoint_begin(const Trainyard__V1__WorkerStart *start, const struct file_progress *progress,
                           struct checkpoint_begin *ret, struct err *e) {
     struct job_roots roots;
-    *ret = (struct checkpoint_begin){ .fd = -1, .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL };
+    *ret = (struct checkpoint_begin){ .fd = -1, .job = -1, .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL };
     job_roots_take(&(struct job_roots_given){ start->data_roots, start->n_data_roots, start->checkpoint_roots,
                                               start->n_checkpoint_roots, start->data_except, start->n_data_except },
                    &roots);

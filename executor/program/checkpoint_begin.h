@@ -11,6 +11,7 @@
 struct checkpoint_begin {
     char folder[PATH_MAX]; /* "": the program can write no checkpoints */
     int fd;                /* of that folder; -1: none */
+    int job;               /* the folder above it, of all attempts of the job; -1: none */
     char resume[PATH_MAX]; /* what the program loads; "": it begins anew */
     int64_t resume_step;
     bool taken;                            /* the directory was marked as this cluster's */

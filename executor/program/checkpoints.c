@@ -152,6 +152,7 @@ static void release(struct checkpoints *c) {
     closep(&c->events);
     closep(&c->wake);
     closep(&c->begin.fd);
+    closep(&c->begin.job);
     if (c->start)
         trainyard__v1__worker_start__free_unpacked(c->start, NULL);
     pthread_mutex_destroy(&c->lock);
@@ -161,10 +162,15 @@ static void release(struct checkpoints *c) {
 
 status_t checkpoints_open(const Trainyard__V1__WorkerStart *start, struct checkpoints **ret, struct err *e) {
     Trainyard__V1__WorkerStart *copy = NULL;
-    TRY(message_copy(&start->base, &copy, e));
+    Trainyard__V1__AttemptStart attempt = *start->attempt;
+    attempt.n_secrets = 0; /* the copy lives as long as the rank, and no checkpoint needs them */
+    attempt.secrets = NULL;
+    Trainyard__V1__WorkerStart without = *start;
+    without.attempt = &attempt;
+    TRY(message_copy(&without.base, &copy, e));
     struct checkpoints *c = alloc_zeroed(1, sizeof *c);
     c->start = copy;
-    c->begin.fd = -1;
+    c->begin.fd = c->begin.job = -1;
     atomic_store(&c->reading, -1);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
@@ -218,6 +224,7 @@ bool checkpoints_take(struct checkpoints *c, struct checkpoints_event *ret) {
 }
 
 const char *checkpoints_folder(const struct checkpoints *c) { return c->begin.folder; }
+int checkpoints_job_folder(const struct checkpoints *c) { return c->begin.job; }
 const char *checkpoints_resume(const struct checkpoints *c) { return c->begin.resume; }
 int64_t checkpoints_resume_step(const struct checkpoints *c) { return c->begin.resume_step; }
 

@@ -48,6 +48,7 @@ bool checkpoints_take(struct checkpoints *c, struct checkpoints_event *ret);
 
 /* After CHECKPOINTS_READY: the values of $TRAINYARD_CHECKPOINTS and $TRAINYARD_RESUME, or "", and the step. */
 const char *checkpoints_folder(const struct checkpoints *c);
+int checkpoints_job_folder(const struct checkpoints *c); /* of all attempts; -1: none. Borrowed */
 const char *checkpoints_resume(const struct checkpoints *c);
 int64_t checkpoints_resume_step(const struct checkpoints *c);
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "executor/program/launcher.h"
+#include "executor/worker/user.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -46,6 +47,15 @@ static void put_own(struct list *l) {
         }
         free(name);
     }
+}
+
+static void put_secret(struct list *l, const Trainyard__V1__AttemptSecret *secret) {
+    char *value = alloc_zeroed(secret->value.len + 1, 1);
+    if (secret->value.len > 0)
+        memcpy(value, secret->value.data, secret->value.len);
+    put(l, secret->variable, value);
+    explicit_bzero(value, secret->value.len);
+    free(value);
 }
 
 /* An address of IPv6 as torchrun reads it. */
@@ -139,6 +149,52 @@ static void put_no_proxy(struct list *l) {
     }
 }
 
+/* As its activate script. */
+static void put_python(struct list *l, const char *environment) {
+    const char *search = value_of(l, "PATH");
+    CLEANUP(freep) char *path = alloc_format("%s/bin:%s", environment, search ? search : "/usr/bin:/bin");
+    put(l, "PATH", path);
+    put(l, "VIRTUAL_ENV", environment);
+}
+
+static bool given_by_spec(const Trainyard__V1__JobSpec *spec, const char *name) {
+    for (size_t i = 0; i < spec->program->n_environment; i++)
+        if (strcmp(spec->program->environment[i]->key, name) == 0)
+            return true;
+    return false;
+}
+
+/* A cache of models that was there before. A library looks for it below XDG_CACHE_HOME, which put_caches changes. */
+static void put_old_cache(struct list *l, const char *name, const char *below) {
+    const char *home = value_of(l, "HOME");
+    CLEANUP(freep) char *folder = alloc_format("%s/.cache/%s", home ? home : "", below);
+    if (home && *home && !has(l, name) && access(folder, R_OK | X_OK) == 0)
+        put(l, name, folder);
+}
+
+/* A library that keeps a cache below the home folder cannot write there in a sandbox, and some of them then fail. A
+ * home folder that the spec names may be one that can be written. */
+static void put_caches(struct list *l, const Trainyard__V1__JobSpec *spec, const struct scratch *scratch) {
+    static const struct {
+        const char *name, *below;
+    } caches[] = {
+        { "XDG_CACHE_HOME", "cache" },          { "TRITON_CACHE_DIR", "cache/triton" },
+        { "NUMBA_CACHE_DIR", "cache/numba" },   { "TORCHINDUCTOR_CACHE_DIR", "cache/torchinductor" },
+        { "MPLCONFIGDIR", "cache/matplotlib" },
+    };
+    if (given_by_spec(spec, "HOME"))
+        return;
+    if (!has(l, "XDG_CACHE_HOME")) {
+        put_old_cache(l, "HF_HOME", "huggingface");
+        put_old_cache(l, "TORCH_HOME", "torch");
+    }
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        CLEANUP(freep) char *folder = alloc_format("%s/%s", scratch->temporary, caches[i].below);
+        if (!has(l, caches[i].name))
+            put(l, caches[i].name, folder);
+    }
+}
+
 char **environment_new(const Trainyard__V1__WorkerStart *start, const struct place *place,
                        const struct scratch *scratch, const struct tracking *tracking,
                        const struct program_paths *paths) {
@@ -146,8 +202,19 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
     put(&l, "PYTHONFAULTHANDLER", "1");
+    if (start->sandbox) /* the executor's cannot be written to */
+        put(&l, "TMPDIR", scratch->temporary);
+    if (user_group_is_private()) {
+        put(&l, "HOME", scratch->directory); /* no database of the host names the user */
+        put(&l, "LOGNAME", "job");
+        put(&l, "USER", "job");
+    }
     for (size_t i = 0; i < spec->program->n_environment; i++)
         put(&l, spec->program->environment[i]->key, spec->program->environment[i]->value);
+    for (size_t i = 0; i < start->attempt->n_secrets; i++)
+        put_secret(&l, start->attempt->secrets[i]);
+    if (start->sandbox)
+        put_caches(&l, spec, scratch);
     if (launcher_is_host(spec->program))
         put_launcher(&l, start, place);
     else
@@ -160,6 +227,8 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TRAINYARD_WORK", scratch->work);
     put_tracking(&l, tracking);
     put_no_proxy(&l);
+    if (paths->python)
+        put_python(&l, paths->python);
     if (paths->code)
         put(&l, "TRAINYARD_CODE", paths->code);
     if (paths->stop)
@@ -170,8 +239,10 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
 }
 
 char **environment_free(char **environment) {
-    for (char **at = environment; at && *at; at++)
+    for (char **at = environment; at && *at; at++) {
+        explicit_bzero(*at, strlen(*at)); /* it may have a secret */
         free(*at);
+    }
     free(environment);
     return NULL;
 }

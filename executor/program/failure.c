@@ -17,12 +17,12 @@ enum { ERROR_FILE_MAX_BYTES = 1 << 20, SENTENCE_BYTES = 240, STATUS_BYTES = 160 
 #define CAUSE(name) TRAINYARD__V1__WORKER_END__CAUSE__##name
 
 /* The program may have put anything there: a FIFO would block, and a link leads elsewhere. */
-static bool error_file_read(const char *path, struct exception *ret) {
+static bool error_file_read(const char *path, const struct redactor *redactor, struct exception *ret) {
     struct bytes text;
     CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bytes_init(&text, ERROR_FILE_MAX_BYTES);
-    const bool found = fd >= 0 && fd_read_file(fd, path, &text, NULL) == ST_OK && text.len > 0 &&
-                       traceback_error_file(text.data, text.len, ret);
+    bool found = fd >= 0 && fd_read_file(fd, path, &text, NULL) == ST_OK && text.len > 0;
+    found = found && traceback_error_file(text.data, text.len, redactor, ret);
     bytes_done(&text);
     return found;
 }
@@ -56,8 +56,8 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(const struct failure_facts *f, c
 void failure_describe(const struct failure_facts *f, Trainyard__V1__WorkerEnd__Cause *ret_cause, struct err *ret_why) {
     struct exception x;
     char status[STATUS_BYTES], sentence[SENTENCE_BYTES], name[48];
-    const bool found = !was_killed(f) &&
-                       (error_file_read(f->error_file, &x) || traceback_find(f->tail, f->n_tail, f->many, &x));
+    const bool found = !was_killed(f) && (error_file_read(f->error_file, f->redactor, &x) ||
+                                          traceback_find(f->tail, f->n_tail, f->many, &x));
     *ret_cause = cause_of(f, found ? &x : NULL);
     if (found) {
         status_describe(f, "", status);

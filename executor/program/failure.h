@@ -14,6 +14,7 @@
 #define EXECUTOR_PROGRAM_FAILURE_H
 
 #include "base/status.h"
+#include "executor/program/redact.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@ struct failure_facts {
     const char *error_file;
     const char *tail; /* the last bytes of stderr */
     size_t n_tail;
+    const struct redactor *redactor; /* for error_file; the tail has no secrets */
 };
 
 void failure_describe(const struct failure_facts *facts, Trainyard__V1__WorkerEnd__Cause *ret_cause,

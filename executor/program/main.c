@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/utf8.h"
 #include "executor/program/rank.h"
+#include "executor/program/redact_record.h"
 #include "executor/worker/exit_code.h"
 #include "executor/worker/user.h"
 
@@ -30,11 +31,12 @@ enum {
 };
 
 static const char usage[] =
-    "usage: trainyard-program [--user NAME] --agent-pid PID\n"
+    "usage: trainyard-program [--user NAME | --job-user UID:GID[:GID]...] --agent-pid PID\n"
     "\n"
     "One rank of a job with a program: starts the command of its spec. trainyard-executor starts it, with commands on\n"
     "descriptor 3 and records on 4.\n"
-    "With --user, which comes first, it becomes that user before it does anything else, without any privilege.\n";
+    "With --user or --job-user, which comes first, it becomes that user before it does anything else, without any\n"
+    "privilege. With --job-user the command does not have the group GID, unless the job is a fork.\n";
 
 /* The pid that was given; 0 after a usage, -1 for bad arguments. */
 static long arguments_parse(int argc, char **argv) {
@@ -75,8 +77,34 @@ static void refuse_older_agent(struct program_end *end) {
                           "the executor is of an older release than this program: restart trainyard-executor"));
 }
 
+/* Such a controller has taken the lead during an upgrade. */
+static void refuse_older_controller(const char *variable, struct program_end *end) {
+    end->cause = TRAINYARD__V1__WORKER_END__CAUSE__NOT_STARTED;
+    status_ignore(err_set(&end->why, ST_FAILED_PRECONDITION,
+                          "program.secrets.%.128s: no value came, because the controller is of an older release than "
+                          "this program: upgrade all controllers",
+                          variable));
+}
+
+/* The redactor, which the emitter uses to its end. */
+static struct redactor *start_run(const Trainyard__V1__WorkerStart *start, struct frame_reader *reader,
+                                  struct emitter *emitter, struct program_end *end) {
+    struct redactor *redactor = redactor_of_attempt(start->attempt);
+    frame_reader_wipe(reader);
+    if (start->attempt->n_secrets > 0) /* no core dump has a secret, and no process of the same user reads one here */
+        prctl(PR_SET_DUMPABLE, 0);
+    emitter_set_filter(emitter, redact_record, redactor);
+    const char *lacking = secrets_lacking(start->attempt);
+    if (lacking)
+        refuse_older_controller(lacking, end);
+    else
+        program_run(start, redactor, COMMANDS_FD, reader, emitter, end);
+    return redactor;
+}
+
 static status_t work(struct frame_reader *reader, struct program_end *end, struct err *e) {
     struct emitter *emitter;
+    struct redactor *redactor = NULL;
     ProtobufCMessage *message = NULL;
     TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
     Trainyard__V1__WorkerCommand *first = (Trainyard__V1__WorkerCommand *)message;
@@ -90,7 +118,7 @@ static status_t work(struct frame_reader *reader, struct program_end *end, struc
         else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_START && !first->start->attempt)
             refuse_older_agent(end);
         else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_START)
-            program_run(first->start, COMMANDS_FD, reader, emitter, end);
+            redactor = start_run(first->start, reader, emitter, end);
         else
             status_ignore(err_set(&end->why, ST_INTERNAL, "the first command is neither a start nor a check"));
         end_emit(emitter, end);
@@ -99,6 +127,7 @@ static status_t work(struct frame_reader *reader, struct program_end *end, struc
                              end->cause == TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST;
         emitter_close(emitter, stopped ? FLUSH_STOPPED_MS : FLUSH_MS);
     }
+    redactor_free(redactor);
     trainyard__v1__worker_command__free_unpacked(first, NULL);
     return st;
 }
@@ -116,7 +145,7 @@ static void signals_block(void) {
 int main(int argc, char **argv) {
     struct program_end end = { .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL,
                                .scratch = { .lock = -1, .fifo = -1 } };
-    if (user_option_take(&argc, argv, &end.why) != ST_OK) {
+    if (user_option_take(&argc, argv, true, &end.why) != ST_OK) {
         fprintf(stderr, "trainyard-program: --user: %s\n", end.why.msg);
         return 2;
     }

@@ -2,6 +2,9 @@
  * nothing while its reader does not read. Writes have at most PIPE_BUF bytes and happen when poll reports space: they
  * never block, although the agent's pipes are blocking here. If the agent's end is closed, bytes are dropped.
  *
+ * The redactor of secrets is between the read and all else. It keeps bytes that may be the beginning of a value; they
+ * follow with the next read, or at the end.
+ *
  * output_end wakes the thread through an eventfd. From then on a stream is over when a read finds nothing: every
  * process of the command has ended, or the time is over. */
 #include "executor/program/output.h"
@@ -23,12 +26,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 16 << 10, FLUSH_PAUSE_MS = 2 };
+enum { READ_BYTES = 16 << 10, FLUSH_PAUSE_MS = 2, REDACTED_MAX_BYTES = 1 << 20 };
 
 struct stream {
     int from, to, command_end;
     char data[READ_BYTES];
+    const char *bytes; /* [n] to be written: data, or what the redactor made of it */
     size_t n, written;
+    bool redacts, at_end;
+    struct redact_stream redaction;
+    struct bytes redacted;
     bool over;
 };
 
@@ -49,6 +56,10 @@ struct output {
 };
 
 static void tail_keep(struct output *o, const char *data, size_t n) {
+    if (n > OUTPUT_TAIL_BYTES) {
+        data += n - OUTPUT_TAIL_BYTES;
+        n = OUTPUT_TAIL_BYTES;
+    }
     if (o->n_tail + n > sizeof o->tail) {
         const size_t kept = OUTPUT_TAIL_BYTES - n;
         memmove(o->tail, o->tail + o->n_tail - kept, kept);
@@ -79,31 +90,48 @@ static void lines_divert(struct output *o, const char *data, size_t n) {
 /* With the lock held. */
 static void error_take(struct output *o, struct stream *s) {
     if (!o->line) {
-        tail_keep(o, s->data, s->n);
+        tail_keep(o, s->bytes, s->n);
         return;
     }
-    lines_divert(o, s->data, s->n);
+    lines_divert(o, s->bytes, s->n);
     s->written = s->n;
+}
+
+/* With the lock held. end: no further bytes follow. Without memory for what the redactor keeps, nothing is passed on.
+ * */
+static void bytes_take_in(struct output *o, struct stream *s, size_t n, bool end) {
+    s->bytes = s->data;
+    s->n = n;
+    s->written = 0;
+    s->at_end |= end;
+    if (s->redacts) {
+        bytes_clear(&s->redacted);
+        status_ignore(redact_stream_feed(&s->redaction, s->data, n, end, &s->redacted, NULL));
+        s->bytes = s->redacted.data;
+        s->n = s->redacted.len;
+    }
+    if (s == &o->streams[1] && s->n > 0)
+        error_take(o, s);
 }
 
 static void stream_read(struct output *o, struct stream *s) {
     pthread_mutex_lock(&o->lock);
     const ssize_t n = read(s->from, s->data, sizeof s->data);
     if (n > 0) {
-        s->n = (size_t)n;
-        s->written = 0;
         atomic_store(&o->last_ms[s - o->streams], clock_mono_ms());
-        if (s == &o->streams[1])
-            error_take(o, s);
+        bytes_take_in(o, s, (size_t)n, false);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || atomic_load(&o->ending)) {
-        s->over = true;
+        if (s->at_end)
+            s->over = true;
+        else
+            bytes_take_in(o, s, 0, true); /* what the redactor has kept; the next read finds the end again */
     }
     pthread_mutex_unlock(&o->lock);
 }
 
 static void stream_write(struct stream *s) {
     const size_t left = s->n - s->written;
-    const ssize_t n = write(s->to, s->data + s->written, left < PIPE_BUF ? left : PIPE_BUF);
+    const ssize_t n = write(s->to, s->bytes + s->written, left < PIPE_BUF ? left : PIPE_BUF);
     if (n > 0)
         s->written += (size_t)n;
     else if (n < 0 && errno != EINTR && errno != EAGAIN)
@@ -138,10 +166,16 @@ static void *run(void *context) {
     return NULL;
 }
 
-status_t output_open(struct output **ret, struct err *e) {
+static void stream_init(struct stream *s, int to, const struct redactor *redactor) {
+    *s = (struct stream){ .from = -1, .command_end = -1, .to = to, .redacts = !redactor_is_empty(redactor) };
+    redact_stream_init(&s->redaction, redactor);
+    bytes_init(&s->redacted, REDACTED_MAX_BYTES);
+}
+
+status_t output_open(const struct redactor *redactor, struct output **ret, struct err *e) {
     CLEANUP(output_closep) struct output *o = alloc_zeroed(1, sizeof *o);
     for (int i = 0; i < 2; i++)
-        o->streams[i] = (struct stream){ .from = -1, .command_end = -1, .to = i + 1 };
+        stream_init(&o->streams[i], i + 1, redactor);
     pthread_mutex_init(&o->lock, NULL);
     atomic_init(&o->end_at_ms, DEADLINE_NEVER);
     o->wake = eventfd(0, EFD_CLOEXEC);
@@ -222,6 +256,8 @@ struct output *output_close(struct output *o) {
     for (int i = 0; i < 2; i++) {
         closep(&o->streams[i].from);
         closep(&o->streams[i].command_end);
+        redact_stream_done(&o->streams[i].redaction);
+        bytes_done(&o->streams[i].redacted);
     }
     closep(&o->wake);
     pthread_mutex_destroy(&o->lock);

@@ -1,8 +1,9 @@
 /* stdout and stderr of a rank's command. Two pipes of this process take them, and a thread passes the bytes on,
- * unchanged, to stdout and stderr of this process: the agent's pipes. The last bytes of stderr are kept, since they say
- * why the command failed, and the time of the last byte, since a program that writes is alive.
+ * unchanged but for the values of secrets, to stdout and stderr of this process: the agent's pipes. The last bytes of
+ * stderr are kept, since they say why the command failed, and the time of the last byte, since a program that writes is
+ * alive.
  *
- *     TRY(output_open(&output, e));
+ *     TRY(output_open(redactor, &output, e));
  *     ... fork; in the child: dup2(output_command_end(output, i), i) for i of 1, 2 ...
  *     output_started(output);                 // closes the command's ends here
  *     output_end(output, 500);                // the command has ended: passes on what is left
@@ -15,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/program/redact.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +25,8 @@ enum { OUTPUT_TAIL_BYTES = 64 << 10, OUTPUT_LINE_BYTES = 512 };
 
 struct output;
 
-MUST_CHECK status_t output_open(struct output **ret, struct err *e);
+/* redactor: replaces values in all that is passed on or kept; outlives the result. An empty one replaces nothing. */
+MUST_CHECK status_t output_open(const struct redactor *redactor, struct output **ret, struct err *e);
 
 /* stream: 1 or 2. -1 after output_started. */
 int output_command_end(const struct output *o, int stream);

@@ -2,6 +2,8 @@
  * that closes at exec reports why exec failed. Between fork and exec no function runs that takes a lock, since another
  * thread may have held it at the fork.
  *
+ * The sandbox is entered after all that this process itself needs, and before exec.
+ *
  * To kill all descendants, SIGKILL goes to the command's process group and to every child. The children of a killed
  * child become children of this process, which is a subreaper, so the step repeats until none is left. */
 #include "executor/program/process_tree.h"
@@ -9,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/process.h"
+#include "executor/worker/user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,28 +25,40 @@
 
 enum { KILL_MS = 10000, KILL_PAUSE_MS = 5 };
 
-/* In the child. Writes errno of the step that failed to `report`. */
-static void exec_command(const char *directory, char *const *argv, char **variables, const int outputs[2], pid_t parent,
-                         int report) {
+/* What failed in the child. */
+struct start_failure {
+    int why; /* errno */
+    bool by_sandbox;
+};
+
+/* In the child. Writes the step that failed to `report`. */
+static void exec_command(const struct process_tree_command *c, const int outputs[2], pid_t parent, int report) {
+    struct start_failure failure = { 0 };
     sigset_t none;
     sigemptyset(&none);
     int null = open("/dev/null", O_RDONLY);
+    const bool left = c->keeps_group || user_group_leave(); /* clears the death signal */
+    const int why_left = errno;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && dup2(outputs[0], 1) == 1 &&
-        dup2(outputs[1], 2) == 2 && chdir(directory) == 0) {
+    errno = why_left;
+    if (left && getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && dup2(outputs[0], 1) == 1 &&
+        dup2(outputs[1], 2) == 2 && chdir(c->directory) == 0) {
         sigprocmask(SIG_SETMASK, &none, NULL);
         signal(SIGPIPE, SIG_DFL);
-        environ = variables; /* execvp searches the PATH of this process */
-        execvp(argv[0], argv);
+        environ = c->variables; /* execvp searches the PATH of this process */
+        errno = sandbox_apply(c->sandbox);
+        failure.by_sandbox = errno != 0;
+        if (!failure.by_sandbox)
+            execvp(c->argv[0], c->argv);
     }
-    const int why = errno;
-    ssize_t wrote = write(report, &why, sizeof why);
+    failure.why = errno;
+    ssize_t wrote = write(report, &failure, sizeof failure);
     (void)wrote;
     _exit(127);
 }
 
-status_t process_tree_start(struct process_tree *tree, const char *directory, char *const *argv, char **variables,
-                            const int outputs[2], struct err *e) {
+status_t process_tree_start(struct process_tree *tree, const struct process_tree_command *command, const int outputs[2],
+                            struct err *e) {
     int ends[2];
     *tree = (struct process_tree){ 0 };
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -51,17 +66,19 @@ status_t process_tree_start(struct process_tree *tree, const char *directory, ch
     CLEANUP(closep) int readable = ends[0];
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        exec_command(directory, argv, variables, outputs, parent, ends[1]);
+        exec_command(command, outputs, parent, ends[1]);
     const int fork_errno = errno;
     close(ends[1]);
     errno = fork_errno;
     if (pid < 0)
         return err_errno(e, "start the command");
-    int why = 0;
-    if (read(readable, &why, sizeof why) == sizeof why) {
+    struct start_failure failure;
+    if (read(readable, &failure, sizeof failure) == sizeof failure) {
         waitpid(pid, NULL, 0);
-        return err_set(e, ST_FAILED_PRECONDITION, "program.command: '%.120s' cannot be executed: %s", argv[0],
-                       strerror(why));
+        if (failure.by_sandbox)
+            return err_set(e, ST_INTERNAL, "the command cannot be started in a sandbox: %s", strerror(failure.why));
+        return err_set(e, ST_FAILED_PRECONDITION, "program.command: '%.120s' cannot be executed: %s", command->argv[0],
+                       strerror(failure.why));
     }
     tree->command = tree->group = pid;
     return ST_OK;

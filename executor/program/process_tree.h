@@ -1,7 +1,7 @@
 /* The user's command and every process that descends from it.
  *
  *     struct process_tree tree;
- *     TRY(process_tree_start(&tree, &options, e));
+ *     TRY(process_tree_start(&tree, &command, outputs, e));
  *     process_tree_signal(&tree, SIGTERM);         // the command's process group
  *     if (process_tree_reap(&tree)) ...            // after SIGCHLD: the command has ended, tree.wait_status says how
  *     process_tree_kill();                         // what is left, also processes that left the session
@@ -11,6 +11,7 @@
 #define EXECUTOR_PROGRAM_PROCESS_TREE_H
 
 #include "base/status.h"
+#include "executor/sandbox/sandbox.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -21,12 +22,20 @@ struct process_tree {
     int wait_status; /* as of waitpid, when it has ended */
 };
 
-/* directory: the working directory. argv and variables end with NULL. argv[0] is searched in the PATH of `variables`.
- * outputs: descriptors above 2 that become stdout and stderr. The command leads a session of its own, reads nothing
+/* argv and variables end with NULL. argv[0] is searched in the PATH of `variables`. */
+struct process_tree_command {
+    const char *directory; /* the working directory */
+    char *const *argv;
+    char **variables;
+    const struct sandbox *sandbox; /* which the command and its descendants cannot leave; NULL: none */
+    bool keeps_group;              /* user_group_leave is not called */
+};
+
+/* outputs: descriptors above 2 that become stdout and stderr. The command leads a session of its own, reads nothing
  * from stdin, and is killed when the calling process ends. FAILED_PRECONDITION with the reason if the command cannot be
- * executed. */
-MUST_CHECK status_t process_tree_start(struct process_tree *tree, const char *directory, char *const *argv,
-                                       char **variables, const int outputs[2], struct err *e);
+ * executed, INTERNAL if the sandbox cannot be entered. */
+MUST_CHECK status_t process_tree_start(struct process_tree *tree, const struct process_tree_command *command,
+                                       const int outputs[2], struct err *e);
 
 /* To the process group of the command. Nothing happens before the command is started. */
 void process_tree_signal(const struct process_tree *tree, int signal);

@@ -4,6 +4,7 @@
 
 #include "api/codec/frame.h"
 #include "base/status.h"
+#include "executor/program/redact.h"
 #include "executor/program/scratch.h"
 #include "executor/worker/emit.h"
 
@@ -16,10 +17,11 @@ struct program_end {
     struct scratch scratch; /* the caller closes it, after the end was sent: this may take long */
 };
 
-/* commands: the pipe from the agent; the reader may already contain commands that arrived together with the first one.
- * SIGTERM and SIGCHLD are blocked. Returns when no process of the command is left. */
-void program_run(const Trainyard__V1__WorkerStart *start, int commands, struct frame_reader *reader,
-                 struct emitter *emitter, struct program_end *end);
+/* redactor: of the attempt's secrets, whose values in `start` are overwritten when the command has them. commands: the
+ * pipe from the agent; the reader may already contain commands that arrived together with the first one. SIGTERM and
+ * SIGCHLD are blocked. Returns when no process of the command is left. */
+void program_run(const Trainyard__V1__WorkerStart *start, const struct redactor *redactor, int commands,
+                 struct frame_reader *reader, struct emitter *emitter, struct program_end *end);
 
 /* check.c: reports as CheckFindings what prevents the command from being started on this host. */
 void program_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emitter, struct program_end *end);

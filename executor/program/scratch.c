@@ -101,9 +101,10 @@ status_t scratch_open(struct scratch *s, struct err *e) {
         return st;
     }
     snprintf(s->work, sizeof s->work, "%s/work", s->directory);
+    snprintf(s->temporary, sizeof s->temporary, "%s/temporary", s->directory);
     snprintf(s->metrics, sizeof s->metrics, "%s/metrics", s->directory);
     snprintf(s->error_file, sizeof s->error_file, "%s/error.json", s->directory);
-    if (mkdir(s->work, 0700) < 0 || mkfifo(s->metrics, 0600) < 0 ||
+    if (mkdir(s->work, 0700) < 0 || mkdir(s->temporary, 0700) < 0 || mkfifo(s->metrics, 0600) < 0 ||
         (s->fifo = open(s->metrics, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
         status_t st = err_errno(e, "prepare the folder '%s'", s->directory);
         scratch_close(s, NULL);

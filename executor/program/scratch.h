@@ -5,6 +5,7 @@
  *       metrics                         the FIFO
  *       error.json                      what torch.distributed.elastic reports about a failure; absent at first
  *       work                            the working directory, empty at first
+ *       temporary                       TMPDIR of a command in a sandbox
  *
  * Only the user that runs the rank can enter the folder. A rank that is killed leaves its folder behind; the next
  * scratch_close of the same user removes every folder whose lock is free. A folder gets its name when it is locked. */
@@ -17,7 +18,7 @@
 #include <limits.h>
 
 struct scratch {
-    char directory[PATH_MAX - 64], work[PATH_MAX], metrics[PATH_MAX], error_file[PATH_MAX];
+    char directory[PATH_MAX - 64], work[PATH_MAX], temporary[PATH_MAX], metrics[PATH_MAX], error_file[PATH_MAX];
     int lock;
     int fifo; /* for reading, non-blocking. It never ends, since this process also keeps it open for writing */
 };

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -163,6 +165,29 @@ static void process_put(pid_t pid) {
         closedir(d);
 }
 
+struct processes {
+    const pid_t *list;
+    int n;
+    deadline_ms_t until;
+};
+
+/* The kernel shows a wait only to a reader whose user and group for files are those of the process. With --job-user
+ * this process has another such group than the command. A thread changes only its own, and keeps the main thread's
+ * signal at the agent's death, which the change removes. */
+static void *processes_put(void *ctx) {
+    const struct processes *p = ctx;
+    setfsgid(getgid());
+    for (int i = 0; i < p->n && clock_mono_ms() < p->until; i++)
+        process_put(p->list[i]);
+    return NULL;
+}
+
+static void processes_put_all(struct processes *p) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, processes_put, p) == 0)
+        pthread_join(thread, NULL);
+}
+
 /* ---- Python's view ---- */
 
 static void process_abort(pid_t pid, struct output *output, deadline_ms_t all_until) {
@@ -181,8 +206,7 @@ void stacks_collect(struct output *output, struct emitter *emitter) {
     const deadline_ms_t until = deadline_in(ALL_MS);
     const int n = processes_find(list);
     log_of_stacks.emitter = emitter;
-    for (int i = 0; i < n && clock_mono_ms() < until; i++)
-        process_put(list[i]);
+    processes_put_all(&(struct processes){ list, n, until });
     output_divert(output, put, &log_of_stacks);
     for (int i = 0; i < n && clock_mono_ms() < until; i++)
         if (is_alive(list[i]) && handles_abort(list[i]))

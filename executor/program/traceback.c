@@ -13,6 +13,8 @@
  * LINE_MAX_BYTES, so that long lines cost nothing more. */
 #include "executor/program/traceback.h"
 
+#include "base/alloc.h"
+#include "base/cleanup.h"
 #include "base/utf8.h"
 
 #include <ctype.h>
@@ -35,6 +37,7 @@ struct reader {
     struct exception block, last, best;
     bool has_last, has_best, last_chained, many;
     bool crashed; /* `last` is a crash: faulthandler may report its frames */
+    bool aborted; /* the interpreter crashed while it ended because of `last`: `last` stays */
     bool current; /* its lines are those of the thread that crashed */
 };
 
@@ -143,7 +146,7 @@ static void exception_settle(struct reader *r) {
         r->best = r->last;
         r->has_best = true;
     }
-    r->has_last = r->crashed = r->current = false;
+    r->has_last = r->crashed = r->aborted = r->current = false;
     r->message_lines = 0;
 }
 
@@ -311,8 +314,16 @@ static bool interpreter_take(struct reader *r, struct line l) {
     return true;
 }
 
-/* C++'s "terminate called" is followed by SIGABRT, and that by faulthandler's report, if it is enabled. */
+/* C++'s "terminate called" is followed by SIGABRT, and that by faulthandler's report, if it is enabled. An exception
+ * that no code has handled may be followed by a crash too: PyTorch's threads still run when the interpreter ends. */
 static bool crash_take(struct reader *r, struct line l) {
+    const bool crash = begins(l, "terminate called ") || begins(l, "Fatal Python error: ");
+    if (crash && !r->crashed && r->has_last && *r->last.file && r->message_lines > 0)
+        r->aborted = true;
+    if (crash && r->aborted) {
+        r->crashed = true;
+        return true;
+    }
     if (begins(l, "terminate called after throwing an instance of '")) {
         const struct line type = line_from(l, 48);
         char name[sizeof r->block.type];
@@ -330,6 +341,8 @@ static bool crash_take(struct reader *r, struct line l) {
 
 /* What follows a crash. faulthandler prints the frames of each thread, the innermost first. */
 static bool crash_line(struct reader *r, struct line l) {
+    if (r->aborted)
+        return l.n > 0 && (*l.at == ' ' || begins(l, "Current thread 0x") || begins(l, "Thread 0x"));
     if (begins(l, "  what():  ")) {
         copy(line_from(l, 11), r->last.message, sizeof r->last.message);
         r->last.kind = kind_of(r->last.type, r->last.message);
@@ -427,15 +440,24 @@ static void message_split(const char *message, struct exception *ret) {
     ret->at_end = true;
 }
 
-bool traceback_error_file(const char *text, size_t n, struct exception *ret) {
+/* NULL: it is no text. */
+static char *text_of(const json_t *value, const struct redactor *redactor) {
+    if (!json_is_string(value))
+        return NULL;
+    char *text = alloc_copy_text(json_string_value(value));
+    redact_text(redactor, text);
+    return text;
+}
+
+bool traceback_error_file(const char *text, size_t n, const struct redactor *redactor, struct exception *ret) {
     json_t *file = json_loadb(text, n, 0, NULL), *message = json_object_get(file, "message");
-    json_t *stack = json_object_get(json_object_get(message, "extraInfo"), "py_callstack");
-    if (json_is_object(message))
-        message = json_object_get(message, "message");
-    bool found = json_is_string(stack) &&
-                 traceback_find(json_string_value(stack), json_string_length(stack), false, ret);
-    if (!found && json_is_string(message) && json_string_length(message) > 0) {
-        message_split(json_string_value(message), ret);
+    CLEANUP(freep)
+    char *stack = text_of(json_object_get(json_object_get(message, "extraInfo"), "py_callstack"), redactor);
+    CLEANUP(freep)
+    char *said = text_of(json_is_object(message) ? json_object_get(message, "message") : message, redactor);
+    bool found = stack && traceback_find(stack, strlen(stack), false, ret);
+    if (!found && said && *said) {
+        message_split(said, ret);
         found = true;
     }
     json_decref(file);

@@ -16,6 +16,8 @@
 #ifndef EXECUTOR_PROGRAM_TRACEBACK_H
 #define EXECUTOR_PROGRAM_TRACEBACK_H
 
+#include "executor/program/redact.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -43,8 +45,9 @@ struct exception {
 bool traceback_find(const char *text, size_t n, bool many, struct exception *ret);
 
 /* The exception in the text of a file that torch.distributed.elastic has written for a process (@record), JSON:
- * {"message": {"message": "ValueError: ...", "extraInfo": {"py_callstack": "Traceback ..."}}}. */
-bool traceback_error_file(const char *text, size_t n, struct exception *ret);
+ * {"message": {"message": "ValueError: ...", "extraInfo": {"py_callstack": "Traceback ..."}}}. Secrets are replaced in
+ * its texts as JSON decodes them, before these are cut. */
+bool traceback_error_file(const char *text, size_t n, const struct redactor *redactor, struct exception *ret);
 
 /* A sentence of at most `bytes`: "ValueError: expected 4 columns, at /data/train.py:12 in step". bytes >= 64. */
 void traceback_sentence(const struct exception *exception, char *ret, size_t bytes);

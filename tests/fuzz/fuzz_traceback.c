@@ -31,7 +31,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     for (int many = 0; many < 2; many++)
         if (traceback_find((const char *)data, n, many, &x))
             check(&x);
-    if (traceback_error_file((const char *)data, n, &x))
+    CLEANUP(redactor_freep) struct redactor *none = redactor_new();
+    redactor_ready(none);
+    if (traceback_error_file((const char *)data, n, none, &x))
         check(&x);
     return 0;
 }

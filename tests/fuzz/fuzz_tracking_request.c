@@ -45,6 +45,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mlflow_init(mlflow, points);
     wandb_init(wandb, points, "http://127.0.0.1:1", "token");
     const unsigned code = mlflow_has(path) ? mlflow_serve(mlflow, &request, &ret) : wandb_serve(wandb, &request, &ret);
+    char upload[600], name[ARTIFACT_PATH_BYTES + 1];
+    snprintf(upload, sizeof upload, "/api/2.0/mlflow-artifacts/artifacts/1/%.*s", 500, body);
+    if (mlflow_upload(mlflow, upload, name, sizeof name))
+        assert(strlen(name) <= ARTIFACT_PATH_BYTES);
+    snprintf(upload, sizeof upload, "/files/put/%.*s", 500, body);
+    if (wandb_upload(wandb, upload, name, sizeof name))
+        assert(strlen(name) <= ARTIFACT_PATH_BYTES);
     json_t *answer = json_loadb(ret.data, ret.len, 0, NULL);
     assert((code == 200 || code == 400) && json_is_object(answer));
     json_decref(answer);

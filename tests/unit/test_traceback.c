@@ -145,6 +145,24 @@ static void crashes_of_c_have_the_place_in_python(void **state) {
           "/data/train.py:6 in inner");
 }
 
+static void a_crash_while_the_interpreter_ends_hides_no_exception(void **state) {
+    (void)state;
+    static const char *const crashes[] = {
+        "terminate called without an active exception\nFatal Python error: Aborted\n",
+        "Fatal Python error: Segmentation fault\n",
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "  what():  it ended\nFatal Python error: Aborted\n"
+    };
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 HEADER MAIN "KeyError: 'weight'\n%s\nCurrent thread 0x00007f02 (most recent call first):\n"
+                             "  File \"/data/other.py\", line 1 in __del__\n  <no Python frame>\n",
+                 crashes[i]);
+        check(text, false, EXCEPTION_OTHER, "KeyError: 'weight', at /data/train.py:9");
+    }
+}
+
 static void a_text_without_an_exception_has_none(void **state) {
     (void)state;
     static const char *const texts[] = { "",
@@ -190,16 +208,23 @@ static void the_file_of_torch_elastic_names_the_exception(void **state) {
     static const char plain[] = "{\"message\": \"MemoryError: no more\"}";
     struct exception x;
     char got[SENTENCE_BYTES];
-    assert_true(traceback_error_file(stack, sizeof stack - 1, &x));
+    CLEANUP(redactor_freep) struct redactor *none = redactor_new(), *one = redactor_new();
+    redactor_ready(none);
+    redactor_add(one, "bo\tken-1234", 11);
+    redactor_ready(one);
+    assert_true(traceback_error_file(stack, sizeof stack - 1, none, &x));
     traceback_sentence(&x, got, sizeof got);
     assert_string_equal(got, "ValueError: boom, at /data/train.py:5 in step");
-    assert_true(traceback_error_file(plain, sizeof plain - 1, &x));
+    assert_true(traceback_error_file(plain, sizeof plain - 1, none, &x));
     assert_int_equal(x.kind, EXCEPTION_MEMORY);
+    static const char secret[] = "{\"message\": \"ValueError: bo\\tken-1234 is no key\"}";
+    assert_true(traceback_error_file(secret, sizeof secret - 1, one, &x));
+    assert_string_equal(x.message, "*** is no key");
     static const char *const wrong[] = {
         "", "{", "[]", "{}", "{\"message\": 1}", "{\"message\": {\"message\": []}}", "{\"message\": \"\"}"
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_false(traceback_error_file(wrong[i], strlen(wrong[i]), &x));
+        assert_false(traceback_error_file(wrong[i], strlen(wrong[i]), none, &x));
 }
 
 int main(void) {
@@ -212,6 +237,7 @@ int main(void) {
         cmocka_unit_test(of_a_group_the_group_itself_counts),
         cmocka_unit_test(failures_that_a_retry_repeats_are_known),
         cmocka_unit_test(crashes_of_c_have_the_place_in_python),
+        cmocka_unit_test(a_crash_while_the_interpreter_ends_hides_no_exception),
         cmocka_unit_test(a_text_without_an_exception_has_none),
         cmocka_unit_test(a_sentence_is_bounded_and_printable_whatever_its_parts_are),
         cmocka_unit_test(the_file_of_torch_elastic_names_the_exception),

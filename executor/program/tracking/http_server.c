@@ -3,7 +3,8 @@
  *
  * `take` is called several times for a request: first with its head alone, then with pieces of the body, and at last
  * with none. The first call checks the token; a request without it is answered at once, and libmicrohttpd then closes
- * its connection. The last call asks the owner's serve() for the answer.
+ * its connection. The last call asks the owner's serve() for the answer. While the owner stores a piece of an upload,
+ * the connection rests (is suspended); the last call comes again after the upload's end.
  *
  * A connection is a stranger until one of its requests had the token. Another user of the host can open connections,
  * but cannot keep one: strangers are closed by shutdown(2) of their socket, the oldest first, so that the program's own
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* W&B's client sends measurements of itself without its key, and prints an error if they are refused. They are not
  * read. */
@@ -46,7 +48,7 @@ struct http_server {
     const struct http_library *http; /* NULL: no client has connected */
     struct MHD_Daemon *daemon;
     int listening; /* -1: the daemon has it */
-    http_serve *serve;
+    struct http_handler handler;
     void *ctx;
     int port;
     char token[HTTP_TOKEN_DIGITS + 1], bearer[64], basic[96];
@@ -54,12 +56,17 @@ struct http_server {
     int strangers;
     uint64_t connections; /* until now */
     size_t bodies;
+    struct pending *resting;
 };
 
 struct pending {
     struct bytes body;
     int64_t received;
     bool known, dropped;
+    void *upload;                      /* of a PUT, until it has ended */
+    bool uploaded;                     /* it has ended */
+    struct MHD_Connection *connection; /* rests; NULL: it does not */
+    struct pending *next_resting;
     const char *path; /* in libmicrohttpd's memory of the request */
 };
 
@@ -164,14 +171,47 @@ static const char *path_allowed(const struct http_server *s, struct MHD_Connecti
     return long_enough && same_bytes(path + 1, s->token, HTTP_TOKEN_DIGITS) ? path + HTTP_TOKEN_DIGITS + 1 : NULL;
 }
 
+/* libmicrohttpd does not read from the connection until resume. */
+static void rest(struct http_server *s, struct pending *p, struct MHD_Connection *connection) {
+    p->connection = connection;
+    p->next_resting = s->resting;
+    s->resting = p;
+    s->http->suspend_connection(connection);
+}
+
+static void resume(struct http_server *s, struct pending *p) {
+    struct pending **at = &s->resting;
+    while (*at != p)
+        at = &(*at)->next_resting;
+    *at = p->next_resting;
+    s->http->resume_connection(p->connection);
+    p->connection = NULL;
+}
+
+void http_server_continue(struct http_server *s, const void *upload, bool ended) {
+    struct pending *p = s ? s->resting : NULL;
+    while (p && p->upload != upload)
+        p = p->next_resting;
+    if (!p)
+        return;
+    if (ended)
+        p->upload = NULL;
+    resume(s, p);
+}
+
 static void pending_free(struct http_server *s, struct pending *p) {
+    if (p->upload)
+        s->handler.upload_drop(p->upload);
     s->bodies -= p->body.len;
     bytes_done(&p->body);
     free(p);
 }
 
-static void body_take(struct http_server *s, struct pending *p, const char *method, const char *piece, size_t n) {
+/* True: the connection rests until the piece is written. */
+static bool body_take(struct http_server *s, struct pending *p, const char *method, const char *piece, size_t n) {
     p->received += (int64_t)n;
+    if (p->upload)
+        return s->handler.upload_write(p->upload, piece, n);
     if (p->dropped || strcmp(method, MHD_HTTP_METHOD_PUT) == 0 || s->bodies + n > HTTP_BODIES_BYTES ||
         bytes_append(&p->body, piece, n, NULL) != ST_OK) {
         s->bodies -= p->body.len;
@@ -180,11 +220,26 @@ static void body_take(struct http_server *s, struct pending *p, const char *meth
     } else {
         s->bodies += n;
     }
+    return false;
+}
+
+static enum MHD_Result answer_file(const struct http_library *http, struct MHD_Connection *connection, int fd,
+                                   int64_t bytes) {
+    struct MHD_Response *r = http->create_response_from_fd((uint64_t)bytes, fd); /* closes fd, unless it fails */
+    if (!r) {
+        close(fd);
+        return MHD_NO;
+    }
+    const enum MHD_Result ok = http->queue_response(connection, MHD_HTTP_OK, r);
+    http->destroy_response(r);
+    return ok;
 }
 
 static enum MHD_Result request_finish(struct http_server *s, struct MHD_Connection *connection, const char *method,
-                                      const struct pending *p) {
+                                      struct pending *p) {
     const struct client *client = client_of(s, connection);
+    int file = -1;
+    int64_t n_file = 0;
     const struct http_request request = { .method = method,
                                           .path = p->path,
                                           .body = p->body.data ? p->body.data : "",
@@ -192,11 +247,15 @@ static enum MHD_Result request_finish(struct http_server *s, struct MHD_Connecti
                                           .received = p->received,
                                           .dropped = p->dropped,
                                           .connection = connection,
-                                          .client = client ? client->number : 0 };
+                                          .client = client ? client->number : 0,
+                                          .uploaded = p->uploaded,
+                                          .file = &file,
+                                          .n_file = &n_file };
     struct bytes body;
     bytes_init(&body, ANSWER_BYTES);
-    const unsigned code = s->serve(s->ctx, &request, &body);
-    const enum MHD_Result ok = answer(s->http, connection, code, body.data ? body.data : "", body.len);
+    const unsigned code = s->handler.serve(s->ctx, &request, &body);
+    const enum MHD_Result ok = file >= 0 ? answer_file(s->http, connection, file, n_file)
+                                         : answer(s->http, connection, code, body.data ? body.data : "", body.len);
     bytes_done(&body);
     return ok;
 }
@@ -218,12 +277,23 @@ static enum MHD_Result take(void *ctx, struct MHD_Connection *connection, const 
         if (!p->path)
             return answer(s->http, connection, MHD_HTTP_UNAUTHORIZED, refused, sizeof refused - 1);
         client_known(s, connection);
+        if (strcmp(method, MHD_HTTP_METHOD_PUT) == 0)
+            p->upload = s->handler.upload_begin(s->ctx, p->path);
         return MHD_YES;
     }
     if (*n_piece > 0) {
-        body_take(s, p, method, piece, *n_piece);
+        if (body_take(s, p, method, piece, *n_piece))
+            rest(s, p, connection);
         *n_piece = 0;
         return MHD_YES;
+    }
+    if (p->upload) {
+        p->uploaded = true;
+        if (s->handler.upload_end(p->upload)) {
+            rest(s, p, connection);
+            return MHD_YES;
+        }
+        p->upload = NULL;
     }
     return request_finish(s, connection, method, p);
 }
@@ -285,9 +355,9 @@ static status_t listen_on_loopback(int *ret_fd, int *ret_port, struct err *e) {
     return ST_OK;
 }
 
-status_t http_server_open(http_serve *serve, void *ctx, struct http_server **ret, struct err *e) {
+status_t http_server_open(const struct http_handler *handler, void *ctx, struct http_server **ret, struct err *e) {
     CLEANUP(http_server_closep) struct http_server *s = alloc_zeroed(1, sizeof *s);
-    s->serve = serve;
+    s->handler = *handler;
     s->ctx = ctx;
     s->listening = -1;
     for (int i = 0; i < HTTP_CONNECTIONS; i++)
@@ -299,6 +369,8 @@ status_t http_server_open(http_serve *serve, void *ctx, struct http_server **ret
 }
 
 struct http_server *http_server_close(struct http_server *s) {
+    while (s && s->resting) /* libmicrohttpd's condition */
+        resume(s, s->resting);
     if (s && s->daemon)
         s->http->stop_daemon(s->daemon);
     if (s)
@@ -310,8 +382,8 @@ struct http_server *http_server_close(struct http_server *s) {
 static status_t daemon_start(struct http_server *s, struct err *e) {
     TRY(http_library_get(&s->http, e));
     s->daemon = s->http->start_daemon(
-        MHD_USE_EPOLL, 0, NULL, NULL, take, s, MHD_OPTION_LISTEN_SOCKET, s->listening, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, take, s, MHD_OPTION_LISTEN_SOCKET, s->listening,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION, connection_changed,
         s, MHD_OPTION_NOTIFY_COMPLETED, request_done, s, MHD_OPTION_END);
     if (!s->daemon)

@@ -17,7 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPERIMENT "1"
+#define EXPERIMENT  "1"
+#define MODELS      "models"
+#define MODEL_BEGIN "m-" /* of the id of a model */
+#define ARTIFACTS   "/mlflow-artifacts/artifacts"
+
+enum { MODEL_ID_BYTES = 24 };
 
 struct call {
     struct mlflow *m;
@@ -42,10 +47,12 @@ static struct run *run_of(const struct call *c) {
 /* ---- answers ---- */
 
 static json_t *run_info(const struct run *run, const char *name) {
+    char uri[RUN_ID_BYTES + 64];
+    snprintf(uri, sizeof uri, "mlflow-artifacts:/" EXPERIMENT "/%s/artifacts", run->id);
     return json_pack("{ss ss ss ss ss sI ss ss ss}", "run_id", run->id, "run_uuid", run->id, "run_name",
                      *name ? name : run->id, "experiment_id", EXPERIMENT, "user_id", "trainyard", "start_time",
-                     (json_int_t)(clock_wall_us() / 1000), "status", "RUNNING", "artifact_uri",
-                     "mlflow-artifacts:/" EXPERIMENT "/artifacts", "lifecycle_stage", "active");
+                     (json_int_t)(clock_wall_us() / 1000), "status", "RUNNING", "artifact_uri", uri, "lifecycle_stage",
+                     "active");
 }
 
 static json_t *run_answer(const struct run *run, const char *name) {
@@ -190,14 +197,29 @@ static json_t *ignored(const struct call *c) {
     return json_object();
 }
 
-static json_t *model_create(const struct call *c) {
-    json_decref(ignored(c));
-    const char *name = argument(c, "name");
-    return json_pack("{s{s{ss ss ss ss sI sI ss} s{s[] s[]}}}", "model", "info", "model_id", "m-1", "experiment_id",
-                     EXPERIMENT, "name", *name ? name : "model", "artifact_uri",
-                     "mlflow-artifacts:/" EXPERIMENT "/models/m-1/artifacts", "creation_timestamp_ms",
+static json_t *model_answer(const char *id, const char *name) {
+    char uri[MODEL_ID_BYTES + 64];
+    snprintf(uri, sizeof uri, "mlflow-artifacts:/" EXPERIMENT "/" MODELS "/%s/artifacts", id);
+    return json_pack("{s{s{ss ss ss ss sI sI ss} s{s[] s[]}}}", "model", "info", "model_id", id, "experiment_id",
+                     EXPERIMENT, "name", *name ? name : "model", "artifact_uri", uri, "creation_timestamp_ms",
                      (json_int_t)(clock_wall_us() / 1000), "last_updated_timestamp_ms",
                      (json_int_t)(clock_wall_us() / 1000), "status", "LOGGED_MODEL_READY", "data", "params", "metrics");
+}
+
+static json_t *model_create(const struct call *c) {
+    char id[MODEL_ID_BYTES];
+    json_decref(ignored(c));
+    snprintf(id, sizeof id, MODEL_BEGIN "%d", ++c->m->models);
+    return model_answer(id, argument(c, "name"));
+}
+
+/* GET and PATCH of logged-models/m-N: the client asks where the files of the model belong. NULL: another path. */
+static json_t *model_get(const struct call *c) {
+    const char *id = strstr(c->request->path, "/logged-models/" MODEL_BEGIN);
+    id = id ? id + sizeof "/logged-models/" - 1 : NULL;
+    if (!id || strlen(id) >= MODEL_ID_BYTES || strspn(id + 2, "0123456789") != strlen(id + 2))
+        return NULL;
+    return model_answer(id, "");
 }
 
 static const struct {
@@ -232,7 +254,69 @@ static json_t *handle(const struct call *c) {
         if (n >= n_end && strcmp(c->request->path + n - n_end, handlers[i].end) == 0)
             return handlers[i].handle(c);
     }
+    json_t *model = model_get(c);
+    if (model)
+        return model;
     return strcmp(c->request->method, "GET") == 0 ? list_empty(c) : ignored(c);
+}
+
+/* ---- files ---- */
+
+static unsigned fail(struct bytes *ret, unsigned code, const char *error, const char *message) {
+    status_ignore(bytes_printf(ret, NULL, "{\"error_code\": \"%s\", \"message\": \"%s\"}", error, message));
+    return code;
+}
+
+/* "1/RUN/artifacts/PATH" is PATH of the run; "1/models/MODEL/artifacts/PATH" is models/MODEL/PATH. False: it is none of
+ * these. A PATH that does not fit becomes one that artifacts.h refuses. */
+static bool file_name(struct mlflow *m, const char *uri, char *ret, size_t n) {
+    const char *run = strncmp(uri, EXPERIMENT "/", 2) == 0 ? uri + 2 : NULL;
+    const char *model = run && strncmp(run, MODELS "/", sizeof MODELS) == 0 ? run + sizeof MODELS : NULL;
+    const char *end = run ? strstr(model ? model : run, "/artifacts") : NULL;
+    char id[RUN_ID_BYTES];
+    if (!end)
+        return false;
+    snprintf(id, sizeof id, "%.*s", (int)(end - (model ? model : run)), model ? model : run);
+    end += strlen("/artifacts");
+    end += *end == '/';
+    const struct run *known = model ? NULL : runs_get(&m->runs, m->points, id);
+    const int used = known ? snprintf(ret, n, "%s%s", known->prefix, end)
+                           : snprintf(ret, n, MODELS "/%s%s%s", id, *end ? "/" : "", end);
+    if (used >= (int)n)
+        snprintf(ret, n, "/"); /* too long */
+    return true;
+}
+
+static const char *uri_of(const char *path) {
+    const char *at = strstr(path, ARTIFACTS);
+    at = at ? at + sizeof ARTIFACTS - 1 : NULL;
+    return at && *at == '/' ? at + 1 : at;
+}
+
+bool mlflow_upload(struct mlflow *m, const char *path, char *ret, size_t n) {
+    const char *uri = uri_of(path);
+    return uri && file_name(m, uri, ret, n);
+}
+
+/* GET of a file, or of the list of a folder (?path=). */
+static unsigned file_get(struct mlflow *m, const struct http_request *request, struct bytes *ret) {
+    char name[ARTIFACT_PATH_BYTES + 1] = "/";
+    const char *uri = uri_of(request->path), *folder = http_argument(request, "path");
+    if (*uri) {
+        if (m->artifacts && file_name(m, uri, name, sizeof name))
+            *request->file = artifacts_read(m->artifacts, name, request->n_file);
+        return *request->file >= 0 ? 200 : fail(ret, 404, "RESOURCE_DOES_NOT_EXIST", "this job has no such file");
+    }
+    json_t *answer = json_object();
+    const bool has = m->artifacts && folder && file_name(m, folder, name, sizeof name);
+    const size_t n = strlen(name);
+    if (has && n > 0 && name[n - 1] == '/')
+        name[n - 1] = '\0';
+    json_object_set_new(answer, "files", has ? artifacts_list(m->artifacts, name) : json_array());
+    CLEANUP(freep) char *text = json_dumps(answer, JSON_COMPACT);
+    status_ignore(bytes_printf(ret, NULL, "%s", text ? text : "{}"));
+    json_decref(answer);
+    return 200;
 }
 
 /* ---- for the server ---- */
@@ -246,11 +330,6 @@ bool mlflow_has(const char *path) {
            strncmp(path, "/ajax-api/", 10) == 0;
 }
 
-static unsigned fail(struct bytes *ret, unsigned code, const char *error, const char *message) {
-    status_ignore(bytes_printf(ret, NULL, "{\"error_code\": \"%s\", \"message\": \"%s\"}", error, message));
-    return code;
-}
-
 unsigned mlflow_serve(struct mlflow *m, const struct http_request *request, struct bytes *ret) {
     if (strstr(request->path, "/mlflow/server-info"))
         return fail(ret, 404, "ENDPOINT_NOT_FOUND", "this server has no such page");
@@ -258,6 +337,10 @@ unsigned mlflow_serve(struct mlflow *m, const struct http_request *request, stru
         points_event(m->points, "metric_refused", "a request of an MLflow client is longer than 16 MiB");
         return fail(ret, 413, "INVALID_PARAMETER_VALUE", "the request is longer than 16 MiB");
     }
+    if (uri_of(request->path) && strcmp(request->method, "GET") == 0 && request->file)
+        return file_get(m, request, ret);
+    if (request->uploaded) /* it is stored, or an event has said why not */
+        return bytes_printf(ret, NULL, "{}") == ST_OK ? 200 : 500;
     struct call c = { m, request, request->n_body > 0 ? json_parse(request->body, request->n_body) : json_object() };
     if (!json_is_object(c.body)) {
         json_decref(c.body);

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "tracking/metric_name.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,8 +22,7 @@
 enum {
     SLOTS = 2048, /* a power of two, and twice POINTS_NAMES */
     KINDS = 16,
-    CUT_BYTES = LIMIT_METRIC_NAME_BYTES - 9, /* what is left of a long name before '~' and its checksum */
-    WHOLE_BYTES = 512,                       /* of a name with its prefix; the rest is ignored */
+    WHOLE_BYTES = 512, /* of a name with its prefix; the rest is ignored */
 };
 
 struct entry {
@@ -95,24 +95,6 @@ void points_event(struct points *p, const char *name, const char *fmt, ...) {
 
 /* ---- names ---- */
 
-static bool name_char(char c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; }
-
-/* The name under which a metric is stored. True: it is not the one that was given. */
-static bool name_make(const char *whole, char ret[LIMIT_METRIC_NAME_BYTES + 1]) {
-    const size_t n = strlen(whole);
-    const bool cut = n > LIMIT_METRIC_NAME_BYTES;
-    const size_t kept = cut ? CUT_BYTES : n;
-    bool changed = cut;
-    for (size_t i = 0; i < kept; i++) {
-        ret[i] = name_char(whole[i]) ? whole[i] : '_';
-        changed |= ret[i] != whole[i];
-    }
-    ret[kept] = '\0';
-    if (cut)
-        snprintf(ret + kept, LIMIT_METRIC_NAME_BYTES + 1 - kept, "~%08" PRIx32, crc32c(0, whole, n));
-    return changed;
-}
-
 void points_from(struct points *p, const char *source) { p->source = source; }
 
 /* Whether the metric belongs to the present source. */
@@ -131,7 +113,7 @@ static bool entry_own(struct points *p, struct entry *entry) {
 static struct entry *entry_get(struct points *p, const char *prefix, const char *name) {
     char whole[WHOLE_BYTES], stored[LIMIT_METRIC_NAME_BYTES + 1];
     snprintf(whole, sizeof whole, "%s%s", prefix, name);
-    const bool changed = name_make(whole, stored);
+    const bool changed = metric_name_make(whole, stored);
     size_t at = crc32c(0, stored, strlen(stored)) % SLOTS;
     while (*p->entries[at].name && strcmp(p->entries[at].name, stored) != 0)
         at = (at + 1) % SLOTS;

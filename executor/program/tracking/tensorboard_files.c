@@ -19,7 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/tfrecord.h"
-#include "executor/program/tracking/event_scalars.h"
+#include "tracking/event_scalars.h"
 #include "executor/program/tracking/hash.h"
 
 #include <dirent.h>
@@ -201,7 +201,8 @@ struct target {
     const struct file *file;
 };
 
-static void scalar_add(void *ctx, const char *tag, int64_t step, double value) {
+static void scalar_add(void *ctx, const char *tag, int64_t step, double wall_time, double value) {
+    (void)wall_time;
     const struct target *to = ctx;
     points_add(to->t->points, to->file->prefix, tag, step, value);
 }
@@ -369,12 +370,14 @@ bool tensorboard_files_read(struct tensorboard_files *t) {
     return !scanned || !read;
 }
 
+void tensorboard_files_rescan(struct tensorboard_files *t) { t->scan_at = 0; }
+
 void tensorboard_files_end(struct tensorboard_files *t) {
     const deadline_ms_t until = deadline_in(END_MS);
     bool more;
     while ((more = tensorboard_files_read(t)) && clock_mono_ms() < until)
         continue; /* a scan that began earlier may have passed the last files */
-    t->scan_at = 0;
+    tensorboard_files_rescan(t);
     while ((more = tensorboard_files_read(t)) && clock_mono_ms() < until)
         continue;
     if (more)

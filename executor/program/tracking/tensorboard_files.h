@@ -42,6 +42,8 @@ CLEANUP_DEFINE(struct tensorboard_files *, tensorboard_files_free)
 void tensorboard_files_watch(struct tensorboard_files *t, const char *folder, bool skip);
 /* Looks for new files, and reads what was added to the known ones. True: there is more to read now. */
 bool tensorboard_files_read(struct tensorboard_files *t);
+/* The next read looks for new files. Without this call, a read does so only from time to time if that takes long. */
+void tensorboard_files_rescan(struct tensorboard_files *t);
 /* No process writes to the files any more. Takes a minute at most. */
 void tensorboard_files_end(struct tensorboard_files *t);
 

@@ -12,15 +12,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TICK_MS = 1000, SERVER_END_MS = 5000, VARIABLES = 16, URL_BYTES = 64 };
+enum { TICK_MS = 1000, SETTLE_MS = 500, SERVER_END_MS = 5000, FILES_WAIT_MS = 100, VARIABLES = 16, URL_BYTES = 64 };
 
 struct tracking {
     struct points *points;
+    struct artifacts *artifacts;
     struct tensorboard_files *files;
     struct http_server *server; /* NULL: it could not be opened */
     struct mlflow mlflow;
     struct wandb wandb;
-    char tensorboard[PATH_MAX], url[URL_BYTES];
+    char tensorboard[PATH_MAX], wandb_data[PATH_MAX], url[URL_BYTES];
     deadline_ms_t tick_at;
     bool server_more;
     void (*tick)(void *ctx);
@@ -60,15 +61,34 @@ static unsigned serve(void *ctx, const struct http_request *request, struct byte
     return 404;
 }
 
+static void *upload_begin(void *ctx, const char *path) {
+    struct tracking *t = ctx;
+    char name[ARTIFACT_PATH_BYTES + 1];
+    const bool has = mlflow_has(path) ? mlflow_upload(&t->mlflow, path, name, sizeof name)
+                                      : wandb_has(path) && wandb_upload(&t->wandb, path, name, sizeof name);
+    return has ? artifacts_begin(t->artifacts, name) : NULL;
+}
+
+static bool upload_write(void *upload, const char *piece, size_t n) { return artifact_write(upload, piece, n); }
+static bool upload_end(void *upload) { return artifact_end(upload); }
+static void upload_drop(void *upload) { artifact_drop(upload); }
+
+static void upload_advanced(void *ctx, struct artifact *f, bool ended) {
+    struct tracking *t = ctx;
+    http_server_continue(t->server, f, ended);
+}
+
 static void server_open(struct tracking *t) {
+    static const struct http_handler handler = { serve, upload_begin, upload_write, upload_end, upload_drop };
     struct err e;
-    if (http_server_open(serve, t, &t->server, &e) != ST_OK) {
+    if (http_server_open(&handler, t, &t->server, &e) != ST_OK) {
         points_event(t->points, "tracking_off", "metrics of MLflow and W&B are not taken: %s", e.msg);
         return;
     }
     const char *token = http_server_token(t->server);
     snprintf(t->url, sizeof t->url, "http://127.0.0.1:%d", http_server_port(t->server));
     mlflow_init(&t->mlflow, t->points);
+    t->mlflow.artifacts = t->artifacts;
     wandb_init(&t->wandb, t->points, t->url, token);
     variable_add(t, "MLFLOW_TRACKING_URI", t->url, other_mlflow);
     variable_add(t, "MLFLOW_TRACKING_TOKEN", token, other_mlflow);
@@ -78,10 +98,14 @@ static void server_open(struct tracking *t) {
     variable_add(t, "WANDB_BASE_URL", t->url, other_wandb);
     variable_add(t, "WANDB_API_KEY", token, other_wandb);
     variable_add(t, "WANDB_MODE", "online", other_wandb);
+    /* The client stages artifacts here, by default in the home folder, which a sandbox may protect. */
+    variable_add(t, "WANDB_DATA_DIR", t->wandb_data, other_wandb);
+    variable_add(t, "WANDB_CACHE_DIR", t->wandb_data, other_wandb);
 }
 
 static void server_run(struct tracking *t) {
     struct err e;
+    artifacts_run(t->artifacts);
     t->server_more = false;
     if (!t->server || http_server_run(t->server, &t->server_more, &e) == ST_OK)
         return;
@@ -92,8 +116,11 @@ static void server_run(struct tracking *t) {
 struct tracking *tracking_open(const struct tracking_options *options) {
     struct tracking *t = alloc_zeroed(1, sizeof *t);
     t->points = points_new(&options->sink);
+    t->artifacts = artifacts_new(t->points,
+                                 &(struct artifacts_sink){ options->artifact, options->sink.ctx, upload_advanced, t });
     t->tick = options->tick;
     t->ctx = options->sink.ctx;
+    snprintf(t->wandb_data, sizeof t->wandb_data, "%s/wandb", options->scratch);
     files_open(t, options);
     server_open(t);
     return t;
@@ -101,8 +128,9 @@ struct tracking *tracking_open(const struct tracking_options *options) {
 
 struct tracking *tracking_close(struct tracking *t) {
     if (t) {
-        http_server_close(t->server);
+        t->server = http_server_close(t->server);
         tensorboard_files_free(t->files);
+        artifacts_free(t->artifacts);
         points_free(t->points);
     }
     free(t);
@@ -114,6 +142,10 @@ size_t tracking_variables(const struct tracking *t, const struct tracking_variab
     return t->n_variables;
 }
 
+void tracking_folder(struct tracking *t, int job, int attempt, int rank) {
+    artifacts_folder(t->artifacts, job, attempt, rank);
+}
+
 void tracking_row(struct tracking *t, int64_t step, char *const *names, const double *values, size_t n) {
     points_flush(t->points);
     points_from(t->points, "the FIFO");
@@ -123,6 +155,7 @@ void tracking_row(struct tracking *t, int64_t step, char *const *names, const do
 }
 
 int tracking_fd(const struct tracking *t) { return t->server ? http_server_fd(t->server) : -1; }
+int tracking_files_fd(const struct tracking *t) { return artifacts_fd(t->artifacts); }
 
 deadline_ms_t tracking_due(const struct tracking *t) { return t->server_more ? 0 : t->tick_at; }
 
@@ -139,11 +172,25 @@ void tracking_run(struct tracking *t) {
 static void server_end(struct tracking *t) {
     const deadline_ms_t until = deadline_in(SERVER_END_MS);
     while (t->server && clock_mono_ms() < until) {
-        struct pollfd p = { .fd = tracking_fd(t), .events = POLLIN };
-        if (!t->server_more && poll(&p, 1, 0) <= 0)
-            return;
+        struct pollfd p[] = { { .fd = tracking_fd(t), .events = POLLIN },
+                              { .fd = tracking_files_fd(t), .events = POLLIN } };
+        const bool waits = artifacts_busy(t->artifacts);
+        if (!t->server_more && poll(p, 2, waits ? FILES_WAIT_MS : 0) <= 0 && !waits)
+            break;
         server_run(t);
         t->tick(t->ctx);
+    }
+    artifacts_end(t->artifacts);
+}
+
+/* A scan that has begun may have passed a new file: another one follows. */
+void tracking_settle(struct tracking *t) {
+    const deadline_ms_t until = deadline_in(SETTLE_MS);
+    server_run(t);
+    for (int i = 0; i < 2; i++) {
+        tensorboard_files_rescan(t->files);
+        while (tensorboard_files_read(t->files) && clock_mono_ms() < until)
+            t->tick(t->ctx);
     }
 }
 

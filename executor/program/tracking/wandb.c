@@ -5,6 +5,7 @@
  * clients treat as a server without that feature. */
 #include "executor/program/tracking/wandb.h"
 
+#include "base/alloc.h"
 #include "executor/program/tracking/hash.h"
 #include "executor/program/tracking/json.h"
 #include "executor/program/tracking/wandb_artifacts.h"
@@ -15,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTITY "trainyard"
+#define ENTITY   "trainyard"
+#define PUT_PATH "/files/put/" /* PUT_PATH RUN / NAME */
 enum { FILES_MAX = 256, URL_BYTES = 160 };
 
 struct query {
@@ -117,6 +119,47 @@ static json_t *viewer(const struct query *q) {
 
 /* ---- files ---- */
 
+/* Files of the client itself: measurements of the host, the output, and what is an event or a metric already. */
+static bool is_internal(const char *name) {
+    static const char *const names[] = { "output.log",
+                                         "config.yaml",
+                                         "requirements.txt",
+                                         "diff.patch",
+                                         "wandb-summary.json",
+                                         "wandb-metadata.json",
+                                         "wandb-history.jsonl",
+                                         "wandb-events.jsonl",
+                                         "conda-environment.yaml",
+                                         "logs/" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* free() the result. */
+static char *upload_url(const struct wandb *w, const char *run, const char *name) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+    CLEANUP(freep) char *escaped = alloc_zeroed(3 * strlen(name) + 1, 1);
+    char *to = escaped;
+    for (const char *at = name; *at; at++)
+        to += sprintf(to, strchr(plain, *at) ? "%c" : "%%%02X", (unsigned char)*at);
+    return is_internal(name) ? alloc_format("%s/%s/files/none", w->url, w->token)
+                             : alloc_format("%s/%s" PUT_PATH "%s/%s", w->url, w->token, run, escaped);
+}
+
+bool wandb_upload(struct wandb *w, const char *path, char *ret, size_t n) {
+    char id[RUN_ID_BYTES];
+    const char *run = strncmp(path, PUT_PATH, sizeof PUT_PATH - 1) == 0 ? path + sizeof PUT_PATH - 1 : NULL;
+    const char *name = run ? strchr(run, '/') : NULL;
+    if (!name)
+        return false;
+    snprintf(id, sizeof id, "%.*s", (int)(name - run), run);
+    if (snprintf(ret, n, "%s%s", runs_get(&w->runs, w->points, id)->prefix, name + 1) >= (int)n)
+        snprintf(ret, n, "/"); /* too long: artifacts.h refuses it */
+    return true;
+}
+
 static json_t *files(const struct query *q) {
     const char *run = variable(q, "run", "name", "run");
     json_t *list = json_array();
@@ -126,13 +169,28 @@ static json_t *files(const struct query *q) {
     json_array_foreach(names, i, name) {
         if (i == FILES_MAX || !json_is_string(name))
             break;
-        CLEANUP(freep) char *url = NULL;
-        if (asprintf(&url, "%s/%s/files/%zu", q->w->url, q->w->token, i) < 0)
-            url = NULL;
-        json_array_append_new(list, json_pack("{ss ss ss}", "name", json_string_value(name), "url", url ? url : "",
-                                              "uploadUrl", url ? url : ""));
+        CLEANUP(freep) char *url = upload_url(q->w, run, json_string_value(name));
+        json_array_append_new(list,
+                              json_pack("{ss ss ss}", "name", json_string_value(name), "url", url, "uploadUrl", url));
     }
     return json_pack("{s{ss s[] so}}", "createRunFiles", "runID", run, "uploadHeaders", "files", list);
+}
+
+/* The same question of clients of 2024. */
+static json_t *files_of_bucket(const struct query *q) {
+    const char *run = variable(q, "run", "name", "run");
+    json_t *edges = json_array();
+    const json_t *names = json_object_get(q->variables, "files");
+    size_t i;
+    json_t *name;
+    json_array_foreach(names, i, name) {
+        if (i == FILES_MAX || !json_is_string(name))
+            break;
+        CLEANUP(freep) char *url = upload_url(q->w, run, json_string_value(name));
+        json_array_append_new(
+            edges, json_pack("{s{ss ss sn}}", "node", "name", json_string_value(name), "url", url, "updatedAt"));
+    }
+    return json_pack("{s{s{ss s{s[] so}}}}", "model", "bucket", "id", run, "files", "uploadHeaders", "edges", edges);
 }
 
 static json_t *nothing(const struct query *q) {
@@ -144,8 +202,8 @@ static const struct {
     const char *field; /* of the query */
     json_t *(*answer)(const struct query *);
 } answers[] = {
-    { "upsertBucket(", upsert_run }, { "createRunFiles(", files }, { "bucket(", resume }, { "viewer", viewer },
-    { "serverInfo", viewer },
+    { "upsertBucket(", upsert_run }, { "createRunFiles(", files }, { "files(names:", files_of_bucket },
+    { "bucket(", resume },           { "viewer", viewer },         { "serverInfo", viewer },
 };
 
 static json_t *answer(const struct query *q, const char *text) {
@@ -222,6 +280,6 @@ void wandb_end(struct wandb *w) {
     if (w->others > 0)
         points_event(w->points, "tracking_ignored",
                      "%" PRId64 " values that the program logged to W&B are no numbers (media, tables, texts) and are "
-                     "not stored",
+                     "no metrics; their files are kept",
                      w->others);
 }

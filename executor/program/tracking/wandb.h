@@ -1,9 +1,10 @@
 /* The part of Weights & Biases' API that a program's client uses to log.
  *
  * Numbers of the history become points; a member of an object is named "object.member". The configuration becomes
- * events. Files, tables, media and artifacts are accepted, and reported by events, but not kept: no call of the client
- * fails in the user's code. The client's own measurements of the host and its copy of the output are dropped. A piece
- * of the history that the client sends again is recognised by its offset.
+ * events. Files of the run, such as images and tables, are kept (artifacts.h). Versioned artifacts are accepted, and
+ * reported by events, but not kept: no call of the client fails in the user's code. The client's own measurements of
+ * the host and its copy of the output are dropped. A piece of the history that the client sends again is recognised by
+ * its offset.
  *
  * One thread. */
 #ifndef EXECUTOR_PROGRAM_TRACKING_WANDB_H
@@ -29,6 +30,8 @@ struct wandb {
 void wandb_init(struct wandb *w, struct points *points, const char *url, const char *token);
 bool wandb_has(const char *path);
 unsigned wandb_serve(struct wandb *w, const struct http_request *request, struct bytes *ret);
+/* The name of the file that a PUT of this path uploads. False: it uploads none that is kept. */
+bool wandb_upload(struct wandb *w, const char *path, char *ret, size_t n);
 void wandb_flush(struct wandb *w); /* sends collected parameters */
 void wandb_end(struct wandb *w);   /* reports what was counted */
 
