@@ -34,6 +34,10 @@
 #define LIMIT_CODE_CHUNK_BYTES (1 << 20)
 #define LIMIT_CODE_FILES       65536
 #define LIMIT_CODE_DEPTH       64
+/* The value of a secret: a certificate with its key is smaller, and Linux limits a variable to 128 KiB. The values that
+ * one job gets, together: they are part of its start order. */
+#define LIMIT_SECRET_BYTES      (64 << 10)
+#define LIMIT_JOB_SECRETS_BYTES (1 << 20)
 
 /* A page of a List call. */
 #define LIMIT_PAGE_SIZE   1000

@@ -13,4 +13,7 @@
  * get any (no_new_privs). A parent-death signal stays. Call it before any thread starts. */
 MUST_CHECK status_t privileges_drop(uint64_t keep, struct err *e);
 
+/* The same with nothing but system calls, for a process between fork and exec: 0, or errno. */
+int privileges_limit(uint64_t keep);
+
 #endif

@@ -20,11 +20,12 @@ static bool has_key(const char *text) {
     return false;
 }
 
-/* Returns true if the text contains a token. A prefix alone, as in a text about tokens, does not count. */
-static bool has_token(const char *text) {
-    static const char PREFIX[] = SECRET_TOKEN_PREFIX;
-    for (const char *at = text; (at = strstr(at, PREFIX)); at += sizeof PREFIX - 1)
-        if (strspn(at + sizeof PREFIX - 1, "0123456789abcdef") >= SECRET_TOKEN_DIGITS)
+/* Returns true if the text contains a token or a key with this prefix. A prefix alone, as in a text about tokens, does
+ * not count. */
+static bool has_digits(const char *text, const char *prefix) {
+    const size_t n = strlen(prefix);
+    for (const char *at = text; (at = strstr(at, prefix)); at += n)
+        if (strspn(at + n, "0123456789abcdef") >= SECRET_TOKEN_DIGITS)
             return true;
     return false;
 }
@@ -51,7 +52,9 @@ status_t secret_check(int fd, const char *path, struct err *e) {
     text[n] = '\0';
     if (has_key(text))
         return err_set(e, ST_PERMISSION_DENIED, "'%s' holds a private key, which is never read as data", path);
-    if (has_token(text))
+    if (has_digits(text, SECRET_KEY_PREFIX))
+        return err_set(e, ST_PERMISSION_DENIED, "'%s' holds a key for secrets, which is never read as data", path);
+    if (has_digits(text, SECRET_TOKEN_PREFIX))
         return err_set(e, ST_PERMISSION_DENIED, "'%s' holds an access token, which is never read as data", path);
     return ST_OK;
 }

@@ -11,7 +11,10 @@
 #include "base/log.h"
 #include "executor/agent/agent_state.h"
 #include "executor/agent/attempt_messages.h"
+#include "executor/agent/cgroups.h"
 #include "executor/agent/cuda_libraries.h"
+#include "executor/agent/job_sandboxes.h"
+#include "executor/agent/job_user.h"
 #include "executor/agent/orphans.h"
 
 #include <limits.h>
@@ -20,6 +23,13 @@
 #include <string.h>
 
 /* ---- from the controller ---- */
+
+/* The workers have them now. */
+static void secrets_wipe(const Trainyard__V1__AttemptStart *m) {
+    for (size_t i = 0; i < m->n_secrets; i++)
+        if (m->secrets[i]->value.len > 0)
+            explicit_bzero(m->secrets[i]->value.data, m->secrets[i]->value.len);
+}
 
 static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) {
     const Trainyard__V1__ResourcesSpec *resources = m->spec ? m->spec->resources : NULL;
@@ -33,6 +43,7 @@ static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) 
     };
     agent_step(a,
                &(struct agent_event){ .kind = AGENT_EV_START, .job = m->job, .attempt = m->attempt, .start = &start });
+    secrets_wipe(m);
 }
 
 static void handle_rendezvous(struct agent *a, const Trainyard__V1__AttemptRendezvous *m) {
@@ -167,6 +178,19 @@ static void on_code_ready(void *ctx, int64_t job, int32_t attempt, Trainyard__V1
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_CODE_READY;
     command.code_ready = ready;
     rank_workers_send(a->workers, job, attempt, &command);
+    if (ready->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
+        environments_start(a->environments, job, attempt, ready->path);
+}
+
+static void on_environment(void *ctx, int64_t job, int32_t attempt, Trainyard__V1__EnvironmentReport *report) {
+    const struct agent *a = ctx;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_ENVIRONMENT;
+    command.environment = report;
+    if (report->last)
+        rank_workers_send(a->workers, job, attempt, &command);
+    else
+        rank_workers_send_first(a->workers, job, attempt, &command);
 }
 
 /* ---- from the devices ---- */
@@ -242,6 +266,21 @@ static status_t spool_open_in(struct host *host, struct err *e) {
     return ST_OK;
 }
 
+static void cgroups_open_for(struct host *host) {
+    char record[PATH_MAX];
+    const struct agent_options *o = host->options;
+    snprintf(record, sizeof record, "%.4000s/control_groups", directory_path(host->directory));
+    host->cgroups = cgroups_open(&(struct cgroups_options){ .loop = host->loop,
+                                                            .id = directory_id(host->directory),
+                                                            .record = record,
+                                                            .memory_bytes = o->memory_bytes,
+                                                            .cores = o->cores,
+                                                            .same_user = !o->worker_user && !job_user_is_own(o) });
+    const char *sentence = job_user_missing(o);
+    for (size_t i = 0; sentence; sentence = cgroups_missing(host->cgroups, i++))
+        log_event(LOG_WARN, "not_enforced", "message", LOG_STR(sentence), NULL);
+}
+
 static status_t core_open(struct agent *a, struct err *e) {
     const struct inventory *inv = &a->host.inventory;
     struct agent_device devices[INVENTORY_DEVICES_MAX] = { { 0 } };
@@ -308,8 +347,11 @@ static status_t parts_open(struct agent *a, struct err *e) {
     TRY(directory_open(o->directory, &a->host.directory, e));
     TRY(spool_open_in(&a->host, e));
     TRY(orphans_open(a->host.loop, &a->host.orphans, e));
+    cgroups_open_for(&a->host);
+    TRY(job_sandboxes_begin(&a->host, e));
     a->workers = rank_workers_new(&a->host, &workers);
     TRY(code_copies_open(&a->host, &(struct code_copies_owner){ .ctx = a, .ready = on_code_ready }, &a->code, e));
+    a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
     TRY(core_open(a, e));
     return streams_open(a, e);
@@ -334,6 +376,7 @@ struct agent *agent_close(struct agent *a) {
     request_workers_free(a->samples);
     request_workers_free(a->checks);
     rank_workers_free(a->workers);
+    environments_free(a->environments);
     code_copies_close(a->code);
     orphans_close(a->host.orphans);
     devices_close(a->devices);
@@ -343,6 +386,7 @@ struct agent *agent_close(struct agent *a) {
     reactor_timer_cancel(a->host.loop, &a->tick);
     agent_core_free(a->core);
     agent_actions_done(&a->actions);
+    cgroups_close(a->host.cgroups);
     spool_close(a->host.spool);
     directory_close(a->host.directory);
     free(a);

@@ -7,6 +7,7 @@
 #include "executor/agent/core/agent_core.h"
 #include "executor/agent/devices.h"
 #include "executor/agent/rank_workers.h"
+#include "executor/agent/environments.h"
 #include "executor/agent/report_stream.h"
 #include "executor/agent/spec_checks.h"
 #include "executor/agent/text_samples.h"
@@ -20,6 +21,7 @@ struct agent {
     struct reactor_timer tick;
     struct rank_workers *workers;
     struct code_copies *code;
+    struct environments *environments;
     struct devices *devices;
     struct request_workers *samples, *checks;
     struct control_stream *control;

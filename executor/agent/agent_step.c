@@ -55,8 +55,11 @@ static status_t attempt_spawn(struct agent *a, const struct agent_attempt *at, c
         TRY(rank_worker_send_start(w, at, order, e));
     }
     const Trainyard__V1__ProgramSpec *program = order->spec->program;
+    if (program && program->python)
+        TRY(environments_add(a->environments, at->job, at->attempt, program, e));
     if (program && program->code && program->code->archive)
         return code_copies_start(a->code, at->job, at->attempt, program->code->archive, e);
+    environments_start(a->environments, at->job, at->attempt, "");
     return ST_OK;
 }
 
@@ -130,6 +133,7 @@ static void do_remove(struct agent *a, const struct agent_action *act) {
     struct agent_event ev = { .kind = AGENT_EV_REMOVED, .job = act->job, .attempt = act->attempt };
     directory_attempt_remove(a->host.directory, act->job, act->attempt);
     rank_workers_remove(a->workers, act->job, act->attempt);
+    environments_remove(a->environments, act->job, act->attempt);
     code_copies_remove(a->code, act->job, act->attempt);
     agent_step(a, &ev);
     report_stream_sweep(a->report);

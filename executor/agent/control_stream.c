@@ -160,6 +160,9 @@ static void on_ended(void *ctx, status_t status, const char *why) {
 
 static void welcome_fire(void *ctx) { stream_lost(ctx, "the controller sent no welcome within 5 s"); }
 
+/* The names of service/scheduler/feature.h. */
+static const char *const features[] = { "code", "secrets", "python" };
+
 static void hello_fill(const struct host *host, Trainyard__V1__AgentHello *hello) {
     const struct inventory *inv = &host->inventory;
     hello->executor = (char *)(uintptr_t)directory_id(host->directory);
@@ -173,6 +176,8 @@ static void hello_fill(const struct host *host, Trainyard__V1__AgentHello *hello
     hello->devices_single_rank = inv->devices_single_rank;
     hello->cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     hello->checks_specs = true;
+    hello->n_features = sizeof features / sizeof *features;
+    hello->features = (char **)(uintptr_t)features;
     hello->highest_epoch = directory_epoch(host->directory);
     hello->epoch_nonce = (char *)(uintptr_t)directory_nonce(host->directory);
     hello->n_data_roots = host->options->n_data_roots;

@@ -10,9 +10,11 @@
 #include "executor/agent/inventory.h"
 #include "executor/agent/reactor.h"
 #include "executor/agent/spool.h"
+#include "executor/sandbox/mode.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 enum { AGENT_PATHS_MAX = 64 }; /* of each list of paths below */
 
@@ -21,13 +23,18 @@ struct agent_options {
     struct rpc_tls tls;
     const char *token, *token_file; /* or NULL */
     const char *directory;
-    const char *address;     /* at which other hosts reach this host's ranks */
-    const char *worker;      /* path of the worker program */
-    const char *program;     /* path of the program that is the worker of jobs with a program */
-    const char *code;        /* path of the program that fetches their code */
-    bool allow_programs;     /* jobs may run programs of their users */
-    const char *worker_user; /* the user that workers become; NULL: the agent's own */
-    const char *nvml;        /* name of the library */
+    const char *address;                 /* at which other hosts reach this host's ranks */
+    const char *worker;                  /* path of the worker program */
+    const char *program;                 /* path of the program that is the worker of jobs with a program */
+    const char *code;                    /* path of the program that fetches their code */
+    const char *environment;             /* path of the program that builds their Python environments */
+    bool allow_programs;                 /* jobs may run programs of their users */
+    const char *worker_user;             /* the user that workers become; NULL: the agent's own */
+    uid_t job_user_first, job_user_last; /* a user for each job (job_user.h); last 0: none */
+    enum sandbox_mode sandbox;
+    const char *const *writable_roots; /* below which programs in a sandbox may write, too */
+    size_t n_writable_roots;
+    const char *nvml; /* name of the library */
     struct nvml_part gpu_part;
     const char *library_path;      /* DIR[:DIR]..., searched first by workers on GPUs; NULL: the loader's path alone */
     const char *const *data_roots; /* empty list: jobs read no file */
@@ -39,8 +46,16 @@ struct agent_options {
     int cores, slots; /* 0: as inventory_take finds them */
     int64_t spool_bytes;
     int64_t code_cache_bytes;
+    int64_t memory_bytes;          /* of all ranks; 0: cgroups.h chooses */
+    int64_t processes_max;         /* of a rank */
+    const char *environment_cache; /* NULL: below the directory */
+    int64_t environment_cache_bytes;
+    int environment_limit_s;      /* for a build */
+    const char *environment_user; /* the user that builds; NULL: the worker_user, or else the agent's own */
     int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
 };
+
+struct cgroups;
 
 struct host {
     const struct agent_options *options;
@@ -49,6 +64,7 @@ struct host {
     struct directory *directory;
     struct spool *spool;
     struct orphans *orphans;
+    struct cgroups *cgroups; /* of the ranks and requests */
 };
 
 #endif

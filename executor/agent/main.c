@@ -99,6 +99,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     log_setup(o.format, o.level);
+    prctl(PR_SET_DUMPABLE, 0); /* no core dump has a secret of a job, and no program of the same user reads one here */
     status_t st = signals_open(&signals, &why);
     if (st == ST_OK)
         st = parent_watch(o.parent_pid, &why);

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/process.h"
+#include "executor/agent/job_user.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -22,6 +23,9 @@
 enum {
     SPOOL_DEFAULT_MIB = 1024, /* half an hour of 1,000 steps a second */
     CODE_CACHE_DEFAULT_MIB = 2048,
+    PROCESSES_DEFAULT = 4096,
+    ENVIRONMENT_CACHE_DEFAULT_MIB = 20480,
+    ENVIRONMENT_DEFAULT_S = 1800,
 };
 
 static const char HELP[] =
@@ -43,14 +47,35 @@ static const char HELP[] =
     "  --data-root DIR       data may be read below DIR; repeat for more (default: jobs read no file)\n"
     "  --data-except PATH    data may not be read from the file PATH or below the folder PATH; repeat for more\n"
     "  --spool-mib N         maximum size of the spool, which keeps records until they are stored (default: 1024)\n"
+    "  --memory-mib N        memory of all ranks together (default: the host's, less a sixteenth, at least 512 MiB and "
+    "at\n"
+    "                        most 8 GiB)\n"
+    "  --processes-max N     processes and threads of one rank (default: 4096)\n"
     "  --code-cache-mib N    maximum size of the archives of program code that are kept (default: 2048)\n"
+    "  --environment-cache DIR  where programs' Python environments are kept; executors of a host may share it "
+    "(default:\n"
+    "                        below --directory; required for such programs with --worker-user)\n"
+    "  --environment-cache-mib N  maximum size of the Python environments that are kept (default: 20480)\n"
+    "  --environment-timeout S  a build of a Python environment that takes longer fails (default: 1800)\n"
+    "  --environment-user USER  builds of Python environments run as this user (default: --worker-user); also needs\n"
+    "                        CAP_CHOWN, as --worker-user does for such builds\n"
     "  --hang-timeout S      a rank without a sign of life for S seconds is killed (default: 30)\n"
     "  --library-path DIR[:DIR]...  folders in which workers on GPUs search first for NVIDIA's libraries\n"
     "                        (default: $TRAINYARD_LIBRARY_PATH, else only the loader's own path)\n"
     "  --worker PATH         the worker of jobs with a model (default: trainyard-worker beside this program)\n"
-    "  --allow-programs      run jobs with a program: whoever may submit jobs runs commands on this host\n"
+    "  --allow-programs      run jobs with a program: whoever may submit jobs runs commands on this host (see\n"
+    "                        --sandbox)\n"
     "  --worker-user USER    workers run as this user, who can read neither the token nor this program's directory\n"
     "                        (default: as this program's); needs root, or CAP_SETUID, CAP_SETGID and CAP_KILL\n"
+    "  --sandbox off|available|require   what jobs may do to this host: everything that their user may (off); only "
+    "what\n"
+    "                        they are meant to, as far as this host can enforce it (available, the default); the "
+    "same,\n"
+    "                        and this program does not start if something cannot be enforced (require)\n"
+    "  --writable-root DIR   in a sandbox, programs may also write below DIR; repeat for more\n"
+    "  --job-users FIRST-LAST   each job runs as a user of its own, a number of this range, the same on all hosts, "
+    "with\n"
+    "                        this program's group; needs the same as --worker-user, which it replaces\n"
     "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE   TLS to the controller\n"
     "  --token-file FILE     holds its token of role EXECUTOR (default: $TRAINYARD_TOKEN, else $TRAINYARD_TOKEN_FILE)\n"
     "  --parent-pid PID      stop when this parent process ends\n"
@@ -84,11 +109,20 @@ enum {
     OPT_DATA_EXCEPT,
     OPT_SPOOL,
     OPT_CODE_CACHE,
+    OPT_MEMORY,
+    OPT_PROCESSES,
+    OPT_ENVIRONMENTS,
+    OPT_ENVIRONMENTS_MIB,
+    OPT_ENVIRONMENT_TIMEOUT,
+    OPT_ENVIRONMENT_USER,
     OPT_HANG,
     OPT_LIBRARIES,
     OPT_WORKER,
     OPT_PROGRAMS,
     OPT_WORKER_USER,
+    OPT_SANDBOX,
+    OPT_WRITABLE_ROOT,
+    OPT_JOB_USERS,
     OPT_CA,
     OPT_CERT,
     OPT_KEY,
@@ -111,11 +145,20 @@ static const struct option OPTIONS[] = {
     { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "spool-mib", required_argument, NULL, OPT_SPOOL },
     { "code-cache-mib", required_argument, NULL, OPT_CODE_CACHE },
+    { "memory-mib", required_argument, NULL, OPT_MEMORY },
+    { "processes-max", required_argument, NULL, OPT_PROCESSES },
+    { "environment-cache", required_argument, NULL, OPT_ENVIRONMENTS },
+    { "environment-cache-mib", required_argument, NULL, OPT_ENVIRONMENTS_MIB },
+    { "environment-timeout", required_argument, NULL, OPT_ENVIRONMENT_TIMEOUT },
+    { "environment-user", required_argument, NULL, OPT_ENVIRONMENT_USER },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
     { "library-path", required_argument, NULL, OPT_LIBRARIES },
     { "worker", required_argument, NULL, OPT_WORKER },
     { "allow-programs", no_argument, NULL, OPT_PROGRAMS },
     { "worker-user", required_argument, NULL, OPT_WORKER_USER },
+    { "sandbox", required_argument, NULL, OPT_SANDBOX },
+    { "writable-root", required_argument, NULL, OPT_WRITABLE_ROOT },
+    { "job-users", required_argument, NULL, OPT_JOB_USERS },
     { "tls-ca", required_argument, NULL, OPT_CA },
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
@@ -132,6 +175,13 @@ static status_t choice_parse(const char *name, int value, int *ret, struct err *
     if (value < 0)
         return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not one of its values", name, optarg);
     *ret = value;
+    return ST_OK;
+}
+
+static status_t sandbox_parse(enum sandbox_mode *ret, struct err *e) {
+    int mode = 0;
+    TRY(choice_parse("sandbox", sandbox_mode_parse(optarg), &mode, e));
+    *ret = (enum sandbox_mode)mode;
     return ST_OK;
 }
 
@@ -158,24 +208,10 @@ static status_t path_add(const char *name, const char *list[AGENT_PATHS_MAX], si
     return ST_OK;
 }
 
-static status_t option_take(struct options *o, int which, struct err *e) {
+/* Options with a number that is not a process's. */
+static status_t number_take(struct options *o, int which, struct err *e) {
     long number = 0;
-    int choice = 0;
     switch (which) {
-    case OPT_CONTROLLER: o->agent.controller = optarg; break;
-    case OPT_DIRECTORY: o->agent.directory = optarg; break;
-    case OPT_ADDRESS: o->agent.address = optarg; break;
-    case OPT_WORKER: o->agent.worker = optarg; break;
-    case OPT_PROGRAMS: o->agent.allow_programs = true; break;
-    case OPT_WORKER_USER: o->agent.worker_user = optarg; break;
-    case OPT_LIBRARIES: o->agent.library_path = optarg; break;
-    case OPT_CA: o->agent.tls.ca = optarg; break;
-    case OPT_CERT: o->agent.tls.cert = optarg; break;
-    case OPT_KEY: o->agent.tls.key = optarg; break;
-    case OPT_TOKEN:
-        o->agent.token_file = optarg;
-        o->agent.token = NULL; /* an option overrides the environment */
-        break;
     case OPT_CORES:
         TRY(number_parse("cores", optarg, 1, LIMIT_CORES, &number, e));
         o->agent.cores = (int)number;
@@ -184,7 +220,6 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("slots", optarg, 1, LIMIT_WORLD_SIZE, &number, e));
         o->agent.slots = (int)number;
         break;
-    case OPT_GPU_PART: return part_parse(optarg, &o->agent.gpu_part, e);
     case OPT_SPOOL:
         TRY(number_parse("spool-mib", optarg, 1, 1 << 20, &number, e));
         o->agent.spool_bytes = (int64_t)number << 20;
@@ -193,10 +228,56 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("code-cache-mib", optarg, 1, 1 << 20, &number, e));
         o->agent.code_cache_bytes = (int64_t)number << 20;
         break;
+    case OPT_MEMORY:
+        TRY(number_parse("memory-mib", optarg, 64, 1 << 30, &number, e));
+        o->agent.memory_bytes = (int64_t)number << 20;
+        break;
+    case OPT_PROCESSES:
+        TRY(number_parse("processes-max", optarg, 16, 1 << 22, &number, e));
+        o->agent.processes_max = number;
+        break;
+    case OPT_ENVIRONMENTS_MIB:
+        TRY(number_parse("environment-cache-mib", optarg, 1, 1 << 24, &number, e));
+        o->agent.environment_cache_bytes = (int64_t)number << 20;
+        break;
+    case OPT_ENVIRONMENT_TIMEOUT:
+        TRY(number_parse("environment-timeout", optarg, 1, 86400, &number, e));
+        o->agent.environment_limit_s = (int)number;
+        break;
     case OPT_HANG:
         TRY(number_parse("hang-timeout", optarg, 1, 3600, &number, e));
         o->agent.hang_ms = (int)number * 1000;
         break;
+    default: break;
+    }
+    return ST_OK;
+}
+
+static status_t option_take(struct options *o, int which, struct err *e) {
+    int choice = 0;
+    switch (which) {
+    case OPT_CONTROLLER: o->agent.controller = optarg; break;
+    case OPT_DIRECTORY: o->agent.directory = optarg; break;
+    case OPT_ADDRESS: o->agent.address = optarg; break;
+    case OPT_WORKER: o->agent.worker = optarg; break;
+    case OPT_PROGRAMS: o->agent.allow_programs = true; break;
+    case OPT_WORKER_USER: o->agent.worker_user = optarg; break;
+    case OPT_ENVIRONMENT_USER: o->agent.environment_user = optarg; break;
+    case OPT_ENVIRONMENTS:
+        if (optarg[0] != '/')
+            return err_set(e, ST_INVALID_ARGUMENT, "--environment-cache: '%s' is not an absolute path", optarg);
+        o->agent.environment_cache = optarg;
+        break;
+    case OPT_JOB_USERS: return job_user_parse(optarg, &o->agent.job_user_first, &o->agent.job_user_last, e);
+    case OPT_LIBRARIES: o->agent.library_path = optarg; break;
+    case OPT_CA: o->agent.tls.ca = optarg; break;
+    case OPT_CERT: o->agent.tls.cert = optarg; break;
+    case OPT_KEY: o->agent.tls.key = optarg; break;
+    case OPT_TOKEN:
+        o->agent.token_file = optarg;
+        o->agent.token = NULL; /* an option overrides the environment */
+        break;
+    case OPT_GPU_PART: return part_parse(optarg, &o->agent.gpu_part, e);
     case OPT_PARENT: return number_parse("parent-pid", optarg, 1, INT_MAX, &o->parent_pid, e);
     case OPT_FORMAT:
         TRY(choice_parse("log-format", log_format_parse(optarg), &choice, e));
@@ -206,12 +287,14 @@ static status_t option_take(struct options *o, int which, struct err *e) {
         TRY(choice_parse("log-level", log_level_parse(optarg), &choice, e));
         o->level = (enum log_level)choice;
         break;
+    case OPT_SANDBOX: return sandbox_parse(&o->agent.sandbox, e);
+    case OPT_WRITABLE_ROOT: return path_add("writable-root", o->writable_roots, &o->agent.n_writable_roots, e);
     case OPT_DATA_ROOT: return path_add("data-root", o->data_roots, &o->agent.n_data_roots, e);
     case OPT_CHECKPOINT_ROOT: return path_add("checkpoint-root", o->checkpoint_roots, &o->agent.n_checkpoint_roots, e);
     case OPT_DATA_EXCEPT: return path_add("data-except", o->data_except, &o->agent.n_data_except, e);
     case OPT_HELP: o->what = OPTIONS_HELP; break;
     case OPT_VERSION: o->what = OPTIONS_VERSION; break;
-    default: break;
+    default: return number_take(o, which, e);
     }
     return ST_OK;
 }
@@ -241,18 +324,29 @@ static bool may_change_user(void) {
     return syscall(SYS_capget, &header, have) == 0 && (have[0].effective & needed) == needed;
 }
 
-static status_t worker_user_check(const char *name, struct err *e) {
+static status_t user_check(const char *option, const char *name, struct err *e) {
     if (!name)
         return ST_OK;
     const struct passwd *user = getpwnam(name);
     if (!user || user->pw_uid == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "--worker-user: '%s' is %s", name,
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is %s", option, name,
                        user ? "root, as which no worker may run" : "not a user of this host");
     return may_change_user() ? ST_OK
                              : err_set(e, ST_PERMISSION_DENIED,
-                                       "--worker-user: this program cannot start processes as '%s': run it as root, or "
+                                       "--%s: this program cannot start processes as '%s': run it as root, or "
                                        "with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL",
-                                       name);
+                                       option, name);
+}
+
+static status_t job_users_check(const struct agent_options *o, struct err *e) {
+    if (!job_user_is_own(o))
+        return ST_OK;
+    if (o->worker_user)
+        return err_set(e, ST_INVALID_ARGUMENT, "--job-users and --worker-user exclude each other");
+    return may_change_user() ? ST_OK
+                             : err_set(e, ST_PERMISSION_DENIED,
+                                       "--job-users: this program cannot start processes as other users: run it as "
+                                       "root, or with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL");
 }
 
 static status_t defaults_check(struct options *o, struct err *e) {
@@ -262,11 +356,15 @@ static status_t defaults_check(struct options *o, struct err *e) {
     if (o->agent.library_path && !*o->agent.library_path)
         o->agent.library_path = NULL;
     TRY(library_path_check(o->agent.library_path, e));
-    TRY(worker_user_check(o->agent.worker_user, e));
+    TRY(user_check("worker-user", o->agent.worker_user, e));
+    TRY(user_check("environment-user", o->agent.environment_user, e));
+    TRY(job_users_check(&o->agent, e));
     TRY(process_beside("trainyard-program", o->program, sizeof o->program, e));
     o->agent.program = o->program;
     TRY(process_beside("trainyard-code", o->code, sizeof o->code, e));
     o->agent.code = o->code;
+    TRY(process_beside("trainyard-environment", o->environment, sizeof o->environment, e));
+    o->agent.environment = o->environment;
     if (!o->agent.worker)
         TRY(worker_default(o, e));
     if (access(o->agent.worker, X_OK) < 0)
@@ -280,7 +378,12 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.nvml = "libnvidia-ml.so.1";
     o->agent.spool_bytes = (int64_t)SPOOL_DEFAULT_MIB << 20;
     o->agent.code_cache_bytes = (int64_t)CODE_CACHE_DEFAULT_MIB << 20;
+    o->agent.processes_max = PROCESSES_DEFAULT;
+    o->agent.environment_cache_bytes = (int64_t)ENVIRONMENT_CACHE_DEFAULT_MIB << 20;
+    o->agent.environment_limit_s = ENVIRONMENT_DEFAULT_S;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
+    o->agent.sandbox = SANDBOX_AVAILABLE;
+    o->agent.writable_roots = o->writable_roots;
     o->agent.data_roots = o->data_roots;
     o->agent.data_except = o->data_except;
     o->agent.checkpoint_roots = o->checkpoint_roots;

@@ -14,11 +14,13 @@ enum options_what { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_VERSION };
 struct options {
     enum options_what what;
     struct agent_options agent;
-    const char *data_roots[AGENT_PATHS_MAX], *data_except[AGENT_PATHS_MAX], *checkpoint_roots[AGENT_PATHS_MAX];
+    const char *data_roots[AGENT_PATHS_MAX], *data_except[AGENT_PATHS_MAX], *checkpoint_roots[AGENT_PATHS_MAX],
+        *writable_roots[AGENT_PATHS_MAX];
     long parent_pid; /* 0: none */
     enum log_format format;
     enum log_level level;
-    char worker[PATH_MAX], program[PATH_MAX], code[PATH_MAX]; /* the defaults: beside this program */
+    char worker[PATH_MAX], program[PATH_MAX], code[PATH_MAX],
+        environment[PATH_MAX]; /* the defaults: beside this program */
 };
 
 /* Strings point into argv and the environment. INVALID_ARGUMENT names the option. */

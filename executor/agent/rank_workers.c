@@ -13,8 +13,11 @@
 #include "base/cores.h"
 #include "base/limits.h"
 #include "executor/agent/data_exclusions.h"
+#include "executor/agent/job_sandboxes.h"
+#include "executor/agent/job_user.h"
 #include "executor/agent/worker_launch.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +126,8 @@ static void on_ended(void *ctx, const struct exit_status *status, bool drained) 
     ev.status = *status;
     ev.step = worker_process_step(w->process);
     ev.flag = drained;
+    ev.memory.fatal = worker_process_memory(w->process, ev.memory.sentence, sizeof ev.memory.sentence,
+                                            &ev.memory.age_ms) == CGROUP_MEMORY_OWN;
     event_send(w, &ev);
 }
 
@@ -139,11 +144,41 @@ static struct rank_worker *worker_new(struct rank_workers *ws, int64_t job, int3
     return ws->first = w;
 }
 
+/* Of a program the spec limits the memory. A model's limit is that of its plan: the process takes more, since the plan
+ * counts neither code nor libraries. */
+static int64_t memory_limit(const Trainyard__V1__JobSpec *spec) {
+    return spec->program && spec->resources ? spec->resources->memory_bytes : 0;
+}
+
+/* A launcher's command is started by the lowest rank of the host, for all of them. */
+static int32_t ranks_started(const Trainyard__V1__JobSpec *spec, const struct agent_attempt *at,
+                             const struct agent_rank *r) {
+    if (!spec->program || !spec->program->launcher || strcmp(spec->program->launcher, "host") != 0)
+        return 1;
+    for (size_t i = 0; i < at->n_ranks; i++)
+        if (at->ranks[i].rank < r->rank)
+            return 1;
+    return (int32_t)at->n_ranks;
+}
+
+/* Processes of one user can end and trace each other. */
+static status_t user_is_free(const struct rank_workers *ws, int64_t job, struct err *e) {
+    const struct agent_options *o = ws->host->options;
+    for (const struct rank_worker *w = ws->first; job_user_is_own(o) && w; w = w->next)
+        if (w->process && w->job != job && job_user_of(o, w->job) == job_user_of(o, job))
+            return err_set(e, ST_RESOURCE_EXHAUSTED,
+                           "job %" PRId64 ", which runs on this host, has the same user %u: try again when it has "
+                           "ended, or give --job-users more users",
+                           w->job, (unsigned)job_user_of(o, job));
+    return ST_OK;
+}
+
 status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt *at, const struct agent_rank *r,
                             const Trainyard__V1__JobSpec *spec, const char *device, struct rank_worker **ret,
                             struct err *e) {
     const struct spool_key key = { at->job, at->attempt, r->rank };
     struct spool_log *log;
+    TRY(user_is_free(ws, at->job, e));
     struct rank_worker *w = worker_new(ws, at->job, at->attempt, r->rank);
     const struct worker_process_owner owner = { .ctx = w,
                                                 .record = on_record,
@@ -152,7 +187,18 @@ status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt 
                                                 .broken = on_broken,
                                                 .ended = on_ended };
     TRY(spool_log_open(ws->host->spool, &key, &log, e));
-    TRY(worker_launch(ws->host, spec, at->threads, log, device, &owner, &w->process, e));
+    char group[64];
+    snprintf(group, sizeof group, "job-%" PRId64 "-attempt-%d-rank-%d", at->job, (int)at->attempt, (int)r->rank);
+    TRY(worker_launch(ws->host,
+                      &(struct worker_launch){ .spec = spec,
+                                               .job = at->job,
+                                               .threads = at->threads,
+                                               .log = log,
+                                               .device = device,
+                                               .group = group,
+                                               .memory_bytes = memory_limit(spec),
+                                               .n_ranks = ranks_started(spec, at, r) },
+                      &owner, &w->process, e));
     *ret = w;
     return ST_OK;
 }
@@ -176,6 +222,8 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
     data_exclusions_find(host, &exclusions);
     s.n_data_except = exclusions.n;
     s.data_except = exclusions.list;
+    Trainyard__V1__SandboxOrder sandbox;
+    s.sandbox = job_sandbox_order(host->options, &sandbox);
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
     command.start = &s;
@@ -187,6 +235,16 @@ void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
     for (struct rank_worker *w = ws->first; w; w = w->next)
         if (w->job == job && w->attempt == attempt && w->process)
             status_ignore(worker_process_send(w->process, command, NULL));
+}
+
+void rank_workers_send_first(struct rank_workers *ws, int64_t job, int32_t attempt,
+                             const Trainyard__V1__WorkerCommand *command) {
+    struct rank_worker *first = NULL;
+    for (struct rank_worker *w = ws->first; w; w = w->next)
+        if (w->job == job && w->attempt == attempt && w->process && (!first || w->rank < first->rank))
+            first = w;
+    if (first)
+        status_ignore(worker_process_send(first->process, command, NULL));
 }
 
 /* ---- the list ---- */

@@ -50,6 +50,10 @@ struct rank_worker *rank_workers_find(const struct rank_workers *ws, int64_t job
 void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
                        const Trainyard__V1__WorkerCommand *command);
 
+/* The same to the lowest rank of the attempt on this host. */
+void rank_workers_send_first(struct rank_workers *ws, int64_t job, int32_t attempt,
+                             const Trainyard__V1__WorkerCommand *command);
+
 /* Frees the attempt's workers. Their processes are gone. */
 void rank_workers_remove(struct rank_workers *ws, int64_t job, int32_t attempt);
 

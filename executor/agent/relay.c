@@ -145,6 +145,11 @@ void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row) {
     }
 }
 
+void relay_notice(struct relay *r, const char *kind, const char *message) {
+    if (r->o.log && spool_below(r, LINES_UNTIL_PERCENT))
+        status_ignore(notice_append(r, kind, message));
+}
+
 void relay_log_line(struct relay *r, const char *text) { log_append(r, "agent", text); }
 
 /* One read; false if there is nothing more now. */
@@ -225,6 +230,7 @@ static void record_take(struct relay *r, const uint8_t *data, size_t n) {
         break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_NOTICE:
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ARTIFACT:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG: record_spool(r, record, data, n); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END:

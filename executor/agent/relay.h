@@ -51,6 +51,9 @@ bool relay_drain(struct relay *r);
 /* Adds a line of the agent to the log, as LogText of the stream "agent"; dropped if the spool has no space. */
 void relay_log_line(struct relay *r, const char *text);
 
+/* Adds a notice of the agent, which becomes an event of the job; dropped if the spool has no space. */
+void relay_notice(struct relay *r, const char *kind, const char *message);
+
 /* Adds a row of metrics that the agent measured on the rank's device, as a device sample of the rank, with the current
  * time. */
 void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row);

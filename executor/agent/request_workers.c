@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "executor/agent/worker_launch.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,7 +100,12 @@ static status_t request_begin(struct request_workers *ws, const struct request_o
     const struct worker_process_owner owner = {
         .ctx = r, .record = on_record, .spooled = on_spooled, .ended = on_ended
     };
-    TRY(worker_launch(ws->host, order->spec, order->threads, NULL, NULL, &owner, &r->process, e));
+    char group[40];
+    static int64_t number;
+    snprintf(group, sizeof group, "request-%" PRId64, ++number);
+    TRY(worker_launch(ws->host,
+                      &(struct worker_launch){ .spec = order->spec, .threads = order->threads, .group = group }, &owner,
+                      &r->process, e));
     return worker_process_send(r->process, order->command, e);
 }
 

@@ -3,6 +3,8 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "executor/agent/data_exclusions.h"
+#include "executor/agent/environments.h"
+#include "executor/agent/job_sandboxes.h"
 #include "executor/agent/worker_launch.h"
 
 #include <string.h>
@@ -46,7 +48,7 @@ const struct request_kind spec_check_kind = {
 /* The number of the job's ranks that this executor may run at the same time. */
 static int ranks_of(const struct host *host, const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__ParallelSpec *p = spec ? spec->parallel : NULL;
-    const int64_t ranks = p ? (int64_t)p->data * p->pipeline : 1;
+    const int64_t ranks = p && p->elastic ? p->elastic->max : p ? (int64_t)p->data * p->pipeline : 1;
     const int64_t here = ranks < host->inventory.slots ? ranks : host->inventory.slots;
     return here > 1 ? (int)here : 1;
 }
@@ -66,12 +68,12 @@ static int threads_of(const struct host *host, const Trainyard__V1__JobSpec *spe
     return cores_per_rank(host->inventory.cores, ranks_of(host, spec));
 }
 
-/* Another host may allow programs. */
-static void refuse_program(struct control_stream *stream, int64_t id) {
+/* Another host may run it. */
+static void refuse_program(struct control_stream *stream, int64_t id, const char *why) {
     Trainyard__V1__SpecProblem problem = TRAINYARD__V1__SPEC_PROBLEM__INIT;
     Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
     Trainyard__V1__CheckOutput output = TRAINYARD__V1__CHECK_OUTPUT__INIT;
-    problem.text = (char *)(uintptr_t) "program: " WORKER_LAUNCH_NO_PROGRAMS;
+    problem.text = (char *)(uintptr_t)why;
     problem.of_host = true;
     finding.finding_case = TRAINYARD__V1__CHECK_FINDING__FINDING_PROBLEM;
     finding.problem = &problem;
@@ -87,7 +89,13 @@ void spec_check_start(struct request_workers *checks, const struct host *host, c
         return;
     }
     if (start->request->spec && start->request->spec->program && !host->options->allow_programs) {
-        refuse_program(request_workers_stream(checks), start->check);
+        refuse_program(request_workers_stream(checks), start->check, "program: " WORKER_LAUNCH_NO_PROGRAMS);
+        return;
+    }
+    struct err why;
+    if (start->request->spec && start->request->spec->program && start->request->spec->program->python &&
+        environments_check(host->options, &why) != ST_OK) {
+        refuse_program(request_workers_stream(checks), start->check, why.msg);
         return;
     }
     struct data_exclusions exclusions;
@@ -100,6 +108,8 @@ void spec_check_start(struct request_workers *checks, const struct host *host, c
     own.n_checkpoint_roots = host->options->n_checkpoint_roots;
     own.data_except = exclusions.list;
     own.n_data_except = exclusions.n;
+    Trainyard__V1__SandboxOrder sandbox;
+    own.sandbox = job_sandbox_order(host->options, &sandbox);
     own.cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     own.memory_bytes = memory_of(host, own.spec);
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;

@@ -1,6 +1,7 @@
 #include "executor/agent/text_samples.h"
 
 #include "executor/agent/data_exclusions.h"
+#include "executor/agent/job_sandboxes.h"
 
 static bool output_send(struct control_stream *stream, int64_t id, const char *text, bool last, status_t status,
                         const char *why) {
@@ -57,6 +58,8 @@ void text_sample_start(struct request_workers *samples, const struct host *host,
     own.checkpoint_roots = (char **)(uintptr_t)host->options->checkpoint_roots;
     own.data_except = exclusions.list;
     own.n_data_except = exclusions.n;
+    Trainyard__V1__SandboxOrder sandbox;
+    own.sandbox = job_sandbox_order(host->options, &sandbox);
     own.cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     own.threads = host->inventory.threads_per_rank;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;

@@ -24,8 +24,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Two rendezvous messages of the largest size: a worker that reads its commands never has more bytes waiting. */
-enum { COMMANDS_MAX_BYTES = 8 << 20 };
+enum {
+    /* Two rendezvous messages of the largest size: a worker that reads its commands never has more bytes waiting. */
+    COMMANDS_MAX_BYTES = 8 << 20,
+    LIMITS_CHECK_MS = 2000,
+    SENTENCE_BYTES = 240,
+};
 
 struct worker_process {
     struct worker_process_options o;
@@ -37,6 +41,9 @@ struct worker_process {
     bool dead, killed;
     struct exit_status status;
     char why[120];
+    struct reactor_timer limits;
+    struct cgroup_facts facts; /* that were reported, and at the end the last ones */
+    int64_t memory_killed_ms, died_ms;
 };
 
 pid_t worker_process_pid(const struct worker_process *p) { return p->process.pid; }
@@ -67,6 +74,8 @@ static void commands_write(struct worker_process *p) {
             break; /* the worker has closed the pipe: its pidfd will report its death */
         p->commands_sent += (size_t)n;
     }
+    if (p->commands.len > 0)
+        explicit_bzero(p->commands.data, p->commands.len); /* a start order may have secrets */
     bytes_clear(&p->commands);
     p->commands_sent = 0;
     reactor_watch_change(p->o.loop, &p->writable, 0);
@@ -81,6 +90,40 @@ status_t worker_process_send(struct worker_process *p, const Trainyard__V1__Work
     TRY(frame_pack(&command->base, &p->commands, e));
     commands_write(p);
     return ST_OK;
+}
+
+/* ---- limits ---- */
+
+enum cgroup_memory worker_process_memory(const struct worker_process *p, char *ret_sentence, size_t n,
+                                         int64_t *ret_age_ms) {
+    if (p->facts.memory != CGROUP_MEMORY_ENOUGH) {
+        cgroup_memory_sentence(p->o.cgroup, &p->facts, ret_sentence, n);
+        *ret_age_ms = p->died_ms - p->memory_killed_ms;
+    }
+    return p->facts.memory;
+}
+
+/* A program may continue without a process that was killed or could not be started: the event says what happened. */
+static void limits_read(struct worker_process *p) {
+    const struct cgroup_facts before = p->facts;
+    char sentence[SENTENCE_BYTES];
+    cgroup_facts_read(p->o.cgroup, &p->facts);
+    if (p->facts.kills > before.kills)
+        p->memory_killed_ms = clock_mono_ms();
+    if (p->facts.kills > 0 && before.kills == 0) {
+        cgroup_memory_sentence(p->o.cgroup, &p->facts, sentence, sizeof sentence);
+        relay_notice(p->relay, "memory_limit", sentence);
+    }
+    if (p->facts.forks_refused > 0 && before.forks_refused == 0)
+        relay_notice(p->relay, "process_limit",
+                     "the rank has as many processes and threads as it may (--processes-max of the executor): no more "
+                     "can be started");
+}
+
+static void limits_check(void *ctx) {
+    struct worker_process *p = ctx;
+    limits_read(p);
+    reactor_timer_set(p->o.loop, &p->limits, LIMITS_CHECK_MS);
 }
 
 /* ---- the end ---- */
@@ -108,6 +151,10 @@ static void death_ready(void *ctx, uint32_t events) {
     if (reap_process(p->process.pid, &p->status, NULL) != ST_OK)
         return;
     p->dead = true;
+    p->died_ms = clock_mono_ms();
+    reactor_timer_cancel(p->o.loop, &p->limits);
+    limits_read(p);
+    cgroup_kill(p->o.cgroup);
     orphans_remove_worker(p->o.orphans, p->process.pid);
     orphans_kill(p->o.orphans);
     reactor_watch_remove(p->o.loop, &p->death);
@@ -175,11 +222,17 @@ status_t worker_process_open(const struct worker_process_options *options, struc
         return st;
     }
     orphans_add_worker(p->o.orphans, p->process.pid);
-    st = watches_open(p, e);
+    st = p->o.cgroup ? cgroup_add(p->o.cgroup, p->process.pid, e) : ST_OK;
+    if (st == ST_OK)
+        st = watches_open(p, e);
     if (st != ST_OK) {
+        p->o.cgroup = NULL;
         worker_process_close(p);
         return st;
     }
+    p->limits = (struct reactor_timer){ .fire = limits_check, .ctx = p };
+    if (p->o.cgroup)
+        reactor_timer_set(p->o.loop, &p->limits, LIMITS_CHECK_MS);
     *ret = p;
     return ST_OK;
 }
@@ -192,10 +245,14 @@ struct worker_process *worker_process_close(struct worker_process *p) {
         waitpid(p->process.pid, NULL, 0);
         orphans_remove_worker(p->o.orphans, p->process.pid);
     }
+    reactor_timer_cancel(p->o.loop, &p->limits);
+    cgroup_close(p->o.cgroup);
     reactor_watch_remove(p->o.loop, &p->death);
     reactor_watch_remove(p->o.loop, &p->writable);
     relay_close(p->relay);
     spawned_close(&p->process);
+    if (p->commands.data)
+        explicit_bzero(p->commands.data, p->commands.cap);
     bytes_done(&p->commands);
     free(p);
     return NULL;

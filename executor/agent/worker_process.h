@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/agent/cgroups.h"
 #include "executor/agent/core/exit_reason.h"
 #include "executor/agent/reactor.h"
 #include "executor/agent/relay.h"
@@ -32,10 +33,12 @@ struct worker_process_options {
     struct spool *spool;
     struct spool_log *log;   /* NULL: no record is spooled */
     struct orphans *orphans; /* NULL: what a killed worker leaves behind stays */
+    struct cgroup *cgroup;   /* in which it runs from its start on; closed with the process; NULL: none */
     struct spawn_options spawn;
     struct worker_process_owner owner;
 };
 
+/* On failure the caller still owns `cgroup`. */
 MUST_CHECK status_t worker_process_open(const struct worker_process_options *options, struct worker_process **ret,
                                         struct err *e);
 /* Kills and reaps the process if it still runs. */
@@ -45,6 +48,11 @@ CLEANUP_DEFINE(struct worker_process *, worker_process_close)
 pid_t worker_process_pid(const struct worker_process *p);
 int64_t worker_process_start_time(const struct worker_process *p);
 int64_t worker_process_step(const struct worker_process *p); /* as relay_step */
+
+/* Whether the kernel has killed a process of its control group for memory, the sentence about the last kill, and its
+ * age in ms, to 2 s; read when the process ended. The sentence and the age are not set if it has not. */
+enum cgroup_memory worker_process_memory(const struct worker_process *p, char *ret_sentence, size_t n,
+                                         int64_t *ret_age_ms);
 
 void worker_process_log_line(struct worker_process *p, const char *text);                  /* as relay_log_line */
 void worker_process_sample(struct worker_process *p, const Trainyard__V1__MetricRow *row); /* as relay_sample */

@@ -204,7 +204,8 @@ static void what_is_excepted_stays_closed_by_every_name(void **state) {
     FAILS(roots_open(&roots, "/proc/version", O_RDONLY, &fd, e), ST_PERMISSION_DENIED, "kernel's");
 }
 
-#define TOKEN SECRET_TOKEN_PREFIX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define TOKEN  SECRET_TOKEN_PREFIX DIGITS
 
 static void keys_and_tokens_are_found_anywhere_in_a_file(void **state) {
     (void)state;
@@ -219,6 +220,8 @@ static void keys_and_tokens_are_found_anywhere_in_a_file(void **state) {
         { "  " TOKEN, "access token" },
         { "TRAINYARD_TOKEN=" TOKEN "\nHOME=/root\n", "access token" },
         { TOKEN "\n" TOKEN "\n", "access token" },
+        { SECRET_KEY_PREFIX DIGITS "\n", "key for secrets" },
+        { "a text about " SECRET_KEY_PREFIX "files\n", NULL },
         { "{\"text\": \"" SECRET_TOKEN_PREFIX " " TOKEN "\"}", "access token" },
         { "-----BEGIN CERTIFICATE-----\nMII, and no PRIVATE KEY-----\n", NULL },
         { "a text about " SECRET_TOKEN_PREFIX "tokens\n", NULL },

@@ -253,6 +253,40 @@ static void a_lost_device_outweighs_the_workers_own_report_unless_it_finished(vo
     assert_string_equal(v.sentence, "gave no sign of life");
 }
 
+static void memory_that_ran_out_outweighs_only_the_failure_that_follows_from_it(void **state) {
+    (void)state;
+    struct exit_reason v;
+    struct final_report final = { true, CAUSE(INTERNAL), 7, "DataLoader worker exited", "" };
+    struct memory_end memory = { "memory ran out", true, EXIT_MEMORY_MAX_MS };
+    struct exit_facts facts = { .status = { .exit_code = 27 }, .final = &final, .memory = &memory };
+    const exit_cause others[] = { CAUSE(STOPPED), CAUSE(PEER_LOST), CAUSE(HOST_FAULT), CAUSE(CHECKPOINT_UNREADABLE) };
+    exit_reason_decide(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(BAD_SPEC));
+    assert_string_equal(v.sentence, "memory ran out");
+    assert_false(v.reported);
+    memory.age_ms = EXIT_MEMORY_MAX_MS + 1; /* the program survived it */
+    exit_reason_decide(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(INTERNAL));
+    assert_string_equal(v.sentence, "DataLoader worker exited");
+    memory.age_ms = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        final.cause = others[i];
+        exit_reason_decide(&facts, &v);
+        assert_int_equal(v.cause, others[i]);
+        assert_true(v.reported);
+    }
+    final.cause = CAUSE(BAD_SPEC);
+    memory.fatal = false;
+    exit_reason_decide(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(INTERNAL));
+    facts.status = (struct exit_status){ .exit_code = -1, .signal = SIGKILL };
+    exit_reason_decide(&facts, &v);
+    assert_string_equal(v.sentence, "memory ran out");
+    facts.killed_because = "gave no sign of life";
+    exit_reason_decide(&facts, &v);
+    assert_string_equal(v.sentence, "gave no sign of life");
+}
+
 /* ---- the thread that watches ---- */
 
 enum { READINGS_MAX = 256 };
@@ -388,6 +422,7 @@ int main(void) {
         TEST(a_quarantine_stays_until_its_line_is_removed),
         TEST(a_quarantine_that_cannot_be_read_is_an_error),
         TEST(a_lost_device_outweighs_the_workers_own_report_unless_it_finished),
+        TEST(memory_that_ran_out_outweighs_only_the_failure_that_follows_from_it),
         TEST(an_inspection_reports_xids_and_a_sample_of_each_device_before_its_end),
         TEST(a_lost_device_is_reported),
         TEST(no_reading_arrives_after_the_close),

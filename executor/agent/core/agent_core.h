@@ -63,6 +63,7 @@ struct agent_rank {
     struct kill_escalation kill;
     struct final_report final;
     struct exit_status status; /* how its process ended */
+    struct memory_end memory;
     int64_t died_us;
     bool left;                /* the agent was stopping when the process ended */
     bool drained;             /* its last records are in the spool */
@@ -111,7 +112,7 @@ enum agent_event_kind {
     AGENT_EV_FINAL_REPORT, /* final */
     AGENT_EV_SPOOL_WAIT,   /* flag: a full spool holds its records back, or does so no longer */
     AGENT_EV_BROKEN,       /* text: it violated the protocol, and is killed with this reason */
-    AGENT_EV_EXITED, /* status, step; flag: its pipes are empty. Once with flag, before that perhaps once without */
+    AGENT_EV_EXITED, /* status, memory, step; flag: its pipes are empty. Once with flag, before perhaps once without */
     /* From the devices. */
     AGENT_EV_DEVICE_UNHEALTHY, /* device, text */
     AGENT_EV_DEVICE_INSPECTED, /* device: the answer to AGENT_ACT_INSPECT */
@@ -142,6 +143,7 @@ struct agent_event {
     int32_t pid;
     int64_t pid_start_time, progress, step;
     struct exit_status status;
+    struct memory_end memory;
     bool flag;
     bool uploaded;     /* every record is acknowledged, or there is no stream to send it on */
     bool stream_ended; /* the control stream has ended */

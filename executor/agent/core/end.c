@@ -46,6 +46,7 @@ static void reason_find(const struct agent_core *c, const struct agent_rank *r, 
                                       .killed_because = kill_escalation_reason(&r->kill),
                                       .device = r->device == AGENT_NO_DEVICE ? 0 : c->devices[r->device].index,
                                       .device_reason = device_reason(c, r),
+                                      .memory = &r->memory,
                                       .leaving = r->left };
     exit_reason_decide(&facts, ret);
 }
@@ -79,6 +80,7 @@ static void died(struct agent_core *c, struct agent_attempt *at, struct agent_ra
     struct exit_reason reason;
     r->state = AGENT_RANK_DEAD;
     r->status = ev->status;
+    r->memory = ev->memory;
     r->died_us = ev->wall_us;
     r->left = c->leaving;
     threads_freed(c);

@@ -29,6 +29,12 @@ void exit_status_sentence(const struct exit_status *s, const char *killed_becaus
         snprintf(ret, n, "exited with status %d and without a final report", s->exit_code);
 }
 
+/* A program can survive the kill of a child, and end for another reason hours later. */
+static bool memory_is_reason(const struct exit_facts *facts, exit_cause cause) {
+    return facts->memory && *facts->memory->sentence && facts->memory->age_ms <= EXIT_MEMORY_MAX_MS &&
+           !facts->killed_because && (cause == EXIT_CAUSE(INTERNAL) || cause == EXIT_CAUSE(BAD_SPEC));
+}
+
 void exit_reason_decide(const struct exit_facts *facts, struct exit_reason *ret) {
     const struct final_report *final = facts->final;
     char *const sentence = ret->sentence;
@@ -39,6 +45,11 @@ void exit_reason_decide(const struct exit_facts *facts, struct exit_reason *ret)
         snprintf(sentence, EXIT_SENTENCE_BYTES, "%.*s", EXIT_SENTENCE_BYTES - 1, final->message);
     if (ret->cause == EXIT_CAUSE(FINISHED))
         return;
+    if (memory_is_reason(facts, ret->cause)) {
+        ret->reported = false;
+        ret->cause = facts->memory->fatal ? EXIT_CAUSE(BAD_SPEC) : EXIT_CAUSE(INTERNAL);
+        snprintf(sentence, EXIT_SENTENCE_BYTES, "%s", facts->memory->sentence);
+    }
     if (facts->device_reason) {
         ret->cause = EXIT_CAUSE(DEVICE_LOST);
         snprintf(sentence, EXIT_SENTENCE_BYTES, "lost its GPU %d, which is quarantined: %s", facts->device,
