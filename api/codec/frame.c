@@ -61,6 +61,11 @@ void frame_reader_done(struct frame_reader *r) {
     r->taken = 0;
 }
 
+void frame_reader_wipe(struct frame_reader *r) {
+    if (r->taken > 0)
+        explicit_bzero(r->buf.data, r->taken);
+}
+
 /* Moves the bytes that are not taken to the front, so that the buffer never grows beyond one frame and one chunk. */
 static void drop_taken(struct frame_reader *r) {
     if (r->taken == 0)

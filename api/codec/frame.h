@@ -67,4 +67,7 @@ MUST_CHECK status_t frame_reader_next_packed(struct frame_reader *r, const uint8
 MUST_CHECK status_t frame_reader_wait(struct frame_reader *r, int fd, const ProtobufCMessageDescriptor *desc,
                                       ProtobufCMessage **ret, struct err *e);
 
+/* Overwrites the bytes of messages that were already returned: they had a secret. */
+void frame_reader_wipe(struct frame_reader *r);
+
 #endif

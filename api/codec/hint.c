@@ -4,6 +4,7 @@
  *   2. the advice of the caller
  *   3. the paths of other fields of the whole message that have this name, or whose name contains it
  *   4. the names of all fields of the message, if there are few */
+#include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/parse.h"
 
@@ -45,6 +46,8 @@ static const char *nearest_name(const ProtobufCMessageDescriptor *desc, const ch
     int best_distance = n <= 4 ? 2 : 3;
     for (unsigned i = 0; i < desc->n_fields && n < EDITED_BYTES; i++) {
         const char *known = desc->fields[i].name;
+        if (field_mapped(desc, &desc->fields[i]))
+            continue;
         size_t nk = strlen(known);
         int distance = nk < EDITED_BYTES ? edit_distance(name, n, known, nk) : best_distance;
         if (distance < best_distance) {
@@ -77,6 +80,8 @@ static void find_places(struct places *all, const ProtobufCMessageDescriptor *de
     for (unsigned i = 0; i < desc->n_fields && depth < MAX_DEPTH; i++) {
         const ProtobufCFieldDescriptor *f = &desc->fields[i];
         char below[160];
+        if (field_mapped(desc, f))
+            continue;
         snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
         if (all->part ? strstr(f->name, all->name) != NULL : strcmp(f->name, all->name) == 0)
             add_place(all, below);
@@ -89,8 +94,11 @@ static void find_places(struct places *all, const ProtobufCMessageDescriptor *de
 
 static void list_names(const ProtobufCMessageDescriptor *desc, char *ret, size_t cap) {
     size_t used = (size_t)snprintf(ret, cap, "known here: ");
-    for (unsigned i = 0; i < desc->n_fields && used < cap; i++)
+    for (unsigned i = 0; i < desc->n_fields && used < cap; i++) {
+        if (field_mapped(desc, &desc->fields[i]))
+            continue;
         used += (size_t)snprintf(ret + used, cap - used, "%s%s", i ? ", " : "", desc->fields[i].name);
+    }
 }
 
 void field_hint(const ProtobufCMessageDescriptor *desc, const char *name, size_t n, const struct field_path *p,

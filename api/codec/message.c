@@ -29,8 +29,10 @@ status_t message_copy(const ProtobufCMessage *msg, void *ret_copy, struct err *e
     const size_t n = protobuf_c_message_get_packed_size(msg);
     CLEANUP(freep) uint8_t *packed = malloc(n + 1);
     ProtobufCMessage *copy = NULL;
-    if (packed)
+    if (packed) {
         copy = protobuf_c_message_unpack(msg->descriptor, NULL, protobuf_c_message_pack(msg, packed), packed);
+        explicit_bzero(packed, n); /* it may have a secret */
+    }
     if (!copy)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no memory to copy a %s of %zu bytes", msg->descriptor->short_name, n);
     memcpy(ret_copy, &copy, sizeof copy);

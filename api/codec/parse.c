@@ -5,6 +5,7 @@
  * path of the current field is kept for error sentences. */
 #include "api/codec/parse.h"
 
+#include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/scalar.h"
 #include "api/codec/text.h"
@@ -190,9 +191,19 @@ static status_t parse_singular(struct yaml_reader *r, ProtobufCMessage *msg, con
     return ST_OK;
 }
 
+/* `data: {min: 2, max: 8}` sets the message that the option `mapping` of the field names. */
+static const ProtobufCFieldDescriptor *take_mapping(const struct yaml_reader *r, const ProtobufCMessage *msg,
+                                                    const ProtobufCFieldDescriptor *f) {
+    const ProtobufCFieldDescriptor *mapping = r->event.type == YAML_MAPPING_START_EVENT
+                                                  ? field_mapping(msg->descriptor, f)
+                                                  : NULL;
+    return mapping ? mapping : f;
+}
+
 status_t parse_field(struct yaml_reader *r, ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
                      struct field_path *p, struct err *e) {
     size_t mark = path_push(p, f->name, strlen(f->name));
+    f = take_mapping(r, msg, f);
     bool message = f->type == PROTOBUF_C_TYPE_MESSAGE && !field_is_repeated(f) && !field_is_timestamp(f);
     bool absent = yaml_reader_at_null(r) && !(message && yaml_reader_at_empty(r));
     status_t st = absent                 ? ST_OK

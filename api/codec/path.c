@@ -1,3 +1,4 @@
+#include "api/codec/field_option.h"
 #include "api/codec/parse.h"
 #include "base/utf8.h"
 
@@ -50,7 +51,8 @@ status_t path_err(const struct field_path *p, struct err *e, const char *fmt, ..
 status_t field_find(const ProtobufCMessageDescriptor *desc, const char *name, size_t n, struct field_path *p,
                     const ProtobufCFieldDescriptor **ret, struct err *e) {
     for (unsigned i = 0; i < desc->n_fields; i++)
-        if (strlen(desc->fields[i].name) == n && memcmp(desc->fields[i].name, name, n) == 0) {
+        if (strlen(desc->fields[i].name) == n && memcmp(desc->fields[i].name, name, n) == 0 &&
+            !field_mapped(desc, &desc->fields[i])) {
             *ret = &desc->fields[i];
             return ST_OK;
         }

@@ -3,6 +3,7 @@
  * The message is visited field by field, in the order of its descriptor. Each value goes to the operations of a writer
  * (writer.h), which decide the syntax: json_writer.c or yaml_writer.c. Fields with presence are left out if they are
  * not set; all other fields are always printed. Timestamps are printed as RFC 3339, enums by name, bytes as base64. */
+#include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/scalar.h"
 #include "api/codec/text.h"
@@ -118,6 +119,12 @@ static bool is_printed(const ProtobufCMessage *msg, const ProtobufCFieldDescript
     return !field_has_presence(f) || field_is_set(msg, f);
 }
 
+/* The name under which a text has the field. */
+static const char *name_of(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f) {
+    const ProtobufCFieldDescriptor *mapped = field_mapped(desc, f);
+    return mapped ? mapped->name : f->name;
+}
+
 static status_t print_message(struct writer *w, const ProtobufCMessage *msg, struct err *e) {
     const ProtobufCMessageDescriptor *desc = msg->descriptor;
     bool first = true, empty = true;
@@ -128,7 +135,7 @@ static status_t print_message(struct writer *w, const ProtobufCMessage *msg, str
         const ProtobufCFieldDescriptor *f = &desc->fields[i];
         if (!is_printed(msg, f))
             continue;
-        TRY(w->ops->key(w, f->name, first, e));
+        TRY(w->ops->key(w, name_of(desc, f), first, e));
         first = false;
         if (field_is_map(f))
             TRY(print_map(w, msg, f, e));

@@ -3,6 +3,7 @@
  * The path is followed from message to message; missing messages on the way are created. At the last field, a text
  * value is taken as it is. Every other value is parsed as YAML into a scratch message, and the field is then moved to
  * the message, so that a bad value changes nothing. Below a map, the rest of the path is the key of one entry. */
+#include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/parse.h"
 #include "api/codec/scalar.h"
@@ -16,6 +17,16 @@ static void field_move(ProtobufCMessage *msg, ProtobufCMessage *from, const Prot
     const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
     if (word) /* the number and the word replace each other */
         memcpy(field_value(msg, word), field_value(from, word), field_element_bytes(word));
+    const ProtobufCFieldDescriptor *mapping = field_mapping(msg->descriptor, f);
+    if (mapping) { /* the number and the mapping replace each other */
+        field_clear(msg, mapping);
+        memcpy(field_value(msg, mapping), field_value(from, mapping), field_element_bytes(mapping));
+        if (field_is_set(msg, mapping)) {
+            field_clear(msg, f);
+            protobuf_c_message_init(msg->descriptor, from);
+            return;
+        }
+    }
     if (field_is_oneof(f) && !oneof_case(from, f) && !field_is_set(msg, f))
         return; /* null for a member that is not set: the member that is set stays */
     field_clear(msg, f);
@@ -99,6 +110,11 @@ static status_t set_map_entry(ProtobufCMessage *msg, const ProtobufCFieldDescrip
 /* Moves *msg to its submessage f, which is created if it is not set. */
 static status_t enter(ProtobufCMessage **msg, const ProtobufCFieldDescriptor *f, struct field_path *p, struct err *e) {
     (void)path_push(p, f->name, strlen(f->name));
+    const ProtobufCFieldDescriptor *mapping = field_mapping((*msg)->descriptor, f);
+    if (mapping) { /* the members of the mapping replace the number */
+        field_clear(*msg, f);
+        f = mapping;
+    }
     if (f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_repeated(f) || field_is_timestamp(f))
         return path_err(p, e, "has no fields: it holds %s", field_is_repeated(f) ? "a list" : scalar_expected(f));
     if (!field_is_set(*msg, f)) {
@@ -120,6 +136,9 @@ static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *
         const ProtobufCFieldDescriptor *word = field_auto(msg->descriptor, f);
         if (word)
             field_clear(msg, word);
+        const ProtobufCFieldDescriptor *mapping = field_mapping(msg->descriptor, f);
+        if (mapping)
+            field_clear(msg, mapping);
         return ST_OK;
     }
     if (f->type == PROTOBUF_C_TYPE_STRING && !field_is_repeated(f))

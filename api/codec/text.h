@@ -23,6 +23,8 @@
  *   - An unquoted null or an empty value means "not given". For a message an empty value is an empty message
  *     ("constant:" is a schedule), but not in JSON, where a name in quotes needs a value.
  *   - If a message has the bool `x_auto` beside an integer `x`, x takes the word auto, which sets x_auto.
+ *   - If the option (field) of a field has `mapping: "y"`, a mapping that is given for the field is the message y, and
+ *     y is written under the name of that field.
  *
  * Writing follows proto3 JSON with snake_case names: 64-bit integers as strings, enums by name, Timestamps as RFC 3339,
  * doubles in the fewest digits that read back the same ("NaN" and "Infinity" as strings), maps as objects, bytes as

@@ -1,7 +1,9 @@
 #include "api/rpc/call_state.h"
 
 #include "api/rpc/explain.h"
+#include "api/rpc/server_state.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <grpc/support/time.h>
 #include <stdlib.h>
@@ -25,6 +27,7 @@ struct rpc_call *call_new(struct owner *owner, grpc_call *call, bool is_server, 
     pthread_mutex_init(&c->lock, NULL);
     c->is_server = is_server;
     c->kind = kind;
+    c->begun_ns = clock_mono_ns();
     c->out.last = &c->out.first;
     c->sent.run = send_finished;
     c->received.run = receive_finished;
@@ -95,6 +98,8 @@ void call_end_of(struct rpc_call *c) {
     pthread_mutex_unlock(&c->lock);
     if (last) {
         status_t st = conclude(c);
+        if (c->is_server && c->route)
+            call_times_add(c->route->times, st, c->kind == RPC_UNARY, clock_mono_ns() - c->begun_ns);
         if (c->events.done)
             c->events.done(c, st, c->why.msg);
         rpc_unref(c); /* the reference of the library */

@@ -59,6 +59,7 @@ struct rpc_call {
     status_t (*unary)(void *service, struct rpc_call *, const ProtobufCMessage *request, struct err *e);
     void *service, *user;
     gpr_timespec deadline;
+    int64_t begun_ns;
 
     /* server */
     const struct route *route;       /* NULL for a method that does not exist */

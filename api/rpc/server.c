@@ -130,11 +130,12 @@ status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescri
                              .method = &methods[i],
                              .rule = found,
                              .input = find_method(d, methods[i].name)->input,
-                             .service = service };
+                             .service = service,
+                             .times = alloc_zeroed(1, sizeof *r->times) };
+        s->n_routes++;
         int length = snprintf(r->path, sizeof r->path, "/%s/%s", d->name, methods[i].name);
         if (length >= (int)sizeof r->path)
             return err_set(e, ST_INVALID_ARGUMENT, "the name of the method %s is too long", methods[i].name);
-        s->n_routes++;
     }
     return ST_OK;
 }
@@ -204,6 +205,8 @@ struct rpc_server *rpc_server_close(struct rpc_server *s) {
     owner_done(&s->owner);
     pthread_cond_destroy(&s->went_down);
     pthread_mutex_destroy(&s->lock);
+    for (size_t i = 0; i < s->n_routes; i++)
+        free(s->routes[i].times);
     free(s->routes);
     free(s->slots);
     free(s);

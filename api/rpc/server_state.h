@@ -3,6 +3,7 @@
 #ifndef API_RPC_SERVER_STATE_H
 #define API_RPC_SERVER_STATE_H
 
+#include "api/rpc/call_times.h"
 #include "api/rpc/descriptors.h"
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
@@ -24,6 +25,7 @@ struct route {
     int rule; /* the rule of access.h; 0 on a server without an access check */
     const ProtobufCMessageDescriptor *input;
     void *service;
+    struct rpc_call_times *times;
 };
 
 /* A request to gRPC for the next call. It is used again after each call. */

@@ -2,8 +2,7 @@
  *
  *     const Trainyard__V1__SpecField *rule = spec_field(msg->descriptor, i);     // of msg->descriptor->fields[i]
  *
- * The options are decoded from the embedded descriptors when the first one is needed, and kept until the process ends.
- * Thread-safe. */
+ * The options come from api/codec/field_option.h. Thread-safe. */
 #ifndef API_SPEC_FIELDS_H
 #define API_SPEC_FIELDS_H
 

@@ -1,6 +1,7 @@
 /* One walk over a spec checks each field by the option (field) that spec.proto gives it: required, range, choices,
  * power of two, format, number of elements, and a field that must divide another. A field without presence that is
  * zero or empty is not given. Comparisons are written so that NaN fails. The walk adds at most one line for a field. */
+#include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/text.h"
 #include "api/spec/fields.h"
@@ -213,7 +214,9 @@ static bool check_field(const ProtobufCMessage *msg, unsigned i, const char *pat
     const rule_t *r = spec_field(msg->descriptor, i);
     if (spec_replaced(msg, r)) {
         if (field_is_set(msg, f))
-            problem_add(p, "%s: cannot be given with %s", path, r->unless);
+            problem_add(p,
+                        *r->mapping ? "%s: is either a number or a mapping, not both" : "%s: cannot be given with %s",
+                        path, r->unless);
         return !field_is_set(msg, f);
     }
     if (field_is_repeated(f))
@@ -233,7 +236,8 @@ void rules_fields(const ProtobufCMessage *msg, const char *path, struct spec_pro
     for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
         char below[PATH_BYTES];
-        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
+        const ProtobufCFieldDescriptor *mapped = field_mapped(msg->descriptor, f);
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", mapped ? mapped->name : f->name);
         check_field(msg, i, below, p);
         if (spec_replaced(msg, spec_field(msg->descriptor, i)))
             continue;

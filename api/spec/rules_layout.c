@@ -64,7 +64,10 @@ static void refuse_data(const Trainyard__V1__TrainSpec *t, int32_t data, int32_t
 
 /* Reproducible sums need pairs of ranks. */
 static bool check_data(const Trainyard__V1__ParallelSpec *l, struct spec_problems *p) {
-    if (!rules_field_good(&l->base, "data"))
+    if (l->elastic)
+        problem_add(p, "parallel.data: {min, max} is for a program; the number of ranks is part of a model's plan and "
+                       "of its bits: give one number");
+    if (l->elastic || !rules_field_good(&l->base, "data"))
         return false;
     const bool good = (l->data & (l->data - 1)) == 0;
     if (!good)

@@ -62,7 +62,18 @@ bool spec_is_program(const Trainyard__V1__JobSpec *spec) { return spec->program 
 
 int64_t spec_steps(const Trainyard__V1__JobSpec *spec) { return spec->train ? spec->train->steps : 0; }
 
-int32_t spec_world_size(const Trainyard__V1__JobSpec *spec) { return spec->parallel->data * spec->parallel->pipeline; }
+int32_t spec_world_size(const Trainyard__V1__JobSpec *spec) {
+    const Trainyard__V1__ParallelSpec *l = spec->parallel;
+    return l->elastic ? l->elastic->min : l->data * l->pipeline;
+}
+
+int32_t spec_max_world_size(const Trainyard__V1__JobSpec *spec) {
+    return spec->parallel->elastic ? spec->parallel->elastic->max : spec_world_size(spec);
+}
+
+bool spec_stops_at_step(const Trainyard__V1__JobSpec *spec) {
+    return spec->program && spec->program->stop && strcmp(spec->program->stop, "step") == 0;
+}
 
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__TrainSpec *t = spec->train;

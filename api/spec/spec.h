@@ -45,8 +45,14 @@ CLEANUP_DEFINE(Trainyard__V1__JobSpec *, spec_free)
 
 /* Of a resolved spec. A program has no model, data and train. */
 bool spec_is_program(const Trainyard__V1__JobSpec *spec);
-int64_t spec_steps(const Trainyard__V1__JobSpec *spec);      /* of a program 0: they are not known */
-int32_t spec_world_size(const Trainyard__V1__JobSpec *spec); /* data x pipeline: ranks, one slot each */
+/* 1 to 128 letters, digits and '_', the first no digit. */
+bool spec_secret_name(const char *name);
+int64_t spec_steps(const Trainyard__V1__JobSpec *spec); /* of a program 0: they are not known */
+/* The ranks that the job needs, one slot each: data x pipeline; of an elastic program the fewest. The number of ranks
+ * of an attempt is a property of the attempt (AttemptStart.world_size), and lies between the two. */
+int32_t spec_world_size(const Trainyard__V1__JobSpec *spec);
+int32_t spec_max_world_size(const Trainyard__V1__JobSpec *spec); /* the most; equal unless the program is elastic */
+bool spec_stops_at_step(const Trainyard__V1__JobSpec *spec);     /* a program with `stop: step` */
 /* Micro-batches of a step, over all ranks; 0 until the plan has chosen `micro_batch: auto`. */
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec);
 int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec); /* 0: the model reads no tokens */

@@ -22,11 +22,14 @@ engine/run engine kernels base
 engine/collective kernels base
 engine/checkpoint base
 engine/data kernels base
-executor/worker engine kernels api/codec api/spec base
-executor/agent api base
-executor/program executor/worker api/codec base
-executor/program/tracking base
+executor/sandbox base
+executor/worker executor/sandbox engine kernels api/codec api/spec base
+executor/agent executor/sandbox api base
+executor/program executor/worker executor/sandbox tracking api/code api/codec base
+executor/program/tracking tracking base
+tracking base
 executor/code api base
+executor/environment executor/worker executor/sandbox api base
 executor/agent/core base
 api/code base
 api/codec base
@@ -38,7 +41,8 @@ service/controller service/scheduler service/store api base
 service/rpc service/controller service/scheduler service/store api base
 service/http service/controller service/store api base
 service/main service/controller service/rpc service/http service/store api base
-cli api base
+web/server api base
+cli web/server tracking api base
 TABLE
 
 # No cycle between the folders of service/, even if the table allows each include: tsort(1) prints its members.
@@ -60,7 +64,7 @@ TABLE
 
 # Foreign headers, and the folders that may include them.
 while read -r header folders; do
-  grep -rnE "^ *# *include <$header" base api kernels engine executor service cli --include='*.[ch]' --include='*.cc' --include='*.cu' --include='*.cuh' |
+  grep -rnE "^ *# *include <$header" base api kernels engine executor service tracking web cli --include='*.[ch]' --include='*.cc' --include='*.cu' --include='*.cuh' |
     grep -vE "^($folders)/" && bad=1
 done <<'TABLE'
 grpc/ api/rpc
@@ -71,8 +75,9 @@ cuda kernels/cuda|engine/collective
 cublasLt kernels/cuda
 cudnn kernels/cuda
 nccl engine/collective
-microhttpd.h service/http|executor/program/tracking
+microhttpd.h service/http|executor/program/tracking|web/server
 archive cli|executor/code
+seccomp.h executor/sandbox
 yaml.h api/codec
 TABLE
 

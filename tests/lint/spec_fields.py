@@ -53,6 +53,11 @@ def fields(message):
     return message.fields
 
 
+def mapped(field, options):
+    """The field under whose name a text has this one; None: it has its own name."""
+    return next((other for other in field.containing_type.fields if options.of(other).mapping == field.name), None)
+
+
 def is_choice(message):
     return len(message.oneofs) == 1 and len(message.oneofs[0].fields) == len(message.fields) > 1
 
@@ -125,7 +130,7 @@ def range_text(field, rule):
 def rows(message, options, path=""):
     for field in fields(message):
         rule = options.of(field)
-        name = path + field.name
+        name = path + (mapped(field, options) or field).name
         inner = field.message_type if not is_list(field) and not is_map(field) else None
         if inner is None or is_choice(inner) or (rule.help and not rule.default and not field.containing_oneof):
             yield f"| `{name}` | {default_text(field, rule)} | {range_text(field, rule)} | {rule.help} |"
@@ -179,6 +184,9 @@ def field_schema(field, rule, message):
     schema = scalar_schema(field, rule)
     if is_list(field):
         return {"type": "array", "minItems": int(rule.required), "maxItems": rule.max_items, "items": schema}
+    if rule.mapping:
+        other = message.fields_by_name[rule.mapping].message_type
+        return {"anyOf": [schema, {"$ref": f"#/$defs/{other.name}"}]}
     if f"{field.name}_auto" in message.fields_by_name:
         return {"anyOf": [schema, {"const": "auto"}]}
     return schema
@@ -194,6 +202,8 @@ def message_schema(message, options):
     lines = []
     for field in fields(message):
         rule = options.of(field)
+        if mapped(field, options):
+            continue
         schema = {**described(rule, field_schema(field, rule, message)), **default_value(field, rule)}
         lines.append(f"{json.dumps(field.name)}: {json.dumps(schema)}")
     required = [field for field in fields(message) if options.of(field).required]

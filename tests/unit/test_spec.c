@@ -617,12 +617,20 @@ static void every_field_has_help_and_a_range(void **state) {
     check_described(&trainyard__v1__job_spec__descriptor, "");
 }
 
+/* A message may be the mapping of another field: a text then has that field's name. */
+static const char *name_in_text(const ProtobufCMessageDescriptor *desc, unsigned i) {
+    for (unsigned j = 0; j < desc->n_fields; j++)
+        if (strcmp(spec_field(desc, j)->mapping, desc->fields[i].name) == 0)
+            return desc->fields[j].name;
+    return desc->fields[i].name;
+}
+
 /* Every field that is no mapping of others, by its path in backticks. */
 static void check_documented(const ProtobufCMessageDescriptor *desc, const char *path, const char *page) {
     for (unsigned i = 0; i < desc->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &desc->fields[i];
         char below[160], quoted[170];
-        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
+        snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", name_in_text(desc, i));
         snprintf(quoted, sizeof quoted, "`%s`", below);
         if (f->type == PROTOBUF_C_TYPE_MESSAGE && f->label != PROTOBUF_C_LABEL_REPEATED)
             check_documented(f->descriptor, below, page);

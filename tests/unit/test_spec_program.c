@@ -81,6 +81,41 @@ static void code_needs_a_folder_that_the_client_has_packed(void **state) {
     }
 }
 
+static void python_needs_requirements_that_its_hosts_can_find(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        { "code: {" ARCHIVE "}, python: {requirements: a/b.txt, version: \"3.11\"}", NULL },
+        { "code: {" ARCHIVE "}, python: {requirements: uv.lock, project: true}", NULL },
+        { "python: {requirements: /data/requirements.txt}", NULL },
+        { "python: {}", "program.python.requirements: must be given" },
+        { "python: {requirements: requirements.txt}",
+          "program.python.requirements: 'requirements.txt' is not an absolute "
+          "path; a path of the folder needs program.code" },
+        { "code: {" ARCHIVE "}, python: {requirements: ../r.txt}",
+          "program.python.requirements: '../r.txt' is not the path of a file in the folder of the code" },
+        { "python: {requirements: /r, version: \"3.11.2\"}",
+          "program.python.version: '3.11.2' is not a version such as 3.11" },
+        { "python: {requirements: /r, version: \"3.1x\"}",
+          "program.python.version: '3.1x' is not a version such as 3.11" },
+        { "python: {requirements: /uv.lock, project: true}",
+          "program.python.project: needs program.code, and a uv.lock or pyproject.toml as requirements" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        struct spec_problems problems = { 0 };
+        Trainyard__V1__JobSpec *spec = NULL;
+        snprintf(text, sizeof text, PROGRAM ", %s}", cases[i][0]);
+        Trainyard__V1__JobSpec *given = parse(text);
+        status_t st = spec_resolve(given, &spec, &problems, NULL);
+        assert_int_equal(st, cases[i][1] ? ST_INVALID_ARGUMENT : ST_OK);
+        if (cases[i][1])
+            assert_string_equal(problems.lines[0], cases[i][1]);
+        spec_problems_done(&problems);
+        spec_free(spec);
+        spec_free(given);
+    }
+}
+
 static void the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code(void **state) {
     (void)state;
     static const char *const texts[] = { PROGRAM ", code: {archive: a}}", PROGRAM ", code: {archive: b}}",
@@ -112,11 +147,52 @@ static void a_programs_digest_does_not_depend_on_the_order_of_its_variables(void
     assert_memory_not_equal(digests[0], digests[2], SHA256_BYTES);
 }
 
+static void a_range_of_ranks_and_a_number_replace_each_other(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *given = parse(PROGRAM "}\nparallel: {data: {min: 2, max: 8}}"), *spec = NULL;
+    ProtobufCMessage *msg = &given->base;
+    OK(spec_resolve(given, &spec, NULL, NULL));
+    assert_int_equal(spec_world_size(spec), 2);
+    assert_int_equal(spec_max_world_size(spec), 8);
+    assert_false(spec->parallel->_data_case);
+    struct bytes text;
+    bytes_init(&text, 1 << 20);
+    OK(codec_print_json(&given->parallel->base, 0, &text, NULL));
+    assert_non_null(strstr(text.data, "\"data\":{\"min\":2,\"max\":8}"));
+    assert_null(strstr(text.data, "elastic"));
+    bytes_done(&text);
+    OK(codec_set_path(msg, "parallel.data.max", "4", NULL, NULL));
+    assert_int_equal(given->parallel->elastic->max, 4);
+    OK(codec_set_path(msg, "parallel.data", "3", NULL, NULL));
+    assert_true(given->parallel->_data_case && given->parallel->data == 3 && !given->parallel->elastic);
+    OK(codec_set_path(msg, "parallel.data", "{min: 1, max: 5}", NULL, NULL));
+    assert_true(!given->parallel->_data_case && given->parallel->elastic->max == 5);
+    OK(codec_set_path(msg, "parallel.data", "", NULL, NULL));
+    assert_null(given->parallel->elastic);
+    spec_free(spec);
+    spec_free(given);
+}
+
+static void a_range_and_a_number_of_a_message_are_refused(void **state) {
+    (void)state;
+    struct spec_problems problems = { 0 };
+    Trainyard__V1__JobSpec *given = parse(PROGRAM "}\nparallel: {data: {min: 2, max: 8}}"), *spec = NULL;
+    given->parallel->data = 2;
+    given->parallel->_data_case = TRAINYARD__V1__PARALLEL_SPEC___DATA_DATA;
+    assert_int_equal(spec_resolve(given, &spec, &problems, NULL), ST_INVALID_ARGUMENT);
+    assert_string_equal(problems.lines[0], "parallel.data: is either a number or a mapping, not both");
+    spec_problems_done(&problems);
+    spec_free(given);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_range_of_ranks_and_a_number_replace_each_other),
+        cmocka_unit_test(a_range_and_a_number_of_a_message_are_refused),
         cmocka_unit_test(a_program_needs_no_model_and_has_any_number_of_ranks),
         cmocka_unit_test(code_needs_a_folder_that_the_client_has_packed),
         cmocka_unit_test(the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code),
+        cmocka_unit_test(python_needs_requirements_that_its_hosts_can_find),
         cmocka_unit_test(a_programs_digest_does_not_depend_on_the_order_of_its_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
