@@ -2,7 +2,7 @@
  *
  * create_attempt runs under the locks of the job and of the job that it was forked from. It checks that the previous
  * attempt has ended, picks the checkpoint to start from (CHECKPOINT_PICK), inserts the attempt and its placements, and
- * moves the job to STARTING. If there is nothing to start from although there should be (refuse_without_state), the
+ * moves the job to STARTING. If there is nothing to start from although there should be (refuse_start), the
  * attempt ends and the job becomes FAILED in the same transaction. In the end it reads back what is stored, so that a
  * repeated request gets the same answer.
  *
@@ -49,8 +49,8 @@ static const struct sql_query NEWEST_MISSING = {
             SQL_COLUMN(struct missing, reason, "reason"))
 };
 static const struct sql ATTEMPT_INSERT = {
-    "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint) "
-                      "SELECT $1, $2, " SQL_ATTEMPT_STARTING ", epoch, $3, nullif($4, 0) FROM leader"
+    "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint, world_size) "
+                      "SELECT $1, $2, " SQL_ATTEMPT_STARTING ", epoch, $3, nullif($4, 0), $5 FROM leader"
 };
 static const struct sql PLACEMENT_INSERT = {
     "placement_insert", "INSERT INTO placement (job, attempt, rank, executor) "
@@ -122,6 +122,7 @@ static const struct sql_column ATTEMPT_COLUMNS[] = {
     SQL_COLUMN(struct attempt_placement, attempt.from_step, "a.from_step"),
     SQL_COLUMN(struct attempt_placement, attempt.from_checkpoint, "a.from_checkpoint"),
     SQL_COLUMN(struct attempt_placement, attempt.from_job, "c.job"),
+    SQL_COLUMN(struct attempt_placement, attempt.world_size, "coalesce(a.world_size, j.world_size)"),
     SQL_COLUMN(struct attempt_placement, attempt.reason, "a.reason"),
     SQL_COLUMN(struct attempt_placement, attempt.create_time_us, "a.create_time"),
     SQL_COLUMN(struct attempt_placement, attempt.start_time_us, "a.start_time"),
@@ -135,7 +136,8 @@ static const struct sql_column ATTEMPT_COLUMNS[] = {
 };
 static const struct sql_row ATTEMPT_PLACEMENT = SQL_ROW_OF(struct attempt_placement, ATTEMPT_COLUMNS);
 #define ATTEMPTS_OF(rows)                                                                                              \
-    "SELECT {columns} FROM attempt a JOIN placement p ON p.job = a.job AND p.attempt = a.number "                      \
+    "SELECT {columns} FROM attempt a JOIN job j ON j.id = a.job JOIN placement p ON p.job = a.job AND p.attempt = "    \
+    "a.number "                                                                                                        \
     "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint LEFT JOIN executor x ON x.id = p.executor "                    \
     "WHERE a.job = $1" rows " ORDER BY a.number, p.rank"
 static const struct sql_query ATTEMPT_LIST = { { "attempt_list", ATTEMPTS_OF("") }, &ATTEMPT_PLACEMENT };
@@ -166,7 +168,9 @@ static status_t check_create(struct connection *c, const struct job_lock *l, con
 static status_t insert_attempt(struct connection *c, const struct store_attempt_new *in, const struct picked *from,
                                struct err *e) {
     TRY(sql_execute(c, &ATTEMPT_INSERT,
-                    ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_int8(from->step), arg_int8(from->id)), NULL, e));
+                    ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_int8(from->step), arg_int8(from->id),
+                         arg_int4(in->world_size)),
+                    NULL, e));
     return sql_execute(c, &PLACEMENT_INSERT,
                        ARGS(arg_int8(in->job), arg_int4(in->attempt), arg_texts(in->executors, (size_t)in->world_size)),
                        NULL, e);
@@ -202,17 +206,21 @@ static status_t all_missing(struct connection *c, int64_t job, bool *ret_missing
     return ST_OK;
 }
 
-/* The origin of the job is locked. own: the attempt starts from a checkpoint of the job itself. */
-static status_t refuse_without_state(struct connection *c, const struct job_lock *l, const struct store_attempt_new *in,
-                                     bool own, struct err *e) {
+/* Ends the attempt and fails the job if it must not start. The origin of the job is locked. own: the attempt starts
+ * from a checkpoint of the job itself. */
+static status_t refuse_start(struct connection *c, const struct job_lock *l, const struct store_attempt_new *in,
+                             bool own, struct err *e) {
     bool gone = false;
     struct err why;
     int64_t event;
-    if (own)
-        return ST_OK;
-    TRY(all_missing(c, in->job, &gone, &why, e));
-    if (!gone)
-        TRY(origin_gone(c, in->job, &gone, &why, e));
+    if (in->refuse) {
+        gone = true;
+        snprintf(why.msg, sizeof why.msg, "%s", in->refuse);
+    } else if (!own) {
+        TRY(all_missing(c, in->job, &gone, &why, e));
+        if (!gone)
+            TRY(origin_gone(c, in->job, &gone, &why, e));
+    }
     if (!gone)
         return ST_OK;
     struct store_job_move move = { .job = in->job,
@@ -238,7 +246,7 @@ static status_t create_attempt(struct connection *c, struct store_memory *m, con
         TRY(sql_find(c, NULL, &CHECKPOINT_PICK, ARGS(arg_int8(in->job)), &from, &found, e));
         TRY(insert_attempt(c, in, &from, e));
         TRY(start_job(c, in, from.step, &ret->event, e));
-        TRY(refuse_without_state(c, &l, in, from.own, e));
+        TRY(refuse_start(c, &l, in, from.own, e));
     }
     /* Reads back what is stored, so that a repeated call returns the same. */
     return sql_get(c, m, &ATTEMPT_START, ARGS(arg_int8(in->job), arg_int4(in->attempt)), ret,

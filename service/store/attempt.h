@@ -12,6 +12,7 @@ struct store_attempt_new {
     int world_size;
     const char *const *executors; /* [world_size] the executor of each rank */
     const char *reason;           /* the event's sentence; "" = none */
+    const char *refuse;           /* why the job FAILED instead; NULL: it starts */
 };
 /* The checkpoint that the attempt starts from: the job's newest COMMITTED one, else the one that the job was forked
  * from if that is COMMITTED. */
@@ -29,7 +30,8 @@ struct store_attempt_start {
 /* Moves the job from `from` to STARTING and inserts the attempt with its placements, all in one transaction.
  * FAILED_PRECONDITION: the job is in another state, or its attempt is not attempt - 1, or that one has not ended. A job
  * without a COMMITTED checkpoint must not start if the checkpoint that it began with is no longer COMMITTED: in the
- * same transaction the attempt ends and the job becomes FAILED, with `refused` as the reason. */
+ * same transaction the attempt ends and the job becomes FAILED, with `refused` as the reason. The same with
+ * attempt->refuse as the reason. */
 MUST_CHECK status_t store_attempt_create(struct store *s, struct store_memory *m, int64_t epoch,
                                          const struct store_attempt_new *attempt, struct store_attempt_start *ret,
                                          struct err *e);
@@ -78,6 +80,7 @@ struct store_attempt {
     int number;
     enum store_attempt_state state;
     int64_t from_step, from_checkpoint, from_job; /* from_job: the job of the checkpoint; 0: none */
+    int world_size;                               /* ranks */
     const char *reason;
     int64_t create_time_us, start_time_us, end_time_us;
     const struct store_placement *placements; /* by rank */

@@ -23,7 +23,8 @@ static const struct sql_query JOB_CREATE = {
       "WITH l AS (SELECT 1 FROM leader WHERE epoch = $1 AND nonce = $2::uuid AND pg_postmaster_start_time() = $3 "
       "AND " SQL_LEADER_IN_PLACE " FOR SHARE), "
       "j AS (INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
-      "keep_best) SELECT $4, $5, " SQL_JOB_QUEUED ", $6, $7, $8, $9, $10, $11, $12 FROM l RETURNING id, create_time), "
+      "keep_best, needs, max_world_size, stops_at_step) SELECT $4, $5, " SQL_JOB_QUEUED
+      ", $6, $7, $8, $9, $10, $11, $12, $16, nullif($17, $7), $18 FROM l RETURNING id, create_time), "
       "s AS (INSERT INTO job_spec (job, body, request_digest) SELECT id, $13, nullif($15, ''::bytea) FROM j), "
       "e AS (INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
       "SELECT id, 1, 0, 'state_changed', " SQL_JOB_QUEUED ", '', $14 FROM j) SELECT {columns} FROM j" },
@@ -51,7 +52,10 @@ static const struct sql_column JOB_COLUMNS[] = {
     SQL_COLUMN(struct store_job, reason, "j.reason"),
     SQL_COLUMN(struct store_job, priority, "j.priority"),
     SQL_COLUMN(struct store_job, world_size, "j.world_size"),
+    SQL_COLUMN(struct store_job, max_world_size, "coalesce(j.max_world_size, j.world_size)"),
+    SQL_COLUMN(struct store_job, stops_at_step, "j.stops_at_step"),
     SQL_COLUMN(struct store_job, accelerator, "j.accelerator"),
+    SQL_COLUMN(struct store_job, needs, "j.needs"),
     SQL_COLUMN(struct store_job, max_restarts, "j.max_restarts"),
     SQL_COLUMN(struct store_job, restarts, "j.restarts"),
     SQL_COLUMN(struct store_job, attempt, "j.attempt"),
@@ -71,17 +75,16 @@ static const struct sql_query JOB_GET = {
                  "AND j.delete_time IS NULL" },
     &JOB_ROW
 };
-/* Two statements, because a condition on the state uses a different index. */
-static const struct sql_query JOB_LIST = { { "job_list",
-                                             "SELECT {columns} FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
-                                             "WHERE j.id < $1 AND ($2 = '' OR j.queue = $2) AND j.delete_time IS NULL "
-                                             "ORDER BY j.id DESC LIMIT $3" },
-                                           &JOB_ROW };
-static const struct sql_query JOB_LIST_STATE = {
-    { "job_list_state", "SELECT {columns} FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
-                        "WHERE j.state = $5 AND j.id < $1 AND ($2 = '' OR j.queue = $2) AND j.delete_time IS NULL "
-                        "ORDER BY j.id DESC LIMIT $3" },
-    &JOB_ROW
+/* A condition on the state or the name uses an index of its own, and so each has a statement of its own. */
+#define LISTED                                                                                                         \
+    "AND j.id < $1 AND ($2 = '' OR j.queue = $2) AND j.delete_time IS NULL AND j.create_time >= $5 "                   \
+    "AND ($6::timestamptz IS NULL OR j.create_time < $6) ORDER BY j.id DESC LIMIT $3"
+#define FROM_JOB "SELECT {columns} FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
+static const struct sql_query JOB_LIST = { { "job_list", FROM_JOB "WHERE true " LISTED }, &JOB_ROW };
+static const struct sql_query JOB_LIST_STATE = { { "job_list_state", FROM_JOB "WHERE j.state = $7 " LISTED },
+                                                 &JOB_ROW };
+static const struct sql_query JOB_LIST_NAME = {
+    { "job_list_name", FROM_JOB "WHERE j.name = $7 AND ($8 = 0 OR j.state = $8) " LISTED }, &JOB_ROW
 };
 /* Counts all jobs and subtracts the marked ones: both parts read an index only. A condition on delete_time in the first
  * part would read every row. */
@@ -103,7 +106,9 @@ static status_t insert_job(struct connection *c, const struct term *term, const 
                       arg_int4(in->world_size), arg_text(in->accelerator), arg_int4(in->max_restarts),
                       arg_int8(in->steps), arg_int4(in->keep_last), arg_int4(in->keep_best),
                       arg_bytes(in->spec, in->spec_bytes), arg_text(in->request_id),
-                      arg_bytes(in->request_digest, in->request_digest ? STORE_DIGEST_BYTES : 0)),
+                      arg_bytes(in->request_digest, in->request_digest ? STORE_DIGEST_BYTES : 0),
+                      arg_int4((int)in->needs), arg_int4(in->max_world_size ? in->max_world_size : in->world_size),
+                      arg_bool(in->stops_at_step)),
                  ret, &won, e));
     return won ? ST_OK : store_term_over(term->epoch, e);
 }
@@ -152,13 +157,23 @@ status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, str
 
 status_t store_job_list(struct store *s, struct store_memory *m, const struct store_job_filter *filter,
                         struct store_job **ret, size_t *ret_n, struct err *e) {
-    const struct sql_arg args[] = { arg_int8(filter->before > 0 ? filter->before : INT64_MAX),
-                                    arg_text(filter->queue ? filter->queue : ""),
-                                    arg_int8(filter->limit),
-                                    arg_bool(filter->with_spec),
-                                    filter->state ? arg_int2(filter->state) : (struct sql_arg){ 0 },
-                                    { 0 } };
-    return store_rows(s, m, filter->state ? &JOB_LIST_STATE : &JOB_LIST, args, ret, ret_n, e);
+    const bool named = filter->name && *filter->name;
+    struct sql_arg args[] = { arg_int8(filter->before > 0 ? filter->before : INT64_MAX),
+                              arg_text(filter->queue ? filter->queue : ""),
+                              arg_int8(filter->limit),
+                              arg_bool(filter->with_spec),
+                              arg_time(filter->created_after_us),
+                              arg_if(filter->created_before_us > 0, arg_time(filter->created_before_us)),
+                              { 0 },
+                              { 0 },
+                              { 0 } };
+    if (named) {
+        args[6] = arg_text(filter->name);
+        args[7] = arg_int2(filter->state);
+    } else if (filter->state) {
+        args[6] = arg_int2(filter->state);
+    }
+    return store_rows(s, m, named ? &JOB_LIST_NAME : filter->state ? &JOB_LIST_STATE : &JOB_LIST, args, ret, ret_n, e);
 }
 
 static status_t no_request(const char *request_id, struct err *e) {

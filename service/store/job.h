@@ -20,8 +20,10 @@ struct store_job_new {
     const uint8_t *request_digest; /* STORE_DIGEST_BYTES that identify the request; NULL: unknown */
     const char *name, *queue;
     int priority;
-    int world_size;
-    const char *accelerator; /* cpu | cuda */
+    int world_size, max_world_size; /* ranks that it needs, and the most that it takes; equal unless it is elastic */
+    bool stops_at_step;             /* its ranks stop after one step, at which they save */
+    const char *accelerator;        /* cpu | cuda */
+    uint32_t needs; /* the features that its executors must have; the store does not know their meaning */
     int max_restarts;
     int64_t steps; /* 0: not known, as of a program */
     int keep_last, keep_best;
@@ -39,8 +41,10 @@ struct store_job {
     const char *name, *queue;
     enum store_job_state state;
     const char *reason;
-    int priority, world_size;
+    int priority, world_size, max_world_size;
+    bool stops_at_step;
     const char *accelerator;
+    uint32_t needs;
     int max_restarts, restarts;
     int attempt; /* the current or last one; 0 before the first */
     int64_t steps, step;
@@ -74,10 +78,12 @@ MUST_CHECK status_t store_job_origin_gone(struct store *s, int64_t job, bool *re
                                           struct err *e);
 
 struct store_job_filter {
-    int state;         /* 0 = all */
-    const char *queue; /* NULL or "" = all */
-    int64_t before;    /* only lower ids; 0: from the newest. The page token is the last id of a page */
-    int limit;         /* 1..LIMIT_PAGE_SIZE */
+    int state;                                   /* 0 = all */
+    const char *queue;                           /* NULL or "" = all */
+    const char *name;                            /* NULL or "" = all */
+    int64_t created_after_us, created_before_us; /* at or after, and before; 0: no limit */
+    int64_t before; /* only lower ids; 0: from the newest. The page token is the last id of a page */
+    int limit;      /* 1..LIMIT_PAGE_SIZE */
     bool with_spec;
 };
 /* Newest first. */
@@ -120,6 +126,7 @@ MUST_CHECK status_t store_job_waiting(struct store *s, int64_t epoch, const char
 struct store_live_job {
     struct store_job job; /* with its spec if attempt_open */
     bool attempt_open;    /* the row of its attempt is not ENDED */
+    int ranks;            /* of its current or last attempt; 0 before the first */
     int64_t from_step;
     int64_t from_checkpoint;      /* 0 = from the start */
     const char *resume_directory; /* of from_checkpoint; "": none */
@@ -127,8 +134,8 @@ struct store_live_job {
     const char *init_directory;   /* of the checkpoint whose weights the job begins with; "": none */
     bool final_committed;         /* the attempt's final checkpoint is COMMITTED */
     int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1: none, or not attempt_open */
-    const char *const *executors; /* [world_size]; NULL unless attempt_open */
-    const int *pids;              /* [world_size] 0 = not started */
+    const char *const *executors; /* [ranks]; NULL unless attempt_open */
+    const int *pids;              /* [ranks] 0 = not started */
 };
 /* The next `limit` live jobs by id, after `after` (0: from the first). Takes up to STORE_RECOVERY_TIMEOUT_MS. */
 MUST_CHECK status_t store_job_live(struct store *s, struct store_memory *m, int64_t after, int limit,

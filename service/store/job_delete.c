@@ -38,7 +38,8 @@ static const struct sql_query ENDED_BEFORE = {
     { "ended_before",
       "SELECT {columns} FROM job j WHERE end_time < now() - make_interval(days => $1) AND delete_time IS NULL "
       "AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE job = j.id AND " PINNED ") "
-      "AND NOT EXISTS " ORIGINS " ORDER BY end_time LIMIT $2" },
+      "AND NOT EXISTS " ORIGINS " AND NOT EXISTS (SELECT 1 FROM imported_run i WHERE i.job = j.id "
+      "AND i.import_time >= now() - make_interval(days => $1)) ORDER BY end_time LIMIT $2" },
     SQL_SCALAR(int64_t, "id")
 };
 static const struct sql_query DELETE_NEXT = {

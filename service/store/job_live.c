@@ -2,7 +2,8 @@
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
 
-/* Pages by the index job_live. A spec is as large as all other columns together, and only a job with an open attempt
+/* Pages by the index job_live. LIMIT 1 makes the planner look up the last attempt of each job by its key, instead of
+ * reading all attempts. A spec is as large as all other columns together, and only a job with an open attempt
  * needs it. */
 struct live_row {
     struct store_live_job live;
@@ -12,6 +13,8 @@ static const struct sql_query JOB_LIVE = {
     { "job_live",
       "SELECT {columns} "
       "FROM (SELECT * FROM job WHERE state < " SQL_JOB_SUCCEEDED " AND id > $1 ORDER BY id LIMIT $2) j "
+      "LEFT JOIN LATERAL (SELECT number, world_size FROM attempt WHERE job = j.id AND number = j.attempt LIMIT 1) l "
+      "ON true "
       "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
       "LEFT JOIN job_spec s ON s.job = a.job "
       "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
@@ -22,6 +25,8 @@ static const struct sql_query JOB_LIVE = {
       "ON a.number IS NOT NULL ORDER BY j.id" },
     SQL_ROW_AFTER(&JOB_ROW, struct live_row, /* store_live_job begins with a store_job */
                   SQL_COLUMN(struct live_row, live.attempt_open, "a.number IS NOT NULL"),
+                  SQL_COLUMN(struct live_row, live.ranks,
+                             "CASE WHEN l.number IS NULL THEN 0 ELSE coalesce(l.world_size, j.world_size) END"),
                   SQL_COLUMN(struct live_row, live.from_step, "a.from_step"),
                   SQL_COLUMN(struct live_row, live.from_checkpoint, "a.from_checkpoint"),
                   SQL_COLUMN(struct live_row, live.resume_directory, "coalesce(c.directory, '')"),
@@ -38,9 +43,9 @@ static const struct sql_query JOB_LIVE = {
 static status_t read_placement(struct store_memory *m, const struct live_row *row, struct store_live_job *ret,
                                struct err *e) {
     int *pids;
-    if (row->executors.n != (size_t)ret->job.world_size || row->pids.n != row->executors.n)
+    if (row->executors.n != (size_t)ret->ranks || row->pids.n != row->executors.n)
         return err_set(e, ST_INTERNAL, "jobs/%lld has %zu placements for %d ranks", (long long)ret->job.id,
-                       row->executors.n, ret->job.world_size);
+                       row->executors.n, ret->ranks);
     ret->executors = sql_array_texts(&row->executors, m);
     pids = store_memory_get(m, row->pids.n, sizeof *pids);
     for (size_t i = 0; i < row->pids.n; i++)

@@ -6,6 +6,7 @@
 #include "service/store/job_move.h"
 
 #include "service/store/checkpoint_from.h"
+#include "service/store/imported_run.h"
 #include "service/store/job_lock.h"
 #include "service/store/job_origin.h"
 #include "service/store/pool.h"
@@ -74,6 +75,13 @@ static status_t check_origin(struct connection *c, int64_t job, bool *ret_gone, 
     return *ret_gone ? err_set(e, ST_FAILED_PRECONDITION, "%s", why.msg) : ST_OK;
 }
 
+static status_t refuse_imported(struct connection *c, int64_t job, struct err *e) {
+    bool imported;
+    TRY(job_imported(c, job, &imported, e));
+    return imported ? err_set(e, ST_FAILED_PRECONDITION, "jobs/%lld was imported: it cannot run", (long long)job)
+                    : ST_OK;
+}
+
 /* ret_origin_gone: not NULL for a retry, which needs the checkpoint that the job began with. */
 static status_t move_job(struct connection *c, const struct store_job_move *in, int64_t *ret_event,
                          bool *ret_origin_gone, struct err *e) {
@@ -89,6 +97,8 @@ static status_t move_job(struct connection *c, const struct store_job_move *in, 
         return ST_OK;
     if (l.state != in->from || l.attempt != in->attempt)
         return refuse_move(&l, in, e);
+    if (ret_origin_gone)
+        TRY(refuse_imported(c, in->job, e));
     TRY(job_move_row(c, in, ret_event, e));
     if (ret_origin_gone)
         TRY(check_origin(c, in->job, ret_origin_gone, e));

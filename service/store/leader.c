@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "service/store/pool.h"
+#include "service/store/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,7 @@ status_t store_leader_try(struct store *s, const char *holder, int64_t known, st
     CLEANUP(store_leader_closep) struct store_leader *l = alloc_zeroed(1, sizeof *l);
     l->store = s;
     TRY(connection_open(s->conninfo, &l->c, e));
+    TRY(schema_check(l->c, e)); /* it may have changed since store_open, and must not have the lock then */
     bool won;
     TRY(elect(l, holder, known, &won, e));
     if (won)

@@ -38,7 +38,8 @@ struct store_leader;
 /* Tries once to become the leader. OK with *ret = NULL if another controller leads. holder: a name for users, unique
  * among processes. known: the last epoch that this holder has won; 0: none. A later epoch in the row with this holder's
  * name is an election whose answer was lost: it is taken over. The new epoch is above `known` and above the row's. From
- * now on this store's mutations run under the new epoch only. */
+ * now on this store's mutations run under the new epoch only. FAILED_PRECONDITION: the database was migrated meanwhile,
+ * and has another schema than this program. */
 MUST_CHECK status_t store_leader_try(struct store *s, const char *holder, int64_t known, struct store_leader **ret,
                                      struct err *e);
 int64_t store_leader_epoch(const struct store_leader *l);

@@ -29,6 +29,20 @@ status_t schema_version(struct connection *c, int *ret, struct err *e) {
     return ST_OK;
 }
 
+status_t schema_check(struct connection *c, struct err *e) {
+    int found = 0;
+    TRY(schema_version(c, &found, e));
+    if (found < n_migrations)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the database has schema %d and this program needs %d: run `trainyard-controller migrate`",
+                       found, n_migrations);
+    if (found > n_migrations)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "the database has schema %d, newer than this program's %d: use a newer program", found,
+                       n_migrations);
+    return ST_OK;
+}
+
 static status_t step_body(struct connection *c, const struct migration *m, bool up, struct err *e) {
     TRY(sql_script(c, up ? m->up : m->down, e));
     if (up)

@@ -4,7 +4,8 @@
  *   1. lock_jobs: locks the rows of all jobs in ascending order, and reads which attempt of each is open.
  *   2. take_batch, for each batch: fenced, gap, or the number of its first new record. Records that are rare (shards,
  *      notices, ends, plans, log lines) are written here, each by its own statements. Names of new metrics are interned
- *      here too, because step 3 cannot wait for answers.
+ *      here too, because step 3 cannot wait for answers; and points of a later attempt are compared with those of the
+ *      earlier ones (report_repeat.h).
  *   3. write_pipeline: adds the points to the chunks in memory, and sends each chunk that became full, then each
  *      unfilled one that changed, the marks and the jobs' steps, all without waiting for answers.
  *   4. read_events: the number of the last event of each job, for the watchers.
@@ -15,11 +16,13 @@
 #include "base/alloc.h"
 #include "base/array.h"
 #include "base/clock.h"
+#include "service/store/artifact.h"
 #include "service/store/checkpoint_shard.h"
 #include "service/store/job_lock.h"
 #include "service/store/pool.h"
 #include "service/store/report_log.h"
 #include "service/store/report_rank.h"
+#include "service/store/report_repeat.h"
 #include "service/store/report_split.h"
 
 #include <ctype.h>
@@ -40,15 +43,15 @@ static const struct sql_query JOBS_LOCK = {
     SQL_ROW(struct job_events, SQL_COLUMN(struct job_events, job, "id"),
             SQL_COLUMN(struct job_events, last_event, "last_event"))
 };
-/* The attempt of a job that has not ended. It is read by a statement of its own, whose snapshot is taken after the
- * locks. */
+/* The attempt of a job that has not ended, or that of an imported run. It is read by a statement of its own, whose
+ * snapshot is taken after the locks. */
 struct open_attempt {
     int64_t job;
     int number;
 };
 static const struct sql_query JOBS_OPEN = {
-    { "jobs_open",
-      "SELECT {columns} FROM attempt WHERE job = ANY ($1) AND state < " SQL_ATTEMPT_ENDED " ORDER BY job" },
+    { "jobs_open", "SELECT {columns} FROM attempt a WHERE job = ANY ($1) AND (state < " SQL_ATTEMPT_ENDED
+                   " OR EXISTS (SELECT 1 FROM imported_run i WHERE i.job = a.job)) ORDER BY job" },
     SQL_ROW(struct open_attempt, SQL_COLUMN(struct open_attempt, job, "job"),
             SQL_COLUMN(struct open_attempt, number, "number"))
 };
@@ -221,6 +224,15 @@ static status_t write_shard(struct connection *c, struct rank_memory *k, const s
     return ST_OK;
 }
 
+static status_t write_artifact(struct connection *c, struct rank_memory *k, const struct store_batch *b,
+                               const struct store_record *record, struct err *e) {
+    struct err why;
+    status_t st = artifact_write(c, b->job, b->attempt, b->rank, record, &why);
+    if (st == ST_INVALID_ARGUMENT || st == ST_RESOURCE_EXHAUSTED)
+        return report_dropped(c, k, why.msg, e);
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
+}
+
 /* Adds a series for each new name, so that the pipeline needs no answers from the server. */
 static status_t add_series(struct connection *c, struct rank_memory *k, const struct store_record *record,
                            struct err *e) {
@@ -248,8 +260,11 @@ static status_t write_rare(struct connection *c, struct write *w, size_t i, int6
             TRY(write_shard(c, k, b, record, known, &w->results[i], e));
         else if (known)
             continue;
-        else if (record->kind == STORE_RECORD_METRICS)
+        else if (record->kind == STORE_RECORD_METRICS) {
             TRY(add_series(c, k, record, e));
+            TRY(report_repeat_check(c, k, record, e));
+        } else if (record->kind == STORE_RECORD_ARTIFACT)
+            TRY(write_artifact(c, k, b, record, e));
         else if (record->kind == STORE_RECORD_NOTICE)
             TRY(write_notice(c, b, record, last_event, e));
         else if (record->kind == STORE_RECORD_END)

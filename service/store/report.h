@@ -48,6 +48,7 @@ enum store_record_kind {
     STORE_RECORD_SHARD,
     STORE_RECORD_END,
     STORE_RECORD_RESOLVED_PLAN,
+    STORE_RECORD_ARTIFACT,
 };
 
 /* Applies a resolved plan to a job's stored spec (n bytes): *ret is the new spec, newly allocated, or NULL if nothing
@@ -81,6 +82,10 @@ struct store_record {
             bool has_validation_loss, final;
             double validation_loss;
         } shard;
+        struct {
+            const char *path, *sha256; /* sha256: hex */
+            int64_t bytes;
+        } artifact;
         struct {
             store_apply_plan_fn *apply;
             const void *plan; /* its argument */

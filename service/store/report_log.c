@@ -59,7 +59,7 @@ static status_t flush(struct connection *c, const struct store_batch *batch, str
 
 /* The names are fixed: any other stream is the agent's. */
 static const char *stream_of(const char *stream) {
-    static const char *const known[] = { "stdout", "stderr", "worker", "stacks" };
+    static const char *const known[] = { "stdout", "stderr", "worker", "stacks", "environment" };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(stream, known[i]) == 0)
             return known[i];

@@ -69,8 +69,11 @@ struct rank_table {
 };
 
 static void rank_free(struct rank_memory *k) {
-    for (size_t i = 0; i < k->n_series; i++)
+    for (size_t i = 0; i < k->n_series; i++) {
+        free(k->series[i]->repeated);
+        free(k->series[i]->repeated_points);
         free(k->series[i]);
+    }
     free(k->series);
     free(k->executor);
     free(k);

@@ -23,6 +23,10 @@ struct series {
     double values[STORE_CHUNK_POINTS];
     int64_t first_time_us;
     int32_t times_ms[STORE_CHUNK_POINTS]; /* after first_time_us */
+    /* Of an attempt that repeats steps: report_repeat.c. NULL: not compared yet; no chunk of an earlier attempt. */
+    struct repeated *repeated;
+    struct repeated_points *repeated_points;
+    bool never_repeated; /* its values differ in each attempt */
 };
 
 struct rank_memory {
@@ -32,6 +36,7 @@ struct rank_memory {
     int64_t sequence;
     uint64_t used; /* the write that used it last */
     bool dropped_reported;
+    bool repeat_reported;   /* a point that differs from an earlier attempt's was found */
     struct series **series; /* [n_series], in order of first use */
     size_t n_series;
     struct rank_memory *next; /* in its bucket */

@@ -48,6 +48,7 @@ int64_t fixture_job(struct fixture *f, int world_size) {
                                  .queue = "default",
                                  .world_size = world_size,
                                  .accelerator = "cpu",
+                                 .needs = 5,
                                  .max_restarts = 3,
                                  .steps = 100,
                                  .keep_last = 2,

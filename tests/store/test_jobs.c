@@ -17,6 +17,7 @@ static void a_job_is_read_back_as_it_was_stored(void **state) {
     assert_string_equal(job.name, "test");
     assert_int_equal(job.state, STORE_JOB_QUEUED);
     assert_int_equal(job.world_size, 2);
+    assert_int_equal(job.needs, 5);
     assert_int_equal(job.spec_bytes, 10);
     assert_memory_equal(job.spec, "spec\0bytes", 10);
     assert_int_equal(job.last_event, 1);
@@ -367,6 +368,35 @@ static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
     assert_false(live[1].final_committed);
 }
 
+/* The attempt of an elastic job has another number of ranks than the job needs. So does the one that has ended. */
+static void a_new_leader_loads_the_ranks_of_each_elastic_attempt(void **state) {
+    struct fixture *f = *state;
+    const int64_t running = fixture_job(f, 2), ended = fixture_job(f, 2), old = fixture_running(f, 2);
+    struct store_live_job *live;
+    size_t n;
+    pg_run(f->conninfo, "UPDATE job SET max_world_size = 8 WHERE world_size = 2 AND state = 1");
+    fixture_attempt(f, running, STORE_JOB_QUEUED, 5);
+    fixture_move(f, running, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
+    fixture_attempt(f, ended, STORE_JOB_QUEUED, 3);
+    fixture_move(f, ended, 1, STORE_JOB_STARTING, STORE_JOB_RUNNING);
+    fixture_move(f, ended, 1, STORE_JOB_RUNNING, STORE_JOB_RESTARTING);
+    OK(store_attempt_end(f->store, f->epoch, ended, 1, 0, "a host was lost", &e));
+    pg_run(f->conninfo, "UPDATE attempt SET world_size = NULL WHERE job = (SELECT max(id) FROM job)");
+    OK(store_job_live(f->store, f->m, 0, 100, &live, &n, &e));
+    assert_int_equal(n, 3);
+    assert_int_equal(live[0].job.id, running);
+    assert_int_equal(live[0].job.world_size, 2);
+    assert_int_equal(live[0].ranks, 5);
+    assert_true(live[0].attempt_open);
+    assert_string_equal(live[0].executors[4], "host");
+    assert_int_equal(live[1].job.id, ended);
+    assert_int_equal(live[1].ranks, 3);
+    assert_false(live[1].attempt_open);
+    assert_int_equal(live[2].job.id, old); /* a row of an older version */
+    assert_int_equal(live[2].ranks, 2);
+    assert_true(live[2].attempt_open);
+}
+
 static void the_end_of_an_attempt_closes_placements_without_a_reported_end(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 3), other = fixture_running(f, 1);
@@ -631,6 +661,7 @@ int main(void) {
         TEST(a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_differ_are_touched),
         TEST(a_ranks_end_is_stored_once),
         TEST(a_new_leader_loads_live_jobs_with_their_placement),
+        TEST(a_new_leader_loads_the_ranks_of_each_elastic_attempt),
         TEST(the_end_of_an_attempt_closes_placements_without_a_reported_end),
         TEST(executors_that_were_lost_long_ago_are_forgotten_but_for_those_that_still_matter),
         TEST(a_reason_that_is_not_utf8_is_stored_all_the_same),

@@ -55,7 +55,7 @@ static void a_fork_starts_from_its_origin_which_is_kept_until_the_fork_has_a_che
     assert_false(origin.weights_only);
 
     const char *executors[] = { "host" };
-    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "" };
+    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "", NULL };
     struct store_attempt_start start;
     OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
     assert_int_equal(start.from_step, 10);
@@ -324,7 +324,7 @@ static void every_attempt_gets_the_first_weights_of_its_job(void **state) {
     bool existed;
     int64_t child = job_from(f, parent, at.id, true, "weights-1", &existed);
     const char *executors[] = { "host" };
-    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "" };
+    struct store_attempt_new attempt = { fixture_request(f), child, 1, STORE_JOB_QUEUED, 1, executors, "", NULL };
     struct store_attempt_start start;
     OK(store_attempt_create(f->store, f->m, f->epoch, &attempt, &start, &e));
     assert_int_equal(start.from_checkpoint, 0);

@@ -38,6 +38,25 @@ static void cut_close(struct cut *c) {
     proxy_stop(c->proxy);
 }
 
+/* An older release waits as a standby while the database is migrated. */
+static void a_controller_does_not_lead_with_a_schema_of_a_newer_release(void **state) {
+    struct fixture *f = *state;
+    struct store_leader *leader = NULL;
+    f->leader = store_leader_close(f->leader);
+    pg_run(f->conninfo, "INSERT INTO schema_migration (version, name) VALUES (9999, 'newer')");
+    FAILS(store_leader_try(f->store, "standby", 0, &leader, &e), ST_FAILED_PRECONDITION,
+          "the database has schema 9999, newer than this program's ");
+    assert_null(leader);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM leader WHERE holder = 'standby'"), 0);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = "
+                                            "(SELECT oid FROM pg_database WHERE datname = current_database())"),
+                     0);
+    pg_run(f->conninfo, "DELETE FROM schema_migration WHERE version = 9999");
+    OK(store_leader_try(f->store, "standby", 0, &leader, &e));
+    assert_non_null(leader);
+    store_leader_close(leader);
+}
+
 static const enum proxy_cut HOW[] = { PROXY_CUT_REQUEST, PROXY_CUT_ANSWER };
 
 static void a_job_is_created_once_though_the_answer_is_lost(void **state) {
@@ -423,6 +442,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         /* Runs first, while the cluster is small: recovery syncs each of its files. */
         TEST(a_killed_postmaster_loses_nothing_that_was_answered),
+        TEST(a_controller_does_not_lead_with_a_schema_of_a_newer_release),
         TEST(a_job_is_created_once_though_the_answer_is_lost),
         TEST(a_move_happens_once_though_its_commit_is_cut),
         TEST(an_attempt_starts_once_though_its_commit_is_cut),

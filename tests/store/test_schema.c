@@ -140,8 +140,20 @@ static const char ROWS[] =
     "INSERT INTO token (name, digest, role) VALUES ('ci', sha256('secret'), 1);";
 
 static const char *const REFUSED[] = {
+    "UPDATE job SET max_world_size = world_size",
+    "UPDATE attempt SET world_size = 0",
+    "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('1A', repeat('0', 16), repeat('x', 29)::bytea, '')",
+    "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('A', 'wrong', repeat('x', 29)::bytea, '')",
+    "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('A', repeat('0', 16), repeat('x', 28)::bytea, '')",
+    "INSERT INTO secret (name, key, ciphertext, creator, update_time) SELECT 'A', '0123456789abcdef', "
+    "decode(repeat('00', 29), 'hex'), '', now() - interval '1 day'",
     "INSERT INTO code_archive (sha256, bytes) VALUES ('short', 1)",
     "INSERT INTO code_archive (sha256, bytes) VALUES (sha256('y'), 0)",
+    "INSERT INTO imported_run VALUES (1, 'Source', 'a')",
+    "INSERT INTO imported_run VALUES (1, 'source', '')",
+    "INSERT INTO artifact VALUES (1, '', 1, 0, 0, repeat('a', 64), now())",
+    "INSERT INTO artifact VALUES (1, 'a', 1, 0, -1, repeat('a', 64), now())",
+    "INSERT INTO artifact VALUES (1, 'a', 1, 0, 0, 'x', now())",
     "INSERT INTO code_chunk VALUES (sha256('x'), 0, 1, '')",
     "INSERT INTO code_chunk VALUES (sha256('x'), 512, 1, 'd')",
     "INSERT INTO code_chunk VALUES (sha256('x'), 0, -1, 'd')",
@@ -151,6 +163,7 @@ static const char *const REFUSED[] = {
     "INSERT INTO cluster VALUES (false)",
     "INSERT INTO election VALUES (0, gen_random_uuid())",
     "UPDATE job SET records_lost = -1",
+    "UPDATE job SET needs = -1",
     "INSERT INTO state_edge VALUES ('rank', 1, 2)",
     "UPDATE leader SET epoch = -1",
     "UPDATE executor SET state = 3",
