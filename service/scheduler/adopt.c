@@ -65,7 +65,7 @@ static void adopt(struct scheduler *s, struct job *job, struct part *part, const
     /* The addresses may be lost in the same way. */
     if (a->rendezvous_sent && !a->all_joined)
         action_send(out, ACT_SEND_RENDEZVOUS, job, part->executor);
-    attempt_gather(s, job, out);
+    attempt_gather(s, job, now_ms, out);
 }
 
 static bool part_started(const struct attempt *a, const struct executor *ex) {
@@ -112,6 +112,7 @@ void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int6
         ex->slots[k] = ev->attach.slots[k];
     ex->quarantined = ev->attach.quarantined;
     ex->single_rank = ev->attach.single_rank;
+    ex->features = ev->attach.features;
     s->needs_placing = true;
 
     for (struct job *job = s->active, *next; job; job = next) {

@@ -48,8 +48,31 @@ void attempt_begin(struct job *job, struct attempt *a) {
     job->attempt = a;
 }
 
+void attempt_undo(struct job *job) {
+    struct attempt *a = job->attempt;
+    for (int r = 0; r < a->n_ranks; r++)
+        a->ranks[r].executor->used[job->slot]--;
+    for (int p = 0; p < a->n_parts; p++)
+        a->parts[p].executor->parts--;
+    attempt_free(a);
+    job->attempt = NULL;
+}
+
+void attempt_release(struct scheduler *s, struct job *job) {
+    struct attempt *a = job->attempt;
+    a->grows = false;
+    for (int r = 0; r < a->n_ranks; r++)
+        if (attempt_part(a, a->ranks[r].executor)->kept)
+            a->ranks[r].executor->used[job->slot]--;
+    for (int p = 0; p < a->n_parts; p++) {
+        s->needs_placing |= a->parts[p].kept;
+        a->parts[p].kept = false;
+    }
+}
+
 void attempt_drop(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
+    attempt_release(s, job);
     for (int p = 0; p < a->n_parts; p++) {
         a->parts[p].executor->parts--;
         executor_forget_if_gone(s, a->parts[p].executor);
@@ -101,7 +124,7 @@ void attempt_started(struct job *job, struct scheduler_actions *out) {
     a->all_started = true;
 }
 
-void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
+void attempt_gather(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out) {
     struct attempt *a = job->attempt;
     if (a->ending)
         return;
@@ -119,6 +142,8 @@ void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actio
     for (int p = 0; a->all_joined && p < a->n_parts; p++)
         a->parts[p].executor->fault_jobs = 0;
     job->unreadable &= !a->all_joined;
+    if (a->all_joined && job->state == JOB_STATE_STARTING)
+        a->running_ms = now_ms;
     if (a->all_joined && job->state == JOB_STATE_STARTING)
         job_move(s, job, JOB_STATE_RUNNING, JOB_CAUSE_ALL_JOINED, "", out);
 }
@@ -164,16 +189,18 @@ void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_
 
 void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost) {
     struct attempt *a = job->attempt;
+    const bool keeps = a->grows && !lost;
     part->lost |= lost;
     for (int r = 0; r < a->n_ranks; r++) {
         struct rank *rank = &a->ranks[r];
         if (rank->executor != part->executor)
             continue;
-        if (!part->over)
+        if (!part->over && !keeps)
             part->executor->used[job->slot]--;
         if (lost)
             rank->stored = true;
     }
+    part->kept |= !part->over && keeps;
     part->over = true;
     s->needs_placing = true;
 }

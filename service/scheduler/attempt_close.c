@@ -11,10 +11,12 @@
  * restarts there at once, and no restart is counted. A checkpoint that no host could read for too long becomes MISSING,
  * and the next attempt uses an older one. The job fails if the cause is fatal, if no host is left, or if a failure that
  * counts finds max_restarts used up. */
+#include "base/alloc.h"
 #include "service/scheduler/retry.h"
 #include "service/scheduler/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static bool sequences_ended(const struct attempt *a) {
     for (int p = 0; p < a->n_parts; p++)
@@ -70,6 +72,10 @@ enum { WHY_BYTES = 360 };
 static void close_for(struct scheduler *s, struct job *job, const struct rank_end *cause, char why[WHY_BYTES],
                       struct scheduler_actions *out) {
     attempt_describe(cause, why, WHY_BYTES);
+    if (job_is_elastic(job)) {
+        free(job->why);
+        job->why = alloc_copy_text(why);
+    }
     if (cause->cause == RANK_END_CHECKPOINT_BAD)
         action_text(action_add(out, ACT_CHECKPOINT_CORRUPT, job), "%s", cause->message);
     close_attempt(s, job, why, out);
@@ -125,15 +131,25 @@ static void close_failed(struct scheduler *s, struct job *job, const struct rank
     if (job->state != JOB_STATE_RESTARTING)
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
     job->failures += recourse != RECOURSE_ELSEWHERE;
-    job->not_before_ms = recourse == RECOURSE_ELSEWHERE ? now_ms : now_ms + retry_delay_ms(job->failures);
+    const int64_t delay_ms = cause->cause == RANK_END_NO_ORDER ? retry_no_order_delay_ms(job->failures)
+                                                               : retry_delay_ms(job->failures);
+    job->not_before_ms = recourse == RECOURSE_ELSEWHERE ? now_ms : now_ms + delay_ms;
 }
 
 /* A failure while the job was leaving its hosts is not counted. A fatal cause will occur again in the next attempt. */
-static void close_preempted(struct scheduler *s, struct job *job, const struct rank_end *cause,
+static void close_preempted(struct scheduler *s, struct job *job, const struct rank_end *cause, int64_t now_ms,
                             struct scheduler_actions *out) {
+    const struct attempt *a = job->attempt;
+    const int before = a->grows ? a->n_ranks : 0;
     char why[WHY_BYTES];
+    job->growth_lost |= before > 0 && a->committed_step < 0;
     close_for(s, job, cause, why, out);
-    job_requeue(s, job, why, out);
+    if (before == 0) {
+        job_requeue(s, job, why, out);
+        return;
+    }
+    job_move(s, job, JOB_STATE_QUEUED, JOB_CAUSE_STOPPED, why, out);
+    elastic_restart(s, job, before, now_ms, out);
 }
 
 /* The user decides when the job continues, so that no failure of a paused attempt counts as a restart. */
@@ -164,7 +180,7 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
     }
     struct rank_end cause = cause_of(a);
     if (job->state == JOB_STATE_PREEMPTING)
-        close_preempted(s, job, &cause, out);
+        close_preempted(s, job, &cause, now_ms, out);
     else if (job->state == JOB_STATE_PAUSING && !rank_end_fatal(cause.cause))
         close_paused(s, job, &cause, out);
     else

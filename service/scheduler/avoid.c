@@ -119,7 +119,7 @@ bool job_has_other_hosts(const struct scheduler *s, const struct job *job) {
         case SCHEDULER_HOST_FULL:
         case SCHEDULER_HOST_FENCED: slots += ex->slots[job->slot]; break;
         case SCHEDULER_HOST_DRAINED: /* it counts: the job waits until a person undrains it */
-            slots += job_avoids(job, ex) ? 0 : ex->slots[job->slot];
+            slots += job_avoids(job, ex) || job_lacks(job, ex) ? 0 : ex->slots[job->slot];
             break;
         case SCHEDULER_HOST_DETACHED:
             if (!ex->lost && !ex->leaving && !job_avoids(job, ex)) /* it attaches again, or is lost soon */

@@ -4,7 +4,7 @@
  * removed when it is lost, no live attempt names it and it is not drained.
  *
  * executor_availability is the only decision whether a host takes ranks. executor_availability_for adds the hosts that
- * the job avoids.
+ * lack a feature that the job needs, and those that the job avoids.
  *
  * Each heartbeat extends the lease to LEASE_TTL_MS after its arrival. When the lease is over, executor_lose ends the
  * executor's parts of all attempts, so that their jobs restart elsewhere. A tick that is late first extends every lease
@@ -57,6 +57,8 @@ enum scheduler_host executor_availability_for(const struct executor *ex, const s
     const enum scheduler_host availability = executor_availability(ex, job->slot, job->world_size);
     const bool usable = availability == SCHEDULER_HOST_TAKES || availability == SCHEDULER_HOST_FULL ||
                         availability == SCHEDULER_HOST_FENCED;
+    if (usable && job_lacks(job, ex))
+        return SCHEDULER_HOST_LACKS;
     return usable && job_avoids(job, ex) ? SCHEDULER_HOST_AVOIDED : availability;
 }
 

@@ -98,8 +98,11 @@ static void list_hosts(const struct scheduler *s, const struct job *job, struct 
                                          .quarantined = job->slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0 };
         memcpy(h.id, ex->id, sizeof h.id);
         const struct avoided *avoided = job_avoided_on(job, ex);
+        const char *feature = scheduler_feature_name(job_lacks(job, ex));
         snprintf(h.reason, sizeof h.reason, "%s",
-                 h.availability == SCHEDULER_HOST_AVOIDED ? avoided->why : ex->drain_reason);
+                 h.availability == SCHEDULER_HOST_AVOIDED ? avoided->why
+                 : h.availability == SCHEDULER_HOST_LACKS ? feature
+                                                          : ex->drain_reason);
         if (ex->n_fenced > 0) {
             h.fenced_job = ex->fenced[0].job;
             h.fenced_attempt = ex->fenced[0].attempt;
@@ -200,6 +203,17 @@ static void add_avoided(const struct job *job, struct capacity capacity, int64_t
             kinds[job->slot], s_of(capacity.avoided), is_of(capacity.avoided), first->executor, first->why);
     REMEDY(r, "give executor %s what it lacks; the job avoids it for another %lld s", first->executor,
            seconds(first->until_ms - now_ms));
+}
+
+static void add_lacking_feature(const struct job *job, struct capacity capacity, struct scheduler_explanation *x) {
+    const struct executor *first = capacity.lacking_at;
+    if (!first)
+        return;
+    struct scheduler_reason *r = add(x, SCHEDULER_WAIT_LACKING);
+    MESSAGE(r, "%d %s slot%s %s on executors of an older release, which lacks '%s', executor %s among them",
+            capacity.lacking, kinds[job->slot], s_of(capacity.lacking), is_of(capacity.lacking),
+            scheduler_feature_name(job_lacks(job, first)), first->id);
+    REMEDY(r, "upgrade Trainyard on the host of executor %s and restart its agent", first->id);
 }
 
 static void add_out_of_use(const struct job *job, struct capacity all, struct scheduler_explanation *x) {
@@ -307,6 +321,7 @@ static void explain_waiting(const struct scheduler *s, const struct job *job, in
         if (!fits || drained_unused(s, job))
             add_drained(job, capacity, x);
         add_avoided(job, capacity, now_ms, x);
+        add_lacking_feature(job, capacity, x);
         add_out_of_use(job, all, x);
     }
     if (ahead.n)
@@ -408,10 +423,13 @@ static void add_gathering(const struct job *job, int64_t now_ms, struct schedule
            seconds(a->start_deadline_ms - now_ms));
 }
 
-static void summarize_attempt(const struct job *job, const char *what, struct scheduler_explanation *x) {
+static void summarize_attempt(const struct scheduler *s, const struct job *job, const char *what, int64_t now_ms,
+                              struct scheduler_explanation *x) {
     const struct attempt *a = job->attempt;
-    snprintf(x->summary, sizeof x->summary, "attempt %d %s: %d rank%s on %d executor%s", job->number, what, a->n_ranks,
-             s_of(a->n_ranks), a->n_parts, s_of(a->n_parts));
+    char elastic[240];
+    elastic_describe(s, job, now_ms, elastic, sizeof elastic);
+    snprintf(x->summary, sizeof x->summary, "attempt %d %s: %d rank%s on %d executor%s%s", job->number, what,
+             a->n_ranks, s_of(a->n_ranks), a->n_parts, s_of(a->n_parts), elastic);
 }
 
 static bool all_ended(const struct attempt *a) {
@@ -421,19 +439,20 @@ static bool all_ended(const struct attempt *a) {
     return true;
 }
 
-static void explain_attempt(const struct job *job, int64_t now_ms, struct scheduler_explanation *x) {
+static void explain_attempt(const struct scheduler *s, const struct job *job, int64_t now_ms,
+                            struct scheduler_explanation *x) {
     switch (job->state) {
     case JOB_STATE_STARTING:
-        summarize_attempt(job, "starts", x);
+        summarize_attempt(s, job, "starts", now_ms, x);
         add_gathering(job, now_ms, x);
         return;
     case JOB_STATE_RUNNING:
-        summarize_attempt(job, all_ended(job->attempt) ? "has ended on its hosts" : "runs", x);
+        summarize_attempt(s, job, all_ended(job->attempt) ? "has ended on its hosts" : "runs", now_ms, x);
         if (all_ended(job->attempt))
             add_ending(job, x);
         return;
     default:
-        summarize_attempt(job, "is ending", x);
+        summarize_attempt(s, job, "is ending", now_ms, x);
         add_ending(job, x);
         return;
     }
@@ -457,7 +476,7 @@ void scheduler_explain(const struct scheduler *s, int64_t id, int64_t now_ms, st
     ret->attempt = job->number;
     ret->world_size = job->world_size;
     if (job->attempt) {
-        explain_attempt(job, now_ms, ret);
+        explain_attempt(s, job, now_ms, ret);
         return;
     }
     switch (job->state) {

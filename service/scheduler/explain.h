@@ -33,6 +33,7 @@ enum scheduler_wait {
     SCHEDULER_WAIT_PAUSED = 16,      /* its user has paused it */
     SCHEDULER_WAIT_AVOIDED = 17,     /* slots are on executors that have failed it */
     SCHEDULER_WAIT_CHECKPOINT = 18,  /* no executor can read the checkpoint that it resumes from */
+    SCHEDULER_WAIT_LACKING = 19,     /* slots are on executors whose agent lacks a feature that it needs */
 };
 
 struct scheduler_reason {
@@ -69,7 +70,9 @@ struct scheduler_explanation {
         int64_t fenced_job; /* with SCHEDULER_HOST_FENCED */
         int fenced_attempt;
         enum scheduler_detachment detachment; /* with SCHEDULER_HOST_DETACHED */
-        char reason[240]; /* with SCHEDULER_HOST_AVOIDED: what it lacked; with _DRAINED: "" = no reason was given */
+        /* With SCHEDULER_HOST_AVOIDED: what it lacked; with _LACKS: the feature; with _DRAINED: "" = no reason was
+         * given. */
+        char reason[240];
     } hosts[SCHEDULER_LISTED]; /* in the order of enum scheduler_host, then most free slots first */
     int n_hosts, more_hosts;
 };

@@ -27,6 +27,7 @@ static const struct {
     [RANK_END_HOST_FAULT] = { 9, false, false, HOST, "lacked something on its host" },
     [RANK_END_CHECKPOINT_UNREADABLE] = { 8, false, false, HOST_FOR_NOW, "could not read its checkpoint's files" },
     [RANK_END_NOT_STARTED] = { 8, false, true, HOST_FOR_NOW, "could not be started on its host" },
+    [RANK_END_NO_ORDER] = { 12, false, false, OTHERS, "got no order to start" },
 };
 
 static int index_of(enum rank_end_cause cause) {

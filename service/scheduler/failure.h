@@ -1,7 +1,7 @@
 /* Why an attempt ended. Many ranks report an end, but only one of them reports the cause; the others report its
  * consequences, such as a lost peer.
  *
- * Except RANK_END_HOST_LOST, the numbers are those of trainyard.v1.WorkerEnd.Cause. */
+ * Except RANK_END_HOST_LOST and RANK_END_NO_ORDER, the numbers are those of trainyard.v1.WorkerEnd.Cause. */
 #ifndef SERVICE_SCHEDULER_FAILURE_H
 #define SERVICE_SCHEDULER_FAILURE_H
 
@@ -24,6 +24,7 @@ enum rank_end_cause {
     RANK_END_HOST_FAULT = 12,
     RANK_END_CHECKPOINT_UNREADABLE = 13,
     RANK_END_NOT_STARTED = 14,
+    RANK_END_NO_ORDER = 15, /* set by the scheduler: the controller could not send the start order */
 };
 
 /* The end of a rank. A path and a reason fit into 320 bytes; the job's log has the full sentence. */

@@ -26,7 +26,12 @@ struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
                          .state = row->state,
                          .priority = row->priority,
                          .world_size = row->world_size,
+                         .max_world_size = row->max_world_size > row->world_size ? row->max_world_size
+                                                                                 : row->world_size,
+                         .stops_at_step = row->stops_at_step,
+                         .ranks = row->ranks,
                          .slot = row->slot,
+                         .needs = row->needs,
                          .max_restarts = row->max_restarts,
                          .no_final_checkpoint = row->no_final_checkpoint,
                          .restarts = row->restarts,
@@ -39,6 +44,7 @@ struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
 void job_free(struct job *job) {
     attempt_free(job->attempt);
     free(job->avoided);
+    free(job->why);
     free(job);
 }
 
@@ -110,6 +116,7 @@ void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t n
         queue_remove(s, job);
         job_move(s, job, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED, "cancelled by its user", out);
         if (job->attempt) {
+            attempt_release(s, job);
             attempt_stop(job, "the job is cancelled", out);
             attempt_try_close(s, job, now_ms, out);
         } else {

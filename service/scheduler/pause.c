@@ -26,6 +26,7 @@ void job_pause(struct scheduler *s, const struct scheduler_event *ev, int64_t no
     if (job->attempt) {
         job_move(s, job, JOB_STATE_PAUSING, JOB_CAUSE_PAUSE_ASKED,
                  job->no_final_checkpoint ? "its ranks are asked to end" : "its ranks write a checkpoint and end", out);
+        attempt_release(s, job);
         attempt_checkpoint(job, "the job is paused", out);
         attempt_try_close(s, job, now_ms, out);
     } else {

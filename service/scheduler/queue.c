@@ -11,6 +11,9 @@
  * needs_placing. queue_insert uses them to decide whether a new job could start at all, so that a flood of submitted
  * jobs does not cause a walk for each.
  *
+ * An elastic job takes part in the walk with the slots that it needs. It gets more of them after the walk, if no job of
+ * its kind of slots waits: slots that a job needs come before those that another one can use in addition.
+ *
  * A RESTARTING job that does not start becomes QUEUED. */
 #include "base/alloc.h"
 #include "service/scheduler/placement.h"
@@ -46,6 +49,7 @@ struct capacity queue_capacity_for(const struct scheduler *s, struct capacity al
         all.detached -= all.single_rank_detached;
     }
     job_capacity_without_avoided(s, job, &all);
+    job_capacity_without_lacking(s, job, &all);
     return all;
 }
 
@@ -86,11 +90,12 @@ void queue_remove(struct scheduler *s, struct job *job) {
 }
 
 struct capacity queue_capacity(const struct scheduler *s, enum scheduler_slot slot) {
-    struct capacity capacity = { 0 };
+    struct capacity capacity = { .features = UINT32_MAX };
     for (int i = 0; i < s->n_all; i++) {
         const struct executor *ex = s->all[i];
         const int free_slots = executor_free(ex, slot, 1);
         const bool alone = executor_availability(ex, slot, 2) == SCHEDULER_HOST_SINGLE_RANK;
+        capacity.features &= ex->features;
         if (executor_detachment(ex) == SCHEDULER_DETACHED_STREAM_ENDED && !ex->drained) {
             capacity.detached += ex->slots[slot];
             capacity.single_rank_detached += slot == SCHEDULER_SLOT_CUDA && ex->single_rank ? ex->slots[slot] : 0;
@@ -111,28 +116,34 @@ struct capacity queue_capacity(const struct scheduler *s, enum scheduler_slot sl
     return capacity;
 }
 
-/* Starts the job on the chosen hosts. */
-static void start(struct scheduler *s, struct job *job, const int *host, int64_t now_ms,
-                  struct scheduler_actions *out) {
-    struct attempt *attempt = attempt_new(job->number + 1, job->world_size);
-    char(*placement)[SCHEDULER_EXECUTOR_ID_BYTES] = alloc_zeroed((size_t)job->world_size, sizeof *placement);
-    for (int r = 0; r < job->world_size; r++) {
+/* Gives the job slots on the chosen hosts. */
+static void take_slots(struct scheduler *s, struct job *job, const int *host, int ranks, int64_t now_ms) {
+    struct attempt *attempt = attempt_new(job->number + 1, ranks);
+    for (int r = 0; r < ranks; r++)
         attempt->ranks[r].executor = s->all[host[r]];
-        memcpy(placement[r], s->all[host[r]]->id, sizeof *placement);
-    }
     attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
-    job->number++;
     attempt_begin(job, attempt);
+}
+
+/* Starts the attempt that has its slots. */
+static void start(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
+    const struct attempt *attempt = job->attempt;
+    char(*placement)[SCHEDULER_EXECUTOR_ID_BYTES] = alloc_zeroed((size_t)attempt->n_ranks, sizeof *placement);
+    for (int r = 0; r < attempt->n_ranks; r++)
+        memcpy(placement[r], attempt->ranks[r].executor->id, sizeof *placement);
+    job->number = attempt->number;
 
     struct scheduler_action *a = action_add(out, ACT_ATTEMPT_CREATE, job);
     a->from = job->state;
     a->to = JOB_STATE_STARTING;
     a->cause = JOB_CAUSE_PLACED;
-    a->world_size = job->world_size;
+    a->world_size = attempt->n_ranks;
+    a->needs = job->needs;
     a->placement = placement;
     assert(job_state_edge(job->state, JOB_STATE_STARTING, JOB_CAUSE_PLACED));
     job->state = JOB_STATE_STARTING;
     job_activate(s, job, true);
+    elastic_note(job, out);
     for (int p = 0; p < job->attempt->n_parts; p++)
         action_send(out, ACT_SEND_START, job, job->attempt->parts[p].executor);
 }
@@ -144,32 +155,54 @@ static bool is_open(const struct detour *detour, const struct executor *ex) {
     return false;
 }
 
-/* detour: NULL, or the only hosts that the job may use. Hosts that have failed jobs are used only if the other hosts do
- * not have enough slots. */
-static bool try_start(struct scheduler *s, struct job *job, const struct detour *detour, int64_t now_ms,
-                      struct scheduler_actions *out) {
-    CLEANUP(freep) struct placement_host *hosts = alloc_zeroed((size_t)s->n_all, sizeof *hosts);
-    CLEANUP(freep) int *chosen = alloc_zeroed((size_t)job->world_size, sizeof *chosen);
-    bool fits = false;
-    for (int faulty = 0; faulty < 2 && !fits; faulty++) {
-        int n = 0;
-        for (int i = 0; i < s->n_all; i++) {
-            const struct executor *ex = s->all[i];
-            const int free_slots = executor_free_for(ex, job);
-            if (free_slots > 0 && (faulty || !executor_faulty(ex, now_ms)) && (!detour || is_open(detour, ex)))
-                hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
-        }
-        fits = placement_choose(hosts, n, job->world_size, chosen);
+/* The hosts with free slots that the job may use, and the number of these slots. A gang uses no host that takes no
+ * gangs. */
+static int list_hosts(const struct scheduler *s, const struct job *job, bool gang, bool faulty,
+                      const struct detour *detour, int64_t now_ms, struct placement_host *hosts, int *ret_free) {
+    int n = 0;
+    *ret_free = 0;
+    for (int i = 0; i < s->n_all; i++) {
+        const struct executor *ex = s->all[i];
+        const int free_slots = executor_free_for(ex, job);
+        if (free_slots <= 0 || (!faulty && executor_faulty(ex, now_ms)) || (detour && !is_open(detour, ex)) ||
+            (gang && job->slot == SCHEDULER_SLOT_CUDA && ex->single_rank))
+            continue;
+        hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
+        *ret_free += free_slots;
     }
-    if (fits)
-        start(s, job, chosen, now_ms, out);
-    return fits;
+    return n;
+}
+
+/* Gives the job up to max slots, at least those that it needs. detour: NULL, or the only hosts that the job may use.
+ * Hosts that have failed jobs are used only if the other hosts do not have enough slots. */
+static bool reserve(struct scheduler *s, struct job *job, int max, const struct detour *detour, int64_t now_ms) {
+    CLEANUP(freep) struct placement_host *hosts = alloc_zeroed((size_t)s->n_all, sizeof *hosts);
+    CLEANUP(freep) int *chosen = alloc_zeroed((size_t)max, sizeof *chosen);
+    for (int faulty = 0; faulty < 2; faulty++) {
+        int free_slots;
+        const int n = list_hosts(s, job, max > 1, faulty, detour, now_ms, hosts, &free_slots);
+        const int ranks = free_slots < max ? free_slots : max;
+        if (ranks < job->world_size || !placement_choose(hosts, n, ranks, chosen))
+            continue;
+        take_slots(s, job, chosen, ranks, now_ms);
+        return true;
+    }
+    return max > 1 && job->world_size == 1 && reserve(s, job, 1, detour, now_ms);
+}
+
+bool queue_start_now(struct scheduler *s, struct job *job, int max, int64_t now_ms, struct scheduler_actions *out) {
+    if (!reserve(s, job, max, NULL, now_ms))
+        return false;
+    start(s, job, out);
+    s->needs_placing = true;
+    return true;
 }
 
 void queue_capacity_text(const struct job *job, struct capacity capacity, char *ret, size_t n) {
     const char *slot = job->slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
+    const char *bound = job_is_elastic(job) ? "at least " : "";
     const int single_rank = job->world_size > 1 ? capacity.single_rank_slots : 0;
-    char quarantined[40] = "", apart[96], drained[600] = "", detached[64] = "";
+    char quarantined[40] = "", apart[96], drained[800] = "", detached[64] = "";
     if (capacity.quarantined)
         snprintf(quarantined, sizeof quarantined, "; %d more %s quarantined", capacity.quarantined,
                  capacity.quarantined == 1 ? "is" : "are");
@@ -183,7 +216,12 @@ void queue_capacity_text(const struct job *job, struct capacity capacity, char *
         snprintf(drained, sizeof drained, "; %d more %s drained: %s", capacity.drained,
                  capacity.drained == 1 ? "is" : "are", hosts);
     }
-    const size_t used = strlen(drained);
+    size_t used = strlen(drained);
+    if (capacity.lacking)
+        used += (size_t)snprintf(drained + used, sizeof drained - used,
+                                 "; %d more %s on executors of an older release, which lacks '%s': executor %s",
+                                 capacity.lacking, capacity.lacking == 1 ? "is" : "are",
+                                 scheduler_feature_name(job_lacks(job, capacity.lacking_at)), capacity.lacking_at->id);
     if (capacity.avoided)
         snprintf(drained + used, sizeof drained - used, "; %d more %s avoided: executor %s: %.180s", capacity.avoided,
                  capacity.avoided == 1 ? "is" : "are", capacity.avoided_at->executor, capacity.avoided_at->why);
@@ -191,13 +229,14 @@ void queue_capacity_text(const struct job *job, struct capacity capacity, char *
         snprintf(detached, sizeof detached, "; %d more %s on disconnected executors", capacity.detached,
                  capacity.detached == 1 ? "is" : "are");
     if (capacity.attached == 0)
-        snprintf(ret, n, "needs %d %s slot%s, and no executor is attached%s", job->world_size, slot, plural, detached);
+        snprintf(ret, n, "needs %s%d %s slot%s, and no executor is attached%s", bound, job->world_size, slot, plural,
+                 detached);
     else if (job->world_size > capacity.slots)
-        snprintf(ret, n, "needs %d %s slot%s, more than the %d of all attached executors%s%s%s", job->world_size, slot,
-                 plural, capacity.slots, apart, drained, detached);
+        snprintf(ret, n, "needs %s%d %s slot%s, more than the %d of all attached executors%s%s%s", bound,
+                 job->world_size, slot, plural, capacity.slots, apart, drained, detached);
     else
-        snprintf(ret, n, "needs %d %s slot%s, %d of %d are free%s%s%s", job->world_size, slot, plural, capacity.free,
-                 capacity.slots, apart, drained, detached);
+        snprintf(ret, n, "needs %s%d %s slot%s, %d of %d are free%s%s%s", bound, job->world_size, slot, plural,
+                 capacity.free, capacity.slots, apart, drained, detached);
 }
 
 static void report_waiting(struct job *job, struct capacity capacity, struct scheduler_actions *out) {
@@ -254,10 +293,38 @@ static void settle_restarts(struct scheduler *s, struct scheduler_actions *out) 
     }
 }
 
+/* The elastic jobs that the walk has started with the slots that they need get those that no waiting job can use. */
+static void start_elastic(struct scheduler *s, struct job *first, int64_t now_ms, struct scheduler_actions *out) {
+    for (struct job *job = first; job; job = job->next_started) {
+        if (!s->blocker[job->slot]) {
+            attempt_undo(job);
+            const bool fits = reserve(s, job, job->max_world_size, NULL, now_ms);
+            assert(fits);
+            (void)fits;
+        }
+        start(s, job, out);
+        s->capacity[job->slot] = queue_capacity(s, job->slot);
+    }
+}
+
+/* Gives the job the slots that it needs. An elastic job is added to a list, and starts after the walk. */
+static void take_or_start(struct scheduler *s, struct job *job, struct job ***last, struct scheduler_actions *out) {
+    job->in_queue = false;
+    job->next_started = NULL;
+    if (job_is_elastic(job)) {
+        **last = job;
+        *last = &job->next_started;
+    } else {
+        start(s, job, out);
+    }
+    s->capacity[job->slot] = queue_capacity(s, job->slot);
+}
+
 /* Walks the queue as the top of this file describes. Jobs that do not start move together at the front. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     s->needs_placing = false;
     refresh_capacity(s);
+    struct job *elastic = NULL, **last = &elastic;
     size_t kept = 0, i = 0;
     for (; i < s->n_queue; i++) {
         struct job *job = s->queue[i];
@@ -266,9 +333,8 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
         const struct capacity capacity = queue_capacity_for(s, s->capacity[job->slot], job);
         const bool first = !s->blocker[job->slot];
         if (!is_blocked(s, job->slot) && capacity.free >= job->world_size &&
-            try_start(s, job, first ? NULL : &s->detour[job->slot], now_ms, out)) {
-            job->in_queue = false;
-            s->capacity[job->slot] = queue_capacity(s, job->slot);
+            reserve(s, job, job->world_size, first ? NULL : &s->detour[job->slot], now_ms)) {
+            take_or_start(s, job, &last, out);
             continue;
         }
         if (kept == 0) { /* only the first waiting job gets an event; one for each job would be a flood */
@@ -284,5 +350,7 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
         memmove(s->queue + kept, s->queue + i, (s->n_queue - i) * sizeof *s->queue);
         s->n_queue -= i - kept;
     }
+    start_elastic(s, elastic, now_ms, out);
     settle_restarts(s, out);
+    elastic_refresh(s, now_ms);
 }

@@ -8,8 +8,11 @@
  * checkpoint, up to a limit: by then, a person would check the job anyway. */
 #define RETRY_FIRST_MS 250
 #define RETRY_MAX_MS   30000
+/* Of RANK_END_NO_ORDER: a person must act, and then usually starts another controller, which tries at once. */
+#define RETRY_NO_ORDER_MAX_MS 600000
 
 /* failures: attempts in a row, 1 or more, that ended before a checkpoint was committed. */
 int64_t retry_delay_ms(int failures);
+int64_t retry_no_order_delay_ms(int failures);
 
 #endif

@@ -23,10 +23,13 @@ struct scheduler *scheduler_new(int64_t now_ms) {
     s->last_tick_ms = now_ms;
     s->avoid_until_ms = INT64_MAX;
     s->checkpoint_wait_ms = SCHEDULER_CHECKPOINT_WAIT_MS;
+    s->elastic_settle_ms = SCHEDULER_ELASTIC_SETTLE_MS;
     return s;
 }
 
 void scheduler_set_checkpoint_wait(struct scheduler *s, int64_t wait_ms) { s->checkpoint_wait_ms = wait_ms; }
+
+void scheduler_set_elastic_settle(struct scheduler *s, int64_t settle_ms) { s->elastic_settle_ms = settle_ms; }
 
 static void free_job(void *job) { job_free(job); }
 
@@ -54,15 +57,21 @@ static enum attempt_ending ending_of(enum job_state state) {
 }
 
 static void load_attempt(struct scheduler *s, struct job *job, const struct scheduler_job_row *row, int64_t now_ms) {
-    struct attempt *a = attempt_new(row->attempt, row->world_size);
-    for (int r = 0; r < row->world_size; r++) {
+    const int ranks = row->ranks ? row->ranks : row->world_size;
+    struct attempt *a = attempt_new(row->attempt, ranks);
+    job->ranks = ranks;
+    bool drained = false;
+    for (int r = 0; r < ranks; r++) {
         a->ranks[r].executor = executor_add(s, row->placement[r], now_ms);
         a->ranks[r].executor->lost = false; /* its lease decides, not its row */
         a->ranks[r].started = row->started && row->started[r];
+        drained |= a->ranks[r].executor->drained_now;
     }
     a->final_committed = row->final_committed;
     a->committed_step = row->committed_step;
     a->ending = ending_of(row->state);
+    a->grows = job_is_elastic(job) && row->state == JOB_STATE_PREEMPTING && !drained;
+    a->running_ms = now_ms;
     a->all_joined = a->all_started = row->state == JOB_STATE_RUNNING;
     a->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
     attempt_begin(job, a);
@@ -125,11 +134,11 @@ static void on_rank(struct scheduler *s, const struct scheduler_event *ev, int64
     case EV_RANK_OFFERED:
         rank->started = rank->offered = true;
         attempt_started(job, out);
-        attempt_gather(s, job, out);
+        attempt_gather(s, job, now_ms, out);
         return;
     case EV_RANK_JOINED:
         rank->started = rank->joined = true;
-        attempt_gather(s, job, out);
+        attempt_gather(s, job, now_ms, out);
         return;
     case EV_RANK_SILENT: attempt_silent(s, job, ev, now_ms, out); return;
     case EV_RANK_STORED:
@@ -140,6 +149,18 @@ static void on_rank(struct scheduler *s, const struct scheduler_event *ev, int64
         return;
     default: return;
     }
+}
+
+/* Nothing of the attempt runs there: the part ends like one of a lost executor, which is not to blame. */
+static void on_part_refused(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
+                            struct scheduler_actions *out) {
+    struct executor *ex = executor_find(s, ev->executor);
+    struct job *job = current(s, ev);
+    struct part *part = ex && job ? attempt_part(job->attempt, ex) : NULL;
+    if (!part || part->over)
+        return;
+    attempt_part_lost(s, job, part, RANK_END_NO_ORDER, ev->reason, out);
+    attempt_try_close(s, job, now_ms, out);
 }
 
 static void on_part_ended(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
@@ -177,6 +198,7 @@ static void on_committed(struct scheduler *s, const struct scheduler_event *ev, 
         return;
     if (ev->step > job->attempt->committed_step)
         job->attempt->committed_step = ev->step;
+    job->attempt->committed_ms = now_ms;
     for (int p = 0; p < job->attempt->n_parts; p++) {
         const struct part *part = &job->attempt->parts[p];
         if (part->over)
@@ -233,6 +255,7 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
             attempt_fail(s, job, &end, out);
         }
     }
+    elastic_grow(s, now_ms, out);
 }
 
 static void on_seen(struct scheduler *s, const struct scheduler_event *ev) {
@@ -266,6 +289,7 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
     case EV_EXECUTOR_DRAIN: executor_drain(s, ev, now_ms, ret); break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
+    case EV_PART_REFUSED: on_part_refused(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;
     default: on_rank(s, ev, now_ms, ret); break;
     }

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "service/scheduler/failure.h"
+#include "service/scheduler/feature.h"
 #include "service/scheduler/job_state.h"
 
 #include <stdbool.h>
@@ -50,6 +51,15 @@
  * waits for a tenth of that: a shared folder that is unreachable for a minute is unreachable for all hosts. */
 #define SCHEDULER_CHECKPOINT_WAIT_MS 600000
 #define SCHEDULER_CONFIRMED_DIVISOR  10
+/* An elastic job grows when slots that no waiting job can use have been free for this long without a change of their
+ * number, and its attempt has run for this long: the default of trainyard-controller --elastic-settle. If the number of
+ * free slots changes all the time, it grows by the lowest number within SCHEDULER_SETTLE_MAX times as long. */
+#define SCHEDULER_ELASTIC_SETTLE_MS 30000
+#define SCHEDULER_SETTLE_MAX        4
+/* A growth that brought no rank doubles the time that the next attempt must have run, up to this time. */
+#define SCHEDULER_GROWTH_MAX_MS 3600000
+/* Without `stop: step` a job grows within this time after a checkpoint, so that little work is repeated. */
+#define SCHEDULER_GROWTH_AFTER_CHECKPOINT_MS 5000
 
 /* The kinds of slots. */
 enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
@@ -65,6 +75,7 @@ enum scheduler_host {
     SCHEDULER_HOST_WITHOUT,     /* it has no slots of this kind */
     SCHEDULER_HOST_DETACHED,    /* it is not attached, or leaves: enum scheduler_detachment */
     SCHEDULER_HOST_AVOIDED,     /* it has failed the job recently */
+    SCHEDULER_HOST_LACKS,       /* its agent lacks a feature that the job needs: enum scheduler_feature */
     SCHEDULER_HOST_STATES,
 };
 
@@ -88,15 +99,19 @@ struct scheduler_avoided {
 struct scheduler_job_row {
     int64_t job;
     enum job_state state;
-    int priority; /* higher first */
-    int world_size;
+    int priority;       /* higher first */
+    int world_size;     /* ranks that the job needs */
+    int max_world_size; /* the most ranks that an attempt takes; at most world_size: the same number */
+    bool stops_at_step; /* its ranks save when they stop */
+    int ranks;          /* of the current or last attempt; 0: world_size if it is open, else unknown */
     enum scheduler_slot slot;
+    uint32_t needs; /* the sum of the features that its hosts must have */
     int max_restarts;
     int restarts; /* restarts so far that count against max_restarts */
     int attempt;  /* the current or last one; 0 before the first */
     /* The executor of each rank of the current attempt; NULL if that has ended. */
-    const char *const *placement; /* [world_size] */
-    const bool *started;          /* [world_size] the row has a pid; NULL = none */
+    const char *const *placement; /* [ranks] */
+    const bool *started;          /* [ranks] the row has a pid; NULL = none */
     bool no_final_checkpoint;     /* the job has succeeded when every rank has finished, as a program */
     bool final_committed;         /* the current or last attempt's final checkpoint is COMMITTED */
     int64_t committed_step;       /* of the attempt's newest COMMITTED checkpoint; -1 = none */
@@ -148,11 +163,12 @@ enum scheduler_event_kind {
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
     EV_RANK_JOINED,
-    EV_RANK_ENDED,  /* executor, job, attempt, ends: at once; EV_PART_ENDED repeats it */
-    EV_PART_ENDED,  /* executor, job, attempt, ends: no process of the attempt is left on that host */
-    EV_RANK_SILENT, /* job, attempt, rank, step (-1: none), silent_ms (0: no longer), follows: a program's rank */
-    EV_RANK_STORED, /* job, attempt, rank, sequence: all records up to it are in the database */
-    EV_COMMITTED,   /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
+    EV_RANK_ENDED,   /* executor, job, attempt, ends: at once; EV_PART_ENDED repeats it */
+    EV_PART_ENDED,   /* executor, job, attempt, ends: no process of the attempt is left on that host */
+    EV_PART_REFUSED, /* executor, job, attempt, reason: its ACT_SEND_START could not be sent, and never can */
+    EV_RANK_SILENT,  /* job, attempt, rank, step (-1: none), silent_ms (0: no longer), follows: a program's rank */
+    EV_RANK_STORED,  /* job, attempt, rank, sequence: all records up to it are in the database */
+    EV_COMMITTED,    /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
 };
 
 struct scheduler_event {
@@ -165,12 +181,14 @@ struct scheduler_event {
     bool follows;   /* the rank never reports anything */
     uint64_t token; /* the caller's, returned in ACT_REPLY */
     const char *executor;
+    const char *reason; /* one sentence */
     const struct scheduler_job_row *row;
     struct {
         int64_t incarnation;
         int slots[SCHEDULER_SLOT_KINDS]; /* devices that take work; cpu: what the host offers */
         int quarantined;                 /* devices that do not */
         bool single_rank;                /* ranks on its devices cannot communicate: it takes only jobs of one rank */
+        uint32_t features;               /* the sum of those that its agent has */
         int n_parts;
         const struct scheduler_part_report *parts;
     } attach;
@@ -181,7 +199,7 @@ struct scheduler_event {
 
 enum scheduler_action_kind {
     /* To the database, each one transaction with its event row. */
-    ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement */
+    ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement, needs */
     ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
     ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
@@ -219,6 +237,7 @@ struct scheduler_action {
     const char *reason; /* static; of a refusal, for programs: JOB_NOT_FAILED */
     char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     char text[400];
+    uint32_t needs;                                 /* the features that the job needs */
     int world_size;                                 /* with placement */
     char (*placement)[SCHEDULER_EXECUTOR_ID_BYTES]; /* [world_size], rank order; owned by the list */
 };
@@ -237,6 +256,9 @@ CLEANUP_DEFINE(struct scheduler *, scheduler_free)
 
 /* Sets the wait that replaces SCHEDULER_CHECKPOINT_WAIT_MS. */
 void scheduler_set_checkpoint_wait(struct scheduler *s, int64_t wait_ms);
+
+/* Sets the time that replaces SCHEDULER_ELASTIC_SETTLE_MS. */
+void scheduler_set_elastic_settle(struct scheduler *s, int64_t settle_ms);
 
 /* At the start, once per job that has not ended. Executors named by a placement get one full lease from now; nothing is
  * decided about their ranks until they attach or the lease expires. */
@@ -281,7 +303,8 @@ int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot ki
 struct scheduler_job_view {
     int64_t job;
     enum job_state state;
-    int attempt, restarts, world_size;
+    int attempt, restarts, world_size, max_world_size;
+    int ranks;         /* of the current or last attempt; 0 before the first, or unknown */
     bool attempt_open; /* ranks of the attempt may be running */
     enum scheduler_slot slot;
 };

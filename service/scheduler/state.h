@@ -15,6 +15,7 @@ struct executor {
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int quarantined;  /* CUDA devices that are no slots */
     bool single_rank; /* CUDA ranks there cannot communicate: no gangs */
+    uint32_t features;
     bool drained, drained_now;
     char drain_reason[160]; /* for messages, shortened; the row has the full text */
     int fault_jobs;         /* jobs that it has failed in a row; 0 after one ran there */
@@ -41,7 +42,8 @@ struct rank {
 /* The ranks of an attempt on one executor. */
 struct part {
     struct executor *executor;
-    bool over; /* no process is left there; its slots are free */
+    bool over; /* no process is left there; its slots are free unless they are kept */
+    bool kept; /* over, and its slots are kept for the next attempt: the job grows */
     bool lost; /* over because the executor is lost: no acknowledgement */
 };
 
@@ -64,6 +66,8 @@ struct attempt {
     bool final_committed;
     int64_t committed_step; /* -1 = none */
     int64_t start_deadline_ms;
+    bool grows;                       /* it is stopped so that the next attempt has more ranks */
+    int64_t running_ms, committed_ms; /* since when it runs; of its last checkpoint; 0 = none */
 };
 
 /* A host that has failed a job. */
@@ -85,6 +89,7 @@ struct job {
     enum job_state state;
     int priority, world_size, max_restarts, restarts;
     enum scheduler_slot slot;
+    uint32_t needs;           /* features */
     bool no_final_checkpoint; /* as in scheduler_job_row */
     int number;               /* of the current or last attempt */
     struct attempt *attempt;  /* NULL if no process of the job can run */
@@ -97,6 +102,14 @@ struct job {
     int64_t unreadable_since_ms;
     struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED or PAUSED */
     bool active;
+    /* Below: what few jobs need, behind what each tick reads. */
+    int max_world_size; /* above world_size: the job is elastic */
+    bool stops_at_step;
+    int ranks;                /* of the current or last attempt; 0 before the first, or unknown */
+    int vain_growths;         /* in a row */
+    bool growth_lost;         /* a growth stopped an attempt that had stored no checkpoint */
+    char *why;                /* of an elastic job: how the last attempt ended; for an event; NULL = unknown */
+    struct job *next_started; /* the list of elastic jobs that a placing has started */
 };
 
 /* Slots of one kind. Drained, detached and avoided slots are not in `free` and `slots`. */
@@ -111,12 +124,22 @@ struct capacity {
     int detached, single_rank_detached; /* slots of executors whose stream has ended and that may come back */
     int avoided;                        /* slots on hosts that the job avoids */
     const struct avoided *avoided_at;   /* the first of these hosts */
+    uint32_t features;                  /* those that every known executor has */
+    int lacking;                        /* slots on hosts that lack a feature that the job needs */
+    const struct executor *lacking_at;  /* the first of these hosts */
 };
 
 /* Hosts that the blocking job avoids: the jobs behind it may use these hosts meanwhile. */
 struct detour {
     const struct executor *open[SCHEDULER_MAX_AVOIDED];
     int n;
+};
+
+/* Slots of one kind that no waiting job can use: as of the last placing, and since when. */
+struct spare {
+    int now, lowest;           /* lowest: since free_ms */
+    int64_t quiet_ms, free_ms; /* the last change of `now`; since when it is above 0 */
+    int64_t check_ms;          /* the next search for a job that grows */
 };
 
 struct scheduler {
@@ -134,7 +157,8 @@ struct scheduler {
     const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* jobs behind it start only on a detour; NULL = none */
     struct detour detour[SCHEDULER_SLOT_KINDS];
     int64_t avoid_until_ms; /* the earliest time at which a job may have a host again; INT64_MAX = never */
-    int64_t checkpoint_wait_ms;
+    int64_t checkpoint_wait_ms, elastic_settle_ms;
+    struct spare spare[SCHEDULER_SLOT_KINDS];
     int64_t last_tick_ms;
 };
 
@@ -190,7 +214,30 @@ void queue_report_again(struct scheduler *s);
 /* Starts the jobs that fit, in order. */
 void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
+/* Starts the job with up to max ranks on the slots that are free now, whatever its place in the queue. False: they do
+ * not suffice. */
+bool queue_start_now(struct scheduler *s, struct job *job, int max, int64_t now_ms, struct scheduler_actions *out);
+
+/* elastic.c */
+bool job_is_elastic(const struct job *job);
+/* The attempt is open: whether it takes more ranks. */
+bool elastic_may_grow(const struct job *job);
+/* After each placing: notes how many slots no waiting job can use. */
+void elastic_refresh(struct scheduler *s, int64_t now_ms);
+/* At each tick: stops an attempt that can have more ranks, at most one per kind of slots and settle time. */
+void elastic_grow(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
+/* The stopped attempt has ended, and its slots are free again: starts the next one at once. */
+void elastic_restart(struct scheduler *s, struct job *job, int before, int64_t now_ms, struct scheduler_actions *out);
+/* Adds the event that the new attempt has another number of ranks than the last one. */
+void elastic_note(struct job *job, struct scheduler_actions *out);
+/* Writes when the attempt grows: a clause for its explanation. */
+void elastic_describe(const struct scheduler *s, const struct job *job, int64_t now_ms, char *ret, size_t n);
+
 /* attempt.c */
+/* Gives up the slots that are kept for the next attempt: the job no longer grows. */
+void attempt_release(struct scheduler *s, struct job *job);
+/* Takes back attempt_begin: the attempt was not announced. */
+void attempt_undo(struct job *job);
 /* A new attempt whose ranks have no executors yet. */
 struct attempt *attempt_new(int number, int n_ranks);
 void attempt_free(struct attempt *a);
@@ -207,7 +254,7 @@ void attempt_order_end(const struct job *job, const struct part *part, const cha
 /* After a rank has started: notes when all have. */
 void attempt_started(struct job *job, struct scheduler_actions *out);
 /* After offers and joins: sends the addresses, or moves the job to RUNNING. */
-void attempt_gather(struct scheduler *s, struct job *job, struct scheduler_actions *out);
+void attempt_gather(struct scheduler *s, struct job *job, int64_t now_ms, struct scheduler_actions *out);
 /* Writes the sentence about an end for the job's reason and its event. */
 void attempt_describe(const struct rank_end *end, char *ret, size_t n);
 /* The attempt can no longer succeed, because of this end: stops it. */
@@ -276,6 +323,12 @@ bool job_avoided_text(const struct job *job, char *ret, size_t n);
 void executor_blame(struct executor *ex, int64_t job, int64_t now_ms);
 /* True if the host has failed a job recently and has run none since. */
 bool executor_faulty(const struct executor *ex, int64_t now_ms);
+
+/* lacking.c */
+/* The features that the job needs and this host lacks; 0: none. */
+uint32_t job_lacks(const struct job *job, const struct executor *ex);
+/* Subtracts the slots of hosts that lack a feature. */
+void job_capacity_without_lacking(const struct scheduler *s, const struct job *job, struct capacity *capacity);
 
 /* drain.c */
 void executor_mark(struct executor *ex, const struct scheduler_drain *drain);

@@ -32,6 +32,8 @@ static void view_job(const void *node, VISIT visit, void *walk) {
                                                 .attempt = job->number,
                                                 .restarts = job->restarts,
                                                 .world_size = job->world_size,
+                                                .max_world_size = job->max_world_size,
+                                                .ranks = job->ranks,
                                                 .attempt_open = job->attempt != NULL,
                                                 .slot = job->slot });
 }

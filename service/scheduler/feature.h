@@ -1,0 +1,20 @@
+/* Features of agents that some jobs need, so that an executor of an older release does not run such a job in a wrong
+ * way. Agents name them in AgentHello.features. A job's row has the sum of the features that it needs. */
+#ifndef SERVICE_SCHEDULER_FEATURE_H
+#define SERVICE_SCHEDULER_FEATURE_H
+
+#include <stdint.h>
+
+/* The numbers are stored with jobs. Never change one. */
+enum scheduler_feature {
+    SCHEDULER_FEATURE_CODE = 1,    /* program.code */
+    SCHEDULER_FEATURE_SECRETS = 2, /* program.secrets */
+    SCHEDULER_FEATURE_PYTHON = 4,  /* program.python */
+};
+
+/* The number of a feature; 0: this controller does not know the name. */
+uint32_t scheduler_feature_read(const char *name);
+/* The name of the first of these features, as agents write it; "unknown" if none has a name. */
+const char *scheduler_feature_name(uint32_t features);
+
+#endif
