@@ -22,6 +22,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct request_id actions_request_id(struct controller *c, const struct loop_request *request) {
     struct request_id id;
@@ -76,8 +77,10 @@ static void attempt_refused(struct controller *c, const struct scheduler_action 
     job_forget(c, a->job);
 }
 
+/* secrets: NULL if they could not be read; the order is then refused when it would be sent. */
 static void attempt_start(struct controller *c, const struct scheduler_action *a,
-                          const struct store_attempt_start *start, const char *const *executors) {
+                          const struct store_attempt_start *start, const char *const *executors,
+                          struct attempt_secrets *secrets) {
     Trainyard__V1__AttemptStart m = TRAINYARD__V1__ATTEMPT_START__INIT;
     m.job = a->job;
     m.attempt = a->attempt;
@@ -91,6 +94,8 @@ static void attempt_start(struct controller *c, const struct scheduler_action *a
     rendezvous_expect(c->rendezvous, a->job, a->attempt, a->world_size);
     if (start_orders_put(&c->start_orders, &m, &spec, executors, &e) != ST_OK)
         log_event(LOG_ERROR, "attempt_not_sent", "job", LOG_INT(a->job), "reason", LOG_STR(e.msg), NULL);
+    if (secrets)
+        start_orders_take_secrets(&c->start_orders, a->job, a->attempt, secrets);
     log_event(LOG_INFO, "attempt_created", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "ranks",
               LOG_INT(a->world_size), "from_step", LOG_INT(start->from_step), NULL);
     job_watchers_notify(c->job_watchers, a->job);
@@ -110,13 +115,19 @@ static void attempt_create(struct controller *c, const struct scheduler_action *
                                      .executors = executors,
                                      .reason = "" };
     struct store_attempt_start start = { 0 };
-    struct err e = { "" };
+    struct attempt_secrets secrets = { 0 };
+    struct err e = { "" }, refusal = { "" }, lacks_key = { "" };
+    if (a->needs & SCHEDULER_FEATURE_SECRETS)
+        secret_orders_read(c, a->job, &secrets, &refusal, &lacks_key);
+    if (refusal.msg[0])
+        row.refuse = refusal.msg;
     enum write_result after = WRITE_REPEATED(c, store_attempt_create(c->store, m, c->own_epoch, &row, &start, &e), &e);
     check_move(c, after, a, &e);
     if (after == WRITE_DONE && start.refused[0])
         attempt_refused(c, a, start.refused);
     else if (after == WRITE_DONE)
-        attempt_start(c, a, &start, executors);
+        attempt_start(c, a, &start, executors, lacks_key.msg[0] ? NULL : &secrets);
+    attempt_secrets_done(&secrets);
 }
 
 /* Only the move that a client requested is stored under the id of the request, not the moves that follow from it. */
@@ -199,6 +210,15 @@ static void record_all(struct controller *c, const struct scheduler_action *a) {
         job_watchers_notify(c->job_watchers, a->job);
 }
 
+static void order_refused(struct controller *c, const struct scheduler_action *a, const char *reason) {
+    struct refused_orders *l = &c->refused_orders;
+    l->items = alloc_resize(l->items, l->n + 1, sizeof *l->items);
+    struct refused_order *o = &l->items[l->n++];
+    *o = (struct refused_order){ .job = a->job, .attempt = a->attempt };
+    memcpy(o->executor, a->executor, sizeof o->executor);
+    snprintf(o->reason, sizeof o->reason, "%s", reason);
+}
+
 static void send_start(struct controller *c, const struct scheduler_action *a, Trainyard__V1__ControllerMessage *m) {
     const struct start_order *order = start_orders_find(&c->start_orders, a->job, a->attempt);
     if (!order)
@@ -207,9 +227,16 @@ static void send_start(struct controller *c, const struct scheduler_action *a, T
     Trainyard__V1__AttemptStart start = *order->start;
     start.n_ranks = start_order_ranks(order, a->executor, ranks);
     start.ranks = ranks;
+    struct err refusal = { "" };
+    if (!secret_orders_open(c, order, &start, &refusal)) {
+        if (!leadership_over(c))
+            order_refused(c, a, refusal.msg);
+        return;
+    }
     m->message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START;
     m->start = &start;
     dispatch_send(c->dispatch, a->executor, m);
+    attempt_secrets_wipe(&start);
 }
 
 static void send_rendezvous(struct controller *c, const struct scheduler_action *a,
@@ -303,7 +330,7 @@ static void act(struct controller *c, const struct scheduler_action *a, struct l
     }
 }
 
-void actions_run_request(struct controller *c, const struct scheduler_event *ev, struct loop_request *request) {
+static void step_and_act(struct controller *c, const struct scheduler_event *ev, struct loop_request *request) {
     scheduler_step(c->scheduler, ev, clock_mono_ms(), &c->actions);
     for (size_t i = 0; i < c->actions.n && !leadership_over(c); i++) {
         act(c, &c->actions.items[i], request);
@@ -311,6 +338,18 @@ void actions_run_request(struct controller *c, const struct scheduler_event *ev,
     }
     scheduler_actions_clear(&c->actions);
     atomic_fetch_add(&c->events, 1);
+}
+
+void actions_run_request(struct controller *c, const struct scheduler_event *ev, struct loop_request *request) {
+    step_and_act(c, ev, request);
+    while (c->refused_orders.n > 0 && !leadership_over(c)) {
+        const struct refused_order o = c->refused_orders.items[--c->refused_orders.n];
+        const struct scheduler_event refused = {
+            .kind = EV_PART_REFUSED, .job = o.job, .attempt = o.attempt, .executor = o.executor, .reason = o.reason
+        };
+        step_and_act(c, &refused, NULL);
+    }
+    c->refused_orders.n = 0;
     if (request && leadership_over(c)) /* the action that replies may not have run */
         loop_request_reply(request, ST_UNAVAILABLE, NULL, "this controller no longer leads");
 }

@@ -125,6 +125,8 @@ void attach_handle_hello(struct controller *c, const struct inbox_item *item) {
     ev.attach.slots[SCHEDULER_SLOT_CUDA] = devices_cuda(h->devices, h->n_devices, false);
     ev.attach.quarantined = devices_cuda(h->devices, h->n_devices, true);
     ev.attach.single_rank = h->devices_single_rank;
+    for (size_t i = 0; i < h->n_features; i++)
+        ev.attach.features |= scheduler_feature_read(h->features[i]);
     ev.attach.parts = parts;
     ev.attach.n_parts = (int)n;
     actions_run(c, &ev);

@@ -10,8 +10,8 @@
  * not mounted looks the same.
  *
  * checkpoint_files_sweep removes from each attempt's folder what workers write (profile, step-<s>), or everything if
- * the job had a program, whose folder it was. Then it removes the folders that are empty. Other entries keep their
- * folder, which is logged. */
+ * the job had a program, whose folder it was. The folder `artifacts` of the job is removed with them. Then it removes
+ * the folders that are empty. Other entries keep their folder, which is logged. */
 #include "service/controller/checkpoint_files.h"
 
 #include "api/spec/spec.h"
@@ -192,7 +192,10 @@ static status_t sweep_attempt(int64_t job, bool program, const struct folders *f
 
 static void sweep_job(int64_t job, const struct folders *f) {
     char name[32];
+    struct err why;
     snprintf(name, sizeof name, "%lld", (long long)job);
+    if (f->job >= 0 && beneath_remove(f->job, "artifacts", "artifacts", &why) != ST_OK)
+        log_kept(job, f->attempt_path, why.msg);
     if (!writable(f->all))
         log_kept(job, f->attempt_path, "the folder of its checkpoints is not in reach");
     else

@@ -87,11 +87,24 @@ static status_t take_directory(struct controller *c, struct err *e) {
     return ST_OK;
 }
 
+/* The ids let an operator see which keys are in use (`trainyard secret list`). */
+static status_t keys_take(struct controller *c, const struct controller_options *o, struct err *e) {
+    status_t st = keyring_open(o->secret_key_files, o->n_secret_key_files, &c->keyring, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "--secret-key-file: ");
+    for (size_t i = 0; i < keyring_size(c->keyring); i++)
+        log_event(LOG_INFO, "secret_key", "key", LOG_STR(keyring_id(c->keyring, i)), "encrypts",
+                  LOG_STR(i == 0 ? "yes" : "no"), NULL);
+    return ST_OK;
+}
+
 static status_t build(struct controller *c, const struct controller_options *o, struct err *e) {
     c->database = alloc_copy_text(o->database);
+    TRY(keys_take(c, o, e));
     place_fill(c, o);
     c->code_bytes = o->code_bytes ? o->code_bytes : CONTROLLER_CODE_BYTES;
     c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
+    c->elastic_settle_ms = o->elastic_settle_s * INT64_C(1000);
     c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
     c->samples = samples_new(c->dispatch);
@@ -112,6 +125,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     TRY(checkpoint_gc_open(c->store, &c->place, &c->checkpoint_gc, e));
     TRY(job_gc_open(c->store, &c->place, o->keep_ended_days, o->forget_lost_days, &c->job_gc, e));
     TRY(code_gc_open(c->store, &c->code_gc, e));
+    TRY(secret_rotation_open(c->store, c->keyring, &c->secret_rotation, e));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -147,6 +161,7 @@ struct controller *controller_close(struct controller *c) {
     c->checkpoint_gc = checkpoint_gc_close(c->checkpoint_gc);
     c->job_gc = job_gc_close(c->job_gc);
     c->code_gc = code_gc_close(c->code_gc);
+    c->secret_rotation = secret_rotation_close(c->secret_rotation);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
     c->spec_checks = spec_checks_free(c->spec_checks);
@@ -160,7 +175,9 @@ struct controller *controller_close(struct controller *c) {
     c->rendezvous = rendezvous_free(c->rendezvous);
     start_orders_done(&c->start_orders);
     scheduler_actions_done(&c->actions);
+    free(c->refused_orders.items);
     c->store = store_close(c->store);
+    c->keyring = keyring_close(c->keyring);
     free(c->database);
     for (size_t i = 0; i < CONTROLLER_MAX_ROOTS; i++)
         free(c->checkpoint_paths[i]);
@@ -242,6 +259,7 @@ struct progress *controller_progress(struct controller *c) {
 }
 const struct checkpoint_place *controller_place(const struct controller *c) { return &c->place; }
 int64_t controller_code_bytes(const struct controller *c) { return c->code_bytes; }
+const struct keyring *controller_keyring(const struct controller *c) { return c->keyring; }
 
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };

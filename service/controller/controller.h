@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 struct check_cache; /* check_cache.h */
+struct keyring;     /* keyring.h */
 struct spec_checks; /* spec_check.h */
 struct controller;
 
@@ -37,12 +38,15 @@ struct controller_options {
      * paths; at most CONTROLLER_MAX_ROOTS - 1 count. */
     const char *const *checkpoint_roots;
     size_t n_checkpoint_roots;
-    int connections;               /* to PostgreSQL; 0 = 16 */
-    struct planner_data plan_data; /* the data that a plan may read */
-    int keep_ended_days;           /* jobs that ended more days ago are deleted; 0 = all are kept */
-    int forget_lost_days;          /* executors that were lost more days ago are forgotten; 0 = all are kept */
-    int checkpoint_wait_s;         /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
-    int64_t code_bytes;            /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */
+    int connections;                     /* to PostgreSQL; 0 = 16 */
+    struct planner_data plan_data;       /* the data that a plan may read */
+    int keep_ended_days;                 /* jobs that ended more days ago are deleted; 0 = all are kept */
+    int forget_lost_days;                /* executors that were lost more days ago are forgotten; 0 = all are kept */
+    int elastic_settle_s;                /* how long slots are free before an elastic job grows; 0 = 30 */
+    int checkpoint_wait_s;               /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
+    int64_t code_bytes;                  /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */
+    const char *const *secret_key_files; /* [n_secret_key_files] keyring.h; 0: no secrets can be set or used */
+    size_t n_secret_key_files;
 };
 
 /* Opens the database and starts as a standby. The controller leads once it has the leader's lock. FAILED_PRECONDITION:
@@ -75,6 +79,7 @@ struct check_cache *controller_check_cache(struct controller *c);
 struct progress *controller_progress(struct controller *c);
 struct planner *controller_planner(struct controller *c);
 int64_t controller_code_bytes(const struct controller *c);
+const struct keyring *controller_keyring(const struct controller *c);
 /* Where checkpoints may be. Valid as long as the controller. */
 const struct checkpoint_place *controller_place(const struct controller *c);
 

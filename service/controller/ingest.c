@@ -168,17 +168,24 @@ static void decode_turn(struct turn *turn) {
     }
 }
 
-static void notify_metrics(const struct ingest *in, const struct store_batch *b) {
+static bool is_progress(const char *name) {
     static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second" };
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (strcmp(name, names[k]) == 0)
+            return true;
+    return false;
+}
+
+/* The first value of a row is told whatever its name is: its step is progress. */
+static void notify_metrics(const struct ingest *in, const struct store_batch *b) {
     for (size_t r = 0; b->rank == 0 && r < b->n; r++) {
         const struct store_record *record = &b->records[r];
         if (record->kind != STORE_RECORD_METRICS)
             continue;
         for (size_t i = 0; i < record->metrics.n; i++)
-            for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-                if (strcmp(record->metrics.names[i], names[k]) == 0)
-                    in->listener.metric(in->listener.ctx, b->job, b->attempt, record->metrics.step, names[k],
-                                        record->metrics.values[i]);
+            if (i == 0 || is_progress(record->metrics.names[i]))
+                in->listener.metric(in->listener.ctx, b->job, b->attempt, record->metrics.step,
+                                    record->metrics.names[i], record->metrics.values[i]);
     }
 }
 

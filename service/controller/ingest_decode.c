@@ -51,6 +51,12 @@ static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *re
         ret->notice.kind = m->notice->kind;
         ret->notice.message = m->notice->message;
         break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ARTIFACT:
+        ret->kind = STORE_RECORD_ARTIFACT;
+        ret->artifact.path = m->artifact->path;
+        ret->artifact.bytes = m->artifact->bytes;
+        ret->artifact.sha256 = m->artifact->sha256;
+        break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END:
         ret->kind = STORE_RECORD_END;
         ret->end.cause = (int)m->end->cause;

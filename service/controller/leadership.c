@@ -77,6 +77,7 @@ void leadership_depose(struct controller *c, const char *why) {
     checkpoint_gc_lead(c->checkpoint_gc, 0);
     job_gc_lead(c->job_gc, 0);
     code_gc_lead(c->code_gc, 0);
+    secret_rotation_lead(c->secret_rotation, 0);
     dispatch_close_all(c->dispatch, ST_UNAVAILABLE, "this controller no longer leads");
 }
 
@@ -109,6 +110,7 @@ static void lead_under(struct controller *c, int64_t epoch) {
     checkpoint_gc_lead(c->checkpoint_gc, epoch);
     job_gc_lead(c->job_gc, epoch);
     code_gc_lead(c->code_gc, epoch);
+    secret_rotation_lead(c->secret_rotation, epoch);
     pthread_mutex_lock(&c->lock);
     c->epoch = epoch;
     pthread_mutex_unlock(&c->lock);

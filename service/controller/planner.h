@@ -19,7 +19,7 @@
 
 struct planner;
 
-enum { PLANNER_MAX_PATHS = 20 };
+enum { PLANNER_MAX_PATHS = 40 };
 
 /* The files that a plan may read, for sizes that only the data contains: files below `roots` (no roots: no files),
  * without the files and folders in `except`. At most PLANNER_MAX_PATHS of each count. */

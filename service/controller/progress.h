@@ -18,7 +18,8 @@ struct progress *progress_new(void);
 struct progress *progress_free(struct progress *p);
 CLEANUP_DEFINE(struct progress *, progress_free)
 
-/* name: a double of struct progress_values. Other names, and values of an older attempt, are ignored. */
+/* name: a double of struct progress_values. Of another name only the step counts. Values of an older attempt are
+ * ignored. */
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value);
 /* False: there are no values of the job. */
 bool progress_get(struct progress *p, int64_t job, struct progress_values *ret);

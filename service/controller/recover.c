@@ -28,13 +28,13 @@ static status_t load_attempt(struct controller *c, const struct store_live_job *
     Trainyard__V1__AttemptStart start = TRAINYARD__V1__ATTEMPT_START__INIT;
     start.job = live->job.id;
     start.attempt = live->job.attempt;
-    start.world_size = live->job.world_size;
+    start.world_size = live->ranks;
     start.resume_directory = (char *)(uintptr_t)live->resume_directory;
     start.resume_checkpoint = live->from_checkpoint;
     start.forked = live->forked;
     start.init_directory = (char *)(uintptr_t)live->init_directory;
     const struct start_order_spec spec = { live->job.spec, live->job.spec_bytes, c->place.directory };
-    rendezvous_expect(c->rendezvous, live->job.id, live->job.attempt, live->job.world_size);
+    rendezvous_expect(c->rendezvous, live->job.id, live->job.attempt, live->ranks);
     return start_orders_put(&c->start_orders, &start, &spec, live->executors, e);
 }
 
@@ -63,12 +63,13 @@ static void faults_take(struct faults_left *f, struct scheduler_job_row *row) {
 
 static status_t load_job(struct controller *c, const struct store_live_job *live, struct faults_left *faults,
                          struct err *e) {
-    CLEANUP(freep) bool *started = alloc_zeroed((size_t)live->job.world_size, sizeof *started);
+    CLEANUP(freep) bool *started = alloc_zeroed((size_t)live->ranks + 1, sizeof *started);
     struct scheduler_job_row row = scheduler_row_of(&live->job);
     row.final_committed = live->final_committed;
+    row.ranks = live->ranks;
     faults_take(faults, &row);
     if (live->attempt_open) {
-        for (int r = 0; r < live->job.world_size; r++)
+        for (int r = 0; r < live->ranks; r++)
             started[r] = live->pids[r] != 0;
         row.placement = live->executors;
         row.started = started;
@@ -84,8 +85,11 @@ struct scheduler_job_row scheduler_row_of(const struct store_job *job) {
                                        .state = row_state_read(job->state),
                                        .priority = job->priority,
                                        .world_size = job->world_size,
+                                       .max_world_size = job->max_world_size,
+                                       .stops_at_step = job->stops_at_step,
                                        .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHEDULER_SLOT_CUDA
                                                                                      : SCHEDULER_SLOT_CPU,
+                                       .needs = job->needs,
                                        .max_restarts = job->max_restarts,
                                        .restarts = job->restarts,
                                        .attempt = job->attempt,
@@ -159,6 +163,8 @@ status_t recover(struct controller *c, struct err *e) {
     c->scheduler = scheduler_new(r.begun_ms);
     if (c->checkpoint_wait_ms > 0)
         scheduler_set_checkpoint_wait(c->scheduler, c->checkpoint_wait_ms);
+    if (c->elastic_settle_ms > 0)
+        scheduler_set_elastic_settle(c->scheduler, c->elastic_settle_ms);
     TRY(load_executors(c, &r, e));
     TRY(load_jobs(c, &r, e));
     if (leadership_over(c))

@@ -16,6 +16,7 @@ static void free_order(void *p) {
     for (int r = 0; o->executors && r < o->start->world_size; r++)
         free(o->executors[r]);
     free(o->executors);
+    attempt_secrets_done(&o->secrets);
     if (o->start)
         trainyard__v1__attempt_start__free_unpacked(o->start, NULL);
     free(o);
@@ -73,6 +74,16 @@ const struct start_order *start_orders_set_stop_step(struct start_orders *orders
         o->stop_step = step;
     }
     return o;
+}
+
+void start_orders_take_secrets(struct start_orders *orders, int64_t job, int attempt, struct attempt_secrets *secrets) {
+    struct start_order *o = find(orders, job, attempt);
+    if (!o)
+        return;
+    attempt_secrets_done(&o->secrets);
+    o->secrets = *secrets;
+    o->has_secrets = true;
+    *secrets = (struct attempt_secrets){ 0 };
 }
 
 void start_orders_forget(struct start_orders *orders, int64_t job) {

@@ -5,6 +5,7 @@
 #define SERVICE_CONTROLLER_START_ORDERS_H
 
 #include "base/status.h"
+#include "service/controller/attempt_secrets.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,10 +13,13 @@
 #include <trainyard/v1/worker.pb-c.h>
 
 struct start_order {
-    int64_t job;                        /* first: the tree's key */
-    Trainyard__V1__AttemptStart *start; /* complete but for `ranks`, which differ from agent to agent */
-    char **executors;                   /* [start->world_size] the executor of each rank */
-    bool has_stop_step;                 /* of a program that is stopped */
+    int64_t job; /* first: the tree's key */
+    /* Complete but for `ranks`, which differ from agent to agent, and `secrets`. */
+    Trainyard__V1__AttemptStart *start;
+    struct attempt_secrets secrets;
+    bool has_secrets;   /* they were read; false after a change of the leader */
+    char **executors;   /* [start->world_size] the executor of each rank */
+    bool has_stop_step; /* of a program that is stopped */
     int64_t stop_step;
 };
 
@@ -39,6 +43,8 @@ const struct start_order *start_orders_find(const struct start_orders *orders, i
 /* Stores the stop step of the attempt. Its first stop step stays: some ranks may know it already. NULL: no order. */
 const struct start_order *start_orders_set_stop_step(struct start_orders *orders, int64_t job, int attempt,
                                                      int64_t step);
+/* Takes the secrets of the attempt, which has an order. */
+void start_orders_take_secrets(struct start_orders *orders, int64_t job, int attempt, struct attempt_secrets *secrets);
 void start_orders_forget(struct start_orders *orders, int64_t job);
 
 /* Writes the ranks of one executor to ret[world_size] and returns their number. */

@@ -9,8 +9,10 @@
 #include "service/controller/election_history.h"
 #include "service/controller/inbox.h"
 #include "service/controller/job_gc.h"
+#include "service/controller/keyring.h"
 #include "service/controller/planner.h"
 #include "service/controller/rendezvous.h"
+#include "service/controller/secret_rotation.h"
 #include "service/controller/spec_check.h"
 #include "service/controller/start_orders.h"
 #include "service/store/attempt.h"
@@ -19,6 +21,18 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* Start orders that could not be sent. The scheduler learns of them when the actions of the present event have run. At
+ * most one for each action. */
+struct refused_orders {
+    struct refused_order {
+        int64_t job;
+        int attempt;
+        char executor[SCHEDULER_EXECUTOR_ID_BYTES];
+        char reason[320];
+    } * items;
+    size_t n;
+};
 
 /* Rows of started ranks that are not written yet. The scheduler receives a start at once, and the row is written within
  * a tick. A change of a rank's threads (pid 0) is also written then. One transaction writes all rows of a tick. */
@@ -32,6 +46,7 @@ struct controller {
     char *checkpoint_paths[CONTROLLER_MAX_ROOTS]; /* the strings that `place` points to */
     struct checkpoint_place place;
     int64_t checkpoint_wait_ms; /* 0 = the scheduler's default */
+    int64_t elastic_settle_ms;  /* the same */
     struct store *store;
     struct job_watchers *job_watchers;
     struct dispatch *dispatch;
@@ -45,6 +60,8 @@ struct controller {
     struct checkpoint_gc *checkpoint_gc;
     struct job_gc *job_gc;
     struct code_gc *code_gc;
+    struct keyring *keyring;
+    struct secret_rotation *secret_rotation;
     int64_t code_bytes; /* the maximum of all archives of code */
     struct election_history *election_history;
     char cluster[STORE_UUID_BYTES]; /* the database's cluster id, read at the start */
@@ -73,6 +90,7 @@ struct controller {
     struct store_leader *leader;
     struct scheduler *scheduler;
     struct scheduler_actions actions;
+    struct refused_orders refused_orders;
     struct rendezvous *rendezvous;
     struct start_orders start_orders;
     struct starts starts;
@@ -101,6 +119,17 @@ bool leadership_over(struct controller *c); /* stopping or deposed */
 void leadership_depose(struct controller *c, const char *why);
 /* Sleeps for ms, or until the controller stops. */
 void leadership_pause(struct controller *c, int64_t ms);
+
+/* ---- secret_orders.c ---- */
+
+/* Reads the secrets of a job's next attempt. ret_refusal: why the job must not start. ret_lacks_key: why this
+ * controller cannot start it, but another one perhaps can. "": nothing. */
+void secret_orders_read(struct controller *c, int64_t job, struct attempt_secrets *ret, struct err *ret_refusal,
+                        struct err *ret_lacks_key);
+/* Decrypts the secrets of the order into `start`, for attempt_secrets_wipe. False: the order must not be sent; the
+ * reason is logged and in ret_refusal, unless leadership is over. */
+bool secret_orders_open(struct controller *c, const struct start_order *order, Trainyard__V1__AttemptStart *start,
+                        struct err *ret_refusal);
 
 /* ---- write_retry.c ---- */
 

@@ -27,6 +27,7 @@
 struct http {
     struct MHD_Daemon *daemon;
     struct controller *controller;
+    const struct rpc_server *server;
     int port;
 };
 
@@ -78,7 +79,7 @@ static enum MHD_Result metrics(struct http *h, struct MHD_Connection *connection
     struct err e;
     struct bytes text;
     bytes_init(&text, METRICS_BYTES);
-    status_t st = metrics_write(h->controller, &text, &e);
+    status_t st = metrics_write(h->controller, h->server, &text, &e);
     enum MHD_Result ok = st == ST_OK ? answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4", text.data, text.len)
                                      : answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, e.msg);
     bytes_done(&text);
@@ -165,9 +166,11 @@ struct http *http_close(struct http *h) {
     return NULL;
 }
 
-status_t http_open(const char *address, struct controller *c, struct http **ret, struct err *e) {
+status_t http_open(const char *address, struct controller *c, const struct rpc_server *server, struct http **ret,
+                   struct err *e) {
     CLEANUP(http_closep) struct http *h = alloc_zeroed(1, sizeof *h);
     h->controller = c;
+    h->server = server;
     CLEANUP(closep) int fd = -1;
     TRY(listen_on(address, &fd, &h->port, e));
     h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, serve, h, MHD_OPTION_LISTEN_SOCKET, fd,

@@ -11,6 +11,7 @@
 #ifndef SERVICE_HTTP_HTTP_H
 #define SERVICE_HTTP_HTTP_H
 
+#include "api/rpc/server.h"
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "service/controller/controller.h"
@@ -22,8 +23,9 @@ struct http;
 
 /* address: host:port with a numeric host; for port 0 the system chooses (http_port). ALREADY_EXISTS if the address is
  * in use. The pages are plain HTTP without a password: FAILED_PRECONDITION unless the host is a loopback address. Close
- * it before c. */
-MUST_CHECK status_t http_open(const char *address, struct controller *c, struct http **ret, struct err *e);
+ * it before c and the server, whose calls /metrics counts. */
+MUST_CHECK status_t http_open(const char *address, struct controller *c, const struct rpc_server *server,
+                              struct http **ret, struct err *e);
 int http_port(const struct http *h);
 struct http *http_close(struct http *h);
 CLEANUP_DEFINE(struct http *, http_close)

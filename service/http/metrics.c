@@ -1,9 +1,12 @@
 #include "service/http/metrics.h"
 
+#include "api/rpc/call_times.h"
 #include "service/store/executor.h"
 #include "service/store/job.h"
 
 #include <ctype.h>
+#include <stdio.h>
+#include <string.h>
 
 /* One metric without labels. */
 static status_t put(struct bytes *b, const char *name, const char *type, const char *help, double value,
@@ -79,7 +82,66 @@ static status_t put_store(struct bytes *b, const struct store_stats *s, struct e
     return put(b, "trainyard_ingest_log_lines_total", "counter", "Log lines stored.", (double)s->log_lines, e);
 }
 
-status_t metrics_write(struct controller *c, struct bytes *ret, struct err *e) {
+/* ---- calls ---- */
+
+struct calls {
+    struct bytes *b;
+    struct err *e;
+    status_t st;
+    int part; /* 0: the counter, 1: the histogram; all samples of a metric must follow each other */
+};
+
+static status_t put_times(struct bytes *b, const char *method, const struct rpc_call_times *t, struct err *e) {
+    int64_t below = 0;
+    for (int i = 0; i < RPC_TIME_BUCKETS; i++) {
+        below += atomic_load(&t->buckets[i]);
+        TRY(bytes_printf(b, e, "trainyard_rpc_seconds_bucket{%s,le=\"%g\"} %lld\n", method, rpc_time_bounds[i],
+                         (long long)below));
+    }
+    const long long n = (long long)atomic_load(&t->unary);
+    return bytes_printf(b, e,
+                        "trainyard_rpc_seconds_bucket{%s,le=\"+Inf\"} %lld\ntrainyard_rpc_seconds_sum{%s} %.9f\n"
+                        "trainyard_rpc_seconds_count{%s} %lld\n",
+                        method, n > below ? n : (long long)below, method, (double)atomic_load(&t->unary_ns) / 1e9,
+                        method, n > below ? n : (long long)below);
+}
+
+static status_t put_ended(struct bytes *b, const char *method, const struct rpc_call_times *t, struct err *e) {
+    for (int st = 0; st < RPC_STATUSES; st++) {
+        const long long n = (long long)atomic_load(&t->ended[st]);
+        if (n > 0)
+            TRY(bytes_printf(b, e, "trainyard_rpc_calls_total{%s,status=\"%s\"} %lld\n", method,
+                             status_name((status_t)st), n));
+    }
+    return ST_OK;
+}
+
+/* Methods that were never called are left out. */
+static void put_method(void *ctx, const char *service, const char *method, const struct rpc_call_times *t) {
+    struct calls *c = ctx;
+    char labels[160];
+    const char *short_name = strrchr(service, '.');
+    snprintf(labels, sizeof labels, "service=\"%s\",method=\"%s\"", short_name ? short_name + 1 : service, method);
+    if (c->st != ST_OK)
+        return;
+    if (c->part == 0)
+        c->st = put_ended(c->b, labels, t, c->e);
+    else if (atomic_load(&t->unary) > 0)
+        c->st = put_times(c->b, labels, t, c->e);
+}
+
+static status_t put_calls(struct bytes *b, const struct rpc_server *server, struct err *e) {
+    struct calls c = { .b = b, .e = e };
+    TRY(put_head(b, "trainyard_rpc_calls_total", "counter", "Calls that have ended, by status.", e));
+    rpc_server_call_times(server, put_method, &c);
+    TRY(c.st);
+    TRY(put_head(b, "trainyard_rpc_seconds", "histogram", "Time of a unary call in the controller.", e));
+    c.part = 1;
+    rpc_server_call_times(server, put_method, &c);
+    return c.st;
+}
+
+status_t metrics_write(struct controller *c, const struct rpc_server *server, struct bytes *ret, struct err *e) {
     struct controller_stats loop;
     struct store_stats store;
     int64_t jobs[12], executors[3];
@@ -95,5 +157,6 @@ status_t metrics_write(struct controller *c, struct bytes *ret, struct err *e) {
         TRY(put_executors(ret, executors, e));
     }
     TRY(put_controller(ret, &loop, e));
-    return put_store(ret, &store, e);
+    TRY(put_store(ret, &store, e));
+    return put_calls(ret, server, e);
 }

@@ -13,6 +13,7 @@
 #include "api/rpc/server.h"
 #include "base/log.h"
 #include "service/controller/controller.h"
+#include "service/controller/keyring.h"
 #include "service/controller/planner.h"
 #include "service/controller/spec_check.h"
 #include "service/http/http.h"
@@ -27,6 +28,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -141,13 +143,16 @@ static int serve(const struct options *o) {
     sigaddset(&signals, SIGTERM);
     sigprocmask(SIG_BLOCK, &signals, NULL); /* before the first thread starts, because threads inherit the mask */
     signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0); /* no core dump has a key or a secret, and no process of the same user reads them */
 
     struct err e;
     CLEANUP(controller_closep) struct controller *c = NULL;
-    const char *except[OPTIONS_MAX_ROOTS + 1];
+    const char *except[2 * OPTIONS_MAX_ROOTS + 1];
     size_t n_except = 0;
     for (int i = 0; i < o->n_data_except; i++)
         except[n_except++] = o->data_except[i];
+    for (int i = 0; i < o->n_secret_keys; i++)
+        except[n_except++] = o->secret_keys[i];
     if (o->tls.key)
         except[n_except++] = o->tls.key;
     struct controller_options options = { .database = o->database,
@@ -161,7 +166,10 @@ static int serve(const struct options *o) {
                                           .keep_ended_days = o->keep_ended_days,
                                           .forget_lost_days = o->forget_lost_days,
                                           .checkpoint_wait_s = o->checkpoint_wait_s,
-                                          .code_bytes = (int64_t)o->code_mib << 20 };
+                                          .elastic_settle_s = o->elastic_settle_s,
+                                          .code_bytes = (int64_t)o->code_mib << 20,
+                                          .secret_key_files = o->secret_keys,
+                                          .n_secret_key_files = (size_t)o->n_secret_keys };
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
     CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);
@@ -170,7 +178,7 @@ static int serve(const struct options *o) {
     if (start_server(o, c, access, &server, address, &e) != ST_OK)
         return complain("", &e);
     struct http *http = NULL;
-    if (o->http && http_open(o->http, c, &http, &e) != ST_OK) {
+    if (o->http && http_open(o->http, c, server, &http, &e) != ST_OK) {
         access_unwatch(access);
         rpc_server_close(server);
         return complain("", &e);
@@ -181,8 +189,8 @@ static int serve(const struct options *o) {
     spec_checks_stop(controller_spec_checks(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);
-    rpc_server_close(server);
     http_close(http);
+    rpc_server_close(server);
     return rc;
 }
 
@@ -198,6 +206,10 @@ int main(int argc, char **argv) {
     case OPTIONS_HELP: fputs(options_help(), stdout); return 0;
     case OPTIONS_VERSION: puts("trainyard-controller " TRAINYARD_VERSION); return 0;
     case OPTIONS_MIGRATE: return migrate(&o);
+    case OPTIONS_MAKE_KEY:
+        if (keyring_make_file(o.key_path, &e) == ST_OK)
+            return 0;
+        return complain("make-secret-key: ", &e);
     case OPTIONS_SERVE: return serve(&o);
     }
     return 0;

@@ -1,9 +1,9 @@
 /* Parses the command line with getopt_long, in one pass over the arguments.
  *
- * Each option is stored by `take`, which also checks the range of a number and the form of a path. A word that is not
- * an option can only be the command `migrate`. After the pass, `check` compares options with each other and requires
- * those that the command needs; --help and --version need none. Every error is INVALID_ARGUMENT and names the option or
- * the word. Values are pointers into argv and are not copied. */
+  * Each option is stored by `take`, which also checks the range of a number and the form of a path. A word that is not
+  * an option can only be a command: `migrate`, or `make-secret-key` with its file. After the pass, `check` compares
+  * options with each other and requires those that the command needs; --help and --version need none. Every error is
+  * INVALID_ARGUMENT and names the option or the word. Values are pointers into argv and are not copied. */
 #include "service/main/options.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@ const char *options_help(void) {
            "\n"
            "  trainyard-controller --database CONNINFO --listen ADDR... --checkpoints DIR [option]...\n"
            "  trainyard-controller migrate --database CONNINFO [--to VERSION] [--wait SECONDS]\n"
+           "  trainyard-controller make-secret-key FILE\n"
            "\n"
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
            "  --listen ADDR         unix:/path or host:port; may be given several times\n"
@@ -25,12 +26,17 @@ const char *options_help(void) {
            "  --keep-ended-days N   delete jobs that ended more than N days ago, as `trainyard delete` does; default: "
            "none\n"
            "  --forget-lost-days N  forget executors that have been lost for more than N days, 0 = never; default: 30\n"
+           "  --elastic-settle S    how long slots must be free before an elastic job grows; 30\n"
            "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
            "older\n"
            "                        one is taken: 1 to 86400 seconds; default: 600\n"
            "  --code-mib N          the maximum size of all archives of program code in the database, 1 to 16777216; "
            "default:\n"
            "                        16384\n"
+           "  --secret-key-file FILE\n"
+           "                        the key that encrypts secrets; may be given several times: the first encrypts, "
+           "all\n"
+           "                        decrypt. make-secret-key creates one. default: none, and jobs can have no secrets\n"
            "  --data-root DIR       data below it may be looked at to plan a job (ValidateJob); may be given several\n"
            "                        times; default: none\n"
            "  --data-except PATH    but not the file PATH, or what is below the folder PATH; may be given several "
@@ -65,7 +71,9 @@ enum {
     OPT_KEEP_ENDED,
     OPT_FORGET_LOST,
     OPT_CHECKPOINT_WAIT,
+    OPT_ELASTIC_SETTLE,
     OPT_CODE,
+    OPT_SECRET_KEY,
     OPT_DATA_ROOT,
     OPT_DATA_EXCEPT,
     OPT_HTTP,
@@ -89,7 +97,9 @@ static const struct option OPTIONS[] = {
     { "keep-ended-days", required_argument, NULL, OPT_KEEP_ENDED },
     { "forget-lost-days", required_argument, NULL, OPT_FORGET_LOST },
     { "checkpoint-wait", required_argument, NULL, OPT_CHECKPOINT_WAIT },
+    { "elastic-settle", required_argument, NULL, OPT_ELASTIC_SETTLE },
     { "code-mib", required_argument, NULL, OPT_CODE },
+    { "secret-key-file", required_argument, NULL, OPT_SECRET_KEY },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "http", required_argument, NULL, OPT_HTTP },
@@ -166,6 +176,12 @@ static status_t take_checkpoint_wait(struct options *o, const char *value, struc
     return err_set(e, ST_INVALID_ARGUMENT, "--checkpoint-wait: '%s' is not from 1 to 86400", value);
 }
 
+static status_t take_elastic_settle(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 86400, &o->elastic_settle_s))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--elastic-settle: '%s' is not from 1 to 86400", value);
+}
+
 static status_t take_code(struct options *o, const char *value, struct err *e) {
     if (number(value, 1, 1 << 24, &o->code_mib))
         return ST_OK;
@@ -188,7 +204,9 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_KEEP_ENDED: return take_days(o, value, e);
     case OPT_FORGET_LOST: return take_lost_days(o, value, e);
     case OPT_CHECKPOINT_WAIT: return take_checkpoint_wait(o, value, e);
+    case OPT_ELASTIC_SETTLE: return take_elastic_settle(o, value, e);
     case OPT_CODE: return take_code(o, value, e);
+    case OPT_SECRET_KEY: return add_path("secret-key-file", o->secret_keys, &o->n_secret_keys, value, e);
     case OPT_HELP: o->what = OPTIONS_HELP; return ST_OK;
     case OPT_VERSION: o->what = OPTIONS_VERSION; return ST_OK;
     case OPT_DATA_ROOT: return add_path("data-root", o->data_roots, &o->n_data_roots, value, e);
@@ -206,6 +224,8 @@ static status_t take(struct options *o, int which, const char *value, struct err
 static status_t check(const struct options *o, struct err *e) {
     if (o->what == OPTIONS_HELP || o->what == OPTIONS_VERSION)
         return ST_OK;
+    if (o->what == OPTIONS_MAKE_KEY)
+        return o->key_path ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "make-secret-key: FILE is missing");
     if (!o->database)
         return err_set(e, ST_INVALID_ARGUMENT, "--database is missing");
     if (o->what == OPTIONS_MIGRATE)
@@ -231,11 +251,16 @@ status_t options_parse(int argc, char **argv, struct options *ret, struct err *e
         TRY(take(&o, which, optarg, e));
     }
     if (optind < argc && o.what == OPTIONS_SERVE) {
-        if (strcmp(argv[optind], "migrate") != 0)
+        if (strcmp(argv[optind], "migrate") == 0)
+            o.what = OPTIONS_MIGRATE;
+        else if (strcmp(argv[optind], "make-secret-key") == 0)
+            o.what = OPTIONS_MAKE_KEY;
+        else
             return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a command; see --help", argv[optind]);
-        o.what = OPTIONS_MIGRATE;
         optind++;
     }
+    if (optind < argc && o.what == OPTIONS_MAKE_KEY)
+        o.key_path = argv[optind++];
     if (optind < argc)
         return err_set(e, ST_INVALID_ARGUMENT, "'%s' is one word too many; see --help", argv[optind]);
     TRY(check(&o, e));

@@ -11,7 +11,7 @@
 #define OPTIONS_MAX_LISTEN 8
 #define OPTIONS_MAX_ROOTS  16
 
-enum options_what { OPTIONS_SERVE, OPTIONS_MIGRATE, OPTIONS_HELP, OPTIONS_VERSION };
+enum options_what { OPTIONS_SERVE, OPTIONS_MIGRATE, OPTIONS_MAKE_KEY, OPTIONS_HELP, OPTIONS_VERSION };
 
 struct options {
     enum options_what what;
@@ -21,10 +21,13 @@ struct options {
     const char *data_roots[OPTIONS_MAX_ROOTS];       /* ValidateJob may read data below these */
     const char *data_except[OPTIONS_MAX_ROOTS];      /* but not these files and folders */
     const char *checkpoint_roots[OPTIONS_MAX_ROOTS]; /* in addition to `checkpoints` */
-    int n_data_roots, n_data_except, n_checkpoint_roots;
+    const char *secret_keys[OPTIONS_MAX_ROOTS];      /* files; the first key encrypts */
+    int n_data_roots, n_data_except, n_checkpoint_roots, n_secret_keys;
+    const char *key_path;  /* make-secret-key: the new file */
     int keep_ended_days;   /* 0 = keep for ever */
     int forget_lost_days;  /* 0 = never */
     int checkpoint_wait_s; /* 0 = the default */
+    int elastic_settle_s;  /* the same */
     int code_mib;          /* 0 = the default */
     struct rpc_tls tls;
     bool require_tokens; /* for calls over plain TCP too */

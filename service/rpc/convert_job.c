@@ -44,6 +44,7 @@ static Trainyard__V1__Attempt *convert_attempt(struct arena *a, int64_t job, con
         attempt->from_checkpoint = arena_printf(a, "jobs/%lld/checkpoints/%lld",
                                                 (long long)(row->from_job ? row->from_job : job),
                                                 (long long)row->from_checkpoint);
+    attempt->world_size = row->world_size;
     attempt->reason = (char *)row->reason;
     attempt->create_time = convert_timestamp(a, row->create_time_us);
     attempt->start_time = convert_timestamp(a, row->start_time_us);

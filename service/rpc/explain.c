@@ -188,6 +188,7 @@ static const char *availability_text(struct answer *w, const struct scheduler_ho
                             (long long)h->fenced_job);
     case SCHEDULER_HOST_DRAINED:
         return *h->reason ? arena_printf(w->a, "it is drained: %s", h->reason) : "it is drained";
+    case SCHEDULER_HOST_LACKS: return arena_printf(w->a, "its release lacks '%s', which the job needs", h->reason);
     case SCHEDULER_HOST_AVOIDED: return arena_printf(w->a, "it has failed the job: %s", h->reason);
     case SCHEDULER_HOST_SINGLE_RANK: return executor_reason(w, row, "ranks on its devices cannot communicate");
     case SCHEDULER_HOST_WITHOUT:
@@ -239,10 +240,10 @@ static status_t add_lost(struct answer *w, const char *const *shown, struct err 
     return ST_OK;
 }
 
-/* The proto's numbers are the scheduler's plus 1, except AVOIDED, which was added to the proto later. */
+/* The proto's numbers are the scheduler's plus 1, or plus 2 from AVOIDED on: before it is LOST, which the scheduler
+ * does not know. */
 static Trainyard__V1__ExecutorVerdict__Verdict convert_availability(enum scheduler_host availability) {
-    return availability == SCHEDULER_HOST_AVOIDED ? TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__AVOIDED
-                                                  : (Trainyard__V1__ExecutorVerdict__Verdict)(availability + 1);
+    return (Trainyard__V1__ExecutorVerdict__Verdict)(availability + (availability < SCHEDULER_HOST_AVOIDED ? 1 : 2));
 }
 
 static status_t add_executors(struct answer *w, struct err *e) {

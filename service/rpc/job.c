@@ -22,8 +22,8 @@
 #include "service/controller/planner.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
-#include "service/rpc/convert_state.h"
 #include "service/rpc/explain.h"
+#include "service/rpc/job_list.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/profile.h"
@@ -31,6 +31,7 @@
 #include "service/rpc/services.h"
 #include "service/rpc/submission.h"
 #include "service/rpc/watch.h"
+#include "service/store/imported_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +140,19 @@ static status_t read_creation(const Trainyard__V1__CreateJobRequest *in, struct 
     return ST_OK;
 }
 
+/* The features that the job's executors must have. */
+static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
+    const Trainyard__V1__ProgramSpec *program = spec->program;
+    uint32_t needs = 0;
+    if (program && program->code)
+        needs |= SCHEDULER_FEATURE_CODE;
+    if (program && program->n_secrets > 0)
+        needs |= SCHEDULER_FEATURE_SECRETS;
+    if (program && program->python)
+        needs |= SCHEDULER_FEATURE_PYTHON;
+    return needs;
+}
+
 static status_t store_new(struct controller *c, struct rpc_call *call, const struct creation *x,
                           const struct submission *s, struct err *e) {
     int64_t epoch, job, time_us = 0;
@@ -153,7 +167,10 @@ static status_t store_new(struct controller *c, struct rpc_call *call, const str
                                  .queue = spec->queue,
                                  .priority = spec->priority,
                                  .world_size = spec_world_size(spec),
+                                 .max_world_size = spec_max_world_size(spec),
+                                 .stops_at_step = spec_stops_at_step(spec),
                                  .accelerator = spec->resources->accelerator,
+                                 .needs = needs_of(spec),
                                  .max_restarts = spec->retry->max_restarts,
                                  .steps = spec_steps(spec),
                                  .keep_last = spec->checkpoint->keep_last,
@@ -177,7 +194,10 @@ static status_t store_new(struct controller *c, struct rpc_call *call, const str
                                       .state = STORE_JOB_QUEUED,
                                       .priority = row.priority,
                                       .world_size = row.world_size,
+                                      .max_world_size = row.max_world_size,
+                                      .stops_at_step = row.stops_at_step,
                                       .accelerator = row.accelerator,
+                                      .needs = row.needs,
                                       .steps = row.steps,
                                       .max_restarts = row.max_restarts };
     const struct scheduler_job_row submitted = scheduler_row_of(&stored);
@@ -232,33 +252,6 @@ static status_t get_job(void *service, struct rpc_call *call, const ProtobufCMes
     return reply_job(service, call, job, true, e);
 }
 
-static status_t list_jobs(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
-    const Trainyard__V1__ListJobsRequest *in = (const void *)request;
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    CLEANUP(arena_freep) struct arena *a = arena_new();
-    struct store_job_filter filter = { .state = convert_job_state_filter(in->state),
-                                       .queue = in->queue,
-                                       .with_spec = true };
-    const char *bound = arena_printf(a, "%d %s", (int)in->state, in->queue);
-    TRY(page_size(in->page_size, &filter.limit, e));
-    TRY(page_token_read(in->page_token, bound, &filter.before, e));
-    struct store_job *rows;
-    size_t n;
-    TRY(store_job_list(controller_store(service), m, &filter, &rows, &n, e));
-    Trainyard__V1__ListJobsResponse out = TRAINYARD__V1__LIST_JOBS_RESPONSE__INIT;
-    out.jobs = arena_alloc(a, n, sizeof *out.jobs);
-    out.n_jobs = n;
-    for (size_t i = 0; i < out.n_jobs; i++)
-        out.jobs[i] = convert_job(a, &rows[i]);
-    char token[PAGE_TOKEN_BYTES];
-    if (n == (size_t)filter.limit) {
-        page_token_write(rows[n - 1].id, bound, token);
-        out.next_page_token = token;
-    }
-    rpc_reply(call, &out.base);
-    return ST_OK;
-}
-
 typedef status_t move_request_fn(struct controller *, int64_t job, const char *request_id, deadline_ms_t,
                                  const char **ret_reason, struct err *);
 
@@ -298,8 +291,20 @@ static status_t resume_job(void *service, struct rpc_call *call, const ProtobufC
     return move_job(service, call, in->name, in->request_id, controller_resume, "only a PAUSED job is resumed", e);
 }
 
+static status_t refuse_imported(struct controller *c, const char *name, struct err *e) {
+    int64_t job;
+    bool imported;
+    TRY(name_job(name, &job, e));
+    TRY(store_job_imported(controller_store(c), job, &imported, e));
+    return imported
+               ? err_set(e, ST_FAILED_PRECONDITION,
+                         "jobs/%lld cannot be retried: it was imported, and its program is not known", (long long)job)
+               : ST_OK;
+}
+
 static status_t retry_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__RetryJobRequest *in = (const void *)request;
+    TRY(refuse_imported(service, in->name, e));
     return move_job(service, call, in->name, in->request_id, controller_retry, NULL, e);
 }
 
@@ -388,7 +393,7 @@ static status_t validate_job(void *service, struct rpc_call *call, const Protobu
 static const struct rpc_method methods[] = {
     { .name = "CreateJob", .kind = RPC_UNARY, .unary = create_job },
     { .name = "GetJob", .kind = RPC_UNARY, .unary = get_job },
-    { .name = "ListJobs", .kind = RPC_UNARY, .unary = list_jobs },
+    { .name = "ListJobs", .kind = RPC_UNARY, .unary = job_list },
     { .name = "CancelJob", .kind = RPC_UNARY, .unary = cancel_job },
     { .name = "PauseJob", .kind = RPC_UNARY, .unary = pause_job },
     { .name = "ResumeJob", .kind = RPC_UNARY, .unary = resume_job },

@@ -1,5 +1,7 @@
 #include "service/rpc/name.h"
 
+#include "api/spec/spec.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -78,6 +80,18 @@ status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t 
     *ret_job = job;
     *ret_id = 0;
     *ret_step = step;
+    return ST_OK;
+}
+
+/* The same rule as the CHECK constraint of the table of secrets. */
+status_t name_secret(const char *name, const char **ret, struct err *e) {
+    const char *at = name;
+    word(&at, "secrets/");
+    if (!spec_secret_name(at))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "'%.80s' is not the name of a secret: 1 to 128 letters, digits and '_', the first no digit",
+                       name);
+    *ret = at;
     return ST_OK;
 }
 

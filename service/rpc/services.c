@@ -5,9 +5,10 @@ static const struct {
     const struct rpc_service *service;
     bool needs_lead;
 } services[] = {
-    { &rpc_job_service, true },      { &rpc_dispatch_service, true }, { &rpc_checkpoint_service, true },
-    { &rpc_executor_service, true }, { &rpc_token_service, true },    { &rpc_queue_service, false },
-    { &rpc_metric_service, false },  { &rpc_log_service, false },     { &rpc_code_service, true },
+    { &rpc_job_service, true },       { &rpc_dispatch_service, true }, { &rpc_checkpoint_service, true },
+    { &rpc_executor_service, true },  { &rpc_token_service, true },    { &rpc_queue_service, false },
+    { &rpc_metric_service, false },   { &rpc_log_service, false },     { &rpc_code_service, true },
+    { &rpc_artifact_service, false }, { &rpc_secret_service, true },   { &rpc_import_service, true },
 };
 #define N_SERVICES (sizeof services / sizeof *services)
 

@@ -22,6 +22,9 @@ extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 extern const struct rpc_service rpc_token_service;
 extern const struct rpc_service rpc_code_service;
+extern const struct rpc_service rpc_artifact_service;
+extern const struct rpc_service rpc_import_service;
+extern const struct rpc_service rpc_secret_service;
 
 /* The events of CheckpointService.VerifyCheckpoint (verify.c). */
 void rpc_verify_open(struct rpc_call *call);

@@ -2,6 +2,7 @@
  *
  *   spec        spec_resolve fills in the defaults and checks each field. After a problem nothing else is checked
  *   directory   checkpoint.directory must be below a root of this controller, and must not use its reserved names
+ *   secrets     those that program.secrets names must exist, and this controller must have their keys
  *   origin      the checkpoint of a fork or of train.init_from must exist. A fork is compared with the spec of the job
  *               that wrote it
  *   slots       attached executors must have enough slots in total, unless the client is willing to wait for hosts
@@ -16,6 +17,7 @@
 #include "api/spec/spec.h"
 #include "base/alloc.h"
 #include "base/cluster_mark.h"
+#include "service/controller/attempt_secrets.h"
 #include "service/rpc/name.h"
 #include "service/store/checkpoint.h"
 
@@ -90,6 +92,7 @@ static status_t judge_origin(struct controller *c, const char *fork, struct subm
 static status_t judge_slots(struct controller *c, const struct submission_request *request, struct submission *s,
                             struct err *e) {
     const struct store_job job = { .world_size = spec_world_size(s->spec),
+                                   .max_world_size = spec_max_world_size(s->spec),
                                    .accelerator = s->spec->resources->accelerator };
     const struct scheduler_job_row row = scheduler_row_of(&job);
     struct err why;
@@ -137,6 +140,8 @@ static void judge_directory(struct controller *c, struct submission *s) {
         problem_add(&s->problems, "checkpoint.directory: %s", why.msg);
 }
 
+static void add_problem(void *ctx, const char *sentence) { problem_add(ctx, "%s", sentence); }
+
 /* Hosts are not asked about a job that is refused already, unless the caller wants all problems. */
 static status_t judge_hosts(struct controller *c, const struct submission_request *request, struct submission *s,
                             struct err *e) {
@@ -165,6 +170,8 @@ status_t submission_judge(struct controller *c, const struct submission_request 
     if (st != ST_OK)
         return st == ST_INVALID_ARGUMENT && ret->problems.n ? ST_OK : st;
     judge_directory(c, ret);
+    TRY(attempt_secrets_check(controller_store(c), controller_keyring(c), ret->spec->program, add_problem,
+                              &ret->problems, e));
     TRY(judge_origin(c, request->fork, ret, e));
     TRY(judge_slots(c, request, ret, e));
     return judge_hosts(c, request, ret, e);

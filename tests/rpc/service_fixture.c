@@ -34,7 +34,11 @@ int service_group_teardown(void **state) {
 }
 
 void service_start_controller(struct service_fixture *y) {
-    struct controller_options options = { .database = y->conninfo, .checkpoints = "/nowhere/checkpoints" };
+    struct controller_options options = { .database = y->conninfo,
+                                          .checkpoints = "/nowhere/checkpoints",
+                                          .secret_key_files = y->secret_keys };
+    while (options.n_secret_key_files < 2 && y->secret_keys[options.n_secret_key_files])
+        options.n_secret_key_files++;
     struct rpc_server_config config = { .workers = 2 * SPEC_CHECK_MAX_CALLERS,
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len };
@@ -193,6 +197,8 @@ struct message {
 };
 
 struct agent {
+    char **features;
+    size_t n_features;
     struct service_fixture *service;
     char id[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;
@@ -347,6 +353,11 @@ static void open_bulk(struct agent *a) {
                  &a->bulk, &e));
 }
 
+void agent_set_features(struct agent *a, char **features, size_t n) {
+    a->features = features;
+    a->n_features = n;
+}
+
 void agent_has_obeyed(struct agent *a, const char *cluster, int64_t epoch, const char *nonce) {
     snprintf(a->obeyed.cluster, sizeof a->obeyed.cluster, "%s", cluster);
     snprintf(a->obeyed.nonce, sizeof a->obeyed.nonce, "%s", nonce);
@@ -363,6 +374,8 @@ void agent_hello(struct agent *a, Trainyard__V1__AttemptStatus *status) {
         hello.hostname = (char *)(uintptr_t)a->hostname;
     hello.checks_specs = a->hostname != NULL;
     hello.slots = a->slots;
+    hello.features = a->features;
+    hello.n_features = a->n_features;
     hello.attempts = &status;
     hello.n_attempts = status ? 1 : 0;
     hello.highest_epoch = a->obeyed.epoch;

@@ -22,6 +22,7 @@ struct service_fixture {
     struct controller *controller;
     struct rpc_server *server;
     struct rpc_channel *channel; /* of a client */
+    const char *secret_keys[2];  /* files, for the next service_start_controller; NULL: none */
 };
 
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, service_setup, service_teardown)
@@ -56,6 +57,8 @@ struct agent *agent_new(struct service_fixture *y, const char *id, int64_t incar
 /* A new, attached agent of one slot on this host, which checks specs. */
 struct agent *agent_new_checker(struct service_fixture *y, const char *id, const char *hostname);
 void agent_free(struct agent *a); /* cuts its streams */
+/* Sets the features that the next hello names; none without it. They outlive the agent. */
+void agent_set_features(struct agent *a, char **features, size_t n);
 /* Sets the last leader that the next hello reports as obeyed. */
 void agent_has_obeyed(struct agent *a, const char *cluster, int64_t epoch, const char *nonce);
 /* Sends a hello with the status of one attempt, or of none if it is NULL. */

@@ -294,8 +294,8 @@ static void healthz_is_200_on_the_leader_alone(void **state) {
     struct controller *standby;
     struct http *first, *second;
     OK(controller_open(&options, &standby, &e));
-    OK(http_open("127.0.0.1:0", y->controller, &first, &e));
-    OK(http_open("127.0.0.1:0", standby, &second, &e));
+    OK(http_open("127.0.0.1:0", y->controller, y->server, &first, &e));
+    OK(http_open("127.0.0.1:0", standby, y->server, &second, &e));
     await_page(second, "/healthz", "standby");
     expect_page(first, "/healthz", 200, "leading\n");
     expect_page(second, "/healthz", 503, "standby: another controller leads\n");
@@ -353,7 +353,7 @@ static void a_controller_that_cannot_lead_reports_why_in_the_log_in_healthz_and_
     pg_run(y->conninfo, "ALTER TABLE job_spec RENAME TO away");
     struct caught log = catch_log();
     OK(controller_open(&options, &y->controller, &e));
-    OK(http_open("127.0.0.1:0", y->controller, &h, &e));
+    OK(http_open("127.0.0.1:0", y->controller, y->server, &h, &e));
     const long long epoch = pg_number(y->conninfo, "SELECT epoch FROM leader");
     const int64_t begun_ms = clock_mono_ms();
     deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);

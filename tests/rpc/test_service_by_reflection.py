@@ -9,7 +9,7 @@ from reflect import Reflector, as_dict, channel, fields
 
 V1 = "trainyard.v1."
 SERVICES = {"JobService", "MetricService", "LogService", "CheckpointService", "ExecutorService", "QueueService",
-            "TokenService", "CodeService", "DispatchService"}
+            "TokenService", "CodeService", "ArtifactService", "ImportService", "SecretService", "DispatchService"}
 
 
 @pytest.fixture(params=["v1", "v1alpha"])

@@ -470,7 +470,7 @@ static void the_http_pages_show_health_and_metrics(void **state) {
     struct run r = run_start(y);
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "a line" } }, 1);
     struct http *h, *second;
-    OK(http_open("127.0.0.1:0", y->controller, &h, &e));
+    OK(http_open("127.0.0.1:0", y->controller, y->server, &h, &e));
     contains(http_get(http_port(h), "GET /healthz"), "leading");
     const char *metrics = http_get(http_port(h), "GET /metrics");
     contains(metrics, "HTTP/1.1 200 OK");
@@ -480,13 +480,15 @@ static void the_http_pages_show_health_and_metrics(void **state) {
     contains(metrics, "trainyard_ingest_log_lines_total 1\n");
     contains(metrics, "trainyard_database_up 1\n");
     contains(metrics, "trainyard_leader 1\n");
+    contains(metrics, "trainyard_rpc_calls_total{service=\"JobService\",method=\"CreateJob\",status=\"OK\"} 1\n");
+    contains(metrics, "trainyard_rpc_seconds_bucket{service=\"JobService\",method=\"CreateJob\",le=\"+Inf\"} 1\n");
     contains(http_get(http_port(h), "GET /other"), "404");
     contains(http_get(http_port(h), "DELETE /metrics"), "405");
     char taken[32];
     snprintf(taken, sizeof taken, "127.0.0.1:%d", http_port(h));
-    FAILS(http_open(taken, y->controller, &second, &e), ST_ALREADY_EXISTS, "in use");
-    FAILS(http_open("0.0.0.0:0", y->controller, &second, &e), ST_FAILED_PRECONDITION, "no password");
-    FAILS(http_open("nonsense", y->controller, &second, &e), ST_INVALID_ARGUMENT, "not host:port");
+    FAILS(http_open(taken, y->controller, y->server, &second, &e), ST_ALREADY_EXISTS, "in use");
+    FAILS(http_open("0.0.0.0:0", y->controller, y->server, &second, &e), ST_FAILED_PRECONDITION, "no password");
+    FAILS(http_open("nonsense", y->controller, y->server, &second, &e), ST_INVALID_ARGUMENT, "not host:port");
     run_stop(&r);
     pg_kill(y->pg);
     contains(http_get(http_port(h), "GET /healthz"), "503");
