@@ -1,0 +1,125 @@
+// A form for a message of the JSON Schema of job specs. It edits a plain object: a field that is left empty is not in
+// the object, and its default is shown as a placeholder.
+import {h} from "./text.js";
+
+// The node that a $ref names, with the description beside the $ref.
+function resolve(schema, node) {
+  if (!node.$ref) return node;
+  return {...schema.$defs[node.$ref.replace("#/$defs/", "")], description: node.description};
+}
+
+// A message that is one of several: {anyOf: [{enum: names}, {properties}]}. Returns the properties, or null.
+const choiceOf = (node) => node.anyOf && node.anyOf.length === 2 && node.anyOf[0].enum && node.anyOf[1].properties || null;
+
+function defaultText(node) {
+  if (node.default !== undefined) return String(node.default);
+  if (node.minimum !== undefined && node.maximum !== undefined) return `${node.minimum} to ${node.maximum}`;
+  return "";
+}
+
+export class SpecForm {
+  // changed(): called after each edit of `value`.
+  constructor(schema, value, changed) { Object.assign(this, {schema, value, changed, next: 0}); }
+
+  element() { return this.fields(this.schema.$defs.JobSpec, this.value, ""); }
+
+  // into: the object that has the fields. path: of the message, for labels.
+  fields(message, into, path) {
+    return h("div", {class: "fields"}, Object.entries(message.properties)
+      .filter(([name]) => !name.endsWith("_auto")) // what the word `auto` sets
+      .map(([name, node]) => this.field(name, resolve(this.schema, node), into, path ? `${path}.${name}` : name, (message.required || []).includes(name))));
+  }
+
+  field(name, node, into, path, required) {
+    const choice = choiceOf(node);
+    if (choice) return this.choice(name, choice, into, path);
+    if (node.properties) return this.message(name, node, into, path);
+    const id = `field-${this.next++}`, help = node.description ? h("small", {id: `${id}-help`, class: "dim"}, node.description) : null;
+    const input = this.input(name, node, into, {id, "aria-describedby": help ? `${id}-help` : null, "data-path": path});
+    return h("div", {class: "field"}, h("label", {for: id}, name, required ? " *" : ""), input, help);
+  }
+
+  set(into, name, value) {
+    if (value === undefined) delete into[name]; else into[name] = value;
+    this.changed();
+  }
+
+  input(name, node, into, attributes) {
+    const present = into[name];
+    if (node.type === "boolean" || node.enum) {
+      const names = node.enum ? node.enum.map(String) : ["true", "false"];
+      const empty = node.default === undefined ? "not given" : `${node.default} (default)`;
+      return h("select", {...attributes, onchange: (e) => this.set(into, name, e.target.value === "" ? undefined : node.type === "boolean" ? e.target.value === "true" : node.enum.find((v) => String(v) === e.target.value))},
+        h("option", {value: ""}, empty), names.map((v) => h("option", {value: v, selected: present !== undefined && String(present) === v}, v)));
+    }
+    if (node.type === "array")
+      return h("textarea", {...attributes, rows: 2, placeholder: "one in each line", oninput: (e) => this.set(into, name, this.lines(e.target.value, node.items))}, (present || []).join("\n"));
+    if (node.type === "object")
+      return h("textarea", {...attributes, rows: 2, placeholder: "name: value, one in each line", oninput: (e) => this.set(into, name, this.pairs(e.target.value))},
+        Object.entries(present || {}).map(([k, v]) => `${k}: ${v}`).join("\n"));
+    return h("input", {...attributes, value: present === undefined ? "" : this.text(present), placeholder: defaultText(node), autocomplete: "off",
+      oninput: (e) => this.set(into, name, this.scalar(e.target.value, node))});
+  }
+
+  // A mapping, as a number of ranks may be one, is written as in YAML: {min: 1, max: 4}.
+  text(value) {
+    if (typeof value !== "object") return String(value);
+    return `{${Object.entries(value).map(([k, v]) => `${k}: ${v}`).join(", ")}}`;
+  }
+
+  // A text that is no number stays a text: the controller then says what is wrong with it.
+  scalar(text, node) {
+    if (text === "") return undefined;
+    if (node.type === "string") return text;
+    const inner = (node.anyOf || []).some((one) => one.$ref) && /^\s*\{(.*)\}\s*$/.exec(text);
+    if (inner) return Object.fromEntries(inner[1].split(",").filter((pair) => pair.includes(":")).map((pair) => {
+      const [name, value] = [pair.slice(0, pair.indexOf(":")).trim(), pair.slice(pair.indexOf(":") + 1).trim()];
+      return [name, this.scalar(value, {})];
+    }));
+    return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
+  }
+
+  lines(text, items) {
+    const all = text.split("\n").filter((line) => line !== "").map((line) => this.scalar(line, items));
+    return all.length ? all : undefined;
+  }
+
+  pairs(text) {
+    const all = text.split("\n").filter((line) => line.includes(":")).map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]);
+    return all.length ? Object.fromEntries(all) : undefined;
+  }
+
+  // The members of a choice: one of them is shown.
+  choice(name, members, into, path) {
+    if (typeof into[name] === "string") into[name] = {[into[name]]: {}};
+    const id = `field-${this.next++}`, body = h("div"), chosen = Object.keys(into[name] || {})[0] || "";
+    const show = (member) => {
+      const value = into[name]?.[member];
+      body.replaceChildren(...(member && members[member] ? [this.fields(resolve(this.schema, members[member]), value, `${path}.${member}`)] : []));
+    };
+    const select = h("select", {id, "data-path": path, onchange: (e) => {
+      if (e.target.value) into[name] = {[e.target.value]: {}}; else delete into[name];
+      show(e.target.value);
+      this.changed();
+    }}, h("option", {value: ""}, "not given"), Object.keys(members).map((m) => h("option", {value: m, selected: m === chosen}, m)));
+    show(chosen);
+    return h("fieldset", {}, h("legend", {}, name), h("div", {class: "field"}, h("label", {for: id}, "kind"), select,
+      members[chosen]?.description ? h("small", {class: "dim"}, members[chosen].description) : null), body);
+  }
+
+  // A message that is not given stays closed, and is not in the spec.
+  message(name, node, into, path) {
+    const body = h("div"), below = {};
+    const open = () => {
+      if (into[name] === undefined) into[name] = below;
+      if (!body.firstChild) body.append(this.fields(node, into[name], path));
+      this.changed();
+    };
+    const details = h("details", {"data-path": path, ontoggle: () => {
+      if (details.open) open();
+      else if (Object.keys(into[name] || {}).length === 0) { delete into[name]; this.changed(); }
+    }}, h("summary", {}, name), node.description ? h("small", {class: "dim"}, node.description) : null, body);
+    if (into[name] !== undefined) details.open = true;
+    return details;
+  }
+}
