@@ -6,6 +6,7 @@
  * the defaults. getopt_long moves the positional arguments behind the options, where they are counted. --help ends the
  * parsing before anything else is checked. */
 #include "cli/command.h"
+#include "cli/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -33,7 +34,7 @@ static const struct option_row shared_options[] = {
     { 0 },
 };
 
-static const struct option_row *shared_of(const struct command *cmd) { return shared_options + (cmd->local ? 2 : 0); }
+const struct option_row *arguments_shared(const struct command *cmd) { return shared_options + (cmd->local ? 2 : 0); }
 
 static status_t set_int(const struct option_row *o, const char *text, int64_t *at, struct err *e) {
     char *end;
@@ -118,6 +119,20 @@ static int row_of(const struct getopt_tables *t, int code) {
     return -1;
 }
 
+static status_t no_option(const struct command *cmd, const struct getopt_tables *t, const char *given, struct err *e) {
+    const char *names[MAX_OPTIONS], *meant = NULL;
+    char word[32];
+    size_t n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (t->rows[i]->about) /* others are internal */
+            names[n++] = t->rows[i]->name;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
+    if (strncmp(given, "--", 2) == 0)
+        meant = nearest_word(word, names, n);
+    return err_set(e, ST_INVALID_ARGUMENT, "%s has no option %s%s%s%s; see 'trainyard help %s'", cmd->name, given,
+                   meant ? ": '--" : "", meant ? meant : "", meant ? "' may be meant" : "", cmd->name);
+}
+
 static status_t parse_options(const struct command *cmd, struct getopt_tables *t, int argc, char **argv,
                               struct err *e) {
     opterr = 0;
@@ -128,8 +143,7 @@ static status_t parse_options(const struct command *cmd, struct getopt_tables *t
             return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see 'trainyard help %s'", given, cmd->name);
         int i = code == '?' ? -1 : row_of(t, code);
         if (i < 0)
-            return err_set(e, ST_INVALID_ARGUMENT, "%s has no option %s; see 'trainyard help %s'", cmd->name, given,
-                           cmd->name);
+            return no_option(cmd, t, given, e);
         TRY(set_option(t->rows[i], t->args[i], optarg, e));
     }
     return ST_OK;
@@ -150,7 +164,7 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
     struct getopt_tables t = { .n = 0, .letters = ":" };
     struct shared shared = { .output = "table" };
     TRY(add_rows(&t, cmd->options, args, e));
-    TRY(add_rows(&t, shared_of(cmd), &shared, e));
+    TRY(add_rows(&t, arguments_shared(cmd), &shared, e));
     TRY(parse_options(cmd, &t, argc, argv, e));
     *ret_help = shared.help;
     if (shared.help)
@@ -185,7 +199,7 @@ void help_print(const struct command *cmd) {
         printf("\n%s\n", cmd->details);
     printf("\nOptions\n");
     print_rows(cmd->options);
-    print_rows(shared_of(cmd));
+    print_rows(arguments_shared(cmd));
     printf("\nExample\n");
     for (const char *line = cmd->example; *line;) {
         size_t n = strcspn(line, "\n");

@@ -6,6 +6,7 @@
  * as the stream delivers them; the prompt is printed before the first piece, so that nothing appears if the call
  * fails. */
 #include "cli/client.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
@@ -41,10 +42,10 @@ static const struct output_columns columns = {
 };
 
 static status_t run_checkpoints(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+    char name[JOB_NAME_BYTES];
     (void)args;
     Trainyard__V1__ListCheckpointsRequest request = TRAINYARD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     request.parent = name;
     CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, checkpoints, "ListCheckpoints", &request.base, CLIENT_ALL, &all, e));
@@ -154,9 +155,9 @@ static status_t show_piece(const struct cli *c, const Trainyard__V1__SampleRespo
 
 static status_t run_sample(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct sample_args *args = args_;
-    char name[80];
+    char name[JOB_NAME_BYTES];
     Trainyard__V1__SampleRequest request = TRAINYARD__V1__SAMPLE_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     if (args->tokens < 1 || args->tokens > 10000)
         return err_set(e, ST_INVALID_ARGUMENT, "--tokens: %" PRId64 " is not from 1 to 10000", args->tokens);
     request.name = name;

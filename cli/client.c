@@ -96,6 +96,10 @@ status_t client_open(struct cli *c, struct err *e) {
     return ST_OK;
 }
 
+struct rpc_channel *client_channel(const struct cli *c) {
+    return c->client->channel;
+}
+
 struct client *client_close(struct client *client) {
     if (client)
         rpc_channel_close(client->channel);
@@ -235,14 +239,6 @@ status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **re
     request.name = (char *)name;
     TRY(client_call(c, &trainyard__v1__job_service__descriptor, "GetJob", &request.base, &reply, e));
     *ret = (Trainyard__V1__Job *)reply;
-    return ST_OK;
-}
-
-status_t client_job_name(const char *word, char ret[80], struct err *e) {
-    int n = snprintf(ret, 80, "%s%s", strchr(word, '/') ? "" : "jobs/", word);
-    if (n >= 80 || *word == '\0')
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.40s' is not a job: give the number that 'trainyard list' shows",
-                       word);
     return ST_OK;
 }
 

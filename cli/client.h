@@ -14,6 +14,8 @@ struct client;
  * ./.trainyard/address, else 127.0.0.1:7700. The identity comes from TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE,
  * TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. The first call connects, not this function. */
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
+/* The channel of the open client. */
+struct rpc_channel *client_channel(const struct cli *c);
 /* Whether the option, the variable or the file names a controller. */
 bool client_named(const struct cli *c);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
@@ -61,9 +63,6 @@ void client_report_absence(const struct cli *c, const struct err *e);
 
 /* GetJob with client_call; name: "jobs/42". */
 MUST_CHECK status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **ret, struct err *e);
-
-/* "42" -> "jobs/42"; a name with a slash stays. ret has 80 bytes. */
-MUST_CHECK status_t client_job_name(const char *word, char ret[80], struct err *e);
 
 /* A random UUID (version 4). ret has 37 bytes. */
 void client_request_id(char ret[37]);

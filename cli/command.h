@@ -83,7 +83,7 @@ extern const struct command command_up, command_down, command_submit, command_li
     command_watch, command_logs, command_metrics, command_checkpoints, command_checkpoint, command_cancel,
     command_pause, command_resume, command_retry, command_delete, command_executors, command_explain, command_queues,
     command_drain, command_undrain, command_validate, command_sample, command_profile, command_plan, command_export,
-    command_token;
+    command_token, command_secret, command_dashboard, command_artifacts, command_import, command_completion;
 
 /* Reads argv (after the command's name) into args, which has cmd->args_bytes zeroed bytes, and into c's own options
  * (-o, --controller). ret_words points into argv. ret_help: --help was given, and nothing else was checked. */
@@ -93,6 +93,12 @@ MUST_CHECK status_t arguments_parse(const struct command *cmd, int argc, char **
 /* Print help pages on stdout. */
 void help_print_all(void);
 void help_print(const struct command *cmd);
+
+/* The options that every command has beside its own; those of a local command are fewer. */
+const struct option_row *arguments_shared(const struct command *cmd);
+
+/* Prints what a shell may offer for the last of n words, which is unfinished (complete.c). table: as `commands`. */
+void complete(struct cli *c, const struct command *const table[], int n, char *const words[]);
 
 const struct command *command_find(const char *name); /* NULL when there is none */
 

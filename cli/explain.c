@@ -4,6 +4,7 @@
  * the slots that this job waits for; and the result for each executor. The server limits the last two lists, and the
  * client prints how many entries were omitted. `queues` prints ListQueues, one row per queue. */
 #include "cli/client.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
@@ -95,11 +96,11 @@ static status_t show_explanation(const Trainyard__V1__ExplainJobResponse *x, str
 }
 
 static status_t run_explain(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+    char name[JOB_NAME_BYTES];
     bool done = false;
     (void)args;
     Trainyard__V1__ExplainJobRequest request = TRAINYARD__V1__EXPLAIN_JOB_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     request.name = name;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call(c, &trainyard__v1__job_service__descriptor, "ExplainJob", &request.base, &reply, e));

@@ -2,6 +2,7 @@
 #include "cli/export.h"
 
 #include "cli/client.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/sibling.h"
 
@@ -83,9 +84,9 @@ static status_t check_args(const struct export_args *args, struct err *e) {
 
 static status_t run_export(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct export_args *args = args_;
-    char name[80];
+    char name[JOB_NAME_BYTES];
     TRY(check_args(args, e));
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     if (args->huggingface)
         return export_checkpoint(c, name, args, e);
     struct export_target to = { name, args->csv ? args->csv : args->tensorboard, args->overwrite };

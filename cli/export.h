@@ -16,8 +16,10 @@ MUST_CHECK status_t export_csv(struct cli *c, const struct export_target *to, st
 /* Writes path/rank-R/events.out.tfevents.trainyard for each rank: one TensorBoard run per rank. */
 MUST_CHECK status_t export_tensorboard(struct cli *c, const struct export_target *to, struct err *e);
 
-/* Passes every point of the job to `take`, page by page, and reports their number on stderr. */
 typedef status_t export_take_fn(void *ctx, const Trainyard__V1__MetricPoints *run, struct err *e);
+/* Passes every point of the job to `take`, page by page. */
+MUST_CHECK status_t points_read(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e);
+/* The same, and reports their number on stderr. */
 MUST_CHECK status_t export_points(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e);
 
 #endif

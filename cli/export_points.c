@@ -11,6 +11,8 @@ struct tally {
     int64_t points, series, not_finite;
     char name[80]; /* of the last run of points */
     int rank;
+    export_take_fn *take;
+    void *ctx;
 };
 
 static void count_run(struct tally *t, const Trainyard__V1__MetricPoints *run) {
@@ -30,9 +32,8 @@ static void report(const char *job, const struct tally *t) {
     fputc('\n', stderr);
 }
 
-status_t export_points(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e) {
+status_t points_read(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e) {
     Trainyard__V1__ListPointsRequest request = TRAINYARD__V1__LIST_POINTS_REQUEST__INIT;
-    struct tally tally = { 0 };
     ProtobufCMessage *page = NULL;
     status_t st = ST_OK;
     request.job = (char *)job;
@@ -43,16 +44,25 @@ status_t export_points(struct cli *c, const char *job, export_take_fn *take, voi
             protobuf_c_message_free_unpacked(page, NULL); /* the request's token was part of it */
         page = next;
         const Trainyard__V1__ListPointsResponse *points = (const Trainyard__V1__ListPointsResponse *)page;
-        for (size_t i = 0; st == ST_OK && i < points->n_runs; i++) {
-            count_run(&tally, points->runs[i]);
+        for (size_t i = 0; st == ST_OK && i < points->n_runs; i++)
             st = take(ctx, points->runs[i], e);
-        }
         if (st == ST_OK)
             request.page_token = points->next_page_token;
     } while (st == ST_OK && *request.page_token);
     if (page)
         protobuf_c_message_free_unpacked(page, NULL);
-    if (st == ST_OK)
-        report(job, &tally);
     return st;
+}
+
+static status_t count_and_take(void *ctx, const Trainyard__V1__MetricPoints *run, struct err *e) {
+    struct tally *t = ctx;
+    count_run(t, run);
+    return t->take(t->ctx, run, e);
+}
+
+status_t export_points(struct cli *c, const char *job, export_take_fn *take, void *ctx, struct err *e) {
+    struct tally tally = { .take = take, .ctx = ctx };
+    TRY(points_read(c, job, count_and_take, &tally, e));
+    report(job, &tally);
+    return ST_OK;
 }

@@ -2,20 +2,21 @@
 
 #include "api/spec/file.h"
 #include "base/cleanup.h"
+#include "cli/job_name.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <trainyard/v1/job.pb-c.h>
 
 static status_t forked_spec(struct cli *c, const char *fork, Trainyard__V1__JobSpec **ret, struct err *e) {
-    char job[80], name[80];
+    char job[80], name[JOB_NAME_BYTES];
     size_t n = strncmp(fork, "jobs/", 5) == 0 ? 5 : 0;
     n += strcspn(fork + n, "@/");
     if (n >= sizeof job)
         return err_set(e, ST_INVALID_ARGUMENT, "--fork: '%.40s...' is not a job", fork);
     memcpy(job, fork, n);
     job[n] = '\0';
-    TRY(client_job_name(job, name, e));
+    TRY(job_name_find(c, job, name, e));
     CLEANUP(message_freep) Trainyard__V1__Job *parent = NULL;
     TRY(client_get_job(c, name, &parent, e));
     *ret = take_ptr(&parent->spec);

@@ -9,10 +9,12 @@
  * `list` prints the pages of ListJobs up to --limit. `get` prints the fields of a job, its attempts as a table, and the
  * spec as YAML. */
 #include "api/codec/text.h"
+#include "api/codec/timestamp.h"
 #include "api/spec/file.h"
 #include "api/spec/spec.h"
 #include "cli/code/upload.h"
 #include "cli/fork.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/placement.h"
 #include "cli/validate.h"
@@ -22,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <trainyard/v1/job.pb-c.h>
 
 static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
@@ -156,9 +159,32 @@ const struct command command_submit = {
 /* ---- list ---- */
 
 struct list_args {
-    const char *state, *queue;
+    const char *state, *queue, *name, *since, *before;
+    struct text_list labels;
     int64_t limit;
 };
+
+/* "90m", "12h", "3d": so long ago; or a time in RFC 3339. */
+static status_t parse_time(const char *option, const char *text, Google__Protobuf__Timestamp *ret, struct err *e) {
+    static const struct {
+        char letter;
+        int64_t seconds;
+    } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
+    char *end;
+    const long long n = strtoll(text, &end, 10);
+    google__protobuf__timestamp__init(ret);
+    for (size_t i = 0; end != text && n >= 0 && n < INT32_MAX && i < 4; i++)
+        if (end[0] == units[i].letter && !end[1]) {
+            ret->seconds = (int64_t)time(NULL) - n * units[i].seconds;
+            return ST_OK;
+        }
+    return timestamp_parse(text, &ret->seconds, &ret->nanos, NULL) == ST_OK
+               ? ST_OK
+               : err_set(e, ST_INVALID_ARGUMENT,
+                         "--%s: '%.40s' is neither a duration such as 90m, 12h or 3d nor a time such as "
+                         "2026-11-21T10:00:00Z",
+                         option, text);
+}
 
 static status_t parse_state(const char *text, Trainyard__V1__Job__State *ret, struct err *e) {
     if (!text)
@@ -207,6 +233,19 @@ static status_t run_list(struct cli *c, const void *args_, char *const words[], 
     TRY(parse_state(args->state, &request.state, e));
     if (args->queue)
         request.queue = (char *)args->queue;
+    Google__Protobuf__Timestamp since, before;
+    if (args->since) {
+        TRY(parse_time("since", args->since, &since, e));
+        request.created_after = &since;
+    }
+    if (args->before) {
+        TRY(parse_time("before", args->before, &before, e));
+        request.created_before = &before;
+    }
+    if (args->name)
+        request.display_name = (char *)args->name;
+    request.labels = (char **)(uintptr_t)args->labels.items;
+    request.n_labels = args->labels.n;
     CLEANUP(message_freep) ProtobufCMessage *all = NULL;
     TRY(client_list(c, jobs, "ListJobs", &request.base, args->limit, &all, e));
     const Trainyard__V1__ListJobsResponse *found = (Trainyard__V1__ListJobsResponse *)all;
@@ -221,6 +260,12 @@ static const struct option_row list_options[] = {
     { "state", 's', "STATE", "only jobs in this state: QUEUED, RUNNING, PAUSED, SUCCEEDED, FAILED, CANCELLED, ...",
       OPTION_TEXT, offsetof(struct list_args, state), NULL },
     { "queue", 'q', "QUEUE", "only jobs of this queue", OPTION_TEXT, offsetof(struct list_args, queue), NULL },
+    { "name", 0, "NAME", "only jobs of this name", OPTION_TEXT, offsetof(struct list_args, name), NULL },
+    { "label", 'l', "KEY=VALUE", "only jobs with this label, or KEY for any value; may be repeated", OPTION_LIST,
+      offsetof(struct list_args, labels), NULL },
+    { "since", 0, "TIME", "only jobs created then or later: 90m, 12h, 3d (ago), or 2026-11-21T10:00:00Z", OPTION_TEXT,
+      offsetof(struct list_args, since), NULL },
+    { "before", 0, "TIME", "only jobs created earlier", OPTION_TEXT, offsetof(struct list_args, before), NULL },
     { "limit", 'n', "N", "at most N jobs, newest first; stderr reports whether there may be more", OPTION_INT,
       offsetof(struct list_args, limit), "100" },
     { 0 },
@@ -228,9 +273,10 @@ static const struct option_row list_options[] = {
 
 const struct command command_list = {
     .name = "list",
-    .arguments = "[--state S] [--queue Q] [--limit N]",
+    .arguments = "[--state S] [--queue Q] [--name N] [-l KEY=VALUE]... [--since T] [--before T] [--limit N]",
     .summary = "Lists jobs, newest first.",
-    .example = "trainyard list --state RUNNING\ntrainyard list -o json | jq -r '.jobs[].name'",
+    .example = "trainyard list --state RUNNING\ntrainyard list -l team=research --since 3d\ntrainyard list -o json | "
+               "jq -r '.jobs[].name'",
     .options = list_options,
     .args_bytes = sizeof(struct list_args),
     .run = run_list,
@@ -328,10 +374,10 @@ static status_t show_job(const Trainyard__V1__Job *job, struct err *e) {
 }
 
 static status_t run_get(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+    char name[JOB_NAME_BYTES];
     bool done = false;
     (void)args;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     CLEANUP(message_freep) Trainyard__V1__Job *job = NULL;
     TRY(client_get_job(c, name, &job, e));
     TRY(output_message(c, &job->base, &done, e));

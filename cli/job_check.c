@@ -14,7 +14,7 @@ static bool has_ended(const Trainyard__V1__Job *job) {
 }
 
 static status_t check_rank(const Trainyard__V1__Job *job, int64_t rank, int64_t attempt, struct err *e) {
-    const int ranks = job->spec ? spec_world_size(job->spec) : 0;
+    const int ranks = job->spec ? spec_max_world_size(job->spec) : 0;
     if (rank != OPTION_ABSENT && ranks == 1 && rank != 0)
         return err_set(e, ST_NOT_FOUND, "%s has no rank %lld: it has only rank 0", job->name, (long long)rank);
     if (rank != OPTION_ABSENT && ranks > 0 && (rank < 0 || rank >= ranks))

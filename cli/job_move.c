@@ -1,10 +1,12 @@
-/* trainyard cancel, pause, resume, retry, delete: commands that change the state of a job.
+/* trainyard cancel, pause, resume, retry, delete: commands that change the state of jobs. job_name_each finds the jobs,
+ * and calls one function for each.
  *
  * The first four send the same request, a name and a request id, to their RPC. Their request types differ, so the
  * callers pass pointers to the two fields, and request_move() fills them in. `pause --wait` then polls the job until it
  * is neither PAUSING nor CANCELLING, and sets the exit status from the state that it reached. If `resume` or `retry` is
  * refused for a job that SUCCEEDED or was CANCELLED, the error is extended by the command that forks the job. */
 #include "cli/client.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <poll.h>
@@ -28,41 +30,77 @@ static status_t show_moved(const struct cli *c, const ProtobufCMessage *reply, s
 }
 
 /* Calls the method. ret_name, ret_id: the fields of the request for the name and the request id, filled in here. */
-static status_t request_move(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
+static status_t request_move(struct cli *c, const char *name, const char *method, const ProtobufCMessage *request,
                              char **ret_name, char **ret_id, ProtobufCMessage **ret, struct err *e) {
-    char name[80], id[37];
-    TRY(client_job_name(word, name, e));
+    char id[37];
     client_request_id(id);
-    *ret_name = name;
+    *ret_name = (char *)(uintptr_t)name;
     *ret_id = id;
     status_t st = client_call_again(c, jobs, method, request, ret, e);
     *ret_name = *ret_id = NULL;
     return st;
 }
 
-static status_t move_job(struct cli *c, const char *word, const char *method, const ProtobufCMessage *request,
+static status_t move_job(struct cli *c, const char *name, const char *method, const ProtobufCMessage *request,
                          char **ret_name, char **ret_id, struct err *e) {
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
-    TRY(request_move(c, word, method, request, ret_name, ret_id, &reply, e));
+    TRY(request_move(c, name, method, request, ret_name, ret_id, &reply, e));
     return show_moved(c, reply, e);
 }
 
-static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
+/* ---- which jobs ---- */
+
+struct move_args {
+    struct text_list labels;
+    bool wait; /* pause */
+};
+
+#define LABEL_ROW                                                                                                      \
+    {                                                                                                                  \
+        "label", 'l', "KEY=VALUE", "all jobs with this label for which it is possible; may be repeated", OPTION_LIST,  \
+            offsetof(struct move_args, labels), NULL                                                                   \
+    }
+
+static const struct option_row move_options[] = { LABEL_ROW, { 0 } };
+
+enum { WORDS_MAX = 1000 };
+
+static bool is_ended(Trainyard__V1__Job__State state) { return state >= TRAINYARD__V1__JOB__STATE__SUCCEEDED; }
+static bool is_paused(Trainyard__V1__Job__State state) { return state == TRAINYARD__V1__JOB__STATE__PAUSED; }
+static bool is_failed(Trainyard__V1__Job__State state) { return state == TRAINYARD__V1__JOB__STATE__FAILED; }
+
+static bool may_cancel(Trainyard__V1__Job__State state) {
+    return !is_ended(state) && state != TRAINYARD__V1__JOB__STATE__CANCELLING;
+}
+
+static bool may_pause(Trainyard__V1__Job__State state) {
+    return may_cancel(state) && !is_paused(state) && state != TRAINYARD__V1__JOB__STATE__PAUSING;
+}
+
+/* ---- cancel ---- */
+
+static status_t cancel(struct cli *c, const void *args, const char *name, struct err *e) {
     (void)args;
     Trainyard__V1__CancelJobRequest request = TRAINYARD__V1__CANCEL_JOB_REQUEST__INIT;
-    return move_job(c, words[0], "CancelJob", &request.base, &request.name, &request.request_id, e);
+    return move_job(c, name, "CancelJob", &request.base, &request.name, &request.request_id, e);
+}
+
+static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
+    return job_name_each(c, words, &((const struct move_args *)args)->labels, may_cancel, "cancelled", cancel, args, e);
 }
 
 const struct command command_cancel = {
     .name = "cancel",
-    .arguments = "JOB",
-    .summary = "Cancels a job that has not ended.",
-    .example = "trainyard cancel 42",
-    .args_bytes = 1,
-    .min_words = 1,
-    .max_words = 1,
+    .arguments = "JOB... | -l KEY=VALUE",
+    .summary = "Cancels jobs that have not ended.",
+    .example = "trainyard cancel 42\ntrainyard cancel -l team=research",
+    .options = move_options,
+    .args_bytes = sizeof(struct move_args),
+    .max_words = WORDS_MAX,
     .run = run_cancel,
 };
+
+/* ---- pause ---- */
 
 static bool is_leaving(const Trainyard__V1__Job *job) {
     return job->state == TRAINYARD__V1__JOB__STATE__PAUSING || job->state == TRAINYARD__V1__JOB__STATE__CANCELLING;
@@ -96,30 +134,31 @@ static status_t wait_paused(struct cli *c, Trainyard__V1__Job **job, struct err 
     return ST_OK;
 }
 
-struct pause_args {
-    bool wait;
-};
-
-static status_t run_pause(struct cli *c, const void *args, char *const words[], struct err *e) {
+static status_t pause_job(struct cli *c, const void *args, const char *name, struct err *e) {
     Trainyard__V1__PauseJobRequest request = TRAINYARD__V1__PAUSE_JOB_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
-    TRY(request_move(c, words[0], "PauseJob", &request.base, &request.name, &request.request_id, &reply, e));
+    TRY(request_move(c, name, "PauseJob", &request.base, &request.name, &request.request_id, &reply, e));
     CLEANUP(message_freep) Trainyard__V1__Job *job = (Trainyard__V1__Job *)reply;
-    if (((const struct pause_args *)args)->wait)
+    if (((const struct move_args *)args)->wait)
         TRY(wait_paused(c, &job, e));
     return show_moved(c, &job->base, e);
 }
 
+static status_t run_pause(struct cli *c, const void *args, char *const words[], struct err *e) {
+    return job_name_each(c, words, &((const struct move_args *)args)->labels, may_pause, "paused", pause_job, args, e);
+}
+
 static const struct option_row pause_options[] = {
+    LABEL_ROW,
     { "wait", 0, NULL, "return when its slots are free, and report on stderr which step is kept", OPTION_FLAG,
-      offsetof(struct pause_args, wait), NULL },
+      offsetof(struct move_args, wait), NULL },
     { 0 },
 };
 
 const struct command command_pause = {
     .name = "pause",
-    .arguments = "JOB [--wait]",
-    .summary = "Frees the slots of a job until it is resumed, without losing a step.",
+    .arguments = "JOB... | -l KEY=VALUE [--wait]",
+    .summary = "Frees the slots of jobs until they are resumed, without losing a step.",
     .details =
         "A waiting job becomes PAUSED immediately. A running job becomes PAUSING: its ranks end their current step,\n"
         "write a checkpoint and end; then the job is PAUSED. Its reason (trainyard get) names the step, or, if the\n"
@@ -127,20 +166,18 @@ const struct command command_pause = {
         "A pause does not count against retry.max_restarts.",
     .example = "trainyard pause 42 --wait\ntrainyard resume 42",
     .options = pause_options,
-    .args_bytes = sizeof(struct pause_args),
-    .min_words = 1,
-    .max_words = 1,
+    .args_bytes = sizeof(struct move_args),
+    .max_words = WORDS_MAX,
     .run = run_pause,
 };
 
 /* A job that SUCCEEDED or was CANCELLED can only continue as a fork: adds the command to the error. */
-static status_t advise_fork(struct cli *c, const char *word, status_t st, struct err *e) {
-    char name[80];
+static status_t advise_fork(struct cli *c, const char *name, status_t st, struct err *e) {
     Trainyard__V1__GetJobRequest request = TRAINYARD__V1__GET_JOB_REQUEST__INIT;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
-    if (st != ST_FAILED_PRECONDITION || client_job_name(word, name, NULL) != ST_OK)
+    if (st != ST_FAILED_PRECONDITION)
         return st;
-    request.name = name;
+    request.name = (char *)(uintptr_t)name;
     if (client_call_once(c, &trainyard__v1__job_service__descriptor, "GetJob", &request.base, &reply, NULL) != ST_OK)
         return st;
     const Trainyard__V1__Job__State state = ((Trainyard__V1__Job *)reply)->state;
@@ -152,51 +189,56 @@ static status_t advise_fork(struct cli *c, const char *word, status_t st, struct
     return st;
 }
 
-static status_t run_resume(struct cli *c, const void *args, char *const words[], struct err *e) {
+static status_t resume(struct cli *c, const void *args, const char *name, struct err *e) {
     (void)args;
     Trainyard__V1__ResumeJobRequest request = TRAINYARD__V1__RESUME_JOB_REQUEST__INIT;
-    return advise_fork(c, words[0],
-                       move_job(c, words[0], "ResumeJob", &request.base, &request.name, &request.request_id, e), e);
+    return advise_fork(c, name, move_job(c, name, "ResumeJob", &request.base, &request.name, &request.request_id, e),
+                       e);
+}
+
+static status_t run_resume(struct cli *c, const void *args, char *const words[], struct err *e) {
+    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_paused, "resumed", resume, args, e);
 }
 
 const struct command command_resume = {
     .name = "resume",
-    .arguments = "JOB",
-    .summary = "Continues a PAUSED job from its newest good checkpoint.",
+    .arguments = "JOB... | -l KEY=VALUE",
+    .summary = "Continues PAUSED jobs from their newest good checkpoints.",
     .details =
         "The job is QUEUED at its old place: before all jobs of the same priority that were submitted later. It ends\n"
         "with the same weights as a job that was never paused.",
     .example = "trainyard resume 42",
-    .args_bytes = 1,
-    .min_words = 1,
-    .max_words = 1,
+    .options = move_options,
+    .args_bytes = sizeof(struct move_args),
+    .max_words = WORDS_MAX,
     .run = run_resume,
 };
 
-static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
+static status_t retry(struct cli *c, const void *args, const char *name, struct err *e) {
     (void)args;
     Trainyard__V1__RetryJobRequest request = TRAINYARD__V1__RETRY_JOB_REQUEST__INIT;
-    return advise_fork(c, words[0],
-                       move_job(c, words[0], "RetryJob", &request.base, &request.name, &request.request_id, e), e);
+    return advise_fork(c, name, move_job(c, name, "RetryJob", &request.base, &request.name, &request.request_id, e), e);
+}
+
+static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
+    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_failed, "retried", retry, args, e);
 }
 
 const struct command command_retry = {
     .name = "retry",
-    .arguments = "JOB",
-    .summary = "Continues a FAILED job from its newest good checkpoint.",
+    .arguments = "JOB... | -l KEY=VALUE",
+    .summary = "Continues FAILED jobs from their newest good checkpoints.",
     .example = "trainyard retry 42",
-    .args_bytes = 1,
-    .min_words = 1,
-    .max_words = 1,
+    .options = move_options,
+    .args_bytes = sizeof(struct move_args),
+    .max_words = WORDS_MAX,
     .run = run_retry,
 };
 
-static status_t run_delete(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+static status_t delete_job(struct cli *c, const void *args, const char *name, struct err *e) {
     (void)args;
     Trainyard__V1__DeleteJobRequest request = TRAINYARD__V1__DELETE_JOB_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
-    request.name = name;
+    request.name = (char *)(uintptr_t)name;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     TRY(client_call_again(c, jobs, "DeleteJob", &request.base, &reply, e));
     bool done = false;
@@ -206,16 +248,20 @@ static status_t run_delete(struct cli *c, const void *args, char *const words[],
     return ST_OK;
 }
 
+static status_t run_delete(struct cli *c, const void *args, char *const words[], struct err *e) {
+    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_ended, "deleted", delete_job, args, e);
+}
+
 const struct command command_delete = {
     .name = "delete",
-    .arguments = "JOB",
-    .summary = "Deletes an ended job with its metrics, logs, events and checkpoints.",
+    .arguments = "JOB... | -l KEY=VALUE",
+    .summary = "Deletes ended jobs with their metrics, logs, events and checkpoints.",
     .details =
         "Refused while the job has not ended (cancel it first), while a job exists that started from one of its\n"
         "checkpoints (delete that job first), and while one of its checkpoints is pinned. This cannot be undone.",
     .example = "trainyard delete 42",
-    .args_bytes = 1,
-    .min_words = 1,
-    .max_words = 1,
+    .options = move_options,
+    .args_bytes = sizeof(struct move_args),
+    .max_words = WORDS_MAX,
     .run = run_delete,
 };

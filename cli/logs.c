@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "cli/client.h"
 #include "cli/job_check.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <poll.h>
@@ -79,8 +80,8 @@ static status_t tail_once(struct tail *t, char ret_reason[RPC_REASON_BYTES], str
 
 static status_t run_logs(struct cli *c, const void *args, char *const words[], struct err *e) {
     struct tail t = { .c = c, .args = args };
-    char name[80];
-    TRY(client_job_name(words[0], name, e));
+    char name[JOB_NAME_BYTES];
+    TRY(job_name_find(c, words[0], name, e));
     t.job = name;
     TRY(job_check_rank(c, name, t.args->rank, t.args->attempt, e));
     int64_t begun_ms = clock_mono_ms(), patience_ms = FIRST_PATIENCE_MS;

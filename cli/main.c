@@ -10,14 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the scripts of `completion` call; help does not list it. */
+#define COMPLETE_COMMAND "complete"
+
 const struct command *const commands[] = {
-    &command_up,         &command_down,    &command_submit,  &command_validate,
-    &command_plan,       &command_list,    &command_get,     &command_events,
-    &command_watch,      &command_logs,    &command_metrics, &command_checkpoints,
-    &command_checkpoint, &command_sample,  &command_export,  &command_profile,
-    &command_cancel,     &command_pause,   &command_resume,  &command_retry,
-    &command_delete,     &command_explain, &command_queues,  &command_executors,
-    &command_drain,      &command_undrain, &command_token,   NULL,
+    &command_up,         &command_down,       &command_submit,
+    &command_validate,   &command_plan,       &command_list,
+    &command_get,        &command_events,     &command_watch,
+    &command_logs,       &command_metrics,    &command_checkpoints,
+    &command_checkpoint, &command_artifacts,  &command_sample,
+    &command_export,     &command_import,     &command_profile,
+    &command_cancel,     &command_pause,      &command_resume,
+    &command_retry,      &command_delete,     &command_explain,
+    &command_queues,     &command_executors,  &command_drain,
+    &command_undrain,    &command_token,      &command_secret,
+    &command_dashboard,  &command_completion, NULL,
 };
 
 const struct command *command_find(const char *name) {
@@ -102,10 +109,19 @@ static int help_command(const char *name) {
     return EXIT_DONE;
 }
 
+static int complete_main(int n, char *const words[]) {
+    struct cli c = { .output = OUTPUT_TABLE };
+    complete(&c, commands, n, words);
+    c.client = client_close(c.client);
+    return fflush(stdout) == 0 ? EXIT_DONE : EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, EXEC_CHILD_COMMAND) == 0)
         return exec_child_main(argc - 2, argv + 2);
+    if (strcmp(name, COMPLETE_COMMAND) == 0)
+        return complete_main(argc - 2, argv + 2);
     if (strcmp(name, "help") == 0 || asks_for_help(name))
         return help_command(argc > 2 ? argv[2] : NULL);
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0)

@@ -6,6 +6,7 @@
  * checked against all series of the job (job_check.h). */
 #include "cli/client.h"
 #include "cli/job_check.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/plot.h"
 
@@ -100,9 +101,9 @@ static status_t show_metrics(const struct cli *c, bool plot, const ProtobufCMess
 
 static status_t run_metrics(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct metrics_args *args = args_;
-    char name[80], *names[MAX_NAMES];
+    char name[JOB_NAME_BYTES], *names[MAX_NAMES];
     Trainyard__V1__QueryMetricsRequest request = TRAINYARD__V1__QUERY_METRICS_REQUEST__INIT;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     request.job = name;
     request.names = names;
     for (char *const *word = words + 1; *word; word++)

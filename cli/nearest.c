@@ -34,11 +34,15 @@ static int distance(const char *a, const char *b) {
 }
 
 const char *nearest_command(const char *word, const char *const *names, size_t n) {
-    const char *found = NULL;
-    int best = TOO_FAR;
     for (size_t i = 0; i < sizeof ALIASES / sizeof *ALIASES; i++)
         if (strcmp(word, ALIASES[i][0]) == 0)
             return ALIASES[i][1];
+    return nearest_word(word, names, n);
+}
+
+const char *nearest_word(const char *word, const char *const *names, size_t n) {
+    const char *found = NULL;
+    int best = TOO_FAR;
     for (size_t i = 0; i < n; i++) {
         const int d = distance(word, names[i]);
         if (d < best && 2 * (size_t)d < strlen(names[i])) {

@@ -9,4 +9,7 @@
  * near. Words of other programs (ls, ps, rm, ...) are mapped to our commands. */
 const char *nearest_command(const char *word, const char *const *names, size_t n);
 
+/* The same without the aliases of commands. */
+const char *nearest_word(const char *word, const char *const *names, size_t n);
+
 #endif

@@ -5,11 +5,13 @@
 #include "api/codec/timestamp.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "cli/colour.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* The limit for one message as text; a binary message has at most 4 MiB. */
 enum { OUTPUT_BYTES = 64 << 20 };
@@ -56,7 +58,7 @@ status_t output_table(const struct output_columns *columns, const void *messages
     bytes_init(&text, OUTPUT_BYTES);
     for (size_t i = 0; i < n; i++)
         columns->add_row(&t, ((const void *const *)messages)[i]);
-    TRY(table_print(&t, &text, e));
+    TRY(table_print(&t, colour_wanted(STDOUT_FILENO), &text, e));
     return write_out(&text, e);
 }
 
@@ -91,7 +93,7 @@ void output_time(const Google__Protobuf__Timestamp *t, char ret[24]) {
     time_t s = t ? t->seconds : 0;
     snprintf(ret, 24, "-");
     if (t && gmtime_r(&s, &tm))
-        strftime(ret, 24, "%Y-%m-%d %H:%M:%S", &tm);
+        strftime(ret, 24, "%Y-%m-%d %H:%M:%SZ", &tm);
 }
 
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]) {

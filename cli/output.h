@@ -29,7 +29,7 @@ MUST_CHECK status_t output_list(const struct cli *c, const ProtobufCMessage *rep
 
 /* "3m12s", "2h05m", "4d03h": a duration for a column. ret has 24 bytes. */
 void output_duration(int64_t seconds, char ret[24]);
-/* "2026-11-21 10:11:04" in UTC, or "-" for NULL. ret has 24 bytes. */
+/* "2026-11-21 10:11:04Z", in UTC, or "-" for NULL. ret has 24 bytes. */
 void output_time(const Google__Protobuf__Timestamp *t, char ret[24]);
 /* The duration from a to b, or to now if b is NULL; "-" if a is NULL. */
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]);

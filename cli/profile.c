@@ -1,6 +1,7 @@
 /* trainyard profile. */
 #include "base/file.h"
 #include "cli/client.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <errno.h>
@@ -78,14 +79,14 @@ static status_t receive_piece(struct profile_reader *t, const Trainyard__V1__Get
 
 static status_t run_profile(struct cli *c, const void *args_, char *const words[], struct err *e) {
     struct profile_reader t = { .c = c, .args = args_, .fd = -1 };
-    char name[80];
+    char name[JOB_NAME_BYTES];
     Trainyard__V1__GetProfileRequest request = TRAINYARD__V1__GET_PROFILE_REQUEST__INIT;
     if (c->output == OUTPUT_YAML || c->output == OUTPUT_NAME)
         return err_set(e, ST_INVALID_ARGUMENT, "-o: a profile is printed as table or json");
     if (c->output == OUTPUT_JSON && t.args->save)
         return err_set(e, ST_INVALID_ARGUMENT,
                        "profile: -o json prints the files that --save writes: use one of the two");
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     request.name = name;
     if (t.args->save)
         TRY(dir_make(t.args->save, 0755, e));

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "cli/colour.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,12 +38,14 @@ static size_t width_of(const char *s) {
     return width;
 }
 
-static status_t print_cell(const char *s, size_t width, bool last, struct bytes *ret, struct err *e) {
+/* colour: an escape sequence, or "". */
+static status_t print_cell(const char *s, const char *colour, size_t width, bool last, struct bytes *ret,
+                           struct err *e) {
     size_t pad = last ? 0 : width - width_of(s) + 2;
-    return bytes_printf(ret, e, "%s%*s%s", s, (int)pad, "", last ? "\n" : "");
+    return bytes_printf(ret, e, "%s%s%s%*s%s", colour, s, *colour ? COLOUR_END : "", (int)pad, "", last ? "\n" : "");
 }
 
-status_t table_print(const struct table *t, struct bytes *ret, struct err *e) {
+status_t table_print(const struct table *t, bool coloured, struct bytes *ret, struct err *e) {
     size_t columns = 0, width[TABLE_COLUMNS] = { 0 };
     for (; t->heads[columns] && columns < TABLE_COLUMNS; columns++)
         width[columns] = width_of(t->heads[columns]);
@@ -51,8 +54,11 @@ status_t table_print(const struct table *t, struct bytes *ret, struct err *e) {
         width[column] = w > width[column] ? w : width[column];
     }
     for (size_t i = 0; i < columns; i++)
-        TRY(print_cell(t->heads[i], width[i], i + 1 == columns, ret, e));
-    for (size_t i = 0; i < t->n; i++)
-        TRY(print_cell(t->cells[i], width[i % columns], (i + 1) % columns == 0, ret, e));
+        TRY(print_cell(t->heads[i], "", width[i], i + 1 == columns, ret, e));
+    for (size_t i = 0; i < t->n; i++) {
+        const bool is_state = coloured && strcmp(t->heads[i % columns], "STATE") == 0;
+        TRY(print_cell(t->cells[i], is_state ? colour_of_state(t->cells[i]) : "", width[i % columns],
+                       (i + 1) % columns == 0, ret, e));
+    }
     return ST_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { TABLE_COLUMNS = 12 };
@@ -21,7 +22,7 @@ void table_done(struct table *t);
 /* Appends a cell. Control characters become '?', because a peer's text must not control the terminal. */
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Appends heads and rows. Widths count code points. */
-MUST_CHECK status_t table_print(const struct table *t, struct bytes *ret, struct err *e);
+/* Appends heads and rows. Widths count code points. coloured: the cells of the column STATE get the state's colour. */
+MUST_CHECK status_t table_print(const struct table *t, bool coloured, struct bytes *ret, struct err *e);
 
 #endif

@@ -29,8 +29,11 @@ static const char *ending(int64_t n, const char *many) { return n == 1 ? "" : ma
 
 static void print_layout(const char *file, const Trainyard__V1__JobSpec *spec) {
     if (spec_is_program(spec)) {
-        printf("%s is valid: a program with %d rank%s\n", file, spec_world_size(spec),
-               ending(spec_world_size(spec), "s"));
+        const int ranks = spec_world_size(spec), max = spec_max_world_size(spec);
+        if (ranks < max)
+            printf("%s is valid: an elastic program with %d to %d ranks\n", file, ranks, max);
+        else
+            printf("%s is valid: a program with %d rank%s\n", file, ranks, ending(ranks, "s"));
         return;
     }
     int64_t tokens = spec_tokens_per_step(spec);

@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/client.h"
+#include "cli/colour.h"
+#include "cli/job_name.h"
 #include "cli/output.h"
 
 #include <inttypes.h>
@@ -59,7 +61,9 @@ static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
     clear_line(w);
     if (strcmp(event->kind, "state_changed") == 0)
         w->first_ms = 0; /* the time of waiting or pausing does not count for the rate */
-    fprintf(stderr, "%s  %s", when, output_enum(&trainyard__v1__job__state__descriptor, (int)event->state));
+    const char *state = output_enum(&trainyard__v1__job__state__descriptor, (int)event->state);
+    const char *colour = colour_wanted(STDERR_FILENO) ? colour_of_state(state) : "";
+    fprintf(stderr, "%s  %s%s%s", when, colour, state, *colour ? COLOUR_END : "");
     if (strcmp(event->kind, "state_changed") != 0) {
         fputs("  ", stderr);
         output_text(stderr, event->kind);
@@ -199,9 +203,9 @@ status_t watch_job(struct cli *c, const char *name, struct err *e) {
 }
 
 static status_t run_watch(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+    char name[JOB_NAME_BYTES];
     (void)args;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     return watch_job(c, name, e);
 }
 
@@ -262,9 +266,9 @@ static status_t show_events(const struct cli *c, const Trainyard__V1__ListEvents
 }
 
 static status_t run_events(struct cli *c, const void *args, char *const words[], struct err *e) {
-    char name[80];
+    char name[JOB_NAME_BYTES];
     (void)args;
-    TRY(client_job_name(words[0], name, e));
+    TRY(job_name_find(c, words[0], name, e));
     CLEANUP(message_freep) Trainyard__V1__ListEventsResponse *all = alloc_zeroed(1, sizeof *all);
     trainyard__v1__list_events_response__init(all);
     TRY(list_events(c, name, all, e));

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_ARGUMENTS = 120, CHILD_LINE_BYTES = 480, CHILD_TEXT_BYTES = 16384 };
+enum { CHILD_ARGUMENTS = 160, CHILD_LINE_BYTES = 480, CHILD_TEXT_BYTES = 16384 };
 
 struct child {
     /* Filled by child_init and child_argument. */

@@ -42,10 +42,12 @@ enum {
     REPORT_AFTER_MS = 3000, /* the output of a shorter migration is only in its log */
 };
 
+#define SECRET_KEY "secret-key" /* the file in DIR that encrypts secrets */
+
 struct up_args {
-    const char *dir, *listen;
-    struct text_list data_roots, checkpoint_roots;
-    int64_t executors, cores, slots, checkpoint_wait;
+    const char *dir, *listen, *sandbox;
+    struct text_list data_roots, checkpoint_roots, writable_roots;
+    int64_t executors, cores, slots, checkpoint_wait, elastic_settle;
     bool detach, detached;
 };
 
@@ -61,7 +63,8 @@ struct service {
     struct folders {
         char *paths[MAX_ROOTS]; /* from realpath(3) */
         size_t n;
-    } data_roots, checkpoint_roots; /* jobs may read the former, and write checkpoints to the latter and to DIR */
+    } data_roots, checkpoint_roots, writable_roots; /* jobs may read the first, write checkpoints to the second and to
+                                                       DIR, and in a sandbox write anything to the third */
 };
 
 static void service_report(void *ctx, const char *line) {
@@ -103,6 +106,8 @@ static status_t roots_choose(struct service *s, struct err *e) {
     const struct text_list *asked = &s->args->data_roots, *checkpoints = &s->args->checkpoint_roots;
     for (size_t i = 0; i < checkpoints->n; i++)
         TRY(folder_add(&s->checkpoint_roots, "checkpoint-root", checkpoints->items[i], e));
+    for (size_t i = 0; i < s->args->writable_roots.n; i++)
+        TRY(folder_add(&s->writable_roots, "writable-root", s->args->writable_roots.items[i], e));
     for (size_t i = 0; i < asked->n; i++)
         TRY(folder_add(&s->data_roots, "data-root", asked->items[i], e));
     if (asked->n > 0)
@@ -120,7 +125,7 @@ static status_t roots_choose(struct service *s, struct err *e) {
 
 /* The same arguments for the controller, which plans, and for the executors. */
 static void roots_arguments(const struct service *s, struct child *c) {
-    static const char *const closed[] = { "postgres", "executors", "logs" };
+    static const char *const closed[] = { "postgres", "executors", "logs", SECRET_KEY };
     for (size_t i = 0; i < s->data_roots.n; i++) {
         child_argument(c, "--data-root");
         child_argument(c, "%s", s->data_roots.paths[i]);
@@ -167,6 +172,20 @@ static status_t add_initdb(struct service *s, struct err *e) {
     return ST_OK;
 }
 
+/* The key is made once. */
+static status_t add_secret_key(struct service *s, struct err *e) {
+    struct child *c;
+    char path[DIRECTORY_PATH_BYTES + 64];
+    directory_join(&s->dir, SECRET_KEY, path);
+    if (access(path, F_OK) == 0)
+        return ST_OK;
+    TRY(add_child(s, "secret-key", 1, &c, e));
+    TRY(sibling_argument(c, "trainyard-controller", e));
+    child_argument(c, "make-secret-key");
+    child_argument(c, "%s", path);
+    return ST_OK;
+}
+
 static status_t add_controller(struct service *s, struct err *e) {
     struct child *c;
     char conninfo[RUNTIME_PATH_BYTES + 64];
@@ -180,6 +199,7 @@ static status_t add_controller(struct service *s, struct err *e) {
     child_argument(c, "migrate");
     child_argument(c, "--database");
     child_argument(c, "%s", conninfo);
+    TRY(add_secret_key(s, e));
     TRY(add_child(s, "controller", 1, &c, e));
     c->ready_text = "ready ";
     TRY(sibling_argument(c, "trainyard-controller", e));
@@ -187,10 +207,16 @@ static status_t add_controller(struct service *s, struct err *e) {
     child_argument(c, "%s", conninfo);
     child_argument(c, "--checkpoints");
     child_argument(c, "%s/checkpoints", s->dir.path);
+    child_argument(c, "--secret-key-file");
+    child_argument(c, "%s/" SECRET_KEY, s->dir.path);
     roots_arguments(s, c);
     if (s->args->checkpoint_wait != OPTION_ABSENT) {
         child_argument(c, "--checkpoint-wait");
         child_argument(c, "%lld", (long long)s->args->checkpoint_wait);
+    }
+    if (s->args->elastic_settle != OPTION_ABSENT) {
+        child_argument(c, "--elastic-settle");
+        child_argument(c, "%lld", (long long)s->args->elastic_settle);
     }
     child_argument(c, "--listen");
     child_argument(c, "%s", s->address);
@@ -217,6 +243,15 @@ static int64_t slots_of(const struct up_args *args) {
     return args->slots != OPTION_ABSENT ? args->slots : cores_per_rank((int)cores_of(args), (int)args->executors);
 }
 
+static bool sandbox_is_mode(const char *text) {
+    return !text || strcmp(text, "off") == 0 || strcmp(text, "available") == 0 || strcmp(text, "require") == 0;
+}
+
+/* Without --listen, whoever submits a job owns everything that the job could touch. */
+static const char *sandbox_of(const struct up_args *args) {
+    return args->sandbox ? args->sandbox : args->listen ? "available" : "off";
+}
+
 static status_t add_executor(struct service *s, int number, struct err *e) {
     struct child *c;
     char name[32];
@@ -226,10 +261,18 @@ static status_t add_executor(struct service *s, int number, struct err *e) {
     TRY(sibling_argument(c, "trainyard-executor", e));
     if (!s->args->listen) /* otherwise other users of this machine can call */
         child_argument(c, "--allow-programs");
+    child_argument(c, "--sandbox");
+    child_argument(c, "%s", sandbox_of(s->args));
+    for (size_t i = 0; i < s->writable_roots.n; i++) {
+        child_argument(c, "--writable-root");
+        child_argument(c, "%s", s->writable_roots.paths[i]);
+    }
     child_argument(c, "--controller");
     child_argument(c, "%s", s->address);
     child_argument(c, "--directory");
     child_argument(c, "%s/executors/%d", s->dir.path, number);
+    child_argument(c, "--environment-cache"); /* one for all: the same environment is built once */
+    child_argument(c, "%s/environments", s->dir.path);
     child_argument(c, "--cores");
     child_argument(c, "%lld", (long long)core_part(s->args, number));
     child_argument(c, "--slots");
@@ -303,6 +346,7 @@ static void service_close(struct service *s) {
     free(s->children);
     folders_done(&s->data_roots);
     folders_done(&s->checkpoint_roots);
+    folders_done(&s->writable_roots);
     supervise_close(&s->supervise);
     log_file_close(&s->log);
     directory_leave(&s->dir);
@@ -344,8 +388,8 @@ static bool pass_ready_line(int fd) {
 }
 
 static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, struct err *e) {
-    char executors[24], cores[24], slots[24], wait[24];
-    const char *argv[22 + 4 * MAX_ROOTS] = { "trainyard", "up",          "--detached", "--dir",
+    char executors[24], cores[24], slots[24], wait[24], settle[24];
+    const char *argv[26 + 6 * MAX_ROOTS] = { "trainyard", "up",          "--detached", "--dir",
                                              args->dir,   "--executors", executors };
     int n = 7;
     snprintf(executors, sizeof executors, "%lld", (long long)args->executors);
@@ -364,9 +408,18 @@ static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, 
         argv[n++] = "--checkpoint-wait";
         argv[n++] = wait;
     }
+    snprintf(settle, sizeof settle, "%lld", (long long)args->elastic_settle);
+    if (args->elastic_settle != OPTION_ABSENT) {
+        argv[n++] = "--elastic-settle";
+        argv[n++] = settle;
+    }
     if (args->listen) {
         argv[n++] = "--listen";
         argv[n++] = args->listen;
+    }
+    if (args->sandbox) {
+        argv[n++] = "--sandbox";
+        argv[n++] = args->sandbox;
     }
     for (size_t i = 0; i < args->data_roots.n; i++) {
         argv[n++] = "--data-root";
@@ -375,6 +428,10 @@ static status_t spawn_detached(const struct up_args *args, int out, pid_t *ret, 
     for (size_t i = 0; i < args->checkpoint_roots.n; i++) {
         argv[n++] = "--checkpoint-root";
         argv[n++] = args->checkpoint_roots.items[i];
+    }
+    for (size_t i = 0; i < args->writable_roots.n; i++) {
+        argv[n++] = "--writable-root";
+        argv[n++] = args->writable_roots.items[i];
     }
     const struct process service = {
         .program = "/proc/self/exe",
@@ -415,12 +472,17 @@ static status_t run_up(struct cli *c, const void *args_, char *const words[], st
                        LIMIT_CORES);
     if (args->slots != OPTION_ABSENT && (args->slots < 1 || args->slots > 1024))
         return err_set(e, ST_INVALID_ARGUMENT, "--slots: %lld is not from 1 to 1024", (long long)args->slots);
-    if (args->data_roots.n > MAX_ROOTS || args->checkpoint_roots.n > MAX_ROOTS)
-        return err_set(e, ST_INVALID_ARGUMENT, "--data-root, --checkpoint-root: at most %d of each can be given",
-                       MAX_ROOTS);
+    if (args->data_roots.n > MAX_ROOTS || args->checkpoint_roots.n > MAX_ROOTS || args->writable_roots.n > MAX_ROOTS)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "--data-root, --checkpoint-root, --writable-root: at most %d of each can be given", MAX_ROOTS);
+    if (!sandbox_is_mode(args->sandbox))
+        return err_set(e, ST_INVALID_ARGUMENT, "--sandbox: '%.40s' is not off, available or require", args->sandbox);
     if (args->checkpoint_wait != OPTION_ABSENT && (args->checkpoint_wait < 1 || args->checkpoint_wait > 86400))
         return err_set(e, ST_INVALID_ARGUMENT, "--checkpoint-wait: %lld is not from 1 to 86400",
                        (long long)args->checkpoint_wait);
+    if (args->elastic_settle != OPTION_ABSENT && (args->elastic_settle < 1 || args->elastic_settle > 86400))
+        return err_set(e, ST_INVALID_ARGUMENT, "--elastic-settle: %lld is not from 1 to 86400",
+                       (long long)args->elastic_settle);
     return args->detach ? detach(c, args, e) : serve(args, e);
 }
 
@@ -434,12 +496,18 @@ static const struct option_row up_options[] = {
       offsetof(struct up_args, slots), NULL },
     { "checkpoint-wait", 0, "S", "seconds that a job waits for an unreadable checkpoint; default: 600", OPTION_INT,
       offsetof(struct up_args, checkpoint_wait), NULL },
+    { "elastic-settle", 0, "S", "seconds that slots must be free before an elastic job grows; default: 30", OPTION_INT,
+      offsetof(struct up_args, elastic_settle), NULL },
     { "listen", 0, "ADDR", "also listen on host:port (loopback); default: only a unix socket", OPTION_TEXT,
       offsetof(struct up_args, listen), NULL },
     { "data-root", 0, "DIR", "jobs may read data below DIR; may be repeated", OPTION_LIST,
       offsetof(struct up_args, data_roots), NULL },
     { "checkpoint-root", 0, "DIR", "a spec's checkpoint.directory may be below DIR; may be repeated", OPTION_LIST,
       offsetof(struct up_args, checkpoint_roots), NULL },
+    { "sandbox", 0, "MODE", "off, available or require, as trainyard-executor's; default: off, with --listen available",
+      OPTION_TEXT, offsetof(struct up_args, sandbox), NULL },
+    { "writable-root", 0, "DIR", "in a sandbox, programs may also write below DIR; may be repeated", OPTION_LIST,
+      offsetof(struct up_args, writable_roots), NULL },
     { "detach", 0, NULL, "return when the service is ready, and leave it running", OPTION_FLAG,
       offsetof(struct up_args, detach), NULL },
     { "detached", 0, NULL, NULL, OPTION_FLAG, offsetof(struct up_args, detached), NULL },
@@ -448,8 +516,9 @@ static const struct option_row up_options[] = {
 
 const struct command command_up = {
     .name = "up",
-    .arguments = "[--dir DIR] [--executors N] [--cores N] [--slots N] [--checkpoint-wait S] [--listen ADDR] "
-                 "[--data-root DIR]... [--checkpoint-root DIR]... [--detach]",
+    .arguments = "[--dir DIR] [--executors N] [--cores N] [--slots N] [--checkpoint-wait S] [--elastic-settle S] "
+                 "[--listen ADDR] [--data-root DIR]... [--checkpoint-root DIR]... [--sandbox MODE] [--writable-root "
+                 "DIR]... [--detach]",
     .summary = "Runs the whole service on this machine.",
     .details =
         "Starts a private PostgreSQL in DIR (unix socket only), a controller and N executors, restarts processes that\n"

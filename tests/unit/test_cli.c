@@ -93,6 +93,8 @@ static void wrong_usage_gets_one_sentence(void **state) {
         { "example", "usage: trainyard example A [B]" },
         { "example a b c", "usage: trainyard example A [B]" },
         { "example a --nothing", "example has no option --nothing; see 'trainyard help example'" },
+        { "example a --nubmer 3",
+          "example has no option --nubmer: '--number' may be meant; see 'trainyard help example'" },
         { "example a -x", "example has no option -x; see 'trainyard help example'" },
         { "example a --number", "--number needs a value; see 'trainyard help example'" },
         { "example a --number 5x", "--number: expected an integer, found '5x'" },
@@ -168,7 +170,7 @@ static void columns_are_as_wide_as_their_widest_cell(void **state) {
     table_cell(&t, "y");
     table_cell(&t, "\x1b[31mred\n\xc2\x9b\xff");
     bytes_init(&text, 4096);
-    assert_int_equal(table_print(&t, &text, NULL), ST_OK);
+    assert_int_equal(table_print(&t, false, &text, NULL), ST_OK);
     assert_string_equal(text.data, "A    LONG HEAD  C\n"
                                    "\xc3\xa9\xc3\xa9\xc3\xa9  5          the last one is open\n"
                                    "x    y          ?[31mred????\n");
@@ -283,7 +285,7 @@ static void names_and_states_are_short_words(void **state) {
     t.seconds = 1795255864;
     later.seconds = t.seconds + 61;
     output_time(&t, text);
-    assert_string_equal(text, "2026-11-21 10:11:04");
+    assert_string_equal(text, "2026-11-21 10:11:04Z");
     output_between(&t, &later, text);
     assert_string_equal(text, "1m01s");
 }
