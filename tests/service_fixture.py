@@ -23,6 +23,8 @@ SANITIZED = BIN.parent.name in ("asan", "tsan")
 PATIENCE = 12.0 if SANITIZED else 6.0
 # Where tests have their data: their own temporary folders, and what is recorded beside them.
 DATA_ROOTS = (tempfile.gettempdir(), ROOT)
+# What the executors of the tests enforce. The tests' programs write to the tests' folders.
+SANDBOX = os.environ.get("TEST_SANDBOX", "available")
 
 
 def sanitizer_environment(reports):
@@ -156,8 +158,11 @@ class Watch:
 class Service:
     def __init__(self, directory, executors=1, slots=2, roots=DATA_ROOTS, checkpoint_roots=(), options=()):
         self.directory = pathlib.Path(directory)
+        self.files = self.directory.with_suffix(".files")  # of programs: in a sandbox they make no files in `directory`
         self.arguments = ["--executors", str(executors), "--slots", str(slots)]
         self.arguments += [word for root in roots for word in ("--data-root", str(root))]
+        if "--sandbox" not in options:  # `up` has it off by default; executors of other hosts have it
+            self.arguments += ["--sandbox", SANDBOX, "--writable-root", tempfile.gettempdir()]
         self.arguments += options
         if BIN.parent.name == "tsan":  # libgomp's barriers are not instrumented: each rank on one thread
             self.arguments += ["--cores", str(max(1, executors))]
@@ -175,6 +180,7 @@ class Service:
         return environment
 
     def start(self):
+        self.files.mkdir(exist_ok=True)
         self.log = open(self.directory.with_suffix(".up.log"), "ab")
         self.up = subprocess.Popen(
             [BIN / "trainyard", "up", "--dir", self.directory, *self.arguments],
@@ -295,6 +301,12 @@ class Service:
         return {int(p.get("rank", 0)): (int(p["pid"]), int(p["pid_start_time"])) for p in attempt["placements"]}
 
 
+def remove_tree(path):
+    """With the folders that are read-only, such as Python environments."""
+    subprocess.run(["chmod", "-R", "u+w", path], check=True)
+    shutil.rmtree(path)
+
+
 def make_service(executors, slots, options=()):
     """Of a fixture: a service in a folder of its own, stopped and removed when the fixture ends."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-test-"))
@@ -307,4 +319,5 @@ def make_service(executors, slots, options=()):
         with contextlib.suppress(Exception):
             service.stop()
         raise
-    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        remove_tree(directory)

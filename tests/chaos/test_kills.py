@@ -30,6 +30,8 @@ def test_a_killed_part_changes_no_bit(shared_service, tiny, untouched, target):
     print(f"TRAINYARD_SEED={SEED}: {target}, seed {seed}")
     ended, facts = run_job_with_a_kill(shared_service, long_enough(tiny), target, seed)
     judge(shared_service, ended, facts, untouched)
+    events = shared_service.json("events", ended["name"])["events"]
+    assert not [event["message"] for event in events if event["kind"] == "not_repeatable"]
 
 
 def test_a_job_that_keeps_dying_fails_with_the_cause(service, tiny):

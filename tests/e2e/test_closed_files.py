@@ -61,7 +61,7 @@ def test_tokens_keys_and_files_of_the_service_are_no_data_below_any_root(service
     os.symlink(token, link)
     os.link(key, hard)
     with executor(service, "all", "--data-root", "/", "--token-file", token, "--data-except", text_file.parent,
-                  "--tls-key", key, "--tls-cert", key, "--tls-ca", key) as (directory, pid):
+                  "--tls-key", key, "--tls-cert", key, "--tls-ca", key, "--sandbox", "off") as (directory, pid):
         own, secret = "belongs to the service itself", "never read as data"
         for path, words in ((token, own), (directory / "id", own), (text_file, own), (foreign, secret), (copy, secret),
                             (link, "symbolic link"), (key, own), (hard, own), (f"/proc/{pid}/environ", "kernel's")):

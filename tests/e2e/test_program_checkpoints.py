@@ -142,6 +142,28 @@ while step < 120:
     assert log_lines(service, job).count("from 0") == 2, "of the two ranks of the first attempt"
 
 
+def test_a_metric_that_follows_its_checkpoint_is_stored_before_it(service):
+    """As Lightning reports it. The rank is killed when the checkpoint is known, and the event file is gone with it."""
+    tests = str(pathlib.Path(__file__).parents[1])
+    job = service.submit(program(f"sys.path.insert(0, {tests!r})\n" + """
+from event_files import scalar, version
+start = load()
+with open(os.environ["TRAINYARD_TENSORBOARD"] + "/tfevents", "wb", 0) as f:
+    f.write(version() + scalar("loss", start + 1, 1) + scalar("loss", start + 2, 1))
+    if attempt == 1:
+        time.sleep(1.5)    # the file is known, and is looked at each second
+        save(3)
+        while not os.path.exists(folder + "/step-3.json"): time.sleep(0.001)    # the manifest
+        time.sleep(0.01)
+        f.write(scalar("loss", 3, 1)); forever()
+"""))
+    with service.watch(job) as watch:
+        until_committed(watch, 3)
+        os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 2
+    assert service.metric(job, "loss") == {step: 1.0 for step in range(1, 6)}
+
+
 def test_a_checkpoint_of_the_last_moment_is_stored_before_the_job_ends(service):
     job = service.submit(program("report(1); save(1)"))
     service.wait_end(job)
@@ -356,6 +378,7 @@ if not resume:
 print(zipfile.ZipFile(resume).testzip(), flush=True)
 """, checkpoints={"format": "lightning"}))
     wait_step(service, job, 3)
+    wait_until(lambda: events(service, job, "checkpoint_committed"), 60, "the stored checkpoint")
     os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
     service.wait_end(job)
     assert log_lines(service, job) == ["None"]

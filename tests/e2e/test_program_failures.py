@@ -14,7 +14,7 @@ GLOO = "RuntimeError('[gloo/transport/tcp/pair.cc:553] Connection closed by peer
 
 def script(service, name, text):
     """The path of a script of the user's."""
-    path = service.directory / name
+    path = service.files / name
     path.write_text("import os, sys\nrank = int(os.environ['RANK'])\n" + text)
     return path
 
@@ -88,7 +88,7 @@ def test_the_rank_that_raised_wins_over_one_that_lost_it_and_ended_sooner(two_ho
     """The rank that raised takes long to end; the other one raises what Gloo does when a peer closes its connections."""
     path = script(two_hosts, "peers.py", f"""{'' if early else METRIC}
 import atexit, time
-raised = {str(two_hosts.directory / 'raised')!r}
+raised = {str(two_hosts.files / 'raised')!r}
 def teardown():
     open(raised, 'w').close()
     time.sleep(3600)

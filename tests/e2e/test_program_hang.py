@@ -54,7 +54,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 def test_the_reason_names_the_rank_that_is_behind_and_the_stacks_of_all_ranks_are_logged(two_hosts):
-    script = two_hosts.directory / "peers.py"
+    script = two_hosts.files / "peers.py"
     script.write_text(PEERS)
     job = two_hosts.submit(job_of([sys.executable, str(script)], ranks=2, retry={"max_restarts": 1}))
     ended = two_hosts.wait_end(job)
@@ -120,7 +120,7 @@ hang() if "rank" in sys.argv else wait_for_ranks()
 
 
 def test_the_stacks_of_a_launcher_and_of_all_its_ranks_are_logged(service):
-    script = service.directory / "parent.py"
+    script = service.files / "parent.py"
     script.write_text(PARENT)
     job = service.submit(job_of([sys.executable, str(script)], ranks=2, launcher="host"))
     service.wait_end(job, "FAILED")
@@ -131,7 +131,7 @@ def test_the_stacks_of_a_launcher_and_of_all_its_ranks_are_logged(service):
 
 
 def test_time_in_which_a_rank_was_stopped_is_no_silence(service):
-    counted = service.directory / "counted"
+    counted = service.files / "counted"
     job = service.submit(job_of(["sh", "-c", f"for i in $(seq 40); do echo > $TRAINYARD_METRICS; echo >> {counted}; sleep 0.5; done"]))
     with service.watch(job) as watch:
         watch.until_state("RUNNING")

@@ -68,9 +68,9 @@ if any(failed):
 
 def launch(service, script, ranks, **more):
     for name, text in (("launcher.py", LAUNCHER), ("train.py", script)):
-        (service.directory / name).write_text(text)
-    return service.submit(job_of([sys.executable, str(service.directory / "launcher.py"),
-                                  str(service.directory / "train.py")], ranks, **more))
+        (service.files / name).write_text(text)
+    return service.submit(job_of([sys.executable, str(service.files / "launcher.py"),
+                                  str(service.files / "train.py")], ranks, **more))
 
 
 def test_ranks_that_a_launcher_starts_find_each_other_and_their_metrics_are_the_jobs(hosts):
@@ -102,7 +102,7 @@ else:
 def test_the_reason_is_the_exception_of_the_rank_that_raised_not_that_of_its_launcher(hosts):
     job = launch(hosts, f"""
 import os, time
-raised = {str(hosts.directory / 'raised')!r}
+raised = {str(hosts.files / 'raised')!r}
 if os.environ["RANK"] == "1":
     open(os.environ["TRAINYARD_METRICS"], "w").write('{{"step": 1, "loss": 1}}\\n')
     import atexit
@@ -113,7 +113,7 @@ while not os.path.exists(raised):
 raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:31415")
 """, 2, retry={"max_restarts": 0})
     reason = hosts.wait_end(job, "FAILED")["reason"]
-    assert reason.startswith(f"rank 0: KeyError: 'column', at {hosts.directory}/train.py:8 (exit status 1)"), reason
+    assert reason.startswith(f"rank 0: KeyError: 'column', at {hosts.files}/train.py:8 (exit status 1)"), reason
 
 
 def test_a_command_that_fails_is_retried_with_all_its_ranks(hosts):
@@ -182,7 +182,7 @@ print("stopped after", step)
 
 
 def test_the_commands_of_all_hosts_get_the_stop_step(hosts):
-    script = hosts.directory / "steps.py"
+    script = hosts.files / "steps.py"
     script.write_text(STEPS)
     spec = job_of([sys.executable, str(script)], 4)
     spec["program"]["stop"] = "step"
@@ -243,7 +243,7 @@ def torchrun():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_torchrun_trains_as_typed_on_one_host_and_on_two(hosts, ranks):
     command = torchrun()
-    script = hosts.directory / "ddp.py"
+    script = hosts.files / "ddp.py"
     script.write_text(DDP)
     job = hosts.submit(job_of([command, str(script)], ranks))
     hosts.wait_end(job)
@@ -254,7 +254,7 @@ def test_torchrun_trains_as_typed_on_one_host_and_on_two(hosts, ranks):
 
 def test_an_exception_below_torchrun_is_the_jobs_reason(hosts):
     command = torchrun()
-    script = hosts.directory / "ddp.py"
+    script = hosts.files / "ddp.py"
     script.write_text(DDP)
     job = hosts.submit(job_of([command, str(script), "fail"], 2, retry={"max_restarts": 0}))
     reason = hosts.wait_end(job, "FAILED")["reason"]
@@ -284,7 +284,7 @@ os.write(1, f"rank {accelerator.process_index} of {accelerator.num_processes}\\n
 ])
 def test_accelerate_launch_trains_on_one_host_as_typed_and_on_two_with_its_options(hosts, ranks, options):
     pytest.importorskip("accelerate", reason=f"{sys.executable} has no accelerate")
-    script = hosts.directory / "accelerated.py"
+    script = hosts.files / "accelerated.py"
     script.write_text(ACCELERATE)
     command = pathlib.Path(sys.executable).parent / "accelerate"
     job = hosts.submit(shell(f"exec {command} launch --multi_gpu --num_processes {ranks} {options} {script}", ranks))

@@ -2,6 +2,8 @@
 and requests of MLflow's and W&B's clients."""
 
 import base64
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -67,16 +69,16 @@ with open(os.environ["TRAINYARD_TENSORBOARD"] + "/tfevents", "wb", 0) as f:
     f.write(whole[:60]); print("half", flush=True)
     while not os.path.exists(sys.argv[1]): time.sleep(0.01)
     f.write(whole[60:])
-""", shared_service.directory / "go"))
+""", shared_service.files / "go"))
     wait_until(lambda: points(shared_service, job, "loss"), 60, "the first point")
     assert points(shared_service, job, "loss") == {1: 0.5}
-    (shared_service.directory / "go").touch()
+    (shared_service.files / "go").touch()
     shared_service.wait_end(job)
     assert points(shared_service, job, "loss") == {1: 0.5, 2: 0.25}
 
 
 def test_a_folder_of_the_spec_is_read_once_and_without_the_files_of_earlier_runs(shared_service):
-    folder = shared_service.directory / "event files"
+    folder = shared_service.files / "event files"
     (folder / "run-1").mkdir(parents=True)
     (folder / "run-1/events.out.tfevents.0").write_bytes(event_files.scalar("old", 1, 1.0))
     job = shared_service.submit(program(WRITES + """
@@ -94,6 +96,27 @@ elif attempt == 1:
     shared_service.wait_end(job)
     assert points(shared_service, job, "loss") == {**{s: 1.0 for s in range(5)}, **{s: 2.0 for s in range(5, 13)}}
     assert not points(shared_service, job, "loss", 1) and not points(shared_service, job, "old")
+
+
+def test_points_of_event_files_are_stored_before_the_checkpoint_of_their_step(service):
+    """The rank is killed at the moment at which the checkpoint is known: its event files are gone with it."""
+    job = service.submit(program(WRITES + """
+import time
+first = 1 + int((os.environ["TRAINYARD_RESUME"] or "-0").rsplit("-", 1)[1])
+with open(os.environ["TRAINYARD_TENSORBOARD"] + "/tfevents", "wb", 0) as f:
+    for step in range(first, first + 50): f.write(scalar("loss", step, step / 2))
+    if first == 1:
+        time.sleep(2.5)    # the file is known, and is looked at each second
+        for step in range(51, 101): f.write(scalar("loss", step, step / 2))
+        path = os.environ["TRAINYARD_CHECKPOINTS"] + "/step-100"
+        open(path + ".tmp", "w").close(); os.rename(path + ".tmp", path)
+        time.sleep(600)
+"""))
+    with service.watch(job) as watch:
+        watch.until_event("checkpoint_committed")
+        os.kill(service.worker_pids(job)[0][0], signal.SIGKILL)
+    assert service.wait_end(job)["attempt"] == 2
+    assert points(service, job, "loss") == {step: step / 2 for step in range(1, 151)}
 
 
 def test_a_corrupt_event_file_is_reported_once_and_the_job_succeeds(shared_service):
@@ -221,7 +244,8 @@ call(files[0]["uploadUrl"], "", {"a": 1}, "PUT")
     assert not points(shared_service, job, "system.cpu") and not points(shared_service, job, "_runtime")
     assert events(shared_service, job, "parameters") == ["lr=0.1"]
     assert events(shared_service, job, "tracking_ignored") == [
-        "200 values that the program logged to W&B are no numbers (media, tables, texts) and are not stored"]
+        "200 values that the program logged to W&B are no numbers (media, tables, texts) and are no metrics; "
+        "their files are kept"]
 
 
 def test_a_tracker_of_the_users_own_is_left_alone(shared_service):
@@ -234,6 +258,7 @@ def test_a_tracker_of_the_users_own_is_left_alone(shared_service):
 
     assert names({}) == str(["MLFLOW_ASYNC_LOGGING_THREADPOOL_SIZE", "MLFLOW_ENABLE_ASYNC_LOGGING",
                              "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI", "WANDB_API_KEY", "WANDB_BASE_URL",
+                             "WANDB_CACHE_DIR", "WANDB_DATA_DIR",
                              "WANDB_MODE"])
     assert names({"MLFLOW_TRACKING_URI": "http://127.0.0.1:1", "WANDB_API_KEY": "mine"}) == str(
         ["MLFLOW_TRACKING_URI", "WANDB_API_KEY"])
@@ -307,7 +332,7 @@ for step in range(400):
 
 def start_endless(service, **more):
     """A job that writes its variables to a file and logs a metric a moment; returns the job and its variables."""
-    path = service.directory / "variables.json"
+    path = service.files / "variables.json"
     path.unlink(missing_ok=True)
     job = service.submit(program(CALLS + """
 import time
@@ -324,9 +349,9 @@ while not os.path.exists(sys.argv[1] + ".end"):
 
 
 def end_endless(service, job):
-    (service.directory / "variables.json.end").touch()
+    (service.files / "variables.json.end").touch()
     service.wait_end(job)
-    (service.directory / "variables.json.end").unlink()
+    (service.files / "variables.json.end").unlink()
     seen = points(service, job, "loss")
     assert sorted(seen) == list(range(1, max(seen) + 1))
 
@@ -392,6 +417,180 @@ def test_a_body_of_a_gigabyte_is_refused_and_the_program_goes_on(shared_service)
     assert events(shared_service, job, "metric_refused") == ["a request of an MLflow client is longer than 16 MiB"]
 
 
+# ---- files that a program logs ----
+
+def files(service, job):
+    """{path: (bytes, SHA-256)} of a job's artifacts."""
+    listed = service.json("artifacts", job).get("artifacts", [])
+    return {row["path"]: (int(row.get("bytes", 0)), row["sha256"]) for row in listed}
+
+
+def digest(data):
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+PUT = CALLS + """
+FILES = "/api/2.0/mlflow-artifacts/artifacts"
+def put(path, body, run="run-1"):
+    request = urllib.request.Request(os.environ["MLFLOW_TRACKING_URI"] + FILES + f"/1/{run}/artifacts/{path}", body,
+        {"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]}, method="PUT")
+    with urllib.request.urlopen(request) as answer:
+        assert json.load(answer) == {}
+"""
+
+
+def test_files_of_mlflows_client_are_kept_listed_downloaded_and_deleted_with_the_job(service, tmp_path):
+    job = service.submit(program(PUT + """
+put("a.txt", b"one"); put("a.txt", b"two"); put("model/weights.bin", bytes(3 << 20)); put("empty", b"")
+put("b.txt", b"second", "run-2")
+put("weights.bin", b"w", "models/m-7")
+assert mlflow(FILES + "?path=1/run-1/artifacts")["files"]
+listed = {row["path"]: row for row in mlflow(FILES + "?path=1/run-1/artifacts/model")["files"]}
+assert listed == {"weights.bin": {"path": "weights.bin", "is_dir": False, "file_size": 3 << 20}}, listed
+with urllib.request.urlopen(urllib.request.Request(os.environ["MLFLOW_TRACKING_URI"]
+        + FILES + "/1/run-1/artifacts/a.txt",
+        headers={"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]})) as answer:
+    assert answer.read() == b"two"
+""", ranks=2))
+    service.wait_end(job)
+    wanted = {"a.txt": digest(b"two"), "model/weights.bin": digest(bytes(3 << 20)), "empty": digest(b""),
+              "run-2/b.txt": digest(b"second"), "models/m-7/weights.bin": digest(b"w")}
+    wanted.update({f"rank-1/{path}": value for path, value in wanted.items()})
+    assert files(service, job) == wanted
+    service.cli("artifacts", job, "--all", tmp_path / "all")
+    assert {str(f.relative_to(tmp_path / "all")): digest(f.read_bytes())
+            for f in (tmp_path / "all").rglob("*") if f.is_file()} == wanted
+    service.cli("artifacts", job, "--get", "model/weights.bin", "--to", tmp_path / "w")
+    assert (tmp_path / "w").read_bytes() == bytes(3 << 20)
+    service.cli("artifacts", job, "--get", "none", status=4)
+    folder, = service.directory.rglob("artifacts")
+    (folder / "attempt-1/a.txt").write_bytes(b"changed")
+    failed = service.cli("artifacts", job, "--get", "a.txt", "--to", tmp_path / "x", status=1)
+    assert "SHA-256" in failed.stderr and not (tmp_path / "x").exists()
+    service.cli("delete", job)
+    wait_until(lambda: not folder.parent.exists(), 60, "the files are deleted with the job")
+
+
+def test_a_model_is_found_again_by_the_client_that_created_it(shared_service):
+    job = shared_service.submit(program(PUT + """
+created = mlflow("/api/2.0/mlflow/logged-models", {"experiment_id": "1", "name": "net"})["model"]["info"]
+for method in ("GET", "PATCH"):
+    found = mlflow("/api/2.0/mlflow/logged-models/" + created["model_id"], None if method == "GET" else {}, method)
+    assert found["model"]["info"]["artifact_uri"] == created["artifact_uri"] == "mlflow-artifacts:/1/models/m-1/artifacts"
+put("MLmodel", b"m", "models/m-1")
+"""))
+    shared_service.wait_end(job)
+    assert files(shared_service, job) == {"models/m-1/MLmodel": digest(b"m")}
+
+
+def test_a_file_that_is_refused_is_named_by_an_event_and_its_call_succeeds(shared_service):
+    job = shared_service.submit(program(PUT + """
+for path in ("../../../out", "a/../b", ".total", "a//b", "x" * 500, "a/.new-0-1", "%2e%2e/up"):
+    put(path, b"x")
+put("huge", open("/dev/zero", "rb").read((256 << 20) + 1))
+put("large", bytes(256 << 20))
+"""))
+    shared_service.wait_end(job)
+    assert files(shared_service, job) == {"large": digest(bytes(256 << 20))}
+    refused = events(shared_service, job, "artifact_refused")
+    assert len(refused) == 8 and sum("larger than 256 MiB" in event for event in refused) == 1, refused
+
+
+def test_a_job_keeps_at_most_a_gibibyte_of_files_of_all_ranks_and_attempts(shared_service):
+    job = shared_service.submit({"retry": {"max_restarts": 1}} | program(PUT + """
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "run-1"} | metric("loss", 1, 1))
+for i in range(2):
+    put(f"{os.environ['TRAINYARD_ATTEMPT']}-{i}", bytes(200 << 20))
+    put("same", bytes(100 << 20))
+    put("small", b"x")
+sys.exit(os.environ["TRAINYARD_ATTEMPT"] == "1")
+""", ranks=2))
+    assert shared_service.wait_end(job)["attempt"] == 2
+    kept = files(shared_service, job)
+    assert sum(size for size, _ in kept.values()) <= 1 << 30
+    assert kept["rank-1/same"][0] == 100 << 20 and kept["small"][0] == 1
+    assert any("more than 1 GiB" in event for event in events(shared_service, job, "artifact_refused"))
+
+
+def test_a_later_attempt_replaces_files_of_the_earlier_one_and_keeps_the_others(shared_service, tmp_path):
+    job = shared_service.submit({"retry": {"max_restarts": 1}} | program(PUT + """
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "run-1"} | metric("loss", 1, 1))
+attempt = os.environ["TRAINYARD_ATTEMPT"]
+put("deep/same", b"of attempt " + attempt.encode()); put("only-" + attempt, b"")
+sys.exit(attempt == "1")
+"""))
+    assert shared_service.wait_end(job)["attempt"] == 2
+    rows = {row["path"]: row["attempt"] for row in shared_service.json("artifacts", job)["artifacts"]}
+    assert rows == {"deep/same": 2, "only-1": 1, "only-2": 2}
+    shared_service.cli("artifacts", job, "--all", tmp_path / "all")
+    assert (tmp_path / "all/deep/same").read_bytes() == b"of attempt 2"
+    assert {f.name for f in (tmp_path / "all").iterdir()} == {"deep", "only-1", "only-2"}
+
+
+def test_a_file_system_that_stalls_delays_the_upload_and_neither_metrics_nor_the_rank(service):
+    """Another process holds the lock of the count of all files: without a thread the rank would wait for it."""
+    job = service.submit(program(PUT + """
+import threading, time
+put("first", b"x"); print("stored", flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+upload = threading.Thread(target=put, args=("second", bytes(3 << 20)))
+upload.start()
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "run-1"} | metric("loss", 1, 1))
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "run-1"} | metric("loss", 2, 2))
+upload.join()
+""", service.files / "locked", service.files / "seen"))
+    wait_until(lambda: files(service, job), 60, "the first file")
+    total, = service.directory.rglob("artifacts/.total")
+    with open(total, "r+b") as f:
+        fcntl.lockf(f, fcntl.LOCK_EX)
+        (service.files / "locked").touch()
+        wait_until(lambda: list(total.parent.rglob(".new-*")), 60, "the upload of the second file")
+        wait_until(lambda: points(service, job, "loss"), 60, "the first point")
+        (service.files / "seen").touch()
+        wait_until(lambda: points(service, job, "loss") == {1: 1.0, 2: 2.0}, 60, "the second point")
+        assert list(files(service, job)) == ["first"]
+    service.wait_end(job)
+    assert files(service, job) == {"first": digest(b"x"), "second": digest(bytes(3 << 20))}
+    assert not events(service, job, "artifact_refused")
+
+
+def test_a_program_ends_although_the_file_system_stalls_and_an_event_names_the_file(service):
+    job = service.submit(program(PUT + """
+import threading, time
+put("first", b"x")
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+threading.Thread(target=put, args=("second", b"yy"), daemon=True).start()
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+os._exit(0)
+""", service.files / "locked", service.files / "go"))
+    wait_until(lambda: files(service, job), 60, "the first file")
+    total, = service.directory.rglob("artifacts/.total")
+    with open(total, "r+b") as f:
+        fcntl.lockf(f, fcntl.LOCK_EX)
+        (service.files / "locked").touch()
+        wait_until(lambda: [new for new in total.parent.rglob(".new-*") if new.stat().st_size == 2], 60, "the bytes")
+        (service.files / "go").touch()
+        service.wait_end(job)
+    assert files(service, job) == {"first": digest(b"x")}
+    refused, = events(service, job, "artifact_refused")
+    assert refused.startswith("the file 'second' is not kept: the program has ended")
+
+
+def test_an_upload_that_is_cut_off_leaves_no_file(shared_service):
+    job = shared_service.submit(program(CALLS + """
+import socket
+port = int(os.environ["MLFLOW_TRACKING_URI"].rsplit(":")[-1])
+with socket.create_connection(("127.0.0.1", port)) as s:
+    s.sendall(("PUT /api/2.0/mlflow-artifacts/artifacts/1/run-1/artifacts/half HTTP/1.1\\r\\nHost: a\\r\\nAuthorization: "
+               "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"] + "\\r\\nContent-Length: 1000\\r\\n\\r\\n" + "x" * 500).encode())
+mlflow("/api/2.0/mlflow/runs/log-metric", {"run_id": "run-1"} | metric("loss", 1, 1))
+"""))
+    shared_service.wait_end(job)
+    assert files(shared_service, job) == {} and points(shared_service, job, "loss") == {1: 1.0}
+    assert not [f for f in shared_service.directory.rglob(".new-*")]
+
+
 # ---- the clients themselves, of as many releases as are installed ----
 
 def pythons(module):
@@ -421,6 +620,15 @@ with mlflow.start_run(run_name="first"):
     mlflow.log_dict({"a": 1}, "a.json")
     mlflow.set_tags({"a": 1})
     assert mlflow.active_run().info.run_id
+    with open("file.bin", "wb") as f:
+        f.write(bytes(1000))
+    mlflow.log_artifact("file.bin", artifact_path="deep/er")
+    class Model(mlflow.pyfunc.PythonModel):
+        def predict(self, context, model_input, params=None):
+            return model_input
+    mlflow.pyfunc.log_model("model", python_model=Model(), pip_requirements=[])
+    mlflow.log_table({"a": [1]}, "table.json")
+    assert open(mlflow.artifacts.download_artifacts(run_id=mlflow.active_run().info.run_id, artifact_path="a.txt")).read() == "text"
 with mlflow.start_run():
     mlflow.log_metric("loss", 5.0, step=1)
 """
@@ -437,6 +645,10 @@ def test_a_program_with_mlflow_runs_unchanged_and_its_metrics_are_stored_once(sh
     assert points(shared_service, job, "run-2/loss") == {1: 5.0}
     assert "lr=0.1, layers=2, name=x y" in ", ".join(events(shared_service, job, "parameters"))
     assert "team=blue" in ", ".join(events(shared_service, job, "tags"))
+    kept = files(shared_service, job)
+    assert kept["a.txt"] == kept["rank-1/a.txt"] == digest(b"text") and kept["deep/er/file.bin"] == digest(bytes(1000))
+    assert "table.json" in kept and any(path.endswith("/MLmodel") for path in kept)
+    assert "a.json" in kept and not events(shared_service, job, "artifact_refused")
 
 
 WANDB = """
@@ -447,6 +659,9 @@ for step in range(200):
 run.config.update({"more": 2})
 run.summary["best"] = 1
 wandb.log({"table": wandb.Table(columns=["a"], data=[[1]]), "page": wandb.Html("<b>")})
+with open("notes.txt", "w") as f:
+    f.write("notes")
+run.save("notes.txt")
 artifact = wandb.Artifact("x", "dataset")
 artifact.add_file("/etc/hostname")
 wandb.log_artifact(artifact)
@@ -468,6 +683,10 @@ def test_a_program_with_wandb_runs_unchanged_and_its_metrics_are_stored_once(sha
     assert points(shared_service, job, "run-2/loss") == {0: 5.0}
     parameters = ", ".join(events(shared_service, job, "parameters"))
     assert all(text in parameters for text in ("lr=0.1", 'model={"layers":2}', "more=2")), parameters
+    kept = files(shared_service, job)
+    assert kept["notes.txt"] == kept["rank-1/notes.txt"] == digest(b"notes")
+    assert any(path.startswith("media/table/") for path in kept) and any(path.startswith("media/html/") for path in kept)
+    assert not [path for path in kept if "output.log" in path or "wandb-summary" in path]
     assert "the W&B artifact 'x' is accepted, but not kept" in events(shared_service, job, "tracking_ignored")
 
 

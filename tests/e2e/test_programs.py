@@ -135,7 +135,7 @@ def test_a_program_that_continues_by_itself_keeps_the_metrics_of_its_earlier_att
 
 
 def test_the_command_is_searched_in_the_path_that_the_spec_gives(shared_service):
-    folder = shared_service.directory / "own"
+    folder = shared_service.files / "own"
     folder.mkdir()
     (folder / "own-program").write_text("#!/bin/sh\necho found in $PATH\n")
     (folder / "own-program").chmod(0o755)
@@ -226,7 +226,7 @@ def test_no_process_of_a_program_outlives_its_executor(service):
     service.wait_end(job, "CANCELLED")
 
 
-def test_a_program_is_paused_resumed_and_drained(service):
+def test_a_program_is_paused_and_resumed(service):
     job = service.submit(program('echo "{\\"step\\": 1, \\"loss\\": 1}" > $TRAINYARD_METRICS; ' + ENDLESS, ranks=2))
     with service.watch(job) as watch:
         watch.until_step(1)
@@ -246,6 +246,32 @@ def test_a_watch_shows_the_last_step_of_a_burst_though_no_other_follows(shared_s
         f"sleep 0.03; done; {ENDLESS}"))
     with shared_service.watch(job) as watch:
         watch.until_step(8)
+    shared_service.cli("cancel", job)
+    shared_service.wait_end(job, "CANCELLED")
+
+
+REPEATS = ('for i in $(seq 1 9); do echo "{\\"step\\": $i, \\"loss\\": %s, \\"step_ms\\": $TRAINYARD_ATTEMPT}"; done '
+           '> $TRAINYARD_METRICS; exit $((1 - TORCHELASTIC_RESTART_COUNT))')
+
+
+def test_an_attempt_that_repeats_steps_with_the_same_bits_has_no_event(shared_service):
+    job = shared_service.submit(program(REPEATS % "$i.5", retry={"max_restarts": 1}))
+    assert shared_service.wait_end(job)["attempt"] == 2
+    assert shared_service.metric(job, "step_ms") == {step: 2.0 for step in range(1, 10)}
+    assert not events(shared_service, job, "not_repeatable")
+
+
+def test_an_attempt_that_repeats_a_step_with_other_bits_has_one_event(shared_service):
+    job = shared_service.submit(program(REPEATS % "$TRAINYARD_ATTEMPT.5", ranks=2, retry={"max_restarts": 1}))
+    assert shared_service.wait_end(job)["attempt"] == 2
+    event, = events(shared_service, job, "not_repeatable")
+    assert "at step 1 was 1.5 in attempt 1 and is 2.5 in attempt 2" in event
+
+
+def test_a_watch_shows_the_step_of_metrics_of_any_name(shared_service):
+    job = shared_service.submit(program('echo "{\\"step\\": 7, \\"train/loss\\": 1}" > $TRAINYARD_METRICS; ' + ENDLESS))
+    with shared_service.watch(job) as watch:
+        watch.until_step(7)
     shared_service.cli("cancel", job)
     shared_service.wait_end(job, "CANCELLED")
 

@@ -29,8 +29,8 @@ def test_controller_agent_and_workers_are_different_users(tmp_path):
                    capture_output=True, timeout=60 * PATIENCE)
     uids = {line.split(":")[0]: line.split(":")[2] for line in (tmp_path / "etc" / "passwd").read_text().splitlines()}
     text = "".join((ROOT / "deploy" / name).read_text() for name in UNITS)
-    users = re.findall(r"^User=(.+)$", text, re.M) + re.findall(r"--worker-user (\S+)", text)
-    assert len(users) == 3 and len({uids[user] for user in users}) == 3, (users, uids)
+    users = re.findall(r"^User=(.+)$", text, re.M) + re.findall(r"--(?:worker|environment)-user (\S+)", text)
+    assert len(users) == 4 and len({uids[user] for user in users}) == 4, (users, uids)
     group = next(line for line in (tmp_path / "etc" / "group").read_text().splitlines() if line.startswith("trainyard:"))
     assert set(group.split(":")[3].split(",")) == {"trainyard-controller", "trainyard-worker"}
 
