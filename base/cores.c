@@ -1,9 +1,9 @@
 #include "base/cores.h"
 
 #include "base/control_group.h"
+#include "base/cpu_topology.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -21,8 +21,9 @@ int cores_of_quota(const char *membership, const char *root) {
 }
 
 int cores_allowed(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    struct cpu cpus[CPUS_MAX];
+    int n = cpu_topology_cores(cpus, cpu_topology_read(CPU_TOPOLOGY_ROOT, cpus));
+    n = n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
     const int quota = cores_of_quota(CONTROL_GROUP_MEMBERSHIP, CONTROL_GROUP_ROOT);
     n = quota > 0 && quota < n ? quota : n;
     return n > 1 ? n : 1;

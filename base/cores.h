@@ -1,9 +1,10 @@
-/* How many processors this process may use, and how many of them a rank gets. */
+/* How many cores this process may use, and how many of them a rank gets. */
 #ifndef BASE_CORES_H
 #define BASE_CORES_H
 
-/* Those of the process's affinity (taskset, cpuset), but no more than the CPU quota of its control group (cpu.max of
- * cgroup v2, here and in the groups above) allows, rounded up. At least 1. */
+/* Those of the process's affinity (taskset, cpuset), each once, however many processors (SMT) it has; but no more than
+ * the CPU quota of its control group (cpu.max of cgroup v2, here and in the groups above) allows, rounded up. At least
+ * 1. */
 int cores_allowed(void);
 
 /* The quota alone, rounded up to whole cores; parameters as control_group_min. 0: none, or it cannot be read. */

@@ -94,11 +94,16 @@ static status_t sync_parent(const char *path, struct err *e) {
     return dir_sync(parent, e);
 }
 
+enum { ACCESS_BITS = 0777 };
+
 /* Without the fsync before the rename, a crash could leave an empty file under the final name. */
 static status_t write_synced(const char *path, const void *data, size_t n, unsigned mode, struct err *e) {
     CLEANUP(closep) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0)
         return err_errno(e, "create '%s'", path);
+    struct stat found; /* a crash may have left the file with a wider mode */
+    if (fstat(fd, &found) < 0 || ((found.st_mode & ACCESS_BITS & ~mode) && fchmod(fd, found.st_mode & mode) < 0))
+        return err_errno(e, "chmod '%s'", path);
     status_t st = fd_write_all(fd, data, n, e);
     if (st != ST_OK)
         return err_prefix(e, st, "'%s': ", path);

@@ -14,7 +14,8 @@ MUST_CHECK status_t file_read(const char *path, struct bytes *ret, struct err *e
 /* The same for an open file, from its current offset; `path` is for error sentences. */
 MUST_CHECK status_t fd_read_file(int fd, const char *path, struct bytes *ret, struct err *e);
 
-/* Writes path.tmp, fsyncs it, renames it to path and fsyncs the folder. mode as for open(2), e.g. 0644. */
+/* Writes path.tmp, fsyncs it, renames it to path and fsyncs the folder. mode as for open(2), e.g. 0644; an old path.tmp
+ * does not widen it. */
 MUST_CHECK status_t file_write_atomic(const char *path, const void *data, size_t n, unsigned mode, struct err *e);
 
 /* All n bytes, over short writes and EINTR. */

@@ -24,8 +24,8 @@
 #define LIMIT_LOG_LINE_BYTES (16 << 10)
 /* Records of one batch of reports: the controller decodes all records of a batch at once. */
 #define LIMIT_BATCH_RECORDS 4096
-/* A rank's rendezvous address: Gloo's blob grows with the world size (about 150 bytes a peer). */
-#define LIMIT_RENDEZVOUS_BYTES (256 << 10)
+/* A rank's rendezvous address. Those of the largest gang fit into one message (engine/collective/address_list.h). */
+#define LIMIT_RENDEZVOUS_BYTES (3 << 10)
 /* A metric's name. */
 #define LIMIT_METRIC_NAME_BYTES 64
 /* An archive of a program's code, its files and the depth of its folders: a source tree is much smaller, data and
@@ -34,6 +34,8 @@
 #define LIMIT_CODE_CHUNK_BYTES (1 << 20)
 #define LIMIT_CODE_FILES       65536
 #define LIMIT_CODE_DEPTH       64
+/* Objects that the URIs of one job stand for, patterns included. */
+#define LIMIT_DATA_OBJECTS 65536
 /* The value of a secret: a certificate with its key is smaller, and Linux limits a variable to 128 KiB. The values that
  * one job gets, together: they are part of its start order. */
 #define LIMIT_SECRET_BYTES      (64 << 10)

@@ -19,6 +19,7 @@ enum member_type {
     MEMBER_TYPE_BOOL,   /* bool */
     MEMBER_TYPE_CHOICE, /* int (an enum): the index of a word in `choices` */
     MEMBER_TYPE_LIST,   /* int[max], and an int with their number */
+    MEMBER_TYPE_TEXT,   /* const char * */
     MEMBER_TYPE_PATH,   /* const char *: what a file:// URI names; any other text is kept as it is */
     MEMBER_TYPE_FILES,  /* const char *const *: the files that URIs name, and an int with their number */
 };
@@ -46,6 +47,8 @@ struct member {
     { .name = #member_, .type = MEMBER_TYPE_BOOL, .at = offsetof(type_, member_) }
 #define MEMBER_CHOICE(type_, member_, words)                                                                           \
     { .name = #member_, .type = MEMBER_TYPE_CHOICE, .at = offsetof(type_, member_), .choices = words }
+#define MEMBER_TEXT(type_, member_)                                                                                    \
+    { .name = #member_, .type = MEMBER_TYPE_TEXT, .at = offsetof(type_, member_) }
 #define MEMBER_PATH(type_, member_, path_)                                                                             \
     { .name = #member_, .type = MEMBER_TYPE_PATH, .at = offsetof(type_, member_), .path = path_ }
 #define MEMBER_FILES(type_, member_, count_)                                                                           \

@@ -24,6 +24,13 @@ status_t process_beside(const char *name, char *ret, size_t bytes, struct err *e
     return ST_OK;
 }
 
+void process_library(const char *name, char *ret, size_t bytes) {
+    char below[64];
+    snprintf(below, sizeof below, "../lib/%s", name);
+    if (process_beside(below, ret, bytes, NULL) != ST_OK || access(ret, F_OK) != 0)
+        snprintf(ret, bytes, "%s", name);
+}
+
 static int actions_fill(posix_spawn_file_actions_t *actions, const struct process *p) {
     int rc = 0, above = 3;
     for (size_t i = 0; rc == 0 && i < p->n_fds; i++) {

@@ -12,6 +12,10 @@
  * small. Does not check whether the file exists. */
 MUST_CHECK status_t process_beside(const char *name, char *ret, size_t bytes, struct err *e);
 
+/* Where a library of this project is: in ../lib beside this program, where both the build and the installation have it;
+ * else its name alone, for the loader's search. */
+void process_library(const char *name, char *ret, size_t bytes);
+
 enum { PROCESS_NULL = -1, PROCESS_FDS = 5 }; /* PROCESS_NULL: /dev/null */
 
 struct process {

@@ -118,9 +118,16 @@ static status_t refuse_excepted(const struct roots *r, const char *path, struct 
                    "'%s' belongs to the service itself, and jobs may not read it, even below a %s", path, r->option);
 }
 
+static bool is_opened(const struct roots *r, const char *real) {
+    const struct roots_except folder = { .path = r->opened };
+    return r->opened && is_within(real, &folder);
+}
+
 static status_t check_excepted(const struct roots *r, int fd, const struct stat *st, const char *path, struct err *e) {
     char real[PATH_MAX];
     TRY(real_path(fd, path, real, e));
+    if (is_opened(r, real))
+        return ST_OK;
     for (size_t i = 0; i < r->n_except; i++) {
         const struct roots_except *x = &r->except[i];
         if ((x->device == st->st_dev && x->inode == st->st_ino) || is_within(real, x))

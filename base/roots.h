@@ -34,6 +34,7 @@ struct roots {
     size_t n;
     const struct roots_except *except;
     size_t n_except;
+    const char *opened; /* a folder in an excepted one that is not refused with it; NULL: none */
 };
 
 /* Fills device and inode; NOT_FOUND: no such file. */
