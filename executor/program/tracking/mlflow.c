@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "executor/program/tracking/hash.h"
-#include "executor/program/tracking/json.h"
+#include "tracking/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "base/alloc.h"
 #include "executor/program/tracking/hash.h"
-#include "executor/program/tracking/json.h"
 #include "executor/program/tracking/wandb_artifacts.h"
 #include "executor/program/tracking/wandb_history.h"
+#include "tracking/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Clients of 2024 first ask which members the input of createArtifact has, and send only those. */
 #include "executor/program/tracking/wandb_artifacts.h"
 
-#include "executor/program/tracking/json.h"
+#include "tracking/json.h"
 
 #include <stdio.h>
 #include <string.h>

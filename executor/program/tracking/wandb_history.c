@@ -1,56 +1,24 @@
 #include "executor/program/tracking/wandb_history.h"
 
 #include "executor/program/tracking/hash.h"
-#include "executor/program/tracking/json.h"
-
-#include <stdio.h>
-#include <string.h>
-
-enum { DEPTH_MAX = 4, NAME_BYTES = 256 };
+#include "tracking/json.h"
+#include "tracking/wandb_step.h"
 
 struct line {
     struct points *points;
     const struct run *run;
-    int64_t step, *others;
 };
 
-/* Names that begin with '_' are the client's: _step, _timestamp, _runtime, _wandb. */
-static void object_take(const struct line *line, const char *parent, json_t *object, int depth) {
-    const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value) {
-        char name[NAME_BYTES];
-        double number;
-        if (*key == '_')
-            continue;
-        snprintf(name, sizeof name, "%s%s%s", parent, *parent ? "." : "", key);
-        if (json_double(value, &number))
-            points_add(line->points, line->run->prefix, name, line->step, number);
-        else if (json_is_object(value) && !json_object_get(value, "_type") && depth < DEPTH_MAX)
-            object_take(line, name, value, depth + 1);
-        else if (!json_is_null(value))
-            ++*line->others;
-    }
-}
-
-/* The client counts its calls of log() as _step. Hugging Face's Trainer and Lightning log the step of the training
- * beside each value. */
-static int64_t step_of(const json_t *object) {
-    static const char *const names[] = { "train/global_step", "trainer/global_step", "_step" };
-    int64_t step = -1;
-    for (size_t i = 0; step < 0 && i < sizeof names / sizeof *names; i++)
-        step = json_int(json_object_get(object, names[i]), -1);
-    return step;
+static void point_take(void *ctx, int64_t step, const char *name, double value) {
+    const struct line *line = ctx;
+    points_add(line->points, line->run->prefix, name, step, value);
 }
 
 static void line_take(const char *text, size_t n, struct run *run, struct points *points, int64_t *ret_others) {
     json_t *object = json_parse(text, n);
-    const int64_t step = step_of(object);
-    const struct line line = { points, run, step, ret_others };
+    struct line line = { points, run };
     run->step = json_int(json_object_get(object, "_step"), run->step);
-    if (json_is_object(object) && step >= 0)
-        object_take(&line, "", object, 0);
-    else
+    if (!wandb_step_points(object, point_take, &line, ret_others))
         points_event(points, "metric_refused", "a line of a W&B run's history is no object with a step");
     json_decref(object);
 }

@@ -1,4 +1,4 @@
-#include "executor/program/tracking/json.h"
+#include "tracking/json.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* JSON of a tracker's client, from outside: numbers as clients write them. */
-#ifndef EXECUTOR_PROGRAM_TRACKING_JSON_H
-#define EXECUTOR_PROGRAM_TRACKING_JSON_H
+#ifndef TRACKING_JSON_H
+#define TRACKING_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>
