@@ -1,7 +1,7 @@
-/* The embedded FileDescriptorSet of spec.proto is decoded once. protobuf-c does not know extensions: to its decoder the
- * option (field) is an unknown field of google.protobuf.FieldOptions, which it keeps. The table has one row for each
- * message below JobSpec: its protobuf-c descriptor, and the decoded options in the order of that descriptor's fields,
- * so that a lookup is a search among some forty pointers. */
+/* The embedded FileDescriptorSet of spec.proto and sweep_spec.proto is decoded once. protobuf-c does not know
+ * extensions: to its decoder the option (field) is an unknown field of google.protobuf.FieldOptions, which it keeps.
+ * The table has one row for each message below SweepSpec, which contains JobSpec: its protobuf-c descriptor, and the
+ * decoded options in the order of that descriptor's fields, so that a lookup is a search among some fifty pointers. */
 #include "api/codec/field_option.h"
 
 #include "api/codec/message.h"
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <trainyard/spec_descriptors.h>
-#include <trainyard/v1/spec.pb-c.h>
+#include <trainyard/v1/sweep_spec.pb-c.h>
 
 enum {
     OPTION_FIELD = 51701, /* of field.proto; protobuf-c generates nothing for an extension */
-    MESSAGES = 64,
+    MESSAGES = 96,
 };
 
 static struct row {
@@ -64,9 +64,13 @@ static void add_message(const Google__Protobuf__FileDescriptorSet *set, const Pr
             message, (unsigned)descriptor->field[k]->number);
         row->options[f - message->fields] = decode(descriptor->field[k]->options);
     }
-    for (unsigned i = 0; i < message->n_fields; i++)
-        if (message->fields[i].type == PROTOBUF_C_TYPE_MESSAGE && !field_is_map(&message->fields[i]))
-            add_message(set, message->fields[i].descriptor);
+    for (unsigned i = 0; i < message->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &message->fields[i];
+        if (field_is_map(f))
+            f = &((const ProtobufCMessageDescriptor *)f->descriptor)->fields[1];
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+            add_message(set, f->descriptor);
+    }
 }
 
 static void load(void) {
@@ -74,7 +78,7 @@ static void load(void) {
                                                                                              spec_descriptors);
     if (!set)
         alloc_refused(spec_descriptors_len);
-    add_message(set, &trainyard__v1__job_spec__descriptor);
+    add_message(set, &trainyard__v1__sweep_spec__descriptor);
     google__protobuf__file_descriptor_set__free_unpacked(set, NULL);
 }
 

@@ -14,7 +14,7 @@
 enum {
     NAME_BYTES = 64,
     EDITED_BYTES = 32, /* longer names are not compared */
-    MAX_LISTED = 12,   /* a message with more fields gets no list */
+    MAX_LISTED = 14,   /* a message with more fields gets no list */
     MAX_PLACES = 3,
     MIN_PART_BYTES = 4, /* the shortest name that is searched inside other names */
     MAX_DEPTH = 8,

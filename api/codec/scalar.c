@@ -4,8 +4,9 @@
  * if a double represents them exactly. An enum is given by its name or its number. base64 may use the URL-safe alphabet
  * and may omit the padding. Every refusal names the expected type and quotes the text.
  *
- * A double is printed with the fewest digits that parse to the same value: the number of digits grows from 1 to 17
- * until the text reads back equal. */
+ * A double is printed with the fewest digits that parse to the same value. 15 digits are tried first: a double keeps
+ * every decimal number of 15 digits, and %g leaves out zeros at the end, so that a shorter text need not be looked for.
+ * Only numbers below DBL_MIN have fewer exact digits, and are tried with 1 digit and more. */
 #include "api/codec/scalar.h"
 
 #include "api/codec/text.h"
@@ -14,6 +15,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -320,7 +322,7 @@ void codec_double_text(double value, char ret[32]) {
         snprintf(ret, 32, "%.0f", value);
         return;
     }
-    for (int digits = 1; digits <= 17; digits++) {
+    for (int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
         snprintf(ret, 32, "%.*g", digits, value);
         if (strtod(ret, NULL) == value)
             return;

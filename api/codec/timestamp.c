@@ -20,10 +20,21 @@ void timestamp_of_us(int64_t us, Google__Protobuf__Timestamp *ret) {
     ret->nanos = (int32_t)rest * 1000;
 }
 
-status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAMP_TEXT], struct err *e) {
+static status_t check_range(const Google__Protobuf__Timestamp *t, struct err *e) {
     if (t->seconds < YEAR_1_S || t->seconds > YEAR_9999_END_S || t->nanos < 0 || t->nanos > 999999999)
         return err_set(e, ST_INVALID_ARGUMENT, "a timestamp of %lld s and %d ns is outside the years 1 to 9999",
                        (long long)t->seconds, t->nanos);
+    return ST_OK;
+}
+
+status_t timestamp_to_us(const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct err *e) {
+    TRY(check_range(t, e));
+    *ret_us = t->seconds * 1000000 + t->nanos / 1000;
+    return ST_OK;
+}
+
+status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAMP_TEXT], struct err *e) {
+    TRY(check_range(t, e));
     time_t s = t->seconds;
     struct tm tm;
     gmtime_r(&s, &tm);

@@ -13,6 +13,8 @@ enum { TIMESTAMP_TEXT = 40 }; /* the longest text and its NUL */
 /* Fills *ret, which the caller owns (a struct of its own, or one inside a message made by malloc). */
 void timestamp_of_us(int64_t us, Google__Protobuf__Timestamp *ret);
 
+/* Microseconds since 1970, negative before. INVALID_ARGUMENT outside the years 1 to 9999. */
+MUST_CHECK status_t timestamp_to_us(const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct err *e);
 /* Prints with 0, 3, 6 or 9 digits of fraction, the fewest that represent the value, and "Z". INVALID_ARGUMENT outside
  * the years 1 to 9999. */
 MUST_CHECK status_t timestamp_print(const Google__Protobuf__Timestamp *t, char ret[TIMESTAMP_TEXT], struct err *e);

@@ -1,5 +1,6 @@
 #include "api/rpc/call_state.h"
 
+#include "api/rpc/request_id.h"
 #include "api/rpc/server_state.h"
 #include "base/alloc.h"
 
@@ -69,6 +70,8 @@ static status_t admit(struct rpc_server *s, const struct route *route, const cha
 
 static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path) {
     const struct route *route = find_route(s, path);
+    c->server = s;
+    request_id_take(s, c);
     if (route) {
         c->route = route;
         c->kind = route->method->kind;

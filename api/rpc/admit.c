@@ -1,10 +1,10 @@
 /* Admission: whether a call may run.
  *
- * Calls over TLS are checked, unless their route is open to anyone; calls without TLS are checked only if the access
- * rules say so, and never on a unix socket. A worker thread makes the check, because it may query the database: it
- * reads the bearer token and the names in the client's certificate, calls the access check, and dispatches or ends the
- * call. Nothing of the request is read before. rpc_server_review repeats the check for open streams, so that a revoked
- * token ends them. */
+ * Calls over TLS and calls of the own process (rpc_server_listen_within) are checked, unless their route is open to
+ * anyone; other calls without TLS are checked only if the access rules say so, and never on a unix socket. A worker
+ * thread makes the check, because it may query the database: it reads the bearer token and the names in the client's
+ * certificate, calls the access check, and dispatches or ends the call. Nothing of the request is read before.
+ * rpc_server_review repeats the check for open streams, so that a revoked token ends them. */
 #include "api/rpc/bearer.h"
 
 #include "api/rpc/call_state.h"

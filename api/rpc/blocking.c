@@ -21,7 +21,7 @@ status_t blocking_open(struct blocking *b, struct rpc_channel *ch, const Protobu
     owner_add(&ch->owner, &b->owned);
     size_t bytes;
     b->request = buffer_pack(request, &bytes);
-    b->n_metadata = channel_metadata(ch, &b->metadata);
+    channel_headers(ch, &b->own_headers);
     grpc_metadata_array_init(&b->first_metadata);
     grpc_metadata_array_init(&b->trailing);
     return ST_OK;
@@ -33,7 +33,7 @@ void blocking_close(struct blocking *b) {
     if (b->received)
         grpc_byte_buffer_destroy(b->received);
     grpc_slice_unref(b->details);
-    grpc_slice_unref(b->metadata.value);
+    call_headers_done(&b->own_headers);
     grpc_metadata_array_destroy(&b->first_metadata);
     grpc_metadata_array_destroy(&b->trailing);
     owner_unlink(&b->channel->owner, &b->owned);
@@ -45,8 +45,8 @@ void blocking_close(struct blocking *b) {
 
 grpc_op blocking_send_headers(struct blocking *b) {
     grpc_op op = { .op = GRPC_OP_SEND_INITIAL_METADATA };
-    op.data.send_initial_metadata.metadata = &b->metadata;
-    op.data.send_initial_metadata.count = b->n_metadata;
+    op.data.send_initial_metadata.metadata = b->own_headers.items;
+    op.data.send_initial_metadata.count = b->own_headers.n;
     return op;
 }
 

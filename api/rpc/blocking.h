@@ -11,8 +11,7 @@ struct blocking {
     grpc_completion_queue *queue;
     const ProtobufCMessageDescriptor *reply;
     int64_t timeout_ms;
-    grpc_metadata metadata;
-    size_t n_metadata;
+    struct call_headers own_headers;
     grpc_byte_buffer *request, *received;
     grpc_metadata_array first_metadata, trailing;
     grpc_status_code code;

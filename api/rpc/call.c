@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,12 @@ static void headers_received(struct tag *tag, bool ok) {
     c->in.open = true;
     receive_arm(c);
     call_end_of(c);
+}
+
+void call_headers_done(struct call_headers *h) {
+    for (size_t i = 0; i < h->n; i++)
+        grpc_slice_unref(h->items[i].value);
+    h->n = 0;
 }
 
 struct rpc_call *call_new(struct owner *owner, grpc_call *call, bool is_server, enum rpc_kind kind) {
@@ -53,8 +60,9 @@ struct rpc_call *rpc_unref(struct rpc_call *c) {
     if (c->in.buffer)
         grpc_byte_buffer_destroy(c->in.buffer);
     grpc_slice_unref(c->details);
-    grpc_slice_unref(c->trailing.value);
-    grpc_slice_unref(c->authorization.value);
+    grpc_slice_unref(c->trailing[0].value);
+    grpc_slice_unref(c->trailing[1].value);
+    call_headers_done(&c->own_headers);
     /* gRPC's call owns the elements, so the arrays are destroyed before the call is released. */
     grpc_metadata_array_destroy(&c->metadata);
     grpc_metadata_array_destroy(&c->first_metadata);
@@ -91,6 +99,24 @@ static status_t conclude(struct rpc_call *c) {
     return err_set(&c->why, ST_CANCELLED, "the client went away");
 }
 
+static void report_end(const struct rpc_call *c, status_t st) {
+    const struct rpc_server_config *config = &c->server->config;
+    const int64_t ns = clock_mono_ns() - c->begun_ns;
+    if (c->route)
+        call_times_add(c->route->times, st, ns);
+    if (!config->ended)
+        return;
+    char *peer = grpc_call_get_peer(c->owned.call);
+    config->ended(config->ended_ctx, &(struct rpc_ended_call){ .service = c->route ? c->route->service_name : "",
+                                                               .method = c->route ? c->route->method->name : "",
+                                                               .caller = c->caller,
+                                                               .peer = peer ? peer : "",
+                                                               .request_id = c->request_id,
+                                                               .status = st,
+                                                               .ns = ns });
+    gpr_free(peer);
+}
+
 void call_end_of(struct rpc_call *c) {
     c->running--;
     bool last = atomic_load(&c->over) && c->running == 0 && !c->done;
@@ -98,11 +124,11 @@ void call_end_of(struct rpc_call *c) {
     pthread_mutex_unlock(&c->lock);
     if (last) {
         status_t st = conclude(c);
-        if (c->is_server && c->route)
-            call_times_add(c->route->times, st, c->kind == RPC_UNARY, clock_mono_ns() - c->begun_ns);
+        if (c->is_server)
+            report_end(c, st);
         if (c->events.done)
             c->events.done(c, st, c->why.msg);
-        rpc_unref(c); /* the reference of the library */
+        atomic_fetch_sub(&c->refs, 1); /* the reference of the library; never the last one, which is below */
     }
     rpc_unref(c); /* the reference of the batch or job that has ended */
 }

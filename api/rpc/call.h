@@ -33,6 +33,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* With the NUL: the id of a call in the access log. */
+enum { RPC_REQUEST_ID_BYTES = 65 };
+
 struct rpc_call;
 
 enum rpc_kind { RPC_UNARY, RPC_CLIENT_STREAM, RPC_SERVER_STREAM, RPC_BIDI };

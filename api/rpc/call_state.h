@@ -11,11 +11,19 @@
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
 #include "api/rpc/pool.h"
+#include "api/rpc/server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 struct route;
+
+/* What a client sends with each call: the authorization and the request id, if the channel has them. */
+struct call_headers {
+    grpc_metadata items[2];
+    size_t n;
+};
+void call_headers_done(struct call_headers *);
 
 struct outgoing {
     struct outgoing *next;
@@ -62,11 +70,13 @@ struct rpc_call {
     int64_t begun_ns;
 
     /* server */
+    const struct rpc_server *server;
     const struct route *route;       /* NULL for a method that does not exist */
     const struct rpc_access *access; /* NULL for a call that is not checked */
     atomic_bool admitted;            /* its token was accepted; the members below are set before */
     uint8_t token[SHA256_BYTES];     /* its digest */
     char caller[RPC_CALLER_BYTES];
+    char request_id[RPC_REQUEST_ID_BYTES];
 
     pthread_mutex_t lock; /* guards the members below; never held during an event */
     int running;
@@ -85,14 +95,13 @@ struct rpc_call {
     grpc_metadata_array metadata, first_metadata; /* server: the request's; client: trailing and initial */
     /* server: the operands of the batch that carries the status */
     grpc_slice details;
-    grpc_metadata trailing;
+    grpc_metadata trailing[2]; /* the request id; the details of a failure */
     int cancelled;
     /* client */
     const char *peer;
     int64_t timeout_ms;
     grpc_status_code code;
-    grpc_metadata authorization;
-    bool has_authorization;
+    struct call_headers own_headers;
 };
 
 /* Takes ownership of gRPC's call. The new call has one reference, which belongs to the library. */

@@ -9,6 +9,7 @@
 #include "api/rpc/client_state.h"
 #include "api/rpc/credentials.h"
 #include "api/rpc/log.h"
+#include "api/rpc/request_id.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -94,6 +95,18 @@ static status_t find_token(struct rpc_channel *ch, const struct rpc_channel_conf
     return given ? set_token(ch, config->token, e) : read_token(ch, config->token_file, e);
 }
 
+/* An id that the server would replace finds nothing in its access log. */
+static status_t set_request_id(struct rpc_channel *ch, const char *id, struct err *e) {
+    if (!id || !*id)
+        return ST_OK;
+    if (!request_id_valid(id, strlen(id)))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the request id '%.80s' is not 1 to %d letters, digits, '.', '_' and '-'", id,
+                       RPC_REQUEST_ID_BYTES - 1);
+    snprintf(ch->request_id, sizeof ch->request_id, "%s", id);
+    return ST_OK;
+}
+
 status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_channel **ret, struct err *e) {
     struct rpc_address address;
     TRY(rpc_address_parse(config->address, &address, e));
@@ -106,11 +119,29 @@ status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_ch
     CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
     snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
     TRY(find_token(ch, config, &address, e));
+    TRY(set_request_id(ch, config->request_id, e));
     grpc_channel_credentials *credentials;
     const struct rpc_tls none = { 0 }; /* a server does not use TLS on a unix socket either */
-    TRY(credentials_client(address.is_unix ? &none : &config->tls, &credentials, e));
+    if (config->within)
+        credentials = grpc_local_credentials_create(LOCAL_TCP);
+    else
+        TRY(credentials_client(address.is_unix ? &none : &config->tls, &credentials, e));
     ch->core = core_new(address.text, credentials, config->tls_name);
     grpc_channel_credentials_release(credentials);
+    TRY(loop_shared_take(&ch->loop, e));
+    *ret = take_ptr(&ch);
+    return ST_OK;
+}
+
+status_t rpc_channel_as(struct rpc_channel *connection, const char *token, struct rpc_channel **ret, struct err *e) {
+    struct rpc_channel *fresh = alloc_zeroed(1, sizeof *fresh);
+    owner_init(&fresh->owner);
+    grpc_init();
+    CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
+    memcpy(ch->peer, connection->peer, sizeof ch->peer);
+    ch->core = connection->core;
+    ch->shares_core = true;
+    TRY(set_token(ch, token, e));
     TRY(loop_shared_take(&ch->loop, e));
     *ret = take_ptr(&ch);
     return ST_OK;
@@ -122,7 +153,7 @@ struct rpc_channel *rpc_channel_close(struct rpc_channel *ch) {
     owner_cancel_all(&ch->owner);
     owner_wait_empty(&ch->owner);
     owner_done(&ch->owner);
-    if (ch->core)
+    if (ch->core && !ch->shares_core)
         grpc_channel_destroy(ch->core);
     if (ch->loop)
         loop_shared_give();
@@ -155,12 +186,17 @@ status_t channel_call(struct rpc_channel *ch, const ProtobufCServiceDescriptor *
     return ST_OK;
 }
 
-size_t channel_metadata(const struct rpc_channel *ch, grpc_metadata *ret) {
-    if (!ch->authorization)
-        return 0;
-    ret->key = grpc_slice_from_static_string("authorization");
-    ret->value = grpc_slice_from_copied_string(ch->authorization);
-    return 1;
+static void add_header(struct call_headers *h, const char *key, const char *value) {
+    h->items[h->n].key = grpc_slice_from_static_string(key);
+    h->items[h->n++].value = grpc_slice_from_copied_string(value);
+}
+
+void channel_headers(const struct rpc_channel *ch, struct call_headers *ret) {
+    *ret = (struct call_headers){ 0 };
+    if (ch->authorization)
+        add_header(ret, "authorization", ch->authorization);
+    if (ch->request_id[0])
+        add_header(ret, REQUEST_ID_KEY, ch->request_id);
 }
 
 status_t channel_check_size(const ProtobufCMessage *request, struct err *e) {
@@ -202,7 +238,7 @@ status_t rpc_start(struct rpc_channel *ch, const ProtobufCServiceDescriptor *ser
     c->deadline = deadline;
     c->timeout_ms = timeout_ms;
     c->peer = ch->peer;
-    c->has_authorization = channel_metadata(ch, &c->authorization);
+    channel_headers(ch, &c->own_headers);
     rpc_ref(c); /* the reference of the caller */
     pthread_mutex_lock(&c->lock);
     start_batches(c);

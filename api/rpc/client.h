@@ -33,9 +33,17 @@ struct rpc_channel_config {
     /* Sent as `authorization: Bearer ...`: the token, or the content of the file if there is no token; NULL or "" for
      * none. Only over TLS or to this machine: FAILED_PRECONDITION otherwise. */
     const char *token, *token_file;
+    /* Sent with each call as x-request-id: 1 to 64 letters, digits, '.', '_' and '-'. NULL or "": the server makes an
+     * id for each call. */
+    const char *request_id;
+    bool within; /* the address is that of rpc_server_listen_within; without TLS */
 };
 
 MUST_CHECK status_t rpc_channel_open(const struct rpc_channel_config *, struct rpc_channel **ret, struct err *e);
+/* A channel that makes its calls on the connection of another one, with a token of its own. Close it before that one.
+ * INVALID_ARGUMENT for a token that a header cannot carry. */
+MUST_CHECK status_t rpc_channel_as(struct rpc_channel *connection, const char *token, struct rpc_channel **ret,
+                                   struct err *e);
 /* Cancels the calls that have not ended, waits until their references are released, and frees the channel. NULL is
  * fine; returns NULL. Do not call it from an event. */
 struct rpc_channel *rpc_channel_close(struct rpc_channel *);

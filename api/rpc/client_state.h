@@ -3,16 +3,19 @@
 #ifndef API_RPC_CLIENT_STATE_H
 #define API_RPC_CLIENT_STATE_H
 
+#include "api/rpc/call_state.h"
 #include "api/rpc/client.h"
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
 
 struct rpc_channel {
     grpc_channel *core;
+    bool shares_core; /* core belongs to another channel */
     struct loop *loop;
     struct owner owner;
-    char peer[RPC_ADDRESS_BYTES + 64]; /* "the controller at unix:/run/..." */
-    char *authorization;               /* "Bearer ...", or NULL */
+    char peer[RPC_ADDRESS_BYTES + 64];     /* "the controller at unix:/run/..." */
+    char *authorization;                   /* "Bearer ...", or NULL */
+    char request_id[RPC_REQUEST_ID_BYTES]; /* "": each call gets one from the server */
 };
 
 gpr_timespec channel_deadline(int64_t timeout_ms); /* timeout_ms <= 0: no deadline */
@@ -23,8 +26,8 @@ MUST_CHECK status_t channel_call(struct rpc_channel *, const ProtobufCServiceDes
                                  grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
                                  const ProtobufCMessageDescriptor **ret_reply, struct err *e);
 
-/* The metadata of each call. Returns the number of elements, 0 or 1; the caller unrefs the value. */
-size_t channel_metadata(const struct rpc_channel *, grpc_metadata *ret);
+/* The headers of a new call; the caller releases them with call_headers_done. */
+void channel_headers(const struct rpc_channel *, struct call_headers *ret);
 
 /* RESOURCE_EXHAUSTED for a request that is larger than the server accepts. */
 MUST_CHECK status_t channel_check_size(const ProtobufCMessage *request, struct err *e);

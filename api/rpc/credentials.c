@@ -60,9 +60,11 @@ status_t credentials_server(const struct rpc_tls *tls, grpc_server_credentials *
     }
     CLEANUP(pem_done) struct pem pem;
     TRY(pem_read(tls, &pem, e));
+    if (tls->for_new)
+        TRY(bytes_append(&pem.cert, pem.ca.data, pem.ca.len, e));
     grpc_ssl_pem_key_cert_pair pair = { .private_key = pem.key.data, .cert_chain = pem.cert.data };
     *ret = grpc_ssl_server_credentials_create_ex(pem.ca.data, &pair, 1,
-                                                 pem.ca.data
+                                                 pem.ca.data && !tls->for_new
                                                      ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
                                                      : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
                                                  NULL);

@@ -1,6 +1,7 @@
 #include "api/rpc/explain.h"
 
 #include "api/rpc/details.h"
+#include "api/rpc/request_id.h"
 
 #include <grpc/support/alloc.h>
 #include <stdio.h>
@@ -17,6 +18,15 @@ static bool read_details(const grpc_metadata_array *trailing, char ret_reason[RP
         }
     }
     return false;
+}
+
+/* Writes a clause with the id of the call, by which its line in the access log of the server can be found: for failures
+ * that the caller cannot explain or repair. Others get "". */
+static void find_id(status_t st, const grpc_metadata_array *trailing, char *ret, size_t n) {
+    char id[RPC_REQUEST_ID_BYTES];
+    ret[0] = '\0';
+    if ((st == ST_INTERNAL || st == ST_UNKNOWN || st == ST_DATA_LOSS) && request_id_find(trailing, id))
+        snprintf(ret, n, " (request %s)", id);
 }
 
 /* gRPC wraps the cause in its own layers: "failed to connect to all addresses; last error: UNKNOWN: ipv4:...: Failed to
@@ -51,9 +61,10 @@ void explain(const char *peer, int64_t timeout_ms, grpc_status_code code, grpc_s
     if (*ret_status == ST_OK)
         return;
     bool spoken = read_details(trailing, ret_reason);
-    char *text = grpc_slice_to_c_string(details);
+    char *text = grpc_slice_to_c_string(details), id[RPC_REQUEST_ID_BYTES + 32];
+    find_id(*ret_status, trailing, id, sizeof id);
     if (spoken && text[0])
-        snprintf(ret_why->msg, sizeof ret_why->msg, "%s", text);
+        snprintf(ret_why->msg, sizeof ret_why->msg, "%.*s%s", (int)(sizeof ret_why->msg - 1 - strlen(id)), text, id);
     else
         status_ignore(explain_transport(peer, timeout_ms, *ret_status, text, ret_why));
     gpr_free(text);

@@ -60,6 +60,19 @@ static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const st
     return ST_OK;
 }
 
+/* gRPC's local credentials refuse other machines. They mark the connection as one that is not plain: see admit.c. */
+status_t rpc_server_listen_within(struct rpc_server *s, char *ret_bound, struct err *e) {
+    if (!s->config.access)
+        return err_set(e, ST_FAILED_PRECONDITION, "the server has no access rules for its own process");
+    grpc_server_credentials *credentials = grpc_local_server_credentials_create(LOCAL_TCP);
+    const int port = grpc_server_add_http2_port(s->core, "127.0.0.1:0", credentials);
+    grpc_server_credentials_release(credentials);
+    if (port == 0)
+        return err_set(e, ST_INTERNAL, "no port of 127.0.0.1 can be listened on");
+    snprintf(ret_bound, RPC_ADDRESS_BYTES, "127.0.0.1:%d", port);
+    return ST_OK;
+}
+
 static status_t listen_unix(struct rpc_server *s, const struct rpc_address *a, struct err *e) {
     if (s->n_listeners == MAX_LISTENERS)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "a server listens on at most %d sockets", MAX_LISTENERS);

@@ -8,6 +8,7 @@
 #include "api/rpc/buffer.h"
 #include "api/rpc/call_state.h"
 #include "api/rpc/details.h"
+#include "api/rpc/request_id.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/utf8.h"
@@ -50,8 +51,8 @@ static grpc_op end_op(struct rpc_call *c) {
     grpc_op op = { .op = GRPC_OP_SEND_STATUS_FROM_SERVER };
     op.data.send_status_from_server.status = (grpc_status_code)c->status;
     op.data.send_status_from_server.status_details = &c->details;
-    op.data.send_status_from_server.trailing_metadata = &c->trailing;
-    op.data.send_status_from_server.trailing_metadata_count = c->status != ST_OK;
+    op.data.send_status_from_server.trailing_metadata = c->trailing;
+    op.data.send_status_from_server.trailing_metadata_count = c->status != ST_OK ? 2 : 1;
     return op;
 }
 
@@ -64,8 +65,8 @@ void send_pump(struct rpc_call *c) {
     if (!out->headers_sent) {
         out->headers_sent = true;
         ops[n] = (grpc_op){ .op = GRPC_OP_SEND_INITIAL_METADATA };
-        ops[n].data.send_initial_metadata.metadata = &c->authorization;
-        ops[n].data.send_initial_metadata.count = c->has_authorization;
+        ops[n].data.send_initial_metadata.metadata = c->own_headers.items;
+        ops[n].data.send_initial_metadata.count = c->own_headers.n;
         n++;
     }
     if (out->first)
@@ -179,11 +180,13 @@ void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
         c->out.ending = true;
         c->out.deferred = false;
         c->status = status;
+        c->trailing[0].key = grpc_slice_from_static_string(REQUEST_ID_KEY);
+        c->trailing[0].value = grpc_slice_from_copied_string(c->request_id);
         if (status != ST_OK) {
             copy_sentence(why ? why : "", &c->why);
             c->details = grpc_slice_from_copied_string(c->why.msg);
-            c->trailing.key = grpc_slice_from_static_string("grpc-status-details-bin");
-            c->trailing.value = details_pack(status, c->why.msg, c->reason);
+            c->trailing[1].key = grpc_slice_from_static_string("grpc-status-details-bin");
+            c->trailing[1].value = details_pack(status, c->why.msg, c->reason);
             send_drop_queue(c);
         }
         send_pump(c);

@@ -9,6 +9,7 @@
 #include "api/rpc/health.h"
 #include "api/rpc/log.h"
 #include "api/rpc/reflection.h"
+#include "api/rpc/request_id.h"
 #include "api/rpc/server_state.h"
 #include "api/rpc/socket_lock.h"
 #include "base/alloc.h"
@@ -71,6 +72,7 @@ status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_serv
     pthread_mutex_init(&fresh->lock, NULL);
     pthread_cond_init(&fresh->went_down, NULL);
     fresh->down.run = went_down;
+    request_id_prefix(fresh);
     fresh->core = core_new(&fresh->config);
     loop_open(&fresh->loop);
     grpc_server_register_completion_queue(fresh->core, fresh->loop.queue, NULL);
@@ -131,7 +133,7 @@ status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescri
                              .rule = found,
                              .input = find_method(d, methods[i].name)->input,
                              .service = service,
-                             .times = alloc_zeroed(1, sizeof *r->times) };
+                             .times = call_times_new(methods[i].kind == RPC_UNARY) };
         s->n_routes++;
         int length = snprintf(r->path, sizeof r->path, "/%s/%s", d->name, methods[i].name);
         if (length >= (int)sizeof r->path)

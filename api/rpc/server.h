@@ -21,7 +21,8 @@
  * RESOURCE_EXHAUSTED. A call that is cancelled or late while it waits is never run.
  *
  * A failed handler's status, sentence and reason travel as grpc-status, grpc-message and a google.rpc.Status with
- * ErrorInfo{reason, domain "trainyard"} in grpc-status-details-bin. A method of the descriptor without a row in the
+ * ErrorInfo{reason, domain "trainyard"} in grpc-status-details-bin. Every call's id is in the trailing metadata
+ * x-request-id. A method of the descriptor without a row in the
  * table is UNIMPLEMENTED.
  *
  * grpc.health.v1 (Check and Watch) and grpc.reflection.v1 and v1alpha are always served; `descriptors` is the
@@ -46,6 +47,17 @@ struct rpc_method {
     struct rpc_events events; /* for the other three kinds */
 };
 
+/* A call that has ended, for an access log. The strings are valid during the call of the function; service and method
+ * are those of the descriptors, "" if the method does not exist. */
+struct rpc_ended_call {
+    const char *service, *method;
+    const char *caller;     /* the name of the token's owner; "": the call was not checked, or was refused */
+    const char *peer;       /* "ipv4:10.0.0.7:41812", "unix:" */
+    const char *request_id; /* of the client (x-request-id: 1 to 64 letters, digits, '.', '_' and '-'), or a new one */
+    status_t status;
+    int64_t ns;
+};
+
 struct rpc_server_config {
     int workers; /* threads for unary handlers and `work`; 0 is 8 */
     int queue;   /* unary calls that may wait for a worker; 0 is 256 */
@@ -53,6 +65,9 @@ struct rpc_server_config {
     int streams; /* calls alive at once on one connection; 0 is 256. Further calls wait in the client */
     const void *descriptors;
     size_t descriptors_len;
+    /* Called at the end of each call, from several threads; must not block. NULL: nothing is called. */
+    void (*ended)(void *ctx, const struct rpc_ended_call *call);
+    void *ended_ctx;
     const struct rpc_access *access; /* kept by pointer; NULL: every peer that can connect may call every method */
 };
 
@@ -71,6 +86,11 @@ MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDe
  * files. A unix socket does not use TLS: tls is ignored. Only the socket's owner can read and write it (0600). */
 MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
                                       char *ret_bound, struct err *e);
+
+/* Before start: listens on a free port of 127.0.0.1 for a channel of this process with `within`. Each call on it is
+ * checked as a call over TLS is, whatever the access rules say about plain connections. ret_bound has
+ * RPC_ADDRESS_BYTES. */
+MUST_CHECK status_t rpc_server_listen_within(struct rpc_server *, char *ret_bound, struct err *e);
 
 MUST_CHECK status_t rpc_server_start(struct rpc_server *, struct err *e);
 

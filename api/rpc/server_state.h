@@ -10,6 +10,8 @@
 #include "api/rpc/pool.h"
 #include "api/rpc/server.h"
 
+#include <stdatomic.h>
+
 struct health;
 
 enum { ROUTE_BYTES = 192, MAX_LISTENERS = 8 };
@@ -61,6 +63,9 @@ struct rpc_server {
     pthread_mutex_t lock;
     pthread_cond_t went_down;
     bool is_down, stopped;
+
+    char id_prefix[9]; /* of the request ids that this server makes */
+    atomic_uint next_id;
 };
 
 /* rpc_server_add with one rule for all methods, for services of the runtime itself, whose protos contain no rules.

@@ -7,6 +7,8 @@
 #include "api/codec/message.h"
 #include "api/codec/scalar.h"
 #include "api/spec/fields.h"
+#include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/limits.h"
 
 #include <string.h>
@@ -38,7 +40,7 @@ static status_t fill_scalar(ProtobufCMessage *msg, const ProtobufCFieldDescripto
     return ST_OK;
 }
 
-static status_t fill_constants(ProtobufCMessage *msg, struct err *e) {
+status_t defaults_fill_constants(ProtobufCMessage *msg, struct err *e) {
     for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
         const Trainyard__V1__SpecField *rule = spec_field(msg->descriptor, i);
@@ -49,14 +51,14 @@ static status_t fill_constants(ProtobufCMessage *msg, struct err *e) {
         else if (*text)
             TRY(fill_scalar(msg, f, text, e));
         if (message && field_is_set(msg, f))
-            TRY(fill_constants(*(ProtobufCMessage **)field_value(msg, f), e));
+            TRY(defaults_fill_constants(*(ProtobufCMessage **)field_value(msg, f), e));
     }
     return ST_OK;
 }
 
 /* ---- what follows from other fields ---- */
 
-/* Sets an int32 or int64 field that is absent. */
+/* Sets a number that is absent. */
 #define COMPUTE(msg, TYPE, field, FIELD, value)                                                                        \
     do {                                                                                                               \
         if (!(msg)->_##field##_case) {                                                                                 \
@@ -84,6 +86,17 @@ static void compute_model(const Trainyard__V1__ModelSpec *model) {
     }
 }
 
+static void compute_text(Trainyard__V1__TextData *t) {
+    if (t->_format_case == 0 && t->n_files > 0) {
+        t->format = alloc_copy_text(spec_text_format(t->files[0]));
+        t->_format_case = TRAINYARD__V1__TEXT_DATA___FORMAT_FORMAT;
+    }
+    if (t->_document_case == 0 && t->_format_case && strcmp(t->format, "text") != 0) {
+        t->document = alloc_copy_text(strcmp(t->format, "webdataset") == 0 ? "txt" : "text");
+        t->_document_case = TRAINYARD__V1__TEXT_DATA___DOCUMENT_DOCUMENT;
+    }
+}
+
 /* The largest power of two, at most LIMIT_DEFAULT_LANES, that divides n; n > 0. */
 static int32_t largest_power_of_two_dividing(int32_t n) {
     int32_t power = 1;
@@ -103,6 +116,11 @@ static void compute_batches(Trainyard__V1__TrainSpec *t) {
         COMPUTE(t, TRAIN_SPEC, lanes, LANES, largest_power_of_two_dividing(t->global_batch / t->micro_batch));
 }
 
+/* SGD's recipes, such as ResNet's, do not clip. */
+static double default_clip_norm(const Trainyard__V1__OptimizerSpec *o) {
+    return o->kind_case == TRAINYARD__V1__OPTIMIZER_SPEC__KIND_SGD ? 0 : 1;
+}
+
 /* A tenth of the steps, or what warm-up leaves. */
 static int64_t tenth_after(int64_t warmup, int64_t steps) {
     if (steps <= 0 || warmup < 0 || warmup > steps)
@@ -116,11 +134,11 @@ static status_t compute_loss_scale(Trainyard__V1__TrainSpec *t, struct err *e) {
         return ST_OK;
     ProtobufCMessage *made = message_new(&trainyard__v1__loss_scale_spec__descriptor);
     t->loss_scale = (Trainyard__V1__LossScaleSpec *)made;
-    return fill_constants(made, e);
+    return defaults_fill_constants(made, e);
 }
 
 status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
-    TRY(fill_constants(&spec->base, e));
+    TRY(defaults_fill_constants(&spec->base, e));
     Trainyard__V1__TrainSpec *t = spec->train;
     if (!t) /* a program */
         return ST_OK;
@@ -128,7 +146,10 @@ status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
     Trainyard__V1__ParallelSpec *l = spec->parallel;
     if (spec->model)
         compute_model(spec->model);
+    if (spec->data && spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
+        compute_text(spec->data->text);
     compute_batches(t);
+    COMPUTE(t, TRAIN_SPEC, clip_norm, CLIP_NORM, default_clip_norm(t->optimizer));
     if (s->kind_case == TRAINYARD__V1__SCHEDULE_SPEC__KIND_WSD)
         COMPUTE(s->wsd, WSD_SCHEDULE, decay_steps, DECAY_STEPS, tenth_after(s->wsd->warmup_steps, t->steps));
     COMPUTE(l, PARALLEL_SPEC, virtual_stages, VIRTUAL_STAGES, strcmp(l->pipeline_schedule, "interleaved") == 0 ? 2 : 1);

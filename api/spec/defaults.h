@@ -8,4 +8,7 @@
  * stays unset: the rules find that field. Fails only without memory. */
 MUST_CHECK status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e);
 
+/* Only the defaults that are options of fields, of any message inside SweepSpec (sweep_spec.proto). */
+MUST_CHECK status_t defaults_fill_constants(ProtobufCMessage *msg, struct err *e);
+
 #endif

@@ -32,5 +32,9 @@ const void *spec_value(const ProtobufCMessage *msg, const char *name) {
 }
 
 bool spec_replaced(const ProtobufCMessage *msg, const Trainyard__V1__SpecField *rule) {
-    return *rule->unless && spec_value(msg, rule->unless);
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(msg->descriptor, rule->unless);
+    size_t n = 1;
+    if (f && field_is_repeated(f))
+        field_elements(msg, f, &n);
+    return f && n && spec_value(msg, rule->unless);
 }

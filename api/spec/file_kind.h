@@ -1,4 +1,5 @@
-/* Recognizes files that are not text by their names. Internal to this folder. */
+/* What a file contains by its name, a path or a URI. Internal to this folder; spec_text_format of spec.h is in
+ * file_kind.c. */
 #ifndef API_SPEC_FILE_KIND_H
 #define API_SPEC_FILE_KIND_H
 

@@ -36,6 +36,8 @@ void rules_check(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     rules_fields(&spec->base, "", p);
     if (rules_field_good(&spec->base, "labels"))
         check_labels(spec, p);
+    if (spec->stores)
+        rules_stores(spec, p);
     if (spec->program) {
         rules_program(spec, p);
         return;
@@ -43,5 +45,6 @@ void rules_check(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     rules_train(spec->train, p);
     rules_layout(spec, rules_batches(spec->train, p), p);
     rules_data(spec, p);
+    rules_unencrypted(spec, p);
     rules_model(spec, p);
 }

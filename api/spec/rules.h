@@ -23,6 +23,10 @@ bool rules_argument(const char *value, const char *path, struct spec_problems *p
 void rules_model(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* rules_data.c */
 void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
+/* rules_stores.c: how hosts reach data that are no files of theirs. */
+void rules_stores(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
+/* The same file: URIs of http://, of a spec with or without stores. */
+void rules_unencrypted(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* rules_train.c: batches, optimizer, schedule, profile. */
 void rules_train(const Trainyard__V1__TrainSpec *t, struct spec_problems *p);
 /* Whether global_batch, micro_batch and lanes are known and agree; adds a line if they do not agree. */

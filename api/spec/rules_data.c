@@ -1,21 +1,35 @@
 #include "api/codec/message.h"
+#include "api/spec/data_uri.h"
 #include "api/spec/fields.h"
 #include "api/spec/file_kind.h"
 #include "api/spec/rules.h"
 
 #include <string.h>
 
-enum { FILE_PATH_BYTES = 4096 };
-
 /* By their names; the engine checks the bytes. */
-static void check_kinds(const Trainyard__V1__TextData *text, struct spec_problems *p) {
-    for (size_t i = 0; i < text->n_files; i++) {
-        char local[FILE_PATH_BYTES];
-        const char *why = spec_uri_path(text->files[i], local, sizeof local, NULL) == ST_OK ? file_kind_not_text(local)
-                                                                                            : NULL;
+static void check_kinds(const Trainyard__V1__TextData *text, const char *field, char *const *files, size_t n,
+                        struct spec_problems *p) {
+    for (size_t i = 0; i < n; i++) {
+        const char *slash = strrchr(files[i], '/');
+        const char *why = slash && data_uri_check(files[i], true, NULL) == ST_OK ? file_kind_not_text(slash) : NULL;
+        const char *named = slash ? spec_text_format(slash) : "text";
         if (why)
-            problem_add(p, "data.text.files[%zu]: '%.80s' %s", i, strrchr(local, '/') + 1, why);
+            problem_add(p, "data.text.%s[%zu]: '%.80s' %s", field, i, slash + 1, why);
+        else if (strcmp(named, "text") != 0 && strcmp(named, text->format ? text->format : named) != 0)
+            problem_add(
+                p,
+                "data.text.%s[%zu]: '%.80s' is %s by its name, and the format is %s: the files of a job have one "
+                "format",
+                field, i, slash + 1, named, text->format);
     }
+}
+
+static void check_text(const Trainyard__V1__TextData *text, struct spec_problems *p) {
+    check_kinds(text, "files", text->files, text->n_files, p);
+    check_kinds(text, "validation", text->validation, text->n_validation, p);
+    const bool plain = text->format && strcmp(text->format, "text") == 0;
+    if (plain && text->_document_case && *text->document)
+        problem_add(p, "data.text.document: has no effect with format `text`");
 }
 
 static void check_idx(const Trainyard__V1__IdxData *idx, struct spec_problems *p) {
@@ -32,29 +46,36 @@ static void check_reconstruction(const Trainyard__V1__ReconstructionData *r, str
                     r->sampled_fraction);
 }
 
-/* The field of the source that gives validation data; NULL if it has none. */
-static const ProtobufCFieldDescriptor *validation_field(const ProtobufCMessage *source) {
-    for (unsigned i = 0; i < source->descriptor->n_fields; i++)
-        if (spec_field(source->descriptor, i)->validation)
-            return &source->descriptor->fields[i];
-    return NULL;
+/* Whether a field of the source gives validation data. */
+static bool gives_validation(const ProtobufCMessage *source, const ProtobufCFieldDescriptor *f) {
+    size_t n = 0;
+    if (f->type == PROTOBUF_C_TYPE_DOUBLE)
+        return *(const double *)field_value(source, f) != 0; /* a negative one has a line of its own */
+    if (field_is_repeated(f))
+        field_elements(source, f, &n);
+    else
+        n = strlen(*(char *const *)field_value(source, f));
+    return n > 0;
 }
 
 static void check_keep_best(const ProtobufCMessage *data, struct spec_problems *p) {
     const ProtobufCMessage *source = spec_member_message(data);
-    const ProtobufCFieldDescriptor *f = source ? validation_field(source) : NULL;
-    size_t n = 0;
-    if (f && f->type == PROTOBUF_C_TYPE_DOUBLE) {
-        if (*(const double *)field_value(source, f) == 0)
-            problem_add(p, "checkpoint.keep_best: needs validation data, and data.%s.%s is 0", spec_member(data)->name,
-                        f->name);
+    const ProtobufCFieldDescriptor *fraction = NULL;
+    if (!source) /* there is another line */
         return;
+    for (unsigned i = 0; i < source->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &source->descriptor->fields[i];
+        if (!spec_field(source->descriptor, i)->validation)
+            continue;
+        if (gives_validation(source, f))
+            return;
+        if (f->type == PROTOBUF_C_TYPE_DOUBLE)
+            fraction = f;
     }
-    if (f && field_is_repeated(f))
-        field_elements(source, f, &n);
-    else if (f)
-        n = strlen(*(char *const *)field_value(source, f));
-    if (source && n == 0) /* without a source there is another line */
+    if (fraction)
+        problem_add(p, "checkpoint.keep_best: needs validation data, and data.%s.%s is 0", spec_member(data)->name,
+                    fraction->name);
+    else
         problem_add(p, "checkpoint.keep_best: needs validation data, and data names none");
 }
 
@@ -63,7 +84,7 @@ void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     if (!data)
         return;
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
-        check_kinds(data->text, p);
+        check_text(data->text, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IDX)
         check_idx(data->idx, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_RECONSTRUCTION)

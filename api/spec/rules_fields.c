@@ -4,6 +4,7 @@
 #include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/text.h"
+#include "api/spec/data_uri.h"
 #include "api/spec/fields.h"
 #include "api/spec/rules.h"
 #include "base/utf8.h"
@@ -72,6 +73,8 @@ static const char *choice_names(const rule_t *r, char ret[NAMES_BYTES]) {
         used += (size_t)snprintf(ret + used, NAMES_BYTES - used, "%s%s", used ? ", " : "", r->choices[i]);
     if (r->format == TRAINYARD__V1__SPEC_FIELD__FORMAT__FILE_URI)
         snprintf(ret + used, NAMES_BYTES - used, ", a file:// URI");
+    else if (r->format == TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI)
+        snprintf(ret + used, NAMES_BYTES - used, ", a file://, https://, s3:// or hf:// URI");
     return ret;
 }
 
@@ -103,9 +106,29 @@ static bool check_divides(const ProtobufCMessage *msg, const rule_t *r, const vo
 bool rules_file(const char *uri, const char *path, struct spec_problems *p) {
     char local[FILE_PATH_BYTES];
     struct err e;
+    if (data_uri_is_remote(uri)) {
+        problem_add(p, "%s: '%.120s' is no file of the hosts: this field supports file:///PATH only", path, uri);
+        return false;
+    }
     if (spec_uri_path(uri, local, sizeof local, &e) == ST_OK)
         return true;
     problem_add(p, "%s: %s", path, e.msg);
+    return false;
+}
+
+static bool check_data_uri(const char *uri, bool may_be_pattern, const char *path, struct spec_problems *p) {
+    struct err e;
+    if (data_uri_check(uri, may_be_pattern, &e) == ST_OK)
+        return true;
+    problem_add(p, "%s: %s", path, e.msg);
+    return false;
+}
+
+static bool check_secret(const char *name, const char *path, struct spec_problems *p) {
+    if (spec_secret_name(name))
+        return true;
+    problem_add(p, "%s: '%.60s' is not the name of a secret: 1 to 128 letters, digits and '_', the first no digit",
+                path, name);
     return false;
 }
 
@@ -130,22 +153,33 @@ static bool check_checkpoint(const char *value, const char *path, struct spec_pr
     return false;
 }
 
-static bool check_text(const rule_t *r, const char *value, const char *path, struct spec_problems *p) {
+static bool is_uri(const rule_t *r, const char *value) {
+    switch (r->format) {
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__FILE_URI: return strncmp(value, "file:", 5) == 0;
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI:
+        return strncmp(value, "file:", 5) == 0 || data_uri_is_remote(value);
+    default: return false;
+    }
+}
+
+/* A pattern names several files. */
+static bool check_text(const rule_t *r, const char *value, bool in_list, const char *path, struct spec_problems *p) {
     char names[NAMES_BYTES];
-    const bool uri = r->format == TRAINYARD__V1__SPEC_FIELD__FORMAT__FILE_URI;
-    if (r->n_choices && !(uri && strncmp(value, "file:", 5) == 0)) {
+    if (r->n_choices && !is_uri(r, value)) {
         if (is_choice(r, value))
             return true;
         problem_add(p, "%s: '%.40s' is not one of: %s", path, value, choice_names(r, names));
         return false;
     }
-    if (uri)
-        return rules_file(value, path, p);
-    if (r->format == TRAINYARD__V1__SPEC_FIELD__FORMAT__CHECKPOINT)
-        return check_checkpoint(value, path, p);
-    if (r->format == TRAINYARD__V1__SPEC_FIELD__FORMAT__ARGUMENT)
-        return rules_argument(value, path, p);
-    return r->format != TRAINYARD__V1__SPEC_FIELD__FORMAT__NAME || check_name(p, path, value);
+    switch (r->format) {
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__FILE_URI: return rules_file(value, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI: return check_data_uri(value, in_list, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__CHECKPOINT: return check_checkpoint(value, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__ARGUMENT: return rules_argument(value, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__SECRET: return check_secret(value, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__NAME: return check_name(p, path, value);
+    default: return true;
+    }
 }
 
 /* ---- fields ---- */
@@ -153,7 +187,7 @@ static bool check_text(const rule_t *r, const char *value, const char *path, str
 static bool check_value(const ProtobufCFieldDescriptor *f, const rule_t *r, const void *at, const char *path,
                         struct spec_problems *p) {
     switch (f->type) {
-    case PROTOBUF_C_TYPE_STRING: return check_text(r, *(char *const *)at, path, p);
+    case PROTOBUF_C_TYPE_STRING: return check_text(r, *(char *const *)at, field_is_repeated(f), path, p);
     case PROTOBUF_C_TYPE_INT32:
     case PROTOBUF_C_TYPE_INT64:
     case PROTOBUF_C_TYPE_DOUBLE: return check_number(f, r, at, path, p);

@@ -112,6 +112,38 @@ static void check_python(const Trainyard__V1__ProgramSpec *program, struct spec_
         problem_add(p, "program.python.project: needs program.code, and a uv.lock or pyproject.toml as requirements");
 }
 
+/* REGISTRY/NAME@sha256:DIGEST, so that every host and every attempt gets the same files. */
+static void check_image_name(const char *name, struct spec_problems *p) {
+    static const char DIGEST[] = "@sha256:";
+    const char *at = strchr(name, '@');
+    const bool digest = at && strncmp(at, DIGEST, sizeof DIGEST - 1) == 0 && strlen(at) == sizeof DIGEST - 1 + 64 &&
+                        strspn(at + sizeof DIGEST - 1, "0123456789abcdef") == 64;
+    const size_t host = strcspn(name, "/@"), good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                                 "0123456789._-/:");
+    if (!digest)
+        problem_add(p,
+                    "program.image.name: '%.80s' has no digest: add @sha256: and what `skopeo inspect --format "
+                    "{{.Digest}} docker://%.80s` prints",
+                    name, name);
+    else if (name[host] != '/' || host == 0 || name + good != at || *name == '-')
+        problem_add(p, "program.image.name: '%.160s' is not REGISTRY/NAME@sha256:DIGEST", name);
+}
+
+static void check_image(const Trainyard__V1__ProgramSpec *program, struct spec_problems *p) {
+    const Trainyard__V1__ImageSpec *image = program->image;
+    if (!!image->root + !!image->name + !!image->archive != 1)
+        problem_add(p, "program.image: needs one of root, name and archive");
+    if (image->root && *image->root != '/')
+        problem_add(p, "program.image.root: '%.80s' is not an absolute path", image->root);
+    if (image->archive && *image->archive != '/')
+        problem_add(p, "program.image.archive: '%.80s' is not an absolute path", image->archive);
+    if (image->name)
+        check_image_name(image->name, p);
+    if (program->python)
+        problem_add(p, "program.python: is built for the files of a host, and program.image replaces them: install the "
+                       "packages in the image");
+}
+
 /* The marker is a file directly in the checkpoint's folder. */
 static void check_checkpoints(const Trainyard__V1__ProgramCheckpoints *checkpoints, struct spec_problems *p) {
     const char *marker = checkpoints->marker;
@@ -138,6 +170,8 @@ void rules_program(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) 
         check_code(spec->program->code, p);
     if (spec->program->python)
         check_python(spec->program, p);
+    if (spec->program->image)
+        check_image(spec->program, p);
     if (spec->program->checkpoints)
         check_checkpoints(spec->program->checkpoints, p);
     if (l->elastic && rules_field_good(&l->elastic->base, "min") && rules_field_good(&l->elastic->base, "max") &&

@@ -67,4 +67,7 @@ bool spec_checkpoint_name(const char *name, int64_t *ret_job, int64_t *ret_check
  * NUL or control characters, of fewer than cap bytes. */
 MUST_CHECK status_t spec_uri_path(const char *uri, char *ret, size_t cap, struct err *e);
 
+/* The format of data.text that a file with this name (a path or a URI) has, in the words of the spec. Static. */
+const char *spec_text_format(const char *name);
+
 #endif
