@@ -84,6 +84,12 @@ struct linear_dims {
 };
 static inline int64_t linear_stride(const struct linear_dims *d) { return d->y_stride ? d->y_stride : d->out; }
 
+/* Host memory that a table allocates and keeps for its calls, beside workspaces, in bytes. */
+struct kernels_memory {
+    size_t shared; /* buffers that all calls use: of several calls the largest counts */
+    size_t own;    /* code and scratch memory of these calls alone: of several calls the sum counts */
+};
+
 /* `heads` query heads of `head` numbers each share kv_heads key and value heads: heads / kv_heads query heads per key
  * head (grouped-query attention: Ainslie et al., arXiv 2305.13245). kv_heads = heads is plain multi-head attention. The
  * packed tensor qkv is (B, T, (heads + 2 kv_heads) head): the queries, then the keys, then the values, each head by
@@ -154,8 +160,9 @@ struct update {
     uint32_t skip;        /* enum step_skip; any value but STEP_APPLIED: the updates change nothing */
 };
 
-/* Why a step was not applied. */
-enum step_skip { STEP_APPLIED, STEP_OVERFLOW, STEP_SPIKE, STEP_NOT_FINITE };
+/* Why a step was not applied. STEP_FAILED: it is not finite, as were too many before it, and later steps change
+ * nothing: the job ends. */
+enum step_skip { STEP_APPLIED, STEP_OVERFLOW, STEP_SPIKE, STEP_NOT_FINITE, STEP_FAILED };
 
 /* The largest window of norms for detecting spikes, and the number of norms below which none is detected. */
 enum { DECISION_MAX_NORMS = 1024, DECISION_MIN_NORMS = 8 };
@@ -167,6 +174,7 @@ struct decision {
     double grad_norm;     /* of the unscaled gradients */
     double scale;         /* loss scale: of fp16, else 1 */
     int64_t growth_count; /* steps without overflow since the last change of scale */
+    int64_t not_finite;   /* the newest steps in a row that were STEP_NOT_FINITE */
     float loss_gradient;  /* factor of a loss's gradient: scale / targets */
     uint32_t n_norms;
     double norms[DECISION_MAX_NORMS]; /* [n_norms] of the newest applied steps, oldest first; only with z_score */
@@ -179,6 +187,7 @@ struct decision_rules {
     bool dynamic_scale;      /* fp16: a norm that is not finite is an overflow, which halves the scale */
     int64_t growth_interval; /* steps without overflow after which the scale doubles */
     int64_t targets;         /* number of targets by which a step's loss is divided */
+    int64_t max_not_finite;  /* steps in a row that are skipped because they are not finite; one more fails */
 };
 
 /* An array of n numbers for an update. A call takes a list of spans, which is in host memory; the spans do not overlap.
@@ -277,6 +286,10 @@ struct kernels {
                                            struct err *e);
     /* Copies within device memory. Any thread. */
     MUST_CHECK status_t (*move)(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e);
+    /* The same for `rows` rows of `bytes` bytes, which begin to_stride and from_stride bytes apart: a slice of the
+     * columns of a matrix. */
+    MUST_CHECK status_t (*move_rows)(const struct kernels *k, void *to, size_t to_stride, const void *from,
+                                     size_t from_stride, size_t bytes, int64_t rows, struct err *e);
     /* Waits until all calls have run. Reports, once, errors that only the device can detect: a failed launch, and a
      * token or target outside its vocabulary, which the device uses as token 0 or ignores as a target. */
     MUST_CHECK status_t (*finish)(const struct kernels *k, struct err *e);
@@ -344,6 +357,8 @@ struct kernels {
                                                   const element_t *dy, const struct linear_dims *d, bool accumulate,
                                                   void *workspace, struct err *e);
     size_t (*linear_backward_weight_workspace)(const struct kernels *k, const struct linear_dims *d);
+    /* Of the three passes of a layer. NULL: none. */
+    struct kernels_memory (*linear_memory)(const struct kernels *k, const struct linear_dims *d);
 
     /* --- embedding ------------------------------------------------------------------------------------------------*/
     /* y (B,T,C) = wte[token] + wpe[t]; tokens (B,T), wte (V,C), wpe (at least T rows, C), NULL: no positions. A token
@@ -432,8 +447,8 @@ struct kernels {
     /* The same with given mean and variance: outside training. */
     MUST_CHECK status_t (*batchnorm_apply)(const struct kernels *k, element_t *y, const element_t *x,
                                            const element_t *residual, const element_t *gamma, const element_t *beta,
-                                           const element_t *mean, const element_t *variance,
-                                           const struct batchnorm_dims *d, struct err *e);
+                                           const float *mean, const float *variance, const struct batchnorm_dims *d,
+                                           struct err *e);
     /* y: the result of forward. With d->relu, gradients are 0 at elements where y is 0. d_residual NULL: none. dx or
      * d_residual may be dy (in place), but not both. measured_mean and measured_variance (width; NULL: not computed)
      * receive the batch's mean and unbiased variance, from which running statistics are computed. accumulate applies to
@@ -524,6 +539,9 @@ struct kernels {
 
     /* *ret = the sum of n losses or statistics, in double. */
     MUST_CHECK status_t (*sum)(const struct kernels *k, double *ret, const float *a, int64_t n, struct err *e);
+    /* ret (rows) = the sum of each row of a (rows, n), in double. A sum depends on its row alone. */
+    MUST_CHECK status_t (*sum_rows)(const struct kernels *k, double *ret, const float *a, int64_t rows, int64_t n,
+                                    struct err *e);
 
     /* --- element by element ---------------------------------------------------------------------------------------*/
     /* GELU by tanh, as in GPT-2: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x, dx may be dy. */
@@ -531,6 +549,12 @@ struct kernels {
                                         struct err *e);
     MUST_CHECK status_t (*gelu_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
                                          const element_t *x, int64_t n, struct err *e);
+    /* GELU as it is defined, x times the normal distribution function: x/2 (1 + erf(x / sqrt(2))) (Hendrycks and
+     * Gimpel, arXiv 1606.08415). The same in place. */
+    MUST_CHECK status_t (*gelu_erf_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n,
+                                            struct err *e);
+    MUST_CHECK status_t (*gelu_erf_backward)(const struct kernels *k, element_t *dx, const element_t *dy,
+                                             const element_t *x, int64_t n, struct err *e);
     /* y = silu(gate) up, silu(x) = x / (1 + exp(-x)) (Shazeer, arXiv 2002.05202); gate_up (rows, 2 width): the
      * gates of a row, then its ups. y and dy (rows, width); d_gate_up may be gate_up. */
     MUST_CHECK status_t (*swiglu_forward)(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
@@ -550,6 +574,8 @@ struct kernels {
                                struct err *e); /* y = a + b; y may be a or b */
     MUST_CHECK status_t (*accumulate)(const struct kernels *k, float *a, const float *b, int64_t n,
                                       struct err *e); /* a += b */
+    MUST_CHECK status_t (*exchange)(const struct kernels *k, float *a, float *b, int64_t n,
+                                    struct err *e); /* a = b and b = a, bit by bit */
     MUST_CHECK status_t (*fill)(const struct kernels *k, float *a, float value, int64_t n, struct err *e);
     MUST_CHECK status_t (*copy)(const struct kernels *k, element_t *to, const element_t *from, int64_t n,
                                 struct err *e);

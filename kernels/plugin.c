@@ -11,15 +11,6 @@
 
 static const char CUDA[] = "libtrainyard_cuda.so";
 
-/* ../lib beside the program, where both the build and the installation have it; else its name alone. */
-static void library_path(char *path, size_t bytes, const char *library) {
-    char name[64];
-    snprintf(name, sizeof name, "../lib/%s", library);
-    if (process_beside(name, path, bytes, NULL) == ST_OK && access(path, F_OK) == 0)
-        return;
-    snprintf(path, bytes, "%s", library);
-}
-
 struct library {
     void *handle;
     const struct kernels_plugin *plugin;
@@ -27,7 +18,7 @@ struct library {
 
 static status_t load(const char *name, struct library *ret, struct err *e) {
     char path[PATH_MAX];
-    library_path(path, sizeof path, name);
+    process_library(name, path, sizeof path);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return err_set(e, ST_FAILED_PRECONDITION, "device 'cuda' needs a library that cannot be loaded: %s", dlerror());

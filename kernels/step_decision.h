@@ -63,13 +63,17 @@ DECIDE_FUNCTION void decide_scale(struct decision *d, const struct decision_rule
 /* squares: the sum of squares of all gradients, loss scale included. */
 DECIDE_FUNCTION void decide_step(struct decision *d, double squares, bool losses_finite,
                                  const struct decision_rules *o) {
-    if (d->update.skip == STEP_NOT_FINITE)
+    if (d->update.skip == STEP_FAILED)
         return;
     const double unscale = 1 / d->scale;
     d->grad_norm = sqrt(squares) * unscale;
     d->update.skip = decide_outcome(d, losses_finite, o);
-    if (d->update.skip == STEP_NOT_FINITE)
+    if (d->update.skip == STEP_NOT_FINITE) {
+        if (++d->not_finite > o->max_not_finite)
+            d->update.skip = STEP_FAILED;
         return;
+    }
+    d->not_finite = 0;
     const double clip = o->clip_norm > 0 ? o->clip_norm / (d->grad_norm + 1e-6) : 1;
     d->update.gradient_scale = (float)(unscale * (clip < 1 ? clip : 1));
     if (d->update.skip == STEP_APPLIED) {

@@ -98,6 +98,7 @@ static void table_fill(struct cpu *c) {
     t->linear_forward = linear_forward;
     t->linear_backward_input = linear_backward_input;
     t->linear_backward_weight = linear_backward_weight;
+    t->linear_memory = linear_memory;
     t->linear_backward_bias_workspace = workspace_linear_backward_bias;
     t->linear_backward_weight_workspace = workspace_linear_backward_weight;
     t->embedding_backward_workspace = workspace_embedding_backward;

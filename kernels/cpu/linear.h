@@ -7,5 +7,6 @@
 KERNEL_OP(linear_forward, linear_forward);
 KERNEL_OP(linear_backward_input, linear_backward_input);
 KERNEL_OP(linear_backward_weight, linear_backward_weight);
+KERNEL_OP(linear_memory, linear_memory);
 
 #endif

@@ -31,6 +31,15 @@ static status_t move(const struct kernels *k, void *to, const void *from, size_t
     return ST_OK;
 }
 
+static status_t move_rows(const struct kernels *k, void *to, size_t to_stride, const void *from, size_t from_stride,
+                          size_t bytes, int64_t rows, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (bytes * (size_t)rows > SLICE)
+    for (int64_t r = 0; r < rows; r++)
+        memcpy((char *)to + (size_t)r * to_stride, (const char *)from + (size_t)r * from_stride, bytes);
+    return ST_OK;
+}
+
 /* Copies between memory of the kernels and other host memory. Uses all threads, because one thread cannot use the full
  * memory bandwidth. */
 static status_t load(const struct kernels *k, void *to, const void *from, size_t bytes, struct err *e) {
@@ -84,6 +93,7 @@ void memory_table(struct kernels *t) {
     t->upload = load;
     t->download = load;
     t->move = move;
+    t->move_rows = move_rows;
     t->finish = finish;
     t->host_memory_new = memory_new;
     t->host_memory_free = memory_free;

@@ -357,6 +357,59 @@ status_t products_run(const struct kernels *k, const struct product_shape *s, vo
     return p->by_onednn ? run_bf16(k, s, c, a, b, bias, e) : run_in_fp32(k, s, c, a, b, bias, e);
 }
 
+/* --- memory ---*/
+
+/* Measured with tests/host_memory.py. CODE: of one primitive; oneDNN makes code for whole blocks and for each kind of
+ * rest. If A is transposed, each thread copies a block of it, and if B is not packed, a block of B. */
+enum { CODE_BYTES = 160 << 10, PACK_EDGE = 64, COPY_DEPTH = 1024, COPIED_ROWS = 128, COPIED_COLUMNS = 64 };
+
+static int64_t up_to_multiple(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
+
+/* A packed B is padded to whole blocks of columns. */
+static size_t packed_bytes(const struct primitive_shape *s) {
+    return worth_packing(s) ? (size_t)(up_to_multiple(s->n, PACK_EDGE) * s->k) * bytes_of(s->bf16) : 0;
+}
+
+static size_t copied_bytes(const struct primitive_shape *s, int threads) {
+    const int64_t edge = s->a_transposed ? up_to(s->m, COPIED_ROWS) : s->packed ? 0 : up_to(s->n, COPIED_COLUMNS);
+    return (size_t)(threads * edge * up_to(s->k, COPY_DEPTH)) * bytes_of(s->bf16);
+}
+
+static struct kernels_memory pieces_memory(const struct primitive_shape *whole, int threads) {
+    struct primitive_shape piece = *whole;
+    const int64_t depth = depth_of(whole->m, whole->a_transposed);
+    piece.k = up_to(whole->k, depth);
+    piece.packed = worth_packing(whole);
+    return (struct kernels_memory){ .shared = packed_bytes(&piece),
+                                    .own = (CODE_BYTES + copied_bytes(&piece, threads)) * (whole->k > depth ? 2 : 1) };
+}
+
+/* The fp32 tiles of run_tile, as far as this shape uses them, and their packed B. */
+static struct kernels_memory tiles_memory(const struct product_shape *s, int threads) {
+    const int64_t rows = up_to(s->m, TILE_EDGE), columns = up_to(s->n, TILE_EDGE),
+                  depth = up_to(s->k, PRODUCT_DEPTH_TRANSPOSED);
+    const struct primitive_shape tile = {
+        .m = rows, .n = columns, .k = depth, .a_transposed = s->a_transposed, .b_transposed = s->b_transposed
+    };
+    struct kernels_memory r = pieces_memory(&tile, threads);
+    r.shared += sizeof(float) * (size_t)(rows * depth + depth * columns + (s->c_fp32 ? 0 : rows * columns));
+    return r;
+}
+
+struct kernels_memory products_memory(const struct kernels *k, const struct product_shape *s) {
+    const struct products *p = cpu_of(k)->products;
+    if (p->isa == KERNELS_ISA_PLAIN)
+        return (struct kernels_memory){ 0 };
+    if (k->precision != KERNELS_FP32 && !p->by_onednn)
+        return tiles_memory(s, k->max_threads);
+    const bool bf16 = k->precision == KERNELS_BF16;
+    const struct primitive_shape whole = whole_of(s, bf16);
+    struct kernels_memory r = pieces_memory(&whole, k->max_threads);
+    if (bf16 && !s->c_fp32 && s->k > depth_of(s->m, s->a_transposed))
+        r.shared += sizeof(float) * (size_t)(s->m * s->n); /* C in fp32 */
+    return r;
+}
+
 bool products_direct(const struct products *p) { return p->by_onednn; }
 
 bool products_by_onednn(const struct products *p) { return p->by_onednn; }

@@ -50,6 +50,9 @@ CLEANUP_DEFINE(struct products *, products_free)
 MUST_CHECK status_t products_run(const struct kernels *k, const struct product_shape *shape, void *c,
                                  const element_t *a, const element_t *b, const element_t *bias, struct err *e);
 
+/* What products of this shape make the table keep (kernels.h). An estimate: oneDNN chooses layouts and code. */
+struct kernels_memory products_memory(const struct kernels *k, const struct product_shape *shape);
+
 /* The same by three loops: the readable reference, used by KERNELS_ISA_PLAIN. */
 typedef void plain_product_fn(int threads, const struct product_shape *shape, void *c, const element_t *a,
                               const element_t *b, const element_t *bias);

@@ -152,24 +152,23 @@ status_t cuda_batchnorm_forward(const struct kernels *k, element_t *y, float *me
  * rounding. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
-    apply_moments(E *y, const E *x, const E *residual, const E *gamma, const E *beta, const E *mean, const E *variance,
-                  struct batchnorm_dims d) {
+    apply_moments(E *y, const E *x, const E *residual, const E *gamma, const E *beta, const float *mean,
+                  const float *variance, struct batchnorm_dims d) {
     for (int64_t at = first_pack<1>(); at < d.rows * d.width; at += pack_stride<1>()) {
         const int64_t c = at % d.width;
-        const float n = (float_of(x[at]) - float_of(mean[c])) * rstd_of(float_of(variance[c]), d.epsilon);
+        const float n = (float_of(x[at]) - mean[c]) * rstd_of(variance[c], d.epsilon);
         const float a = n * float_of(gamma[c]) + float_of(beta[c]) + (residual ? float_of(residual[at]) : 0);
         y[at] = element_of<E>(d.relu && a < 0 ? 0.0f : a);
     }
 }
 
 status_t cuda_batchnorm_apply(const struct kernels *k, element_t *y, const element_t *x, const element_t *residual,
-                              const element_t *gamma, const element_t *beta, const element_t *mean,
-                              const element_t *variance, const struct batchnorm_dims *d, struct err *e) {
+                              const element_t *gamma, const element_t *beta, const float *mean, const float *variance,
+                              const struct batchnorm_dims *d, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         return launch(k, e, apply_moments<E>, cuda_grid(k, d->rows * d->width, THREADS), dim3(THREADS), (E *)y,
-                      (const E *)x, (const E *)residual, (const E *)gamma, (const E *)beta, (const E *)mean,
-                      (const E *)variance, *d);
+                      (const E *)x, (const E *)residual, (const E *)gamma, (const E *)beta, mean, variance, *d);
     });
 }
 

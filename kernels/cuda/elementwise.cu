@@ -61,6 +61,14 @@ struct gelu_of {
 struct gelu_gradient {
     template <class E> static __device__ __forceinline__ float of(float dy, float x) { return dy * gelu_slope<E>(x); }
 };
+struct gelu_erf_of {
+    template <class E> static __device__ __forceinline__ float of(float x) { return gelu_erf<E>(x); }
+};
+struct gelu_erf_gradient {
+    template <class E> static __device__ __forceinline__ float of(float dy, float x) {
+        return dy * gelu_erf_slope<E>(x);
+    }
+};
 struct relu_of {
     template <class E> static __device__ __forceinline__ float of(float x) { return x < 0 ? 0.0f : x; }
 };
@@ -78,6 +86,15 @@ status_t cuda_gelu_forward(const struct kernels *k, element_t *y, const element_
 status_t cuda_gelu_backward(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x, int64_t n,
                             struct err *e) {
     return run_two<gelu_gradient>(k, dx, dy, x, n, e);
+}
+
+status_t cuda_gelu_erf_forward(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
+    return run_one<gelu_erf_of>(k, y, x, n, e);
+}
+
+status_t cuda_gelu_erf_backward(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
+                                int64_t n, struct err *e) {
+    return run_two<gelu_erf_gradient>(k, dx, dy, x, n, e);
 }
 
 status_t cuda_relu_forward(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
@@ -132,6 +149,21 @@ struct filling {
 
 status_t cuda_accumulate(const struct kernels *k, float *a, const float *b, int64_t n, struct err *e) {
     return run_each<PACK<float>>(k, of_two<float, sum_of>{ a, a, b }, n, e);
+}
+
+struct exchanging {
+    float *a, *b;
+    __device__ __forceinline__ void operator()(int64_t at, int64_t n_valid) const {
+        float x[PACK<float>], y[PACK<float>];
+        read(x, a + at, n_valid);
+        read(y, b + at, n_valid);
+        write(a + at, y, n_valid);
+        write(b + at, x, n_valid);
+    }
+};
+
+status_t cuda_exchange(const struct kernels *k, float *a, float *b, int64_t n, struct err *e) {
+    return run_each<PACK<float>>(k, exchanging{ a, b }, n, e);
 }
 
 status_t cuda_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {

@@ -52,6 +52,21 @@ status_t cuda_sum(const struct kernels *k, double *ret, const float *a, int64_t 
     return launch(k, e, sum_all, dim3(1), dim3(SUM_THREADS), ret, parts, n_parts);
 }
 
+/* One block for each row. */
+static __global__ void __launch_bounds__(SUM_THREADS) add_rows(double *ret, const float *a, int64_t n) {
+    const float *row = a + (int64_t)blockIdx.x * n;
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += SUM_THREADS)
+        sum += (double)row[i];
+    sum = block_sum(sum, 0);
+    if (threadIdx.x == 0)
+        ret[blockIdx.x] = sum;
+}
+
+status_t cuda_sum_rows(const struct kernels *k, double *ret, const float *a, int64_t rows, int64_t n, struct err *e) {
+    return launch(k, e, add_rows, dim3((unsigned)rows), dim3(SUM_THREADS), ret, a, n);
+}
+
 /* *ret becomes false if a number is not finite. Several threads may write it, all with the same value. */
 template <class E> static __global__ void __launch_bounds__(THREADS) finite(bool *ret, const E *a, int64_t n) {
     bool all = true;

@@ -72,6 +72,13 @@ status_t cuda_move(const struct kernels *k, void *to, const void *from, size_t b
                        "copying within the device", e);
 }
 
+status_t cuda_move_rows(const struct kernels *k, void *to, size_t to_stride, const void *from, size_t from_stride,
+                        size_t bytes, int64_t rows, struct err *e) {
+    return cuda_status(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, (size_t)rows,
+                                         cudaMemcpyDeviceToDevice, cuda_of(k)->stream),
+                       "copying rows within the device", e);
+}
+
 status_t cuda_copy(const struct kernels *k, element_t *to, const element_t *from, int64_t n, struct err *e) {
     return cuda_move(k, to, from, (size_t)n * kernels_element_bytes(k), e);
 }

@@ -22,6 +22,7 @@ extern "C" {
     OP(ahead_await);                                                                                                   \
     OP(ahead_release);                                                                                                 \
     OP(move);                                                                                                          \
+    OP(move_rows);                                                                                                     \
     OP(finish);                                                                                                        \
     OP(copy);                                                                                                          \
     /* linear_bias.cu */                                                                                               \
@@ -65,6 +66,8 @@ extern "C" {
     /* elementwise.cu */                                                                                               \
     OP(gelu_forward);                                                                                                  \
     OP(gelu_backward);                                                                                                 \
+    OP(gelu_erf_forward);                                                                                              \
+    OP(gelu_erf_backward);                                                                                             \
     OP(swiglu_forward);                                                                                                \
     OP(swiglu_backward);                                                                                               \
     OP(relu_forward);                                                                                                  \
@@ -74,11 +77,13 @@ extern "C" {
     OP(convert);                                                                                                       \
     OP(convert_to_fp32);                                                                                               \
     OP(accumulate);                                                                                                    \
+    OP(exchange);                                                                                                      \
     OP(fill);                                                                                                          \
     /* floats.cu */                                                                                                    \
     OP(decide);                                                                                                        \
     OP(sum_squares);                                                                                                   \
     OP(sum);                                                                                                           \
+    OP(sum_rows);                                                                                                      \
     OP(all_finite);                                                                                                    \
     OP(elements_finite);                                                                                               \
     /* optimizer.cu */                                                                                                 \

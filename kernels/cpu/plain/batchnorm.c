@@ -26,15 +26,14 @@ static void apply_row(element *y, const element *x, const element *residual, con
 }
 
 status_t PLAIN(batchnorm_apply)(const struct kernels *k, element_t *y, const element_t *x, const element_t *residual,
-                                const element_t *gamma, const element_t *beta, const element_t *mean,
-                                const element_t *variance, const struct batchnorm_dims *d, struct err *e) {
+                                const element_t *gamma, const element_t *beta, const float *mean, const float *variance,
+                                const struct batchnorm_dims *d, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < d->rows; row++)
         for (int64_t c = 0; c < d->width; c++) {
             const int64_t at = row * d->width + c;
-            const float n = (float_of(*AT(x, at)) - float_of(*AT(mean, c))) *
-                            batchnorm_rstd(float_of(*AT(variance, c)), d);
+            const float n = (float_of(*AT(x, at)) - mean[c]) * batchnorm_rstd(variance[c], d);
             const float a = n * float_of(*AT(gamma, c)) + float_of(*AT(beta, c)) +
                             (residual ? float_of(*AT(residual, at)) : 0);
             *AT(y, at) = element_of(d->relu && a < 0 ? 0 : a);

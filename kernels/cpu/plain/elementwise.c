@@ -76,6 +76,34 @@ status_t PLAIN(gelu_backward)(const struct kernels *k, element_t *dx, const elem
     return ST_OK;
 }
 
+/* The normal distribution function. erfc keeps its digits where 1 + erf would lose them; its argument is double because
+ * a rounding of it would show in the tail. */
+static float normal_distribution(float x) { return (float)(0.5 * erfc(-(double)x * M_SQRT1_2)); }
+
+status_t PLAIN(gelu_erf_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float a = float_of(*AT(x, i));
+        *AT(y, i) = element_of(a * normal_distribution(a));
+    }
+    return ST_OK;
+}
+
+/* The distribution function, and x times its density exp(-x^2 / 2) / sqrt(2 pi). */
+static float gelu_erf_slope(float x) {
+    return normal_distribution(x) + x * (float)(0.39894228040143268 * exp(-0.5 * (double)x * (double)x));
+}
+
+status_t PLAIN(gelu_erf_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
+                                  int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        *AT(dx, i) = element_of(float_of(*AT(dy, i)) * gelu_erf_slope(float_of(*AT(x, i))));
+    return ST_OK;
+}
+
 status_t PLAIN(swiglu_forward)(const struct kernels *k, element_t *y, const element_t *gate_up, int64_t rows,
                                int64_t width, struct err *e) {
     (void)e;

@@ -12,6 +12,17 @@ status_t plain_accumulate(const struct kernels *k, float *a, const float *b, int
     return ST_OK;
 }
 
+status_t plain_exchange(const struct kernels *k, float *a, float *b, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float x = a[i];
+        a[i] = b[i];
+        b[i] = x;
+    }
+    return ST_OK;
+}
+
 status_t plain_fill(const struct kernels *k, float *a, float value, int64_t n, struct err *e) {
     (void)e;
 #pragma omp parallel for num_threads(k->threads) schedule(static)
@@ -41,6 +52,12 @@ status_t plain_sum(const struct kernels *k, double *ret, const float *a, int64_t
     for (int64_t i = 0; i < n; i++)
         sum += (double)a[i];
     *ret = sum;
+    return ST_OK;
+}
+
+status_t plain_sum_rows(const struct kernels *k, double *ret, const float *a, int64_t rows, int64_t n, struct err *e) {
+    for (int64_t r = 0; r < rows; r++)
+        TRY(plain_sum(k, &ret[r], a + r * n, n, e));
     return ST_OK;
 }
 

@@ -9,9 +9,11 @@
 /* --- on fp32 alone -------------------------------------------------------------------------------------------------*/
 #define PLAIN_FLOAT_OPS(OP)                                                                                            \
     OP(accumulate);                                                                                                    \
+    OP(exchange);                                                                                                      \
     OP(fill);                                                                                                          \
     OP(sum_squares);                                                                                                   \
     OP(sum);                                                                                                           \
+    OP(sum_rows);                                                                                                      \
     OP(decide);                                                                                                        \
     OP(all_finite)
 
@@ -61,6 +63,8 @@ PLAIN_FLOAT_OPS(PLAIN_DECLARE);
     OP(cross_entropy);                                                                                                 \
     OP(gelu_forward);                                                                                                  \
     OP(gelu_backward);                                                                                                 \
+    OP(gelu_erf_forward);                                                                                              \
+    OP(gelu_erf_backward);                                                                                             \
     OP(swiglu_forward);                                                                                                \
     OP(swiglu_backward);                                                                                               \
     OP(relu_forward);                                                                                                  \

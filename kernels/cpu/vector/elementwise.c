@@ -44,6 +44,38 @@ status_t VECTOR(gelu_backward)(const struct kernels *k, element_t *dx, const ele
     return ST_OK;
 }
 
+static void gelu_erf_block(element *y, const element *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t lanes = lanes_at(i, n);
+        ve_store_first(y + i, vf_gelu_erf(ve_load_first(x + i, lanes)), lanes);
+    }
+}
+
+status_t VECTOR(gelu_erf_forward)(const struct kernels *k, element_t *y, const element_t *x, int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
+    for (int64_t i = 0; i < n; i += BLOCK)
+        gelu_erf_block(AT(y, i), AT(x, i), block_end(i, n) - i);
+    return ST_OK;
+}
+
+static void gelu_erf_backward_block(element *dx, const element *dy, const element *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t lanes = lanes_at(i, n);
+        const vf slope = vf_gelu_erf_slope(ve_load_first(x + i, lanes));
+        ve_store_first(dx + i, vf_mul(ve_load_first(dy + i, lanes), slope), lanes);
+    }
+}
+
+status_t VECTOR(gelu_erf_backward)(const struct kernels *k, element_t *dx, const element_t *dy, const element_t *x,
+                                   int64_t n, struct err *e) {
+    (void)e;
+#pragma omp parallel for num_threads(k->threads) schedule(static) if (n > BLOCK)
+    for (int64_t i = 0; i < n; i += BLOCK)
+        gelu_erf_backward_block(AT(dx, i), AT(dy, i), AT(x, i), block_end(i, n) - i);
+    return ST_OK;
+}
+
 static void swiglu_row(element *y, const element *gate, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t lanes = lanes_at(i, n);

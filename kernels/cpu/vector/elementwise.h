@@ -7,6 +7,8 @@
 #define VECTOR_ELEMENTWISE_OPS(OP)                                                                                     \
     OP(gelu_forward);                                                                                                  \
     OP(gelu_backward);                                                                                                 \
+    OP(gelu_erf_forward);                                                                                              \
+    OP(gelu_erf_backward);                                                                                             \
     OP(swiglu_forward);                                                                                                \
     OP(swiglu_backward);                                                                                               \
     OP(relu_forward);                                                                                                  \
